@@ -1,0 +1,68 @@
+"""The two devices behind one small interface, and the choice between them.
+
+A device knows arrays, streams and how to run a `Plan`; it knows no operator.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from cudml.plans import Limits, Plan
+
+#: An array of a device's own library: numpy.ndarray on the emulator, cupy.ndarray on CUDA.
+Array = Any
+
+
+class Program(Protocol):
+    """A plan made ready for one device: modules loaded, arguments prepared."""
+
+    def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+        """Run every step in order.
+
+        `operands` follow `Plan.operands`; each is an array of the device whose address (of element
+        (0, ..., 0)) is used and whose shape is not looked at. `workspace` is a uint8 array of at least
+        `Plan.temporary_bytes`. `stream` None is the current stream. Nothing is allocated.
+        """
+
+
+class Device(Protocol):
+    """What `compiled.py` and `api.py` ask of a device."""
+
+    name: str
+
+    @property
+    def limits(self) -> Limits:
+        """What plans may use."""
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """A new uninitialised C-contiguous array."""
+
+    def owns(self, array: Any) -> bool:
+        """Whether the array lives in this device's memory and is of its own array type."""
+
+    def address(self, array: Array) -> int:
+        """Address of element (0, ..., 0)."""
+
+    def load(self, plan: Plan) -> Program:
+        """Build the plan's kernels (cached) and bind everything but the operands."""
+
+
+def get_device(name: str | None = None) -> Device:
+    """The device of a name: "cuda", "cuda:1", "cpu"; None is the current GPU if there is one, else the CPU."""
+    if name == "cpu":
+        return _cpu()
+    if name is None:
+        from cudml.devices import cuda
+
+        return cuda.get_device(None) if cuda.status().usable else _cpu()
+    kind, colon, number = name.partition(":")
+    if kind == "cuda" and (not colon or number.isdecimal()):
+        from cudml.devices import cuda
+
+        return cuda.get_device(int(number) if colon else None)
+    raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:N' with N a device number, got {name!r}")
+
+
+def _cpu() -> Device:
+    from cudml.devices import emulator
+
+    return emulator.get_device()

@@ -1,0 +1,210 @@
+"""What a planned operator runs: frozen, hashable, printable values that know no array and no device.
+
+A plan is a tuple of steps. A step names the buffers it works on: an operand of the operator by its
+descriptor member (`input_tensor`, ...) or a piece of the temporary resource by its `Workspace.name`.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Union
+
+#: C type of a parameter field -> (struct format, size and alignment in bytes).
+C_TYPES: dict[str, tuple[str, int]] = {
+    "Int32": ("i", 4),
+    "UInt32": ("I", 4),
+    "Int64": ("q", 8),
+    "UInt64": ("Q", 8),
+    "Float32": ("f", 4),
+}
+
+#: Temporary buffers start at multiples of this many bytes.
+WORKSPACE_ALIGNMENT = 256
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """The quotient rounded up."""
+    return -(-numerator // denominator)
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is at least `value`."""
+    return ceil_div(value, multiple) * multiple
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device offers a plan; every number comes from the device, none is assumed.
+
+    `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks`
+    is 1 where clusters do not exist. `compute_capability` is 0 on the emulator.
+    """
+
+    num_multiprocessors: int
+    max_threads_per_block: int
+    shared_bytes_per_block: int
+    shared_bytes_per_multiprocessor: int
+    registers_per_multiprocessor: int
+    max_threads_per_multiprocessor: int
+    max_cluster_blocks: int
+    l2_bytes: int
+    compute_capability: int
+
+
+@dataclass(frozen=True)
+class Field:
+    """One member of a kernel's by-value parameter struct; `values` has several for an array member."""
+
+    name: str
+    c_type: str
+    values: tuple[int | float, ...]
+
+
+@dataclass(frozen=True)
+class Params:
+    """A kernel's by-value parameter struct, members in the order of the C++ declaration."""
+
+    fields: tuple[Field, ...]
+
+    @staticmethod
+    def of(**members: tuple[str, int | float | tuple[int | float, ...]]) -> "Params":
+        """`Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3)))`."""
+        return Params(
+            tuple(
+                Field(name, c_type, value if isinstance(value, tuple) else (value,))
+                for name, (c_type, value) in members.items()
+            )
+        )
+
+    def pack(self) -> bytes:
+        """The struct's bytes in C layout: each member at its natural alignment, padded at the end."""
+        data = b""
+        alignment = 1
+        for field in self.fields:
+            code, size = C_TYPES[field.c_type]
+            alignment = max(alignment, size)
+            data += b"\0" * (-len(data) % size)
+            data += struct.pack(f"<{len(field.values)}{code}", *field.values)
+        return data + b"\0" * (-len(data) % alignment)
+
+    def __str__(self) -> str:
+        def text(field: Field) -> str:
+            values = field.values
+            return f"{field.name}={values[0] if len(values) == 1 else list(values)}"
+
+        return " ".join(text(field) for field in self.fields)
+
+
+@dataclass(frozen=True)
+class KernelLaunch:
+    """One kernel launch.
+
+    The kernel's parameters are one pointer per entry of `buffers` (None passes a null pointer),
+    then the `params` struct by value. `template` holds the template arguments as C++ text would
+    spell them (bool becomes true/false). `source` is relative to `kernels/`.
+    """
+
+    source: str
+    function: str
+    template: tuple[str | int | bool, ...]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    buffers: tuple[str | None, ...]
+    params: Params
+    shared_bytes: int = 0
+    cooperative: bool = False
+    cluster_blocks: int = 1
+
+    @property
+    def name_expression(self) -> str:
+        """The C++ name of the template instance, `top_k_warp<UInt32, true, 4>`."""
+        if not self.template:
+            return self.function
+        spelled = (str(a).lower() if isinstance(a, bool) else str(a) for a in self.template)
+        return f"{self.function}<{', '.join(spelled)}>"
+
+    def __str__(self) -> str:
+        extra = " cooperative" if self.cooperative else ""
+        extra += f" cluster {self.cluster_blocks}" if self.cluster_blocks > 1 else ""
+        return (
+            f"{self.source} {self.name_expression}  grid {self.grid} block {self.block} "
+            f"shared {self.shared_bytes}{extra}  ({', '.join(str(b) for b in self.buffers)})  {self.params}"
+        )
+
+
+@dataclass(frozen=True)
+class MatMul:
+    """`out = a @ b.T` by the device's own library: a is (m, k), b is (n, k), out is float32 (m, n).
+
+    All three are packed row-major; offsets are in elements of the respective buffer. `element` is
+    "float32" or "float16", the type of a and b; products are summed in float32.
+    """
+
+    a: str
+    b: str
+    out: str
+    m: int
+    n: int
+    k: int
+    element: str
+    a_offset: int = 0
+    b_offset: int = 0
+    out_offset: int = 0
+
+    def __str__(self) -> str:
+        return f"matmul {self.out}[{self.m}, {self.n}] = {self.a} @ {self.b}.T over {self.k}, {self.element}"
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Set `num_bytes` bytes of a buffer to one byte value."""
+
+    buffer: str
+    num_bytes: int
+    value: int = 0
+
+    def __str__(self) -> str:
+        return f"fill {self.buffer} {self.num_bytes} bytes with 0x{self.value:02x}"
+
+
+Step = Union[KernelLaunch, MatMul, Fill]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """A named piece of the temporary resource."""
+
+    name: str
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a device needs to run an operator: the steps, in order, and their buffers.
+
+    `operands` lists the members of the descriptor that are bound (absent optional tensors are
+    not in it), inputs first.
+    """
+
+    operator: str
+    operands: tuple[str, ...]
+    steps: tuple[Step, ...]
+    workspaces: tuple[Workspace, ...] = ()
+
+    def offsets(self) -> dict[str, int]:
+        """Where each workspace starts in the temporary resource, in bytes."""
+        starts: dict[str, int] = {}
+        end = 0
+        for piece in self.workspaces:
+            starts[piece.name] = end
+            end = round_up(end + piece.num_bytes, WORKSPACE_ALIGNMENT)
+        return starts
+
+    @property
+    def temporary_bytes(self) -> int:
+        """Bytes of temporary resource that one dispatch needs."""
+        return sum(round_up(piece.num_bytes, WORKSPACE_ALIGNMENT) for piece in self.workspaces)
+
+    def __str__(self) -> str:
+        lines = [f"{self.operator}({', '.join(self.operands)})"]
+        lines += [f"  {piece.name}: {piece.num_bytes} bytes temporary" for piece in self.workspaces]
+        return "\n".join(lines + [f"  {step}" for step in self.steps])
