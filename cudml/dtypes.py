@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Union
+from typing import Any
 
 from cudml.enums import DataType
 
@@ -14,7 +14,7 @@ class ExtendedType(Enum):
     BITS128 = "complex128"
 
 
-ElementType = Union[DataType, ExtendedType]
+ElementType = DataType | ExtendedType
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,235 @@
+"""The problem collector and the small rules that descriptors share.
+
+A rule reports what is wrong and returns; `Problems.raise_if_any` raises once, with everything.
+Members are spelled as DirectML's documentation spells them.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cudml.dtypes import ElementType
+from cudml.enums import DataType, FeatureLevel, TensorFlags
+from cudml.errors import DescriptorError, Problem
+from cudml.tensors import TensorDesc, is_injective, num_elements
+
+UINT32_MAX = 2**32 - 1
+MAX_DIMENSIONS = 8
+
+#: The sets of types that DirectML's support tables combine.
+INTS32 = (
+    DataType.INT32, DataType.INT16, DataType.INT8, DataType.UINT32, DataType.UINT16, DataType.UINT8,
+)  # fmt: skip
+BASE8 = (DataType.FLOAT32, DataType.FLOAT16, *INTS32)
+ALL11 = (DataType.FLOAT64, *BASE8, DataType.INT64, DataType.UINT64)
+
+
+@dataclass(frozen=True)
+class Support:
+    """One row of an operator's support table: what holds from `level` on, until the next row."""
+
+    level: FeatureLevel
+    dimension_counts: tuple[int, ...]
+    types: Mapping[str, tuple[DataType, ...]]
+
+
+class Problems:
+    """Collects what is wrong with one descriptor."""
+
+    def __init__(self, operator: str) -> None:
+        self.operator = operator
+        self.found: list[Problem] = []
+
+    def add(self, member: str, rule: str, expected: str, got: object) -> None:
+        """Report one broken rule."""
+        self.found.append(Problem(member, rule, expected, str(got)))
+
+    def raise_if_any(self) -> None:
+        """Raise `DescriptorError` with everything reported, if anything was."""
+        if self.found:
+            raise DescriptorError(self.operator, self.found)
+
+
+def camel(member: str) -> str:
+    """`output_value_tensor` -> `OutputValueTensor`, DirectML's spelling of a member."""
+    return "".join(word.capitalize() for word in member.split("_"))
+
+
+def type_name(element_type: object) -> str:
+    """A data type as messages spell it."""
+    return element_type.name if isinstance(element_type, ElementType) else repr(element_type)
+
+
+def one_of(values: Sequence[Any]) -> str:
+    """`a, b or c`."""
+    names = [type_name(v) if isinstance(v, ElementType) else str(v) for v in values]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
+
+
+def is_integer(value: object) -> bool:
+    """Whether a value is an integer and not a bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def integers_ok(
+    problems: Problems, member: str, values: object, count: int | None, low: int, high: int
+) -> bool:
+    """Report a member that is no sequence of `count` integers in [low, high]; True where it is one."""
+    if not isinstance(values, tuple) or not all(is_integer(v) for v in values):
+        problems.add(member, "type", "a sequence of integers", repr(values))
+        return False
+    if count is not None and len(values) != count:
+        problems.add(member, "length", f"{count} numbers, one a dimension", f"{len(values)}: {values}")
+        return False
+    ok = True
+    for i, value in enumerate(values):
+        if not low <= value <= high:
+            problems.add(f"{member}[{i}]", "range", f"{low} to {high}", value)
+            ok = False
+    return ok
+
+
+def integer_ok(problems: Problems, member: str, value: object, low: int, high: int) -> bool:
+    """Report a member that is no integer in [low, high]; True where it is one."""
+    if is_integer(value) and low <= value <= high:  # type: ignore[operator]
+        return True
+    problems.add(member, "range", f"an integer from {low} to {high}", repr(value))
+    return False
+
+
+def enum_ok(problems: Problems, member: str, value: object, kind: type) -> bool:
+    """Report a member that is not a value of an enumeration; True where it is one."""
+    if isinstance(value, kind):
+        return True
+    names = one_of([item.name for item in kind])  # type: ignore[attr-defined]
+    problems.add(member, "type", f"a cudml.{kind.__name__}: {names}", repr(value))
+    return False
+
+
+def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: bool = False) -> bool:
+    """Report every broken rule of one tensor descriptor; True where its sizes can be relied on."""
+    name = camel(member)
+    if not isinstance(tensor, TensorDesc):
+        problems.add(name, "type", "a cudml.TensorDesc", repr(tensor))
+        return False
+    valid_type = enum_ok(problems, f"{name}.DataType", tensor.data_type, DataType)
+    if valid_type and tensor.data_type in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4):
+        problems.add(f"{name}.DataType", "type", "a type of 8, 16, 32 or 64 bits", type_name(tensor.data_type))
+        valid_type = False
+    if not integers_ok(problems, f"{name}.Sizes", tensor.sizes, None, 1, UINT32_MAX):
+        return False
+    dimension_count = len(tensor.sizes)
+    if not 1 <= dimension_count <= MAX_DIMENSIONS:
+        problems.add(f"{name}.DimensionCount", "range", f"1 to {MAX_DIMENSIONS}", dimension_count)
+        return False
+    if num_elements(tensor.sizes) > UINT32_MAX:
+        problems.add(f"{name}.Sizes", "elements", f"at most {UINT32_MAX} elements", tensor.sizes)
+    strides_ok = tensor.strides is None or integers_ok(
+        problems, f"{name}.Strides", tensor.strides, dimension_count, 0, UINT32_MAX
+    )
+    if strides_ok and is_output and not is_injective(tensor.sizes, tensor.element_strides):
+        expected = "strides that give every element its own place, since outputs are written"
+        problems.add(f"{name}.Strides", "overlap", expected, tensor.strides)
+    if valid_type and strides_ok:
+        _check_buffer(problems, name, tensor)
+    _check_flags(problems, name, tensor, is_output)
+    return valid_type and strides_ok
+
+
+def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
+    """The rules of total size and alignment."""
+    total = tensor.total_tensor_size_in_bytes
+    if total is not None and not (is_integer(total) and total >= tensor.minimum_bytes):
+        expected = f"at least {tensor.minimum_bytes}, what sizes and strides imply"
+        problems.add(f"{name}.TotalTensorSizeInBytes", "size", expected, repr(total))
+    alignment = tensor.guaranteed_base_offset_alignment
+    size = tensor.element.size
+    is_power = is_integer(alignment) and alignment > 0 and alignment & (alignment - 1) == 0
+    if alignment != 0 and not (is_power and alignment >= size):
+        expected = f"0 or a power of two of at least {size}, the size of an element"
+        problems.add(f"{name}.GuaranteedBaseOffsetAlignment", "alignment", expected, repr(alignment))
+
+
+def _check_flags(problems: Problems, name: str, tensor: TensorDesc, is_output: bool) -> None:
+    """`OWNED_BY_DML` is for inputs."""
+    if enum_ok(problems, f"{name}.Flags", tensor.flags, TensorFlags):
+        if is_output and tensor.flags & TensorFlags.OWNED_BY_DML:
+            problems.add(f"{name}.Flags", "flags", "NONE on an output", "OWNED_BY_DML")
+
+
+def _levels_with(rows: Sequence[Support], wanted: Any) -> FeatureLevel | None:
+    """The first level whose row satisfies a predicate."""
+    return next((row.level for row in sorted(rows, key=lambda row: row.level) if wanted(row)), None)
+
+
+def support_ok(
+    problems: Problems,
+    rows: Sequence[Support],
+    level: FeatureLevel,
+    tensors: Mapping[str, TensorDesc],
+) -> bool:
+    """Report dimension counts and data types that the feature level does not allow.
+
+    `rows` is the operator's table; `tensors` the well-formed tensors by member. The message says
+    from which level a refused thing is allowed, where any level allows it.
+    """
+    first = min(row.level for row in rows)
+    if level < first:
+        problems.add("FeatureLevel", "level", f"{first} or above for {problems.operator}", level)
+        return False
+    row = max((row for row in rows if row.level <= level), key=lambda row: row.level)
+    before = len(problems.found)
+    for member, tensor in tensors.items():
+        count = tensor.dimension_count
+        if count not in row.dimension_counts:
+            since = _levels_with(rows, lambda r, c=count: c in r.dimension_counts)
+            expected = f"{_counts(row.dimension_counts)} at feature level {level}{_from(since)}"
+            problems.add(f"{camel(member)}.DimensionCount", "dimensions", expected, count)
+        kind = tensor.data_type
+        if kind not in row.types[member]:
+            since = _levels_with(rows, lambda r, m=member, k=kind: k in r.types[m])
+            expected = f"{one_of(row.types[member])} at feature level {level}{_from(since)}"
+            problems.add(f"{camel(member)}.DataType", "data type", expected, type_name(kind))
+    return len(problems.found) == before
+
+
+def _counts(counts: tuple[int, ...]) -> str:
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def _from(since: FeatureLevel | None) -> str:
+    return f" (allowed from {since})" if since is not None else ""
+
+
+def same_sizes(
+    problems: Problems, member: str, tensor: TensorDesc, expected: Sequence[int], because: str
+) -> None:
+    """Report sizes that differ from what follows from other members."""
+    if tensor.sizes != tuple(expected):
+        problems.add(f"{camel(member)}.Sizes", "sizes", f"{tuple(expected)}, {because}", tensor.sizes)
+
+
+def same_type(problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc) -> None:
+    """Report a data type that differs from another tensor's."""
+    if tensor.data_type != expected.data_type:
+        text = f"{type_name(expected.data_type)}, as {camel(other)}.DataType"
+        problems.add(f"{camel(member)}.DataType", "same type", text, type_name(tensor.data_type))
+
+
+def same_dimensions(
+    problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc
+) -> bool:
+    """Report a dimension count that differs from another tensor's; True where it does not."""
+    if tensor.dimension_count == expected.dimension_count:
+        return True
+    text = f"{expected.dimension_count}, as {camel(other)}.DimensionCount"
+    problems.add(f"{camel(member)}.DimensionCount", "same dimensions", text, tensor.dimension_count)
+    return False
+
+
+def not_owned(problems: Problems, tensors: Mapping[str, TensorDesc], names: Collection[str]) -> None:
+    """Report `OWNED_BY_DML` on inputs of an operator that does not support it."""
+    for member in names:
+        if member in tensors and tensors[member].flags & TensorFlags.OWNED_BY_DML:
+            expected = f"NONE: {problems.operator} supports OWNED_BY_DML on no input"
+            problems.add(f"{camel(member)}.Flags", "flags", expected, "OWNED_BY_DML")

@@ -1,0 +1,61 @@
+"""The exceptions. Those about descriptors and bindings carry every problem at once, part by part."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+#: What DirectML returns for an invalid descriptor.
+E_INVALIDARG = 0x80070057
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One broken rule: the member in DirectML's spelling, the rule's name, what is allowed, what came."""
+
+    member: str
+    rule: str
+    expected: str
+    got: str
+
+    def __str__(self) -> str:
+        return f"{self.member} is {self.got}, must be {self.expected}"
+
+
+class ProblemsError(ValueError):
+    """Base of the errors that list problems of one operator."""
+
+    def __init__(self, operator: str, problems: Sequence[Problem]) -> None:
+        self.operator = operator
+        self.problems = tuple(problems)
+        self.hresult = E_INVALIDARG
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n  ".join([f"{operator} has {count}", *map(str, problems)]))
+
+
+class DescriptorError(ProblemsError):
+    """A descriptor breaks DirectML's rules. `problems` has all of them, `hresult` is E_INVALIDARG."""
+
+
+class BindingError(ProblemsError):
+    """What was bound does not fit the compiled operator. Nothing was launched, no output was touched."""
+
+
+class CompilerError(RuntimeError):
+    """A kernel could not be compiled: no compiler, one that lacks a feature, or an error in the text."""
+
+
+class DeviceError(RuntimeError):
+    """A device cannot be used: which one, and what is missing."""
+
+
+class KernelError(RuntimeError):
+    """A kernel went wrong on the emulator.
+
+    Attributes
+    ----------
+    reports : list of str
+        One entry a finding: file and line, what happened, block and thread, the other access if any.
+    """
+
+    def __init__(self, reports: Sequence[str]) -> None:
+        self.reports = list(reports)
+        super().__init__("\n".join(reports))

@@ -1,0 +1,1 @@
+"""One file per operator: descriptor, support table, check, plan."""

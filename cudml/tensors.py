@@ -1,0 +1,155 @@
+"""Tensor descriptors: sizes, strides, bytes and overlap, as pure integers."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cudml.dtypes import ElementInfo, ElementType, element_info, element_type_of
+from cudml.enums import TensorFlags
+
+
+def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides without gaps, in elements."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def num_elements(sizes: Iterable[int]) -> int:
+    """The product of the sizes."""
+    count = 1
+    for size in sizes:
+        count *= size
+    return count
+
+
+def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether no two indices of a non-empty tensor address the same element.
+
+    Decides the layouts a nesting order can explain (each stride at least the extent of everything
+    below it), which are all that slicing and permuting a packed tensor can give; a more intricate
+    interleaving counts as overlapping.
+    """
+    extent = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(strides, sizes, strict=True) if n > 1):
+        if stride <= extent:
+            return False
+        extent += stride * (size - 1)
+    return True
+
+
+def _frozen(value: Any) -> Any:
+    """A sequence as a tuple of Python integers where that is possible, anything else unchanged."""
+    if value is None or isinstance(value, (str, bytes)):
+        return value
+    try:
+        return tuple(item.__index__() if hasattr(item, "__index__") else item for item in value)
+    except TypeError:
+        return value
+
+
+@dataclass(frozen=True)
+class TensorDesc:
+    """`DML_BUFFER_TENSOR_DESC`: how a tensor lies in a buffer.
+
+    Nothing is checked here; an operator's check reports every broken rule of its tensors.
+
+    Parameters
+    ----------
+    data_type : DataType
+        Type of the elements.
+    sizes : sequence of int
+        Extent of each dimension, 1 to 8 of them.
+    strides : sequence of int, optional
+        Elements between neighbours of each dimension; None is packed row-major, 0 broadcasts.
+    flags : TensorFlags
+        `OWNED_BY_DML` makes an input one that is bound at initialization.
+    total_tensor_size_in_bytes : int, optional
+        Bytes a bound buffer has at least; None is `minimum_bytes`.
+    guaranteed_base_offset_alignment : int
+        0, or a power of two that divides the address of what will be bound.
+
+    Examples
+    --------
+    >>> TensorDesc(DataType.FLOAT32, (2, 3)).minimum_bytes
+    24
+    >>> TensorDesc(DataType.INT8, (3,)).minimum_bytes
+    4
+
+    Notes
+    -----
+    Source: DML_BUFFER_TENSOR_DESC and DMLCalcBufferTensorSize of DirectML's documentation.
+    """
+
+    data_type: ElementType
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+    flags: TensorFlags = TensorFlags.NONE
+    total_tensor_size_in_bytes: int | None = None
+    guaranteed_base_offset_alignment: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sizes", _frozen(self.sizes))
+        object.__setattr__(self, "strides", _frozen(self.strides))
+
+    @staticmethod
+    def of(array: Any) -> "TensorDesc":
+        """The descriptor of a NumPy or CuPy array, strides included where it is not packed.
+
+        Raises
+        ------
+        TypeError
+            The dtype has no DirectML data type, or a stride is no multiple of the item size.
+        """
+        element_type = element_type_of(array.dtype)
+        if element_type is None:
+            raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")
+        item_bytes = array.dtype.itemsize
+        if any(stride % item_bytes for stride in array.strides):
+            raise TypeError(
+                f"TensorDesc.of: strides {array.strides} are not multiples of the item size {item_bytes}"
+            )
+        strides = tuple(stride // item_bytes for stride in array.strides)
+        packed = strides == packed_strides(array.shape)
+        return TensorDesc(element_type, array.shape, None if packed else strides)
+
+    @property
+    def dimension_count(self) -> int:
+        """`DimensionCount`."""
+        return len(self.sizes)
+
+    @property
+    def element(self) -> ElementInfo:
+        """The row of the dtype table."""
+        return element_info(self.data_type)
+
+    @property
+    def element_strides(self) -> tuple[int, ...]:
+        """The strides in elements, packed ones written out."""
+        return packed_strides(self.sizes) if self.strides is None else self.strides
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether the elements lie row-major without gaps (dimensions of size 1 do not count)."""
+        pairs = zip(self.sizes, self.element_strides, packed_strides(self.sizes), strict=True)
+        return all(size == 1 or stride == packed for size, stride, packed in pairs)
+
+    @property
+    def span_elements(self) -> int:
+        """Elements from the first to the last addressed one, both included."""
+        if self.strides is None:
+            return num_elements(self.sizes)
+        return 1 + sum((size - 1) * abs(s) for size, s in zip(self.sizes, self.strides, strict=True))
+
+    @property
+    def minimum_bytes(self) -> int:
+        """`DMLCalcBufferTensorSize`: the span in bytes, rounded up to a multiple of 4."""
+        return (self.span_elements * self.element.bits // 8 + 3) // 4 * 4
+
+    @property
+    def span_bytes(self) -> int:
+        """Bytes from the first to the end of the last addressed element, not rounded."""
+        return self.span_elements * self.element.bits // 8

@@ -1,0 +1,27 @@
+"""Fixtures that every test file shares: the devices, a seeded generator, the emulator's schedules."""
+
+import os
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from cudml.devices import Device, get_device
+from cudml.devices.cuda import status
+
+
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def device(request: pytest.FixtureRequest) -> Device:
+    """The emulator always, and the GPU where there is one."""
+    if request.param == "cuda" and not status().usable:
+        pytest.skip(f"no GPU: {status().reason}")
+    return get_device(request.param)
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
+    """A generator whose seed belongs to the test, is printed, and can be set by CUDML_TEST_SEED."""
+    seed = int(os.environ.get("CUDML_TEST_SEED", zlib.crc32(request.node.nodeid.encode())))
+    print(f"CUDML_TEST_SEED={seed}")
+    yield np.random.default_rng(seed)
