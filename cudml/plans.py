@@ -182,13 +182,16 @@ class Plan:
     """Everything a device needs to run an operator: the steps, in order, and their buffers.
 
     `operands` lists the members of the descriptor that are bound (absent optional tensors are
-    not in it), inputs first.
+    not in it), inputs first. `outputs` names those that the steps write; the emulator's check mode
+    treats them as uninitialised before the first step, and every other operand as read-only. Left
+    empty, nothing is known about them.
     """
 
     operator: str
     operands: tuple[str, ...]
     steps: tuple[Step, ...]
     workspaces: tuple[Workspace, ...] = ()
+    outputs: tuple[str, ...] = ()
 
     def offsets(self) -> dict[str, int]:
         """Where each workspace starts in the temporary resource, in bytes."""

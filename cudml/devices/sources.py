@@ -1,0 +1,50 @@
+"""Find the kernel sources, follow their includes, and hash what they reach."""
+
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+
+_QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
+
+
+@cache
+def kernel_root() -> Path:
+    """The folder of the kernels: inside the package where it was installed, else the checkout's own."""
+    package = Path(__file__).resolve().parent.parent
+    for root in (package / "kernels", package.parent / "kernels"):
+        if root.is_dir():
+            return root
+    raise FileNotFoundError(f"no kernels/ folder in {package} or beside it: the installation is incomplete")
+
+
+@cache
+def reached_files(source: str) -> tuple[Path, ...]:
+    """The source and every file that its quoted includes reach, each once, in the order first met.
+
+    `source` is relative to `kernel_root()`, or absolute. An include is looked for beside the file that
+    names it, then in `kernel_root()`, as the compilers do; one found in neither is the compiler's to
+    resolve and is left out.
+    """
+    reached: dict[Path, None] = {}
+
+    def follow(path: Path) -> None:
+        if path in reached:
+            return
+        reached[path] = None
+        for name in _QUOTED_INCLUDE.findall(path.read_text(encoding="utf-8")):
+            for folder in (path.parent, kernel_root()):
+                if (folder / name).is_file():
+                    follow((folder / name).resolve())
+                    break
+
+    follow((kernel_root() / source).resolve())
+    return tuple(reached)
+
+
+def source_hash(source: str) -> str:
+    """A hash of the text of `source` and of every file it reaches, in hexadecimal."""
+    digest = hashlib.sha256()
+    for path in reached_files(source):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
