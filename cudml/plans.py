@@ -36,7 +36,8 @@ class Limits:
     """What a device offers a plan; every number comes from the device, none is assumed.
 
     `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks`
-    is 1 where clusters do not exist. `compute_capability` is 0 on the emulator.
+    is 1 where clusters do not exist. `compute_capability` is 0 on the emulator. `warp_lanes` is 1
+    where a block of one thread is the fastest shape (a CPU), else 32.
     """
 
     num_multiprocessors: int
@@ -48,6 +49,7 @@ class Limits:
     max_cluster_blocks: int
     l2_bytes: int
     compute_capability: int
+    warp_lanes: int = 32
 
 
 @dataclass(frozen=True)
@@ -189,6 +191,7 @@ class Plan:
 
     operator: str
     operands: tuple[str, ...]
+    outputs: tuple[str, ...]
     steps: tuple[Step, ...]
     workspaces: tuple[Workspace, ...] = ()
     outputs: tuple[str, ...] = ()
