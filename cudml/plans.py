@@ -191,7 +191,6 @@ class Plan:
 
     operator: str
     operands: tuple[str, ...]
-    outputs: tuple[str, ...]
     steps: tuple[Step, ...]
     workspaces: tuple[Workspace, ...] = ()
     outputs: tuple[str, ...] = ()
