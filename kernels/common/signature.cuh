@@ -1,0 +1,43 @@
+// What a kernel's parameters are, for the check that its host side agrees with it: pointers, then at
+// most one struct by value. `cudml/devices/signature.py` writes the assertions that use this.
+#pragma once
+
+#include "common/types.cuh"
+
+namespace signature {
+
+template <class Left, class Right>
+constexpr bool is_same = false;
+template <class Type>
+constexpr bool is_same<Type, Type> = true;
+
+template <class Type>
+constexpr bool is_pointer = false;
+template <class Type>
+constexpr bool is_pointer<Type*> = true;
+
+template <class... Parameters>
+struct Last {
+  using Type = void;
+};
+template <class Parameter>
+struct Last<Parameter> {
+  using Type = Parameter;
+};
+template <class First, class... Rest>
+struct Last<First, Rest...> : Last<Rest...> {};
+
+template <class Kernel>
+struct Of;
+template <class... Parameters>
+struct Of<void (*)(Parameters...)> {
+  using Params = typename Last<Parameters...>::Type;
+  static constexpr int kNumParameters = sizeof...(Parameters);
+  static constexpr int kNumPointers = (0 + ... + (is_pointer<Parameters> ? 1 : 0));
+  // Pointers come first exactly when all the parameters but a last struct are pointers.
+  static constexpr bool kHasParams = kNumPointers != kNumParameters;
+  static constexpr bool kIsInOrder = kNumPointers + (kHasParams ? 1 : 0) == kNumParameters &&
+                                     !(kHasParams && is_pointer<Params>);
+};
+
+}  // namespace signature
