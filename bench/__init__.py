@@ -1,0 +1,1 @@
+"""Benchmarks of cudml: `python -m bench --help`."""

@@ -1,0 +1,47 @@
+"""Comparisons that refuse, for arrays of NumPy or CuPy wherever they live."""
+
+from typing import Any
+
+import numpy as np
+
+from bench.cases import WrongResultError
+
+
+def require_identical(got: Any, expected: Any, what: str = "result") -> None:
+    """Refuse unless both have one shape, one dtype and the same bits; a NaN is identical to itself alone."""
+    if got.shape != expected.shape or got.dtype != expected.dtype:
+        raise WrongResultError(f"{what} is {got.dtype}{got.shape}, expected {expected.dtype}{expected.shape}")
+    if not got.size:
+        return
+    different = (_bytes(got) != _bytes(expected)).any(axis=-1)
+    count = int(different.sum())
+    if count:
+        first = np.unravel_index(int(different.argmax()), got.shape)
+        raise WrongResultError(
+            f"{what}: {count} of {got.size} elements differ, first at {tuple(map(int, first))}: "
+            f"got {got[first]!r}, expected {expected[first]!r}"
+        )
+
+
+def require_error_within(got: Any, expected: Any, allowed: float, what: str = "result") -> float:
+    """Refuse unless every element is within `allowed` of a more exact `expected` (NaN never is).
+
+    Returns the largest error.
+    """
+    if got.shape != expected.shape:
+        raise WrongResultError(f"{what} has shape {got.shape}, expected {expected.shape}")
+    error = float(abs(got.astype(np.float64) - expected.astype(np.float64)).max()) if got.size else 0.0
+    if not error <= allowed:
+        raise WrongResultError(f"{what}: largest error {error:.3g}, allowed {allowed:.3g}")
+    return error
+
+
+def sample_rows(num_rows: int, count: int) -> list[int]:
+    """At most `count` rows spread from the first to the last."""
+    return sorted({round(i * (num_rows - 1) / max(count - 1, 1)) for i in range(min(count, num_rows))})
+
+
+def _bytes(array: Any) -> Any:
+    """Elements as rows of bytes, in order."""
+    flat = array.reshape(-1)
+    return flat.copy().view(np.uint8).reshape(-1, array.dtype.itemsize)

@@ -1,0 +1,205 @@
+"""GRU: the layers of speech, text and control models, beside torch.nn.GRU (cuDNN on a GPU)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cudml
+from bench.cases import Case, Inputs, Peer
+from bench.checks import require_error_within
+from bench.sources import Source
+from bench.targets import to_torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class GruCase(Case):
+    """One layer over `steps` steps of a batch; weights as torch draws them, within 1 / sqrt(hidden_size)."""
+
+    steps: int
+    batch: int
+    input_size: int
+    hidden_size: int
+    direction: str = "forward"
+    linear_before_reset: bool = True
+    dtype: str = "float32"
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.direction == "bidirectional" else 1
+
+
+CASES: tuple[GruCase, ...] = (
+    GruCase(name="NSNet2 16k T 1000 N 1 H 400", steps=1000, batch=1, input_size=400, hidden_size=400),
+    GruCase(
+        name="T 200 N 32 H 1024 float16",
+        steps=200,
+        batch=32,
+        input_size=1024,
+        hidden_size=1024,
+        dtype="float16",
+    ),
+    GruCase(name="T 256 N 8 H 128", steps=256, batch=8, input_size=128, hidden_size=128),
+    GruCase(name="T 20 N 2 H 32", quick=True, steps=20, batch=2, input_size=32, hidden_size=32),
+)
+
+
+def make(case: GruCase, source: Source) -> Inputs:
+    d, h, dtype = case.num_directions, case.hidden_size, case.dtype
+    bound = h**-0.5
+
+    def weights(*shape: int) -> Any:
+        return ((2 * source.uniform(shape) - 1) * np.float32(bound)).astype(dtype)
+
+    return {
+        "x": source.normal((case.steps, case.batch, case.input_size), dtype),
+        "w": weights(d, 3 * h, case.input_size),
+        "r": weights(d, 3 * h, h),
+        "b": weights(d, 6 * h),
+    }
+
+
+def run(case: GruCase, inputs: Inputs) -> Any:
+    return cudml.gru(
+        inputs["x"],
+        inputs["w"],
+        inputs["r"],
+        inputs["b"],
+        direction=case.direction,
+        linear_before_reset=case.linear_before_reset,
+    )
+
+
+def check(case: GruCase, inputs: Inputs, got: Any) -> str:
+    """Both outputs against the formulas in float64: at most twice the error of float32."""
+    expected = _reference(case, inputs, np.float64)
+    allowed = 2 * float(abs(_reference(case, inputs, np.float32) - expected).max())
+    last = [-1 if d == 0 and case.direction != "backward" else 0 for d in range(case.num_directions)]
+    sequence, single = got
+    error = require_error_within(sequence, expected, allowed, "sequence")
+    for d, t in enumerate(last):
+        require_error_within(single[d], expected[t, d], allowed, "single")
+    return f"error {error:.1e} of {allowed:.1e}"
+
+
+def bytes_moved(case: GruCase) -> int:
+    """Input, weights, biases and outputs once; the weights stay on the chip over all steps."""
+    d, h = case.num_directions, case.hidden_size
+    elements = case.steps * case.batch * (case.input_size + d * h) + d * case.batch * h
+    elements += d * 3 * h * (case.input_size + h + 2)
+    return elements * np.dtype(case.dtype).itemsize
+
+
+def _reference(case: GruCase, inputs: Inputs, precision: Any) -> Any:
+    """The sequence by the formulas; in float32 a float16 case rounds its state to float16 every step."""
+    x, w, r, b = (inputs[name].astype(precision) for name in "xwrb")
+    rounds = case.dtype == "float16" and precision == np.float32
+    h = case.hidden_size
+    sequence = np.empty_like(x, shape=(case.steps, case.num_directions, case.batch, h))
+    for d in range(case.num_directions):
+        backward = d == 1 or case.direction == "backward"
+        projected = x @ w[d].T + b[d, : 3 * h]
+        bias = b[d, 3 * h :]
+        state = np.zeros_like(x, shape=(case.batch, h))
+        for t in reversed(range(case.steps)) if backward else range(case.steps):
+            gates = projected[t, :, : 2 * h] + state @ r[d, : 2 * h].T + bias[: 2 * h]
+            gates = 1 / (1 + np.exp(-gates))
+            update, reset = gates[:, :h], gates[:, h:]
+            if case.linear_before_reset:
+                hidden = reset * (state @ r[d, 2 * h :].T + bias[2 * h :])
+            else:
+                hidden = (reset * state) @ r[d, 2 * h :].T + bias[2 * h :]
+            candidate = np.tanh(projected[t, :, 2 * h :] + hidden)
+            state = (1 - update) * candidate + update * state
+            if rounds:
+                state = state.astype(np.float16).astype(np.float32)
+            sequence[t, d] = state
+    return sequence
+
+
+def _torch_module(case: GruCase, inputs: Inputs) -> Any | None:
+    """torch.nn.GRU with the same weights; it is linear before reset and runs forward or both ways."""
+    import torch
+
+    if not case.linear_before_reset or case.direction == "backward":
+        return None
+    x = to_torch(inputs["x"])
+    module = torch.nn.GRU(
+        case.input_size,
+        case.hidden_size,
+        bidirectional=case.num_directions == 2,
+        dtype=x.dtype,
+        device=x.device,
+    )
+    h = case.hidden_size
+
+    def reset_first(a: Any) -> Any:
+        """Gate order z, r, h to torch's r, z, n."""
+        return torch.cat([a[h : 2 * h], a[:h], a[2 * h :]])
+
+    with torch.no_grad():
+        for d, suffix in enumerate(["", "_reverse"][: case.num_directions]):
+            w, r, b = (to_torch(inputs[name])[d] for name in "wrb")
+            getattr(module, f"weight_ih_l0{suffix}").copy_(reset_first(w))
+            getattr(module, f"weight_hh_l0{suffix}").copy_(reset_first(r))
+            getattr(module, f"bias_ih_l0{suffix}").copy_(reset_first(b[: 3 * h]))
+            getattr(module, f"bias_hh_l0{suffix}").copy_(reset_first(b[3 * h :]))
+    module.flatten_parameters()
+    return module
+
+
+def _torch_gru(
+    allow_tf32: bool, graph: bool = False
+) -> Callable[[GruCase, Inputs], Callable[[], Any] | None]:
+    def prepare(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
+        import torch
+
+        module = _torch_module(case, inputs)
+        x = to_torch(inputs["x"])
+        if module is None or (allow_tf32 and case.dtype != "float32") or (graph and not x.is_cuda):
+            return None
+
+        def call() -> Any:
+            torch.backends.cudnn.allow_tf32 = allow_tf32
+            with torch.inference_mode():
+                sequence, single = module(x)
+            steps, batch, _ = sequence.shape
+            return sequence.view(steps, batch, case.num_directions, -1).transpose(1, 2), single
+
+        return _captured(call) if graph else call
+
+    return prepare
+
+
+def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The call as a replayed CUDA graph: no launch costs, and the outputs in the same memory each time."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+PEERS = {
+    "torch": Peer(_torch_gru(allow_tf32=False), needs=("torch",)),
+    "torch tf32": Peer(
+        _torch_gru(allow_tf32=True),
+        contract="products of 10-bit mantissas",
+        needs=("torch",),
+        devices=("cuda",),
+    ),
+    "torch graph": Peer(_torch_gru(allow_tf32=False, graph=True), needs=("torch",), devices=("cuda",)),
+}

@@ -1,0 +1,98 @@
+"""Reverse: lanes of every length, beside a gather by indices with CuPy, NumPy and torch."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import cudml
+from bench.cases import Case, Inputs, Peer
+from bench.checks import require_identical
+from bench.sources import Source
+from bench.targets import to_torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReverseCase(Case):
+    """The first elements of every lane along `axis` reversed; lengths uniform up to its size, or all full."""
+
+    shape: tuple[int, ...]
+    axis: int
+    dtype: str = "float32"
+    full_lengths: bool = False
+
+
+CASES: tuple[ReverseCase, ...] = (
+    ReverseCase(name="inner 256 MiB float32", shape=(65536, 1024), axis=1),
+    ReverseCase(name="outer 256 MiB float32", shape=(1024, 65536), axis=0),
+    ReverseCase(name="batch of sequences 128 MiB float16", shape=(64, 1024, 1024), axis=1, dtype="float16"),
+    ReverseCase(name="inner 1 MiB float32", quick=True, shape=(256, 1024), axis=1),
+    ReverseCase(name="outer 1 MiB float32", quick=True, shape=(1024, 256), axis=0),
+)
+
+
+def make(case: ReverseCase, source: Source) -> Inputs:
+    length = case.shape[case.axis]
+    lanes = tuple(1 if d == case.axis else n for d, n in enumerate(case.shape))
+    low = length if case.full_lengths else 0
+    return {
+        "x": source.bits(case.shape, case.dtype),
+        "sequence_lengths": source.integers(lanes, low, length + 1, np.uint32),
+    }
+
+
+def run(case: ReverseCase, inputs: Inputs) -> Any:
+    return cudml.reverse_subsequences(inputs["x"], inputs["sequence_lengths"], axis=case.axis)
+
+
+def check(case: ReverseCase, inputs: Inputs, got: Any) -> str:
+    """The whole against a gather by the array library."""
+    require_identical(got, _array_library(case, inputs)())
+    return "exact"
+
+
+def bytes_moved(case: ReverseCase) -> int:
+    """Every element read once and written once, and the lengths."""
+    elements = math.prod(case.shape)
+    return 2 * elements * np.dtype(case.dtype).itemsize + 4 * elements // case.shape[case.axis]
+
+
+def _positions(xp: Any, case: ReverseCase, lengths: Any) -> Any:
+    """Where each output element comes from along the axis."""
+    along = [1] * len(case.shape)
+    along[case.axis] = -1
+    position = xp.arange(case.shape[case.axis], dtype=np.int64).reshape(along)
+    lengths = lengths.astype(np.int64)
+    return xp.where(position < lengths, lengths - 1 - position, position)
+
+
+def _array_library(case: ReverseCase, inputs: Inputs) -> Callable[[], Any]:
+    """The positions are computed from the lengths in every call, as the operator does."""
+    x, lengths = inputs["x"], inputs["sequence_lengths"]
+    xp = _library(x)
+    return lambda: xp.take_along_axis(x, _positions(xp, case, lengths), axis=case.axis)
+
+
+def _gather_only(case: ReverseCase, inputs: Inputs) -> Callable[[], Any]:
+    import torch
+
+    x = to_torch(inputs["x"])
+    positions = to_torch(_positions(_library(inputs["x"]), case, inputs["sequence_lengths"]))
+    return lambda: torch.gather(x, case.axis, positions)
+
+
+def _library(x: Any) -> Any:
+    if isinstance(x, np.ndarray):
+        return np
+    import cupy
+
+    return cupy
+
+
+PEERS = {
+    "cupy": Peer(_array_library, needs=("cupy",), devices=("cuda",)),
+    "numpy": Peer(_array_library, devices=("cpu",)),
+    "torch.gather": Peer(_gather_only, contract="the positions are computed beforehand", needs=("torch",)),
+}
