@@ -11,6 +11,9 @@ from cudml.plans import Limits, Plan
 #: An array of a device's own library: numpy.ndarray on the emulator, cupy.ndarray on CUDA.
 Array = Any
 
+#: (shape, strides in bytes or None where C-contiguous, dtype, whether writable, device number).
+Layout = tuple[tuple[int, ...], tuple[int, ...] | None, Any, bool, int]
+
 
 class Program(Protocol):
     """A plan made ready for one device: modules loaded, arguments prepared."""
@@ -33,14 +36,24 @@ class Device(Protocol):
     def limits(self) -> Limits:
         """What plans may use."""
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """A new uninitialised C-contiguous array."""
+    def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
+        """A new uninitialised C-contiguous array, whose memory the stream (None: the current one) orders."""
 
     def owns(self, array: Any) -> bool:
         """Whether the array lives in this device's memory and is of its own array type."""
 
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
+
+    def describe(self, array: Any) -> tuple[int, Layout]:
+        """The address and, in a hashable value, everything else that decides how an array may be used.
+
+        Quick, because every warm call does it. Raises TypeError for what is not exactly of the device's
+        array type; arrays of other devices of the same kind differ in the layout.
+        """
+
+    def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
+        """Copy bytes from the address of one array to the address of another, in the stream's order."""
 
     def load(self, plan: Plan) -> Program:
         """Build the plan's kernels (cached) and bind everything but the operands."""
