@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Program
+from cudml.devices import Array, Layout, Program
 from cudml.devices.signature import signature_assertions
 from cudml.devices.sources import kernel_root, source_hash
 from cudml.errors import CompilerError, DeviceError
@@ -215,12 +215,21 @@ class CudaDevice:
             compute_capability=capability,
         )
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
-        """A new uninitialised C-contiguous `cupy.ndarray` on this GPU."""
+    def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
+        """A new uninitialised C-contiguous `cupy.ndarray` on this GPU, from the pool of the stream."""
+        if stream is not None:
+            with self._cupy.cuda.Device(self.number), self._as_context(stream):
+                return self._ndarray(shape, dtype)
         if self._current_device() == self.number:
             return self._ndarray(shape, dtype)
         with self._cupy.cuda.Device(self.number):
             return self._ndarray(shape, dtype)
+
+    def _as_context(self, stream: Any) -> Any:
+        """The stream as CuPy's own type, which makes itself the current one for a while."""
+        if isinstance(stream, self._cupy.cuda.Stream):
+            return stream
+        return self._cupy.cuda.Stream.from_external(as_stream(stream))
 
     def owns(self, array: Any) -> bool:
         """Whether it is a `cupy.ndarray` in this GPU's memory."""
@@ -229,6 +238,20 @@ class CudaDevice:
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
         return int(array.data.ptr)
+
+    def describe(self, array: Any) -> tuple[int, Layout]:
+        """The address, and what else decides how an array may be used. TypeError for other types."""
+        if type(array) is not self._ndarray:
+            raise TypeError(f"a cupy.ndarray is expected, got {type(array).__name__}")
+        memory = array.data
+        strides = None if array._c_contiguous else array.strides
+        return memory.ptr, (array.shape, strides, array.dtype, True, memory.device_id)
+
+    def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
+        """Copy bytes between two arrays of this GPU, asynchronously in the stream's order."""
+        with self._cupy.cuda.Device(self.number):
+            order = self._cupy.cuda.get_current_stream() if stream is None else as_stream(stream)
+            destination.data.copy_from_device_async(source.data, num_bytes, order)
 
     def load(self, plan: Plan) -> Program:
         """Build what is not built yet, check every launch, and prepare the call.
