@@ -1,0 +1,92 @@
+"""`python -m bench [operator] [--quick]`, `python -m bench report | micro | machine-code`."""
+
+import argparse
+import importlib
+import re
+import sys
+import time
+from pathlib import Path
+
+from bench import results
+from bench.results import Row
+from bench.runner import OPERATORS, Options, Runner
+from bench.targets import get_target
+from bench.timing import timer_of
+
+COMMANDS = {
+    "report": "bench.report",
+    "micro": "bench.micro",
+    "machine-code": "bench.machine_code",
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Run a subcommand, or the benchmarks; 1 where a result was wrong or a call failed."""
+    if arguments and arguments[0] in COMMANDS:
+        command: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
+        return command
+    options = _parser().parse_args(arguments)
+    target = get_target(options.device, options.commit)
+    runner = Runner(
+        target,
+        timer_of(target),
+        Options(
+            quick=options.quick,
+            names=re.compile(options.filter),
+            peers=options.peers,
+            seconds=options.seconds,
+            deadline=time.monotonic() + 60 * options.minutes,
+        ),
+        tell=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    print(f"{target.name}: " + ", ".join(f"{k} {v}" for k, v in target.environment.items() if v))
+    path = Path(options.results) / f"{target.slug}.csv"
+    for operator in [options.operator] if options.operator else OPERATORS:
+        rows: list[Row] = []
+        for row in runner.run(operator):
+            rows.append(row)
+            print(_line(row), flush=True)
+        if rows and not options.dry:
+            results.merge(path, rows)
+    for problem in runner.problems:
+        print(problem, file=sys.stderr)
+    return 1 if runner.problems else 0
+
+
+def _line(row: Row) -> str:
+    return (
+        f"{row.operator:<12.12} {row.case:<44.44} {row.implementation:<20.20} {row.cache:<5}"
+        f"{row.median_us:>12.1f} us {row.gb_per_s:>8.1f} GB/s  {row.checked}"
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Check and time operators on the device present and keep the rows in a CSV file. "
+        f"Other commands: {', '.join(COMMANDS)}.",
+    )
+    parser.add_argument("operator", nargs="?", choices=OPERATORS, help="default: all")
+    parser.add_argument("--quick", action="store_true", help="small cases only, as always on the CPU")
+    parser.add_argument("--filter", default="", metavar="REGEX", help="cases whose name it matches somewhere")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU where there is one")
+    parser.add_argument("--peers", action="store_true", help="time the peers that are installed, too")
+    parser.add_argument(
+        "--seconds", type=float, default=0.2, help="time for one measurement (default %(default)s)"
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="start no case after this long (default: no limit)",
+    )
+    parser.add_argument(
+        "--results", default=str(results.RESULTS), metavar="FOLDER", help="where the CSV file is"
+    )
+    parser.add_argument("--dry", action="store_true", help="write no file")
+    parser.add_argument("--commit", help="recorded in the rows where git is not at hand")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,82 @@
+"""Committed numbers: one CSV file a device, one row per operator, case, implementation and cache state."""
+
+import csv
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement, with everything needed to repeat it.
+
+    `implementation` is "cudml" or the name of a peer, whose differing `contract` stands beside it;
+    `checked` says what the result was compared with (empty: not compared). `host_us` is empty on the CPU.
+    """
+
+    operator: str
+    case: str
+    implementation: str
+    cache: str
+    median_us: float
+    p20_us: float
+    p80_us: float
+    repeats: int
+    host_us: float | None
+    bytes_moved: int
+    checked: str
+    contract: str
+    device: str
+    driver: str = ""
+    cuda: str = ""
+    nvrtc: str = ""
+    cupy: str = ""
+    torch: str = ""
+    numpy: str = ""
+    cores: str = ""
+    cudml: str = ""
+    commit: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What a newer measurement replaces."""
+        return self.operator, self.case, self.implementation, self.cache
+
+    @property
+    def gb_per_s(self) -> float:
+        """Bytes moved over the median, in units of 1e9 bytes a second."""
+        return self.bytes_moved / self.median_us / 1000
+
+
+def read(path: Path) -> list[Row]:
+    """All rows of a file; none where it does not exist."""
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return [_row(record) for record in csv.DictReader(file)]
+
+
+def merge(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows into a file, each in place of the one with its key, new ones at the end."""
+    merged = {row.key: row for row in read(path)} | {row.key: row for row in rows}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, [member.name for member in fields(Row)], lineterminator="\n")
+        writer.writeheader()
+        for row in merged.values():
+            writer.writerow({name: _text(value) for name, value in asdict(row).items()})
+
+
+def _text(value: object) -> object:
+    if value is None:
+        return ""
+    return f"{value:.2f}" if isinstance(value, float) else value
+
+
+def _row(record: dict[str, str]) -> Row:
+    numbers = {name: float(record[name]) for name in ("median_us", "p20_us", "p80_us")}
+    counts = {name: int(record[name]) for name in ("repeats", "bytes_moved")}
+    host_us = {"host_us": float(record["host_us"]) if record["host_us"] else None}
+    return Row(**(record | numbers | counts | host_us))

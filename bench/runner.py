@@ -1,0 +1,142 @@
+"""Run cases: check the result, time cudml and its peers, yield rows."""
+
+import importlib
+import re
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from bench.cases import Case, OperatorBench, Peer, WrongResultError
+from bench.results import Row
+from bench.sources import Source
+from bench.targets import Target, from_torch, installed
+from bench.timing import Timer
+
+OPERATORS = ("top_k", "gru", "slice", "reverse_subsequences")
+
+
+@dataclass(frozen=True)
+class Options:
+    """`names` is matched anywhere in a case's name; `deadline` is on time.monotonic's clock."""
+
+    quick: bool = False
+    names: re.Pattern[str] = re.compile("")
+    peers: bool = False
+    seconds: float = 0.2
+    deadline: float = float("inf")
+
+
+class Runner:
+    """Runs operators on one device; `problems` collects what went wrong, `tell` gets progress."""
+
+    def __init__(self, target: Target, timer: Timer, options: Options, tell: Callable[[str], None]) -> None:
+        self.problems: list[str] = []
+        self._target = target
+        self._timer = timer
+        self._options = options
+        self._tell = tell
+
+    def run(self, operator: str) -> Iterator[Row]:
+        """Rows of every selected case, as they are measured."""
+        module: Any = importlib.import_module(f"bench.{operator}")
+        for case in module.CASES:
+            if self._selected(case):
+                yield from self._run_case(operator, module, case)
+
+    def _selected(self, case: Case) -> bool:
+        small_enough = case.quick or not (self._options.quick or self._target.kind == "cpu")
+        return small_enough and self._options.names.search(case.name) is not None
+
+    def _run_case(self, operator: str, module: OperatorBench, case: Case) -> Iterator[Row]:
+        where = f"{operator}, {case.name}"
+        if time.monotonic() > self._options.deadline:
+            self._tell(f"{where}: left out, no time left")
+            return
+        self._tell(where)
+        inputs = module.make(case, Source(self._target.xp, zlib.crc32(case.name.encode()) % 1000))
+        calls: dict[str, tuple[Callable[[], Any], Peer]] = {
+            "cudml": (lambda: module.run(case, inputs), Peer(lambda case, inputs: None))
+        }
+        try:
+            if self._options.peers:
+                calls |= self._peers(module, case, inputs, where)
+            for implementation, (call, peer) in calls.items():
+                yield from self._measure(operator, module, case, inputs, implementation, call, peer)
+        finally:
+            calls.clear()
+            inputs.clear()
+            self._release_memory()
+
+    def _peers(
+        self, module: OperatorBench, case: Case, inputs: dict[str, Any], where: str
+    ) -> dict[str, tuple[Callable[[], Any], Peer]]:
+        calls = {}
+        for name, peer in module.PEERS.items():
+            if self._target.kind not in peer.devices or not installed(peer.needs):
+                continue
+            try:
+                call = peer.prepare(case, inputs)
+            except Exception as error:
+                self.problems.append(f"{where}, preparing {name}: {type(error).__name__}: {error}")
+                continue
+            if call is not None:
+                calls[name] = (call, peer)
+        return calls
+
+    def _measure(
+        self,
+        operator: str,
+        module: OperatorBench,
+        case: Case,
+        inputs: dict[str, Any],
+        implementation: str,
+        call: Callable[[], Any],
+        peer: Peer,
+    ) -> Iterator[Row]:
+        try:
+            checked = "" if peer.contract else module.check(case, inputs, _arrays(call()))
+            timings = {
+                cache: self._timer.measure(call, cache, self._options.seconds) for cache in self._timer.caches
+            }
+        except WrongResultError as error:
+            self.problems.append(f"{operator}, {case.name}, {implementation}: WRONG RESULT: {error}")
+            return
+        except Exception as error:
+            self.problems.append(
+                f"{operator}, {case.name}, {implementation}: {type(error).__name__}: {error}"
+            )
+            return
+        for cache, timing in timings.items():
+            yield Row(
+                operator=operator,
+                case=case.name,
+                implementation=implementation,
+                cache=cache,
+                median_us=timing.median_us,
+                p20_us=timing.p20_us,
+                p80_us=timing.p80_us,
+                repeats=timing.repeats,
+                host_us=timing.host_us,
+                bytes_moved=module.bytes_moved(case),
+                checked=checked,
+                contract=peer.contract,
+                device=self._target.name,
+                **self._target.environment,
+            )
+
+    def _release_memory(self) -> None:
+        if self._target.kind == "cuda":
+            self._target.xp.get_default_memory_pool().free_all_blocks()
+            if installed(("torch",)):
+                import torch
+
+                torch.cuda.empty_cache()
+
+
+def _arrays(result: Any) -> Any:
+    """A result with torch's tensors as arrays of NumPy or CuPy."""
+    if isinstance(result, (tuple, list)):
+        return tuple(_arrays(part) for part in result)
+    return from_torch(result) if type(result).__module__.startswith("torch") else result

@@ -1,0 +1,130 @@
+"""Timers: CUDA events around one call with a cold or warm L2, or the host's clock on the CPU."""
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from bench.targets import Target
+
+MIN_REPEATS = 5
+MAX_REPEATS = 200
+
+#: The flush reads this many times the L2 cache, since its replacement is not strictly the oldest first.
+FLUSH_FACTOR = 3
+
+#: Longest time the GPU is held busy so that the host can queue a call behind it.
+MAX_DELAY_US = 2000.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """`host_us` is how long the host was busy with one call, None where that is the measurement itself."""
+
+    median_us: float
+    p20_us: float
+    p80_us: float
+    repeats: int
+    host_us: float | None = None
+
+    @staticmethod
+    def of(times_us: list[float], host_us: float | None = None) -> "Timing":
+        """The median and the 20th and 80th percentile of some times."""
+        ordered = sorted(times_us)
+        last = len(ordered) - 1
+        return Timing(
+            statistics.median(ordered),
+            ordered[round(0.2 * last)],
+            ordered[round(0.8 * last)],
+            len(ordered),
+            host_us,
+        )
+
+
+class Timer(Protocol):
+    """`caches` are the states that `measure` knows, the one to report first."""
+
+    caches: tuple[str, ...]
+
+    def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
+        """Call repeatedly for about `seconds`, after a warm-up."""
+
+
+class HostTimer:
+    """The CPU's clock. What the caches hold is whatever the call before left."""
+
+    caches = ("warm",)
+
+    def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
+        estimate_us = _elapsed_us(call)
+        return Timing.of([_elapsed_us(call) for _ in range(_repeats(seconds, estimate_us))])
+
+
+class CudaTimer:
+    """CUDA events right around the call.
+
+    The GPU is kept busy while the host queues the call, so that launches already wait when the first event is
+    reached and what is measured is the GPU alone. For "cold" the L2 cache is filled with other, clean lines.
+    """
+
+    caches = ("cold", "warm")
+
+    def __init__(self, l2_bytes: int) -> None:
+        import cupy
+
+        self._cupy = cupy
+        module = cupy.RawModule(code=Path(__file__).with_name("timing.cu").read_text())
+        self._delay = module.get_function("delay")
+        self._read_through = module.get_function("read_through")
+        self._flush_words = cupy.zeros(FLUSH_FACTOR * max(l2_bytes, 1 << 22) // 16 * 2, dtype=cupy.uint64)
+        self._never = cupy.zeros(1, dtype=cupy.uint32)
+        self._blocks = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
+        for _ in range(200):  # The clocks rise under load.
+            self._flush()
+
+    def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
+        cupy = self._cupy
+        synchronize = cupy.cuda.get_current_stream().synchronize
+        for _ in range(2):  # The first call builds and allocates.
+            call()
+        synchronize()
+        queued_us = _elapsed_us(call)
+        total_us = queued_us + _elapsed_us(synchronize)
+        delay_us = min(2 * queued_us + 20, MAX_DELAY_US)
+
+        events = []
+        host_us = []
+        for _ in range(_repeats(seconds, total_us + delay_us + 60)):
+            start, stop = cupy.cuda.Event(), cupy.cuda.Event()
+            self._delay((1,), (1,), (cupy.uint64(1000 * delay_us),))
+            if cache == "cold":
+                self._flush()
+            start.record()
+            host_us.append(_elapsed_us(call))
+            stop.record()
+            events.append((start, stop))
+        synchronize()
+        times_us = [1000 * cupy.cuda.get_elapsed_time(start, stop) for start, stop in events]
+        return Timing.of(times_us, statistics.median(host_us))
+
+    def _flush(self) -> None:
+        words = self._flush_words
+        count = self._cupy.uint64(words.size // 2)
+        self._read_through((self._blocks,), (256,), (words, count, self._never))
+
+
+def timer_of(target: Target) -> Timer:
+    """The timer for a device."""
+    return CudaTimer(target.l2_bytes) if target.kind == "cuda" else HostTimer()
+
+
+def _repeats(seconds: float, each_us: float) -> int:
+    return max(MIN_REPEATS, min(MAX_REPEATS, int(1e6 * seconds / each_us)))
+
+
+def _elapsed_us(call: Callable[[], Any]) -> float:
+    start = time.perf_counter_ns()
+    call()
+    return (time.perf_counter_ns() - start) / 1000
