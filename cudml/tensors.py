@@ -41,7 +41,7 @@ def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def _frozen(value: Any) -> Any:
+def frozen(value: Any) -> Any:
     """A sequence as a tuple of Python integers where that is possible, anything else unchanged."""
     if value is None or isinstance(value, (str, bytes)):
         return value
@@ -92,8 +92,8 @@ class TensorDesc:
     guaranteed_base_offset_alignment: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", _frozen(self.sizes))
-        object.__setattr__(self, "strides", _frozen(self.strides))
+        object.__setattr__(self, "sizes", frozen(self.sizes))
+        object.__setattr__(self, "strides", frozen(self.strides))
 
     @staticmethod
     def of(array: Any) -> "TensorDesc":
