@@ -59,3 +59,14 @@ class KernelError(RuntimeError):
     def __init__(self, reports: Sequence[str]) -> None:
         self.reports = list(reports)
         super().__init__("\n".join(reports))
+
+
+class ModelError(ValueError):
+    """A JSON model or dictionary is malformed: the file, the key path, what is expected, what came."""
+
+    def __init__(self, path: str, expected: str, got: str, source: str = "") -> None:
+        self.path = path
+        self.expected = expected
+        self.got = got
+        self.source = source
+        super().__init__(f"{source + ': ' if source else ''}{path or 'the model'}: {got}, must be {expected}")

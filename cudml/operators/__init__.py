@@ -1,1 +1,63 @@
-"""One file per operator: descriptor, support table, check, plan."""
+"""One file per operator: descriptor, support table, check, plan; and the table of them all."""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from cudml.enums import FeatureLevel, OperatorType
+from cudml.plans import Limits, Plan
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Where an operator is written: the module in this folder, and its descriptor's class in there."""
+
+    module: str
+    descriptor_name: str
+
+    @property
+    def descriptor(self) -> Any:
+        """The descriptor's class."""
+        return getattr(self._loaded, self.descriptor_name)
+
+    def check(self, desc: Any, level: FeatureLevel) -> None:
+        """Raise `DescriptorError` with every rule of the level that the descriptor breaks."""
+        self._loaded.check(desc, level)
+
+    def plan(self, desc: Any, limits: Limits) -> Plan:
+        """The steps that compute what a good descriptor says."""
+        plan: Plan = self._loaded.plan(desc, limits)
+        return plan
+
+    @property
+    def _loaded(self) -> Any:
+        return import_module(f"{__name__}.{self.module}")
+
+
+#: One line per operator.
+OPERATORS: dict[OperatorType, Operator] = {
+    OperatorType.SLICE: Operator("slice", "SliceDesc"),
+    OperatorType.TOP_K: Operator("top_k", "TopKDesc"),
+    OperatorType.GRU: Operator("gru", "GruDesc"),
+    OperatorType.REVERSE_SUBSEQUENCES: Operator("reverse_subsequences", "ReverseSubsequencesDesc"),
+    OperatorType.SLICE1: Operator("slice", "Slice1Desc"),
+    OperatorType.TOP_K1: Operator("top_k", "TopK1Desc"),
+}
+
+_BY_CLASS = {(f"{__name__}.{row.module}", row.descriptor_name): kind for kind, row in OPERATORS.items()}
+
+
+def operator_type_of(descriptor: object) -> OperatorType:
+    """The operator that a descriptor describes.
+
+    Raises
+    ------
+    TypeError
+        It is no descriptor; says which there are.
+    """
+    cls = type(descriptor)
+    kind = _BY_CLASS.get((cls.__module__, cls.__qualname__))
+    if kind is None:
+        names = ", ".join(row.descriptor_name for row in OPERATORS.values())
+        raise TypeError(f"desc is a {cls.__name__}, must be one of cudml's {names}")
+    return kind

@@ -1,0 +1,122 @@
+"""DirectML's operators on NVIDIA GPUs: top-k, GRU, slice and reverse as CUDA kernels, and on the CPU.
+
+The array functions `top_k`, `slice`, `reverse_subsequences` and `gru` take CuPy arrays (or anything that
+holds GPU memory) and NumPy arrays; `compile_operator` takes DirectML's descriptors. Everything is
+imported when it is first used.
+"""
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would double the import's time
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cudml.api import GruResult, TopKResult, gru, reverse_subsequences, slice, top_k
+    from cudml.compiled import CompiledOperator, compile_operator
+    from cudml.enums import (
+        AxisDirection,
+        DataType,
+        ExecutionFlags,
+        FeatureLevel,
+        OperatorType,
+        RecurrentNetworkDirection,
+        TensorFlags,
+    )
+    from cudml.errors import (
+        BindingError,
+        CompilerError,
+        DescriptorError,
+        DeviceError,
+        KernelError,
+        ModelError,
+        Problem,
+    )
+    from cudml.json_model import from_dict, to_dict
+    from cudml.operators.activations import Activation
+    from cudml.operators.gru import GruDesc
+    from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
+    from cudml.operators.slice import Slice1Desc, SliceDesc
+    from cudml.operators.top_k import TopK1Desc, TopKDesc
+    from cudml.tensors import TensorDesc
+
+__version__ = "0.1.0"
+
+#: Module -> the public names that it defines.
+_HOMES = {
+    "api": ("GruResult", "TopKResult", "gru", "reverse_subsequences", "slice", "top_k"),
+    "compiled": ("CompiledOperator", "compile_operator"),
+    "enums": (
+        "AxisDirection",
+        "DataType",
+        "ExecutionFlags",
+        "FeatureLevel",
+        "OperatorType",
+        "RecurrentNetworkDirection",
+        "TensorFlags",
+    ),
+    "errors": (
+        "BindingError",
+        "CompilerError",
+        "DescriptorError",
+        "DeviceError",
+        "KernelError",
+        "ModelError",
+        "Problem",
+    ),
+    "json_model": ("from_dict", "to_dict"),
+    "operators.activations": ("Activation",),
+    "operators.gru": ("GruDesc",),
+    "operators.reverse_subsequences": ("ReverseSubsequencesDesc",),
+    "operators.slice": ("Slice1Desc", "SliceDesc"),
+    "operators.top_k": ("TopK1Desc", "TopKDesc"),
+    "tensors": ("TensorDesc",),
+}
+
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Activation",
+    "AxisDirection",
+    "BindingError",
+    "CompiledOperator",
+    "CompilerError",
+    "DataType",
+    "DescriptorError",
+    "DeviceError",
+    "ExecutionFlags",
+    "FeatureLevel",
+    "GruDesc",
+    "GruResult",
+    "KernelError",
+    "ModelError",
+    "OperatorType",
+    "Problem",
+    "RecurrentNetworkDirection",
+    "ReverseSubsequencesDesc",
+    "Slice1Desc",
+    "SliceDesc",
+    "TensorDesc",
+    "TensorFlags",
+    "TopK1Desc",
+    "TopKDesc",
+    "TopKResult",
+    "compile_operator",
+    "from_dict",
+    "gru",
+    "reverse_subsequences",
+    "slice",
+    "to_dict",
+    "top_k",
+]
+
+
+def __getattr__(name: str) -> "Any":
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

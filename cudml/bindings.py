@@ -1,0 +1,177 @@
+"""What may be bound to a compiled operator: the rules, each reported as a `Problem`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from itertools import combinations
+from typing import Any
+
+from cudml.checks import camel, one_of
+from cudml.devices import Array, Device
+from cudml.errors import Problem
+from cudml.tensors import TensorDesc
+
+#: Scratch starts at a multiple of this many bytes, the widest access of a kernel.
+SCRATCH_ALIGNMENT = 16
+
+
+@dataclass(frozen=True)
+class Member:
+    """A tensor of the descriptor that is bound: its member name, its description, and its role."""
+
+    name: str
+    tensor: TensorDesc
+    is_output: bool
+
+    @property
+    def label(self) -> str:
+        """The member as DirectML spells it."""
+        return camel(self.name)
+
+
+def binding_problems(
+    device: Device,
+    members: Sequence[Member],
+    bindings: Mapping[str, Any],
+    temporary_resource: Any = None,
+) -> list[Problem]:
+    """Everything that is wrong with `bindings`, which should hold one array for each of `members`."""
+    found = _name_problems([m.name for m in members], bindings)
+    ranges: list[tuple[str, bool, range]] = []
+    for member in members:
+        if member.name not in bindings:
+            continue
+        array = bindings[member.name]
+        problems = _array_problems(device, member, array)
+        found += problems
+        if not any(problem.rule == "array" for problem in problems):
+            start = device.address(array)
+            ranges.append((member.label, member.is_output, range(start, start + member.tensor.span_bytes)))
+    if temporary_resource is not None and device.owns(temporary_resource):
+        start = device.address(temporary_resource)
+        ranges.append(("TemporaryResource", True, range(start, start + temporary_resource.nbytes)))
+    return found + _overlap_problems(ranges)
+
+
+def owned_problems(
+    owned: Sequence[Member], bindings: Mapping[str, Any], *, is_initialized: bool
+) -> list[Problem]:
+    """What `dispatch` reports of the inputs flagged `OWNED_BY_DML`."""
+    found = []
+    for member in owned:
+        if member.name in bindings:
+            expected = "left out: it is OWNED_BY_DML, so initialize() takes it"
+            found.append(Problem(member.label, "owned", expected, "bound"))
+        if not is_initialized:
+            expected = f"given to initialize({member.name}=...) before dispatch, since it is OWNED_BY_DML"
+            found.append(Problem(member.label, "owned", expected, "not initialized"))
+    return found
+
+
+def scratch_problems(device: Device, label: str, array: Any, num_bytes: int) -> list[Problem]:
+    """What is wrong with a temporary or persistent resource of at least `num_bytes` bytes."""
+    if not device.owns(array):
+        return [_wrong_array(device, label, array)]
+    found = []
+    if not array.flags.c_contiguous:
+        found.append(Problem(label, "layout", "C-contiguous", f"of strides {array.strides}"))
+    if array.nbytes < num_bytes:
+        found.append(Problem(label, "size", f"at least {num_bytes} bytes", f"{array.nbytes} bytes"))
+    if not _is_writable(array):
+        found.append(_read_only(label))
+    if device.address(array) % SCRATCH_ALIGNMENT:
+        got = f"at address {device.address(array):#x}"
+        expected = f"at a multiple of {SCRATCH_ALIGNMENT} bytes"
+        found.append(Problem(label, "alignment", expected, got))
+    return found
+
+
+def _name_problems(names: Sequence[str], bindings: Mapping[str, Any]) -> list[Problem]:
+    missing = [name for name in names if name not in bindings]
+    found = [Problem(camel(n), "missing", f"bound as {n}=", "missing") for n in missing]
+    for name in bindings:
+        if name not in names:
+            close = get_close_matches(name, names, n=1)
+            hint = f"; the closest is {close[0]}" if close else ""
+            expected = f"{one_of(names)}{hint}" if names else "left out: nothing is bound here"
+            found.append(Problem(name, "unexpected", expected, "not a binding"))
+    return found
+
+
+def _array_problems(device: Device, member: Member, array: Any) -> list[Problem]:
+    """What is wrong with one array by itself; a rule "array" means that nothing else was looked at."""
+    if not device.owns(array):
+        return [_wrong_array(device, member.label, array)]
+    found = []
+    tensor = member.tensor
+    wanted = tensor.element.numpy_name
+    if array.dtype != wanted and not (wanted == "uint8" and array.dtype == bool):
+        found.append(Problem(member.label, "data type", wanted, str(array.dtype)))
+    elif not _has_layout(array, tensor):
+        found.append(_layout_problem(member, array))
+    if member.is_output and not _is_writable(array):
+        found.append(_read_only(member.label))
+    alignment = max(tensor.guaranteed_base_offset_alignment, tensor.element.size)
+    if device.address(array) % alignment:
+        expected = f"at a multiple of {alignment} bytes"
+        if tensor.guaranteed_base_offset_alignment:
+            expected += ", as its GuaranteedBaseOffsetAlignment says"
+        got = f"at address {device.address(array):#x}"
+        found.append(Problem(member.label, "alignment", expected, got))
+    return found
+
+
+def _has_layout(array: Array, tensor: TensorDesc) -> bool:
+    """Whether the array is of the descriptor's sizes and strides, leading sizes of 1 left aside."""
+    item_bytes = tensor.element.size
+    ours = list(zip(array.shape, array.strides, strict=True))
+    wanted = [
+        (size, stride * item_bytes) for size, stride in zip(tensor.sizes, tensor.element_strides, strict=True)
+    ]
+    for pairs in (ours, wanted):
+        while pairs and pairs[0][0] == 1:
+            del pairs[0]
+    if array.flags.c_contiguous and array.nbytes >= tensor.span_bytes:
+        return True
+    return len(ours) == len(wanted) and all(
+        size == n and (stride == step or n == 1)
+        for (size, stride), (n, step) in zip(ours, wanted, strict=True)
+    )
+
+
+def _layout_problem(member: Member, array: Array) -> Problem:
+    tensor = member.tensor
+    if array.flags.c_contiguous:
+        expected = f"at least {tensor.span_bytes}, what {tensor.sizes} of {tensor.element.numpy_name} needs"
+        return Problem(f"{member.label} in bytes", "size", expected, str(array.nbytes))
+    strides = tuple(stride * tensor.element.size for stride in tensor.element_strides)
+    expected = f"of shape {tensor.sizes} and strides {strides}, or C-contiguous"
+    got = f"of shape {array.shape} and strides {array.strides}"
+    return Problem(member.label, "layout", expected, got)
+
+
+def _overlap_problems(ranges: Sequence[tuple[str, bool, range]]) -> list[Problem]:
+    """Each pair of byte ranges that share a byte although one of them is written."""
+    found = []
+    for (label, is_written, ours), (other, other_is_written, theirs) in combinations(ranges, 2):
+        if (is_written or other_is_written) and max(ours.start, theirs.start) < min(ours.stop, theirs.stop):
+            written, rest = (label, other) if is_written else (other, label)
+            expected = "in memory of its own: no operator runs in place"
+            found.append(Problem(written, "overlap", expected, f"overlapping {rest}"))
+    return found
+
+
+def _wrong_array(device: Device, label: str, array: Any) -> Problem:
+    kind = "numpy.ndarray" if device.name == "cpu" else "cupy.ndarray"
+    got = f"a {type(array).__module__}.{type(array).__qualname__}".replace("builtins.", "")
+    if hasattr(array, "device"):
+        got += f" on {array.device}"
+    return Problem(label, "array", f"a {kind} on {device.name}", got)
+
+
+def _is_writable(array: Array) -> bool:
+    return bool(getattr(array.flags, "writeable", True))
+
+
+def _read_only(label: str) -> Problem:
+    return Problem(label, "read-only", "writable", "read-only")

@@ -1,0 +1,244 @@
+"""Compile a descriptor into an operator and dispatch it: check, plan, load, bind, launch."""
+
+import sys
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
+from cudml.devices import Array, Device, Program, get_device
+from cudml.enums import ExecutionFlags, FeatureLevel, TensorFlags
+from cudml.errors import BindingError
+from cudml.operators import OPERATORS, operator_type_of
+from cudml.plans import WORKSPACE_ALIGNMENT, Plan, round_up
+from cudml.settings import print_plan
+
+#: Plans with their loaded kernels that are kept for the next `compile_operator` of an equal descriptor.
+MAX_PROGRAMS = 1024
+
+#: Sets of bound arrays that an operator remembers as good.
+MAX_CHECKED_BINDINGS = 256
+
+
+@lru_cache(maxsize=MAX_PROGRAMS)
+def load_plan(plan: Plan, device: Device) -> Program:
+    """The plan made ready on a device; equal plans share one program."""
+    if print_plan():
+        print(f"{device.name}: {plan}", file=sys.stderr)
+    return device.load(plan)
+
+
+@lru_cache(maxsize=MAX_PROGRAMS)
+def _planned(desc: Hashable, device: Device) -> tuple[Plan, tuple[Member, ...]]:
+    """The plan of a checked descriptor, and what it binds."""
+    plan = OPERATORS[operator_type_of(desc)].plan(desc, device.limits)
+    members = tuple(
+        Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
+    )
+    return plan, members
+
+
+def compile_operator(
+    desc: Any,
+    *,
+    device: "str | Device | None" = None,
+    feature_level: FeatureLevel = FeatureLevel.LEVEL_6_4,
+    flags: ExecutionFlags = ExecutionFlags.NONE,
+) -> "CompiledOperator":
+    """Check a descriptor, plan it for a device and build its kernels.
+
+    Plans and kernels are cached: compiling an equal descriptor again costs its check. Thread-safe.
+
+    Parameters
+    ----------
+    desc : TopK1Desc, TopKDesc, GruDesc, SliceDesc, Slice1Desc or ReverseSubsequencesDesc
+        What to compute.
+    device : str or Device, optional
+        "cuda", "cuda:1" or "cpu"; None is the current GPU if there is one, else the CPU emulator.
+    feature_level : FeatureLevel
+        The level whose rules the descriptor must keep.
+    flags : ExecutionFlags
+        Accepted for compatibility; none of them changes a result.
+
+    Returns
+    -------
+    CompiledOperator
+        A new object each time, so that each has its own persistent resource.
+
+    Raises
+    ------
+    DescriptorError
+        The descriptor breaks rules; the error lists all of them.
+    TypeError
+        `desc`, `feature_level` or `flags` is of another type.
+    DeviceError, CompilerError
+        The device cannot be used or the kernels cannot be built; says what is missing.
+
+    Examples
+    --------
+    >>> import numpy as np, cudml
+    >>> tensor = cudml.TensorDesc(cudml.DataType.FLOAT32, (1, 1, 1, 4))
+    >>> lengths = cudml.TensorDesc(cudml.DataType.UINT32, (1, 1, 1, 1))
+    >>> desc = cudml.ReverseSubsequencesDesc(tensor, lengths, tensor, axis=3)
+    >>> operator = cudml.compile_operator(desc, device="cpu")
+    >>> y = np.empty(4, np.float32)
+    >>> operator.dispatch(
+    ...     input_tensor=np.array([1, 2, 3, 4], np.float32),
+    ...     sequence_lengths_tensor=np.array([3], np.uint32),
+    ...     output_tensor=y,
+    ... )
+    >>> y.tolist()
+    [3.0, 2.0, 1.0, 4.0]
+
+    Notes
+    -----
+    Source: IDMLDevice::CreateOperator and CompileOperator of DirectML's documentation.
+    """
+    kind = operator_type_of(desc)
+    if not isinstance(feature_level, FeatureLevel):
+        raise TypeError(f"feature_level is {feature_level!r}, must be a cudml.FeatureLevel")
+    if not isinstance(flags, ExecutionFlags):
+        raise TypeError(f"flags is {flags!r}, must be cudml.ExecutionFlags")
+    # Checked each time: the cache takes 1.0 and True for 1, the rules do not.
+    OPERATORS[kind].check(desc, feature_level)
+    target = get_device(device) if device is None or isinstance(device, str) else device
+    plan, members = _planned(desc, target)
+    return CompiledOperator(kind.name, target, plan, members, load_plan(plan, target))
+
+
+class CompiledOperator:
+    """An operator ready to run on one device; `compile_operator` makes it.
+
+    Attributes
+    ----------
+    plan : Plan
+        The kernels it launches; `print(operator.plan)` shows them.
+    temporary_resource_size : int
+        Bytes of scratch that one dispatch uses. Dispatches that may run at the same time need their own.
+    persistent_resource_size : int
+        Bytes that `initialize` fills with the inputs flagged `OWNED_BY_DML`.
+    """
+
+    def __init__(
+        self, name: str, device: Device, plan: Plan, members: tuple[Member, ...], program: Program
+    ) -> None:
+        self.name = name
+        self.device = device
+        self.plan = plan
+        self.temporary_resource_size = plan.temporary_bytes
+        self._owned = tuple(m for m in members if m.tensor.flags & TensorFlags.OWNED_BY_DML)
+        self._bound = tuple(m for m in members if m not in self._owned)
+        self._names = tuple(m.name for m in self._bound)
+        self._operands = plan.operands
+        self._program = program
+        self._describe = device.describe
+        self._checked: set[Any] = set()
+        self._persistent: dict[str, Array] | None = None if self._owned else {}
+        starts = [0]
+        for member in self._owned:
+            starts.append(round_up(starts[-1] + member.tensor.minimum_bytes, WORKSPACE_ALIGNMENT))
+        self._persistent_starts = starts[:-1]
+        self.persistent_resource_size = starts[-1]
+
+    def __repr__(self) -> str:
+        return f"<CompiledOperator {self.name} on {self.device.name}: {', '.join(self.plan.operands)}>"
+
+    def initialize(
+        self, *, persistent_resource: Array | None = None, stream: Any = None, **owned: Array
+    ) -> None:
+        """Copy the inputs flagged `OWNED_BY_DML` into the persistent resource.
+
+        Parameters
+        ----------
+        **owned : array
+            The owned inputs by member name; they may change or go afterwards.
+        persistent_resource : array, optional
+            C-contiguous, of at least `persistent_resource_size` bytes, untouched for as long as the operator
+            is used; None allocates one.
+        stream : optional
+            As in `dispatch`; None is the current stream.
+
+        Raises
+        ------
+        BindingError
+            Lists everything that is wrong; nothing was copied.
+        """
+        found = binding_problems(self.device, self._owned, owned)
+        size = self.persistent_resource_size
+        if persistent_resource is not None:
+            found += scratch_problems(self.device, "PersistentResource", persistent_resource, size)
+        if found:
+            raise BindingError(self.name, found)
+        resource = persistent_resource
+        if resource is None:
+            resource = self.device.empty((size,), "uint8", stream)
+        resource = resource.reshape(-1).view("uint8")
+        pieces = {}
+        for member, start in zip(self._owned, self._persistent_starts, strict=True):
+            pieces[member.name] = resource[start : start + member.tensor.minimum_bytes]
+            self.device.copy_bytes(owned[member.name], pieces[member.name], member.tensor.span_bytes, stream)
+        self._persistent = pieces
+
+    def dispatch(
+        self, *, temporary_resource: Array | None = None, stream: Any = None, **bindings: Array
+    ) -> None:
+        """Compute the outputs from the inputs, in the order of a stream.
+
+        An array may be bound if it is of the device and of the descriptor's data type (bool counts as
+        UINT8), and is either of the descriptor's sizes and strides (leading sizes of 1 may be left out) or
+        C-contiguous with at least as many bytes as the descriptor addresses, whatever its shape.
+
+        A call with arrays like those of an earlier call checks nothing, synchronises nothing, and allocates
+        nothing but the scratch where `temporary_resource` is None and `temporary_resource_size` is not 0.
+        It can be captured in a CUDA graph.
+
+        Parameters
+        ----------
+        **bindings : array
+            Every tensor of the descriptor by member name (`input_tensor=x`), but not the absent optional
+            ones nor those given to `initialize`.
+        temporary_resource : array, optional
+            Scratch: C-contiguous, of at least `temporary_resource_size` bytes.
+        stream : optional
+            A CuPy stream, an object with `__cuda_stream__` or the integer handle; None is the current stream.
+
+        Raises
+        ------
+        BindingError
+            Lists everything that is wrong. Nothing was launched, no output was touched.
+
+        Notes
+        -----
+        Source: IDMLBindingTable and IDMLCommandRecorder::RecordDispatch of DirectML's documentation.
+        """
+        try:
+            key: Any = [self._describe(bindings[name]) for name in self._names]
+            if temporary_resource is not None:
+                key.append(self._describe(temporary_resource))
+            key = tuple(key)
+        except (KeyError, TypeError):
+            key = None
+        if key not in self._checked or len(bindings) != len(self._names):
+            self._check(bindings, temporary_resource)
+            if key is not None:
+                if len(self._checked) >= MAX_CHECKED_BINDINGS:
+                    self._checked.clear()
+                self._checked.add(key)
+        if temporary_resource is None and self.temporary_resource_size:
+            temporary_resource = self.device.empty((self.temporary_resource_size,), "uint8", stream)
+        if self._persistent:
+            bindings = {**bindings, **self._persistent}
+        self._program([bindings[name] for name in self._operands], temporary_resource, stream)
+
+    def _check(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
+        """Raise `BindingError` with everything that is wrong."""
+        found = owned_problems(self._owned, bindings, is_initialized=self._persistent is not None)
+        others = {
+            name: array for name, array in bindings.items() if name not in {m.name for m in self._owned}
+        }
+        found += binding_problems(self.device, self._bound, others, temporary_resource)
+        if temporary_resource is not None:
+            size = self.temporary_resource_size
+            found += scratch_problems(self.device, "TemporaryResource", temporary_resource, size)
+        if found:
+            raise BindingError(self.name, found)
