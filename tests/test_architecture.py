@@ -1,0 +1,174 @@
+"""The layers, the files of an operator and the kernels' dialect, as CONTRIBUTING.md states them."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "cudml"
+KERNELS = ROOT / "kernels"
+MAX_LINES = 600
+
+#: What the foundation may import: itself, downwards.
+FOUNDATION = {
+    "enums": set(),
+    "dtypes": {"enums"},
+    "tensors": {"dtypes", "enums"},
+    "errors": set(),
+    "checks": {"dtypes", "enums", "errors", "tensors"},
+    "plans": set(),
+    "settings": set(),
+}
+OPERATOR_LAYER = {"checks", "dtypes", "enums", "errors", "operators", "plans", "tensors"}
+DEVICE_LAYER = {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"}
+
+#: Which packages outside the standard library a part of cudml may import at all.
+THIRD_PARTY = {"devices/cuda.py": {"cupy", "cupy_backends", "numpy"}}
+NUMPY_FREE = {*FOUNDATION, "operators", "__init__"}
+#: Standard modules that reach a compiler or a shared library.
+HOST_ONLY = {"ctypes", "subprocess"}
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def kernel_files() -> list[Path]:
+    return sorted([*KERNELS.rglob("*.cu"), *KERNELS.rglob("*.cuh")])
+
+
+def operators() -> list[str]:
+    """The operator files: those that define both `check` and `plan`."""
+    found = []
+    for path in sorted((PACKAGE / "operators").glob("*.py")):
+        functions = {node.name for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)}
+        if {"check", "plan"} <= functions:
+            found.append(path.stem)
+    return found
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports anywhere, `cudml.x.y` written out for `from cudml.x import y`."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(path)}:{node.lineno}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def part_of(path: Path) -> str:
+    """`operators` for cudml/operators/gru.py, `plans` for cudml/plans.py."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def allowed_parts(part: str) -> set[str] | None:
+    """What a part of the package may import of cudml; None where everything is allowed."""
+    if part in FOUNDATION:
+        return FOUNDATION[part]
+    return {"operators": OPERATOR_LAYER, "devices": DEVICE_LAYER}.get(part)
+
+
+@pytest.mark.parametrize("path", python_files(), ids=relative)
+def test_imports_point_downwards(path: Path) -> None:
+    allowed = allowed_parts(part_of(path))
+    if allowed is None:
+        return
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("cudml.")}
+    assert used <= allowed, f"{relative(path)} may import {sorted(allowed)} of cudml"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=relative)
+def test_outside_packages_stay_where_they_belong(path: Path) -> None:
+    where = path.relative_to(PACKAGE).as_posix()
+    roots = {name.split(".")[0] for name in imports(path)}
+    third_party = roots - set(sys.stdlib_module_names) - {"cudml"}
+    default = set() if part_of(path) in NUMPY_FREE else {"numpy"}
+    assert third_party <= THIRD_PARTY.get(where, default)
+    if not where.startswith("devices/emulator/"):
+        assert not roots & HOST_ONLY, f"{sorted(HOST_ONLY)} belong to devices/emulator/"
+
+
+def test_operators_are_found() -> None:
+    assert operators() == ["gru", "reverse_subsequences", "slice", "top_k"]
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator_has_its_five_places(name: str) -> None:
+    for path in (PACKAGE / "operators", ROOT / "tests/oracle", ROOT / "bench"):
+        assert (path / f"{name}.py").is_file()
+    assert (ROOT / f"tests/test_{name}.py").is_file()
+    assert list((KERNELS / name).glob("*.cu"))
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator_is_in_the_readme(name: str) -> None:
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    assert any(f"(kernels/{name})" in row and f"`cudml.{name}`" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator_file_reads_in_one_order(name: str) -> None:
+    """Descriptor, support table, check, plan."""
+    line = {}
+    for node in ast.parse((PACKAGE / f"operators/{name}.py").read_text()).body:
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Desc"):
+            line.setdefault("Desc", node.lineno)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(t, ast.Name) and t.id.endswith("SUPPORT") for t in targets):
+                line.setdefault("SUPPORT", node.lineno)
+        elif isinstance(node, ast.FunctionDef) and node.name in ("check", "plan"):
+            line[node.name] = node.lineno
+    assert sorted(line, key=line.__getitem__) == ["Desc", "SUPPORT", "check", "plan"]
+
+
+def test_kernel_folders_are_operators() -> None:
+    folders = {path.name for path in KERNELS.iterdir() if path.is_dir()}
+    assert folders == {"common", *operators()}
+
+
+@pytest.mark.parametrize("path", kernel_files(), ids=relative)
+def test_kernel_includes_common_and_its_own_folder(path: Path) -> None:
+    folder = path.relative_to(KERNELS).parts[0]
+    for include in re.findall(r"^\s*#\s*include\s+(.*)$", path.read_text(), re.MULTILINE):
+        assert re.match(rf'"(common|{folder})/\w+\.cuh"', include), f"#include {include}"
+
+
+@pytest.mark.parametrize("path", kernel_files(), ids=relative)
+def test_kernel_keeps_to_the_dialect(path: Path) -> None:
+    if relative(path) == "kernels/common/intrinsics.cuh":
+        return
+    text = re.sub(r"//[^\n]*", "", path.read_text())
+    assert not re.search(r"\b__shared__\b", text), "shared storage goes through SHARED_STORAGE"
+    assert not re.search(r"\b(asm|__asm__)\b", text), "inline PTX lives in common/intrinsics.cuh"
+    assert not re.search(r"^\s*#\s*(if|ifdef|ifndef|elif)\b", text, re.MULTILINE), "one text for both devices"
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.cu")), ids=relative)
+def test_kernel_opens_with_five_lines(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("// ") for line in lines[:5])
+    assert not lines[5].startswith("//")
+
+
+def source_files() -> list[Path]:
+    found = []
+    for folder in ("cudml", "kernels", "tests", "bench"):
+        for pattern in ("*.py", "*.cu", "*.cuh", "*.h", "*.cpp"):
+            found += (ROOT / folder).rglob(pattern)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("path", source_files(), ids=relative)
+def test_file_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= MAX_LINES
