@@ -7,14 +7,14 @@ file a kernel includes (CuPy's disk cache would miss an edit). Scalars travel as
 `Params.pack`; a Python number never reaches a kernel.
 """
 
-import importlib
 import math
 import operator
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -75,7 +75,7 @@ def status() -> Status:
     'no CUDA driver, or one too old for this CuPy'
     """
     try:
-        cupy = importlib.import_module("cupy")
+        import cupy
     except ModuleNotFoundError as error:
         if error.name == "cupy":
             return Status(False, "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'")
@@ -126,7 +126,9 @@ def get_device(number: int | None = None) -> "CudaDevice":
     """
     if not status().usable:
         raise DeviceError(f"CUDA cannot be used: {status().reason}")
-    runtime = importlib.import_module("cupy").cuda.runtime
+    import cupy
+
+    runtime = cupy.cuda.runtime
     if number is None:
         number = int(runtime.getDevice())
     with _devices_lock:
@@ -154,10 +156,8 @@ def as_array(candidate: Any) -> Any | None:
     cudml.errors.DeviceError
         The object is a GPU array and CUDA cannot be used from here.
     """
-    kind = type(candidate)
-    if kind.__module__ == "numpy":
-        return None
-    if kind.__module__.partition(".")[0] == "cupy" and hasattr(candidate, "data"):
+    imported = sys.modules.get("cupy")
+    if imported is not None and isinstance(candidate, imported.ndarray):
         return candidate
     exporter = getattr(candidate, "__dlpack_device__", None)
     if exporter is not None:
@@ -169,8 +169,10 @@ def as_array(candidate: Any) -> Any | None:
     else:
         return None
     if not status().usable:
-        raise DeviceError(f"a {kind.__module__}.{kind.__name__} on a GPU was given: {status().reason}")
-    return getattr(importlib.import_module("cupy"), take)(candidate)
+        raise DeviceError(f"{type(candidate).__name__} is an array on a GPU: {status().reason}")
+    import cupy
+
+    return getattr(cupy, take)(candidate)
 
 
 class CudaDevice:
@@ -181,7 +183,8 @@ class CudaDevice:
     """
 
     def __init__(self, number: int) -> None:
-        cupy = importlib.import_module("cupy")
+        import cupy
+
         self.name = f"cuda:{number}"
         self.number = number
         self._cupy = cupy
@@ -216,20 +219,11 @@ class CudaDevice:
         )
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
-        """A new uninitialised C-contiguous `cupy.ndarray` on this GPU, from the pool of the stream."""
-        if stream is not None:
-            with self._cupy.cuda.Device(self.number), self._as_context(stream):
-                return self._ndarray(shape, dtype)
-        if self._current_device() == self.number:
+        """A new uninitialised C-contiguous `cupy.ndarray` on this GPU, in the stream's order."""
+        if stream is None and self._current_device() == self.number:
             return self._ndarray(shape, dtype)
-        with self._cupy.cuda.Device(self.number):
+        with self._cupy.cuda.Device(self.number), self._made_current(stream):
             return self._ndarray(shape, dtype)
-
-    def _as_context(self, stream: Any) -> Any:
-        """The stream as CuPy's own type, which makes itself the current one for a while."""
-        if isinstance(stream, self._cupy.cuda.Stream):
-            return stream
-        return self._cupy.cuda.Stream.from_external(as_stream(stream))
 
     def owns(self, array: Any) -> bool:
         """Whether it is a `cupy.ndarray` in this GPU's memory."""
@@ -240,18 +234,31 @@ class CudaDevice:
         return int(array.data.ptr)
 
     def describe(self, array: Any) -> tuple[int, Layout]:
-        """The address, and what else decides how an array may be used. TypeError for other types."""
+        """The address, and the rest in one hashable value; TypeError for all but a `cupy.ndarray`."""
         if type(array) is not self._ndarray:
-            raise TypeError(f"a cupy.ndarray is expected, got {type(array).__name__}")
+            raise TypeError(f"{self.name} takes cupy.ndarray, got {type(array).__name__}")
         memory = array.data
         strides = None if array._c_contiguous else array.strides
         return memory.ptr, (array.shape, strides, array.dtype, True, memory.device_id)
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
-        """Copy bytes between two arrays of this GPU, asynchronously in the stream's order."""
+        """Queue a copy of bytes within this GPU."""
+        runtime = self._cupy.cuda.runtime
         with self._cupy.cuda.Device(self.number):
-            order = self._cupy.cuda.get_current_stream() if stream is None else as_stream(stream)
-            destination.data.copy_from_device_async(source.data, num_bytes, order)
+            chosen = self._cupy.cuda.get_current_stream() if stream is None else as_stream(stream)
+            runtime.memcpyAsync(
+                destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDeviceToDevice, chosen.ptr
+            )
+
+    def _made_current(self, stream: Any) -> AbstractContextManager[Any]:
+        """A context in which CuPy's allocator and cuBLAS use the stream; None changes nothing."""
+        if stream is None:
+            return nullcontext()
+        own = hasattr(stream, "__enter__")
+        chosen: AbstractContextManager[Any] = (
+            stream if own else self._cupy.cuda.Stream.from_external(as_stream(stream))
+        )
+        return chosen
 
     def load(self, plan: Plan) -> Program:
         """Build what is not built yet, check every launch, and prepare the call.
@@ -326,7 +333,7 @@ class CudaDevice:
         grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
         cooperative = launch.cooperative
         # A step's arguments are picked out of the buffers and these two.
-        fixed = (_HostValue.pointer(bytes(8)), *params)
+        fixed = (_by_value(bytes(8)), *params)
         null = len(slots)
         order = [null if name is None else slots[name] for name in launch.buffers]
         order += range(null + 1, null + 1 + len(params))
@@ -345,7 +352,8 @@ class CudaDevice:
         if max(m, n, k) > _MAX_GRID[0]:
             raise ValueError(f"{step}: cuBLAS takes sizes up to {_MAX_GRID[0]}")
         try:
-            cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
+            from cupy_backends.cuda.libs import cublas
+
             get_handle = self._cupy.cuda.device.get_cublas_handle
             get_handle()  # made here, because making one allocates
         except (ImportError, RuntimeError) as error:
@@ -375,13 +383,10 @@ class CudaDevice:
             finally:
                 cublas.setMathMode(handle, math_mode)
 
-        from_external = self._cupy.cuda.Stream.from_external
+        made_current = self._made_current
 
-        def run(buffers: tuple[Any, ...], stream: Any, keep: np.ndarray = scales) -> None:
-            if stream is None:
-                multiply(buffers)
-                return
-            with stream if hasattr(stream, "__enter__") else from_external(stream):
+        def run(buffers: tuple[Any, ...], stream: Any, keep: Any = scales) -> None:
+            with made_current(stream):
                 multiply(buffers)
 
         return run
@@ -427,9 +432,7 @@ class _Kernel:
         told = f"{launch.source}: {launch.name_expression}"
 
         def build() -> Any:
-            module = cupy.RawModule(
-                code=text, options=options, name_expressions=(launch.name_expression,)
-            )
+            module = cupy.RawModule(code=text, options=options, name_expressions=(launch.name_expression,))
             raw = module.get_function(launch.name_expression)
             return raw, raw.kernel
 
@@ -481,7 +484,7 @@ class _Kernel:
 
     def params(self, launch: KernelLaunch) -> tuple[Any, ...]:
         """The kernel's last argument, ready to be passed; nothing for a kernel without a struct."""
-        return (_HostValue.pointer(launch.params.pack()),) if launch.params.fields else ()
+        return (_by_value(launch.params.pack()),) if launch.params.fields else ()
 
 
 def _check_shape(launch: KernelLaunch, limits: Limits, device: str) -> None:
@@ -505,21 +508,22 @@ def _check_shape(launch: KernelLaunch, limits: Limits, device: str) -> None:
         )
 
 
-class _HostValue:
-    """Bytes in host memory as a kernel argument that CuPy hands to the driver by address."""
+@cache
+def _by_value_type() -> Any:
+    from cupy.cuda.function import CPointer
 
-    @staticmethod
-    def pointer(data: bytes) -> Any:
-        """A `CPointer` at a copy of the bytes that lives as long as it."""
-        base = importlib.import_module("cupy.cuda.function").CPointer
+    class ByValue(CPointer):  # type: ignore[misc]
+        """Bytes in host memory as one argument of a kernel; CuPy passes their address to the driver."""
 
-        class HostValue(base):  # type: ignore[misc, valid-type]
-            """Adds to `CPointer` the reference that keeps the bytes."""
+        def __init__(self, data: bytes) -> None:
+            self._bytes = np.frombuffer(data, np.uint8).copy()
+            super().__init__(_address_of(self._bytes))
 
-        storage = np.frombuffer(data, np.uint8).copy()
-        value = HostValue(_address_of(storage))
-        value.storage = storage
-        return value
+    return ByValue
+
+
+def _by_value(data: bytes) -> Any:
+    return _by_value_type()(data)
 
 
 class _StreamHandle:

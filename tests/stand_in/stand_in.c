@@ -1,0 +1,277 @@
+// A stand-in for a GPU under CuPy: the driver's entry points that CuPy looks up by name, and twins of the
+// functions of CuPy's runtime binding, which `tests/stand_in/__init__.py` puts in their place. Above it
+// CuPy and cudml run unchanged. Memory is host memory, copies and fills happen, kernels do nothing; calls
+// can be recorded, a launch with the bytes of its arguments.
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- What the tests set and read.
+
+static struct {
+  long num_devices, record_calls, resident_blocks, max_threads_of_kernel, compute_capability;
+} settings = {2, 0, 2, 1024, 90};
+
+enum { kMaxParameters = 32 };
+static int num_parameters;
+static size_t parameter_sizes[kMaxParameters];
+
+static char* record;
+static size_t record_size, record_capacity;
+static pthread_mutex_t record_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void append(const char* text) {
+  pthread_mutex_lock(&record_lock);
+  size_t size = strlen(text);
+  if (record_size + size + 1 > record_capacity) {
+    record_capacity = 2 * (record_size + size + 1);
+    record = realloc(record, record_capacity);
+  }
+  memcpy(record + record_size, text, size + 1);
+  record_size += size;
+  pthread_mutex_unlock(&record_lock);
+}
+
+#define CALLED(...)                                      \
+  do {                                                   \
+    if (settings.record_calls) {                         \
+      char line[256];                                    \
+      int used = snprintf(line, sizeof line, __VA_ARGS__); \
+      snprintf(line + used, sizeof line - used, "\n");   \
+      append(line);                                      \
+    }                                                    \
+  } while (0)
+
+int stand_in_set(const char* name, long value) {
+  if (!strcmp(name, "num_devices")) settings.num_devices = value;
+  else if (!strcmp(name, "record_calls")) settings.record_calls = value;
+  else if (!strcmp(name, "resident_blocks")) settings.resident_blocks = value;
+  else if (!strcmp(name, "max_threads_of_kernel")) settings.max_threads_of_kernel = value;
+  else if (!strcmp(name, "compute_capability")) settings.compute_capability = value;
+  else return 1;
+  return 0;
+}
+
+// The sizes of the parameters of the kernels launched from now on; a driver has them from the cubin.
+void stand_in_set_parameters(int count, const size_t* sizes) {
+  num_parameters = count;
+  memcpy(parameter_sizes, sizes, count * sizeof(size_t));
+}
+
+const char* stand_in_record(void) { return record_size ? record : ""; }
+
+void stand_in_clear(void) { record_size = 0; }
+
+// ---- The state and the numbers of the device.
+
+static __thread int current_device;
+
+static int device_attribute(int attribute) {
+  static const struct { int attribute, value; } known[] = {
+      {1, 1024}, {2, 1024}, {3, 1024}, {4, 64},          // threads of a block, and along x, y, z
+      {5, 2147483647}, {6, 65535}, {7, 65535},           // blocks of a grid along x, y, z
+      {8, 49152}, {10, 32}, {12, 65536}, {16, 132},      // shared, warp, registers, multiprocessors
+      {38, 52428800}, {39, 2048}, {41, 1},               // L2, threads of a multiprocessor, addressing
+      {81, 233472}, {82, 65536}, {95, 1}, {97, 232448},  // shared, registers, cooperative, opt-in shared
+  };
+  if (attribute == 75) return (int)settings.compute_capability / 10;
+  if (attribute == 76) return (int)settings.compute_capability % 10;
+  for (size_t i = 0; i < sizeof known / sizeof *known; ++i)
+    if (known[i].attribute == attribute) return known[i].value;
+  return 0;
+}
+
+// ---- The runtime, with the C signatures of CuPy's binding. `skip` is Cython's.
+
+typedef struct Object Object;
+extern Object _Py_NoneStruct;
+extern void Py_IncRef(Object*);
+extern Object* PyLong_FromLong(long);
+extern Object* Py_BuildValue(const char*, ...);
+extern int PyArg_ParseTuple(Object*, const char*, ...);
+
+static Object* none(void) {
+  Py_IncRef(&_Py_NoneStruct);
+  return &_Py_NoneStruct;
+}
+
+Object* runtime__ensure_context(void) { return none(); }
+int runtime_getDevice(int skip) { return current_device; }
+int runtime_getDeviceCount(int skip) { return (int)settings.num_devices; }
+int runtime_deviceGetAttribute(int attribute, int device, int skip) { return device_attribute(attribute); }
+int runtime_driverGetVersion(int skip) { return 13050; }
+Object* runtime_setDevice(int device, int skip) {
+  CALLED("setDevice %d", device);
+  current_device = device;
+  return none();
+}
+Object* runtime_deviceSynchronize(int skip) {
+  CALLED("deviceSynchronize");
+  return none();
+}
+
+intptr_t runtime_malloc(size_t size, int skip) {
+  CALLED("malloc %zu", size);
+  void* memory = NULL;
+  return posix_memalign(&memory, 512, size) ? 0 : (intptr_t)memory;
+}
+intptr_t runtime_hostAlloc(size_t size, unsigned flags, int skip) { return runtime_malloc(size, skip); }
+Object* runtime_free(intptr_t address, int skip) {
+  CALLED("free");
+  free((void*)address);
+  return none();
+}
+Object* runtime_freeHost(intptr_t address, int skip) { return runtime_free(address, skip); }
+Object* runtime_memGetInfo(int skip) { return Py_BuildValue("(LL)", 1ll << 37, 1ll << 37); }
+Object* runtime_memcpy(intptr_t to, intptr_t from, size_t size, int kind, int skip) {
+  CALLED("memcpy %zu", size);
+  memcpy((void*)to, (void*)from, size);
+  return none();
+}
+Object* runtime_memcpyAsync(intptr_t to, intptr_t from, size_t size, int kind, intptr_t stream, int skip) {
+  CALLED("memcpyAsync %zu stream %ld", size, (long)stream);
+  memcpy((void*)to, (void*)from, size);
+  return none();
+}
+Object* runtime_memset(intptr_t to, int value, size_t size, int skip) {
+  CALLED("memset %zu", size);
+  memset((void*)to, value, size);
+  return none();
+}
+Object* runtime_memsetAsync(intptr_t to, int value, size_t size, intptr_t stream, int skip) {
+  CALLED("memsetAsync %d %zu stream %ld device %d", value, size, (long)stream, current_device);
+  memset((void*)to, value, size);
+  return none();
+}
+
+intptr_t runtime_streamCreateWithPriority(unsigned flags, int priority, int skip) {
+  static intptr_t last = 0x5000;
+  CALLED("streamCreate");
+  return last += 16;
+}
+intptr_t runtime_streamCreateWithFlags(unsigned flags, int skip) {
+  return runtime_streamCreateWithPriority(flags, 0, skip);
+}
+intptr_t runtime_streamCreate(int skip) { return runtime_streamCreateWithPriority(0, 0, skip); }
+Object* runtime_streamDestroy(intptr_t stream, int skip) {
+  CALLED("streamDestroy");
+  return none();
+}
+Object* runtime_streamSynchronize(intptr_t stream, int skip) {
+  CALLED("streamSynchronize");
+  return none();
+}
+int runtime_pointerGetMemoryType(intptr_t address, int skip) { return 0; }  // plain host memory
+intptr_t runtime_eventCreateWithFlags(unsigned flags, int skip) { return 0x6000; }
+Object* runtime_eventDestroy(intptr_t event, int skip) { return none(); }
+Object* runtime_eventQuery(intptr_t event, int skip) { return none(); }
+Object* runtime_eventSynchronize(intptr_t event, int skip) { return none(); }
+Object* runtime_eventRecord(intptr_t event, intptr_t stream, int skip) {
+  CALLED("eventRecord");
+  return none();
+}
+int runtime_streamIsCapturing(intptr_t stream, int skip) { return 0; }
+
+// What Python calls by name goes through these.
+Object* call_getDevice(Object* self, Object* none_given) { return PyLong_FromLong(current_device); }
+Object* call_getDeviceCount(Object* self, Object* none_given) { return PyLong_FromLong(settings.num_devices); }
+Object* call_deviceGetAttribute(Object* self, Object* arguments) {
+  int attribute, device;
+  if (!PyArg_ParseTuple(arguments, "ii", &attribute, &device)) return NULL;
+  return PyLong_FromLong(device_attribute(attribute));
+}
+Object* call_memsetAsync(Object* self, Object* arguments) {
+  long long to, size, stream;
+  int value;
+  if (!PyArg_ParseTuple(arguments, "LiLL", &to, &value, &size, &stream)) return NULL;
+  return runtime_memsetAsync(to, value, size, stream, 0);
+}
+
+// ---- The driver. A module is its number, a function its name.
+
+typedef int Result;
+enum { kSuccess = 0 };
+
+static int num_modules;
+Result cuModuleLoadData(uintptr_t* module, const void* image) {
+  CALLED("cuModuleLoadData device %d", current_device);
+  *module = (uintptr_t)__sync_add_and_fetch(&num_modules, 1);
+  return kSuccess;
+}
+Result cuModuleUnload(uintptr_t module) {
+  CALLED("cuModuleUnload");
+  return kSuccess;
+}
+Result cuModuleGetFunction(char** function, uintptr_t module, const char* name) {
+  *function = strdup(name);
+  return kSuccess;
+}
+Result cuFuncSetAttribute(const char* function, int attribute, int value) {
+  CALLED("cuFuncSetAttribute %d %d device %d", attribute, value, current_device);
+  return kSuccess;
+}
+Result cuFuncGetAttribute(int* value, int attribute, const char* function) {
+  *value = attribute == 0 ? (int)settings.max_threads_of_kernel : 0;
+  return kSuccess;
+}
+Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const char* function, int num_threads,
+                                                   size_t shared_bytes) {
+  CALLED("cuOccupancyMaxActiveBlocksPerMultiprocessor");
+  *blocks = (int)settings.resident_blocks;
+  return kSuccess;
+}
+
+static void record_launch(const char* call, const unsigned* shape, void* stream, void** parameters) {
+  char line[256];
+  snprintf(line, sizeof line, "%s grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments", call,
+           shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], (long)(intptr_t)stream,
+           current_device);
+  append(line);
+  for (int i = 0; i < num_parameters; ++i) {
+    append(" ");
+    for (size_t byte = 0; byte < parameter_sizes[i]; ++byte) {
+      snprintf(line, sizeof line, "%02x", ((unsigned char*)parameters[i])[byte]);
+      append(line);
+    }
+  }
+  append("\n");
+}
+
+Result cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                      unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream,
+                      void** parameters, void** extra) {
+  if (settings.record_calls) {
+    unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
+    record_launch(__func__, shape, stream, parameters);
+  }
+  return kSuccess;
+}
+
+Result cuLaunchCooperativeKernel(const char* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                 void* stream, void** parameters) {
+  if (settings.record_calls) {
+    unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
+    record_launch(__func__, shape, stream, parameters);
+  }
+  return kSuccess;
+}
+
+Result cuGetErrorString(int code, const char** text) {
+  *text = "an error of the stand-in";
+  return kSuccess;
+}
+Result cuGetErrorName(int code, const char** text) {
+  *text = "STAND_IN_ERROR";
+  return kSuccess;
+}
+
+// CuPy looks these up when it starts; cudml never comes to call them.
+#define UNUSED(name) \
+  Result name(void) { return 801; }
+UNUSED(cuCtxGetCurrent) UNUSED(cuCtxSetCurrent) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2)
+UNUSED(cuCtxGetDevice) UNUSED(cuDevicePrimaryCtxRelease_v2) UNUSED(cuModuleLoad) UNUSED(cuModuleGetGlobal_v2)
+UNUSED(cuLinkCreate_v2) UNUSED(cuLinkAddData_v2) UNUSED(cuLinkAddFile_v2) UNUSED(cuLinkComplete)
+UNUSED(cuLinkDestroy) UNUSED(cuStreamGetCtx) UNUSED(cuOccupancyMaxPotentialBlockSize)
