@@ -1,0 +1,12 @@
+"""The CPU device: runs the same `.cu` files on NumPy arrays.
+
+A kernel instance is compiled with the host's C++ compiler (`build.py`, cached on disk) against headers
+that spell CUDA in C++ (`simt/`), and run by a small runtime in which a block is a plain loop over its
+threads until one of them has to wait (`simt/entry.h` explains). `schedule` sets the order in which
+threads take turns, and what is checked.
+"""
+
+from cudml.devices.emulator.device import EmulatorDevice, get_device
+from cudml.devices.emulator.schedule import Schedule, schedule
+
+__all__ = ["EmulatorDevice", "Schedule", "get_device", "schedule"]

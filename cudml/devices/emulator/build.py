@@ -1,0 +1,232 @@
+"""Compile kernel instances and the runtime with the host's C++ compiler, and keep them on disk.
+
+A module is one generated translation unit per kernel instance. Its file name carries a hash of all
+that the compiled code depends on, so a file that exists is right: nothing is ever invalidated.
+"""
+
+import atexit
+import hashlib
+import importlib.util
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from cudml import settings
+from cudml.devices import sources
+from cudml.errors import CompilerError
+
+_SIMT = Path(__file__).resolve().parent / "simt"
+_COMPILERS = ("g++", "c++", "clang++")
+_INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'` for a compiler as a wheel"
+
+_COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w")
+_MODULE_FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
+# Not -march=native: the context switch saves only what the base instruction set has.
+_RUNTIME_FLAGS = ("-O2", "-g", "-ftls-model=initial-exec", "-pthread")
+
+_DIGEST_BYTES = 32
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A host C++ compiler: how to call it, and the text that tells it from any other."""
+
+    command: tuple[str, ...]
+    version: str
+
+
+@cache
+def _compiler(chosen: tuple[str, ...] | None, path: str | None) -> Compiler:
+    """The compiler of CUDML_CXX or the first one found on `path` (a key of the cache only)."""
+    for command in _candidates(chosen):
+        try:
+            answer = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            if chosen is None:
+                continue
+            raise CompilerError(f"CUDML_CXX is {shlex.join(chosen)!r}, which cannot be run ({error}); {_INSTALL}") from error
+        return Compiler(command, answer.stdout)
+    raise CompilerError(f"no C++ compiler found for the CPU emulator ({', '.join(_COMPILERS)}); {_INSTALL}")
+
+
+def _candidates(chosen: tuple[str, ...] | None) -> list[tuple[str, ...]]:
+    if chosen is not None:
+        return [chosen]
+    found: list[tuple[str, ...]] = [(name,) for name in _COMPILERS if shutil.which(name)]
+    if importlib.util.find_spec("ziglang"):
+        found.append((sys.executable, "-m", "ziglang", "c++"))
+    return found
+
+
+def compiler() -> Compiler:
+    """The host compiler, found once for each setting of CUDML_CXX and PATH.
+
+    Raises
+    ------
+    CompilerError
+        There is none; the text says what to install.
+    """
+    chosen = settings.compiler_command()
+    return _compiler(tuple(chosen) if chosen else None, os.environ.get("PATH"))
+
+
+@cache
+def _cpu() -> str:
+    """What `-march=native` depends on: code for one CPU may be illegal on another with the same folder."""
+    wanted = ("model name", "flags", "CPU part", "Features")
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine() + platform.processor()
+    end = lines.index("") if "" in lines else len(lines)
+    return "\n".join([platform.machine(), *(line for line in lines[:end] if line.startswith(wanted))])
+
+
+@cache
+def _own_text() -> bytes:
+    """Every file of the emulator's C++, by name and content."""
+    files = sorted(path for path in _SIMT.rglob("*") if path.suffix in (".h", ".cuh", ".cpp"))
+    return b"\0".join(str(path.relative_to(_SIMT)).encode() + b"\0" + path.read_bytes() for path in files)
+
+
+def _key(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()[:32]
+
+
+class _Folder:
+    """Where compiled files are kept: the cache, or a temporary folder where the cache cannot be used."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._fallback: Path | None = None
+
+    def path(self) -> Path:
+        return self._fallback or settings.cache_dir() / "emulator"
+
+    def fall_back(self, error: OSError) -> None:
+        """Carry on in a temporary folder, and say so once."""
+        with self._lock:
+            if self._fallback is not None:
+                return
+            self._fallback = Path(tempfile.mkdtemp(prefix="cudml-"))
+            atexit.register(shutil.rmtree, self._fallback, ignore_errors=True)
+        warnings.warn(
+            f"the cache folder {settings.cache_dir()} cannot be used ({error.strerror or error}); "
+            "kernels are compiled anew in every process. CUDML_CACHE_DIR names another folder",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+
+
+_folder = _Folder()
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a cached file carries the digest that was appended to it when it was written."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return False
+    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    return len(data) > _DIGEST_BYTES and hashlib.sha256(body).digest() == digest
+
+
+def _cached(name: str, build: Callable[[Path], None]) -> Path:
+    """The file `name` of the cache, built by `build(path)` where it is missing or damaged.
+
+    The loader ignores what follows an ELF file's sections, so the digest stands at the end. Several
+    processes may build one file at once: each writes its own and the last replaces the others.
+    """
+    while True:
+        folder = _folder.path()
+        if _is_whole(folder / name):
+            return folder / name
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+                built = Path(scratch) / name
+                build(built)
+                data = built.read_bytes()
+                # A new file, never the old one overwritten: that one may be mapped by a process.
+                sealed = Path(scratch) / "sealed"
+                sealed.write_bytes(data + hashlib.sha256(data).digest())
+                os.replace(sealed, folder / name)
+            return folder / name
+        except OSError as error:
+            if folder != settings.cache_dir() / "emulator":
+                raise
+            _folder.fall_back(error)
+
+
+def _run(command: Sequence[str], what: str) -> None:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    except OSError as error:
+        raise CompilerError(f"{shlex.join(command[:1])} cannot be run ({error}); {_INSTALL}") from error
+    if result.returncode:
+        raise CompilerError(f"{what} does not compile:\n{shlex.join(command)}\n{result.stderr.strip()}")
+
+
+def runtime() -> Path:
+    """The runtime library, compiled if need be."""
+    found = compiler()
+    flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS)
+    name = f"libcudml-simt-{_key(_own_text(), found.version, *found.command, *flags, platform.machine())}.so"
+    files = sorted(str(path) for path in (_SIMT / "runtime").glob("*.cpp"))
+
+    def build(path: Path) -> None:
+        _run([*found.command, *flags, "-shared", f"-Wl,-soname,{name}", *files, "-o", str(path)], "the emulator's runtime")
+
+    return _cached(name, build)
+
+
+def module(source: str, name_expression: str) -> Path:
+    """The module of one kernel instance, compiled if need be.
+
+    Parameters
+    ----------
+    source : str
+        The `.cu` file, relative to `kernels/` or absolute.
+    name_expression : str
+        The instance as C++ names it, `top_k_warp<UInt32, true, 4>`.
+
+    Raises
+    ------
+    CompilerError
+        No compiler, or an error in the text; the compiler's messages are in it.
+    """
+    found = compiler()
+    library = runtime()
+    root = sources.kernel_root()
+    flags = (*_COMMON_FLAGS, *_MODULE_FLAGS)
+    stub = f'#include "simt.h"\n#include "{root / source}"\nSIMT_EXPORT({name_expression})\n'
+    key = _key(stub, sources.source_hash(source), library.name, found.version, *found.command, *flags, _cpu())
+    function = "".join(c if c.isalnum() else "_" for c in name_expression)[:60]
+    name = f"{function}-{key}.so"
+
+    def build(path: Path) -> None:
+        text = path.with_suffix(".cpp")
+        text.write_text(stub)
+        if settings.keep_source():
+            shutil.copy(text, _folder.path() / text.name)
+        includes = [f"-I{_SIMT / 'overlay'}", f"-I{_SIMT}", f"-I{root}"]
+        # Messages and debug information name kernels relative to kernels/.
+        shorten = [f"-ffile-prefix-map={root}/="]
+        command = [*found.command, *flags, *shorten, *includes, "-shared", str(text), str(library), "-o", str(path)]
+        _run(command, f"{source} {name_expression}")
+
+    return _cached(name, build)

@@ -1,0 +1,147 @@
+"""How launches run: in which order threads take turns, and what is checked on the way."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, fields, replace
+
+from cudml import settings
+
+#: Thread orders, numbered as in simt/interface.h.
+ORDERS = ("fast", "forward", "reverse", "random")
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The options of `schedule()`."""
+
+    order: str = "fast"
+    seed: int = 0
+    poison: int | None = None
+    strict: bool = False
+    guard: bool = False
+    check: bool = False
+    workers: int | None = None
+    time_limit: float = 20.0
+    stack_kib: int = 0
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if not self.time_limit > 0:
+            raise ValueError(f"time_limit must be a positive number of seconds, got {self.time_limit}")
+
+    @property
+    def num_workers(self) -> int:
+        """Operating-system threads that may run blocks; one where the order must be repeatable."""
+        if self.workers is not None:
+            return self.workers
+        return len(os.sched_getaffinity(0)) if self.order == "fast" and not self.check else 1
+
+
+_current: ContextVar[Schedule | None] = ContextVar("cudml_emulator_schedule", default=None)
+_from_environment: tuple[str, Schedule] = ("", Schedule())
+
+
+def current() -> Schedule:
+    """The schedule of the innermost `with schedule(...)`, else that of CUDML_EMULATOR."""
+    return _current.get() or environment_schedule()
+
+
+def environment_schedule() -> Schedule:
+    """What CUDML_EMULATOR asks for: `check`, or options separated by commas, `order=random,seed=3`."""
+    global _from_environment
+    text = settings.emulator_options()
+    if text != _from_environment[0]:
+        _from_environment = (text, _parse(text))
+    return _from_environment[1]
+
+
+def _parse(text: str) -> Schedule:
+    types = {field.name: field.type for field in fields(Schedule)}
+    options: dict[str, str | int | float | bool] = {}
+    for option in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = option.partition("=")
+        kind = str(types.get(name))
+        try:
+            if kind == "bool":
+                options[name] = {"": True, "1": True, "0": False}[value]
+            elif kind == "str" and equals:
+                options[name] = value
+            elif kind == "float":
+                options[name] = float(value)
+            elif kind.startswith("int"):
+                options[name] = int(value, 0)
+            else:
+                raise ValueError
+        except (ValueError, KeyError):
+            known = ", ".join(types)
+            raise ValueError(f"CUDML_EMULATOR has {option!r}; it takes NAME=VALUE with NAME one of {known}") from None
+    return Schedule(**options)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def schedule(
+    order: str = "fast",
+    seed: int = 0,
+    poison: int | None = None,
+    strict: bool = False,
+    guard: bool = False,
+    *,
+    check: bool | None = None,
+    workers: int | None = None,
+    time_limit: float | None = None,
+    stack_kib: int | None = None,
+) -> Iterator[Schedule]:
+    """Set how kernels launched inside the `with` block run; other threads are not affected.
+
+    Parameters
+    ----------
+    order : {"fast", "forward", "reverse", "random"}
+        Who runs first where several threads or blocks could. "fast" runs threads as a plain loop
+        where it can; the others give every thread its own stack and take turns at every collective.
+    seed : int
+        Of the random order: the same seed gives the same order on every machine.
+    poison : int, optional
+        A 32-bit pattern that fills shared storage before every block. Results that differ between two
+        patterns come from storage that was never written.
+    strict : bool
+        Refuse what CUDA allows and what is usually a mistake: a barrier or warp collective reached
+        from several source lines, or after threads of it have ended.
+    guard : bool
+        Notice writes just outside the shared storage.
+    check : bool, optional
+        Observe every memory access: races, accesses out of bounds, uninitialised reads. Slow.
+    workers : int, optional
+        Operating-system threads; by default all cores in the order "fast", one otherwise.
+    time_limit : float, optional
+        Seconds without progress after which a launch is stopped, 20 by default.
+    stack_kib : int, optional
+        Stack of one thread in KiB; 0 is the default of 32.
+
+    Examples
+    --------
+    >>> with schedule(order="random", seed=1, poison=0x7FC00000, strict=True):
+    ...     cudml.top_k(a, 5)
+    """
+    outer = current()
+    chosen = replace(
+        outer,
+        order=order,
+        seed=seed,
+        poison=poison,
+        strict=strict,
+        guard=guard,
+        check=outer.check if check is None else check,
+        workers=outer.workers if workers is None else workers,
+        time_limit=outer.time_limit if time_limit is None else time_limit,
+        stack_kib=outer.stack_kib if stack_kib is None else stack_kib,
+    )
+    token = _current.set(chosen)
+    try:
+        yield chosen
+    finally:
+        _current.reset(token)

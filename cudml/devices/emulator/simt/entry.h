@@ -1,0 +1,73 @@
+// How a kernel function becomes a loop over the threads of a block, and how that loop survives waiting.
+//
+// A block starts as a plain loop: threads run one after the other as ordinary calls on one stack, which
+// costs nothing and lets the compiler vectorise. Only when a thread has to wait for another one must
+// several be alive at once. Nothing needs to be moved for that, because the loop already runs on a
+// stack of its own: the thread that waits keeps this stack, the runtime marks the block as *promoted*,
+// and the threads not yet started run on other stacks. What the first waiter's stack holds is "the
+// rest of its kernel call, then the rest of this loop", and the rest of the loop of a promoted block is
+// only: ask the runtime whether another fresh thread is to be run here.
+#pragma once
+
+// std::index_sequence without <utility>, which would cost every module compile time.
+template <size_t... I>
+struct SimtIndices {};
+template <size_t N, size_t... I>
+struct SimtMakeIndices : SimtMakeIndices<N - 1, N - 1, I...> {};
+template <size_t... I>
+struct SimtMakeIndices<0, I...> {
+  using type = SimtIndices<I...>;
+};
+
+// Inlines the kernel and all it calls into the loop. Instrumented code keeps its calls, so that
+// reports can name functions.
+#ifdef SIMT_CHECK
+#define SIMT_ENTRY_FLATTEN
+#else
+#define SIMT_ENTRY_FLATTEN __attribute__((flatten))
+#endif
+
+template <auto Kernel>
+struct SimtEntry;
+
+template <class... Args, void (*Kernel)(Args...)>
+struct SimtEntry<Kernel> {
+  // The arguments are values whose address is never taken: they stay in registers across the loop.
+  static __forceinline__ void run_threads(Args... args) {
+    if (!simt_promoted) {
+      const unsigned size_x = blockDim.x, size_y = blockDim.y, size_z = blockDim.z;
+      for (unsigned z = 0; z < size_z; z++)
+        for (unsigned y = 0; y < size_y; y++)
+          for (unsigned x = 0; x < size_x; x++) {
+            threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
+            Kernel(args...);
+            if (__builtin_expect(simt_promoted != nullptr, 0)) goto promoted;
+          }
+      return;
+    promoted:
+      if (!simt_next_fresh()) return;
+    }
+    do Kernel(args...);
+    while (simt_next_fresh());
+  }
+
+  template <size_t... I>
+  static __forceinline__ void unpack(void** arguments, SimtIndices<I...>) {
+    run_threads(*static_cast<Args*>(arguments[I])...);
+  }
+
+  static SIMT_ENTRY_FLATTEN void run(void** arguments) {
+    unpack(arguments, typename SimtMakeIndices<sizeof...(Args)>::type{});
+  }
+
+  // The size of each argument, ended by 0: Python compares them with what the plan passes.
+  static constexpr unsigned long long argument_bytes[] = {sizeof(Args)..., 0};
+};
+
+#define SIMT_EXPORT(...)                                                                \
+  extern "C" __attribute__((visibility("default"))) const unsigned long long* const     \
+      simt_argument_bytes = SimtEntry<(__VA_ARGS__)>::argument_bytes;                   \
+  extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch, \
+                                                                    void** arguments) { \
+    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::run, arguments);              \
+  }

@@ -1,0 +1,92 @@
+// What a compiled kernel module and the runtime share: the launch, thread-local state, entry points.
+// Both sides include this file, so it has no C++ library headers and must not depend on flags.
+#pragma once
+
+struct uint3 {
+  unsigned x, y, z;
+};
+
+// One launch, filled in by Python (launch.py has the same members in the same order).
+struct SimtLaunch {
+  uint3 grid, block;
+  unsigned cluster_blocks;  // along x; 1 where there are no clusters
+  unsigned shared_bytes;
+  unsigned cooperative;  // all blocks are alive at once
+  unsigned workers;      // operating-system threads that may run blocks
+  unsigned order;        // SimtOrder
+  unsigned strict;       // refuse what is legal but usually a mistake
+  unsigned guard;        // check the bytes around shared storage after every block
+  unsigned use_poison;   // fill shared storage with `poison` before every block
+  unsigned poison;
+  unsigned stack_kib;  // of one thread; 0 is the default
+  unsigned long long seed;
+  double time_limit;  // seconds without progress after which a launch is stopped
+  char* error;        // receives the text of the first error
+  unsigned long long error_capacity;
+};
+
+enum SimtOrder { kOrderFast, kOrderForward, kOrderReverse, kOrderRandom };
+
+// How the arrivals at a block barrier are combined.
+enum SimtBarrierKind { kBarrierPlain, kBarrierOr, kBarrierAnd, kBarrierCount };
+
+enum SimtWarpOp {
+  kWarpSync,
+  kWarpShuffle,
+  kWarpBallot,
+  kWarpAll,
+  kWarpAny,
+  kWarpMatchAny,
+  kWarpMatchAll,
+  kWarpAdd,
+  kWarpMinSigned,
+  kWarpMaxSigned,
+  kWarpMinUnsigned,
+  kWarpMaxUnsigned,
+  kWarpAnd,
+  kWarpOr,
+  kWarpXor,
+  kWarpGather
+};
+
+// initial-exec makes an access one instruction instead of a call.
+#define SIMT_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec"), visibility("default")))
+
+extern SIMT_THREAD_LOCAL uint3 threadIdx, blockIdx, blockDim, gridDim;
+// Not null once a thread of the running block has been suspended; see entry.h.
+extern SIMT_THREAD_LOCAL void* simt_promoted;
+// The running block's shared storage and its size.
+extern SIMT_THREAD_LOCAL unsigned char* simt_shared;
+extern SIMT_THREAD_LOCAL unsigned long long simt_shared_bytes;
+
+extern "C" {
+// Runs `entry` for every block. Returns 0, or 1 with a text in `launch->error`.
+int simt_launch(const SimtLaunch* launch, void (*entry)(void**), void** arguments);
+
+// A kernel function has returned on this stack: true if another thread is to start on it.
+bool simt_next_fresh();
+
+// Barrier `id` of the block; `num_threads` 0 means every live thread. Returns the combined predicate.
+int simt_barrier(unsigned id, unsigned num_threads, int kind, int predicate, const char* file, int line);
+void simt_cluster_barrier(const char* file, int line);
+
+// A warp collective among the lanes of `mask`: each lane gives 64 bits and receives 64 bits.
+unsigned long long simt_warp(int op, unsigned mask, unsigned long long value, unsigned source_lane,
+                             const char* file, int line);
+// Every lane of `mask` gives `given`; all continue with `received` (32 entries) copied from the lanes.
+void simt_warp_gather(unsigned mask, const void* given, const void** received, const char* file, int line);
+
+// The address in block `rank` of this cluster that `address` has in this block's shared storage.
+void* simt_map_shared(const void* address, unsigned rank, const char* file, int line);
+unsigned simt_cluster_rank();
+unsigned simt_cluster_blocks();
+
+// This thread waits for another one: let all others run first.
+void simt_yield(const char* file, int line);
+
+[[noreturn]] void simt_fail(const char* text, const char* file, int line);
+}
+
+// Default arguments that carry the caller's place, so that messages name the kernel's own line.
+#define SIMT_PLACE const char *file_ = __builtin_FILE(), int line_ = __builtin_LINE()
+#define SIMT_HERE file_, line_

@@ -1,0 +1,52 @@
+// The emulator's twin of kernels/common/intrinsics.cuh: the same functions in C++. It is found first on
+// the include path; a test compares the two lists of names.
+#pragma once
+
+#include "common/types.cuh"
+
+#define SHARED_STORAGE(Type, name) Type& name = simt_shared_storage<Type>(__builtin_FILE(), __builtin_LINE())
+
+// ---- 16-byte accesses.
+
+__device__ __forceinline__ uint4 load_16_bytes(const void* address) {
+  return *static_cast<const uint4*>(address);
+}
+
+__device__ __forceinline__ void store_16_bytes(void* address, uint4 v) {
+  *static_cast<uint4*>(address) = v;
+}
+
+// ---- Communication between blocks. The acquire load is what waiting loops poll with: it gives way first.
+
+__device__ __forceinline__ UInt32 load_acquire(const UInt32* address, SIMT_PLACE) {
+  simt_yield(SIMT_HERE);
+  return __atomic_load_n(address, __ATOMIC_ACQUIRE);
+}
+
+__device__ __forceinline__ void store_release(UInt32* address, UInt32 value) {
+  __atomic_store_n(address, value, __ATOMIC_RELEASE);
+}
+
+__device__ __forceinline__ UInt32 add_release(UInt32* address, UInt32 value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_RELEASE);
+}
+
+__device__ __forceinline__ UInt32 add_acquire_release(UInt32* address, UInt32 value) {
+  return __atomic_fetch_add(address, value, __ATOMIC_ACQ_REL);
+}
+
+// ---- Relaxed loads and stores.
+
+__device__ __forceinline__ UInt32 load_relaxed(const UInt32* address) {
+  return __atomic_load_n(address, __ATOMIC_RELAXED);
+}
+
+__device__ __forceinline__ void store_relaxed(UInt32* address, UInt32 value) {
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
+
+// ---- Half precision as bits.
+
+__device__ __forceinline__ float float_from_half_bits(UInt16 bits) { return simt_float_from_half(bits); }
+
+__device__ __forceinline__ UInt16 half_bits_from_float(float value) { return simt_half_from_float(value); }

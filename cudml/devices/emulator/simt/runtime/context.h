@@ -1,0 +1,55 @@
+// Stacks to run threads on, and the switch between them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace simt {
+
+// A stack with a suspended computation on it.
+struct Context {
+  void* stack_pointer = nullptr;
+  char* bottom = nullptr;
+  char* top = nullptr;
+};
+
+// Suspends the running computation into `from` and resumes `to`; returns when somebody resumes `from`.
+// Floating-point control words are not saved: no kernel changes them.
+void switch_context(Context& from, const Context& to);
+
+// Makes `context` start with `entry`, which must never return.
+void prepare_context(Context& context, void (*entry)());
+
+// The stacks of one operating-system thread; they are kept from launch to launch.
+class ContextPool {
+ public:
+  ~ContextPool();
+
+  // Called with no context in use. Frees all stacks when the size changes.
+  void begin_launch(size_t stack_bytes);
+  Context* take();
+  void give_back(Context* context) { free_.push_back(context); }
+  // After an aborted launch: the computations on all stacks are abandoned.
+  void give_back_all();
+
+  // Whether the context's computation has reached the far end of its stack.
+  static bool overflowed(const Context& context);
+  // Whether an address lies in any stack of this pool.
+  bool contains(const void* address) const;
+
+ private:
+  struct Slab {
+    char* memory;
+    size_t bytes;
+  };
+
+  void add_slab();
+  void free_slabs();
+
+  size_t stack_bytes_ = 0;
+  std::vector<Slab> slabs_;
+  std::vector<Context*> all_, free_;
+};
+
+}  // namespace simt

@@ -1,0 +1,26 @@
+// The first error of a launch: its text, and the way out of the kernel.
+#pragma once
+
+#include <string>
+
+#include "state.h"
+
+namespace simt {
+
+// Makes `text` the error of the launch, unless it has one, and lets its workers stop.
+void record_error(Launch& launch, const std::string& text);
+
+// Records the error, unless there is one already, and leaves the kernel for good. The stacks of all
+// threads are abandoned without running destructors, so kernels must not own heap memory.
+[[noreturn]] void fail(Place place, const std::string& text);
+
+// As `fail`, for an error that belongs to no single thread.
+[[noreturn]] void fail_launch(const std::string& text);
+
+[[noreturn]] void fail_deadlock(Worker& worker);
+[[noreturn]] void fail_polling(Worker& worker);
+
+std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
+std::string place_name(Place place);
+
+}  // namespace simt
