@@ -1,0 +1,131 @@
+"""Index spaces of data movement, made small: drop, flip, sort, merge, widen. Pure integers.
+
+A dimension has one size and, per operand, the distance between neighbours. Lists of dimensions run
+from the innermost (fastest) to the outermost, the reverse of a tensor's order.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+#: The widest item a kernel moves at once, in bytes.
+MAX_ITEM_BYTES = 16
+
+#: Dividing by multiplication with 32-bit words takes numerators below this.
+MAX_NARROW_COUNT = 2**31
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """`size` steps; one step moves operand k by `strides[k]` items."""
+
+    size: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Space:
+    """The index space of one data movement: dimensions, and where each operand starts.
+
+    `offsets` and strides count items of `item_bytes` bytes from the operand's pointer. Operands that
+    are not moved (lengths) have items of their own.
+    """
+
+    dimensions: tuple[Dimension, ...]
+    offsets: tuple[int, ...]
+    item_bytes: int
+
+    @property
+    def num_items(self) -> int:
+        """How often an item is moved."""
+        count = 1
+        for dimension in self.dimensions:
+            count *= dimension.size
+        return count
+
+
+def dimensions_of(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[Dimension, ...]:
+    """A tensor's sizes and the strides of each operand over them, innermost first."""
+    rows = zip(sizes, *strides, strict=True)
+    return tuple(Dimension(row[0], tuple(row[1:])) for row in reversed(list(rows)))
+
+
+def without_ones(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
+    """Dimensions of one step move nothing."""
+    return tuple(dimension for dimension in dimensions if dimension.size != 1)
+
+
+def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
+    """Neighbours become one dimension where, for every operand, the outer continues the inner."""
+    result: list[Dimension] = []
+    for outer in dimensions:
+        inner = result[-1] if result else None
+        if inner and all(o == inner.size * i for o, i in zip(outer.strides, inner.strides, strict=True)):
+            result[-1] = Dimension(inner.size * outer.size, inner.strides)
+        else:
+            result.append(outer)
+    return tuple(result)
+
+
+def flipped(space: Space, operand: int) -> Space:
+    """The same movement with no negative stride of one operand: such dimensions run backwards."""
+    offsets = list(space.offsets)
+    dimensions = []
+    for dimension in space.dimensions:
+        if dimension.strides[operand] < 0:
+            for k, stride in enumerate(dimension.strides):
+                offsets[k] += (dimension.size - 1) * stride
+            dimension = Dimension(dimension.size, tuple(-stride for stride in dimension.strides))
+        dimensions.append(dimension)
+    return Space(tuple(dimensions), tuple(offsets), space.item_bytes)
+
+
+def widened(space: Space, moved: Sequence[int]) -> Space:
+    """The same movement in the widest items that sizes, strides and offsets of `moved` allow.
+
+    Only whether the pointers are aligned to the wider item stays open; the kernels look.
+    """
+    while space.item_bytes < MAX_ITEM_BYTES and space.dimensions:
+        inner, *outer = space.dimensions
+        in_halves = (
+            inner.size % 2 == 0
+            and all(stride == (1 if k in moved else 0) for k, stride in enumerate(inner.strides))
+            and all(dimension.strides[k] % 2 == 0 for dimension in outer for k in moved)
+            and all(space.offsets[k] % 2 == 0 for k in moved)
+        )
+        if not in_halves:
+            break
+        halved = [Dimension(inner.size // 2, inner.strides)]
+        for dimension in outer:
+            strides = (s // 2 if k in moved else s for k, s in enumerate(dimension.strides))
+            halved.append(Dimension(dimension.size, tuple(strides)))
+        offsets = tuple(o // 2 if k in moved else o for k, o in enumerate(space.offsets))
+        space = Space(without_ones(halved), offsets, space.item_bytes * 2)
+    return space
+
+
+def coalesced(space: Space, target: int, moved: Sequence[int]) -> Space:
+    """The same movement in as few and as wide steps as can be, in the order `target` lies in memory."""
+    space = flipped(space, target)
+    ordered = sorted(without_ones(space.dimensions), key=lambda dimension: dimension.strides[target])
+    return widened(Space(merged(ordered), space.offsets, space.item_bytes), moved)
+
+
+def span_bytes(space: Space, operand: int) -> tuple[int, int]:
+    """The bytes from the first to past the last that a moved operand addresses, from its pointer."""
+    low = high = space.offsets[operand]
+    for dimension in space.dimensions:
+        distance = (dimension.size - 1) * dimension.strides[operand]
+        low += min(distance, 0)
+        high += max(distance, 0)
+    return low * space.item_bytes, (high + 1) * space.item_bytes
+
+
+def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
+    """The multiplier and shift that divide by multiplying, for numerators below 2**(word_bits - 1).
+
+    `n // divisor == ((n * multiplier >> word_bits) + n) >> shift`. Source: Granlund and Montgomery,
+    "Division by Invariant Integers using Multiplication", PLDI 1994, section 4.
+    """
+    shift = (divisor - 1).bit_length()
+    multiplier = ((1 << word_bits) * ((1 << shift) - divisor)) // divisor + 1
+    return multiplier, shift

@@ -1,0 +1,117 @@
+"""`REVERSE_SUBSEQUENCES`: reverse the first elements of every lane along an axis."""
+
+from dataclasses import dataclass
+
+from cudml.checks import (
+    ALL11,
+    BASE8,
+    Problems,
+    Support,
+    integer_ok,
+    same_dimensions,
+    same_sizes,
+    same_type,
+    support_ok,
+    tensor_ok,
+)
+from cudml.enums import DataType, FeatureLevel
+from cudml.operators.lane_reversal import reversal_launch
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc, num_elements
+
+
+@dataclass(frozen=True)
+class ReverseSubsequencesDesc:
+    """`DML_REVERSE_SUBSEQUENCES_OPERATOR_DESC`: each lane's first `length` elements in reverse order.
+
+    `output[i] = input[length - 1 - i]` for i below the lane's length, `input[i]` from there on. A
+    length beyond the axis counts as the axis' size; lengths 0 and 1 change nothing.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        What to reverse.
+    sequence_lengths_tensor : TensorDesc
+        One UINT32 or UINT64 length per lane: the input's sizes with 1 at the axis.
+    output_tensor : TensorDesc
+        Same sizes and data type as the input.
+    axis : int
+        Dimension that the lanes run along.
+
+    Examples
+    --------
+    >>> a = TensorDesc(DataType.FLOAT32, (2, 3))
+    >>> ReverseSubsequencesDesc(a, TensorDesc(DataType.UINT32, (2, 1)), a, 1).axis
+    1
+
+    Notes
+    -----
+    Source: DML_REVERSE_SUBSEQUENCES_OPERATOR_DESC of DirectML's documentation.
+    """
+
+    input_tensor: TensorDesc
+    sequence_lengths_tensor: TensorDesc
+    output_tensor: TensorDesc
+    axis: int
+
+
+def _row(
+    level: FeatureLevel,
+    counts: tuple[int, ...],
+    types: tuple[DataType, ...],
+    length_types: tuple[DataType, ...],
+) -> Support:
+    members = {"input_tensor": types, "sequence_lengths_tensor": length_types, "output_tensor": types}
+    return Support(level, counts, members)
+
+
+_ALL_COUNTS = tuple(range(1, 9))
+
+SUPPORT = (
+    _row(FeatureLevel.LEVEL_2_1, (4,), BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_3_0, (4, 5), BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_4_0, _ALL_COUNTS, BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_5_0, _ALL_COUNTS, ALL11, (DataType.UINT64, DataType.UINT32)),
+)
+
+
+def check(desc: ReverseSubsequencesDesc, level: FeatureLevel) -> None:
+    """Raise `DescriptorError` with every rule of the operator that the descriptor breaks."""
+    problems = Problems("REVERSE_SUBSEQUENCES")
+    tensors = {
+        member: getattr(desc, member)
+        for member in ("input_tensor", "sequence_lengths_tensor", "output_tensor")
+        if tensor_ok(problems, member, getattr(desc, member), is_output=member == "output_tensor")
+    }
+    support_ok(problems, SUPPORT, level, tensors)
+    if "input_tensor" not in tensors:
+        problems.raise_if_any()
+    source = desc.input_tensor
+    axis_ok = integer_ok(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
+    if "output_tensor" in tensors:
+        same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", source)
+        if same_dimensions(problems, "output_tensor", desc.output_tensor, "input_tensor", source):
+            same_sizes(problems, "output_tensor", desc.output_tensor, source.sizes, "as InputTensor.Sizes")
+    if "sequence_lengths_tensor" in tensors:
+        lengths = desc.sequence_lengths_tensor
+        if same_dimensions(problems, "sequence_lengths_tensor", lengths, "input_tensor", source) and axis_ok:
+            sizes = tuple(1 if i == desc.axis else size for i, size in enumerate(source.sizes))
+            because = "InputTensor.Sizes with 1 at Axis"
+            same_sizes(problems, "sequence_lengths_tensor", lengths, sizes, because)
+    problems.raise_if_any()
+
+
+def plan(desc: ReverseSubsequencesDesc, limits: Limits) -> Plan:
+    """The plan of a valid descriptor: one launch, or nothing where the output is empty.
+
+    Strides may be negative, the data type any of a size of 1 to 16 bytes and the lengths any integers
+    (a negative one is 0): the array functions use all three.
+    """
+    tensors = desc.input_tensor, desc.sequence_lengths_tensor, desc.output_tensor
+    is_empty = num_elements(desc.output_tensor.sizes) == 0
+    return Plan(
+        operator="REVERSE_SUBSEQUENCES",
+        operands=("input_tensor", "sequence_lengths_tensor", "output_tensor"),
+        steps=() if is_empty else (reversal_launch(*tensors, desc.axis, limits),),
+        outputs=("output_tensor",),
+    )

@@ -1,0 +1,225 @@
+"""`SLICE` and `SLICE1`: copy a strided box out of a tensor."""
+
+from dataclasses import dataclass
+
+from cudml.checks import (
+    ALL11,
+    BASE8,
+    UINT32_MAX,
+    Problems,
+    Support,
+    integers_ok,
+    same_dimensions,
+    same_sizes,
+    same_type,
+    support_ok,
+    tensor_ok,
+)
+from cudml.enums import DataType, FeatureLevel
+from cudml.operators.coalesce import Space, dimensions_of
+from cudml.operators.strided_copy import copy_launch
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc, frozen, num_elements
+
+_INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
+
+
+@dataclass(frozen=True)
+class SliceDesc:
+    """`DML_SLICE_OPERATOR_DESC`: `output[c] = input[offsets + strides * c]` for every c below `sizes`.
+
+    `DimensionCount` is the length of the three arrays.
+
+    Parameters
+    ----------
+    input_tensor, output_tensor : TensorDesc
+        Same data type, same dimension count.
+    offsets : sequence of int
+        First element of each dimension.
+    sizes : sequence of int
+        Elements taken of each dimension: the output's sizes.
+    strides : sequence of int
+        Distance between taken elements, 1 or more.
+
+    Examples
+    --------
+    >>> a = TensorDesc(DataType.FLOAT32, (4, 4))
+    >>> SliceDesc(a, TensorDesc(DataType.FLOAT32, (2, 2)), (1, 0), (2, 2), (2, 3)).strides
+    (2, 3)
+
+    Notes
+    -----
+    Source: DML_SLICE_OPERATOR_DESC of DirectML's documentation.
+    """
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    offsets: tuple[int, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for member in ("offsets", "sizes", "strides"):
+            object.__setattr__(self, member, frozen(getattr(self, member)))
+
+
+@dataclass(frozen=True)
+class Slice1Desc:
+    """`DML_SLICE1_OPERATOR_DESC`: step through a window of the input, backwards where a stride is negative.
+
+    `output[c] = input[start + strides * c]`, where `start` is the window's first element, or its last
+    where the stride is negative. The output may be smaller than what the window would give.
+
+    Parameters
+    ----------
+    input_tensor, output_tensor : TensorDesc
+        Same data type, same dimension count.
+    input_window_offsets : sequence of int
+        First element of the window in each dimension.
+    input_window_sizes : sequence of int
+        Elements of the window, 1 or more; not the output's sizes where a stride is not 1.
+    input_window_strides : sequence of int
+        Distance between taken elements, any integer of 32 bits but 0.
+
+    Examples
+    --------
+    >>> a = TensorDesc(DataType.FLOAT32, (5,))
+    >>> Slice1Desc(a, TensorDesc(DataType.FLOAT32, (2,)), (1,), (4,), (-3,)).input_window_strides
+    (-3,)
+
+    Notes
+    -----
+    Source: DML_SLICE1_OPERATOR_DESC of DirectML's documentation.
+    """
+
+    input_tensor: TensorDesc
+    output_tensor: TensorDesc
+    input_window_offsets: tuple[int, ...]
+    input_window_sizes: tuple[int, ...]
+    input_window_strides: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        for member in ("input_window_offsets", "input_window_sizes", "input_window_strides"):
+            object.__setattr__(self, member, frozen(getattr(self, member)))
+
+
+def _rows(*rows: tuple[FeatureLevel, tuple[int, ...], tuple[DataType, ...]]) -> tuple[Support, ...]:
+    """Support rows in which both tensors have the same counts and types."""
+    return tuple(
+        Support(level, counts, {"input_tensor": types, "output_tensor": types})
+        for level, counts, types in rows
+    )
+
+
+_WITHOUT_8_BITS = tuple(kind for kind in BASE8 if kind not in (DataType.INT8, DataType.UINT8))
+_ALL_COUNTS = tuple(range(1, 9))
+
+SUPPORT = {
+    SliceDesc: _rows(
+        (FeatureLevel.LEVEL_1_0, (4, 5), _WITHOUT_8_BITS),
+        (FeatureLevel.LEVEL_2_1, (4, 5), BASE8),
+        (FeatureLevel.LEVEL_3_0, _ALL_COUNTS, BASE8),
+        (FeatureLevel.LEVEL_4_1, _ALL_COUNTS, ALL11),
+    ),
+    Slice1Desc: _rows(
+        (FeatureLevel.LEVEL_2_1, (4, 5), BASE8),
+        (FeatureLevel.LEVEL_3_0, _ALL_COUNTS, BASE8),
+        (FeatureLevel.LEVEL_4_1, _ALL_COUNTS, ALL11),
+    ),
+}
+
+
+def check(desc: SliceDesc | Slice1Desc, level: FeatureLevel) -> None:
+    """Raise `DescriptorError` with every rule of the operator that the descriptor breaks."""
+    problems = Problems(_name(desc))
+    input_ok = tensor_ok(problems, "input_tensor", desc.input_tensor)
+    output_ok = tensor_ok(problems, "output_tensor", desc.output_tensor, is_output=True)
+    if input_ok and output_ok:
+        tensors = {"input_tensor": desc.input_tensor, "output_tensor": desc.output_tensor}
+        support_ok(problems, SUPPORT[type(desc)], level, tensors)
+        same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
+        same_dimensions(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
+    # The windows are compared with the sizes of tensors that have some.
+    if input_ok and output_ok:
+        if isinstance(desc, SliceDesc):
+            _check_slice(problems, desc)
+        else:
+            _check_slice1(problems, desc)
+    problems.raise_if_any()
+
+
+def _check_slice(problems: Problems, desc: SliceDesc) -> None:
+    """`SLICE`: the sizes are the output's, and the last element read lies in the input."""
+    count = desc.input_tensor.dimension_count
+    offsets_ok = integers_ok(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
+    sizes_ok = integers_ok(problems, "Sizes", desc.sizes, count, 1, UINT32_MAX)
+    strides_ok = integers_ok(problems, "Strides", desc.strides, count, 1, UINT32_MAX)
+    if sizes_ok and desc.output_tensor.dimension_count == count:
+        same_sizes(problems, "output_tensor", desc.output_tensor, desc.sizes, "as Sizes")
+    if not (offsets_ok and sizes_ok and strides_ok):
+        return
+    for i, in_size in enumerate(desc.input_tensor.sizes):
+        last = desc.offsets[i] + (desc.sizes[i] - 1) * desc.strides[i]
+        if last >= in_size:
+            expected = f"at most {in_size - 1}, the last element of InputTensor.Sizes[{i}] = {in_size}"
+            problems.add(f"Offsets[{i}] + (Sizes[{i}] - 1) * Strides[{i}]", "bounds", expected, last)
+
+
+def _check_slice1(problems: Problems, desc: Slice1Desc) -> None:
+    """`SLICE1`: the window lies in the input, and the output is no larger than what it gives."""
+    count = desc.input_tensor.dimension_count
+    offsets_ok = integers_ok(problems, "InputWindowOffsets", desc.input_window_offsets, count, 0, UINT32_MAX)
+    sizes_ok = integers_ok(problems, "InputWindowSizes", desc.input_window_sizes, count, 1, UINT32_MAX)
+    strides_ok = integers_ok(
+        problems, "InputWindowStrides", desc.input_window_strides, count, _INT32_MIN, _INT32_MAX
+    )
+    if strides_ok:
+        for i, stride in enumerate(desc.input_window_strides):
+            if stride == 0:
+                problems.add(f"InputWindowStrides[{i}]", "range", "any integer but 0", stride)
+                strides_ok = False
+    if offsets_ok and sizes_ok:
+        for i, in_size in enumerate(desc.input_tensor.sizes):
+            end = desc.input_window_offsets[i] + desc.input_window_sizes[i]
+            if end > in_size:
+                expected = f"at most {in_size}, InputTensor.Sizes[{i}]"
+                problems.add(f"InputWindowOffsets[{i}] + InputWindowSizes[{i}]", "bounds", expected, end)
+    if sizes_ok and strides_ok and desc.output_tensor.dimension_count == count:
+        for i, out_size in enumerate(desc.output_tensor.sizes):
+            window, stride = desc.input_window_sizes[i], abs(desc.input_window_strides[i])
+            largest = 1 + (window - 1) // stride
+            if out_size > largest:
+                expected = f"at most {largest}, what InputWindowSizes[{i}] = {window} gives with a step of {stride}"
+                problems.add(f"OutputTensor.Sizes[{i}]", "sizes", expected, out_size)
+
+
+def plan(desc: SliceDesc | Slice1Desc, limits: Limits) -> Plan:
+    """The plan of a valid descriptor: one copy, or nothing where the output is empty.
+
+    Strides of either tensor may be negative, and the data type any of a size of 1 to 16 bytes: the
+    array functions use both.
+    """
+    target = desc.output_tensor
+    source_strides = desc.input_tensor.element_strides
+    if isinstance(desc, SliceDesc):
+        starts, steps = desc.offsets, desc.strides
+    else:
+        steps = desc.input_window_strides
+        windows = zip(desc.input_window_offsets, desc.input_window_sizes, steps, strict=True)
+        starts = tuple(offset + (size - 1 if step < 0 else 0) for offset, size, step in windows)
+    copied_strides = tuple(step * stride for step, stride in zip(steps, source_strides, strict=True))
+    first = sum(start * stride for start, stride in zip(starts, source_strides, strict=True))
+    space = Space(
+        dimensions_of(target.sizes, copied_strides, target.element_strides), (first, 0), target.element.size
+    )
+    is_empty = num_elements(target.sizes) == 0
+    return Plan(
+        operator=_name(desc),
+        operands=("input_tensor", "output_tensor"),
+        steps=() if is_empty else (copy_launch(space, "input_tensor", "output_tensor", limits),),
+        outputs=("output_tensor",),
+    )
+
+
+def _name(desc: SliceDesc | Slice1Desc) -> str:
+    return "SLICE" if isinstance(desc, SliceDesc) else "SLICE1"

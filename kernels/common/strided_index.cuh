@@ -1,0 +1,43 @@
+// From the number of an item to where it lies: mixed-radix digits by multiplication, no division.
+// A kernel's parameter struct names the members itself; these functions take any struct that has
+// num_dimensions, is_wide, sizes, multipliers and shifts (dimension 0 is the innermost).
+#pragma once
+
+#include "common/types.cuh"
+
+// numerator / divisor, for numerators below 2^31 and multiplier and shift as the plan computes them.
+__device__ __forceinline__ UInt32 divide(UInt32 numerator, UInt32 multiplier, Int32 shift) {
+  return (__umulhi(numerator, multiplier) + numerator) >> shift;
+}
+
+// The same for numerators below 2^63.
+__device__ __forceinline__ UInt64 divide(UInt64 numerator, UInt64 multiplier, Int32 shift) {
+  return (__umul64hi(numerator, multiplier) + numerator) >> shift;
+}
+
+// Calls visit(dimension, coordinate) for every dimension of item `index`. Multipliers are for 64-bit
+// words where is_wide, else for 32-bit ones, in which every index fits.
+template <class Dimensions, class Visit>
+__device__ __forceinline__ void visit_coordinates(const Dimensions& dimensions, Int64 index,
+                                                  Visit visit) {
+  if (dimensions.is_wide) {
+    UInt64 rest = static_cast<UInt64>(index);
+#pragma unroll
+    for (int d = 0; d < kMaxDimensions; ++d) {
+      if (d >= dimensions.num_dimensions) break;
+      const UInt64 quotient = divide(rest, dimensions.multipliers[d], dimensions.shifts[d]);
+      visit(d, static_cast<Int64>(rest - quotient * static_cast<UInt64>(dimensions.sizes[d])));
+      rest = quotient;
+    }
+  } else {
+    UInt32 rest = static_cast<UInt32>(index);
+#pragma unroll
+    for (int d = 0; d < kMaxDimensions; ++d) {
+      if (d >= dimensions.num_dimensions) break;
+      const UInt32 quotient =
+          divide(rest, static_cast<UInt32>(dimensions.multipliers[d]), dimensions.shifts[d]);
+      visit(d, static_cast<Int64>(rest - quotient * static_cast<UInt32>(dimensions.sizes[d])));
+      rest = quotient;
+    }
+  }
+}
