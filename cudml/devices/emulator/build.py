@@ -54,7 +54,8 @@ def _compiler(chosen: tuple[str, ...] | None, path: str | None) -> Compiler:
         except (OSError, subprocess.CalledProcessError) as error:
             if chosen is None:
                 continue
-            raise CompilerError(f"CUDML_CXX is {shlex.join(chosen)!r}, which cannot be run ({error}); {_INSTALL}") from error
+            message = f"CUDML_CXX is {shlex.join(chosen)!r}, which cannot be run ({error}); {_INSTALL}"
+            raise CompilerError(message) from error
         return Compiler(command, answer.stdout)
     raise CompilerError(f"no C++ compiler found for the CPU emulator ({', '.join(_COMPILERS)}); {_INSTALL}")
 
@@ -189,7 +190,8 @@ def runtime() -> Path:
     files = sorted(str(path) for path in (_SIMT / "runtime").glob("*.cpp"))
 
     def build(path: Path) -> None:
-        _run([*found.command, *flags, "-shared", f"-Wl,-soname,{name}", *files, "-o", str(path)], "the emulator's runtime")
+        link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
+        _run([*found.command, *flags, *files, *link], "the emulator's runtime")
 
     return _cached(name, build)
 
@@ -226,7 +228,7 @@ def module(source: str, name_expression: str) -> Path:
         includes = [f"-I{_SIMT / 'overlay'}", f"-I{_SIMT}", f"-I{root}"]
         # Messages and debug information name kernels relative to kernels/.
         shorten = [f"-ffile-prefix-map={root}/="]
-        command = [*found.command, *flags, *shorten, *includes, "-shared", str(text), str(library), "-o", str(path)]
-        _run(command, f"{source} {name_expression}")
+        link = ["-shared", str(library), "-o", str(path)]
+        _run([*found.command, *flags, *shorten, *includes, str(text), *link], f"{source} {name_expression}")
 
     return _cached(name, build)

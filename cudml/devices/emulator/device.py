@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from cudml import settings
+from cudml.devices import Array, Layout
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.launch import Kernel
 from cudml.devices.emulator.schedule import Schedule
@@ -43,7 +44,7 @@ class EmulatorDevice:
         """The same on every machine."""
         return LIMITS
 
-    def empty(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray[Any, Any]:
+    def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
         """A new uninitialised C-contiguous array."""
         return np.empty(shape, dtype)
 
@@ -51,9 +52,21 @@ class EmulatorDevice:
         """Whether the array is a NumPy array."""
         return isinstance(array, np.ndarray)
 
-    def address(self, array: np.ndarray[Any, Any]) -> int:
+    def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
         return int(array.__array_interface__["data"][0])
+
+    def describe(self, array: Any) -> tuple[int, Layout]:
+        """The address, and the rest in one hashable value; TypeError for all but a `numpy.ndarray`."""
+        if type(array) is not np.ndarray:
+            raise TypeError(f"cpu takes numpy.ndarray, got {type(array).__name__}")
+        interface = array.__array_interface__
+        address, is_read_only = interface["data"]
+        return address, (interface["shape"], interface["strides"], array.dtype, not is_read_only, 0)
+
+    def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
+        """Copy bytes from the address of one array to the address of another."""
+        ctypes.memmove(self.address(destination), self.address(source), num_bytes)
 
     def load(self, plan: Plan) -> "EmulatorProgram":
         """Compile the plan's kernels, those not in the cache at the same time.
@@ -89,13 +102,13 @@ class EmulatorProgram:
         with ThreadPoolExecutor() as pool:
             kernels = iter(list(pool.map(Kernel, launches)))
         self._steps = tuple(
-            self._kernel_step(step, next(kernels)) if isinstance(step, KernelLaunch) else self._library_step(step)
+            self._kernel_step(step, next(kernels))
+            if isinstance(step, KernelLaunch)
+            else self._library_step(step)
             for step in plan.steps
         )
 
-    def __call__(
-        self, operands: Sequence[np.ndarray[Any, Any]], workspace: np.ndarray[Any, Any] | None, stream: Any = None
-    ) -> None:
+    def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
         """Run every step in order; see `cudml.devices.Program`. There are no streams here."""
         schedule = schedules.current()
         addresses = [array.__array_interface__["data"][0] for array in operands]
@@ -129,7 +142,7 @@ class EmulatorProgram:
         return lambda addresses, schedule: _matmul(step, addresses[a], addresses[b], addresses[out])
 
 
-def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> np.ndarray[Any, Any]:
+def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> Array:
     """A packed matrix in memory that somebody else owns."""
     itemsize = np.dtype(dtype).itemsize
     memory = (ctypes.c_char * (rows * columns * itemsize)).from_address(address + offset * itemsize)

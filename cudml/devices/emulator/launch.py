@@ -1,7 +1,7 @@
 """Call a compiled kernel: the launch structure, the arguments, the error text."""
 
 import ctypes
-from functools import lru_cache
+from functools import cache
 
 from cudml.devices import sources
 from cudml.devices.emulator import build
@@ -39,7 +39,7 @@ class _LaunchStructure(ctypes.Structure):
     ]
 
 
-@lru_cache(maxsize=None)
+@cache
 def _load_runtime() -> ctypes.CDLL:
     """Modules find the runtime by its soname once it is loaded."""
     return ctypes.CDLL(str(build.runtime()))

@@ -78,8 +78,8 @@ def _parse(text: str) -> Schedule:
             else:
                 raise ValueError
         except (ValueError, KeyError):
-            known = ", ".join(types)
-            raise ValueError(f"CUDML_EMULATOR has {option!r}; it takes NAME=VALUE with NAME one of {known}") from None
+            known = f"NAME=VALUE with NAME one of {', '.join(types)}"
+            raise ValueError(f"CUDML_EMULATOR has {option!r}; it takes {known}") from None
     return Schedule(**options)  # type: ignore[arg-type]
 
 
