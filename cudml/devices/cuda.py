@@ -1,7 +1,7 @@
 """The CUDA device: builds kernels with CuPy's `RawModule` and launches them; no other file imports CuPy.
 
 CuPy launches whatever it is given, so what it leaves unchecked is checked here, when a plan is loaded
-and never again: the kernel's parameters (by the compiler, `signature.py`), an empty grid (CuPy would
+and never again: the kernel's parameters (by the compiler, `kernel_text.py`), an empty grid (CuPy would
 launch one block), a cooperative grid that does not fit (CuPy would shrink it), and the hash of every
 file a kernel includes (CuPy's disk cache would miss an edit). Scalars travel as the bytes of
 `Params.pack`; a Python number never reaches a kernel.
@@ -22,8 +22,9 @@ from typing import Any
 import numpy as np
 
 from cudml.devices import Array, Layout, Program
-from cudml.devices.signature import signature_assertions
-from cudml.devices.sources import kernel_root, source_hash
+from cudml.devices.guards import check_kernel, check_launch
+from cudml.devices.kernel_text import kernel_text
+from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
 from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Plan, Step
 from cudml.settings import print_plan
@@ -37,8 +38,6 @@ PORTABLE_CLUSTER_BLOCKS = 8
 #: Dynamic shared storage that a kernel may use without being granted more.
 DEFAULT_SHARED_BYTES = 48 * 1024
 
-_MAX_GRID = (2**31 - 1, 65535, 65535)
-
 # Numbers of `cudaError`, `CUfunction_attribute`, `cublasOperation_t`, `cudaDataType`,
 # `cublasComputeType_t`, `cublasGemmAlgo_t`, `cublasMath_t` and DLPack's `DLDeviceType`.
 _ERROR_INSUFFICIENT_DRIVER = 35
@@ -50,6 +49,7 @@ _CUDA_TYPES = {"float32": (0, 4), "float16": (2, 2)}  # number, bytes
 _CUBLAS_COMPUTE_32F = 68
 _CUBLAS_GEMM_DEFAULT = -1
 _CUBLAS_DEFAULT_MATH = 0
+_MAX_CUBLAS_SIZE = 2**31 - 1
 _DLPACK_CUDA = (2, 13)
 
 # What a step is run with: the addresses or arrays of operands and workspaces, and the stream or None.
@@ -190,7 +190,7 @@ class CudaDevice:
         self._cupy = cupy
         self._ndarray = cupy.ndarray
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
-        self._kernels: dict[str, _Kernel] = {}
+        self._kernels: dict[tuple[str, str], _Kernel] = {}
         self._build_lock = threading.Lock()
         self._limits = self._read_limits()
 
@@ -349,8 +349,8 @@ class CudaDevice:
         m, n, k = step.m, step.n, step.k
         if not m or not n:
             return lambda buffers, stream: None
-        if max(m, n, k) > _MAX_GRID[0]:
-            raise ValueError(f"{step}: cuBLAS takes sizes up to {_MAX_GRID[0]}")
+        if max(m, n, k) > _MAX_CUBLAS_SIZE:
+            raise ValueError(f"{step}: cuBLAS takes sizes up to {_MAX_CUBLAS_SIZE}")
         try:
             from cupy_backends.cuda.libs import cublas
 
@@ -404,20 +404,16 @@ class CudaDevice:
 
     def _kernel(self, launch: KernelLaunch) -> "_Kernel":
         """The built kernel instance, on the current device, after the checks of this launch."""
-        _check_shape(launch, self._limits, self.name)
-        assertions = signature_assertions(launch)
-        text = (
-            f"// {launch.source} and its headers: {source_hash(launch.source)}\n"
-            f'#include "{launch.source}"\n{assertions}'
-        )
+        check_launch(launch, self._limits, self.name)
+        text = kernel_text((launch,))
         with self._build_lock:
             # CuPy lets every thread that comes first compile; here one does and the others wait.
-            kernel = self._kernels.get(text + launch.name_expression)
+            kernel = self._kernels.get((text, launch.name_expression))
             if kernel is None:
                 kernel = _Kernel(self._cupy, launch, text)
-                self._kernels[text + launch.name_expression] = kernel
+                self._kernels[text, launch.name_expression] = kernel
             kernel.grant(launch)
-        kernel.check_residency(launch, self._limits, self.name)
+        kernel.check(launch, self._limits, self.name)
         return kernel
 
 
@@ -461,51 +457,19 @@ class _Kernel:
         if launch.cluster_blocks > PORTABLE_CLUSTER_BLOCKS:
             self._driver.funcSetAttribute(self.function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
 
-    def check_residency(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
-        """Refuse a block that the kernel's registers do not allow and a cooperative grid that cannot live."""
-        told = f"{launch.source}: {launch.name_expression}"
-        num_threads = math.prod(launch.block)
-        most = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, self.function.ptr)
-        if num_threads > most:
-            raise ValueError(
-                f"{told}: a block of {num_threads} threads, its registers allow {most} on {device}"
-            )
+    def check(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
+        """Refuse what this kernel cannot be launched with on this device."""
+        max_threads = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, self.function.ptr)
+        resident_blocks = 0
         if launch.cooperative:
-            resident = self._driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                self.function.ptr, num_threads, launch.shared_bytes
+            resident_blocks = self._driver.occupancyMaxActiveBlocksPerMultiprocessor(
+                self.function.ptr, math.prod(launch.block), launch.shared_bytes
             )
-            fits = resident * limits.num_multiprocessors
-            if math.prod(launch.grid) > fits:
-                raise ValueError(
-                    f"{told}: a cooperative grid of {math.prod(launch.grid)} blocks, {fits} fit on {device} "
-                    f"({resident} of {num_threads} threads and {launch.shared_bytes} bytes of shared storage "
-                    f"on each of {limits.num_multiprocessors} multiprocessors)"
-                )
+        check_kernel(launch, limits, device, max_threads, resident_blocks)
 
     def params(self, launch: KernelLaunch) -> tuple[Any, ...]:
         """The kernel's last argument, ready to be passed; nothing for a kernel without a struct."""
         return (_by_value(launch.params.pack()),) if launch.params.fields else ()
-
-
-def _check_shape(launch: KernelLaunch, limits: Limits, device: str) -> None:
-    told = f"{launch.source}: {launch.name_expression}"
-    if min(launch.grid) < 1 or min(launch.block) < 1:
-        raise ValueError(f"{told}: an empty launch, grid {launch.grid} and block {launch.block}")
-    if any(size > most for size, most in zip(launch.grid, _MAX_GRID, strict=True)):
-        raise ValueError(f"{told}: a grid of {launch.grid} blocks, CUDA allows {_MAX_GRID}")
-    if math.prod(launch.block) > limits.max_threads_per_block:
-        raise ValueError(
-            f"{told}: a block of {launch.block} threads, {device} allows {limits.max_threads_per_block}"
-        )
-    if launch.shared_bytes > limits.shared_bytes_per_block:
-        raise ValueError(
-            f"{told}: {launch.shared_bytes} bytes of shared storage, "
-            f"{device} has {limits.shared_bytes_per_block}"
-        )
-    if launch.grid[0] % launch.cluster_blocks:
-        raise ValueError(
-            f"{told}: a grid of {launch.grid[0]} blocks is not made of clusters of {launch.cluster_blocks}"
-        )
 
 
 @cache

@@ -1,5 +1,5 @@
 // What a kernel's parameters are, for the check that its host side agrees with it: pointers, then at
-// most one struct by value. `cudml/devices/signature.py` writes the assertions that use this.
+// most one struct by value. `cudml/devices/kernel_text.py` writes the assertions that use this.
 #pragma once
 
 #include "common/types.cuh"

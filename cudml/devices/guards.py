@@ -1,0 +1,62 @@
+"""What a GPU cannot launch is refused when a plan is loaded, with what would fit."""
+
+import math
+
+from cudml.plans import KernelLaunch, Limits
+
+#: Blocks along x, y and z, the same on every GPU.
+MAX_GRID = (2**31 - 1, 65535, 65535)
+
+
+def check_launch(launch: KernelLaunch, limits: Limits, device: str) -> None:
+    """Raise ValueError for a launch whose shape the device does not allow, whatever the kernel is.
+
+    An empty grid is among them: CuPy would launch one block.
+    """
+    told = f"{launch.source}: {launch.name_expression}"
+    if min(launch.grid) < 1 or min(launch.block) < 1:
+        raise ValueError(f"{told}: an empty launch, grid {launch.grid} and block {launch.block}")
+    if any(size > most for size, most in zip(launch.grid, MAX_GRID, strict=True)):
+        raise ValueError(f"{told}: a grid of {launch.grid} blocks, CUDA allows {MAX_GRID}")
+    if math.prod(launch.block) > limits.max_threads_per_block:
+        raise ValueError(
+            f"{told}: a block of {launch.block} threads, {device} allows {limits.max_threads_per_block}"
+        )
+    if launch.shared_bytes > limits.shared_bytes_per_block:
+        raise ValueError(
+            f"{told}: {launch.shared_bytes} bytes of shared storage, "
+            f"{device} has {limits.shared_bytes_per_block}"
+        )
+    if launch.grid[0] % launch.cluster_blocks:
+        raise ValueError(
+            f"{told}: a grid of {launch.grid[0]} blocks is not made of clusters of {launch.cluster_blocks}"
+        )
+
+
+def check_kernel(
+    launch: KernelLaunch, limits: Limits, device: str, max_threads: int, resident_blocks: int
+) -> None:
+    """Raise ValueError for a launch that the built kernel's registers and shared storage do not allow.
+
+    Parameters
+    ----------
+    max_threads : int
+        Threads of a block that the kernel's registers allow.
+    resident_blocks : int
+        Blocks of this launch that one multiprocessor holds at once; looked at where the grid is
+        cooperative, which must fit at once: CuPy would shrink it with a warning.
+    """
+    told = f"{launch.source}: {launch.name_expression}"
+    num_threads = math.prod(launch.block)
+    if num_threads > max_threads:
+        raise ValueError(
+            f"{told}: a block of {num_threads} threads, its registers allow {max_threads} on {device}"
+        )
+    fits = resident_blocks * limits.num_multiprocessors
+    num_blocks = math.prod(launch.grid)
+    if launch.cooperative and num_blocks > fits:
+        raise ValueError(
+            f"{told}: a cooperative grid of {num_blocks} blocks, {fits} fit on {device} "
+            f"({resident_blocks} of {num_threads} threads and {launch.shared_bytes} bytes of shared storage "
+            f"on each of {limits.num_multiprocessors} multiprocessors)"
+        )
