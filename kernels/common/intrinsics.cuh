@@ -1,11 +1,13 @@
 // What CUDA C++ does not spell without headers, as functions: the only file with inline PTX.
-// The CPU emulator has a file of the same name with the same functions in C++; it is found first there.
-// A function added here is added there, with a test. No other kernel file looks at the device.
+// The CPU emulator has a file of the same name with the same functions in C++; it is found first
+// there. A function added here is added there, with a test. No other kernel file looks at the
+// device.
 #pragma once
 
 #include "common/types.cuh"
 
-// A kernel's dynamic shared storage, seen as one struct; the launch passes sizeof(Type) bytes or more.
+// A kernel's dynamic shared storage, seen as one struct; the launch passes sizeof(Type) bytes or
+// more.
 #define SHARED_STORAGE(Type, name)                                 \
   extern __shared__ __align__(16) unsigned char shared_storage_[]; \
   Type& name = *reinterpret_cast<Type*>(shared_storage_)
@@ -69,6 +71,28 @@ __device__ __forceinline__ void store_relaxed(UInt32* address, UInt32 value) {
   asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+__device__ __forceinline__ void store_relaxed(UInt64* address, UInt64 value) {
+  asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
+}
+
+struct WordPair {
+  UInt64 first;
+  UInt64 second;
+};
+
+// Two neighbouring words at a multiple of 16 bytes, each as if loaded by itself.
+__device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
+  WordPair v;
+  asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
+               : "=l"(v.first), "=l"(v.second)
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
+// Stands in a loop that waits for what another block will write.
+__device__ __forceinline__ void give_way() {}
+
 // ---- Half precision as bits, so that no kernel needs cuda_fp16.h.
 
 __device__ __forceinline__ float float_from_half_bits(UInt16 bits) {
@@ -82,4 +106,34 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   UInt16 bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+}
+
+// ---- Barriers that CUDA C++ has no function for.
+
+// Waits until `num_threads` threads of the block, whole warps, have reached barrier `id` (1 to 15).
+__device__ __forceinline__ void named_barrier(int id, int num_threads) {
+  asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
+}
+
+// ---- Clusters (sm_90 and later), along x alone.
+
+// Waits for every thread of the cluster; shared storage written before it is seen by all after it.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
+}
+
+// The number of this block in its cluster.
+__device__ __forceinline__ UInt32 cluster_rank() {
+  UInt32 rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// The address in block `rank` of the cluster that `address` has in this block's shared storage.
+template <typename T>
+__device__ __forceinline__ T* map_shared(T* address, UInt32 rank) {
+  UInt64 mapped;
+  asm("mapa.u64 %0, %1, %2;" : "=l"(mapped) : "l"(address), "r"(rank));
+  return reinterpret_cast<T*>(mapped);
 }

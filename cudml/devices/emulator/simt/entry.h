@@ -1,12 +1,13 @@
-// How a kernel function becomes a loop over the threads of a block, and how that loop survives waiting.
+// How a kernel function becomes a loop over the threads of a block, and how that loop survives
+// waiting.
 //
-// A block starts as a plain loop: threads run one after the other as ordinary calls on one stack, which
-// costs nothing and lets the compiler vectorise. Only when a thread has to wait for another one must
-// several be alive at once. Nothing needs to be moved for that, because the loop already runs on a
-// stack of its own: the thread that waits keeps this stack, the runtime marks the block as *promoted*,
-// and the threads not yet started run on other stacks. What the first waiter's stack holds is "the
-// rest of its kernel call, then the rest of this loop", and the rest of the loop of a promoted block is
-// only: ask the runtime whether another fresh thread is to be run here.
+// A block starts as a plain loop: threads run one after the other as ordinary calls on one stack,
+// which costs nothing and lets the compiler vectorise. Only when a thread has to wait for another
+// one must several be alive at once. Nothing needs to be moved for that, because the loop already
+// runs on a stack of its own: the thread that waits keeps this stack, the runtime marks the block
+// as *promoted*, and the threads not yet started run on other stacks. What the first waiter's stack
+// holds is "the rest of its kernel call, then the rest of this loop", and the rest of the loop of a
+// promoted block is only: ask the runtime whether another fresh thread is to be run here.
 #pragma once
 
 // std::index_sequence without <utility>, which would cost every module compile time.
@@ -64,10 +65,10 @@ struct SimtEntry<Kernel> {
   static constexpr unsigned long long argument_bytes[] = {sizeof(Args)..., 0};
 };
 
-#define SIMT_EXPORT(...)                                                                \
-  extern "C" __attribute__((visibility("default"))) const unsigned long long* const     \
-      simt_argument_bytes = SimtEntry<(__VA_ARGS__)>::argument_bytes;                   \
-  extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch, \
-                                                                    void** arguments) { \
-    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::run, arguments);              \
+#define SIMT_EXPORT(...)                                                                          \
+  extern "C" __attribute__((visibility("default")))                                               \
+  const unsigned long long* const simt_argument_bytes = SimtEntry<(__VA_ARGS__)>::argument_bytes; \
+  extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch,     \
+                                                                    void** arguments) {           \
+    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::run, arguments);                        \
   }

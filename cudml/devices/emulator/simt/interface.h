@@ -1,5 +1,6 @@
-// What a compiled kernel module and the runtime share: the launch, thread-local state, entry points.
-// Both sides include this file, so it has no C++ library headers and must not depend on flags.
+// What a compiled kernel module and the runtime share: the launch, thread-local state, entry
+// points. Both sides include this file, so it has no C++ library headers and must not depend on
+// flags.
 #pragma once
 
 struct uint3 {
@@ -66,15 +67,19 @@ int simt_launch(const SimtLaunch* launch, void (*entry)(void**), void** argument
 // A kernel function has returned on this stack: true if another thread is to start on it.
 bool simt_next_fresh();
 
-// Barrier `id` of the block; `num_threads` 0 means every live thread. Returns the combined predicate.
-int simt_barrier(unsigned id, unsigned num_threads, int kind, int predicate, const char* file, int line);
+// Barrier `id` of the block; `num_threads` 0 means every live thread. Returns the combined
+// predicate.
+int simt_barrier(unsigned id, unsigned num_threads, int kind, int predicate, const char* file,
+                 int line);
 void simt_cluster_barrier(const char* file, int line);
 
 // A warp collective among the lanes of `mask`: each lane gives 64 bits and receives 64 bits.
 unsigned long long simt_warp(int op, unsigned mask, unsigned long long value, unsigned source_lane,
                              const char* file, int line);
-// Every lane of `mask` gives `given`; all continue with `received` (32 entries) copied from the lanes.
-void simt_warp_gather(unsigned mask, const void* given, const void** received, const char* file, int line);
+// Every lane of `mask` gives `given`; all continue with `received` (32 entries) copied from the
+// lanes.
+void simt_warp_gather(unsigned mask, const void* given, const void** received, const char* file,
+                      int line);
 
 // The address in block `rank` of this cluster that `address` has in this block's shared storage.
 void* simt_map_shared(const void* address, unsigned rank, const char* file, int line);

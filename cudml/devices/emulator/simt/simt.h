@@ -23,10 +23,10 @@
 
 constexpr int warpSize = 32;
 
-#include "cuda/integers.h"
 #include "cuda/atomics.h"
 #include "cuda/collectives.h"
 #include "cuda/half.h"
+#include "cuda/integers.h"
 #include "cuda/math.h"
 #include "cuda/memory.h"
 #include "cuda/vectors.h"
@@ -37,7 +37,8 @@ constexpr int warpSize = 32;
 #define assert(condition) ((void)0)
 #else
 #define assert(condition) \
-  ((condition) ? (void)0 : simt_fail("assertion failed: " #condition, __builtin_FILE(), __builtin_LINE()))
+  ((condition) ? (void)0  \
+               : simt_fail("assertion failed: " #condition, __builtin_FILE(), __builtin_LINE()))
 #endif
 
 inline void __trap(SIMT_PLACE) { simt_fail("__trap was called", SIMT_HERE); }

@@ -8,8 +8,8 @@ __forceinline__ bool simt_is_shared(const T* address) {
 #ifdef SIMT_CHECK
   return false;
 #else
-  return static_cast<unsigned long long>(reinterpret_cast<const unsigned char*>(address) - simt_shared) <
-         simt_shared_bytes;
+  return static_cast<unsigned long long>(reinterpret_cast<const unsigned char*>(address) -
+                                         simt_shared) < simt_shared_bytes;
 #endif
 }
 
@@ -26,19 +26,20 @@ __forceinline__ T simt_atomic_update(T* address, Update update) {
   for (;;) {
     T desired = update(old);
     // Compares bits, so a NaN does not loop for ever.
-    if (__atomic_compare_exchange(address, &old, &desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    if (__atomic_compare_exchange(address, &old, &desired, false, __ATOMIC_RELAXED,
+                                  __ATOMIC_RELAXED))
       return old;
   }
 }
 
-#define SIMT_ATOMIC_BUILTIN(name, builtin, expression, T)                \
-  inline T name(T* address, T value) {                                   \
-    if (simt_is_shared(address)) {                                       \
-      const T old = *address;                                            \
-      *address = static_cast<T>(expression);                             \
-      return old;                                                        \
-    }                                                                    \
-    return builtin(address, value, __ATOMIC_RELAXED);                    \
+#define SIMT_ATOMIC_BUILTIN(name, builtin, expression, T) \
+  inline T name(T* address, T value) {                    \
+    if (simt_is_shared(address)) {                        \
+      const T old = *address;                             \
+      *address = static_cast<T>(expression);              \
+      return old;                                         \
+    }                                                     \
+    return builtin(address, value, __ATOMIC_RELAXED);     \
   }
 #define SIMT_ATOMIC_UPDATE(name, expression, T)                                 \
   inline T name(T* address, T value) {                                          \
@@ -47,21 +48,23 @@ __forceinline__ T simt_atomic_update(T* address, Update update) {
 
 using SimtULL = unsigned long long;
 
-SIMT_ATOMIC_BUILTIN(atomicAdd, __atomic_fetch_add, static_cast<unsigned>(old) + static_cast<unsigned>(value), int)
+SIMT_ATOMIC_BUILTIN(atomicAdd, __atomic_fetch_add,
+                    static_cast<unsigned>(old) + static_cast<unsigned>(value), int)
 SIMT_ATOMIC_BUILTIN(atomicAdd, __atomic_fetch_add, old + value, unsigned)
 SIMT_ATOMIC_BUILTIN(atomicAdd, __atomic_fetch_add, old + value, SimtULL)
 SIMT_ATOMIC_UPDATE(atomicAdd, old + value, float)
 SIMT_ATOMIC_UPDATE(atomicAdd, old + value, double)
-SIMT_ATOMIC_BUILTIN(atomicSub, __atomic_fetch_sub, static_cast<unsigned>(old) - static_cast<unsigned>(value), int)
+SIMT_ATOMIC_BUILTIN(atomicSub, __atomic_fetch_sub,
+                    static_cast<unsigned>(old) - static_cast<unsigned>(value), int)
 SIMT_ATOMIC_BUILTIN(atomicSub, __atomic_fetch_sub, old - value, unsigned)
 SIMT_ATOMIC_UPDATE(atomicInc, old >= value ? 0 : old + 1, unsigned)
 SIMT_ATOMIC_UPDATE(atomicDec, old == 0 || old > value ? value : old - 1, unsigned)
 
-#define SIMT_ATOMIC_INTEGERS(T)                                        \
-  SIMT_ATOMIC_UPDATE(atomicMin, value < old ? value : old, T)          \
-  SIMT_ATOMIC_UPDATE(atomicMax, old < value ? value : old, T)          \
-  SIMT_ATOMIC_BUILTIN(atomicAnd, __atomic_fetch_and, old & value, T)   \
-  SIMT_ATOMIC_BUILTIN(atomicOr, __atomic_fetch_or, old | value, T)     \
+#define SIMT_ATOMIC_INTEGERS(T)                                     \
+  SIMT_ATOMIC_UPDATE(atomicMin, value < old ? value : old, T)       \
+  SIMT_ATOMIC_UPDATE(atomicMax, old < value ? value : old, T)       \
+  SIMT_ATOMIC_BUILTIN(atomicAnd, __atomic_fetch_and, old& value, T) \
+  SIMT_ATOMIC_BUILTIN(atomicOr, __atomic_fetch_or, old | value, T)  \
   SIMT_ATOMIC_BUILTIN(atomicXor, __atomic_fetch_xor, old ^ value, T)
 SIMT_ATOMIC_INTEGERS(int)
 SIMT_ATOMIC_INTEGERS(unsigned)
@@ -80,17 +83,18 @@ inline float atomicExch(float* address, float value) {
 #undef SIMT_ATOMIC_UPDATE
 
 // A failed exchange may be the body of a waiting loop, so it gives way.
-#define SIMT_ATOMIC_CAS(T)                                                                          \
-  inline T atomicCAS(T* address, T expected, T desired, SIMT_PLACE) {                               \
-    const T wanted = expected;                                                                      \
-    if (simt_is_shared(address)) {                                                                  \
-      expected = *address;                                                                          \
-      if (expected == wanted) *address = desired;                                                   \
-    } else {                                                                                        \
-      __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED); \
-    }                                                                                               \
-    if (expected != wanted) simt_yield(SIMT_HERE);                                                  \
-    return expected;                                                                                \
+#define SIMT_ATOMIC_CAS(T)                                                              \
+  inline T atomicCAS(T* address, T expected, T desired, SIMT_PLACE) {                   \
+    const T wanted = expected;                                                          \
+    if (simt_is_shared(address)) {                                                      \
+      expected = *address;                                                              \
+      if (expected == wanted) *address = desired;                                       \
+    } else {                                                                            \
+      __atomic_compare_exchange_n(address, &expected, desired, false, __ATOMIC_RELAXED, \
+                                  __ATOMIC_RELAXED);                                    \
+    }                                                                                   \
+    if (expected != wanted) simt_yield(SIMT_HERE);                                      \
+    return expected;                                                                    \
   }
 SIMT_ATOMIC_CAS(int)
 SIMT_ATOMIC_CAS(unsigned)

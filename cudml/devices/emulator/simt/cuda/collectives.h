@@ -1,4 +1,5 @@
-// Block barriers and warp collectives. Each wrapper passes its caller's file and line to the runtime.
+// Block barriers and warp collectives. Each wrapper passes its caller's file and line to the
+// runtime.
 #pragma once
 
 inline void __syncthreads(SIMT_PLACE) { simt_barrier(0, 0, kBarrierPlain, 0, SIMT_HERE); }
@@ -49,32 +50,34 @@ T simt_shuffle(unsigned mask, T value, unsigned source, const char* file, int li
   return simt_value<T>(simt_warp(kWarpShuffle, mask, simt_pattern(value), source, file, line));
 }
 
-// Overloads for the very types CUDA has, so that promotion and ambiguity are the same. A source outside
-// the segment of `width` lanes means the own lane; a lower segment is allowed for xor alone.
-#define SIMT_SHUFFLES(T)                                                                            \
-  inline T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIMT_PLACE) {                \
-    const unsigned start = simt_lane() & ~(width - 1);                                              \
-    return simt_shuffle(mask, v, start + (source & (width - 1)), SIMT_HERE);                        \
-  }                                                                                                 \
-  inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_PLACE) {         \
-    const unsigned lane = simt_lane(), start = lane & ~(width - 1);                                 \
-    return simt_shuffle(mask, v, lane < start + delta ? lane : lane - delta, SIMT_HERE);            \
-  }                                                                                                 \
-  inline T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_PLACE) {       \
-    const unsigned lane = simt_lane(), end = (lane & ~(width - 1)) + width;                         \
-    return simt_shuffle(mask, v, lane + delta >= end ? lane : lane + delta, SIMT_HERE);             \
-  }                                                                                                 \
-  inline T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, SIMT_PLACE) {              \
-    const unsigned lane = simt_lane(), source = lane ^ bits, end = (lane & ~(width - 1)) + width;   \
-    return simt_shuffle(mask, v, source >= end ? lane : source, SIMT_HERE);                         \
-  }                                                                                                 \
-  inline unsigned __match_any_sync(unsigned mask, T v, SIMT_PLACE) {                                \
-    return static_cast<unsigned>(simt_warp(kWarpMatchAny, mask, simt_pattern(v), 0, SIMT_HERE));    \
-  }                                                                                                 \
-  inline unsigned __match_all_sync(unsigned mask, T v, int* all_equal, SIMT_PLACE) {                \
-    const auto equal = static_cast<unsigned>(simt_warp(kWarpMatchAll, mask, simt_pattern(v), 0, SIMT_HERE)); \
-    *all_equal = equal != 0;                                                                        \
-    return equal;                                                                                   \
+// Overloads for the very types CUDA has, so that promotion and ambiguity are the same. A source
+// outside the segment of `width` lanes means the own lane; a lower segment is allowed for xor
+// alone.
+#define SIMT_SHUFFLES(T)                                                                          \
+  inline T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIMT_PLACE) {              \
+    const unsigned start = simt_lane() & ~(width - 1);                                            \
+    return simt_shuffle(mask, v, start + (source & (width - 1)), SIMT_HERE);                      \
+  }                                                                                               \
+  inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_PLACE) {       \
+    const unsigned lane = simt_lane(), start = lane & ~(width - 1);                               \
+    return simt_shuffle(mask, v, lane < start + delta ? lane : lane - delta, SIMT_HERE);          \
+  }                                                                                               \
+  inline T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32, SIMT_PLACE) {     \
+    const unsigned lane = simt_lane(), end = (lane & ~(width - 1)) + width;                       \
+    return simt_shuffle(mask, v, lane + delta >= end ? lane : lane + delta, SIMT_HERE);           \
+  }                                                                                               \
+  inline T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32, SIMT_PLACE) {            \
+    const unsigned lane = simt_lane(), source = lane ^ bits, end = (lane & ~(width - 1)) + width; \
+    return simt_shuffle(mask, v, source >= end ? lane : source, SIMT_HERE);                       \
+  }                                                                                               \
+  inline unsigned __match_any_sync(unsigned mask, T v, SIMT_PLACE) {                              \
+    return static_cast<unsigned>(simt_warp(kWarpMatchAny, mask, simt_pattern(v), 0, SIMT_HERE));  \
+  }                                                                                               \
+  inline unsigned __match_all_sync(unsigned mask, T v, int* all_equal, SIMT_PLACE) {              \
+    const auto equal =                                                                            \
+        static_cast<unsigned>(simt_warp(kWarpMatchAll, mask, simt_pattern(v), 0, SIMT_HERE));     \
+    *all_equal = equal != 0;                                                                      \
+    return equal;                                                                                 \
   }
 SIMT_SHUFFLES(int)
 SIMT_SHUFFLES(unsigned)

@@ -1,4 +1,5 @@
-// Half precision as 16-bit patterns: conversions without branches, so that loops over them vectorise.
+// Half precision as 16-bit patterns: conversions without branches, so that loops over them
+// vectorise.
 #pragma once
 
 inline float simt_float_from_half(unsigned short bits) {
@@ -13,7 +14,8 @@ inline float simt_float_from_half(unsigned short bits) {
 // Rounds to nearest even; NaN becomes the hardware's 0x7fff.
 inline unsigned short simt_half_from_float(float value) {
   const unsigned bits = __float_as_uint(value), magnitude = bits & 0x7fffffffu;
-  // Normal results: rebias, then round the 13 dropped bits; a carry moves into the exponent by itself.
+  // Normal results: rebias, then round the 13 dropped bits; a carry moves into the exponent by
+  // itself.
   const unsigned normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1)) >> 13;
   // Subnormal results: adding 0.5 lets the float adder round to multiples of 2^-24.
   const unsigned subnormal = __float_as_uint(__uint_as_float(magnitude) + 0.5f) - 0x3f000000u;

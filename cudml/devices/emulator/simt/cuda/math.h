@@ -1,5 +1,6 @@
-// Floating-point functions that <math.h> does not have. The fast variants are exact here: a test that
-// passes only thanks to that would be wrong on the device, so compare with its error bounds in mind.
+// Floating-point functions that <math.h> does not have. The fast variants are exact here: a test
+// that passes only thanks to that would be wrong on the device, so compare with its error bounds in
+// mind.
 #pragma once
 
 // glibc declares some of these names itself, hence macros.
@@ -27,7 +28,8 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 
-// Conversions saturate and turn NaN into 0, as the hardware's do; a plain C++ cast would be undefined.
+// Conversions saturate and turn NaN into 0, as the hardware's do; a plain C++ cast would be
+// undefined.
 template <class To>
 __forceinline__ To simt_saturating(double v, double lowest, double past_highest, To low, To high) {
   return v != v ? To(0) : v < lowest ? low : v >= past_highest ? high : static_cast<To>(v);
@@ -35,7 +37,9 @@ __forceinline__ To simt_saturating(double v, double lowest, double past_highest,
 inline int simt_to_int(double v) {
   return simt_saturating<int>(v, -0x1p31, 0x1p31, -2147483647 - 1, 2147483647);
 }
-inline unsigned simt_to_uint(double v) { return simt_saturating<unsigned>(v, 0.0, 0x1p32, 0u, ~0u); }
+inline unsigned simt_to_uint(double v) {
+  return simt_saturating<unsigned>(v, 0.0, 0x1p32, 0u, ~0u);
+}
 inline int __float2int_rn(float v) { return simt_to_int(nearbyint(v)); }
 inline int __float2int_rz(float v) { return simt_to_int(trunc(v)); }
 inline int __float2int_rd(float v) { return simt_to_int(floor(v)); }

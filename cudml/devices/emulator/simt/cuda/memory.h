@@ -8,10 +8,10 @@ inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
 inline void __nanosleep(unsigned, SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
 // The hints say where the hardware should cache; the value is that of a plain access.
-#define SIMT_LOAD(name)                           \
-  template <class T>                              \
-  __forceinline__ T name(const T* address) {      \
-    return *address;                              \
+#define SIMT_LOAD(name)                      \
+  template <class T>                         \
+  __forceinline__ T name(const T* address) { \
+    return *address;                         \
   }
 SIMT_LOAD(__ldg)
 SIMT_LOAD(__ldca)
@@ -21,10 +21,10 @@ SIMT_LOAD(__ldlu)
 SIMT_LOAD(__ldcv)
 #undef SIMT_LOAD
 
-#define SIMT_STORE(name)                              \
-  template <class T>                                  \
-  __forceinline__ void name(T* address, T value) {    \
-    *address = value;                                 \
+#define SIMT_STORE(name)                           \
+  template <class T>                               \
+  __forceinline__ void name(T* address, T value) { \
+    *address = value;                              \
   }
 SIMT_STORE(__stwb)
 SIMT_STORE(__stcg)
@@ -36,6 +36,7 @@ SIMT_STORE(__stwt)
 template <class Storage>
 __forceinline__ Storage& simt_shared_storage(const char* file, int line) {
   if (__builtin_expect(sizeof(Storage) > simt_shared_bytes, 0))
-    simt_fail("the launch gives less shared storage than the kernel's storage struct needs", file, line);
+    simt_fail("the launch gives less shared storage than the kernel's storage struct needs", file,
+              line);
   return *reinterpret_cast<Storage*>(simt_shared);
 }

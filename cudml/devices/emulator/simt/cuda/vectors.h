@@ -1,26 +1,18 @@
 // CUDA's vector types with CUDA's alignment: 2- and 4-vectors to their size, at most 16 bytes.
 #pragma once
 
-#define SIMT_VECTORS(Type, Name, Align2, Align4)                                                  \
-  struct Name##1 {                                                                                \
-    Type x;                                                                                       \
-  };                                                                                              \
-  struct __attribute__((aligned(Align2))) Name##2 {                                               \
-    Type x, y;                                                                                    \
-  };                                                                                              \
-  SIMT_VECTOR3(Type, Name)                                                                        \
-  struct __attribute__((aligned(Align4))) Name##4 {                                               \
-    Type x, y, z, w;                                                                              \
-  };                                                                                              \
-  inline Name##1 make_##Name##1(Type x) { return {x}; }                                           \
-  inline Name##2 make_##Name##2(Type x, Type y) { return {x, y}; }                                \
-  inline Name##3 make_##Name##3(Type x, Type y, Type z) { return {x, y, z}; }                     \
+#define SIMT_VECTORS(Type, Name, Align2, Align4)                              \
+  struct Name##1 { Type x; };                                                 \
+  struct __attribute__((aligned(Align2))) Name##2 { Type x, y; };             \
+  SIMT_VECTOR3(Type, Name)                                                    \
+  struct __attribute__((aligned(Align4))) Name##4 { Type x, y, z, w; };       \
+  inline Name##1 make_##Name##1(Type x) { return {x}; }                       \
+  inline Name##2 make_##Name##2(Type x, Type y) { return {x, y}; }            \
+  inline Name##3 make_##Name##3(Type x, Type y, Type z) { return {x, y, z}; } \
   inline Name##4 make_##Name##4(Type x, Type y, Type z, Type w) { return {x, y, z, w}; }
 
 #define SIMT_VECTOR3(Type, Name) \
-  struct Name##3 {               \
-    Type x, y, z;                \
-  };
+  struct Name##3 { Type x, y, z; };
 SIMT_VECTORS(signed char, char, 2, 4)
 SIMT_VECTORS(unsigned char, uchar, 2, 4)
 SIMT_VECTORS(short, short, 4, 8)

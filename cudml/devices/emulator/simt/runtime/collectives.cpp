@@ -1,5 +1,5 @@
-// A collective is completed by its last arrival, or by the end of a thread that it waited for. Both go
-// through the same functions, so that whoever observes completions sees every one.
+// A collective is completed by its last arrival, or by the end of a thread that it waited for. Both
+// go through the same functions, so that whoever observes completions sees every one.
 #include "collectives.h"
 
 #include <cstring>
@@ -46,7 +46,8 @@ void complete_barrier(Block& block, Barrier& barrier) {
   for (unsigned i = 0; i < block.num_warps; i++) {
     Warp& warp = block.warps[i];
     if (barrier.kind != kBarrierPlain)
-      for (uint32_t lanes = barrier.waiting[i]; lanes; lanes &= lanes - 1) warp.result[__builtin_ctz(lanes)] = result;
+      for (uint32_t lanes = barrier.waiting[i]; lanes; lanes &= lanes - 1)
+        warp.result[__builtin_ctz(lanes)] = result;
     warp.ready |= barrier.waiting[i];
     barrier.waiting[i] = 0;
   }
@@ -56,8 +57,8 @@ void complete_barrier(Block& block, Barrier& barrier) {
 
 // The order "fast" lets the last arrival continue; the others queue it, so that the schedule alone
 // decides who resumes first.
-void continue_after_completion(const Launch& launch, Block& block, Wait wait, Place place, uint32_t mask,
-                               uint8_t barrier) {
+void continue_after_completion(const Launch& launch, Block& block, Wait wait, Place place,
+                               uint32_t mask, uint8_t barrier) {
   if (is_fast(launch)) {
     block.current_warp().ready &= ~block.current_bit();
   } else {
@@ -68,21 +69,26 @@ void continue_after_completion(const Launch& launch, Block& block, Wait wait, Pl
 int arrive(unsigned id, unsigned num_threads, SimtBarrierKind kind, bool predicate, Place place) {
   Block& block = enter();
   const Launch& launch = *this_worker().launch;
-  if (id >= kMaxBarriers) fail(place, format("barrier %u does not exist; there are %u", id, kMaxBarriers));
-  if (num_threads % kWarpSize) fail(place, format("a barrier of %u threads: not a multiple of the warp size", num_threads));
+  if (id >= kMaxBarriers)
+    fail(place, format("barrier %u does not exist; there are %u", id, kMaxBarriers));
+  if (num_threads % kWarpSize)
+    fail(place, format("a barrier of %u threads: not a multiple of the warp size", num_threads));
   Barrier& barrier = block.barriers[id];
   if (barrier.arrived == 0) {
     barrier.expected = num_threads;
     barrier.kind = kind;
     barrier.place = place;
-  } else if (barrier.kind != kind || barrier.expected != num_threads || (launch.spec->strict && !(barrier.place == place))) {
-    fail(place, format("divergent barrier: this thread is at %s while %u thread(s) of the block wait in %s at %s",
+  } else if (barrier.kind != kind || barrier.expected != num_threads ||
+             (launch.spec->strict && !(barrier.place == place))) {
+    fail(place, format("divergent barrier: this thread is at %s while %u thread(s) of the block "
+                       "wait in %s at %s",
                        barrier_kind_name(kind), barrier.arrived, barrier_kind_name(barrier.kind),
                        place_name(barrier.place).c_str()));
   }
   if (launch.spec->strict && num_threads == 0 && block.alive < block.num_threads)
-    fail(place, format("divergent barrier: %u thread(s) of the block have ended before this barrier",
-                       block.num_threads - block.alive));
+    fail(place,
+         format("divergent barrier: %u thread(s) of the block have ended before this barrier",
+                block.num_threads - block.alive));
   barrier.arrived++;
   barrier.true_predicates += predicate;
   Warp& warp = block.current_warp();
@@ -209,10 +215,11 @@ Rendezvous& find_or_open(Block& block, Warp& warp, SimtWarpOp op, uint32_t mask,
     if (open.mask == mask) {
       found = &open;
     } else if ((open.mask & bit) && (open.arrived & mask)) {
-      fail(place, format("warp collectives wait for each other: lane %u calls %s with mask 0x%08x while lanes 0x%08x wait "
+      fail(place, format("warp collectives wait for each other: lane %u calls %s with mask 0x%08x "
+                         "while lanes 0x%08x wait "
                          "for it in %s with mask 0x%08x at %s",
-                         block.current % kWarpSize, warp_op_name(op), mask, open.arrived, warp_op_name(open.op), open.mask,
-                         place_name(open.place).c_str()));
+                         block.current % kWarpSize, warp_op_name(op), mask, open.arrived,
+                         warp_op_name(open.op), open.mask, place_name(open.place).c_str()));
     }
   }
   if (!found) {
@@ -220,9 +227,10 @@ Rendezvous& find_or_open(Block& block, Warp& warp, SimtWarpOp op, uint32_t mask,
     return warp.open[warp.num_open++];
   }
   if (found->op != op || (strict && !(found->place == place)))
-    fail(place, format("lane %u calls %s while lanes 0x%08x of the same mask 0x%08x wait in %s at %s",
-                       block.current % kWarpSize, warp_op_name(op), found->arrived, mask, warp_op_name(found->op),
-                       place_name(found->place).c_str()));
+    fail(place,
+         format("lane %u calls %s while lanes 0x%08x of the same mask 0x%08x wait in %s at %s",
+                block.current % kWarpSize, warp_op_name(op), found->arrived, mask,
+                warp_op_name(found->op), place_name(found->place).c_str()));
   return *found;
 }
 
@@ -233,10 +241,11 @@ uint64_t collective(SimtWarpOp op, uint32_t mask, uint64_t value, unsigned sourc
   const uint32_t bit = block.current_bit();
   const unsigned lane = block.current % kWarpSize;
   if (!(mask & bit))
-    fail(place, format("lane %u calls %s with mask 0x%08x, which does not contain the calling lane", lane,
-                       warp_op_name(op), mask));
+    fail(place, format("lane %u calls %s with mask 0x%08x, which does not contain the calling lane",
+                       lane, warp_op_name(op), mask));
   if (launch.spec->strict && warp_lanes(block, block.current / kWarpSize) & mask & ~warp.live)
-    fail(place, format("lane %u calls %s with mask 0x%08x, but lanes 0x%08x of it have ended", lane, warp_op_name(op), mask,
+    fail(place, format("lane %u calls %s with mask 0x%08x, but lanes 0x%08x of it have ended", lane,
+                       warp_op_name(op), mask,
                        warp_lanes(block, block.current / kWarpSize) & mask & ~warp.live));
   Rendezvous& open = find_or_open(block, warp, op, mask, place);
   warp.value[lane] = value;
@@ -263,38 +272,43 @@ void complete_after_exit(Block& block, unsigned thread) {
     if (barrier.expected == 0 && is_complete(block, barrier)) complete_barrier(block, barrier);
   Warp& warp = block.warps[thread / kWarpSize];
   for (unsigned i = warp.num_open; i-- > 0;)
-    if (warp.open[i].arrived == (warp.open[i].mask & warp.live)) complete_rendezvous(warp, warp.open[i]);
+    if (warp.open[i].arrived == (warp.open[i].mask & warp.live))
+      complete_rendezvous(warp, warp.open[i]);
   Worker& worker = this_worker();
-  if (worker.launch->spec->cluster_blocks > 1 && anyone_waits_for_cluster(worker) && cluster_is_complete(worker))
+  if (worker.launch->spec->cluster_blocks > 1 && anyone_waits_for_cluster(worker) &&
+      cluster_is_complete(worker))
     complete_cluster(worker);
 }
 
 const char* warp_op_name(SimtWarpOp op) {
   static const char* const names[] = {
-      "__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__all_sync",        "__any_sync",
-      "__match_any_sync",  "__match_all_sync",  "__reduce_add_sync", "__reduce_min_sync", "__reduce_max_sync",
-      "__reduce_min_sync", "__reduce_max_sync", "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync",
-      "a matrix operation"};
+      "__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__all_sync",
+      "__any_sync",        "__match_any_sync",  "__match_all_sync",  "__reduce_add_sync",
+      "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
+      "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync", "a matrix operation"};
   return names[op];
 }
 
 }  // namespace simt
 
-extern "C" int simt_barrier(unsigned id, unsigned num_threads, int kind, int predicate, const char* file, int line) {
-  return simt::arrive(id, num_threads, static_cast<SimtBarrierKind>(kind), predicate != 0, {file, line});
+extern "C" int simt_barrier(unsigned id, unsigned num_threads, int kind, int predicate,
+                            const char* file, int line) {
+  return simt::arrive(id, num_threads, static_cast<SimtBarrierKind>(kind), predicate != 0,
+                      {file, line});
 }
 
-extern "C" unsigned long long simt_warp(int op, unsigned mask, unsigned long long value, unsigned source_lane,
-                                        const char* file, int line) {
+extern "C" unsigned long long simt_warp(int op, unsigned mask, unsigned long long value,
+                                        unsigned source_lane, const char* file, int line) {
   return simt::collective(static_cast<SimtWarpOp>(op), mask, value, source_lane, {file, line});
 }
 
-extern "C" void simt_warp_gather(unsigned mask, const void* given, const void** received, const char* file,
-                                 int line) {
+extern "C" void simt_warp_gather(unsigned mask, const void* given, const void** received,
+                                 const char* file, int line) {
   using namespace simt;
   collective(kWarpGather, mask, reinterpret_cast<uintptr_t>(given), 0, {file, line});
   Warp& warp = this_worker().block->current_warp();
-  for (unsigned lane = 0; lane < kWarpSize; lane++) received[lane] = reinterpret_cast<const void*>(warp.value[lane]);
+  for (unsigned lane = 0; lane < kWarpSize; lane++)
+    received[lane] = reinterpret_cast<const void*>(warp.value[lane]);
   // No lane may overwrite what it gave before all have read it.
   collective(kWarpSync, mask, 0, 0, {file, line});
 }
@@ -313,15 +327,20 @@ extern "C" void simt_cluster_barrier(const char* file, int line) {
   }
 }
 
-extern "C" unsigned simt_cluster_rank() { return simt::this_worker().resident % simt::this_worker().launch->spec->cluster_blocks; }
+extern "C" unsigned simt_cluster_rank() {
+  return simt::this_worker().resident % simt::this_worker().launch->spec->cluster_blocks;
+}
 
-extern "C" unsigned simt_cluster_blocks() { return simt::this_worker().launch->spec->cluster_blocks; }
+extern "C" unsigned simt_cluster_blocks() {
+  return simt::this_worker().launch->spec->cluster_blocks;
+}
 
 extern "C" void* simt_map_shared(const void* address, unsigned rank, const char* file, int line) {
   using namespace simt;
   Worker& worker = this_worker();
   if (rank >= worker.launch->spec->cluster_blocks)
-    fail({file, line}, format("block %u of a cluster of %u blocks does not exist", rank, worker.launch->spec->cluster_blocks));
+    fail({file, line}, format("block %u of a cluster of %u blocks does not exist", rank,
+                              worker.launch->spec->cluster_blocks));
   const auto offset = static_cast<const unsigned char*>(address) - worker.block->shared;
   if (offset < 0 || static_cast<size_t>(offset) >= worker.launch->spec->shared_bytes)
     fail({file, line}, "the address to be mapped is not in the block's shared storage");

@@ -6,8 +6,9 @@
 #include <cstring>
 #include <new>
 
-// simt_switch_stack(void** save, void* load): pushes what the calling convention says a call preserves,
-// stores the stack pointer in *save, takes `load` as the new one, and pops the same registers.
+// simt_switch_stack(void** save, void* load): pushes what the calling convention says a call
+// preserves, stores the stack pointer in *save, takes `load` as the new one, and pops the same
+// registers.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -82,8 +83,8 @@ namespace {
 constexpr size_t kStacksPerSlab = 64;
 constexpr uint64_t kCanary = 0x5afe57ac5afe57acu;
 
-// Stack tops are spread over this many cache lines, or the hot frames of all threads of a block would
-// compete for the same few cache sets.
+// Stack tops are spread over this many cache lines, or the hot frames of all threads of a block
+// would compete for the same few cache sets.
 constexpr size_t kColours = 64, kCacheLine = 64;
 
 }  // namespace
@@ -130,14 +131,16 @@ bool ContextPool::overflowed(const Context& context) {
 
 bool ContextPool::contains(const void* address) const {
   for (const Slab& slab : slabs_)
-    if (static_cast<size_t>(static_cast<const char*>(address) - slab.memory) < slab.bytes) return true;
+    if (static_cast<size_t>(static_cast<const char*>(address) - slab.memory) < slab.bytes)
+      return true;
   return false;
 }
 
 void ContextPool::add_slab() {
   // Only pages that are touched cost memory.
   const size_t bytes = kStacksPerSlab * stack_bytes_;
-  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   slabs_.push_back({static_cast<char*>(memory), bytes});
   for (size_t i = kStacksPerSlab; i-- > 0;) {

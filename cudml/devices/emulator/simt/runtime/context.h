@@ -14,8 +14,8 @@ struct Context {
   char* top = nullptr;
 };
 
-// Suspends the running computation into `from` and resumes `to`; returns when somebody resumes `from`.
-// Floating-point control words are not saved: no kernel changes them.
+// Suspends the running computation into `from` and resumes `to`; returns when somebody resumes
+// `from`. Floating-point control words are not saved: no kernel changes them.
 void switch_context(Context& from, const Context& to);
 
 // Makes `context` start with `entry`, which must never return.

@@ -42,7 +42,9 @@ std::string wait_name(const Thread& thread) {
   const std::string place = " at " + place_name(thread.place);
   switch (thread.wait) {
     case Wait::kBarrier:
-      return (thread.barrier ? "named barrier " + std::to_string(thread.barrier) : std::string("block barrier")) + place;
+      return (thread.barrier ? "named barrier " + std::to_string(thread.barrier)
+                             : std::string("block barrier")) +
+             place;
     case Wait::kWarp:
       return "warp collective" + place + format(", mask 0x%08x", thread.mask);
     case Wait::kCluster:
@@ -63,15 +65,16 @@ std::string waiting_threads(Worker& worker) {
     if (block.done) continue;
     listed++;
     const uint3 position = block_position(*worker.launch, block.index);
-    text += format("\n  block (%u,%u,%u): %u of %u threads alive", position.x, position.y, position.z, block.alive,
-                   block.num_threads);
+    text += format("\n  block (%u,%u,%u): %u of %u threads alive", position.x, position.y,
+                   position.z, block.alive, block.num_threads);
     std::map<std::string, std::vector<unsigned>> groups;
     for (unsigned t = 0; t < block.num_threads; t++)
       if (block.threads[t].wait != Wait::kNothing) groups[wait_name(block.threads[t])].push_back(t);
     unsigned num_groups = 0;
     for (const auto& [wait, threads] : groups)
       if (num_groups++ < kMaxGroupsListed)
-        text += format("\n    %zu threads [%s] wait in %s", threads.size(), ranges(threads).c_str(), wait.c_str());
+        text += format("\n    %zu threads [%s] wait in %s", threads.size(), ranges(threads).c_str(),
+                       wait.c_str());
   }
   return text;
 }
@@ -79,7 +82,8 @@ std::string waiting_threads(Worker& worker) {
 }  // namespace
 
 bool Place::operator==(const Place& other) const {
-  return line == other.line && (file == other.file || (file && other.file && std::strcmp(file, other.file) == 0));
+  return line == other.line &&
+         (file == other.file || (file && other.file && std::strcmp(file, other.file) == 0));
 }
 
 std::string format(const char* pattern, ...) {
@@ -113,8 +117,9 @@ void record_error(Launch& launch, const std::string& text) {
 void fail(Place place, const std::string& text) {
   Worker& worker = this_worker();
   const Block& block = *worker.block;
-  const unsigned thread =
-      block.promoted ? block.current : threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  const unsigned thread = block.promoted
+                              ? block.current
+                              : threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   stop_with(worker, (place.file ? place_name(place) + ": " : "") + text + " [" +
                         thread_name(*worker.launch, block, thread) + "]");
 }
@@ -122,7 +127,8 @@ void fail(Place place, const std::string& text) {
 void fail_launch(const std::string& text) { stop_with(this_worker(), text); }
 
 void fail_deadlock(Worker& worker) {
-  stop_with(worker, "deadlock: no thread of the block(s) can make progress" + waiting_threads(worker));
+  stop_with(worker,
+            "deadlock: no thread of the block(s) can make progress" + waiting_threads(worker));
 }
 
 void fail_polling(Worker& worker) {
@@ -133,4 +139,6 @@ void fail_polling(Worker& worker) {
 
 }  // namespace simt
 
-extern "C" void simt_fail(const char* text, const char* file, int line) { simt::fail({file, line}, text); }
+extern "C" void simt_fail(const char* text, const char* file, int line) {
+  simt::fail({file, line}, text);
+}

@@ -58,9 +58,12 @@ void check_guards(Worker& worker, const Block& block) {
     const bool before = block.shared[-1 - static_cast<long>(i)] != kGuardByte;
     if (!before && block.shared[spec.shared_bytes + i] == kGuardByte) continue;
     const uint3 position = block_position(*worker.launch, block.index);
-    const std::string text = format("shared storage of block (%u,%u,%u): a byte at offset %ld was overwritten, outside its %u bytes",
-                                    position.x, position.y, position.z,
-                                    before ? -1 - static_cast<long>(i) : static_cast<long>(spec.shared_bytes + i), spec.shared_bytes);
+    const std::string text = format(
+        "shared storage of block (%u,%u,%u): a byte at offset %ld was overwritten, outside its %u "
+        "bytes",
+        position.x, position.y, position.z,
+        before ? -1 - static_cast<long>(i) : static_cast<long>(spec.shared_bytes + i),
+        spec.shared_bytes);
     record_error(*worker.launch, text);
     return;
   }
@@ -68,7 +71,8 @@ void check_guards(Worker& worker, const Block& block) {
 
 void run_one_group(Worker& worker, unsigned group) {
   Launch& launch = *worker.launch;
-  const unsigned first = (launch.group_order.empty() ? group : launch.group_order[group]) * launch.group_blocks;
+  const unsigned first =
+      (launch.group_order.empty() ? group : launch.group_order[group]) * launch.group_blocks;
   worker.num_resident = launch.group_blocks;
   while (worker.blocks.size() < launch.group_blocks) worker.blocks.push_back(new Block);
   for (unsigned i = 0; i < launch.group_blocks; i++) {
@@ -216,13 +220,17 @@ std::string refuse(const SimtLaunch& spec) {
   const uint64_t blocks = uint64_t{spec.grid.x} * spec.grid.y * spec.grid.z;
   const uint64_t threads = uint64_t{spec.block.x} * spec.block.y * spec.block.z;
   if (blocks == 0 || blocks > 0x7fffffffu)
-    return format("a grid of %ux%ux%u blocks: must have 1 to 2^31-1", spec.grid.x, spec.grid.y, spec.grid.z);
+    return format("a grid of %ux%ux%u blocks: must have 1 to 2^31-1", spec.grid.x, spec.grid.y,
+                  spec.grid.z);
   if (threads == 0 || threads > kMaxThreads)
-    return format("a block of %ux%ux%u threads: must have 1 to %u", spec.block.x, spec.block.y, spec.block.z, kMaxThreads);
-  if (spec.cluster_blocks == 0 || spec.cluster_blocks > kMaxClusterBlocks || spec.grid.x % spec.cluster_blocks)
-    return format("clusters of %u blocks in a grid of %u: must be 1 to %u and divide the grid in x", spec.cluster_blocks,
-                  spec.grid.x, kMaxClusterBlocks);
-  if (spec.cooperative && spec.cluster_blocks > 1) return "a cooperative launch with clusters is not emulated";
+    return format("a block of %ux%ux%u threads: must have 1 to %u", spec.block.x, spec.block.y,
+                  spec.block.z, kMaxThreads);
+  if (spec.cluster_blocks == 0 || spec.cluster_blocks > kMaxClusterBlocks ||
+      spec.grid.x % spec.cluster_blocks)
+    return format("clusters of %u blocks in a grid of %u: must be 1 to %u and divide the grid in x",
+                  spec.cluster_blocks, spec.grid.x, kMaxClusterBlocks);
+  if (spec.cooperative && spec.cluster_blocks > 1)
+    return "a cooperative launch with clusters is not emulated";
   return "";
 }
 

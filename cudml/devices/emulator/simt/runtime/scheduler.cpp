@@ -1,5 +1,5 @@
-// Chooses threads. A block is either in its plain loop (see entry.h), which the scheduler does not see,
-// or promoted: then each thread is fresh (not started), running, ready, waiting, or ended.
+// Chooses threads. A block is either in its plain loop (see entry.h), which the scheduler does not
+// see, or promoted: then each thread is fresh (not started), running, ready, waiting, or ended.
 #include "scheduler.h"
 
 #include <sched.h>
@@ -34,8 +34,8 @@ int lowest_ready(Block& block, unsigned warp) {
   return static_cast<int>(warp * kWarpSize) + lane;
 }
 
-// Stays with the running warp, so that its collectives complete soon; then starts fresh threads; then
-// turns to the other warps in turn.
+// Stays with the running warp, so that its collectives complete soon; then starts fresh threads;
+// then turns to the other warps in turn.
 int pick_ascending(Block& block) {
   const unsigned warp = block.current / kWarpSize;
   if (block.warps[warp].ready) return lowest_ready(block, warp);
@@ -68,7 +68,8 @@ int pick_random(Block& block, Random& random) {
   if (num_warps == 0) return kNobody;
   const unsigned warp = warps[random.below(num_warps)];
   uint32_t lanes = block.warps[warp].ready;
-  for (uint32_t skip = random.below(__builtin_popcount(lanes)); skip > 0; skip--) lanes &= lanes - 1;
+  for (uint32_t skip = random.below(__builtin_popcount(lanes)); skip > 0; skip--)
+    lanes &= lanes - 1;
   const int lane = __builtin_ctz(lanes);
   block.warps[warp].ready &= ~(1u << lane);
   return static_cast<int>(warp * kWarpSize) + lane;
@@ -117,8 +118,8 @@ bool wake_polling(Worker& worker) {
   return any;
 }
 
-// What polling threads wait for may come from another worker; if nothing happens there either for the
-// time limit, it never will.
+// What polling threads wait for may come from another worker; if nothing happens there either for
+// the time limit, it never will.
 void idle_round(Worker& worker) {
   const unsigned finished = worker.launch->finished_groups.load(std::memory_order_relaxed);
   if (worker.idle_rounds == 0 || finished != worker.idle_finished_groups) {
@@ -142,8 +143,9 @@ int pick_any(Worker& worker) {
       const int thread = pick(worker, *worker.block);
       if (thread != kNobody) return thread;
     }
-    const unsigned first =
-        worker.launch->spec->order == kOrderRandom ? worker.random.below(worker.num_resident) : worker.resident + 1;
+    const unsigned first = worker.launch->spec->order == kOrderRandom
+                               ? worker.random.below(worker.num_resident)
+                               : worker.resident + 1;
     bool all_done = true;
     for (unsigned i = 0; i < worker.num_resident; i++) {
       const unsigned candidate = (first + i) % worker.num_resident;
@@ -218,15 +220,17 @@ void end_current_thread(Worker& worker, Block& block) {
   const unsigned thread = block.current;
   note_progress();
   if (ContextPool::overflowed(*worker.running))
-    fail(Place{}, "a thread overflowed its stack; raise stack_kib or keep large arrays out of locals");
+    fail(Place{},
+         "a thread overflowed its stack; raise stack_kib or keep large arrays out of locals");
   block.alive--;
   block.current_warp().live &= ~block.current_bit();
   // The stack may serve another thread now.
   block.threads[thread].context = nullptr;
   block.threads[thread].wait = Wait::kNothing;
   if (worker.launch->spec->strict && block.alive && block.barriers[0].arrived)
-    fail(block.barriers[0].place, format("divergent barrier: this thread ended while %u thread(s) of the block wait at %s",
-                                         block.barriers[0].arrived, place_name(block.barriers[0].place).c_str()));
+    fail(block.barriers[0].place,
+         format("divergent barrier: this thread ended while %u thread(s) of the block wait at %s",
+                block.barriers[0].arrived, place_name(block.barriers[0].place).c_str()));
   if (block.alive == 0) block.done = true;
   complete_after_exit(block, thread);
 }

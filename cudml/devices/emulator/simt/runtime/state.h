@@ -45,8 +45,8 @@ struct Rendezvous {
 };
 
 struct Warp {
-  // One bit a lane. A ready lane has been suspended and may go on; a polling one may go on when nobody
-  // else can; a live one has not ended.
+  // One bit a lane. A ready lane has been suspended and may go on; a polling one may go on when
+  // nobody else can; a live one has not ended.
   uint32_t ready, polling, live;
   unsigned num_open;
   Rendezvous open[kWarpSize];
@@ -59,18 +59,18 @@ struct Barrier {
   unsigned arrived, expected;  // expected 0: every live thread
   unsigned true_predicates;
   SimtBarrierKind kind;
-  Place place;                     // of the first arrival
-  uint32_t waiting[kMaxWarps];     // lanes to wake
+  Place place;                  // of the first arrival
+  uint32_t waiting[kMaxWarps];  // lanes to wake
 };
 
 struct Block {
-  unsigned index;         // in the grid, x fastest
+  unsigned index;  // in the grid, x fastest
   unsigned num_threads, num_warps;
-  unsigned current;       // the running thread
-  unsigned num_started;   // threads started, in the schedule's order
-  unsigned alive;         // threads that have not ended
-  bool started;           // the plain loop or a first thread has begun
-  bool promoted;          // threads are run one by one, on stacks of their own
+  unsigned current;      // the running thread
+  unsigned num_started;  // threads started, in the schedule's order
+  unsigned alive;        // threads that have not ended
+  bool started;          // the plain loop or a first thread has begun
+  bool promoted;         // threads are run one by one, on stacks of their own
   bool done;
   unsigned char* shared;  // of `shared_bytes` bytes, with kGuardBytes before and after
   std::vector<unsigned char> shared_memory;
@@ -114,8 +114,8 @@ struct Launch {
   std::atomic<int> claimed_error{0};
 };
 
-// An operating-system thread that runs blocks. A thread of a kernel never changes its worker, because
-// compilers keep thread-local addresses in registers across calls.
+// An operating-system thread that runs blocks. A thread of a kernel never changes its worker,
+// because compilers keep thread-local addresses in registers across calls.
 struct Worker {
   Launch* launch = nullptr;
   Context main;
@@ -147,7 +147,11 @@ inline uint3 position(uint3 size, unsigned number) {
   const unsigned row = number / size.x;
   return {number % size.x, row % size.y, row / size.y};
 }
-inline uint3 thread_position(const Launch& launch, unsigned thread) { return position(launch.spec->block, thread); }
-inline uint3 block_position(const Launch& launch, unsigned block) { return position(launch.spec->grid, block); }
+inline uint3 thread_position(const Launch& launch, unsigned thread) {
+  return position(launch.spec->block, thread);
+}
+inline uint3 block_position(const Launch& launch, unsigned block) {
+  return position(launch.spec->grid, block);
+}
 
 }  // namespace simt

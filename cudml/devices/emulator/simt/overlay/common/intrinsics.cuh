@@ -1,10 +1,11 @@
-// The emulator's twin of kernels/common/intrinsics.cuh: the same functions in C++. It is found first on
-// the include path; a test compares the two lists of names.
+// The emulator's twin of kernels/common/intrinsics.cuh: the same functions in C++. It is found
+// first on the include path; a test compares the two lists of names.
 #pragma once
 
 #include "common/types.cuh"
 
-#define SHARED_STORAGE(Type, name) Type& name = simt_shared_storage<Type>(__builtin_FILE(), __builtin_LINE())
+#define SHARED_STORAGE(Type, name) \
+  Type& name = simt_shared_storage<Type>(__builtin_FILE(), __builtin_LINE())
 
 // ---- 16-byte accesses.
 
@@ -16,7 +17,8 @@ __device__ __forceinline__ void store_16_bytes(void* address, uint4 v) {
   *static_cast<uint4*>(address) = v;
 }
 
-// ---- Communication between blocks. The acquire load is what waiting loops poll with: it gives way first.
+// ---- Communication between blocks. The acquire load is what waiting loops poll with: it gives way
+// first.
 
 __device__ __forceinline__ UInt32 load_acquire(const UInt32* address, SIMT_PLACE) {
   simt_yield(SIMT_HERE);
@@ -45,8 +47,46 @@ __device__ __forceinline__ void store_relaxed(UInt32* address, UInt32 value) {
   __atomic_store_n(address, value, __ATOMIC_RELAXED);
 }
 
+__device__ __forceinline__ void store_relaxed(UInt64* address, UInt64 value) {
+  __atomic_store_n(address, value, __ATOMIC_RELAXED);
+}
+
+struct WordPair {
+  UInt64 first;
+  UInt64 second;
+};
+
+__device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
+  return {__atomic_load_n(address, __ATOMIC_RELAXED),
+          __atomic_load_n(address + 1, __ATOMIC_RELAXED)};
+}
+
+__device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
+
 // ---- Half precision as bits.
 
-__device__ __forceinline__ float float_from_half_bits(UInt16 bits) { return simt_float_from_half(bits); }
+__device__ __forceinline__ float float_from_half_bits(UInt16 bits) {
+  return simt_float_from_half(bits);
+}
 
-__device__ __forceinline__ UInt16 half_bits_from_float(float value) { return simt_half_from_float(value); }
+__device__ __forceinline__ UInt16 half_bits_from_float(float value) {
+  return simt_half_from_float(value);
+}
+
+// ---- Barriers that CUDA C++ has no function for.
+
+__device__ __forceinline__ void named_barrier(int id, int num_threads, SIMT_PLACE) {
+  simt_barrier(static_cast<unsigned>(id), static_cast<unsigned>(num_threads), kBarrierPlain, 0,
+               SIMT_HERE);
+}
+
+// ---- Clusters. The blocks of a cluster run on one worker, so a mapped address is a plain one.
+
+__device__ __forceinline__ void cluster_barrier(SIMT_PLACE) { simt_cluster_barrier(SIMT_HERE); }
+
+__device__ __forceinline__ UInt32 cluster_rank() { return simt_cluster_rank(); }
+
+template <typename T>
+__device__ __forceinline__ T* map_shared(T* address, UInt32 rank, SIMT_PLACE) {
+  return static_cast<T*>(simt_map_shared(address, rank, SIMT_HERE));
+}
