@@ -12,6 +12,11 @@ using UInt64 = unsigned long long;
 using Float32 = float;
 using Float64 = double;
 
+// Half precision by its bits, so that no kernel needs cuda_fp16.h.
+struct Float16 {
+  UInt16 bits;
+};
+
 // Sixteen bytes moved as one; nothing is ever computed with them.
 struct alignas(16) Bits128 {
   UInt32 words[4];
