@@ -15,7 +15,7 @@ from bench.timing import timer_of
 
 COMMANDS = {
     "report": "bench.report",
-    "micro": "bench.micro",
+    "micro": "bench.micro.command",
     "machine-code": "bench.machine_code",
 }
 

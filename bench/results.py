@@ -4,6 +4,7 @@ import csv
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -76,7 +77,10 @@ def _text(value: object) -> object:
 
 
 def _row(record: dict[str, str]) -> Row:
-    numbers = {name: float(record[name]) for name in ("median_us", "p20_us", "p80_us")}
-    counts = {name: int(record[name]) for name in ("repeats", "bytes_moved")}
-    host_us = {"host_us": float(record["host_us"]) if record["host_us"] else None}
-    return Row(**(record | numbers | counts | host_us))
+    members: dict[str, Any] = dict(record)
+    for name in ("median_us", "p20_us", "p80_us"):
+        members[name] = float(record[name])
+    for name in ("repeats", "bytes_moved"):
+        members[name] = int(record[name])
+    members["host_us"] = float(record["host_us"]) if record["host_us"] else None
+    return Row(**members)

@@ -44,9 +44,11 @@ class Timing:
 
 
 class Timer(Protocol):
-    """`caches` are the states that `measure` knows, the one to report first."""
+    """Times calls on one device."""
 
-    caches: tuple[str, ...]
+    @property
+    def caches(self) -> tuple[str, ...]:
+        """The states that `measure` knows, the one to report first."""
 
     def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
         """Call repeatedly for about `seconds`, after a warm-up."""

@@ -1,0 +1,97 @@
+"""Clusters: barrier, remote load, pushed exchange through shared storage, how many fit at once."""
+
+import ctypes
+from collections.abc import Iterator
+
+import numpy as np
+
+from bench.micro.figures import Figure, Gpu, Kernel
+
+GROUP = "cluster"
+SIZES = (2, 4, 8, 16)
+NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
+ATTRIBUTE_CLUSTER_DIMENSION = 4
+
+
+class _Attribute(ctypes.Structure):
+    """`CUlaunchAttribute` with its value as words."""
+
+    _fields_ = (("id", ctypes.c_int32), ("padding", ctypes.c_int32), ("value", ctypes.c_uint32 * 16))
+
+
+class _Config(ctypes.Structure):
+    """`CUlaunchConfig`."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("num_attributes", ctypes.c_uint32),
+    )
+
+
+def measure(gpu: Gpu) -> Iterator[Figure]:
+    """Nothing on a GPU without clusters."""
+    if int(gpu.xp.cuda.Device().compute_capability) < 90:
+        return
+    for size in SIZES:
+        yield from _of_size(gpu, size)
+
+
+def _of_size(gpu: Gpu, size: int, rounds: int = 1000) -> Iterator[Figure]:
+    clocks = gpu.int64()
+    told = f"cluster of {size}"
+    for relaxed, kind in ((False, "release and acquire"), (True, "relaxed")):
+        call = _kernel(gpu, f"barrier_rounds<{size}, {str(relaxed).lower()}>", size)
+        for _ in range(2):
+            call(size, 256, np.int32(rounds), clocks)
+        yield Figure(GROUP, f"barrier, {kind}, {told}", int(clocks[0]) / rounds, "clocks")
+
+    call = _kernel(gpu, f"remote_load<{size}>", size, shared_bytes=16)
+    for rank in sorted({0, 1, size - 1}):
+        for _ in range(2):
+            call(size, 32, np.uint32(rank), np.int32(rounds), clocks)
+        yield Figure(GROUP, f"load from block {rank}, {told}", int(clocks[0]) / rounds, "clocks")
+
+    for width in (128, 512, 1024, 2048, 8192, 16384):
+        shared_bytes = 16 + 2 * 4 * width
+        call = _kernel(gpu, f"push_exchange<{size}>", size, shared_bytes=shared_bytes)
+        for num_clusters in (1, gpu.num_multiprocessors // size // 2):
+            result, gave_up = gpu.int64(2), gpu.uint32()
+            call(size * num_clusters, 256, np.int32(width), np.int32(rounds), result, gave_up)
+            if int(gave_up[0]):
+                raise RuntimeError("a wait within a cluster did not end")
+            us = int(result[0]) / rounds / 1000
+            name = f"pushed exchange of {width} words, {told}, {num_clusters} at once"
+            yield Figure(GROUP, name, us, "us")
+
+    for shared_bytes in (0, 100 << 10, 200 << 10, 227 << 10):
+        call = _kernel(gpu, f"push_exchange<{size}>", size, shared_bytes=shared_bytes)
+        told_bytes = f"{shared_bytes >> 10} KiB shared a block"
+        yield Figure(GROUP, f"active at once, {told}, 256 threads, {told_bytes}",
+                     _active_clusters(call, size, shared_bytes), "clusters")  # fmt: skip
+
+
+def _kernel(gpu: Gpu, name: str, size: int, shared_bytes: int = 0) -> Kernel:
+    call = gpu.kernel("clusters.cu", name, shared_bytes=shared_bytes)
+    if size > 8:  # more than CUDA guarantees wherever there are clusters
+        pointer = call.function.kernel.ptr
+        gpu.xp.cuda.driver.funcSetAttribute(pointer, NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+    return call
+
+
+def _active_clusters(call: Kernel, size: int, shared_bytes: int) -> int:
+    driver = ctypes.CDLL("libcuda.so.1")
+    attribute = _Attribute(id=ATTRIBUTE_CLUSTER_DIMENSION)
+    attribute.value[:3] = (size, 1, 1)
+    config = _Config(shared_bytes=shared_bytes, attributes=ctypes.pointer(attribute), num_attributes=1)
+    config.grid[:] = (size, 1, 1)
+    config.block[:] = (256, 1, 1)
+    number = ctypes.c_int(0)
+    function = ctypes.c_void_p(call.function.kernel.ptr)
+    status = driver.cuOccupancyMaxActiveClusters(ctypes.byref(number), function, ctypes.byref(config))
+    if status:
+        raise RuntimeError(f"cuOccupancyMaxActiveClusters failed with CUresult {status}")
+    return number.value

@@ -1,0 +1,51 @@
+"""`python -m bench micro`: measure a GPU and keep the figures beside the results."""
+
+import argparse
+import csv
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench import results
+from bench.micro import bandwidth, clusters, latency, launches, selection
+from bench.micro.figures import Figure, Gpu
+from bench.targets import get_target
+
+GROUPS = {module.GROUP: module.measure for module in (launches, latency, clusters, bandwidth, selection)}
+
+
+def main(arguments: list[str]) -> int:
+    """Print each figure as it comes and write `<device>-micro.csv`; 1 where a group failed."""
+    parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
+    parser.add_argument("--results", default=str(results.RESULTS), metavar="FOLDER")
+    parser.add_argument("--commit", help="recorded where git is not at hand")
+    options = parser.parse_args(arguments)
+    if unknown := set(options.groups) - set(GROUPS):
+        parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+    target = get_target("cuda", options.commit)
+    gpu = Gpu(target)
+    figures: list[Figure] = []
+    failed = False
+    for group in options.groups or GROUPS:
+        try:
+            for figure in GROUPS[group](gpu):
+                figures.append(figure)
+                print(f"{figure.group:<10} {figure.name:<76} {figure.value:>10.3f} {figure.unit}", flush=True)
+        except Exception as error:
+            failed = True
+            print(f"{group}: {type(error).__name__}: {error}", file=sys.stderr)
+        gpu.xp.get_default_memory_pool().free_all_blocks()
+    _write(Path(options.results) / f"{target.slug}-micro.csv", figures, target.environment)
+    return 1 if failed else 0
+
+
+def _write(path: Path, figures: list[Figure], environment: Mapping[str, str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["group", "name", "value", "unit", *environment])
+        for figure in figures:
+            writer.writerow(
+                [figure.group, figure.name, f"{figure.value:.4g}", figure.unit, *environment.values()]
+            )

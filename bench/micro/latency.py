@@ -1,0 +1,78 @@
+"""Latencies: barriers, loads from L2, words passed between blocks, a vector passed between all blocks."""
+
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bench.micro.figures import Figure, Gpu
+
+GROUP = "latency"
+
+
+def measure(gpu: Gpu) -> Iterator[Figure]:
+    """Clocks of one multiprocessor, or microseconds by the GPU's global timer."""
+    clock_hz = _clock_hz(gpu)
+    yield Figure(GROUP, "clock of a multiprocessor under load", clock_hz / 1e6, "MHz")
+    clocks = gpu.int64()
+    barrier = gpu.kernel("latency.cu", "block_barrier")
+    for num_threads in (64, 128, 256, 512, 1024):
+        value = _clocks(barrier, clocks, 1, num_threads, np.int32(1000), clocks)
+        yield Figure(GROUP, f"__syncthreads, {num_threads} threads", value, "clocks")
+    zeros = gpu.uint32(64)
+    for name, told in {"relaxed_load": "ld.relaxed.gpu", "acquire_load": "ld.acquire.gpu"}.items():
+        value = _clocks(gpu.kernel("latency.cu", name), clocks, 1, 1, zeros, np.int32(1000), clocks)
+        yield Figure(GROUP, f"{told} that hits L2", value, "clocks")
+    yield from _ping_pongs(gpu, clock_hz)
+    yield from _exchanges(gpu)
+
+
+def _clock_hz(gpu: Gpu) -> float:
+    result = gpu.int64(2)
+    spin = gpu.kernel("latency.cu", "spin_clocks")
+    for _ in range(2):
+        spin(1, 1, np.int64(20_000_000), result)
+    num_clocks, nanoseconds = (int(n) for n in result.get())
+    return num_clocks / nanoseconds * 1e9
+
+
+def _clocks(
+    call: Callable[..., None], clocks: Any, grid: int, block: int, *arguments: Any, rounds: int = 1000
+) -> float:
+    """Of one round, from the second of two launches."""
+    for _ in range(2):
+        call(grid, block, *arguments)
+    return int(clocks[0]) / rounds
+
+
+def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figure]:
+    """One way from one block's store to another's load, half of there and back."""
+    call = gpu.kernel("latency.cu", "ping_pong", cooperative=True)
+    one_way_us = []
+    for partner in range(1, gpu.num_multiprocessors, 8):
+        words, clocks, gave_up = gpu.uint32(128), gpu.int64(), gpu.uint32()
+        call(gpu.num_multiprocessors, 32, words, np.int32(partner), np.int32(rounds), clocks, gave_up)
+        _require_finished(gave_up)
+        one_way_us.append(int(clocks[0]) / rounds / 2 / clock_hz * 1e6)
+    yield Figure(GROUP, "word from block to block, nearest", min(one_way_us), "us")
+    yield Figure(GROUP, "word from block to block, median", statistics.median(one_way_us), "us")
+    yield Figure(GROUP, "word from block to block, farthest", max(one_way_us), "us")
+
+
+def _exchanges(gpu: Gpu, num_steps: int = 2000) -> Iterator[Figure]:
+    """Every block gives its slice to all and waits for the whole vector: a step of a recurrence."""
+    calls = {words: gpu.kernel("latency.cu", f"exchange<{words}>", cooperative=True) for words in (1, 4)}
+    for num_blocks in (8, 16, 32, 64, 128):
+        for width in (512, 1024, 2048, 8192):
+            for words, call in calls.items():
+                buffers, result, gave_up = gpu.uint32(2 * width), gpu.int64(), gpu.uint32()
+                call(num_blocks, 256, buffers, np.int32(width), np.int32(num_steps), result, gave_up)
+                _require_finished(gave_up)
+                told = f"exchange of {width} words between {num_blocks} blocks, polls of {4 * words} bytes"
+                yield Figure(GROUP, told, int(result[0]) / num_steps / 1000, "us")
+
+
+def _require_finished(gave_up: Any) -> None:
+    if int(gave_up[0]):
+        raise RuntimeError("a wait between blocks did not end")
