@@ -3,6 +3,8 @@
 // atomic stays one, because the hooks must see it as such.
 #pragma once
 
+#include "integers.h"
+
 template <class T>
 __forceinline__ bool simt_is_shared(const T* address) {
 #ifdef SIMT_CHECK

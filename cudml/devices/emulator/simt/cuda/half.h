@@ -2,6 +2,8 @@
 // vectorise.
 #pragma once
 
+#include "integers.h"
+
 inline float simt_float_from_half(unsigned short bits) {
   const unsigned magnitude = static_cast<unsigned>(bits & 0x7fffu) << 13;
   // The exponents' biases differ by 112; multiplying also normalises half's subnormals.
