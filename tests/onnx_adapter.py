@@ -114,7 +114,6 @@ def _slice_descriptor(call: Call, device: Device) -> list[np.ndarray]:
     tensors = {
         "input_tensor": TensorDesc.of(x),
         "output_tensor": TensorDesc(TensorDesc.of(x).data_type, tuple(map(len, ranges))),
-        "dimension_count": x.ndim,
     }
     desc: cudml.SliceDesc | cudml.Slice1Desc
     if all(r.step > 0 for r in ranges):

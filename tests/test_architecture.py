@@ -27,13 +27,14 @@ LAYERS = {
     "devices": {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"},
     "bindings": {"checks", "devices", "errors", "tensors"},
     "compiled": {"bindings", "devices", "enums", "errors", "operators", "plans", "settings"},
+    "arrays": {"checks", "compiled", "devices", "dtypes", "plans", "tensors"},
 }
 #: What may import everything.
 FRONT_ENDS = {"__init__", "__main__", "api", "cli", "json_model"}
 
 #: Which packages outside the standard library a part of cudml may import at all.
 THIRD_PARTY = {"devices/cuda.py": {"cupy", "cupy_backends", "numpy"}}
-NUMPY_FREE = set(LAYERS) - {"devices"} | {"__init__"}
+NUMPY_FREE = set(LAYERS) - {"arrays", "devices"} | {"__init__"}
 #: Standard modules that reach a compiler or a shared library.
 HOST_ONLY = {"ctypes", "subprocess"}
 

@@ -151,7 +151,9 @@ def test_length_out_of_range_is_clamped(record: dict[str, Any], device: Device) 
     x, lengths = call.inputs
     assert call.attrs == {"batch_axis": 0, "time_axis": 1}
     lengths = np.clip(lengths, 0, x.shape[1])
-    expected = np.stack([np.concatenate([lane[:n][::-1], lane[n:]]) for lane, n in zip(x, lengths, strict=True)])
+    expected = np.stack(
+        [np.concatenate([lane[:n][::-1], lane[n:]]) for lane, n in zip(x, lengths, strict=True)]
+    )
     assert_identical(run_array_function(call, device)[0], expected)
 
 

@@ -1,0 +1,339 @@
+"""Random calls against independent implementations, as many as asked for:
+
+    python -m tests.differential --operator top_k --cases 10000
+
+Case number i of a seed is the same in every run, so `--seed` and `--start` repeat or resume. Each case
+goes through the descriptor or the array function, in layouts with gaps, and is compared with the oracle
+and, where it has the operator for the type, with ONNX Runtime.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+import cudml
+from cudml import AxisDirection, TensorDesc
+from cudml.devices import Device, get_device
+from tests.onnx_adapter import Call
+from tests.oracle.reverse_subsequences import reverse_lanes
+from tests.random_arrays import BFLOAT16, Placed, memory_with, place, random_layout, values_of
+from tests.support import assert_identical, to_device
+
+INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
+ALL_11 = (*INTEGERS, *map(np.dtype, ("float16", "float32", "float64")))
+
+#: What ONNX Runtime's CPU kernels take; the rest is not implemented there.
+ONNXRUNTIME_TOP_K = tuple(
+    map(np.dtype, ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64"))
+)
+
+
+def run_onnxruntime(call: Call, num_outputs: int) -> list[np.ndarray]:
+    """A node's outputs by ONNX Runtime's CPU provider."""
+    names = [f"input{i}" if array is not None else "" for i, array in enumerate(call.inputs)]
+    given = {name: array for name, array in zip(names, call.inputs, strict=True) if name}
+    outputs = [f"output{i}" for i in range(num_outputs)]
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in given.items()
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(call.op, names, outputs, **call.attrs)],
+        "node",
+        infos,
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", call.opset)], ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, given)
+
+
+def random_shape(rng: np.random.Generator, *, max_rank: int, may_be_empty: bool) -> tuple[int, ...]:
+    """Up to about 3000 elements in up to `max_rank` dimensions, now and then a long one or an empty one."""
+    rank = int(rng.integers(1, max_rank + 1))
+    longest = 3000 if rank == 1 else max(2, int(2 * 3000 ** (1 / rank)))
+    shape = [int(size) for size in np.exp(rng.uniform(0, np.log(longest + 1), rank))]
+    if may_be_empty and rng.random() < 0.05:
+        shape[rng.integers(rank)] = 0
+    return tuple(shape)
+
+
+def run_compiled(
+    rng: np.random.Generator,
+    device: Device,
+    make: Callable[[dict[str, TensorDesc]], Any],
+    inputs: dict[str, Any],
+    outputs: dict[str, np.ndarray],
+) -> None:
+    """Run a descriptor over a device's arrays; its outputs must be as given, and no gap in them written.
+
+    `outputs` are the expected values by member; `make` builds the descriptor from its tensors.
+    """
+    places = {
+        member: place(rng, device, random_layout(rng, expected.shape), expected.dtype)
+        for member, expected in outputs.items()
+    }
+    bound = inputs | {member: placed.view for member, placed in places.items()}
+    desc = make({member: TensorDesc.of(view) for member, view in bound.items()})
+    cudml.compile_operator(desc, device=device).dispatch(**bound)
+    for member, expected in outputs.items():
+        assert_identical(places[member].packed, memory_with(places[member], expected))
+
+
+def place_out(rng: np.random.Generator, device: Device, expected: np.ndarray) -> Placed | None:
+    """An `out` argument, in half of the cases."""
+    if rng.integers(2):
+        return None
+    return place(rng, device, random_layout(rng, expected.shape, negative=True), expected.dtype)
+
+
+def check_result(got: Any, expected: np.ndarray, out: Placed | None) -> None:
+    """An array function's result, which lies in `out` if that was given."""
+    assert_identical(got, expected)
+    if out is not None:
+        assert_identical(out.packed, memory_with(out, expected))
+
+
+# top_k
+
+
+def top_k_of(x: np.ndarray, k: int, axis: int, *, largest: bool, nan_first: bool) -> tuple[np.ndarray, ...]:
+    """By a stable sort of ranks: equal values share a rank, and NaN has a rank of its own."""
+    is_nan = x != x
+    _, rank = np.unique(np.where(is_nan, x.dtype.type(0), x), return_inverse=True)
+    rank = rank.reshape(x.shape) + 1
+    rank = -rank if largest else rank
+    rank[is_nan] = np.iinfo(rank.dtype).min if nan_first else np.iinfo(rank.dtype).max
+    indices = np.take(np.argsort(rank, axis=axis, kind="stable"), range(k), axis=axis)
+    return np.take_along_axis(x, indices, axis), indices
+
+
+def check_top_k(rng: np.random.Generator, device: Device) -> None:
+    through_descriptor = bool(rng.integers(2))
+    types = (*INTEGERS, np.dtype("float16"), np.dtype("float32"))
+    if not through_descriptor:
+        types = (*types, np.dtype("float64"), BFLOAT16, np.dtype(bool))
+    dtype = types[rng.integers(len(types))]
+    shape = random_shape(rng, max_rank=4, may_be_empty=False)
+    axis = int(rng.integers(len(shape)))
+    k = int(rng.choice([1, shape[axis], rng.integers(1, shape[axis] + 1), min(shape[axis], 8)]))
+    largest = bool(rng.integers(2))
+    layout = random_layout(rng, shape, negative=not through_descriptor, broadcast=True)
+    placed = place(rng, device, layout, dtype)
+    x = values_of(placed)
+    nan_first = through_descriptor and largest
+    values, indices = top_k_of(x, k, axis, largest=largest, nan_first=nan_first)
+    if dtype in ONNXRUNTIME_TOP_K and not np.isnan(x).any():
+        attrs = {"axis": axis, "largest": int(largest)}
+        call = Call("TopK", 11, (np.ascontiguousarray(x), np.array([k])), attrs)
+        for ours, theirs in zip((values, indices), run_onnxruntime(call, 2), strict=True):
+            assert_identical(theirs, ours)
+    if through_descriptor:
+        index_type = rng.choice(["uint32", "uint64"])
+        run_compiled(
+            rng,
+            device,
+            lambda tensors: cudml.TopK1Desc(
+                **tensors,
+                axis=axis,
+                k=k,
+                axis_direction=AxisDirection.DECREASING if largest else AxisDirection.INCREASING,
+            ),
+            {"input_tensor": placed.view},
+            {"output_value_tensor": values, "output_index_tensor": indices.astype(index_type)},
+        )
+        return
+    mode = "largest" if largest else "smallest"
+    outs = [place_out(rng, device, values), place_out(rng, device, indices)]
+    out = None if None in outs else tuple(placed.view for placed in outs)
+    result = cudml.top_k(placed.view, k, axis=axis - len(shape) * int(rng.integers(2)), mode=mode, out=out)
+    for got, expected, where in zip(result, (values, indices), outs, strict=True):
+        check_result(got, expected, where if out else None)
+
+
+# slice
+
+
+def random_range(rng: np.random.Generator, size: int, *, max_step: int, negative: bool) -> range:
+    """Some of the indices below `size`, at least one where there are any."""
+    if size == 0:
+        return range(0)
+    first, last = sorted(rng.integers(size, size=2).tolist())
+    step = int(rng.integers(1, max_step + 1))
+    found = range(first, last + 1, step)
+    return found[::-1] if negative and rng.integers(2) else found
+
+
+def check_slice(rng: np.random.Generator, device: Device) -> None:
+    kind = rng.choice(["SLICE", "SLICE1", "array function"])
+    types = (
+        ALL_11 if kind != "array function" else (*ALL_11, BFLOAT16, np.dtype(bool), np.dtype("complex128"))
+    )
+    dtype = types[rng.integers(len(types))]
+    is_function = kind == "array function"
+    shape = random_shape(rng, max_rank=8, may_be_empty=is_function)
+    placed = place(rng, device, random_layout(rng, shape, negative=is_function, broadcast=True), dtype)
+    x = values_of(placed)
+    ranges = [random_range(rng, size, max_step=4, negative=kind == "SLICE1") for size in shape]
+    expected = x[np.ix_(*ranges)]
+    if dtype in ALL_11:
+        call = slice_call(x, ranges)
+        assert_identical(run_onnxruntime(call, 1)[0], expected)
+    offsets, steps = tuple(r.start for r in ranges), tuple(r.step for r in ranges)
+    if is_function:
+        out = place_out(rng, device, expected)
+        got = cudml.slice(placed.view, offsets, expected.shape, steps, out=None if out is None else out.view)
+        check_result(got, expected, out)
+        return
+
+    def make(tensors: dict[str, TensorDesc]) -> Any:
+        if kind == "SLICE":
+            return cudml.SliceDesc(**tensors, offsets=offsets, sizes=expected.shape, strides=steps)
+        # A window may reach further than the output does, on the side where reading ends.
+        starts, ends = [], []
+        for found, size in zip(ranges, shape, strict=True):
+            low, high = min(found), max(found)
+            ends.append(int(rng.integers(high, size)) if found.step > 0 else high)
+            starts.append(low if found.step > 0 else int(rng.integers(0, low + 1)))
+        return cudml.Slice1Desc(
+            **tensors,
+            input_window_offsets=tuple(starts),
+            input_window_sizes=tuple(end - start + 1 for start, end in zip(starts, ends, strict=True)),
+            input_window_strides=steps,
+        )
+
+    run_compiled(rng, device, make, {"input_tensor": placed.view}, {"output_tensor": expected})
+
+
+def slice_call(x: np.ndarray, ranges: list[range]) -> Call:
+    """ONNX's Slice of some indices of each dimension."""
+    # Where a range goes down to index 0, its end is before every index; -1 would count from the back.
+    ends = [r.stop if r.stop >= 0 else -(2**31) for r in ranges]
+    steps = [r.step for r in ranges]
+    parts = ([r.start for r in ranges], ends, list(range(x.ndim)), steps)
+    return Call("Slice", 13, (np.ascontiguousarray(x), *(np.array(part, np.int64) for part in parts)))
+
+
+# reverse_subsequences
+
+
+def check_reverse_subsequences(rng: np.random.Generator, device: Device) -> None:
+    is_function = bool(rng.integers(2))
+    types = (*ALL_11, BFLOAT16, np.dtype(bool), np.dtype("complex128")) if is_function else ALL_11
+    dtype = types[rng.integers(len(types))]
+    shape = random_shape(rng, max_rank=5, may_be_empty=is_function)
+    axis = int(rng.integers(len(shape)))
+    placed = place(rng, device, random_layout(rng, shape, negative=is_function, broadcast=True), dtype)
+    x = values_of(placed)
+    lengths = random_lengths(rng, shape, axis, signed=is_function)
+    length_shape = tuple(1 if i == axis else size for i, size in enumerate(shape))
+    expected = reverse_lanes(x, np.broadcast_to(lengths, length_shape), axis)
+    is_one_a_batch = axis < 2 <= x.ndim and lengths.size == lengths.shape[1 - axis]
+    if is_one_a_batch and 0 not in shape and dtype in ALL_11:
+        clamped = np.clip(lengths.reshape(-1).astype(np.int64), 0, shape[axis])
+        attrs = {"time_axis": axis, "batch_axis": 1 - axis}
+        inputs = np.ascontiguousarray(x), np.broadcast_to(clamped, shape[1 - axis])
+        assert_identical(run_onnxruntime(Call("ReverseSequence", 10, inputs, attrs), 1)[0], expected)
+    bound_lengths = to_device(device, lengths)
+    if is_function:
+        out = place_out(rng, device, expected)
+        signed_axis = axis - len(shape) * int(rng.integers(2))
+        got = cudml.reverse_subsequences(placed.view, bound_lengths, signed_axis, out=out and out.view)
+        check_result(got, expected, out)
+        return
+    run_compiled(
+        rng,
+        device,
+        lambda tensors: cudml.ReverseSubsequencesDesc(**tensors, axis=axis),
+        {
+            "input_tensor": placed.view,
+            "sequence_lengths_tensor": np.broadcast_to(bound_lengths, length_shape),
+        },
+        {"output_tensor": expected},
+    )
+
+
+def random_lengths(
+    rng: np.random.Generator, shape: tuple[int, ...], axis: int, *, signed: bool
+) -> np.ndarray:
+    """Lengths for lanes along an axis, of a shape that broadcasts to the lanes', and at times too long."""
+    sizes = [1 if i == axis else size for i, size in enumerate(shape)]
+    if axis < 2 <= len(shape) and rng.integers(3) == 0:
+        sizes = [size if i == 1 - axis else 1 for i, size in enumerate(sizes)]  # as ONNX has them
+    else:
+        sizes = [1 if rng.random() < 0.1 else size for size in sizes]
+    types = ("int32", "int64", "uint64") if signed else ("uint32", "uint64")
+    dtype = np.dtype(types[rng.integers(len(types))])
+    return rng.integers(-2 if dtype.kind == "i" else 0, shape[axis] + 3, sizes).astype(dtype)
+
+
+CHECKS: dict[str, Callable[[np.random.Generator, Device], None]] = {
+    "top_k": check_top_k,
+    "slice": check_slice,
+    "reverse_subsequences": check_reverse_subsequences,
+}
+
+
+class Repeatable:
+    """Says how to repeat the case that fails inside."""
+
+    def __init__(self, operator: str, seed: int, number: int) -> None:
+        self.operator, self.seed, self.number = operator, seed, number
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is not None:
+            print(
+                f"\n{self.operator}: case {self.number} failed; to repeat: python -m tests.differential "
+                f"--operator {self.operator} --seed {self.seed} --start {self.number} --cases 1",
+                flush=True,
+            )
+
+
+def run_cases(
+    operator: str, seed: int, numbers: range, device: Device, *, show_progress: bool = False
+) -> None:
+    """Run some of a seed's cases; the first that differs raises."""
+    started = time.monotonic()
+    for number in numbers:
+        with Repeatable(operator, seed, number):
+            CHECKS[operator](np.random.default_rng((seed, number)), device)
+        if show_progress:
+            done = number - numbers.start + 1
+            rate = done / (time.monotonic() - started)
+            print(f"\r{operator}: {done} of {len(numbers)} cases, {rate:.0f} a second", end="", flush=True)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.differential", description=__doc__.split("\n")[0])
+    parser.add_argument("--operator", choices=CHECKS, action="append", help="default: all of them")
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--seed", type=int, default=None, help="default: a new one, which is printed")
+    parser.add_argument("--start", type=int, default=0, help="the first case's number")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    options = parser.parse_args(arguments)
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if options.seed is None else options.seed
+    numbers = range(options.start, options.start + options.cases)
+    print(f"seed {seed}, device {options.device}", flush=True)
+    for operator in options.operator or CHECKS:
+        run_cases(operator, seed, numbers, get_device(options.device), show_progress=sys.stdout.isatty())
+        print(f"\r{operator}: {len(numbers)} cases, no difference", flush=True)
+
+
+if __name__ == "__main__":
+    main()
