@@ -32,6 +32,9 @@ class Device(Protocol):
 
     name: str
 
+    def __hash__(self) -> int:
+        """Devices are compared by identity; there is one object for each."""
+
     @property
     def limits(self) -> Limits:
         """What plans may use."""

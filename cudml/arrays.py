@@ -1,0 +1,428 @@
+"""Array arguments: which device they are on, what is said of wrong ones, the calls planned for good ones."""
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.exceptions import AxisError
+
+from cudml.compiled import load_plan
+from cudml.devices import Array, Device, Layout, get_device
+from cudml.dtypes import BITS_BY_SIZE, ElementType
+from cudml.plans import Plan
+from cudml.tensors import TensorDesc, is_injective
+
+#: Planned calls that each array function keeps; when they are too many, all go.
+MAX_CALLS = 1024
+
+#: No kernel needs more of an address than this many bytes.
+_MAX_ALIGNMENT = 8
+
+#: Array type -> `Device.describe`, for the types met so far.
+_describers: dict[type, Callable[[Any], tuple[int, Layout]]] = {}
+
+
+def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
+    """The text of every error about an argument."""
+    return f"{function}: {argument} is {got}, must be {expected}"
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An array of a call: its name, its member of the descriptor, and what it is there.
+
+    `sizes` is the shape as the descriptor has it, which `shape` broadcasts to. `array` None is an
+    output that the call makes. `alignment` is what the kernels need of its address.
+    """
+
+    name: str
+    member: str
+    kind: ElementType
+    array: Array | None
+    shape: tuple[int, ...]
+    dtype: Any
+    sizes: tuple[int, ...]
+    alignment: int
+
+    @staticmethod
+    def of(
+        name: str,
+        member: str,
+        kind: ElementType,
+        array: Array,
+        sizes: tuple[int, ...] | None = None,
+        *,
+        any_address: bool = False,
+    ) -> "Argument":
+        """An array that is there; `any_address` where the kernels take it at any address."""
+        shape = tuple(array.shape)
+        alignment = 1 if any_address else min(array.dtype.itemsize, _MAX_ALIGNMENT)
+        return Argument(name, member, kind, array, shape, array.dtype, sizes or shape, alignment)
+
+    @property
+    def tensor(self) -> TensorDesc:
+        """How it lies in memory, strides in elements; packed if it is yet to be made."""
+        sizes = self.sizes or (1,)
+        if self.array is None:
+            return TensorDesc(self.kind, sizes)
+        item_bytes = self.array.dtype.itemsize
+        leading = (0,) * (len(sizes) - len(self.shape))
+        own = zip(sizes[len(leading) :], self.shape, self.array.strides, strict=False)
+        strides = leading + tuple(step // item_bytes if size == n else 0 for size, n, step in own)
+        tensor = TensorDesc(self.kind, sizes, strides if self.shape else (0,) * len(sizes))
+        return TensorDesc(self.kind, sizes) if tensor.is_packed else tensor
+
+
+class Call:
+    """An array function planned for arrays of certain layouts, ready to run.
+
+    Parameters
+    ----------
+    device : Device
+        Where all the arrays are.
+    plan : Plan or None
+        None where there is nothing to compute, because the outputs are empty.
+    inputs, outputs : sequence of Argument
+        In the order in which `run` takes and gives them.
+    """
+
+    def __init__(
+        self, device: Device, plan: Plan | None, inputs: Sequence[Argument], outputs: Sequence[Argument]
+    ) -> None:
+        self.device = device
+        self._made = tuple((output.shape, output.dtype) for output in outputs)
+        self._num_inputs = len(inputs)
+        given = [a for a in (*inputs, *outputs) if a.array is not None]
+        self._masks = tuple(a.alignment - 1 for a in given)
+        self._extents = tuple(_byte_extent(a.array) for a in given)
+        self._temporary_bytes = 0
+        self._program = None
+        self._order: tuple[int, ...] | None = None
+        if plan is not None and plan.steps:
+            self._temporary_bytes = plan.temporary_bytes
+            self._program = load_plan(plan, device)
+            members = [argument.member for argument in (*inputs, *outputs)]
+            order = tuple(members.index(name) for name in plan.operands)
+            self._order = None if order == tuple(range(len(members))) else order
+
+    def takes(self, addresses: Sequence[int]) -> bool:
+        """Whether arrays of the planned layouts may be at these addresses."""
+        for address, mask in zip(addresses, self._masks, strict=True):
+            if address & mask:
+                return False
+        return len(addresses) == self._num_inputs or not self._first_overlap(addresses)
+
+    def _first_overlap(self, addresses: Sequence[int]) -> tuple[int, int] | None:
+        """The numbers of an output and of another argument that share memory."""
+        ranges = [(a + low, a + high) for a, (low, high) in zip(addresses, self._extents, strict=True)]
+        return first_overlap(ranges, self._num_inputs)
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array] | None = None) -> Sequence[Array]:
+        """Compute the outputs, new ones where none are given."""
+        empty = self.device.empty
+        if not outputs:
+            outputs = [empty(shape, dtype) for shape, dtype in self._made]
+        if self._program is not None:
+            workspace = empty((self._temporary_bytes,), "uint8") if self._temporary_bytes else None
+            arrays: Sequence[Array] = (*inputs, *outputs)
+            if self._order is not None:
+                arrays = [arrays[number] for number in self._order]
+            self._program(arrays, workspace)
+        return outputs
+
+
+class CallCache:
+    """The calls that an array function has planned, by the layouts of its arrays and its other arguments."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Hashable, Call] = {}
+
+    def find(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], others: Hashable
+    ) -> tuple[Hashable, Call | None]:
+        """The key of these arguments (None where they have none), and the call that can take them."""
+        try:
+            described = [_describers[type(array)](array) for array in inputs]
+            described += [_describers[type(array)](array) for array in outputs]
+            key = (others, *[layout for _, layout in described])
+            call = self._calls.get(key)
+        except (KeyError, TypeError):  # an array type not met yet, something unhashable
+            return None, None
+        if call is not None:
+            addresses = [address for address, _ in described]
+            if not call.takes(addresses):
+                return key, None
+        return key, call
+
+    def add(self, key: Hashable, call: Call) -> None:
+        """Keep a call for the arguments of a key."""
+        if key is not None:
+            if len(self._calls) >= MAX_CALLS:
+                self._calls.clear()
+            self._calls[key] = call
+
+
+def _byte_extent(array: Array) -> tuple[int, int]:
+    """The lowest byte and past the highest that an array addresses, from its first element."""
+    if array.size == 0:
+        return 0, 0
+    steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
+    low, high = sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
+    return low, high + int(array.dtype.itemsize)
+
+
+def first_overlap(ranges: Sequence[tuple[int, int]], num_inputs: int) -> tuple[int, int] | None:
+    """The numbers of the first range past the inputs and of one before it that share a byte."""
+    for out in range(num_inputs, len(ranges)):
+        start, stop = ranges[out]
+        for other in range(out):
+            if start < ranges[other][1] and ranges[other][0] < stop:
+                return out, other
+    return None
+
+
+def execute(
+    function: str,
+    device: Device,
+    inputs: Sequence[Argument],
+    outputs: Sequence[Argument],
+    make_plan: Callable[[dict[str, TensorDesc]], Plan],
+    calls: "CallCache",
+    key: Hashable,
+) -> Sequence[Array]:
+    """Plan a call of checked arguments, keep it for arrays like these, and run it.
+
+    Raises
+    ------
+    ValueError
+        An output that was given shares memory with another argument.
+    """
+    given = [argument for argument in (*inputs, *outputs) if argument.array is not None]
+    ranges = []
+    for argument in given:
+        low, high = _byte_extent(argument.array)
+        address = device.address(argument.array)
+        ranges.append((address + low, address + high))
+    overlap = first_overlap(ranges, len(inputs))
+    if overlap is not None:
+        out, other = (given[number].name for number in overlap)
+        raise ValueError(is_wrong(function, out, f"overlapping {other}", "in memory of its own"))
+    ready_inputs = [_aligned(function, device, argument, is_output=False) for argument in inputs]
+    ready_outputs = [_aligned(function, device, argument, is_output=True) for argument in outputs]
+    plan = None
+    if any(0 not in argument.shape for argument in outputs):
+        plan = make_plan({a.member: a.tensor for a in (*ready_inputs, *ready_outputs)})
+    call = Call(device, plan, ready_inputs, ready_outputs)
+    if all(a is b for a, b in zip((*ready_inputs, *ready_outputs), (*inputs, *outputs), strict=True)):
+        calls.add(key, call)
+    arrays = [argument.array for argument in ready_outputs if argument.array is not None]
+    results = call.run([argument.array for argument in ready_inputs], arrays)
+    for output, result in zip(outputs, results, strict=True):
+        if output.array is not None and output.array is not result:
+            output.array[...] = result
+    return [r if o.array is None else o.array for o, r in zip(outputs, results, strict=True)]
+
+
+def _aligned(function: str, device: Device, argument: Argument, *, is_output: bool) -> Argument:
+    """The argument, or one with a packed array instead where elements are not where kernels need them.
+
+    Raises
+    ------
+    ValueError
+        It is in a GPU's memory, where CuPy could not copy it either.
+    """
+    array = argument.array
+    if array is None:
+        return argument
+    item_bytes = array.dtype.itemsize
+    is_regular = all(stride % item_bytes == 0 for stride in array.strides)
+    if is_regular and device.address(array) % argument.alignment == 0:
+        return argument
+    if device.name != "cpu":
+        got = f"at address {device.address(array):#x} with strides {array.strides}"
+        expected = f"at multiples of {argument.alignment} bytes"
+        raise ValueError(is_wrong(function, argument.name, got, expected))
+    return replace(argument, array=device.empty(argument.shape, array.dtype) if is_output else array.copy())
+
+
+def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
+    """An argument as a plain array of its device's own type, and that device.
+
+    Raises
+    ------
+    TypeError
+        It is no array, or one that is neither NumPy's nor in a GPU's memory.
+    """
+    array, device = _to_device(function, name, candidate)
+    if type(array) not in _describers:
+        _describers[type(array)] = device.describe
+    return array, device
+
+
+def _to_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
+    array: Any
+    if isinstance(candidate, np.ndarray):
+        if isinstance(candidate, np.ma.MaskedArray):
+            raise TypeError(is_wrong(function, name, "a masked array", "filled first: a.filled(value)"))
+        array = candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)
+        return array, get_device("cpu")
+    from cudml.devices import cuda
+
+    array = cuda.as_array(candidate)
+    if array is not None:
+        return array, cuda.get_device(array.data.device_id)
+    kind = f"{type(candidate).__module__}.{type(candidate).__qualname__}".removeprefix("builtins.")
+    expected = "a NumPy array, a CuPy array or an object with GPU memory"
+    if hasattr(candidate, "__dlpack__"):
+        expected += "; numpy.from_dlpack makes one of CPU memory"
+    elif isinstance(candidate, (list, tuple, int, float, complex, np.generic)):
+        expected += "; numpy.asarray makes one"
+    raise TypeError(is_wrong(function, name, f"a {kind}", expected))
+
+
+def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, Array], Device]:
+    """Several arguments as plain arrays, and the device that all of them are on; None is left out.
+
+    The first one is never None.
+
+    Raises
+    ------
+    TypeError
+        One is no array, or NumPy and GPU arrays are mixed.
+    ValueError
+        They are on different GPUs.
+    """
+    (first_name, candidate), *others = arguments.items()
+    array, first = on_device(function, first_name, candidate)
+    arrays = {first_name: array}
+    for name, candidate in others:
+        if candidate is None:
+            continue
+        arrays[name], device = on_device(function, name, candidate)
+        if device is not first:
+            kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
+            error = TypeError if len(kinds) > 1 else ValueError
+            expected = f"on {first.name}, where {first_name} is"
+            raise error(is_wrong(function, name, f"on {device.name}", expected))
+    return arrays, first
+
+
+def normalized_axis(function: str, axis: Any, ndim: int) -> int:
+    """An axis counted from the front.
+
+    Raises
+    ------
+    numpy.exceptions.AxisError
+        It is out of range.
+    ValueError
+        It is None.
+    TypeError
+        It is no integer.
+    """
+    if axis is None:
+        raise ValueError(is_wrong(function, "axis", None, "an integer: flattening is up to the caller"))
+    number = as_integer(function, "axis", axis)
+    if not -ndim <= number < ndim:
+        raise AxisError(number, ndim, f"{function}")
+    return number % ndim
+
+
+def as_integer(function: str, name: str, value: Any) -> int:
+    """A Python integer; TypeError for what is none."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(is_wrong(function, name, repr(value), "an integer")) from None
+
+
+def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
+    """A tuple of `count` Python integers; TypeError or ValueError for what is none."""
+    try:
+        numbers = tuple(map(index, values))
+    except TypeError:
+        raise TypeError(is_wrong(function, name, repr(values), "a sequence of integers")) from None
+    if len(numbers) != count:
+        raise ValueError(
+            is_wrong(
+                function, name, f"{numbers}, of length {len(numbers)}", f"of length {count}, one a dimension"
+            )
+        )
+    return numbers
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether an array of one shape can be read as one of another, as NumPy broadcasts."""
+    if len(shape) > len(target):
+        return False
+    own = zip(reversed(shape), reversed(target), strict=False)
+    return all(size in (1, wanted) for size, wanted in own)
+
+
+def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
+    """The two arrays of `out`, none where it is None.
+
+    Raises
+    ------
+    TypeError
+        It is no pair.
+    """
+    if out is None:
+        return ()
+    if not isinstance(out, tuple) or len(out) != 2:
+        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
+        raise TypeError(is_wrong(function, "out", got, f"a tuple of two arrays, ({names})"))
+    return out
+
+
+def bits_of(function: str, name: str, array: Array) -> ElementType:
+    """The element type that moves an array's items.
+
+    Raises
+    ------
+    TypeError
+        The items are objects, or of a size that no kernel moves.
+    """
+    kind = BITS_BY_SIZE.get(array.dtype.itemsize)
+    if kind is None or array.dtype.hasobject:
+        expected = "of a dtype of 1, 2, 4, 8 or 16 bytes without objects"
+        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
+    return kind
+
+
+def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementType]) -> ElementType:
+    """The element type of an array's dtype, which must be one of `allowed`, in native byte order.
+
+    Raises
+    ------
+    TypeError
+        It is none of them; says which are.
+    """
+    kind = allowed.get(array.dtype.name) if array.dtype.isnative else None
+    if kind is None:
+        dtype = array.dtype.name if array.dtype.isnative else array.dtype.str
+        raise TypeError(is_wrong(function, name, f"of dtype {dtype}", f"of {', '.join(allowed)}"))
+    return kind
+
+
+def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise unless an output array is of exactly this shape and dtype, writable and without overlap.
+
+    Raises
+    ------
+    TypeError
+        Another dtype.
+    ValueError
+        Another shape, read-only, or strides that give two elements the same place.
+    """
+    if array.dtype != dtype:
+        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}"))
+    if tuple(array.shape) != tuple(shape):
+        raise ValueError(is_wrong(function, name, f"of shape {array.shape}", f"of shape {tuple(shape)}"))
+    if not getattr(array.flags, "writeable", True):
+        raise ValueError(is_wrong(function, name, "read-only", "writable"))
+    # The bytes of an element are one more dimension: strides may be smaller than an element.
+    if array.size and not is_injective((*array.shape, array.dtype.itemsize), (*array.strides, 1)):
+        expected = "of strides that give every element its own place"
+        raise ValueError(is_wrong(function, name, f"of strides {array.strides}", expected))
