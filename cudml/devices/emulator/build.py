@@ -25,7 +25,8 @@ from cudml import settings
 from cudml.devices import sources
 from cudml.errors import CompilerError
 
-_SIMT = Path(__file__).resolve().parent / "simt"
+#: The emulator's C++.
+SIMT = Path(__file__).resolve().parent / "simt"
 _COMPILERS = ("g++", "c++", "clang++")
 _INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'` for a compiler as a wheel"
 
@@ -96,8 +97,8 @@ def _cpu() -> str:
 @cache
 def _own_text() -> bytes:
     """Every file of the emulator's C++, by name and content."""
-    files = sorted(path for path in _SIMT.rglob("*") if path.suffix in (".h", ".cuh", ".cpp"))
-    return b"\0".join(str(path.relative_to(_SIMT)).encode() + b"\0" + path.read_bytes() for path in files)
+    files = sorted(path for path in SIMT.rglob("*") if path.suffix in (".h", ".cuh", ".cpp"))
+    return b"\0".join(str(path.relative_to(SIMT)).encode() + b"\0" + path.read_bytes() for path in files)
 
 
 def _key(*parts: str | bytes) -> str:
@@ -187,7 +188,7 @@ def runtime() -> Path:
     found = compiler()
     flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS)
     name = f"libcudml-simt-{_key(_own_text(), found.version, *found.command, *flags, platform.machine())}.so"
-    files = sorted(str(path) for path in (_SIMT / "runtime").glob("*.cpp"))
+    files = sorted(str(path) for path in (SIMT / "runtime").glob("*.cpp"))
 
     def build(path: Path) -> None:
         link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
@@ -225,7 +226,7 @@ def module(source: str, name_expression: str) -> Path:
         text.write_text(stub)
         if settings.keep_source():
             shutil.copy(text, _folder.path() / text.name)
-        includes = [f"-I{_SIMT / 'overlay'}", f"-I{_SIMT}", f"-I{root}"]
+        includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
         # Messages and debug information name kernels relative to kernels/.
         shorten = [f"-ffile-prefix-map={root}/="]
         link = ["-shared", str(library), "-o", str(path)]
