@@ -1,0 +1,212 @@
+"""`TOP_K1` and `TOP_K`: the k largest or smallest elements of every sequence along an axis, in order."""
+
+from dataclasses import dataclass
+
+from cudml.checks import (
+    BASE8,
+    UINT32_MAX,
+    Problems,
+    Support,
+    enum_ok,
+    integer_ok,
+    same_dimensions,
+    same_sizes,
+    same_type,
+    support_ok,
+    tensor_ok,
+)
+from cudml.enums import AxisDirection, DataType, FeatureLevel
+from cudml.operators.top_k_paths import PATHS, Problem, Steps, choose_path, problem_of
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc
+
+
+@dataclass(frozen=True)
+class TopK1Desc:
+    """`DML_TOP_K1_OPERATOR_DESC`: the first `k` of each sequence along `axis`, and where they were.
+
+    A NaN ranks above +inf, all NaNs are equal, and so are -0.0 and +0.0. Equal elements are in the order
+    of their indices, whatever the direction, and of those equal to the k-th the first are taken. Values
+    keep their bits.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        What is selected from.
+    output_value_tensor : TensorDesc
+        The selected elements: the input's data type, and its sizes but for `k` along the axis.
+    output_index_tensor : TensorDesc
+        Their positions along the axis, UINT32 or UINT64: the sizes of `output_value_tensor`.
+    axis : int
+        The dimension selected along.
+    k : int
+        How many, from 1 to the size of that dimension.
+    axis_direction : AxisDirection
+        DECREASING selects the largest, the largest first; INCREASING the smallest, the smallest first.
+
+    Examples
+    --------
+    >>> a = TensorDesc(DataType.FLOAT32, (2, 8))
+    >>> values, indices = TensorDesc(DataType.FLOAT32, (2, 3)), TensorDesc(DataType.UINT32, (2, 3))
+    >>> TopK1Desc(a, values, indices, 1, 3, AxisDirection.DECREASING).k
+    3
+
+    Notes
+    -----
+    Source: DML_TOP_K1_OPERATOR_DESC of DirectML's documentation, which leaves NaN open; the order of NaN
+    is that of ONNX's TopK.
+    """
+
+    input_tensor: TensorDesc
+    output_value_tensor: TensorDesc
+    output_index_tensor: TensorDesc
+    axis: int
+    k: int
+    axis_direction: AxisDirection
+
+
+@dataclass(frozen=True)
+class TopKDesc:
+    """`DML_TOP_K_OPERATOR_DESC`: `TopK1Desc` with `axis_direction` DECREASING.
+
+    Parameters
+    ----------
+    input_tensor, output_value_tensor, output_index_tensor, axis, k
+        As in `TopK1Desc`.
+
+    Notes
+    -----
+    Source: DML_TOP_K_OPERATOR_DESC of DirectML's documentation. Its data types below feature level 2_1 are
+    taken to be those of SLICE.
+    """
+
+    input_tensor: TensorDesc
+    output_value_tensor: TensorDesc
+    output_index_tensor: TensorDesc
+    axis: int
+    k: int
+
+
+def _row(
+    level: FeatureLevel, counts: tuple[int, ...], values: tuple[DataType, ...], indices: tuple[DataType, ...]
+) -> Support:
+    types = {"input_tensor": values, "output_value_tensor": values, "output_index_tensor": indices}
+    return Support(level, counts, types)
+
+
+_WITHOUT_8_BITS = tuple(kind for kind in BASE8 if kind not in (DataType.INT8, DataType.UINT8))
+_WITH_64_BITS = (*BASE8, DataType.INT64, DataType.UINT64)
+_ALL_COUNTS = tuple(range(1, 9))
+_ROWS = (
+    _row(FeatureLevel.LEVEL_2_1, (4,), BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_3_1, _ALL_COUNTS, BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_5_0, _ALL_COUNTS, _WITH_64_BITS, (DataType.UINT64, DataType.UINT32)),
+)
+
+SUPPORT = {
+    TopK1Desc: _ROWS,
+    TopKDesc: (_row(FeatureLevel.LEVEL_1_0, (4,), _WITHOUT_8_BITS, (DataType.UINT32,)), *_ROWS),
+}
+
+
+def check(desc: TopK1Desc | TopKDesc, level: FeatureLevel) -> None:
+    """Raise `DescriptorError` with every rule of the operator that the descriptor breaks."""
+    problems = Problems(_name(desc))
+    tensors = {
+        "input_tensor": desc.input_tensor,
+        "output_value_tensor": desc.output_value_tensor,
+        "output_index_tensor": desc.output_index_tensor,
+    }
+    sound = {
+        member: tensor
+        for member, tensor in tensors.items()
+        if tensor_ok(problems, member, tensor, is_output=member != "input_tensor")
+    }
+    support_ok(problems, SUPPORT[type(desc)], level, sound)
+    if isinstance(desc, TopK1Desc):
+        enum_ok(problems, "AxisDirection", desc.axis_direction, AxisDirection)
+    k_ok = integer_ok(problems, "K", desc.k, 1, UINT32_MAX)
+    if "input_tensor" in sound:
+        _check_against_input(problems, desc, sound, k_ok)
+    else:
+        integer_ok(problems, "Axis", desc.axis, 0, len(_ALL_COUNTS) - 1)
+    problems.raise_if_any()
+
+
+def _check_against_input(
+    problems: Problems, desc: TopK1Desc | TopKDesc, sound: dict[str, TensorDesc], k_ok: bool
+) -> None:
+    """What follows from the input's sizes and data type."""
+    source = desc.input_tensor
+    axis_ok = integer_ok(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
+    if axis_ok and k_ok and desc.k > source.sizes[desc.axis]:
+        expected = f"at most {source.sizes[desc.axis]}, InputTensor.Sizes[{desc.axis}]"
+        problems.add("K", "range", expected, desc.k)
+        k_ok = False
+    if "output_value_tensor" in sound:
+        same_type(problems, "output_value_tensor", desc.output_value_tensor, "input_tensor", source)
+    for member in ("output_value_tensor", "output_index_tensor"):
+        if member not in sound:
+            continue
+        output = sound[member]
+        if same_dimensions(problems, member, output, "input_tensor", source) and axis_ok and k_ok:
+            expected_sizes = [*source.sizes]
+            expected_sizes[desc.axis] = desc.k
+            same_sizes(problems, member, output, expected_sizes, "InputTensor.Sizes with K along Axis")
+
+
+def plan(
+    desc: TopK1Desc | TopKDesc, limits: Limits, *, nan_last: bool = False, path: str | None = None
+) -> Plan:
+    """The plan of a valid descriptor of a non-empty tensor.
+
+    The data type may also be FLOAT64 or BFLOAT16, the index type INT64 and strides negative: the array
+    functions use them. Every path gives the same bits, so only the time depends on the choice.
+
+    Parameters
+    ----------
+    desc : TopK1Desc or TopKDesc
+        What to compute.
+    limits : Limits
+        The device.
+    nan_last : bool
+        Rank NaN behind every number in both directions, as `numpy.top_k` does.
+    path : str, optional
+        A key of `PATHS` to take; None chooses the fastest.
+
+    Raises
+    ------
+    ValueError
+        `path` is unknown or cannot do this, or the axis is longer than 4294967295.
+    """
+    direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
+    problem = problem_of(
+        desc.input_tensor,
+        desc.output_value_tensor,
+        desc.output_index_tensor,
+        axis=desc.axis,
+        k=desc.k,
+        is_largest=direction == AxisDirection.DECREASING,
+        nan_last=nan_last,
+    )
+    steps, workspaces = _taken_path(problem, limits, path)
+    return Plan(
+        operator=_name(desc),
+        operands=("input_tensor", "output_value_tensor", "output_index_tensor"),
+        outputs=("output_value_tensor", "output_index_tensor"),
+        steps=steps,
+        workspaces=workspaces,
+    )
+
+
+def _taken_path(problem: Problem, limits: Limits, path: str | None) -> Steps:
+    """The steps of the path asked for, or of the fastest."""
+    if path is None:
+        return PATHS[choose_path(problem, limits)](problem, limits)
+    if path not in PATHS:
+        raise ValueError(f"path must be one of {', '.join(PATHS)}, got {path!r}")
+    return PATHS[path](problem, limits)
+
+
+def _name(desc: TopK1Desc | TopKDesc) -> str:
+    return "TOP_K1" if isinstance(desc, TopK1Desc) else "TOP_K"

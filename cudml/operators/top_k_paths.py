@@ -1,0 +1,228 @@
+"""How a top-k is computed: what the kernels are told, the paths through them, and which is fastest.
+
+Every path gives the same bits, because every kernel orders by key and then by index.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from cudml.dtypes import ElementInfo, ElementType, ExtendedType
+from cudml.enums import DataType
+from cudml.operators.coalesce import Dimension, dimensions_of, merged, without_ones
+from cudml.plans import KernelLaunch, Limits, Params, Workspace, ceil_div, round_up
+from cudml.tensors import TensorDesc
+
+#: The steps of a plan and the workspaces they use.
+Steps = tuple[tuple[KernelLaunch, ...], tuple[Workspace, ...]]
+
+_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
+_WARP_LANES = 32
+_MAX_OUTER_DIMENSIONS = 7
+
+#: Kernels count the elements of a row in 32 bits.
+MAX_ROW_LENGTH = 2**32 - 1
+
+#: The bits of +inf, above which lie only NaNs.
+_INFINITY: dict[ElementType, int] = {
+    DataType.FLOAT16: 0x7C00,
+    ExtendedType.BFLOAT16: 0x7F80,
+    DataType.FLOAT32: 0x7F800000,
+    DataType.FLOAT64: 0x7FF0000000000000,
+}
+
+# kernels/top_k/warp_sort.cu
+_WARP_SORT_THREADS = 128
+_WARP_SORT_ITEMS = (2, 8, 32)
+
+# kernels/top_k/block_radix.cu
+_BLOCK_THREADS = 512
+_NETWORK_MAX_K = 512
+_NETWORK_CAPACITY = 4 * _BLOCK_THREADS
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A top-k as the kernels see it: rows of one length, and what makes one element rank before another.
+
+    `outer` are the other dimensions, coalesced, innermost first; the strides of a dimension, as those of
+    the axis, are of input, values and indices, in elements.
+    """
+
+    element: ElementInfo
+    index_bytes: int
+    row_length: int
+    k: int
+    axis_strides: tuple[int, int, int]
+    outer: tuple[Dimension, ...]
+    is_largest: bool
+    nan_last: bool
+
+    @property
+    def num_rows(self) -> int:
+        """How many sequences there are."""
+        count = 1
+        for dimension in self.outer:
+            count *= dimension.size
+        return count
+
+    @property
+    def word(self) -> str:
+        """The unsigned type of an element's bits, as kernels spell it."""
+        return f"UInt{self.element.bits}"
+
+    @property
+    def pair_bytes(self) -> int:
+        """Bytes of a key and an index in a list."""
+        return self.element.size + 4
+
+
+def problem_of(
+    source: TensorDesc,
+    values: TensorDesc,
+    indices: TensorDesc,
+    *,
+    axis: int,
+    k: int,
+    is_largest: bool,
+    nan_last: bool,
+) -> Problem:
+    """The problem of a descriptor's members."""
+    if source.sizes[axis] > MAX_ROW_LENGTH:
+        raise ValueError(f"the axis must have at most {MAX_ROW_LENGTH} elements, got {source.sizes[axis]}")
+    strides = (source.element_strides, values.element_strides, indices.element_strides)
+    sizes = tuple(1 if d == axis else size for d, size in enumerate(source.sizes))
+    # In the order the input lies in memory, so that neighbouring rows are read together.
+    outer = sorted(without_ones(dimensions_of(sizes, *strides)), key=lambda d: abs(d.strides[0]))
+    return Problem(
+        element=source.element,
+        index_bytes=indices.element.size,
+        row_length=source.sizes[axis],
+        k=k,
+        axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
+        outer=merged(outer),
+        is_largest=is_largest,
+        nan_last=nan_last,
+    )
+
+
+def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict[str, int]:
+    """The constants of `kernels/common/ordering_key.cuh`."""
+    all_ones = (1 << element.bits) - 1
+    sign = 1 << (element.bits - 1)
+    complement = 0 if is_largest else all_ones
+    if element.kind == "f":
+        nan_first = is_largest and not nan_last
+        return {
+            "negative_zero": sign,
+            "negative_flip": all_ones ^ complement,
+            "positive_flip": sign ^ complement,
+            "infinity": _INFINITY[element.element_type],
+            "nan_key": all_ones if nan_first else 0,
+        }
+    flip = (sign if element.kind == "i" else 0) ^ complement
+    return {
+        "negative_zero": 0,
+        "negative_flip": flip,
+        "positive_flip": flip,
+        "infinity": all_ones >> 1,
+        "nan_key": 0,
+    }
+
+
+def _params(
+    problem: Problem, *, list_capacity: int = 0, sorts_by_network: bool = False, blocks_per_row: int = 1
+) -> Params:
+    """The `TopKParams` of `kernels/top_k/rows.cuh`."""
+    outermost_first = problem.outer[::-1]
+    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(outermost_first))
+    order = key_order(problem.element, is_largest=problem.is_largest, nan_last=problem.nan_last)
+    outer_strides = [tuple(d.strides[i] for d in outermost_first) + unused for i in range(3)]
+    return Params.of(
+        num_rows=("Int64", problem.num_rows),
+        row_length=("Int64", problem.row_length),
+        k=("Int64", problem.k),
+        input_axis_stride=("Int64", problem.axis_strides[0]),
+        value_axis_stride=("Int64", problem.axis_strides[1]),
+        index_axis_stride=("Int64", problem.axis_strides[2]),
+        **{name: ("UInt64", value) for name, value in order.items()},
+        num_outer_dimensions=("Int32", len(outermost_first)),
+        index_bytes=("Int32", problem.index_bytes),
+        sorts_by_network=("Int32", int(sorts_by_network)),
+        blocks_per_row=("Int32", blocks_per_row),
+        list_capacity=("Int64", list_capacity),
+        outer_sizes=("Int64", tuple(d.size for d in outermost_first) + unused),
+        input_strides=("Int64", outer_strides[0]),
+        value_strides=("Int64", outer_strides[1]),
+        index_strides=("Int64", outer_strides[2]),
+    )
+
+
+def _blocks(limits: Limits, num_blocks: int, threads: int) -> int:
+    """No more blocks than the device runs at once: each takes row after row."""
+    resident = limits.num_multiprocessors * max(1, limits.max_threads_per_multiprocessor // threads)
+    return min(num_blocks, resident)
+
+
+def warp_sort(problem: Problem, limits: Limits) -> Steps:
+    """A warp sorts a row whole."""
+    items = next((n for n in _WARP_SORT_ITEMS if problem.row_length <= n * _WARP_LANES), None)
+    if items is None:
+        longest = _WARP_SORT_ITEMS[-1] * _WARP_LANES
+        raise ValueError(f"warp_sort takes rows of at most {longest} elements, got {problem.row_length}")
+    rows_per_block = _WARP_SORT_THREADS // _WARP_LANES
+    launch = KernelLaunch(
+        source="top_k/warp_sort.cu",
+        function="top_k_warp_sort",
+        template=(problem.word, items),
+        grid=(_blocks(limits, ceil_div(problem.num_rows, rows_per_block), _WARP_SORT_THREADS), 1, 1),
+        block=(_WARP_SORT_THREADS, 1, 1),
+        buffers=_OPERANDS,
+        params=_params(problem),
+    )
+    return (launch,), ()
+
+
+def block_radix(problem: Problem, limits: Limits) -> Steps:
+    """A block selects from a row by radix."""
+    threads = _BLOCK_THREADS if limits.warp_lanes == _WARP_LANES else 1
+    by_network = threads > 1 and problem.k <= _NETWORK_MAX_K
+    if by_network:
+        capacity, num_lists = _NETWORK_CAPACITY, 1
+    else:
+        # Room for some candidates too many saves reading the row once more to tell them apart.
+        slack = max(problem.k // 4, 1024 if threads > 1 else 64)
+        capacity, num_lists = round_up(min(problem.k + slack, problem.row_length), 8), 2
+    list_bytes = num_lists * capacity * problem.pair_bytes
+    blocks = _blocks(limits, problem.num_rows, threads)
+    storage_bytes = _select_storage_bytes(threads, limits.warp_lanes)
+    in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
+    launch = KernelLaunch(
+        source="top_k/block_radix.cu",
+        function="top_k_block_radix",
+        template=(problem.word, threads, limits.warp_lanes),
+        grid=(blocks, 1, 1),
+        block=(threads, 1, 1),
+        buffers=(*_OPERANDS, None if in_shared else "lists"),
+        params=_params(problem, list_capacity=capacity, sorts_by_network=by_network),
+        shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
+    )
+    return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
+
+
+def _select_storage_bytes(threads: int, lanes: int) -> int:
+    """`sizeof(SelectStorage<threads, lanes>)` of `kernels/top_k/threshold.cuh`."""
+    return round_up(4 * (2048 + threads // lanes + 4), 8) + 8
+
+
+#: The paths by name; each raises ValueError for a problem it cannot do.
+PATHS: dict[str, Callable[[Problem, Limits], Steps]] = {
+    "warp_sort": warp_sort,
+    "block_radix": block_radix,
+}
+
+
+def choose_path(problem: Problem, limits: Limits) -> str:
+    """The fastest path's name."""
+    if limits.warp_lanes == _WARP_LANES and problem.row_length <= _WARP_SORT_ITEMS[-1] * _WARP_LANES:
+        return "warp_sort"
+    return "block_radix"

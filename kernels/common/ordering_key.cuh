@@ -1,0 +1,40 @@
+// Numbers as unsigned keys: of two elements the one with the larger key ranks first.
+// One formula serves every type; its five constants come from the plan, in the kernel's parameter
+// struct:
+//
+//                  floating point                      integers
+//   negative_zero  the sign bit: -0 becomes +0         0, which changes nothing
+//   negative_flip  all ones                            the sign bit of a signed type, else 0
+//   positive_flip  the sign bit                        as negative_flip
+//   infinity       the bits of +inf                    all ones but the sign: nothing is above it
+//   nan_key        what every NaN becomes              unused
+//
+// Both flips are complemented where the smallest element ranks first. A number's key is then
+// neither 0 nor all ones, so either may be nan_key.
+#pragma once
+
+#include "common/types.cuh"
+
+// The type that arithmetic on a word is done in.
+template <int kBytes>
+struct WideOf {
+  using Type = UInt32;
+};
+template <>
+struct WideOf<8> {
+  using Type = UInt64;
+};
+template <class Word>
+using Wide = typename WideOf<sizeof(Word)>::Type;
+
+template <class Word, class Order>
+__device__ __forceinline__ Word ordering_key(Word element, const Order& order) {
+  using Bits = Wide<Word>;
+  constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
+  Bits bits = element;
+  const bool is_nan = (bits & (kSign - 1)) > static_cast<Bits>(order.infinity);
+  if (bits == static_cast<Bits>(order.negative_zero)) bits = 0;
+  const Bits key =
+      bits ^ static_cast<Bits>((bits & kSign) != 0 ? order.negative_flip : order.positive_flip);
+  return static_cast<Word>(is_nan ? static_cast<Bits>(order.nan_key) : key);
+}

@@ -1,0 +1,68 @@
+// A key and an index as one value in a total order: larger key first, then lower index. Since no
+// two are equal, whatever sorts or selects them gives the same result.
+#pragma once
+
+#include "common/types.cuh"
+
+// Words of 8 and 16 bits in rows of at most 65535 elements.
+struct Ranked32 {
+  UInt32 bits;
+
+  static __device__ __forceinline__ Ranked32 of(UInt32 key, UInt32 index) {
+    return {key << 16 | (0xffffu - index)};
+  }
+  // Behind every element, whatever its key: no index reaches 0xffff.
+  static __device__ __forceinline__ Ranked32 none() { return {0}; }
+  __device__ __forceinline__ UInt32 index() const { return 0xffffu - (bits & 0xffffu); }
+  __device__ __forceinline__ bool is_before(Ranked32 other) const { return bits > other.bits; }
+  __device__ __forceinline__ Ranked32 from_lane_xor(int lanes) const {
+    return {__shfl_xor_sync(kFullMask, bits, lanes)};
+  }
+};
+
+// Words of 32 bits.
+struct Ranked64 {
+  UInt64 bits;
+
+  static __device__ __forceinline__ Ranked64 of(UInt32 key, UInt32 index) {
+    return {static_cast<UInt64>(key) << 32 | ~index};
+  }
+  static __device__ __forceinline__ Ranked64 none() { return {0}; }
+  __device__ __forceinline__ UInt32 index() const { return ~static_cast<UInt32>(bits); }
+  __device__ __forceinline__ bool is_before(Ranked64 other) const { return bits > other.bits; }
+  __device__ __forceinline__ Ranked64 from_lane_xor(int lanes) const {
+    return {__shfl_xor_sync(kFullMask, bits, lanes)};
+  }
+};
+
+// Words of 64 bits.
+struct Ranked96 {
+  UInt64 key;
+  UInt32 backward_index;
+
+  static __device__ __forceinline__ Ranked96 of(UInt64 key, UInt32 index) { return {key, ~index}; }
+  static __device__ __forceinline__ Ranked96 none() { return {0, 0}; }
+  __device__ __forceinline__ UInt32 index() const { return ~backward_index; }
+  __device__ __forceinline__ bool is_before(Ranked96 other) const {
+    return key > other.key || (key == other.key && backward_index > other.backward_index);
+  }
+  __device__ __forceinline__ Ranked96 from_lane_xor(int lanes) const {
+    return {__shfl_xor_sync(kFullMask, key, lanes),
+            __shfl_xor_sync(kFullMask, backward_index, lanes)};
+  }
+};
+
+template <int kBytes>
+struct RankedOf {
+  using Type = Ranked32;
+};
+template <>
+struct RankedOf<4> {
+  using Type = Ranked64;
+};
+template <>
+struct RankedOf<8> {
+  using Type = Ranked96;
+};
+template <class Word>
+using Ranked = typename RankedOf<sizeof(Word)>::Type;

@@ -1,0 +1,94 @@
+// How a block reads a row: each element once, as its key and its index.
+#pragma once
+
+#include "common/intrinsics.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/rows.cuh"
+
+// Word i of sixteen bytes, i known when compiled.
+template <class Word>
+__device__ __forceinline__ Word word_of(const uint4& bytes, int i) {
+  constexpr int kPerPart = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
+  const UInt32 parts[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+  if constexpr (sizeof(Word) == 8) {
+    return static_cast<UInt64>(parts[2 * i + 1]) << 32 | parts[2 * i];
+  } else {
+    return static_cast<Word>(parts[i / kPerPart] >> (i % kPerPart * 8 * sizeof(Word)));
+  }
+}
+
+// One row, or a part of one that starts `first_index` elements into it.
+template <class Word>
+struct RowPart {
+  static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
+
+  const Word* elements;
+  Int64 stride;
+  UInt32 length;
+  UInt32 first_index;
+
+  // Calls visit(key, index) for every element, in no particular order; thread `thread` of kThreads
+  // does its share.
+  template <int kThreads, class Visit>
+  __device__ __forceinline__ void visit(const TopKParams& params, UInt32 thread,
+                                        Visit visit_element) const {
+    UInt32 scalar_from = 0;  // what the vector loads leave: [0, head) and [scalar_from, length)
+    UInt32 head = 0;
+    if (stride == 1 && kThreads > 1) {
+      const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16);
+      head = min(length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
+      const UInt32 num_loads = (length - head) / kPerLoad;
+      scalar_from = head + num_loads * kPerLoad;
+      // Two loads are under way at a time.
+      for (UInt32 load = thread; load < num_loads; load += 2 * kThreads) {
+        const UInt32 next = load + kThreads;
+        const UInt32 index = head + load * kPerLoad;
+        const UInt32 next_index = head + next * kPerLoad;
+        const uint4 bytes = load_16_bytes(elements + index);
+        uint4 next_bytes = bytes;
+        if (next < num_loads) next_bytes = load_16_bytes(elements + next_index);
+        visit_words(params, bytes, first_index + index, visit_element);
+        if (next < num_loads)
+          visit_words(params, next_bytes, first_index + next_index, visit_element);
+      }
+      if (thread < head) {
+        visit_element(ordering_key(elements[thread], params), first_index + thread);
+      }
+    }
+    // The length is below 2^32, but stepping past it must not wrap.
+    for (UInt64 i = static_cast<UInt64>(scalar_from) + thread; i < length; i += kThreads) {
+      const Word element = elements[static_cast<Int64>(i) * stride];
+      visit_element(ordering_key(element, params), first_index + static_cast<UInt32>(i));
+    }
+  }
+
+  // The kPerLoad elements from `begin` on; what lies past the end is zero.
+  __device__ __forceinline__ uint4 load(UInt32 begin) const {
+    const Word* address = elements + begin;
+    if (stride == 1 && begin + static_cast<UInt64>(kPerLoad) <= length &&
+        reinterpret_cast<UInt64>(address) % 16 == 0) {
+      return load_16_bytes(address);
+    }
+    UInt64 halves[2] = {0, 0};
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+      if (begin + static_cast<UInt64>(i) < length) {
+        const UInt64 element = elements[(static_cast<Int64>(begin) + i) * stride];
+        halves[i * sizeof(Word) / 8] |= element << (i * sizeof(Word) % 8 * 8);
+      }
+    }
+    return make_uint4(static_cast<UInt32>(halves[0]), static_cast<UInt32>(halves[0] >> 32),
+                      static_cast<UInt32>(halves[1]), static_cast<UInt32>(halves[1] >> 32));
+  }
+
+ private:
+  template <class Visit>
+  static __device__ __forceinline__ void visit_words(const TopKParams& params, const uint4& bytes,
+                                                     UInt32 index, Visit visit_element) {
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+      visit_element(ordering_key(word_of<Word>(bytes, i), params), index + i);
+    }
+  }
+};

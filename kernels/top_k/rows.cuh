@@ -1,0 +1,76 @@
+// What every top-k kernel is told, where a row lies, and how a result is written.
+#pragma once
+
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+
+// A row is one sequence along the axis; the other dimensions, coalesced, are the outer ones.
+constexpr int kMaxOuterDimensions = 7;
+
+struct TopKParams {
+  Int64 num_rows;
+  Int64 row_length;  // below 2^32
+  Int64 k;
+  Int64 input_axis_stride;
+  Int64 value_axis_stride;
+  Int64 index_axis_stride;
+  UInt64 negative_zero;  // these five: common/ordering_key.cuh
+  UInt64 negative_flip;
+  UInt64 positive_flip;
+  UInt64 infinity;
+  UInt64 nan_key;
+  Int32 num_outer_dimensions;
+  Int32 index_bytes;       // 4 or 8
+  Int32 sorts_by_network;  // block kernels: how the list is sorted, kernels/top_k/list.cuh
+  Int32 blocks_per_row;    // grid kernels
+  Int64 list_capacity;  // block and grid kernels: elements that a row's list holds, a multiple of 8
+  Int64 outer_sizes[kMaxOuterDimensions];
+  Int64 input_strides[kMaxOuterDimensions];
+  Int64 value_strides[kMaxOuterDimensions];
+  Int64 index_strides[kMaxOuterDimensions];
+};
+
+// Offsets in elements of a row's first element and first results.
+struct RowStart {
+  Int64 input;
+  Int64 value;
+  Int64 index;
+};
+
+template <class Unsigned>
+__device__ __forceinline__ RowStart row_start_by_division(const TopKParams& params, Unsigned row) {
+  RowStart start = {0, 0, 0};
+  for (int d = params.num_outer_dimensions - 1; d >= 0; --d) {
+    // The outermost coordinate is what is left.
+    const Unsigned quotient = d > 0 ? row / static_cast<Unsigned>(params.outer_sizes[d]) : 0;
+    const Unsigned remainder = d > 0 ? row % static_cast<Unsigned>(params.outer_sizes[d]) : row;
+    const Int64 coordinate = static_cast<Int64>(remainder);
+    start.input += coordinate * params.input_strides[d];
+    start.value += coordinate * params.value_strides[d];
+    start.index += coordinate * params.index_strides[d];
+    row = quotient;
+  }
+  return start;
+}
+
+__device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 row) {
+  // A 64-bit division is many times a 32-bit one.
+  return params.num_rows <= kFullMask ? row_start_by_division(params, static_cast<UInt32>(row))
+                                      : row_start_by_division(params, static_cast<UInt64>(row));
+}
+
+// The element at `index` of the row is the result of rank `rank`. Its bits are read again rather
+// than made from the key: a zero keeps its sign and a NaN its payload.
+template <class Word>
+__device__ __forceinline__ void write_result(const Word* __restrict__ input, Word* values,
+                                             void* indices, const TopKParams& params,
+                                             const RowStart& start, Int64 rank, UInt32 index) {
+  values[start.value + rank * params.value_axis_stride] =
+      input[start.input + static_cast<Int64>(index) * params.input_axis_stride];
+  const Int64 offset = start.index + rank * params.index_axis_stride;
+  if (params.index_bytes == 8) {
+    static_cast<UInt64*>(indices)[offset] = index;
+  } else {
+    static_cast<UInt32*>(indices)[offset] = index;
+  }
+}

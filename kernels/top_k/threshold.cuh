@@ -1,0 +1,122 @@
+// The search for the k-th key of a row, digit by digit from the top, by histograms in shared
+// storage.
+#pragma once
+
+#include "common/block_scan.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+
+constexpr int kDigitBits = 11;
+constexpr int kNumBins = 1 << kDigitBits;
+
+// What the search knows: an element is among the first k if the high part of its key, all but
+// `shift` bits, is above `prefix`; of the `num_equal` whose high part equals it, `num_wanted` are.
+template <class Word>
+struct Threshold {
+  Wide<Word> prefix;
+  int shift;
+  UInt32 num_above;
+  UInt32 num_equal;
+  UInt32 num_wanted;
+
+  static __device__ __forceinline__ Threshold start(UInt32 num_elements, UInt32 k) {
+    return {0, 8 * static_cast<int>(sizeof(Word)), 0, num_elements, k};
+  }
+  __device__ __forceinline__ Wide<Word> high_part(Word key) const {
+    // Shifting a whole word out at once is undefined.
+    return shift == 8 * static_cast<int>(sizeof(Word)) ? 0 : static_cast<Wide<Word>>(key) >> shift;
+  }
+  // Whether there is anything left to find: all of the equals are wanted, or they are equal in
+  // full.
+  __device__ __forceinline__ bool is_exact() const { return shift == 0 || num_equal == num_wanted; }
+};
+
+template <int kThreads, int kLanes>
+struct SelectStorage {
+  UInt32 bins[kNumBins];
+  UInt32 warp_sums[kThreads / kLanes];
+  UInt32 digit;
+  UInt32 num_above;
+  UInt32 num_equal;
+  UInt32 num_listed;
+  UInt64 varying;
+};
+
+// Counts digits. Equal digits in a row are counted together: where elements are equal, lanes and
+// threads would wait for each other at one bin.
+template <int kThreads>
+struct Tally {
+  UInt32* bins;
+  UInt32 digit = 0;
+  UInt32 run = 0;
+
+  __device__ __forceinline__ void add(UInt32 next) {
+    if constexpr (kThreads == 1) {
+      ++bins[next];
+    } else {
+      if (next != digit) {
+        flush();
+        digit = next;
+      }
+      ++run;
+    }
+  }
+  __device__ __forceinline__ void flush() {
+    if (run != 0) atomicAdd(&bins[digit], run);
+    run = 0;
+  }
+};
+
+template <int kThreads, int kLanes>
+__device__ __forceinline__ void clear_bins(SelectStorage<kThreads, kLanes>& shared) {
+  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) shared.bins[bin] = 0;
+}
+
+// Narrows the threshold by the digit whose counts of equal elements are in `bins`. Every thread has
+// passed a barrier since the last count; all leave with the same threshold and `bins` may be
+// changed.
+template <class Word, int kThreads, int kLanes>
+__device__ __forceinline__ void narrow(Threshold<Word>& threshold, const UInt32* bins,
+                                       SelectStorage<kThreads, kLanes>& shared) {
+  constexpr int kBinsPerThread = kNumBins / kThreads;
+  // Thread 0 has the highest bins.
+  const int first_bin = kNumBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;
+  UInt32 num_here = 0;
+  for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[first_bin - i];
+  UInt32 total;
+  UInt32 above = block_exclusive_sum<kThreads, kLanes>(num_here, shared.warp_sums, total);
+  if (above < threshold.num_wanted && threshold.num_wanted <= above + num_here) {
+    int bin = first_bin;
+    while (above + bins[bin] < threshold.num_wanted) above += bins[bin--];
+    shared.digit = bin;
+    shared.num_above = above;
+    shared.num_equal = bins[bin];
+  }
+  __syncthreads();  // the one thread that met the k-th element has written before all read
+  const int width = min(threshold.shift, kDigitBits);
+  threshold.prefix = threshold.prefix << (width % (8 * sizeof(Wide<Word>))) | shared.digit;
+  threshold.shift -= width;
+  threshold.num_above += shared.num_above;
+  threshold.num_wanted -= shared.num_above;
+  threshold.num_equal = shared.num_equal;
+}
+
+// One more digit. `for_each(visit)` calls visit(key) for this thread's share of the elements that
+// may be equal to the threshold.
+template <class Word, int kThreads, int kLanes, class ForEach>
+__device__ __forceinline__ void search_digit(Threshold<Word>& threshold,
+                                             SelectStorage<kThreads, kLanes>& shared,
+                                             ForEach for_each) {
+  clear_bins(shared);
+  __syncthreads();  // bins are clear before any thread counts
+  const int shift = threshold.shift - min(threshold.shift, kDigitBits);
+  Tally<kThreads> tally{shared.bins};
+  for_each([&](Word key) {
+    if (threshold.high_part(key) == threshold.prefix) {
+      tally.add(static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1));
+    }
+  });
+  tally.flush();
+  __syncthreads();  // every count is in before the bins are read
+  narrow(threshold, shared.bins, shared);
+}
