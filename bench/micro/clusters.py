@@ -69,9 +69,8 @@ def _of_size(gpu: Gpu, size: int, rounds: int = 1000) -> Iterator[Figure]:
 
     for shared_bytes in (0, 100 << 10, 200 << 10, 227 << 10):
         call = _kernel(gpu, f"push_exchange<{size}>", size, shared_bytes=shared_bytes)
-        told_bytes = f"{shared_bytes >> 10} KiB shared a block"
-        yield Figure(GROUP, f"active at once, {told}, 256 threads, {told_bytes}",
-                     _active_clusters(call, size, shared_bytes), "clusters")  # fmt: skip
+        name = f"active at once, {told}, 256 threads and {shared_bytes >> 10} KiB shared a block"
+        yield Figure(GROUP, name, _active_clusters(call, size, shared_bytes), "clusters")
 
 
 def _kernel(gpu: Gpu, name: str, size: int, shared_bytes: int = 0) -> Kernel:

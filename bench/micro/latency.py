@@ -52,7 +52,7 @@ def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figur
     one_way_us = []
     for partner in range(1, gpu.num_multiprocessors, 8):
         words, clocks, gave_up = gpu.uint32(128), gpu.int64(), gpu.uint32()
-        call(gpu.num_multiprocessors, 32, words, np.int32(partner), np.int32(rounds), clocks, gave_up)
+        call(gpu.num_multiprocessors, 1, words, np.int32(partner), np.int32(rounds), clocks, gave_up)
         _require_finished(gave_up)
         one_way_us.append(int(clocks[0]) / rounds / 2 / clock_hz * 1e6)
     yield Figure(GROUP, "word from block to block, nearest", min(one_way_us), "us")

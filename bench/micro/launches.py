@@ -35,8 +35,8 @@ def measure(gpu: Gpu) -> Iterator[Figure]:
         yield Figure(GROUP, f"kernel with last-block hand-off, {told}", gpu.warm_us(handed_off), "us")
 
     grid = gpu.num_multiprocessors
-    yield Figure(GROUP, "cooperative empty kernel, a block a multiprocessor",
-                 gpu.warm_us(lambda: cooperative(grid, 256)), "us")  # fmt: skip
+    cooperative_us = gpu.warm_us(lambda: cooperative(grid, 256))
+    yield Figure(GROUP, "cooperative empty kernel, a block a multiprocessor", cooperative_us, "us")
     yield Figure(GROUP, "host time of a launch", _host_us(gpu, lambda: empty(1, 32)), "us")
     yield Figure(GROUP, "host time of a cooperative launch", _host_us(gpu, lambda: cooperative(1, 32)), "us")
     yield Figure(GROUP, "a kernel of a graph of 100, in order", _graph_us(gpu, empty) / 100, "us")
