@@ -6,12 +6,15 @@ are checked when a call is planned; what depends on the arrays' addresses is che
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from cudml.arrays import (
     Argument,
     CallCache,
     all_on_device,
+    as_integer,
     as_integers,
     bits_of,
     broadcasts_to,
@@ -20,13 +23,18 @@ from cudml.arrays import (
     execute,
     is_wrong,
     normalized_axis,
+    output_pair,
+    store,
 )
+from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.operators import reverse_subsequences as _reverse_operator
 from cudml.operators import slice as _slice_operator
+from cudml.operators import top_k as _top_k_operator
+from cudml.operators.coalesce import dimensions_of, merged, without_ones
 from cudml.plans import Plan
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, num_elements
 
 _INTEGERS: dict[str, ElementType] = {
     name: DataType[name.upper()]
@@ -41,11 +49,130 @@ _REALS: dict[str, ElementType] = {
     "bfloat16": ExtendedType.BFLOAT16,
 }
 
-_DIRECTIONS = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASING}
+_INT64 = np.dtype(np.int64)
 
 _top_k_calls = CallCache()
 _slice_calls = CallCache()
 _reverse_calls = CallCache()
+
+
+class TopKResult(NamedTuple):
+    """What `top_k` returns."""
+
+    values: Any
+    indices: Any
+
+
+def top_k(
+    a: Any,
+    k: int,
+    /,
+    *,
+    axis: int = -1,
+    mode: Literal["largest", "smallest"] = "largest",
+    sorted: bool = True,
+    out: tuple[Any, Any] | None = None,
+) -> TopKResult:
+    """The k largest or smallest elements along an axis and where they are, best first.
+
+    Parameters
+    ----------
+    a : array
+        At least 1-D, of bool, an integer type, float16, float32, float64 or bfloat16; any strides. A CuPy
+        array (or anything with GPU memory) is worked on by its GPU, a NumPy array by the CPU emulator.
+    k : int
+        How many, from 1 to the size of the axis.
+    axis : int
+        Which axis; negative ones count from the end.
+    mode : "largest" or "smallest"
+        Which elements.
+    sorted : bool
+        Accepted for NumPy's sake: the results are sorted either way.
+    out : (values, indices), optional
+        Where to put the results: exactly of their shapes and dtypes, of any strides, not overlapping `a`
+        or each other.
+
+    Returns
+    -------
+    TopKResult
+        `values` of the dtype of `a` and `indices` of int64, both of the shape of `a` with k at the axis.
+
+    Raises
+    ------
+    ValueError
+        k, mode, axis=None, or an `out` of another shape, read-only or overlapping.
+    TypeError
+        No array, an unsupported dtype, mixed devices, an `out` of another dtype.
+    numpy.exceptions.AxisError
+        The axis does not exist.
+
+    Examples
+    --------
+    >>> import numpy as np, cudml
+    >>> values, indices = cudml.top_k(np.array([[1.0, 5.0, 5.0, 2.0]]), 3)
+    >>> values.tolist(), indices.tolist()
+    ([[5.0, 5.0, 2.0]], [[1, 2, 3]])
+
+    Notes
+    -----
+    Equal elements come in the order of their indices in both modes, and of those equal to the last the
+    lowest indices are taken. NaNs come last in both modes and count as equal; so do -0.0 and +0.0, which
+    keep their own bits. The same input gives the same bits on every device. Source: `numpy.top_k` for the
+    signature and NaN, TOP_K1 of DirectML's documentation for the order of ties.
+    """
+    key = None
+    # 2.0 and True would find the calls of 2 and 1.
+    if type(k) is type(axis) is int and (out is None or type(out) is tuple):
+        key, call = _top_k_calls.find((a,), out or (), (k, axis, mode))
+        if call is not None:
+            values, indices = call.run((a,), out)
+            return TopKResult(values, indices)
+    return _plan_top_k(a, k, axis, mode, out, key)
+
+
+def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> TopKResult:
+    function = "top_k"
+    outs = output_pair(function, out, "values, indices")
+    names = ("out[0]", "out[1]")
+    given = dict(zip(names, outs, strict=False))
+    arrays, device = all_on_device(function, {"a": a, **given})
+    array = arrays.pop("a")
+    if array is not a or any(arrays[name] is not given[name] for name in given):
+        plain = (arrays[names[0]], arrays[names[1]]) if given else None
+        result = top_k(array, k, axis=axis, mode=mode, out=plain)
+        return TopKResult(*outs) if outs else result
+    kind = dtype_in(function, "a", array, _REALS)
+    axis = normalized_axis(function, axis, array.ndim)
+    k = as_integer(function, "k", k)
+    lane = array.shape[axis]
+    if not 1 <= k <= lane:
+        raise ValueError(is_wrong(function, "k", k, f"from 1 to the size of axis {axis}, which is {lane}"))
+    if mode not in ("largest", "smallest"):
+        raise ValueError(is_wrong(function, "mode", repr(mode), "'largest' or 'smallest'"))
+    shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
+    rows = [
+        (names[0], "output_value_tensor", kind, array.dtype),
+        (names[1], "output_index_tensor", DataType.INT64, _INT64),
+    ]
+    for name, _, _, dtype in rows:
+        if name in given:
+            check_output(function, name, arrays[name], shape, dtype)
+    inputs = [Argument.input("a", "input_tensor", kind, array)]
+    outputs = [
+        Argument.output(name, member, element_type, arrays.get(name), shape, dtype)
+        for name, member, element_type, dtype in rows
+    ]
+    if array.ndim > MAX_DIMENSIONS:
+        flat = array.reshape(num_elements(shape[:axis]), lane, num_elements(shape[axis + 1 :]))
+        results = [result.reshape(shape) for result in top_k(flat, k, axis=1, mode=mode)]
+        return TopKResult(*store(function, device, inputs, outputs, results))
+    direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
+
+    def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
+        desc = _top_k_operator.TopK1Desc(**tensors, axis=axis, k=k, axis_direction=direction)
+        return _top_k_operator.plan(desc, device.limits, nan_last=True)
+
+    return TopKResult(*execute(function, device, inputs, outputs, make_plan, _top_k_calls, key))
 
 
 def slice(
@@ -139,8 +266,10 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
             raise ValueError(is_wrong(function, f"the last element of dimension {i}", got, expected))
     if out is not None:
         check_output(function, "out", out, sizes, array.dtype)
-    source = Argument.of("a", "input_tensor", kind, array, any_address=True)
-    target = Argument("out", "output_tensor", kind, out, sizes, array.dtype, sizes, 1)
+    source = Argument.input("a", "input_tensor", kind, array, any_address=True)
+    target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
+    if array.ndim > MAX_DIMENSIONS:
+        _check_mergeable(source.tensor, target.tensor, strides)
     # 0-d arrays have one element, as 1-D arrays of size 1 have.
     box = (offsets or (0,), sizes or (1,), strides or (1,))
 
@@ -149,6 +278,15 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
         return _slice_operator.plan(desc, device.limits)
 
     return execute(function, device, [source], [target], make_plan, _slice_calls, key)[0]
+
+
+def _check_mergeable(source: TensorDesc, target: TensorDesc, strides: tuple[int, ...]) -> None:
+    """Raise unless the box is one of at most 8 dimensions to the kernels."""
+    steps = [step * stride for step, stride in zip(strides, source.element_strides, strict=True)]
+    box = merged(without_ones(dimensions_of(target.sizes, steps, target.element_strides)))
+    if len(box) > MAX_DIMENSIONS:
+        expected = f"of at most {MAX_DIMENSIONS} dimensions once neighbours are merged"
+        raise ValueError(is_wrong("slice", "the box", f"of {len(box)} dimensions", expected))
 
 
 def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: Any = None) -> Any:
@@ -219,10 +357,15 @@ def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) 
     if out is not None:
         check_output(function, "out", out, shape, array.dtype)
     inputs = [
-        Argument.of("a", "input_tensor", kind, array, any_address=True),
-        Argument.of("sequence_lengths", "sequence_lengths_tensor", length_kind, lengths, lane_shape),
+        Argument.input("a", "input_tensor", kind, array, any_address=True),
+        Argument.input("sequence_lengths", "sequence_lengths_tensor", length_kind, lengths, lane_shape),
     ]
-    target = Argument("out", "output_tensor", kind, out, shape, array.dtype, shape, 1)
+    target = Argument.output("out", "output_tensor", kind, out, shape, array.dtype, any_address=True)
+    if array.ndim > MAX_DIMENSIONS:
+        before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
+        lanes = array.__array_namespace__().broadcast_to(lengths, lane_shape).reshape(before, 1, after)
+        result = reverse_subsequences(array.reshape(before, shape[axis], after), lanes, 1).reshape(shape)
+        return store(function, device, inputs, [target], [result])[0]
 
     def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
         desc = _reverse_operator.ReverseSubsequencesDesc(**tensors, axis=axis)

@@ -47,7 +47,7 @@ class Argument:
     alignment: int
 
     @staticmethod
-    def of(
+    def input(
         name: str,
         member: str,
         kind: ElementType,
@@ -56,10 +56,27 @@ class Argument:
         *,
         any_address: bool = False,
     ) -> "Argument":
-        """An array that is there; `any_address` where the kernels take it at any address."""
+        """An array that is read; `any_address` where the kernels take it at any address."""
         shape = tuple(array.shape)
-        alignment = 1 if any_address else min(array.dtype.itemsize, _MAX_ALIGNMENT)
-        return Argument(name, member, kind, array, shape, array.dtype, sizes or shape, alignment)
+        return Argument.output(
+            name, member, kind, array, shape, array.dtype, sizes or shape, any_address=any_address
+        )
+
+    @staticmethod
+    def output(
+        name: str,
+        member: str,
+        kind: ElementType,
+        array: Array | None,
+        shape: tuple[int, ...],
+        dtype: Any,
+        sizes: tuple[int, ...] | None = None,
+        *,
+        any_address: bool = False,
+    ) -> "Argument":
+        """An array that is written, or None for one to be made."""
+        alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
+        return Argument(name, member, kind, array, shape, dtype, sizes or shape, alignment)
 
     @property
     def tensor(self) -> TensorDesc:
@@ -200,15 +217,7 @@ def execute(
         An output that was given shares memory with another argument.
     """
     given = [argument for argument in (*inputs, *outputs) if argument.array is not None]
-    ranges = []
-    for argument in given:
-        low, high = _byte_extent(argument.array)
-        address = device.address(argument.array)
-        ranges.append((address + low, address + high))
-    overlap = first_overlap(ranges, len(inputs))
-    if overlap is not None:
-        out, other = (given[number].name for number in overlap)
-        raise ValueError(is_wrong(function, out, f"overlapping {other}", "in memory of its own"))
+    _check_overlap(function, device, given, len(inputs))
     ready_inputs = [_aligned(function, device, argument, is_output=False) for argument in inputs]
     ready_outputs = [_aligned(function, device, argument, is_output=True) for argument in outputs]
     plan = None
@@ -223,6 +232,42 @@ def execute(
         if output.array is not None and output.array is not result:
             output.array[...] = result
     return [r if o.array is None else o.array for o, r in zip(outputs, results, strict=True)]
+
+
+def store(
+    function: str,
+    device: Device,
+    inputs: Sequence[Argument],
+    outputs: Sequence[Argument],
+    results: Sequence[Array],
+) -> Sequence[Array]:
+    """Results that are there already, in the outputs that were given, if any were.
+
+    Raises
+    ------
+    ValueError
+        An output that was given shares memory with another argument.
+    """
+    given = [output for output in outputs if output.array is not None]
+    if not given:
+        return results
+    _check_overlap(function, device, [*inputs, *given], len(inputs))
+    arrays: list[Array] = [output.array for output in given]
+    for array, result in zip(arrays, results, strict=True):
+        array[...] = result
+    return arrays
+
+
+def _check_overlap(function: str, device: Device, arguments: Sequence[Argument], num_inputs: int) -> None:
+    ranges = []
+    for argument in arguments:
+        low, high = _byte_extent(argument.array)
+        address = device.address(argument.array)
+        ranges.append((address + low, address + high))
+    overlap = first_overlap(ranges, num_inputs)
+    if overlap is not None:
+        out, other = (arguments[number].name for number in overlap)
+        raise ValueError(is_wrong(function, out, f"overlapping {other}", "in memory of its own"))
 
 
 def _aligned(function: str, device: Device, argument: Argument, *, is_output: bool) -> Argument:

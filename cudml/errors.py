@@ -62,11 +62,20 @@ class KernelError(RuntimeError):
 
 
 class ModelError(ValueError):
-    """A JSON model or dictionary is malformed: the file, the key path, what is expected, what came."""
+    """A JSON model or a dictionary is malformed.
+
+    Attributes
+    ----------
+    source, path : str
+        The file ("" for a dictionary) and the keys that lead to the place.
+    expected, got : str
+        What is allowed there, and what is there.
+    """
 
     def __init__(self, path: str, expected: str, got: str, source: str = "") -> None:
+        self.source = source
         self.path = path
         self.expected = expected
         self.got = got
-        self.source = source
-        super().__init__(f"{source + ': ' if source else ''}{path or 'the model'}: {got}, must be {expected}")
+        where = f"{source}: {path}" if source else path
+        super().__init__(f"{where} is {got}, must be {expected}")
