@@ -114,7 +114,9 @@ def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: boo
         return False
     valid_type = enum_ok(problems, f"{name}.DataType", tensor.data_type, DataType)
     if valid_type and tensor.data_type in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4):
-        problems.add(f"{name}.DataType", "type", "a type of 8, 16, 32 or 64 bits", type_name(tensor.data_type))
+        problems.add(
+            f"{name}.DataType", "type", "a type of 8, 16, 32 or 64 bits", type_name(tensor.data_type)
+        )
         valid_type = False
     if not integers_ok(problems, f"{name}.Sizes", tensor.sizes, None, 1, UINT32_MAX):
         return False
@@ -152,9 +154,9 @@ def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
 
 def _check_flags(problems: Problems, name: str, tensor: TensorDesc, is_output: bool) -> None:
     """`OWNED_BY_DML` is for inputs."""
-    if enum_ok(problems, f"{name}.Flags", tensor.flags, TensorFlags):
-        if is_output and tensor.flags & TensorFlags.OWNED_BY_DML:
-            problems.add(f"{name}.Flags", "flags", "NONE on an output", "OWNED_BY_DML")
+    is_valid = enum_ok(problems, f"{name}.Flags", tensor.flags, TensorFlags)
+    if is_valid and is_output and tensor.flags & TensorFlags.OWNED_BY_DML:
+        problems.add(f"{name}.Flags", "flags", "NONE on an output", "OWNED_BY_DML")
 
 
 def _levels_with(rows: Sequence[Support], wanted: Any) -> FeatureLevel | None:

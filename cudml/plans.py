@@ -6,7 +6,6 @@ descriptor member (`input_tensor`, ...) or a piece of the temporary resource by 
 
 import struct
 from dataclasses import dataclass
-from typing import Union
 
 #: C type of a parameter field -> (struct format, size and alignment in bytes).
 C_TYPES: dict[str, tuple[str, int]] = {
@@ -168,7 +167,7 @@ class Fill:
         return f"fill {self.buffer} {self.num_bytes} bytes with 0x{self.value:02x}"
 
 
-Step = Union[KernelLaunch, MatMul, Fill]
+Step = KernelLaunch | MatMul | Fill
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import os
 import zlib
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -20,8 +19,8 @@ def device(request: pytest.FixtureRequest) -> Device:
 
 
 @pytest.fixture
-def rng(request: pytest.FixtureRequest) -> Iterator[np.random.Generator]:
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     """A generator whose seed belongs to the test, is printed, and can be set by CUDML_TEST_SEED."""
     seed = int(os.environ.get("CUDML_TEST_SEED", zlib.crc32(request.node.nodeid.encode())))
     print(f"CUDML_TEST_SEED={seed}")
-    yield np.random.default_rng(seed)
+    return np.random.default_rng(seed)

@@ -63,7 +63,7 @@ class Device(Protocol):
 
 
 def get_device(name: str | None = None) -> Device:
-    """The device of a name: "cuda", "cuda:1", "cpu"; None is the current GPU if there is one, else the CPU."""
+    """The device of a name: "cuda", "cuda:1" or "cpu"; None is the current GPU, else the CPU."""
     if name == "cpu":
         return _cpu()
     if name is None:
