@@ -111,7 +111,8 @@ def check_result(got: Any, expected: np.ndarray, out: Placed | None) -> None:
 
 def top_k_of(x: np.ndarray, k: int, axis: int, *, largest: bool, nan_first: bool) -> tuple[np.ndarray, ...]:
     """By a stable sort of ranks: equal values share a rank, and NaN has a rank of its own."""
-    is_nan = x != x
+    with np.errstate(invalid="ignore"):
+        is_nan = x != x
     _, rank = np.unique(np.where(is_nan, x.dtype.type(0), x), return_inverse=True)
     rank = rank.reshape(x.shape) + 1
     rank = -rank if largest else rank

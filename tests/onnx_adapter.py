@@ -104,7 +104,10 @@ def slice_ranges(call: Call) -> list[range]:
     ranges = [range(size) for size in x.shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         stop = None if step < 0 and end in _TO_THE_END else end
-        ranges[axis] = range(*slice(start, stop, step).indices(x.shape[axis]))
+        found = range(*slice(start, stop, step).indices(x.shape[axis]))
+        # ONNX's steps have 64 bits; one that leads past the only element might as well be 1. Where there
+        # is no element, there is no first one either.
+        ranges[axis] = found if len(found) > 1 else range(found[0], found[0] + 1) if found else range(0)
     return ranges
 
 
