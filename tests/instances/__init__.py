@@ -1,0 +1,74 @@
+"""Every kernel instance that a plan can choose, for the proofs that need no GPU.
+
+One module for each operator, named as in `cudml/operators/`. It has `descriptors()`, whose plans reach
+every instance of the operator's kernels on every architecture, and may have `PROMISES`: what the machine
+code of a kernel has wherever it is compiled, by the kernel's function name.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cudml.plans import KernelLaunch, Limits
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What every instance of a kernel has on every architecture.
+
+    `wide_loads`, `wide_stores`: global accesses of 16 bytes. `matrix`: matrix instructions.
+    `max_registers`: the most registers a thread takes, None for as many as the compiler likes.
+    `min_warps`: warps that a multiprocessor holds at least.
+    """
+
+    wide_loads: bool = False
+    wide_stores: bool = False
+    matrix: bool = False
+    max_registers: int | None = None
+    min_warps: int = 1
+
+
+def operators() -> dict[str, Any]:
+    """The modules of this folder by operator."""
+    names = sorted(module.name for module in pkgutil.iter_modules(__path__))
+    return {name: importlib.import_module(f"{__name__}.{name}") for name in names}
+
+
+def promise_of(launch: KernelLaunch) -> Promise:
+    """What the kernel promises, an empty promise where its operator says nothing of it."""
+    promises: dict[str, Promise] = {}
+    for module in operators().values():
+        promises |= getattr(module, "PROMISES", {})
+    return promises.get(launch.function, Promise())
+
+
+def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
+    """Every launch of every descriptor's plan on a device of these limits."""
+    for name, module in operators().items():
+        plan = importlib.import_module(f"cudml.operators.{name}").plan
+        for descriptor in module.descriptors():
+            for step in plan(descriptor, limits).steps:
+                if isinstance(step, KernelLaunch):
+                    yield step
+
+
+def instances(limits: Limits) -> list[KernelLaunch]:
+    """One launch for each kernel instance, the one with the most shared storage, ordered by name."""
+    chosen: dict[tuple[str, str], KernelLaunch] = {}
+    for launch in planned_launches(limits):
+        key = (launch.source, launch.name_expression)
+        if key not in chosen or launch.shared_bytes > chosen[key].shared_bytes:
+            chosen[key] = launch
+    return [chosen[key] for key in sorted(chosen)]
+
+
+def batches(limits: Limits, size: int = 12) -> list[list[KernelLaunch]]:
+    """The instances in lists of one source and at most `size` each, to be compiled together."""
+    found: list[list[KernelLaunch]] = []
+    for launch in instances(limits):
+        if not found or found[-1][0].source != launch.source or len(found[-1]) == size:
+            found.append([])
+        found[-1].append(launch)
+    return found

@@ -1,0 +1,106 @@
+"""NVRTC with the option list that `cupy.RawModule` uses."""
+
+import functools
+import importlib.metadata
+import importlib.util
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cudml.devices.sources import kernel_root
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin, the mangled name of each name expression, and the compiler's log."""
+
+    cubin: bytes
+    mangled: dict[str, str]
+    log: str
+
+
+@functools.cache
+def unavailable() -> str | None:
+    """Why no machine code can be made and read here, None where it can."""
+    try:
+        from cupy_backends.cuda.libs import nvrtc
+
+        nvrtc.getVersion()
+    except Exception as error:  # CuPy or NVRTC is missing, and CuPy says so in several ways
+        return f"no NVRTC: {type(error).__name__}: {error}"
+    return None if disassembler() else "no nvdisasm: pip install nvidia-cuda-nvdisasm"
+
+
+@functools.cache
+def nvrtc_version() -> str:
+    """The compiler that decides what the machine code looks like, with its build."""
+    from cupy_backends.cuda.libs import nvrtc
+
+    # The API has no build number; the wheel's version has it.
+    major, minor = nvrtc.getVersion()
+    for name in ("nvidia-cuda-nvrtc", f"nvidia-cuda-nvrtc-cu{major}"):
+        if importlib.util.find_spec("nvidia") is None:
+            break
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if found.startswith(f"{major}.{minor}."):
+            return found
+    return f"{major}.{minor}"
+
+
+@functools.cache
+def disassembler() -> str | None:
+    """The path of nvdisasm: of the `nvidia-cuda-nvdisasm` wheel, else of a toolkit in PATH."""
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for found in Path(folder).glob("cu*/bin/nvdisasm"):
+            return str(found)
+    return shutil.which("nvdisasm")
+
+
+def device_options() -> tuple[str, ...]:
+    """The options that `cudml.devices.cuda` gives to `RawModule`."""
+    return ("--std=c++17", f"-I{kernel_root()}")
+
+
+def nvrtc_options(architecture: str, options: Sequence[str]) -> tuple[str, ...]:
+    """The whole list, in CuPy's order; its own `-ftz=true` wins over any of ours."""
+    from cupy._core.core import assemble_cupy_compiler_options
+
+    assembled: tuple[str, ...] = assemble_cupy_compiler_options(tuple(options))
+    return (*assembled, "-ftz=true", f"-arch={architecture}", "--device-as-default-execution-space")
+
+
+def compile_cubin(
+    text: str, architecture: str, name_expressions: Sequence[str], options: Sequence[str] = ()
+) -> Compiled:
+    """Compile a text for an architecture ("sm_90").
+
+    Parameters
+    ----------
+    options : sequence of str
+        More than those of the device, such as `--ptxas-options=-v`, which fills the log.
+
+    Raises
+    ------
+    RuntimeError
+        The text does not compile; has the log.
+    """
+    from cupy_backends.cuda.libs import nvrtc
+
+    program = nvrtc.createProgram(text, "kernel.cu", (), ())
+    try:
+        for name in name_expressions:
+            nvrtc.addNameExpression(program, name)
+        nvrtc.compileProgram(program, nvrtc_options(architecture, (*device_options(), *options)))
+        # CuPy takes the last byte for the end of a string and drops it.
+        cubin = nvrtc.getCUBIN(program) + b"\0"
+        mangled = {name: nvrtc.getLoweredName(program, name) for name in name_expressions}
+        return Compiled(cubin, mangled, nvrtc.getProgramLog(program))
+    except nvrtc.NVRTCError as error:
+        raise RuntimeError(nvrtc.getProgramLog(program)) from error
+    finally:
+        nvrtc.destroyProgram(program)

@@ -1,0 +1,104 @@
+"""What the compiler made of kernel instances, compiled many at a time and kept on disk by what decides it."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cudml.devices.kernel_text import kernel_text
+from cudml.plans import KernelLaunch
+from cudml.settings import cache_dir
+from tests.machine_code import cubin, disassembly
+from tests.machine_code.architectures import Architecture
+from tests.machine_code.compiler import compile_cubin, nvrtc_options, nvrtc_version
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One kernel instance on one architecture: what its cubin, the compiler's log and its code say."""
+
+    kernel: cubin.Kernel
+    spilled_bytes: int
+    opcodes: Counter[str]
+
+    def count(self, *prefixes: str, containing: str = "") -> int:
+        """How many instructions of these names the code has."""
+        return disassembly.count(self.opcodes, *prefixes, containing=containing)
+
+    def resident_blocks(self, launch: KernelLaunch, architecture: Architecture) -> int:
+        """Blocks of the launch that one multiprocessor holds at once."""
+        return architecture.resident_blocks(
+            self.kernel.registers, math.prod(launch.block), self.kernel.shared_bytes + launch.shared_bytes
+        )
+
+
+def facts_of(launches: Sequence[KernelLaunch], architecture: Architecture) -> dict[str, Facts]:
+    """The facts of instances of one source by name expression; read from the cache where they are there."""
+    text = kernel_text(launches)
+    names = [launch.name_expression for launch in launches]
+    options = nvrtc_options(architecture.name, ())
+    key = "\0".join((text, *names, *options, nvrtc_version(), _reader_hash()))
+    path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+    known = _load(path)
+    if known is None:
+        known = _measure(text, names, architecture)
+        _store(path, known)
+    return known
+
+
+def _measure(text: str, names: Sequence[str], architecture: Architecture) -> dict[str, Facts]:
+    compiled = compile_cubin(text, architecture.name, names, ("--ptxas-options=-v",))
+    kernels = cubin.kernels_of(compiled.cubin)
+    spilled = cubin.spilled_bytes(compiled.log)
+    opcodes = disassembly.opcodes_of(compiled.cubin)
+    return {
+        name: Facts(kernels[mangled], spilled[mangled], opcodes[mangled])
+        for name, mangled in compiled.mangled.items()
+    }
+
+
+@functools.cache
+def _reader_hash() -> str:
+    """What is kept was read by these files, and is read anew when they change."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _load(path: Path) -> dict[str, Facts] | None:
+    try:
+        rows: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    return {name: _facts(row) for name, row in rows.items()}
+
+
+def _facts(row: dict[str, Any]) -> Facts:
+    fields = row["kernel"]
+    fields["parameters"] = tuple(map(tuple, fields["parameters"]))
+    return Facts(cubin.Kernel(**fields), row["spilled_bytes"], Counter(row["opcodes"]))
+
+
+def _store(path: Path, known: dict[str, Facts]) -> None:
+    rows = {
+        name: {
+            "kernel": asdict(facts.kernel),
+            "spilled_bytes": facts.spilled_bytes,
+            "opcodes": dict(facts.opcodes),
+        }
+        for name, facts in known.items()
+    }
+    # Another process may store the same at the same time: each writes its own file and renames it.
+    own = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        own.write_text(json.dumps(rows))
+        os.replace(own, path)

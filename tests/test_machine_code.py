@@ -1,0 +1,82 @@
+"""What the CUDA compiler makes of every kernel instance, on every architecture: no GPU is needed.
+
+Marked by nothing and skipped only where CuPy, NVRTC or nvdisasm is not installed.
+"""
+
+import math
+
+import pytest
+
+from cudml.plans import KernelLaunch
+from tests.instances import batches, promise_of
+from tests.machine_code.architectures import ARCHITECTURES, Architecture
+from tests.machine_code.compiler import unavailable
+from tests.machine_code.facts import Facts, facts_of
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+_BATCHES = [
+    pytest.param(architecture, batch, id=f"{architecture.name}-{batch[0].name_expression}")
+    for architecture in ARCHITECTURES
+    for batch in batches(architecture.limits)
+]
+
+
+@pytest.mark.parametrize(("architecture", "batch"), _BATCHES)
+def test_kernel_instances(architecture: Architecture, batch: list[KernelLaunch]) -> None:
+    facts = facts_of(batch, architecture)
+    problems = {
+        launch.name_expression: found
+        for launch in batch
+        if (found := _problems(launch, facts[launch.name_expression], architecture))
+    }
+    assert not problems
+
+
+def _problems(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> list[str]:
+    """What is wrong with one instance's machine code."""
+    kernel = facts.kernel
+    promise = promise_of(launch)
+    expected = _parameters(launch)
+    num_threads = math.prod(launch.block)
+    resident = facts.resident_blocks(launch, architecture)
+    checks = (
+        (facts.spilled_bytes == 0, f"{facts.spilled_bytes} bytes of registers are spilled"),
+        (kernel.stack_bytes == 0, f"{kernel.stack_bytes} bytes of local memory"),
+        (facts.count("LDL", "STL") == 0, f"{facts.count('LDL', 'STL')} accesses of local memory"),
+        (kernel.parameters == expected, f"parameters at {kernel.parameters}, packed at {expected}"),
+        (kernel.shared_bytes == 0, f"{kernel.shared_bytes} bytes of static shared storage"),
+        (
+            kernel.max_threads in (0, num_threads) or num_threads <= kernel.max_threads,
+            f"launched with {num_threads} threads, bounded to {kernel.max_threads}",
+        ),
+        (resident > 0, "not even one block fits on a multiprocessor"),
+        (
+            resident * num_threads >= 32 * promise.min_warps,
+            f"{resident * num_threads // 32} warps a multiprocessor, {promise.min_warps} are promised",
+        ),
+        (
+            kernel.registers <= (promise.max_registers or 255),
+            f"{kernel.registers} registers, {promise.max_registers} are promised",
+        ),
+        (
+            not promise.wide_loads or facts.count("LDG", "LDGSTS", containing=".128") > 0,
+            "no global load of 16 bytes",
+        ),
+        (
+            not promise.wide_stores or facts.count("STG", containing=".128") > 0,
+            "no global store of 16 bytes",
+        ),
+        (
+            not promise.matrix or facts.count("HMMA", "HGMMA", "IMMA", "UTCHMMA") > 0,
+            "no matrix instruction",
+        ),
+    )
+    return [text for is_right, text in checks if not is_right]
+
+
+def _parameters(launch: KernelLaunch) -> tuple[tuple[int, int], ...]:
+    """(offset, bytes) of each parameter as the device packs them: pointers, then the struct."""
+    pointers = tuple((8 * i, 8) for i in range(len(launch.buffers)))
+    packed = len(launch.params.pack())
+    return (*pointers, (8 * len(pointers), packed)) if packed else pointers
