@@ -64,10 +64,12 @@ def coalesced_lanes(others: Space, along: Dimension, lengths: TensorDesc) -> Lan
     others = coalesced(others, TARGET, moved=())
     if others.dimensions:
         # The axis takes part as the outermost dimension: its strides bound the width, its size never does.
-        whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
+        # A stride in the lengths keeps it from being halved itself once the items hold all the others.
+        outermost = Dimension(along.size, (*along.strides[:LENGTHS], 1))
+        whole = Space((*others.dimensions, outermost), others.offsets, others.item_bytes)
         whole = widened(whole, moved=(SOURCE, TARGET))
         others = Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes)
-        along = whole.dimensions[-1]
+        along = Dimension(along.size, (*whole.dimensions[-1].strides[:LENGTHS], 0))
     return Lanes(others, along, lengths)
 
 
