@@ -2,9 +2,10 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from cudml import settings
 
@@ -60,27 +61,37 @@ def environment_schedule() -> Schedule:
     return _from_environment[1]
 
 
+def _read_flag(text: str) -> bool:
+    return {"": True, "1": True, "0": False}[text]
+
+
+def _read_integer(text: str) -> int:
+    return int(text, 0)
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "order": str,
+    "seed": _read_integer,
+    "poison": _read_integer,
+    "strict": _read_flag,
+    "guard": _read_flag,
+    "check": _read_flag,
+    "workers": _read_integer,
+    "time_limit": float,
+    "stack_kib": _read_integer,
+}
+
+
 def _parse(text: str) -> Schedule:
-    types = {field.name: field.type for field in fields(Schedule)}
-    options: dict[str, str | int | float | bool] = {}
+    options: dict[str, Any] = {}
     for option in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = option.partition("=")
-        kind = str(types.get(name))
+        name, _, value = option.partition("=")
         try:
-            if kind == "bool":
-                options[name] = {"": True, "1": True, "0": False}[value]
-            elif kind == "str" and equals:
-                options[name] = value
-            elif kind == "float":
-                options[name] = float(value)
-            elif kind.startswith("int"):
-                options[name] = int(value, 0)
-            else:
-                raise ValueError
+            options[name] = _READERS[name](value)
         except (ValueError, KeyError):
-            known = f"NAME=VALUE with NAME one of {', '.join(types)}"
+            known = f"NAME=VALUE with NAME one of {', '.join(_READERS)}"
             raise ValueError(f"CUDML_EMULATOR has {option!r}; it takes {known}") from None
-    return Schedule(**options)  # type: ignore[arg-type]
+    return Schedule(**options)
 
 
 @contextlib.contextmanager

@@ -81,7 +81,9 @@ namespace simt {
 namespace {
 
 constexpr size_t kStacksPerSlab = 64;
-constexpr uint64_t kCanary = 0x5afe57ac5afe57acu;
+
+// Lies at the far end of every stack. A whole cache line, because a frame has gaps that nobody writes.
+constexpr uint64_t kCanary[8] = {0x5afe57ac5afe57acu, 1, 2, 3, 4, 5, 6, 0x5afe57ac5afe57acu};
 
 // Stack tops are spread over this many cache lines, or the hot frames of all threads of a block
 // would compete for the same few cache sets.
@@ -123,10 +125,13 @@ Context* ContextPool::take() {
   return context;
 }
 
-void ContextPool::give_back_all() { free_ = all_; }
+void ContextPool::give_back_all() {
+  free_ = all_;
+  for (Context* context : all_) std::memcpy(context->bottom, kCanary, sizeof kCanary);
+}
 
 bool ContextPool::overflowed(const Context& context) {
-  return *reinterpret_cast<const uint64_t*>(context.bottom) != kCanary;
+  return std::memcmp(context.bottom, kCanary, sizeof kCanary) != 0;
 }
 
 bool ContextPool::contains(const void* address) const {
@@ -137,17 +142,20 @@ bool ContextPool::contains(const void* address) const {
 }
 
 void ContextPool::add_slab() {
-  // Only pages that are touched cost memory.
-  const size_t bytes = kStacksPerSlab * stack_bytes_;
+  // Only pages that are touched cost memory. Below the lowest stack is room for what overflows it; what
+  // overflows another one hits its neighbour, until the canary tells.
+  const size_t bytes = (kStacksPerSlab + 1) * stack_bytes_;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   slabs_.push_back({static_cast<char*>(memory), bytes});
-  for (size_t i = kStacksPerSlab; i-- > 0;) {
+  // The highest is taken first: what overflows it hits another stack of the slab, not unmapped
+  // memory.
+  for (size_t i = 0; i < kStacksPerSlab; i++) {
     Context* context = new Context;
     context->bottom = slabs_.back().memory + i * stack_bytes_;
     context->top = context->bottom + stack_bytes_ - (all_.size() * 5 % kColours) * kCacheLine;
-    *reinterpret_cast<uint64_t*>(context->bottom) = kCanary;
+    std::memcpy(context->bottom, kCanary, sizeof kCanary);
     all_.push_back(context);
     free_.push_back(context);
   }

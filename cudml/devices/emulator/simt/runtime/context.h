@@ -28,6 +28,7 @@ class ContextPool {
 
   // Called with no context in use. Frees all stacks when the size changes.
   void begin_launch(size_t stack_bytes);
+  size_t stack_bytes() const { return stack_bytes_; }
   Context* take();
   void give_back(Context* context) { free_.push_back(context); }
   // After an aborted launch: the computations on all stacks are abandoned.

@@ -197,6 +197,13 @@ void switch_to(Worker& worker, Context& to) {
   __builtin_unreachable();
 }
 
+void check_stack(const Worker& worker) {
+  if (ContextPool::overflowed(*worker.running))
+    fail(Place{}, format("a thread overflowed its stack of %zu KiB; stack_kib raises it, smaller "
+                         "local arrays avoid it",
+                         worker.contexts.stack_bytes() / 1024));
+}
+
 // The plain loop ended without anyone waiting.
 void finish_plain(Block& block) {
   block.done = true;
@@ -209,6 +216,7 @@ void trampoline() {
   Worker& worker = this_worker();
   worker.launch->entry(worker.launch->arguments);
   if (!simt_promoted) {
+    check_stack(worker);
     finish_plain(*worker.block);
     note_progress();
     leave_for(worker, pick_any(worker));
@@ -219,9 +227,7 @@ void trampoline() {
 void end_current_thread(Worker& worker, Block& block) {
   const unsigned thread = block.current;
   note_progress();
-  if (ContextPool::overflowed(*worker.running))
-    fail(Place{},
-         "a thread overflowed its stack; raise stack_kib or keep large arrays out of locals");
+  check_stack(worker);
   block.alive--;
   block.current_warp().live &= ~block.current_bit();
   // The stack may serve another thread now.
