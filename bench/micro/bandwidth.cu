@@ -8,7 +8,8 @@
 template <int kLoads, typename Use>
 __device__ __forceinline__ void for_each_tile(Int64 count, Use use) {
   const Int64 tile = (Int64)blockDim.x * kLoads;
-  for (Int64 start = blockIdx.x * tile; start < count; start += gridDim.x * tile) use(start + threadIdx.x);
+  for (Int64 start = blockIdx.x * tile; start < count; start += gridDim.x * tile)
+    use(start + threadIdx.x);
 }
 
 template <int kLoads>
@@ -39,8 +40,9 @@ __global__ void copy_vectors(const uint4* source, uint4* target, Int64 count) {
   });
 }
 
-// Whether any element of a word is above the threshold, a word that repeats one element. Each struct is one way
-// to compare; those of floats let a NaN pass, as a kernel that ranks NaN first needs.
+// Whether any element of a word is above the threshold, a word that repeats one element. Each
+// struct is one way to compare; those of floats let a NaN pass, as a kernel that ranks NaN first
+// needs.
 struct Float32AsKey {
   static __device__ __forceinline__ bool any_above(UInt32 word, UInt32 threshold) {
     const UInt32 key = word ^ ((UInt32)((Int32)word >> 31) | 0x80000000u);
@@ -72,7 +74,8 @@ struct Int8AsQuad {
   }
 };
 
-// Appends the vectors that hold an element above the threshold: the pure pass of a threshold filter.
+// Appends the vectors that hold an element above the threshold: the pure pass of a threshold
+// filter.
 template <typename Compare, int kLoads>
 __global__ void filter_vectors(const uint4* source, Int64 count, UInt32 threshold, UInt32* num_kept,
                                Int64* kept, UInt32 capacity) {
@@ -81,8 +84,9 @@ __global__ void filter_vectors(const uint4* source, Int64 count, UInt32 threshol
     load_tile(v, source, first);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const bool above = Compare::any_above(v[i].x, threshold) | Compare::any_above(v[i].y, threshold) |
-                         Compare::any_above(v[i].z, threshold) | Compare::any_above(v[i].w, threshold);
+      const bool above =
+          Compare::any_above(v[i].x, threshold) | Compare::any_above(v[i].y, threshold) |
+          Compare::any_above(v[i].z, threshold) | Compare::any_above(v[i].w, threshold);
       if (above) {
         const UInt32 place = atomicAdd(num_kept, 1u);
         if (place < capacity) kept[place] = first + i * blockDim.x;

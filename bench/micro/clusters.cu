@@ -1,9 +1,9 @@
-// What clusters of blocks cost: their barrier, a load from another block's shared storage, a pushed exchange.
-// In the exchange every block stores its slice into all blocks' shared storage asynchronously; the stores count
-// bytes on the receiver's mbarrier, on which alone it waits. Two buffers and two mbarriers alternate.
-// A block owns its shared storage, and pushes step t + 2 into a buffer only after it has received all of t + 1,
-// which each block pushed after it had read all of t. The host passes a width that 4 * kBlocks divides.
-// Used by clusters.py.
+// What clusters of blocks cost: their barrier, a load from another block's shared storage, a pushed
+// exchange. In the exchange every block stores its slice into all blocks' shared storage
+// asynchronously; the stores count bytes on the receiver's mbarrier, on which alone it waits. Two
+// buffers and two mbarriers alternate. A block owns its shared storage, and pushes step t + 2 into
+// a buffer only after it has received all of t + 1, which each block pushed after it had read all
+// of t. The host passes a width that 4 * kBlocks divides. Used by clusters.py.
 #include "common/intrinsics.cuh"
 
 constexpr Int32 kMaxPolls = 1 << 22;
@@ -28,12 +28,14 @@ __device__ __forceinline__ UInt32 in_block(UInt32 address, UInt32 rank) {
 }
 
 __device__ __forceinline__ void cluster_barrier_relaxed() {
-  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;\n\tbarrier.cluster.wait.aligned;" ::
+                   : "memory");
 }
 
 __device__ __forceinline__ void push_16_bytes(UInt32 target, uint4 v, UInt32 mbarrier) {
   asm volatile(
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(target),
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(target),
       "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w), "r"(mbarrier)
       : "memory");
 }
@@ -68,7 +70,8 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) barrier_rounds(Int32 num_rounds,
 
 // Word 0 of the other block is 0, so every load depends on the one before.
 template <int kBlocks>
-__global__ void __cluster_dims__(kBlocks, 1, 1) remote_load(UInt32 rank, Int32 num_rounds, Int64* clocks) {
+__global__ void __cluster_dims__(kBlocks, 1, 1)
+    remote_load(UInt32 rank, Int32 num_rounds, Int64* clocks) {
   struct Storage {
     UInt32 zero;
   };
@@ -81,7 +84,10 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) remote_load(UInt32 rank, Int32 n
     const Int64 start = clock64();
     for (Int32 round = 0; round < num_rounds; ++round) {
       UInt32 value;
-      asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(value) : "r"(address + offset) : "memory");
+      asm volatile("ld.shared::cluster.u32 %0, [%1];"
+                   : "=r"(value)
+                   : "r"(address + offset)
+                   : "memory");
       offset += value;
     }
     clocks[0] = clock64() - start + offset;
@@ -99,7 +105,9 @@ __global__ void __cluster_dims__(kBlocks, 1, 1)
   const Int32 slice_vectors = width / 4 / kBlocks;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
-      asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(micro::shared_address(mbarriers + i)) : "memory");
+      asm volatile(
+          "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(micro::shared_address(mbarriers + i))
+          : "memory");
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   }
@@ -111,16 +119,20 @@ __global__ void __cluster_dims__(kBlocks, 1, 1)
     UInt32* buffer = buffers + (step & 1) * width;
     const UInt32 mbarrier = micro::shared_address(mbarriers + (step & 1));
     if (threadIdx.x == 0) {
-      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mbarrier), "r"(width * 4)
+      asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mbarrier),
+                   "r"(width * 4)
                    : "memory");
     }
     for (Int32 i = threadIdx.x; i < slice_vectors * kBlocks; i += blockDim.x) {
       const UInt32 target = i / slice_vectors;
-      const UInt32 place = micro::shared_address(buffer + (rank * slice_vectors + i % slice_vectors) * 4);
-      micro::push_16_bytes(micro::in_block(place, target), make_uint4(step, i, rank, mixed), micro::in_block(mbarrier, target));
+      const UInt32 place =
+          micro::shared_address(buffer + (rank * slice_vectors + i % slice_vectors) * 4);
+      micro::push_16_bytes(micro::in_block(place, target), make_uint4(step, i, rank, mixed),
+                           micro::in_block(mbarrier, target));
     }
     bool late = true;
-    for (Int32 poll = 0; poll < kMaxPolls && late; ++poll) late = !micro::phase_is_over(mbarrier, step >> 1 & 1);
+    for (Int32 poll = 0; poll < kMaxPolls && late; ++poll)
+      late = !micro::phase_is_over(mbarrier, step >> 1 & 1);
     for (Int32 i = threadIdx.x; i < width / 4; i += blockDim.x) mixed += buffer[i * 4];
     // This block has read all of the step before any of its threads pushes the next one.
     if (__syncthreads_or(late)) {

@@ -1,9 +1,9 @@
-// What a barrier, a load from L2 and a word passed between blocks cost, and a vector passed between all blocks.
-// In an exchange the data is its own flag: a word holds the step's number, and readers poll until it does.
-// Every block owns a slice of the vector; two buffers alternate, so no reader can miss a word: a block writes
-// step t + 2 only after it has read all of t + 1, which every block wrote after it had read all of t.
-// The host launches the exchange cooperatively, with zeroed buffers, and a width that the blocks divide.
-// Used by latency.py.
+// What a barrier, a load from L2 and a word passed between blocks cost, and a vector passed between
+// all blocks. In an exchange the data is its own flag: a word holds the step's number, and readers
+// poll until it does. Every block owns a slice of the vector; two buffers alternate, so no reader
+// can miss a word: a block writes step t + 2 only after it has read all of t + 1, which every block
+// wrote after it had read all of t. The host launches the exchange cooperatively, with zeroed
+// buffers, and a width that the blocks divide. Used by latency.py.
 #include "common/intrinsics.cuh"
 
 // A wait that outlasts this many polls gives up and says so, lest a mistake hang the GPU.
@@ -100,7 +100,8 @@ extern "C" __global__ void ping_pong(UInt32* words, Int32 partner, Int32 num_rou
 }
 
 template <int kWordsPerPoll>
-__global__ void exchange(UInt32* buffers, Int32 width, Int32 num_steps, Int64* result, UInt32* gave_up) {
+__global__ void exchange(UInt32* buffers, Int32 width, Int32 num_steps, Int64* result,
+                         UInt32* gave_up) {
   const Int32 slice = width / gridDim.x;
   const UInt64 start = micro::nanoseconds();
   for (Int32 step = 1; step <= num_steps; ++step) {
@@ -110,7 +111,8 @@ __global__ void exchange(UInt32* buffers, Int32 width, Int32 num_steps, Int64* r
     }
     bool late = false;
     for (Int32 i = threadIdx.x * kWordsPerPoll; i < width; i += blockDim.x * kWordsPerPoll) {
-      late |= kWordsPerPoll == 1 ? !micro::wait_for(buffer + i, step) : !micro::wait_for_4(buffer + i, step);
+      late |= kWordsPerPoll == 1 ? !micro::wait_for(buffer + i, step)
+                                 : !micro::wait_for_4(buffer + i, step);
     }
     // This block has read every word of the step before any of its threads writes the next one.
     if (__syncthreads_or(late)) {

@@ -1,8 +1,8 @@
 // Rates of a histogram in shared storage and of an arg-max over a warp.
 // Both are inner loops of top-k: the first at the speed of reading, the second timed by the clock.
-// A block has one histogram; a warp has its own chain of arg-maxima, each input made from the result before.
-// The host passes 16-byte aligned keys and 2**kDigitBits zeroed bins.
-// Used by selection.py.
+// A block has one histogram; a warp has its own chain of arg-maxima, each input made from the
+// result before. The host passes 16-byte aligned keys and 2**kDigitBits zeroed bins. Used by
+// selection.py.
 #include "common/intrinsics.cuh"
 
 struct KeyOfFloat32 {
@@ -46,7 +46,8 @@ __global__ void histogram(const uint4* keys, Int64 count, UInt32* totals) {
   for (Int64 start = blockIdx.x * tile; start < count; start += gridDim.x * tile) {
     uint4 v[kLoads];
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i) v[i] = load_16_bytes(keys + start + i * blockDim.x + threadIdx.x);
+    for (int i = 0; i < kLoads; ++i)
+      v[i] = load_16_bytes(keys + start + i * blockDim.x + threadIdx.x);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       count_word<Key, kDigitBits>(shared.bins, v[i].x);

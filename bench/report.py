@@ -1,0 +1,155 @@
+"""`python -m bench report`: tables for README.md and results/README.md, and plots, from the CSV files."""
+
+import argparse
+import importlib
+from pathlib import Path
+
+from bench import results
+from bench.results import Row
+from bench.runner import OPERATORS
+
+BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+
+#: Cases of each operator in README.md, the first of its list; results/README.md has all.
+README_CASES = 6
+
+
+def main(arguments: list[str]) -> int:
+    """Write the tables and, where matplotlib is installed, the plots; 1 where there is nothing to report."""
+    parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__)
+    parser.add_argument("--results", default=str(results.RESULTS), metavar="FOLDER")
+    parser.add_argument(
+        "--readme", default="README.md", metavar="FILE", help="file with the two marker lines"
+    )
+    options = parser.parse_args(arguments)
+    folder, readme = Path(options.results), Path(options.readme)
+    files = [path for path in sorted(folder.glob("*.csv")) if not path.stem.endswith("-micro")]
+    devices = {path: rows for path in files if (rows := current_rows(path))}
+    if not devices:
+        print(f"no results of present cases in {folder}")
+        return 1
+    (folder / "README.md").write_text(
+        "# Results\n\nWritten by `python -m bench report`.\n\n"
+        + "\n".join(map(device_text, devices.values()))
+    )
+    between = "\n".join(device_text(rows, README_CASES) for rows in devices.values())
+    readme.write_text(replaced(readme.read_text(), between, str(readme)))
+    for path, rows in devices.items():
+        for operator in operators_of(rows):
+            draw(rows, operator, path.with_name(f"{path.stem}-{operator}.svg"))
+    return 0
+
+
+def current_rows(path: Path) -> list[Row]:
+    """The rows of a file whose case still exists, in the order of the operators' cases."""
+    rows = results.read(path)
+    order = {
+        (operator, case.name): number
+        for operator in OPERATORS
+        for number, case in enumerate(importlib.import_module(f"bench.{operator}").CASES)
+    }
+    known = [row for row in rows if (row.operator, row.case) in order]
+    return sorted(known, key=lambda row: (OPERATORS.index(row.operator), order[row.operator, row.case]))
+
+
+def operators_of(rows: list[Row]) -> list[str]:
+    """The operators that have rows."""
+    return [operator for operator in OPERATORS if any(row.operator == operator for row in rows)]
+
+
+def device_text(rows: list[Row], max_cases: int | None = None) -> str:
+    """What ran where, and a table for each operator."""
+    first = rows[0]
+    parts = {"driver": first.driver, "CUDA": first.cuda, "CuPy": first.cupy, "torch": first.torch}
+    told = [f"{name} {version}" for name, version in parts.items() if version]
+    commits = sorted({row.commit for row in rows if row.commit})
+    told += [f"commit {', '.join(commits)}"] if commits else []
+    cache = reported_cache(rows)
+    how = "medians by CUDA events with a cold L2 cache" if cache == "cold" else "medians by the host's clock"
+    lines = [f"**{first.device}** ({'; '.join([*told, how])}).", ""]
+    for operator in operators_of(rows):
+        chosen = [row for row in rows if row.operator == operator and row.cache == cache]
+        lines += [table(chosen, max_cases), ""]
+        contracts = {row.implementation: row.contract for row in chosen if row.contract}
+        if contracts:
+            lines += ["; ".join(f"{name}: {contract}" for name, contract in contracts.items()) + ".", ""]
+    return "\n".join(lines)
+
+
+def reported_cache(rows: list[Row]) -> str:
+    """Cold where it was measured."""
+    return "cold" if any(row.cache == "cold" for row in rows) else "warm"
+
+
+def table(rows: list[Row], max_cases: int | None = None) -> str:
+    """One line a case: cudml's time and bandwidth, every peer's time and how many times cudml's that is."""
+    peers = list(dict.fromkeys(row.implementation for row in rows if row.implementation != "cudml"))
+    by_case: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        by_case.setdefault(row.case, {})[row.implementation] = row
+    header = [f"`{rows[0].operator}`", "cudml", "GB/s", *peers]
+    lines = [" | ".join(header), " | ".join(["---", *["---:"] * (len(header) - 1)])]
+    measured = [(case, found) for case, found in by_case.items() if "cudml" in found]
+    for case, found in measured[:max_cases]:
+        own = found["cudml"]
+        cells = [case, microseconds(own.median_us), f"{own.gb_per_s:,.0f}"]
+        for peer in peers:
+            other = found.get(peer)
+            cells.append(
+                f"{microseconds(other.median_us)} ({other.median_us / own.median_us:.2g}x)" if other else ""
+            )
+        lines.append(" | ".join(cells))
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def microseconds(time_us: float) -> str:
+    """Three digits or so."""
+    return f"{time_us:,.0f} us" if time_us >= 100 else f"{time_us:.1f} us"
+
+
+def replaced(text: str, between: str, name: str) -> str:
+    """The text with what stands between the markers replaced."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{name} has no lines {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n{between}\n{END}{after}"
+
+
+def draw(rows: list[Row], operator: str, path: Path) -> None:
+    """Every peer's time over cudml's, a row a case; nothing without matplotlib or without peers."""
+    try:
+        import matplotlib
+    except ModuleNotFoundError:
+        print(f"{path.name}: left out, matplotlib is not installed")
+        return
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "cudml"  # the same plot is the same file
+    from matplotlib import pyplot
+
+    cache = reported_cache(rows)
+    chosen = [row for row in rows if row.operator == operator and row.cache == cache]
+    own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}
+    others = [row for row in chosen if row.implementation != "cudml" and row.case in own]
+    if not others:
+        return
+    cases = list(own)
+    figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.28 * len(cases)), layout="constrained")
+    axes.axvline(1, color="black", linewidth=1)
+    for number, peer in enumerate(dict.fromkeys(row.implementation for row in others)):
+        of_peer = [row for row in others if row.implementation == peer]
+        axes.plot(
+            [row.median_us / own[row.case] for row in of_peer],
+            [cases.index(row.case) for row in of_peer],
+            "osD^vPX*"[number % 8],
+            label=peer,
+        )
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(cases)), [f"{case}  {microseconds(own[case])}" for case in cases])
+    axes.invert_yaxis()
+    axes.grid(axis="x", which="both", alpha=0.3)
+    axes.set_xlabel(f"time over that of cudml.{operator} (its own time beside each case)")
+    axes.set_title(f"{operator} on {rows[0].device}")
+    axes.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
