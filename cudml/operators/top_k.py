@@ -16,7 +16,7 @@ from cudml.checks import (
     tensor_ok,
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
-from cudml.operators.top_k_paths import PATHS, Problem, Steps, choose_path, problem_of
+from cudml.operators.top_k_paths import PATHS, Path, Problem, choose_path, problem_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
@@ -189,7 +189,7 @@ def plan(
         is_largest=direction == AxisDirection.DECREASING,
         nan_last=nan_last,
     )
-    steps, workspaces = _taken_path(problem, limits, path)
+    steps, workspaces = _taken_path(problem, limits, path).steps(problem, limits)
     return Plan(
         operator=_name(desc),
         operands=("input_tensor", "output_value_tensor", "output_index_tensor"),
@@ -199,13 +199,18 @@ def plan(
     )
 
 
-def _taken_path(problem: Problem, limits: Limits, path: str | None) -> Steps:
-    """The steps of the path asked for, or of the fastest."""
+def _taken_path(problem: Problem, limits: Limits, path: str | None) -> Path:
+    """The path asked for, or the fastest."""
     if path is None:
-        return PATHS[choose_path(problem, limits)](problem, limits)
+        return PATHS[choose_path(problem, limits)]
     if path not in PATHS:
         raise ValueError(f"path must be one of {', '.join(PATHS)}, got {path!r}")
-    return PATHS[path](problem, limits)
+    if not PATHS[path].can_do(problem, limits):
+        raise ValueError(
+            f"path {path!r} cannot select {problem.k} of {problem.row_length} elements in "
+            f"{problem.num_rows} rows on this device"
+        )
+    return PATHS[path]
 
 
 def _name(desc: TopK1Desc | TopKDesc) -> str:

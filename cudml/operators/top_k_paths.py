@@ -163,12 +163,13 @@ def _blocks(limits: Limits, num_blocks: int, threads: int) -> int:
     return min(num_blocks, resident)
 
 
-def warp_sort(problem: Problem, limits: Limits) -> Steps:
-    """A warp sorts a row whole."""
-    items = next((n for n in _WARP_SORT_ITEMS if problem.row_length <= n * _WARP_LANES), None)
-    if items is None:
-        longest = _WARP_SORT_ITEMS[-1] * _WARP_LANES
-        raise ValueError(f"warp_sort takes rows of at most {longest} elements, got {problem.row_length}")
+def _can_warp_sort(problem: Problem, limits: Limits) -> bool:
+    """Whether a row fits the registers of a warp."""
+    return limits.warp_lanes == _WARP_LANES and problem.row_length <= _WARP_SORT_ITEMS[-1] * _WARP_LANES
+
+
+def _warp_sort(problem: Problem, limits: Limits) -> Steps:
+    items = next(n for n in _WARP_SORT_ITEMS if problem.row_length <= n * _WARP_LANES)
     rows_per_block = _WARP_SORT_THREADS // _WARP_LANES
     launch = KernelLaunch(
         source="top_k/warp_sort.cu",
@@ -182,8 +183,7 @@ def warp_sort(problem: Problem, limits: Limits) -> Steps:
     return (launch,), ()
 
 
-def block_radix(problem: Problem, limits: Limits) -> Steps:
-    """A block selects from a row by radix."""
+def _block_radix(problem: Problem, limits: Limits) -> Steps:
     threads = _BLOCK_THREADS if limits.warp_lanes == _WARP_LANES else 1
     by_network = threads > 1 and problem.k <= _NETWORK_MAX_K
     if by_network:
@@ -214,15 +214,20 @@ def _select_storage_bytes(threads: int, lanes: int) -> int:
     return round_up(4 * (2048 + threads // lanes + 4), 8) + 8
 
 
-#: The paths by name; each raises ValueError for a problem it cannot do.
-PATHS: dict[str, Callable[[Problem, Limits], Steps]] = {
-    "warp_sort": warp_sort,
-    "block_radix": block_radix,
+@dataclass(frozen=True)
+class Path:
+    """A way to compute a top-k: which problems it takes, and its steps for one of them."""
+
+    can_do: Callable[[Problem, Limits], bool]
+    steps: Callable[[Problem, Limits], Steps]
+
+
+PATHS = {
+    "warp_sort": Path(_can_warp_sort, _warp_sort),
+    "block_radix": Path(lambda problem, limits: True, _block_radix),
 }
 
 
 def choose_path(problem: Problem, limits: Limits) -> str:
-    """The fastest path's name."""
-    if limits.warp_lanes == _WARP_LANES and problem.row_length <= _WARP_SORT_ITEMS[-1] * _WARP_LANES:
-        return "warp_sort"
-    return "block_radix"
+    """The name of the fastest path."""
+    return "warp_sort" if _can_warp_sort(problem, limits) else "block_radix"

@@ -1,6 +1,6 @@
 // Top-k of rows of any length and any k.
-// Radix select: histograms of key digits find the k-th key, what is at or above is listed and
-// sorted. A block owns a row at a time; the list is in shared storage or in the block's workspace.
+// Histograms of key digits find the k-th key; what is at or above it is listed and sorted.
+// A block owns a row at a time; the list is in shared storage or in the block's workspace.
 // list_capacity >= k; a workspace has two lists a block, else shared storage has the lists.
 // Chosen where rows are too long for a warp and numerous enough to occupy the device.
 #include "common/intrinsics.cuh"
