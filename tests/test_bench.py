@@ -138,13 +138,13 @@ def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     results.merge(folder / "a-gpu.csv", [ROW, peer, replace(ROW, cache="warm", median_us=1.0)])
     readme = tmp_path / "README.md"
-    readme.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    readme.write_text(f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n")
     assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
     text = readme.read_text()
     assert text.startswith(f"before\n{report.BEGIN}\n**A GPU** (medians by CUDA events with a cold L2 cache)")
     assert "| 4 KiB float32 | 2.0 us | 4 | 7.0 us (3.5x) |" in text
     assert "cupy: does less." in text
-    assert "old" not in text
+    assert "stale" not in text
     assert text.endswith(f"{report.END}\nafter\n")
 
 
