@@ -134,6 +134,8 @@ def load() -> StandIn:
         ("getDeviceCount", _METH_NOARGS),
         ("deviceGetAttribute", _METH_VARARGS),
         ("memsetAsync", _METH_VARARGS),
+        ("memcpyAsync", _METH_VARARGS),
+        ("setDevice", _METH_VARARGS),
     ):
         function = ctypes.cast(getattr(library, f"call_{name}"), ctypes.c_void_p)
         definition = _MethodDef(name.encode(), function.value, flags, None)

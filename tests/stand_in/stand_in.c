@@ -1,7 +1,7 @@
-// A stand-in for a GPU under CuPy: the driver's entry points that CuPy looks up by name, and twins of the
-// functions of CuPy's runtime binding, which `tests/stand_in/__init__.py` puts in their place. Above it
-// CuPy and cudml run unchanged. Memory is host memory, copies and fills happen, kernels do nothing; calls
-// can be recorded, a launch with the bytes of its arguments.
+// A stand-in for a GPU under CuPy: the driver's entry points that CuPy looks up by name, and twins
+// of the functions of CuPy's runtime binding, which `tests/stand_in/__init__.py` puts in their
+// place. Above it CuPy and cudml run unchanged. Memory is host memory, copies and fills happen,
+// kernels do nothing; calls can be recorded, a launch with the bytes of its arguments.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -34,27 +34,34 @@ static void append(const char* text) {
   pthread_mutex_unlock(&record_lock);
 }
 
-#define CALLED(...)                                      \
-  do {                                                   \
-    if (settings.record_calls) {                         \
-      char line[256];                                    \
+#define CALLED(...)                                        \
+  do {                                                     \
+    if (settings.record_calls) {                           \
+      char line[256];                                      \
       int used = snprintf(line, sizeof line, __VA_ARGS__); \
-      snprintf(line + used, sizeof line - used, "\n");   \
-      append(line);                                      \
-    }                                                    \
+      snprintf(line + used, sizeof line - used, "\n");     \
+      append(line);                                        \
+    }                                                      \
   } while (0)
 
 int stand_in_set(const char* name, long value) {
-  if (!strcmp(name, "num_devices")) settings.num_devices = value;
-  else if (!strcmp(name, "record_calls")) settings.record_calls = value;
-  else if (!strcmp(name, "resident_blocks")) settings.resident_blocks = value;
-  else if (!strcmp(name, "max_threads_of_kernel")) settings.max_threads_of_kernel = value;
-  else if (!strcmp(name, "compute_capability")) settings.compute_capability = value;
-  else return 1;
+  if (!strcmp(name, "num_devices"))
+    settings.num_devices = value;
+  else if (!strcmp(name, "record_calls"))
+    settings.record_calls = value;
+  else if (!strcmp(name, "resident_blocks"))
+    settings.resident_blocks = value;
+  else if (!strcmp(name, "max_threads_of_kernel"))
+    settings.max_threads_of_kernel = value;
+  else if (!strcmp(name, "compute_capability"))
+    settings.compute_capability = value;
+  else
+    return 1;
   return 0;
 }
 
-// The sizes of the parameters of the kernels launched from now on; a driver has them from the cubin.
+// The sizes of the parameters of the kernels launched from now on; a driver has them from the
+// cubin.
 void stand_in_set_parameters(int count, const size_t* sizes) {
   num_parameters = count;
   memcpy(parameter_sizes, sizes, count * sizeof(size_t));
@@ -69,12 +76,17 @@ void stand_in_clear(void) { record_size = 0; }
 static __thread int current_device;
 
 static int device_attribute(int attribute) {
-  static const struct { int attribute, value; } known[] = {
-      {1, 1024}, {2, 1024}, {3, 1024}, {4, 64},          // threads of a block, and along x, y, z
-      {5, 2147483647}, {6, 65535}, {7, 65535},           // blocks of a grid along x, y, z
-      {8, 49152}, {10, 32}, {12, 65536}, {16, 132},      // shared, warp, registers, multiprocessors
-      {38, 52428800}, {39, 2048}, {41, 1},               // L2, threads of a multiprocessor, addressing
-      {81, 233472}, {82, 65536}, {95, 1}, {97, 232448},  // shared, registers, cooperative, opt-in shared
+  static const struct {
+    int attribute, value;
+  } known[] = {
+      {1, 1024},       {2, 1024},   {3, 1024},
+      {4, 64},                                   // threads of a block, and along x, y, z
+      {5, 2147483647}, {6, 65535},  {7, 65535},  // blocks of a grid along x, y, z
+      {8, 49152},      {10, 32},    {12, 65536},
+      {16, 132},                              // shared, warp, registers, multiprocessors
+      {38, 52428800},  {39, 2048},  {41, 1},  // L2, threads of a multiprocessor, addressing
+      {81, 233472},    {82, 65536}, {95, 1},
+      {97, 232448},  // shared, registers, cooperative, opt-in shared
   };
   if (attribute == 75) return (int)settings.compute_capability / 10;
   if (attribute == 76) return (int)settings.compute_capability % 10;
@@ -100,7 +112,9 @@ static Object* none(void) {
 Object* runtime__ensure_context(void) { return none(); }
 int runtime_getDevice(int skip) { return current_device; }
 int runtime_getDeviceCount(int skip) { return (int)settings.num_devices; }
-int runtime_deviceGetAttribute(int attribute, int device, int skip) { return device_attribute(attribute); }
+int runtime_deviceGetAttribute(int attribute, int device, int skip) {
+  return device_attribute(attribute);
+}
 int runtime_driverGetVersion(int skip) { return 13050; }
 Object* runtime_setDevice(int device, int skip) {
   CALLED("setDevice %d", device);
@@ -117,7 +131,9 @@ intptr_t runtime_malloc(size_t size, int skip) {
   void* memory = NULL;
   return posix_memalign(&memory, 512, size) ? 0 : (intptr_t)memory;
 }
-intptr_t runtime_hostAlloc(size_t size, unsigned flags, int skip) { return runtime_malloc(size, skip); }
+intptr_t runtime_hostAlloc(size_t size, unsigned flags, int skip) {
+  return runtime_malloc(size, skip);
+}
 Object* runtime_free(intptr_t address, int skip) {
   CALLED("free");
   free((void*)address);
@@ -130,7 +146,8 @@ Object* runtime_memcpy(intptr_t to, intptr_t from, size_t size, int kind, int sk
   memcpy((void*)to, (void*)from, size);
   return none();
 }
-Object* runtime_memcpyAsync(intptr_t to, intptr_t from, size_t size, int kind, intptr_t stream, int skip) {
+Object* runtime_memcpyAsync(intptr_t to, intptr_t from, size_t size, int kind, intptr_t stream,
+                            int skip) {
   CALLED("memcpyAsync %zu stream %ld", size, (long)stream);
   memcpy((void*)to, (void*)from, size);
   return none();
@@ -176,11 +193,24 @@ int runtime_streamIsCapturing(intptr_t stream, int skip) { return 0; }
 
 // What Python calls by name goes through these.
 Object* call_getDevice(Object* self, Object* none_given) { return PyLong_FromLong(current_device); }
-Object* call_getDeviceCount(Object* self, Object* none_given) { return PyLong_FromLong(settings.num_devices); }
+Object* call_getDeviceCount(Object* self, Object* none_given) {
+  return PyLong_FromLong(settings.num_devices);
+}
 Object* call_deviceGetAttribute(Object* self, Object* arguments) {
   int attribute, device;
   if (!PyArg_ParseTuple(arguments, "ii", &attribute, &device)) return NULL;
   return PyLong_FromLong(device_attribute(attribute));
+}
+Object* call_setDevice(Object* self, Object* arguments) {
+  int device;
+  if (!PyArg_ParseTuple(arguments, "i", &device)) return NULL;
+  return runtime_setDevice(device, 0);
+}
+Object* call_memcpyAsync(Object* self, Object* arguments) {
+  long long to, from, size, stream;
+  int kind;
+  if (!PyArg_ParseTuple(arguments, "LLLiL", &to, &from, &size, &kind, &stream)) return NULL;
+  return runtime_memcpyAsync(to, from, size, kind, stream, 0);
 }
 Object* call_memsetAsync(Object* self, Object* arguments) {
   long long to, size, stream;
@@ -216,32 +246,36 @@ Result cuFuncGetAttribute(int* value, int attribute, const char* function) {
   *value = attribute == 0 ? (int)settings.max_threads_of_kernel : 0;
   return kSuccess;
 }
-Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const char* function, int num_threads,
-                                                   size_t shared_bytes) {
+Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const char* function,
+                                                   int num_threads, size_t shared_bytes) {
   CALLED("cuOccupancyMaxActiveBlocksPerMultiprocessor");
   *blocks = (int)settings.resident_blocks;
   return kSuccess;
 }
 
-static void record_launch(const char* call, const unsigned* shape, void* stream, void** parameters) {
-  char line[256];
-  snprintf(line, sizeof line, "%s grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments", call,
-           shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6], (long)(intptr_t)stream,
-           current_device);
-  append(line);
+static void record_launch(const char* call, const unsigned* shape, void* stream,
+                          void** parameters) {
+  size_t size =
+      512;  // of the line, which is appended as one because threads launch at the same time
+  for (int i = 0; i < num_parameters; ++i) size += 2 * parameter_sizes[i] + 1;
+  char* line = malloc(size);
+  char* end = line;
+  end += sprintf(end, "%s grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments",
+                 call, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6],
+                 (long)(intptr_t)stream, current_device);
   for (int i = 0; i < num_parameters; ++i) {
-    append(" ");
-    for (size_t byte = 0; byte < parameter_sizes[i]; ++byte) {
-      snprintf(line, sizeof line, "%02x", ((unsigned char*)parameters[i])[byte]);
-      append(line);
-    }
+    *end++ = ' ';
+    for (size_t byte = 0; byte < parameter_sizes[i]; ++byte)
+      end += sprintf(end, "%02x", ((unsigned char*)parameters[i])[byte]);
   }
-  append("\n");
+  strcpy(end, "\n");
+  append(line);
+  free(line);
 }
 
-Result cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                      unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream,
-                      void** parameters, void** extra) {
+Result cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                      void* stream, void** parameters, void** extra) {
   if (settings.record_calls) {
     unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
     record_launch(__func__, shape, stream, parameters);
@@ -249,9 +283,10 @@ Result cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, un
   return kSuccess;
 }
 
-Result cuLaunchCooperativeKernel(const char* function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                                 unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                                 void* stream, void** parameters) {
+Result cuLaunchCooperativeKernel(const char* function, unsigned grid_x, unsigned grid_y,
+                                 unsigned grid_z, unsigned block_x, unsigned block_y,
+                                 unsigned block_z, unsigned shared_bytes, void* stream,
+                                 void** parameters) {
   if (settings.record_calls) {
     unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
     record_launch(__func__, shape, stream, parameters);
@@ -271,7 +306,9 @@ Result cuGetErrorName(int code, const char** text) {
 // CuPy looks these up when it starts; cudml never comes to call them.
 #define UNUSED(name) \
   Result name(void) { return 801; }
-UNUSED(cuCtxGetCurrent) UNUSED(cuCtxSetCurrent) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2)
-UNUSED(cuCtxGetDevice) UNUSED(cuDevicePrimaryCtxRelease_v2) UNUSED(cuModuleLoad) UNUSED(cuModuleGetGlobal_v2)
-UNUSED(cuLinkCreate_v2) UNUSED(cuLinkAddData_v2) UNUSED(cuLinkAddFile_v2) UNUSED(cuLinkComplete)
-UNUSED(cuLinkDestroy) UNUSED(cuStreamGetCtx) UNUSED(cuOccupancyMaxPotentialBlockSize)
+UNUSED(cuCtxGetCurrent)
+UNUSED(cuCtxSetCurrent) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2) UNUSED(cuCtxGetDevice)
+    UNUSED(cuDevicePrimaryCtxRelease_v2) UNUSED(cuModuleLoad) UNUSED(cuModuleGetGlobal_v2)
+        UNUSED(cuLinkCreate_v2) UNUSED(cuLinkAddData_v2) UNUSED(cuLinkAddFile_v2)
+            UNUSED(cuLinkComplete) UNUSED(cuLinkDestroy) UNUSED(cuStreamGetCtx)
+                UNUSED(cuOccupancyMaxPotentialBlockSize)

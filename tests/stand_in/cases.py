@@ -1,0 +1,428 @@
+"""What tests run on the CUDA device over the stand-in, in a process of its own; results go back by value."""
+
+import ctypes
+import os
+import sys
+import threading
+import types
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudml.plans import Fill, KernelLaunch, MatMul, Params, Plan, Workspace
+from tests.stand_in import Launch, StandIn, load
+
+KERNELS = Path(__file__).resolve().parent.parent / "cuda_kernels"
+NUM_ITEMS = 300
+
+_stand_in: StandIn
+
+
+def start(cache_folder: str) -> None:
+    """The first thing that the process does."""
+    global _stand_in
+    os.environ["CUPY_CACHE_DIR"] = cache_folder
+    _stand_in = load()
+
+
+def scale_launch(**changes: Any) -> KernelLaunch:
+    """A launch of `scale.cu`; another `variant` is another kernel instance."""
+    values: dict[str, Any] = {
+        "source": str(KERNELS / "scale.cu"),
+        "function": "scale",
+        "template": ("Float32", changes.pop("variant", 0)),
+        "grid": (3, 1, 1),
+        "block": (128, 1, 1),
+        "buffers": ("a", "bias", "out"),
+        "params": Params.of(
+            bias_index=("Int32", -2),
+            num_items=("Int64", NUM_ITEMS),
+            factor=("Float32", 2.5),
+            unused=("UInt32", (7, 8, 9)),
+        ),
+    }
+    return KernelLaunch(**(values | changes))
+
+
+#: Bytes of the parameters of `scale`: three pointers, then the struct.
+SCALE_SIZES = (8, 8, 8, 32)
+
+
+def scale_plan(*steps: Any, workspaces: tuple[Workspace, ...] = (), **changes: Any) -> Plan:
+    """A plan of the operands of `scale.cu`, with its launch alone where no steps are given."""
+    return Plan("TEST", ("a", "bias", "out"), steps or (scale_launch(**changes),), workspaces, ("out",))
+
+
+def _arrays(device: Any) -> list[Any]:
+    return [device.empty((NUM_ITEMS,), np.float32) for _ in range(3)]
+
+
+def _addresses(arrays: list[Any]) -> list[int]:
+    return [array.data.ptr for array in arrays]
+
+
+def launch_once(plan: Plan, number: int = 0) -> tuple[list[Launch], list[int], int]:
+    """The launches of a program that ran once, the addresses of its operands and of its workspace."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(number)
+    program = device.load(plan)
+    arrays = _arrays(device)
+    workspace = device.empty((plan.temporary_bytes,), np.uint8) if plan.temporary_bytes else None
+    _stand_in.record(*SCALE_SIZES)
+    program(arrays, workspace)
+    return _stand_in.launches(), _addresses(arrays), workspace.data.ptr if workspace is not None else 0
+
+
+def calls_of_a_warm_program(plan: Plan) -> list[str]:
+    """What the driver and the runtime are asked by the second call of a program."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    program = device.load(plan)
+    arrays = _arrays(device)
+    workspace = device.empty((plan.temporary_bytes,), np.uint8)
+    program(arrays, workspace)
+    _stand_in.record()
+    program(arrays, workspace)
+    return _stand_in.calls()
+
+
+def streams_of_launches() -> dict[str, tuple[int, int]]:
+    """(the stream's handle, the stream that the launch was given) for every way to name a stream."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    program = device.load(scale_plan())
+    arrays = _arrays(device)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    protocol = types.SimpleNamespace(__cuda_stream__=lambda: (0, 0x7000))
+    found = {}
+    for name, handle, given in (
+        ("none", 0, None),
+        ("cupy", stream.ptr, stream),
+        ("external", stream.ptr, cupy.cuda.Stream.from_external(stream)),
+        ("integer", 0x7010, 0x7010),
+        ("protocol", 0x7000, protocol),
+    ):
+        _stand_in.record()
+        program(arrays, None, given)
+        found[name] = handle, _stand_in.launches()[0].stream
+    _stand_in.record()
+    with stream:
+        program(arrays, None)
+    found["current"] = stream.ptr, _stand_in.launches()[0].stream
+    return found
+
+
+def refused_stream() -> str:
+    """The message for something that is no stream."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    try:
+        device.load(scale_plan())(_arrays(device), None, "stream 1")
+    except TypeError as error:
+        return str(error)
+    return ""
+
+
+def launch_on_another_device() -> tuple[list[Launch], int, int]:
+    """The launches of a program of cuda:1 called while cuda:0 is current, the stream that is current on
+    cuda:1, and the device that is current afterwards."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    device = cuda.get_device(1)
+    program = device.load(scale_plan())
+    arrays = _arrays(device)
+    with cupy.cuda.Device(1):
+        stream = cupy.cuda.Stream(non_blocking=True)
+        stream.use()
+    try:
+        _stand_in.record(*SCALE_SIZES)
+        program(arrays, None)
+    finally:
+        with cupy.cuda.Device(1):
+            cupy.cuda.Stream.null.use()
+    return _stand_in.launches(), stream.ptr, cupy.cuda.runtime.getDevice()
+
+
+def refused(plan: Plan, **settings: int) -> tuple[str, str]:
+    """The type and text of the error that loading the plan raises, nothing having been launched."""
+    from cudml.devices import cuda
+
+    _stand_in.set(**settings)
+    _stand_in.record()
+    try:
+        cuda.get_device(0).load(plan)
+    except Exception as error:
+        return type(error).__name__, str(error)
+    finally:
+        _stand_in.set(resident_blocks=2, max_threads_of_kernel=1024)
+    return "", ""
+
+
+def calls_of_loading(*plans: tuple[int, Plan]) -> list[str]:
+    """What the driver is asked when plans are loaded in order, each on the device of a number."""
+    from cudml.devices import cuda
+
+    _stand_in.record()
+    for number, plan in plans:
+        cuda.get_device(number).load(plan)
+    return _stand_in.calls()
+
+
+def calls_of_loading_at_once(plan: Plan, num_threads: int) -> list[str]:
+    """What the driver is asked when threads load the same plan at the same time."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    barrier = threading.Barrier(num_threads)
+
+    def load_plan(_: int) -> None:
+        barrier.wait()
+        device.load(plan)
+
+    _stand_in.record()
+    with ThreadPoolExecutor(num_threads) as pool:
+        list(pool.map(load_plan, range(num_threads)))
+    return _stand_in.calls()
+
+
+def arguments_from_threads(
+    num_threads: int, num_calls: int
+) -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
+    """The pointers that threads passed to one program at the same time, and those that arrived."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    program = device.load(scale_plan())
+    arrays = [_arrays(device) for _ in range(num_threads)]
+
+    def call(own: list[Any]) -> None:
+        for _ in range(num_calls):
+            program(own, None)
+
+    _stand_in.record(*SCALE_SIZES)
+    with ThreadPoolExecutor(num_threads) as pool:
+        list(pool.map(call, arrays))
+    arrived = {
+        tuple(int.from_bytes(pointer, "little") for pointer in launch.arguments[:3])
+        for launch in _stand_in.launches()
+    }
+    return {tuple(_addresses(own)) for own in arrays}, arrived
+
+
+def multiply(step: MatMul, math_mode: int, on_stream: bool) -> dict[str, Any]:
+    """What reaches cuBLAS, played by a Python module, for a plan of one product."""
+    import cupy
+    from cupy.cuda import stream as streams
+    from cupy_backends.cuda import libs
+
+    from cudml.devices import cuda
+
+    seen: dict[str, Any] = {"modes": []}
+    state = {"mode": math_mode}
+
+    def set_mode(handle: int, mode: int) -> None:
+        state["mode"] = mode
+        seen["modes"].append(mode)
+
+    def gemm(*arguments: Any) -> None:
+        seen.update(
+            arguments=arguments,
+            alpha=ctypes.c_float.from_address(arguments[6]).value,
+            beta=ctypes.c_float.from_address(arguments[13]).value,
+            mode=state["mode"],
+            stream=streams.get_current_stream().ptr,
+        )
+
+    library = types.ModuleType("cupy_backends.cuda.libs.cublas")
+    vars(library).update(gemmEx=gemm, getMathMode=lambda handle: state["mode"], setMathMode=set_mode)
+    device_module = cupy.cuda.device
+    get_handle = device_module.get_cublas_handle
+    sys.modules["cupy_backends.cuda.libs.cublas"] = library
+    libs.cublas = library
+    device_module.get_cublas_handle = lambda: 0xB1A5
+    try:
+        device = cuda.get_device(0)
+        program = device.load(Plan("TEST", ("a", "b", "out"), (step,), (), ("out",)))
+        arrays = _arrays(device)
+        stream = cupy.cuda.Stream(non_blocking=True) if on_stream else None
+        program(arrays, None, stream)
+        seen["addresses"] = _addresses(arrays)
+        seen["expected_stream"] = stream.ptr if stream else 0
+        seen["final_mode"] = state["mode"]
+        return seen
+    finally:
+        device_module.get_cublas_handle = get_handle
+        del sys.modules["cupy_backends.cuda.libs.cublas"]
+        del libs.cublas
+
+
+def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:
+    """The calls of a plan that fills the start of a workspace, and the workspace's bytes."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    plan = scale_plan(
+        Fill("scratch", num_bytes, value), workspaces=(Workspace("first", 8), Workspace("scratch", 64))
+    )
+    program = device.load(plan)
+    workspace = device.empty((plan.temporary_bytes,), np.uint8)
+    workspace.set(np.full(plan.temporary_bytes, 0xEE, np.uint8))
+    _stand_in.record()
+    program(_arrays(device), workspace)
+    calls = _stand_in.calls()
+    return calls, workspace.get().tobytes()
+
+
+def arrays_taken() -> dict[str, Any]:
+    """What `as_array` makes of arrays of several libraries, as facts about the result."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    array = cupy.ndarray((4, 3), np.float32)
+    exported = types.SimpleNamespace(__dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__)
+    taken = cuda.as_array(exported)
+    return {
+        "cupy": cuda.as_array(array) is array,
+        "view": cuda.as_array(array[::2]) is not None,
+        "numpy": cuda.as_array(np.zeros(3)),
+        "list": cuda.as_array([1, 2, 3]),
+        "dlpack": (taken.data.ptr == array.data.ptr, taken.shape, taken.dtype == array.dtype),
+    }
+
+
+def array_facts() -> dict[str, Any]:
+    """What the device tells of its own and of other arrays."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    first, second = cuda.get_device(0), cuda.get_device(1)
+    array = first.empty((4, 3), np.int16)
+    other = second.empty((4, 3), np.int16)
+    address, layout = first.describe(array)
+    turned_address, turned = first.describe(array.T)
+    try:
+        first.describe(np.zeros(3))
+        message = ""
+    except TypeError as error:
+        message = str(error)
+    return {
+        "same": first is cuda.get_device(0),
+        "current": cuda.get_device(None).name,
+        "device_of_other": other.data.device_id,
+        "current_after": cupy.cuda.runtime.getDevice(),
+        "owns": (first.owns(array), first.owns(other), first.owns(np.zeros(3))),
+        "address": (first.address(array), array.data.ptr, address, turned_address),
+        "layout": layout,
+        "turned": turned,
+        "other_layout_differs": second.describe(other)[1] != layout,
+        "message": message,
+        "empty": first.empty((0, 3), np.int16).shape,
+    }
+
+
+def copied_bytes() -> tuple[list[str], bytes]:
+    """The calls of `copy_bytes` and what arrived of 10 bytes, the rest having been zero."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    source, target = (device.empty((16,), np.uint8) for _ in range(2))
+    source.set(np.arange(16, dtype=np.uint8))
+    target.set(np.zeros(16, np.uint8))
+    _stand_in.record()
+    device.copy_bytes(source, target, 10, cupy.cuda.Stream.from_external(_Handle(0x7020)))
+    calls = _stand_in.calls()
+    return calls, target.get().tobytes()
+
+
+class _Handle:
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
+
+
+def device_errors() -> dict[str, str]:
+    """The messages for devices that are not there or too old."""
+    from cudml.devices import cuda
+
+    found = {}
+    for name, number, settings in (
+        ("beyond", 9, {}),
+        ("old", 2, {"num_devices": 3, "compute_capability": 70}),
+    ):
+        _stand_in.set(**settings)
+        try:
+            cuda.get_device(number)
+        except Exception as error:
+            found[name] = f"{type(error).__name__}: {error}"
+        finally:
+            _stand_in.set(num_devices=2, compute_capability=90)
+    return found
+
+
+def load_without(what: str) -> tuple[list[str], str]:
+    """Warnings and the error when two plans are loaded while CuPy's cache or compiler is out of order."""
+    import cupy
+    from cupy.cuda import compiler
+
+    from cudml.devices import cuda
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise OSError("[Errno 30] Read-only file system") if what == "cache" else RuntimeError("no libnvrtc")
+
+    backend, raw_module = compiler._kernel_cache_backend, cupy.RawModule
+    message = ""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            if what == "cache":
+                compiler._kernel_cache_backend = types.SimpleNamespace(load=fail, save=fail)
+            else:
+                cupy.RawModule = fail
+            for variant in range(2):
+                cuda.get_device(0).load(scale_plan(variant=100 + 10 * len(what) + variant))
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+        finally:
+            compiler._kernel_cache_backend, cupy.RawModule = backend, raw_module
+    return [str(warning.message) for warning in caught], message
+
+
+def compiler_options() -> tuple[tuple[str, ...], str]:
+    """The options and the text that CuPy hands to NVRTC when the device builds a kernel."""
+    from cupy.cuda import compiler
+
+    from cudml.devices import cuda
+
+    seen: list[tuple[tuple[str, ...], str]] = []
+    program = compiler._NVRTCProgram
+
+    class Seen(program):  # type: ignore[misc, valid-type]
+        """Notes what is compiled."""
+
+        def compile(self, options: Any = (), log_stream: Any = None) -> Any:
+            seen.append((tuple(options), self.src))
+            return super().compile(options, log_stream)
+
+    compiler._NVRTCProgram = Seen
+    try:
+        cuda.get_device(0).load(scale_plan(variant=103))
+    finally:
+        compiler._NVRTCProgram = program
+    return next(entry for entry in seen if "scale.cu" in entry[1])

@@ -1,0 +1,152 @@
+"""What the CUDA device says where it cannot be used, and the text it gives the compiler; no GPU, no CuPy."""
+
+import importlib.abc
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudml.devices import cuda
+from cudml.devices.kernel_text import kernel_text
+from cudml.errors import DeviceError
+from cudml.plans import KernelLaunch, Params
+
+
+class _RuntimeError(RuntimeError):
+    def __init__(self, status: int) -> None:
+        self.status = status
+        super().__init__(f"cudaError {status}")
+
+
+def fake_cupy(get_device_count: Any, capability: tuple[int, int] = (9, 0)) -> types.ModuleType:
+    """As much of CuPy as `status` looks at."""
+    major_attribute = 75
+    runtime = types.SimpleNamespace(
+        getDeviceCount=get_device_count,
+        deviceGetAttribute=lambda attribute, number: capability[attribute - major_attribute],
+    )
+    module = types.ModuleType("cupy")
+    module.cuda = types.SimpleNamespace(runtime=runtime)  # type: ignore[attr-defined]
+    return module
+
+
+def raising(error: Exception) -> Any:
+    def get_device_count() -> int:
+        raise error
+
+    return get_device_count
+
+
+@pytest.mark.parametrize(
+    ("get_device_count", "capability", "usable", "reason"),
+    [
+        (raising(_RuntimeError(35)), (9, 0), False, "no CUDA driver, or one too old for this CuPy"),
+        (
+            raising(_RuntimeError(100)),
+            (9, 0),
+            False,
+            "a CUDA driver, but no CUDA device that this process may see",
+        ),
+        (
+            raising(_RuntimeError(999)),
+            (9, 0),
+            False,
+            "the CUDA driver is broken: _RuntimeError: cudaError 999",
+        ),
+        (
+            lambda: 1,
+            (7, 0),
+            False,
+            "no CUDA device of compute capability 7.5 or more: cuda:0 has 7.0",
+        ),
+        (lambda: 0, (9, 0), False, "no CUDA device of compute capability 7.5 or more: there is none"),
+        (
+            lambda: 2,
+            (12, 0),
+            True,
+            "cuda:0 of compute capability 12.0, cuda:1 of compute capability 12.0",
+        ),
+    ],
+)
+def test_status_tells_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+    get_device_count: Any,
+    capability: tuple[int, int],
+    usable: bool,
+    reason: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(get_device_count, capability))
+    assert cuda.status.__wrapped__() == cuda.Status(usable, reason)
+
+
+def test_status_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert cuda.status.__wrapped__() == cuda.Status(
+        False, "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(13, "Permission denied", "/cache"),
+            "PermissionError: [Errno 13] Permission denied: '/cache'",
+        ),
+        (ModuleNotFoundError("No module named 'fastrlock'", name="fastrlock"), "No module named 'fastrlock'"),
+    ],
+)
+def test_status_of_a_cupy_that_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, told: str
+) -> None:
+    class Broken(importlib.abc.MetaPathFinder):
+        """Raises the error for CuPy."""
+
+        def find_spec(self, name: str, path: Any, target: Any = None) -> None:
+            if name == "cupy":
+                raise error
+
+    monkeypatch.delitem(sys.modules, "cupy", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    assert cuda.status.__wrapped__() == cuda.Status(False, f"CuPy cannot be imported: {told}")
+
+
+def test_device_that_cannot_be_used_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "status", lambda: cuda.Status(False, "no CUDA driver"))
+    with pytest.raises(DeviceError, match="CUDA cannot be used: no CUDA driver"):
+        cuda.get_device(0)
+
+
+class _OnGpu:
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (2, 0)
+
+
+def test_gpu_array_without_a_usable_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda, "status", lambda: cuda.Status(False, "CuPy is not installed"))
+    with pytest.raises(DeviceError, match="_OnGpu is an array on a GPU: CuPy is not installed"):
+        cuda.as_array(_OnGpu())
+
+
+@pytest.mark.parametrize("candidate", [np.zeros(3), [1, 2], None, 3, "text"])
+def test_what_is_on_no_gpu_is_no_gpu_array(candidate: Any) -> None:
+    assert cuda.as_array(candidate) is None
+
+
+def test_text_changes_with_every_file_it_reaches(tmp_path: Path) -> None:
+    header = tmp_path / "depth.cuh"
+    middle = tmp_path / "middle.cuh"
+    source = tmp_path / "kernel.cu"
+    header.write_text("constexpr int kDepth = 1;\n")
+    middle.write_text('#include "depth.cuh"\n')
+    source.write_text('#include "middle.cuh"\n__global__ void kernel(int* out) { out[0] = kDepth; }\n')
+    launch = KernelLaunch(str(source), "kernel", (), (1, 1, 1), (1, 1, 1), ("out",), Params(()))
+    before = kernel_text((launch,)).splitlines()
+    assert before == kernel_text((launch,)).splitlines()
+    header.write_text("constexpr int kDepth = 2;\n")
+    after = kernel_text((launch,)).splitlines()
+    assert before[0] != after[0]
+    assert before[1:] == after[1:]
