@@ -30,7 +30,7 @@ LAYERS = {
     "arrays": {"checks", "compiled", "devices", "dtypes", "plans", "tensors"},
 }
 #: What may import everything.
-FRONT_ENDS = {"__init__", "__main__", "api", "cli", "json_model"}
+FRONT_ENDS = {"__init__", "__main__", "api", "cli", "json_model", "json_reader"}
 
 #: Which packages outside the standard library a part of cudml may import at all.
 THIRD_PARTY = {"devices/cuda.py": {"cupy", "cupy_backends", "numpy"}}
