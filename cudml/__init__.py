@@ -11,7 +11,8 @@ TYPE_CHECKING = False  # type checkers take it for true; importing `typing` woul
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudml.api import GruResult, TopKResult, gru, reverse_subsequences, slice, top_k
+    from cudml.api import TopKResult, reverse_subsequences, slice, top_k
+    from cudml.api_gru import GruResult, gru
     from cudml.compiled import CompiledOperator, compile_operator
     from cudml.enums import (
         AxisDirection,
@@ -43,7 +44,8 @@ __version__ = "0.1.0"
 
 #: Module -> the public names that it defines.
 _HOMES = {
-    "api": ("GruResult", "TopKResult", "gru", "reverse_subsequences", "slice", "top_k"),
+    "api": ("TopKResult", "reverse_subsequences", "slice", "top_k"),
+    "api_gru": ("GruResult", "gru"),
     "compiled": ("CompiledOperator", "compile_operator"),
     "enums": (
         "AxisDirection",

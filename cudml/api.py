@@ -27,7 +27,7 @@ from cudml.arrays import (
     store,
 )
 from cudml.checks import MAX_DIMENSIONS
-from cudml.dtypes import ElementType, ExtendedType
+from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.operators import reverse_subsequences as _reverse_operator
 from cudml.operators import slice as _slice_operator
@@ -36,13 +36,9 @@ from cudml.operators.coalesce import dimensions_of, merged, without_ones
 from cudml.plans import Plan
 from cudml.tensors import TensorDesc, num_elements
 
-_INTEGERS: dict[str, ElementType] = {
-    name: DataType[name.upper()]
-    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-}
 _REALS: dict[str, ElementType] = {
     "bool": DataType.UINT8,
-    **_INTEGERS,
+    **INTEGERS,
     "float16": DataType.FLOAT16,
     "float32": DataType.FLOAT32,
     "float64": DataType.FLOAT64,
@@ -347,7 +343,7 @@ def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) 
         result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))
         return result if out is None else out
     kind = bits_of(function, "a", array)
-    length_kind = dtype_in(function, "sequence_lengths", lengths, _INTEGERS)
+    length_kind = dtype_in(function, "sequence_lengths", lengths, INTEGERS)
     axis = normalized_axis(function, axis, array.ndim)
     shape = tuple(array.shape)
     lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])

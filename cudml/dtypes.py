@@ -60,6 +60,11 @@ _BY_NUMPY_NAME: dict[str, ElementType] = {
     row.numpy_name: row.element_type for row in _TABLE if row.numpy_name
 } | {"bool": DataType.UINT8}  # False < True as 0 < 1, so ordering and moving bits both agree
 
+#: The integer types by their NumPy name.
+INTEGERS: dict[str, ElementType] = {
+    row.numpy_name: row.element_type for row in _TABLE if row.kind in "iu" and row.bits in (8, 16, 32, 64)
+}
+
 #: The type whose kernels move elements of a given size in bytes, whatever they mean.
 BITS_BY_SIZE: dict[int, ElementType] = {
     1: DataType.UINT8,

@@ -1,0 +1,301 @@
+"""The array function `gru`, in ONNX's shapes."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+from cudml.arrays import (
+    Argument,
+    CallCache,
+    all_on_device,
+    check_output,
+    dtype_in,
+    execute,
+    is_wrong,
+    output_pair,
+    store,
+)
+from cudml.devices import Array, Device
+from cudml.dtypes import INTEGERS, ElementType
+from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.operators import gru as _gru_operator
+from cudml.operators.activations import Activation, activation_named
+from cudml.plans import Plan
+from cudml.tensors import TensorDesc
+
+_FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
+
+_DIRECTIONS = {
+    "forward": RecurrentNetworkDirection.FORWARD,
+    "reverse": RecurrentNetworkDirection.BACKWARD,
+    "backward": RecurrentNetworkDirection.BACKWARD,
+    "bidirectional": RecurrentNetworkDirection.BIDIRECTIONAL,
+}
+
+#: The activations of one direction: the update and reset gates' f, the hidden gate's g.
+_DEFAULT_ACTIVATIONS = ("Sigmoid", "Tanh")
+
+_MEMBERS = {
+    "x": "input_tensor",
+    "w": "weight_tensor",
+    "r": "recurrence_tensor",
+    "b": "bias_tensor",
+    "h0": "hidden_init_tensor",
+    "sequence_lengths": "sequence_lengths_tensor",
+}
+
+_calls = CallCache()
+
+
+class GruResult(NamedTuple):
+    """What `gru` returns."""
+
+    sequence: Any
+    single: Any
+
+
+def gru(
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    h0: Any = None,
+    sequence_lengths: Any = None,
+    *,
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward",
+    activations: Sequence[str | Activation] | None = None,
+    linear_before_reset: bool = False,
+    out: tuple[Any, Any] | None = None,
+) -> GruResult:
+    """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
+
+    T is the number of steps, N of sequences, I of inputs, H of hidden units; D is 2 where the direction is
+    "bidirectional", else 1. Gates are in the order z (update), r (reset), h (hidden).
+
+    Parameters
+    ----------
+    x : array (T, N, I)
+        The inputs, of float32 or float16; any strides. A CuPy array (or anything with GPU memory) is
+        worked on by its GPU, a NumPy array by the CPU emulator.
+    w : array (D, 3H, I)
+        The weights of the inputs, of the dtype of `x`, as are `r`, `b` and `h0`.
+    r : array (D, 3H, H)
+        The weights of the recurrence.
+    b : array (D, 6H), optional
+        The biases of the inputs, then those of the recurrence; None is 0.
+    h0 : array (D, N, H), optional
+        The states before the first step; None is 0.
+    sequence_lengths : array (N,), optional
+        How many steps each sequence has, of any integer dtype; None is T for all. Longer than T is T,
+        negative is 0.
+    direction : "forward", "reverse" or "bidirectional"
+        "reverse" starts at each sequence's own last step; "backward" is another name for it.
+    activations : sequence of str or Activation, optional
+        f and g of each direction: f of the update and the reset gate, g of the hidden gate. Names are ONNX's,
+        in any case, with ONNX's default parameters. None is Sigmoid and Tanh.
+    linear_before_reset : bool
+        Whether the hidden gate's recurrence is multiplied by its weights before it meets the reset gate.
+    out : (sequence, single), optional
+        Where to put the results: exactly of their shapes and dtypes, of any strides, overlapping nothing.
+
+    Returns
+    -------
+    GruResult
+        `sequence` (T, D, N, H), the state after every step, 0 past a sequence's own steps; `single`
+        (D, N, H), the state after each sequence's last processed step. A sequence without steps has 0 in
+        both, whatever `h0` says, as in ONNX Runtime; so has every sequence where T is 0.
+
+    Raises
+    ------
+    ValueError
+        A shape that does not fit the others, the number of activations, an unknown direction, or an `out`
+        of another shape, read-only or overlapping.
+    TypeError
+        No arrays, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, cudml
+    >>> x, w = np.ones((2, 1, 1), np.float32), np.ones((1, 3, 1), np.float32)
+    >>> r, b = np.zeros((1, 3, 1), np.float32), np.zeros((1, 6), np.float32)
+    >>> sequence, single = cudml.gru(x, w, r, b)
+    >>> sequence.shape, single.shape
+    ((2, 1, 1, 1), (1, 1, 1))
+
+    Notes
+    -----
+    Sums and the state between steps are float32 for both dtypes. Source: GRU of DirectML's documentation,
+    and ONNX's GRU.
+    """
+    given = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "sequence_lengths": sequence_lengths}
+    given = {name: array for name, array in given.items() if array is not None}
+    key = None
+    if (
+        (out is None or type(out) is tuple)
+        and type(linear_before_reset) is bool
+        and (activations is None or isinstance(activations, (list, tuple)))
+    ):
+        chosen = None if activations is None else tuple(activations)
+        others = (*given, direction, chosen, linear_before_reset)
+        inputs = list(given.values())
+        key, call = _calls.find(inputs, out or (), others)
+        if call is not None:
+            sequence, single = call.run(inputs, out)
+            return GruResult(sequence, single)
+    return _plan_gru(given, direction, activations, linear_before_reset, out, key)
+
+
+def _plan_gru(
+    given: dict[str, Any], direction: Any, activations: Any, linear_before_reset: Any, out: Any, key: Any
+) -> GruResult:
+    function = "gru"
+    for name in ("x", "w", "r"):
+        if name not in given:
+            raise TypeError(is_wrong(function, name, None, "an array"))
+    outs = dict(zip(("out[0]", "out[1]"), output_pair(function, out, "sequence, single"), strict=False))
+    arrays, device = all_on_device(function, {**given, **outs})
+    if not isinstance(direction, str) or direction not in _DIRECTIONS:
+        expected = "'forward', 'reverse' or 'bidirectional'"
+        raise ValueError(is_wrong(function, "direction", repr(direction), expected))
+    if not isinstance(linear_before_reset, (bool, int)):
+        raise TypeError(is_wrong(function, "linear_before_reset", repr(linear_before_reset), "True or False"))
+    num_directions = 2 if direction == "bidirectional" else 1
+    chosen = _activations(function, activations, num_directions)
+    kind = _check_dtypes(function, arrays, list(given))
+    steps, batch, hidden = _check_shapes(function, arrays, num_directions)
+    dtype = arrays["x"].dtype
+    shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
+    for name, shape in zip(outs, shapes, strict=False):
+        check_output(function, name, arrays[name], shape, dtype)
+    ready = _ready(device, {name: arrays[name] for name in given}, steps)
+    if any(ready[name] is not given[name] for name in given) or any(arrays[n] is not outs[n] for n in outs):
+        # Once more with what the kernels take, so that the planned call is found under that.
+        result = gru(
+            **ready,
+            direction=direction,
+            activations=activations,
+            linear_before_reset=linear_before_reset,
+            out=(arrays["out[0]"], arrays["out[1]"]) if outs else None,
+        )
+        return GruResult(*outs.values()) if outs else result
+    inputs = [
+        Argument.input(
+            name, _MEMBERS[name], DataType.UINT32 if name == "sequence_lengths" else kind, arrays[name],
+            _four_dimensional(name, arrays[name].shape),
+        )
+        for name in given
+    ]  # fmt: skip
+    outputs = [
+        Argument.output("out[0]", "output_sequence_tensor", kind, arrays.get("out[0]"), shapes[0], dtype),
+        Argument.output(
+            "out[1]", "output_single_tensor", kind, arrays.get("out[1]"), shapes[1], dtype, (1, *shapes[1])
+        ),
+    ]
+    if steps == 0:
+        results = [device.empty(shape, dtype) for shape in shapes]
+        results[1].fill(0)
+        return GruResult(*store(function, device, inputs, outputs, results))
+
+    def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
+        members = {member: tensors.get(member) for member in _MEMBERS.values()}
+        desc = _gru_operator.GruDesc(
+            **members,
+            output_sequence_tensor=tensors["output_sequence_tensor"],
+            output_single_tensor=tensors["output_single_tensor"],
+            activation_descs=chosen,
+            direction=_DIRECTIONS[direction],
+            linear_before_reset=bool(linear_before_reset),
+        )
+        return _gru_operator.plan(desc, device.limits)
+
+    return GruResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
+
+
+def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:
+    """f and g of every direction."""
+    if activations is None:
+        activations = _DEFAULT_ACTIVATIONS * num_directions
+    if isinstance(activations, str) or not isinstance(activations, Sequence):
+        expected = "a sequence of names or Activation objects"
+        raise TypeError(is_wrong(function, "activations", repr(activations), expected))
+    count = 2 * num_directions
+    if len(activations) != count:
+        expected = f"of length {count}, f and g of each direction"
+        raise ValueError(is_wrong(function, "activations", f"of length {len(activations)}", expected))
+    chosen = []
+    for i, item in enumerate(activations):
+        if isinstance(item, Activation):
+            chosen.append(item)
+        elif isinstance(item, str):
+            try:
+                chosen.append(activation_named(item))
+            except ValueError as error:
+                raise ValueError(f"{function}: activations[{i}]: {error}") from None
+        else:
+            expected = "a name or a cudml.Activation"
+            raise TypeError(is_wrong(function, f"activations[{i}]", repr(item), expected))
+    return tuple(chosen)
+
+
+def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str]) -> ElementType:
+    """The element type that all inputs but the lengths have."""
+    kind = dtype_in(function, "x", arrays["x"], _FLOATS)
+    for name in names:
+        if name == "sequence_lengths":
+            dtype_in(function, name, arrays[name], INTEGERS)
+        elif arrays[name].dtype != arrays["x"].dtype:
+            expected = f"of {arrays['x'].dtype}, as x"
+            raise TypeError(is_wrong(function, name, f"of dtype {arrays[name].dtype}", expected))
+    return kind
+
+
+def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) -> tuple[int, int, int]:
+    """T, N and H, after every shape has been compared with what follows from x, r and the direction."""
+    for name, letters in (("x", "(T, N, I)"), ("r", "(D, 3H, H)")):
+        if arrays[name].ndim != 3:
+            raise ValueError(is_wrong(function, name, f"of shape {tuple(arrays[name].shape)}", letters))
+    steps, batch, num_inputs = arrays["x"].shape
+    hidden = arrays["r"].shape[2]
+    shapes = {
+        "w": ("(D, 3H, I)", (num_directions, 3 * hidden, num_inputs)),
+        "r": ("(D, 3H, H)", (num_directions, 3 * hidden, hidden)),
+        "b": ("(D, 6H)", (num_directions, 6 * hidden)),
+        "h0": ("(D, N, H)", (num_directions, batch, hidden)),
+        "sequence_lengths": ("(N,)", (batch,)),
+    }
+    for name, (letters, shape) in shapes.items():
+        if name in arrays and tuple(arrays[name].shape) != shape:
+            expected = f"{letters} = {shape}, with D = {num_directions}, and H = {hidden} from r"
+            raise ValueError(is_wrong(function, name, f"of shape {tuple(arrays[name].shape)}", expected))
+    return steps, batch, hidden
+
+
+def _ready(device: Device, arrays: dict[str, Array], steps: int) -> dict[str, Array]:
+    """The inputs as descriptors know them: lengths of uint32, and no empty dimension of inputs.
+
+    A layer without inputs is one with a single input that is 0.
+    """
+    ready = dict(arrays)
+    if "sequence_lengths" in arrays:
+        ready["sequence_lengths"] = _lengths_as_uint32(arrays["sequence_lengths"], steps)
+    if arrays["x"].shape[2] == 0:
+        for name in ("x", "w"):
+            ready[name] = device.empty((*arrays[name].shape[:2], 1), arrays[name].dtype)
+            ready[name].fill(0)
+    return ready
+
+
+def _lengths_as_uint32(lengths: Array, steps: int) -> Array:
+    """Lengths of any integer dtype, none negative and none that wraps around."""
+    if lengths.dtype == "uint32":
+        return lengths
+    lowest = 0 if lengths.dtype.kind == "i" else None
+    # Only a type wider than 32 bits holds more than uint32 does, and T fits into it.
+    highest = steps if lengths.dtype.itemsize == 8 else None
+    if lowest is not None or highest is not None:
+        lengths = lengths.clip(lowest, highest)
+    return lengths.astype("uint32")
+
+
+def _four_dimensional(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as the descriptor has it."""
+    return (1,) * (4 - len(shape)) + tuple(shape)

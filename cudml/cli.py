@@ -1,0 +1,188 @@
+"""The command line: `cudml demo`, `cudml dispatch MODEL.json`, `cudml info`."""
+
+import argparse
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import cudml
+from cudml import settings
+from cudml.enums import FeatureLevel
+from cudml.errors import CompilerError, DeviceError, KernelError, ModelError, ProblemsError
+
+if TYPE_CHECKING:
+    from cudml.devices import Device
+
+#: Exit codes: everything is well; results differ; the request could not be carried out.
+EXIT_GOOD, EXIT_DIFFERENT, EXIT_FAILED = 0, 1, 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and give its exit code: 0, 1 where results differ, 2 for any error."""
+    options = _parser().parse_args(arguments)
+    try:
+        code: int = options.run(options)
+    except (ModelError, ProblemsError, DeviceError, CompilerError, KernelError) as error:
+        print(f"cudml: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except MemoryError as error:
+        print(f"cudml: out of memory: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except BrokenPipeError:  # the reader of our output is gone; so is what Python would flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="cudml", description="DirectML's operators on NVIDIA GPUs, and on the CPU where there is none."
+    )
+    parser.add_argument("--version", action="version", version=f"cudml {cudml.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    demo = commands.add_parser(
+        "demo",
+        help="run the worked examples of DirectML's pages and a case of real size per operator",
+        description="Runs every worked example of DirectML's pages and a case of real size per operator, "
+        "and shows what is expected beside what came. Exits with 1 if anything differs.",
+    )
+    demo.set_defaults(run=_demo)
+
+    dispatch = commands.add_parser(
+        "dispatch",
+        help="run a model of DxDispatch",
+        description="Runs a JSON model of DxDispatch: its resources, dispatchables and commands.",
+    )
+    dispatch.add_argument("model", type=Path, metavar="MODEL.json")
+    dispatch.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="save what would be printed as DIR/RESOURCE.npy, and begin the paths of writeFile there",
+    )
+    dispatch.add_argument(
+        "--feature-level",
+        choices=[str(level) for level in FeatureLevel],
+        default=str(FeatureLevel.LEVEL_6_4),
+        help="the level whose rules the operators must keep (default: %(default)s)",
+    )
+    dispatch.set_defaults(run=_dispatch)
+
+    for command in (demo, dispatch):
+        command.add_argument(
+            "--device", help="cpu, cuda or cuda:N (default: the current GPU if there is one, else cpu)"
+        )
+
+    info = commands.add_parser(
+        "info",
+        help="show devices, versions, compiler, cache and settings",
+        description="Shows devices, versions, compiler, cache and settings.",
+    )
+    info.set_defaults(run=_info)
+    return parser
+
+
+def _device(name: str | None) -> "Device":
+    from cudml.devices import get_device
+
+    try:
+        return get_device(name)
+    except ValueError as error:
+        raise DeviceError(str(error)) from None
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from cudml import demo
+
+    device = _device(options.device)
+    print(f"cudml {cudml.__version__} on {device.name}", flush=True)
+    outcomes = []
+    for number, case in enumerate(demo.CASES, 1):
+        _progress(f"{number} of {len(demo.CASES)}: {case.name}")
+        outcomes.append(demo.run_case(case, device))
+    _progress("")
+    print(_table(demo.rows(outcomes)))
+    for outcome in outcomes[-len(demo.REAL_CASES) :]:
+        first, again = outcome.first_seconds, outcome.seconds
+        print(f"{outcome.case}: {first:.2f} s the first time, {1000 * again:.1f} ms again, checks included")
+    checks = [check for outcome in outcomes for check in outcome.checks]
+    num_different = sum(not check.is_good for check in checks)
+    if num_different:
+        print(f"{num_different} of {len(checks)} outputs differ")
+        return EXIT_DIFFERENT
+    print(f"all {len(checks)} outputs are as expected")
+    return EXIT_GOOD
+
+
+def _dispatch(options: argparse.Namespace) -> int:
+    from cudml.dispatch_model import load_model, run_model
+
+    model = load_model(options.model)
+    device = _device(options.device)
+    level = next(level for level in FeatureLevel if str(level) == options.feature_level)
+    print(f"Running on '{device.name}'", file=sys.stderr)
+    run_model(model, device, feature_level=level, output=options.output)
+    return EXIT_GOOD
+
+
+def _info(options: argparse.Namespace) -> int:
+    from cudml.devices import cuda, sources
+
+    rows = [
+        ("cudml", cudml.__version__),
+        ("Python", f"{platform.python_version()}, {platform.system()} {platform.machine()}"),
+        *[(name, _version(name)) for name in ("numpy", "cupy-cuda12x", "cupy-cuda13x", "cupy")],
+        ("CUDA", cuda.status().reason),
+        ("host compiler", _compiler_text()),
+        ("kernels", str(sources.kernel_root())),
+        ("cache", _cache_text()),
+        *sorted((name, value) for name, value in os.environ.items() if name.startswith("CUDML_")),
+    ]
+    print(_table([row for row in rows if row[1]]))
+    return EXIT_GOOD
+
+
+def _version(distribution: str) -> str:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _compiler_text() -> str:
+    from cudml.devices.emulator import build
+
+    try:
+        compiler = build.compiler()
+    except CompilerError as error:
+        return str(error)
+    return f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}"
+
+
+def _cache_text() -> str:
+    folder = settings.cache_dir()
+    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
+    num_bytes = sum(path.stat().st_size for path in files)
+    return f"{folder}: {len(files)} files, {num_bytes / 2**20:.1f} MiB"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns as wide as their widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _progress(text: str) -> None:
+    """One line on a terminal that the next one overwrites; nothing anywhere else."""
+    if sys.stderr.isatty():
+        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

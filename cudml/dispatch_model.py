@@ -1,0 +1,404 @@
+"""DxDispatch models: buffers with first values, operators on them, and the commands that run and print."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cudml.checks import camel
+from cudml.compiled import CompiledOperator, compile_operator
+from cudml.devices import Array, Device
+from cudml.dtypes import element_info
+from cudml.enums import DataType, ExecutionFlags, FeatureLevel
+from cudml.errors import ModelError
+from cudml.json_model import read_enum, read_operator
+from cudml.json_reader import Node
+from cudml.tensors import TensorDesc
+from cudml.transfer import download, upload
+
+#: DirectML's buffers end at a multiple of this many bytes.
+BUFFER_ALIGNMENT = 4
+
+_UINT32_MAX = 2**32 - 1
+_RAW_SUFFIXES = (".bin", ".dat")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A buffer: its first values, of their own type and shape, and how many bytes it has."""
+
+    values: np.ndarray
+    num_bytes: int
+
+
+@dataclass(frozen=True)
+class Binding:
+    """A resource from some byte on, for a member of an operator."""
+
+    member: str
+    resource: str
+    first_byte: int
+
+
+@dataclass(frozen=True)
+class Dispatchable:
+    """An operator, and what its `OWNED_BY_DML` inputs are initialized with."""
+
+    desc: Any
+    flags: ExecutionFlags
+    owned: tuple[Binding, ...]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """The command that runs a dispatchable."""
+
+    dispatchable: str
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True)
+class Print:
+    """The command that shows a resource."""
+
+    resource: str
+
+
+@dataclass(frozen=True)
+class WriteFile:
+    """The command that saves a resource."""
+
+    resource: str
+    target_path: str
+
+
+Command = Dispatch | Print | WriteFile
+
+
+@dataclass(frozen=True)
+class Model:
+    """Everything that a model file says, checked for form."""
+
+    resources: dict[str, Resource]
+    dispatchables: dict[str, Dispatchable]
+    commands: tuple[Command, ...]
+
+
+def load_model(path: str | Path) -> Model:
+    """Read a model file.
+
+    Raises
+    ------
+    ModelError
+        The file cannot be read, is no JSON, or is no model of operators that cudml has: says the file, the
+        key path, what is expected there and what it is.
+
+    Notes
+    -----
+    Source: the guide of DxDispatch, Microsoft's command-line runner of DirectML operators.
+    """
+    path = Path(path)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError("the file", "readable", f"not: {error.strerror}", str(path)) from None
+    except UnicodeDecodeError as error:
+        raise ModelError(f"byte {error.start}", "UTF-8 text", "not", str(path)) from None
+    except json.JSONDecodeError as error:
+        where = f"line {error.lineno}, column {error.colno}"
+        raise ModelError(where, "JSON", f"not JSON ({error.msg})", str(path)) from None
+    except RecursionError:
+        raise ModelError("the file", "nested less deeply", "not JSON that can be read", str(path)) from None
+    return read_model(Node(data, "", str(path)), path.parent)
+
+
+def read_model(node: Node, folder: Path) -> Model:
+    """The model of parsed JSON; files it names are looked for in `folder` and in the current one."""
+    node.only("resources", "dispatchables", "commands")
+    resources = {
+        name: _resource(child, folder) for name, child in _named(node.need("resources", "an object"))
+    }
+    dispatchables = {
+        name: _dispatchable(child, resources)
+        for name, child in _named(node.need("dispatchables", "an object"))
+    }
+    commands = node.need("commands", "a list")
+    return Model(
+        resources, dispatchables, tuple(_command(item, resources, dispatchables) for item in commands.items())
+    )
+
+
+def run_model(
+    model: Model,
+    device: Device,
+    *,
+    feature_level: FeatureLevel = FeatureLevel.LEVEL_6_4,
+    output: Path | None = None,
+    echo: Callable[[str], None] = print,
+) -> None:
+    """Run a model's commands in order.
+
+    Every operator is compiled before the first command, so a model with an error computes nothing.
+
+    Parameters
+    ----------
+    model : Model
+        What `load_model` gave.
+    device : Device
+        Where to run it.
+    feature_level : FeatureLevel
+        The level whose rules the operators must keep.
+    output : Path, optional
+        A folder: resources that would be printed are saved in it instead, each as `NAME.npy`, and it is
+        where the paths of `writeFile` begin. None prints; paths begin at the current folder.
+    echo : callable
+        Takes each line that is printed.
+
+    Raises
+    ------
+    DescriptorError, BindingError
+        An operator or its bindings break rules.
+    """
+    buffers = {name: _buffer(device, resource) for name, resource in model.resources.items()}
+    operators: dict[str, CompiledOperator] = {}
+    for name, dispatchable in model.dispatchables.items():
+        operator = compile_operator(
+            dispatchable.desc, device=device, feature_level=feature_level, flags=dispatchable.flags
+        )
+        if operator.persistent_resource_size:
+            operator.initialize(**_bound(dispatchable.owned, dispatchable.desc, buffers))
+        operators[name] = operator
+    for command in model.commands:
+        if isinstance(command, Dispatch):
+            desc = model.dispatchables[command.dispatchable].desc
+            operators[command.dispatchable].dispatch(**_bound(command.bindings, desc, buffers))
+            continue
+        values = _values(model.resources[command.resource], buffers[command.resource])
+        if isinstance(command, WriteFile):
+            _save((output or Path()) / command.target_path, values)
+        elif output is not None:
+            _save(output / f"{command.resource}.npy", values)
+        else:
+            echo(f"Resource '{command.resource}': {', '.join(_shown(values))}")
+
+
+def _named(node: Node) -> Iterator[tuple[str, Node]]:
+    for name in node.members():
+        yield name, node.child(name)
+
+
+def _resource(node: Node, folder: Path) -> Resource:
+    node.only("initialValuesDataType", "initialValues", "sizeInBytes")
+    values = _initial_values(node, folder)
+    num_bytes = values.nbytes
+    size = node.get("sizeInBytes")
+    if size is not None:
+        if size.integer() < num_bytes:
+            size.fail(f"at least {num_bytes}, the size of the initial values")
+        num_bytes = size.integer()
+    return Resource(values, -(-num_bytes // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT)
+
+
+def _initial_values(node: Node, folder: Path) -> np.ndarray:
+    values = node.need("initialValues", "a list, or an object with valueCount or sourcePath")
+    if isinstance(values.value, dict) and "sourcePath" in values.value:
+        return _values_of_file(node, values, folder)
+    kind_node = node.need("initialValuesDataType", "the name of a data type")
+    kind = read_enum(kind_node, DataType)
+    if isinstance(values.value, dict):
+        return _generated(values, _element(kind_node, kind))
+    items = list(values.items())
+    if not items:
+        values.fail("a list that is not empty")
+    if kind == DataType.UNKNOWN:
+        return _struct(items)
+    dtype = _element(kind_node, kind)
+    return np.array([_number(item, dtype) for item in items], dtype)
+
+
+def _element(node: Node, kind: DataType) -> np.dtype[Any]:
+    """The NumPy dtype of a data type of whole bytes."""
+    if kind in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4):
+        node.fail("a type of 8, 16, 32 or 64 bits")
+    return np.dtype(element_info(kind).numpy_name)
+
+
+def _number(node: Node, dtype: np.dtype[Any]) -> Any:
+    """A number that the dtype has; floats are rounded to it."""
+    value = node.number()
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return dtype.type(value)
+    limits = np.iinfo(dtype)
+    exact = node.value if isinstance(node.value, int) else value
+    if value != value or value in (float("inf"), -float("inf")) or int(exact) != exact:
+        node.fail(f"an integer, which {dtype} has")
+    if not limits.min <= int(exact) <= limits.max:
+        node.fail(f"from {limits.min} to {limits.max}, which {dtype} has")
+    return dtype.type(int(exact))
+
+
+def _generated(node: Node, dtype: np.dtype[Any]) -> np.ndarray:
+    """`valueCount` times `value`, or from `valueStart` in steps of `valueDelta`."""
+    expected = "value, or valueStart and valueDelta"
+    node.only("valueCount", "value", "valueStart", "valueDelta")
+    count_node = node.need("valueCount", "an integer")
+    count = count_node.integer()
+    if not 1 <= count <= _UINT32_MAX:
+        count_node.fail(f"from 1 to {_UINT32_MAX}")
+    if node.get("valueStart") is None:
+        return np.full(count, _number(node.need("value", expected), dtype), dtype)
+    start = node.need("valueStart", expected)
+    delta = node.need("valueDelta", expected)
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return (start.number() + delta.number() * np.arange(count)).astype(dtype)
+    first, step = (node.integer() for node in (start, delta))
+    last = first + step * (count - 1)
+    limits = np.iinfo(dtype)
+    if not (limits.min <= min(first, last) and max(first, last) <= limits.max):
+        delta.fail(f"such that {first} to {last} lie in {limits.min} to {limits.max}, which {dtype} has")
+    return np.array([first + step * i for i in range(count)], dtype)
+
+
+def _struct(items: list[Node]) -> np.ndarray:
+    """The bytes of a list of elements, each with its own type."""
+    data = b""
+    for item in items:
+        item.only("name", "type", "value")
+        kind_node = item.need("type", "the name of a data type")
+        dtype = _element(kind_node, read_enum(kind_node, DataType))
+        data += dtype.type(_number(item.need("value", "a number"), dtype)).tobytes()
+    return np.frombuffer(data, np.uint8)
+
+
+def _values_of_file(node: Node, values: Node, folder: Path) -> np.ndarray:
+    values.only("sourcePath")
+    path_node = values.need("sourcePath", "a path")
+    name = path_node.text()
+    path = next((p for p in (folder / name, Path(name)) if p.is_file()), None)
+    if path is None:
+        path_node.fail(f"a file in {folder} or in the current folder")
+    if path.suffix == ".npy":
+        try:
+            array = np.load(path, allow_pickle=False)
+        except (OSError, ValueError, EOFError) as error:
+            path_node.fail(f"a file that NumPy can read ({error})")
+        if array.size == 0:
+            path_node.fail("a file with at least one element", "empty")
+        return np.ascontiguousarray(array)
+    if path.suffix not in _RAW_SUFFIXES:
+        path_node.fail(f"a file of .npy, {' or '.join(_RAW_SUFFIXES)}")
+    kind_node = node.need("initialValuesDataType", "the name of a data type")
+    dtype = _element(kind_node, read_enum(kind_node, DataType))
+    data = path.read_bytes()
+    if not data or len(data) % dtype.itemsize:
+        path_node.fail(f"a file of a multiple of {dtype.itemsize} bytes", f"of {len(data)} bytes")
+    return np.frombuffer(data, dtype)
+
+
+def _dispatchable(node: Node, resources: dict[str, Resource]) -> Dispatchable:
+    kind = node.get("type") or node.get("Type")
+    if kind is not None and kind.text() in ("hlsl", "onnx", "dmlSerializedGraph"):
+        kind.fail("a DirectML operator: cudml runs no other dispatchables")
+    desc = read_operator(node, "bindings", "executionFlags", "dmlCompileType")
+    flags = node.get("executionFlags")
+    owned = node.get("bindings")
+    return Dispatchable(
+        desc,
+        ExecutionFlags.NONE if flags is None else read_enum(flags, ExecutionFlags),
+        () if owned is None else _bindings(owned, desc, resources),
+    )
+
+
+def _command(node: Node, resources: dict[str, Resource], dispatchables: dict[str, Dispatchable]) -> Command:
+    choices: dict[str, type] = {"dispatch": Dispatch, "print": Print, "writeFile": WriteFile}
+    kind = node.need("type", "dispatch, print or writeFile").choice(choices, "")
+    if kind is Dispatch:
+        node.only("type", "dispatchable", "bindings")
+        name_node = node.need("dispatchable", "the name of a dispatchable")
+        name = name_node.choice({name: name for name in dispatchables}, "")
+        bindings = node.need("bindings", "an object")
+        return Dispatch(name, _bindings(bindings, dispatchables[name].desc, resources))
+    node.only("type", "resource", *(("targetPath",) if kind is WriteFile else ()))
+    resource = _resource_name(node.need("resource", "the name of a resource"), resources)
+    if kind is Print:
+        return Print(resource)
+    target_node = node.need("targetPath", "a path")
+    if Path(target_node.text()).suffix not in (".npy", *_RAW_SUFFIXES):
+        target_node.fail(f"a path of .npy, {' or '.join(_RAW_SUFFIXES)}")
+    return WriteFile(resource, target_node.text())
+
+
+def _resource_name(node: Node, resources: dict[str, Resource]) -> str:
+    return node.choice({name: name for name in resources}, "")
+
+
+def _bindings(node: Node, desc: Any, resources: dict[str, Resource]) -> tuple[Binding, ...]:
+    members = {
+        camel(field.name): field.name
+        for field in fields(desc)
+        if isinstance(getattr(desc, field.name), TensorDesc)
+    }
+    node.only(*members)
+    return tuple(_binding(child, members[key], resources) for key, child in _named(node))
+
+
+def _binding(node: Node, member: str, resources: dict[str, Resource]) -> Binding:
+    """A resource by its name, or by an object with its name and an offset; either may be in a list."""
+    if isinstance(node.value, list):
+        if len(node.value) != 1:
+            node.fail("one resource", f"a list of {len(node.value)}")
+        node = node.child(0)
+    if not isinstance(node.value, dict):
+        return Binding(member, _resource_name(node, resources), 0)
+    node.only("name", "elementOffset", "elementCount", "elementStride", "format")
+    name = _resource_name(node.need("name", "the name of a resource"), resources)
+    offset = node.get("elementOffset")
+    resource = resources[name]
+    if offset is None:
+        return Binding(member, name, 0)
+    first_byte = offset.integer() * resource.values.dtype.itemsize
+    if not 0 <= first_byte < resource.num_bytes:
+        offset.fail(f"an element of the resource, which has {resource.num_bytes} bytes")
+    return Binding(member, name, first_byte)
+
+
+def _buffer(device: Device, resource: Resource) -> Array:
+    """The resource in the device's memory, as bytes."""
+    data = np.zeros(resource.num_bytes, np.uint8)
+    data[: resource.values.nbytes] = resource.values.reshape(-1).view(np.uint8)
+    return upload(device, data)
+
+
+def _bound(bindings: tuple[Binding, ...], desc: Any, buffers: dict[str, Array]) -> dict[str, Array]:
+    """The arrays to bind: what a buffer holds is for the operator to say."""
+    arrays = {}
+    for binding in bindings:
+        element = getattr(desc, binding.member).element
+        data = buffers[binding.resource][binding.first_byte :]
+        whole_bytes = len(data) // element.size * element.size
+        arrays[binding.member] = data[:whole_bytes].view(element.numpy_name)
+    return arrays
+
+
+def _values(resource: Resource, buffer: Array) -> np.ndarray:
+    """What the buffer holds now, in the type and shape of the first values."""
+    data = download(buffer)[: resource.values.nbytes]
+    return data.view(resource.values.dtype).reshape(resource.values.shape)
+
+
+def _shown(values: np.ndarray) -> list[str]:
+    """Each element as the shortest text that reads back the same; whole numbers without a fraction."""
+    return [str(value).removesuffix(".0") for value in values.reshape(-1)]
+
+
+def _save(path: Path, values: np.ndarray) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".npy":
+        np.save(path, values)
+    else:
+        path.write_bytes(values.tobytes())
