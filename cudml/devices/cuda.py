@@ -27,7 +27,6 @@ from cudml.devices.kernel_text import kernel_text
 from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
 from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Plan, Step
-from cudml.settings import print_plan
 
 #: The oldest GPUs that the CUDA 13 compiler still knows.
 MIN_COMPUTE_CAPABILITY = 75
@@ -274,8 +273,6 @@ class CudaDevice:
         ValueError
             A launch cannot run on this GPU; says what would fit.
         """
-        if print_plan():
-            print(f"{self.name}: {plan}")
         with self._cupy.cuda.Device(self.number):
             return self._prepare(plan)
 
