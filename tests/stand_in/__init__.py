@@ -13,6 +13,9 @@ from typing import Any
 _SOURCE = Path(__file__).with_name("stand_in.c")
 _METH_VARARGS, _METH_NOARGS = 1, 4
 
+#: What CuPy holds pointers to for as long as the process lives.
+_kept: list[Any] = []
+
 
 class _MethodDef(ctypes.Structure):
     _fields_ = (
@@ -42,7 +45,6 @@ class StandIn:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         library.stand_in_record.restype = ctypes.c_char_p
-        self._kept: list[Any] = []
 
     def set(self, **settings: int) -> None:
         """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`."""
@@ -123,7 +125,7 @@ def load() -> StandIn:
         if function is not None:
             # A capsule's name is the function's C signature; the importing module compares it.
             signature = ctypes.create_string_buffer(api.PyCapsule_GetName(capsules[name]))
-            stand_in._kept.append(signature)
+            _kept.append(signature)
             address = ctypes.cast(function, ctypes.c_void_p)
             capsules[name] = api.PyCapsule_New(address, ctypes.cast(signature, ctypes.c_char_p), None)
 
@@ -139,6 +141,6 @@ def load() -> StandIn:
     ):
         function = ctypes.cast(getattr(library, f"call_{name}"), ctypes.c_void_p)
         definition = _MethodDef(name.encode(), function.value, flags, None)
-        stand_in._kept.append(definition)
+        _kept.append(definition)
         setattr(runtime, name, api.PyCFunction_NewEx(ctypes.addressof(definition), None, None))
     return stand_in
