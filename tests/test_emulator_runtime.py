@@ -163,14 +163,14 @@ def test_poison_fills_shared_storage(poison: int) -> None:
 @every_order
 def test_stack_overflow_is_noticed_and_a_larger_stack_helps(order: str, seed: int) -> None:
     with emulator.schedule(order, seed):
-        report = report_of("deep_stack", 80, block=1)
+        report = report_of("large_local", 1, block=1, template=(40000,))
     assert "overflowed its stack of 32 KiB; stack_kib raises it" in report
-    for stack_kib in (128, 64, 0):
+    for stack_kib, num_bytes in ((128, 40000), (64, 40000), (0, 20000)):
         out = np.zeros(64, np.int32)
         with emulator.schedule(order, seed, stack_kib=stack_kib):
-            depth = 80 if stack_kib else 10
-            launch(SOURCE, "deep_stack", {"out": out}, Params.of(n=("Int32", depth)), block=64)
-        assert (out == depth + 1).all()
+            options = {"block": 64, "template": (num_bytes,)}
+            launch(SOURCE, "large_local", {"out": out}, Params.of(n=("Int32", 3)), **options)
+        assert (out == 3).all()
 
 
 def mapped_bytes() -> int:
@@ -182,14 +182,15 @@ def test_stacks_of_another_size_are_freed() -> None:
     def run(stack_kib: int) -> None:
         with emulator.schedule(stack_kib=stack_kib):
             params = Params.of(n=("Int32", 1))
-            launch(SOURCE, "deep_stack", {"out": np.zeros(64, np.int32)}, params, block=64)
+            buffers = {"out": np.zeros(64, np.int32)}
+            launch(SOURCE, "large_local", buffers, params, block=64, template=(20000,))
 
     run(1024)
     before = mapped_bytes()
     for _ in range(20):
         run(2048)
         run(1024)
-    assert mapped_bytes() - before < 64 << 20  # one set of stacks; kept, they would be 40 times that
+    assert mapped_bytes() - before < 512 << 20  # kept, all those stacks would be 4 GiB
 
 
 @every_order

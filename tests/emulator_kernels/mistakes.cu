@@ -91,17 +91,12 @@ __global__ void past_shared_storage(Int32* out, Params params) {
   out[threadIdx.x] = shared.values[threadIdx.x];
 }
 
-__device__ __noinline__ int deep(int n, volatile char* outer) {
-  volatile char local[512];
-  for (int i = 0; i < 512; i++) local[i] = outer[i];
-  return n == 0 ? local[0] : deep(n - 1, local) + local[0];
-}
-
-__global__ void deep_stack(Int32* out, Params params) {
-  volatile char first[512];
-  for (int i = 0; i < 512; i++) first[i] = 1;
+template <int NumBytes>
+__global__ void large_local(Int32* out, Params params) {
+  volatile char local[NumBytes];
+  for (int i = 0; i < NumBytes; i++) local[i] = static_cast<char>(params.n);
   __syncthreads();  // so that every thread has a stack of its own
-  out[threadIdx.x] = deep(params.n, first);
+  out[threadIdx.x] = local[threadIdx.x];
 }
 
 __global__ void block_order(UInt32* counter, UInt32* order, Params params) {

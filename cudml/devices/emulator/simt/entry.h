@@ -28,28 +28,26 @@ struct SimtMakeIndices<0, I...> {
 #define SIMT_ENTRY_FLATTEN __attribute__((flatten))
 #endif
 
+// The plain loop's next thread; false after the last one.
+__forceinline__ bool simt_next_plain() {
+  if (++threadIdx.x < blockDim.x) return true;
+  threadIdx.x = 0;
+  if (++threadIdx.y < blockDim.y) return true;
+  threadIdx.y = 0;
+  return ++threadIdx.z < blockDim.z;
+}
+
 template <auto Kernel>
 struct SimtEntry;
 
 template <class... Args, void (*Kernel)(Args...)>
 struct SimtEntry<Kernel> {
   // The arguments are values whose address is never taken: they stay in registers across the loop.
+  // There is one call of the kernel, so that its locals are on the stack once.
   static __forceinline__ void run_threads(Args... args) {
-    if (!simt_promoted) {
-      const unsigned size_x = blockDim.x, size_y = blockDim.y, size_z = blockDim.z;
-      for (unsigned z = 0; z < size_z; z++)
-        for (unsigned y = 0; y < size_y; y++)
-          for (unsigned x = 0; x < size_x; x++) {
-            threadIdx.x = x, threadIdx.y = y, threadIdx.z = z;
-            Kernel(args...);
-            if (__builtin_expect(simt_promoted != nullptr, 0)) goto promoted;
-          }
-      return;
-    promoted:
-      if (!simt_next_fresh()) return;
-    }
+    if (!simt_promoted) threadIdx = {0, 0, 0};
     do Kernel(args...);
-    while (simt_next_fresh());
+    while (__builtin_expect(simt_promoted != nullptr, 0) ? simt_next_fresh() : simt_next_plain());
   }
 
   template <size_t... I>

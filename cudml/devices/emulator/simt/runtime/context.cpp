@@ -149,9 +149,7 @@ void ContextPool::add_slab() {
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) throw std::bad_alloc();
   slabs_.push_back({static_cast<char*>(memory), bytes});
-  // The highest is taken first: what overflows it hits another stack of the slab, not unmapped
-  // memory.
-  for (size_t i = 0; i < kStacksPerSlab; i++) {
+  for (size_t i = 1; i <= kStacksPerSlab; i++) {
     Context* context = new Context;
     context->bottom = slabs_.back().memory + i * stack_bytes_;
     context->top = context->bottom + stack_bytes_ - (all_.size() * 5 % kColours) * kCacheLine;
