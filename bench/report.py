@@ -23,7 +23,7 @@ def main(arguments: list[str]) -> int:
     )
     options = parser.parse_args(arguments)
     folder, readme = Path(options.results), Path(options.readme)
-    files = [path for path in sorted(folder.glob("*.csv")) if not path.stem.endswith("-micro")]
+    files = [p for p in sorted(folder.glob("*.csv")) if not p.stem.endswith(("-micro", "machine_code"))]
     devices = {path: rows for path in files if (rows := current_rows(path))}
     if not devices:
         print(f"no results of present cases in {folder}")

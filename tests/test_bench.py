@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bench import report, results, runner
+from bench.cases import Peer
 from bench.checks import WrongResultError, require_error_within, require_identical
 from bench.results import Row
 from bench.sources import Source
@@ -89,6 +90,19 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = run_cases("slice", problems, "^4 KiB")
     assert "WRONG RESULT" in problems[0]
     assert "cudml" not in {row.implementation for row in rows}
+
+
+def test_a_peer_that_differs_is_timed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("bench.slice")
+    peer = Peer(lambda case, inputs: lambda: np.zeros(case.sizes, case.dtype))
+    monkeypatch.setattr(module, "PEERS", {"zeros": peer})
+    problems: list[str] = []
+    rows = run_cases("slice", problems, "^4 KiB")
+    assert problems == []
+    assert [(row.implementation, row.checked.partition(":")[0]) for row in rows] == [
+        ("cudml", "exact"),
+        ("zeros", "differs"),
+    ]
 
 
 def test_identical_means_bits() -> None:
