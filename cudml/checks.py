@@ -6,6 +6,7 @@ Members are spelled as DirectML's documentation spells them.
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from cudml.dtypes import ElementType
@@ -97,11 +98,11 @@ def integer_ok(problems: Problems, member: str, value: object, low: int, high: i
     return False
 
 
-def enum_ok(problems: Problems, member: str, value: object, kind: type) -> bool:
+def enum_ok(problems: Problems, member: str, value: object, kind: type[Enum]) -> bool:
     """Report a member that is not a value of an enumeration; True where it is one."""
     if isinstance(value, kind):
         return True
-    names = one_of([item.name for item in kind])  # type: ignore[attr-defined]
+    names = one_of([*kind.__members__])  # iterating over flags would leave out NONE
     problems.add(member, "type", f"a cudml.{kind.__name__}: {names}", repr(value))
     return False
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cudml.dtypes import ElementInfo, ElementType, element_info, element_type_of
-from cudml.enums import TensorFlags
+from cudml.enums import DataType, TensorFlags
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -105,7 +105,7 @@ class TensorDesc:
             The dtype has no DirectML data type, or a stride is no multiple of the item size.
         """
         element_type = element_type_of(array.dtype)
-        if element_type is None:
+        if not isinstance(element_type, DataType):
             raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")
         item_bytes = array.dtype.itemsize
         if any(stride % item_bytes for stride in array.strides):
