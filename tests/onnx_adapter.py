@@ -3,14 +3,15 @@
 The mapping is that of ONNX's operator pages: https://onnx.ai/onnx/operators/.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import onnx
 
 import cudml
-from cudml import AxisDirection, DataType, RecurrentNetworkDirection, TensorDesc
+from cudml import Activation, AxisDirection, DataType, RecurrentNetworkDirection, TensorDesc
 from cudml.devices import Device
 from tests.support import to_device, to_numpy
 
@@ -32,6 +33,25 @@ class Call:
     def input(self, position: int) -> np.ndarray | None:
         """The input at a position, None where it is left out."""
         return self.inputs[position] if position < len(self.inputs) else None
+
+
+def call_of_node(node: onnx.NodeProto, opset: int, inputs: Iterable[np.ndarray]) -> Call:
+    """The call of a node, given its inputs without those that are left out."""
+    given = iter(inputs)
+    return Call(
+        op=node.op_type,
+        opset=opset,
+        inputs=tuple(next(given) if name else None for name in node.input),
+        attrs={attribute.name: _attribute_value(attribute) for attribute in node.attribute},
+        wanted=tuple(bool(name) for name in node.output),
+    )
+
+
+def _attribute_value(attribute: onnx.AttributeProto) -> Any:
+    value = onnx.helper.get_attribute_value(attribute)
+    if attribute.type == onnx.AttributeProto.STRING:
+        return value.decode()
+    return [v.decode() for v in value] if attribute.type == onnx.AttributeProto.STRINGS else value
 
 
 def run_descriptor(call: Call, device: Device) -> list[np.ndarray]:
@@ -181,31 +201,31 @@ def _reverse_array_function(call: Call, device: Device) -> list[np.ndarray]:
 
 # GRU
 
-#: Per activation the defaults of alpha and beta, as many as it has.
-_ACTIVATION_DEFAULTS: dict[str, tuple[float, ...]] = {
-    "relu": (),
-    "tanh": (),
-    "sigmoid": (),
-    "softsign": (),
-    "softplus": (),
-    "leakyrelu": (0.01,),
-    "thresholdedrelu": (1.0,),
-    "elu": (1.0,),
-    "affine": (1.0, 0.0),
-    "scaledtanh": (1.0, 1.0),
-    "hardsigmoid": (0.2, 0.5),
+#: Activation -> its constructor, and ONNX's defaults of alpha and beta, as many as it has.
+_ACTIVATIONS: dict[str, tuple[Callable[..., Activation], tuple[float, ...]]] = {
+    "affine": (Activation.linear, (1.0, 0.0)),
+    "elu": (Activation.elu, (1.0,)),
+    "hardsigmoid": (Activation.hard_sigmoid, (0.2, 0.5)),
+    "leakyrelu": (Activation.leaky_relu, (0.01,)),
+    "relu": (Activation.relu, ()),
+    "scaledtanh": (Activation.scaled_tanh, (1.0, 1.0)),
+    "sigmoid": (Activation.sigmoid, ()),
+    "softplus": (lambda: Activation.softplus(1.0), ()),
+    "softsign": (Activation.softsign, ()),
+    "tanh": (Activation.tanh, ()),
+    "thresholdedrelu": (Activation.thresholded_relu, (1.0,)),
 }
 
 
-def onnx_activations(attrs: dict[str, Any], num_directions: int) -> list[tuple[str, tuple[float, ...]]]:
-    """Name (in lower case) and parameters of each activation, f and g a direction."""
-    names = attrs.get("activations", ["Sigmoid", "Tanh"] * num_directions)
-    alphas, betas = iter(attrs.get("activation_alpha", ())), iter(attrs.get("activation_beta", ()))
-    activations = []
-    for name in map(str.lower, names):
-        defaults = _ACTIVATION_DEFAULTS[name]
-        activations.append((name, tuple(next(s, d) for s, d in zip((alphas, betas), defaults, strict=False))))
-    return activations
+def activations_of(call: Call, num_directions: int) -> tuple[Activation, ...]:
+    """f and g of each direction; the lists of alpha and beta have entries for those that take one."""
+    names = call.attrs.get("activations", ["Sigmoid", "Tanh"] * num_directions)
+    given = iter(call.attrs.get("activation_alpha", ())), iter(call.attrs.get("activation_beta", ()))
+    found = []
+    for name in names:
+        make, defaults = _ACTIVATIONS[name.lower()]
+        found.append(make(*(next(values, default) for values, default in zip(given, defaults, strict=False))))
+    return tuple(found)
 
 
 _DIRECTIONS = {
@@ -263,7 +283,7 @@ def _gru_descriptor(call: Call, device: Device) -> list[np.ndarray]:
         **dict.fromkeys(("bias_tensor", "hidden_init_tensor", "sequence_lengths_tensor", *sizes))
         | {member: TensorDesc.of(array) for member, array in inputs.items()}
         | outputs,
-        activation_descs=_activations(call, num_directions),
+        activation_descs=activations_of(call, num_directions),
         direction=_DIRECTIONS[call.attrs.get("direction", "forward")],
         linear_before_reset=bool(call.attrs.get("linear_before_reset", 0)),
     )
@@ -281,8 +301,8 @@ def _gru_array_function(call: Call, device: Device) -> list[np.ndarray]:
         given.get("B"),
         given.get("initial_h"),
         given.get("sequence_lens"),
-        direction=_ARRAY_DIRECTIONS[call.attrs.get("direction", "forward")],
-        activations=_activations(call, len(given["R"])),
+        direction=call.attrs.get("direction", "forward"),
+        activations=activations_of(call, len(given["R"])),
         linear_before_reset=bool(call.attrs.get("linear_before_reset", 0)),
     )
     return _gru_outputs(call, *map(to_numpy, result))

@@ -9,7 +9,7 @@ import onnx.backend.test
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
-from tests.onnx_adapter import Call, run_array_function, run_descriptor, slice_ranges
+from tests.onnx_adapter import call_of_node, run_array_function, run_descriptor, slice_ranges
 
 OPERATORS = ("TopK", "GRU", "Slice", "ReverseSequence")
 
@@ -24,24 +24,10 @@ class CudmlRep(onnx.backend.base.BackendRep):
     def run(self, inputs: Any, **_: Any) -> tuple[np.ndarray, ...]:
         """The node's outputs that have a name, in order."""
         (node,) = self.model.graph.node
-        given = iter(inputs)
-        call = Call(
-            op=node.op_type,
-            opset=self.model.opset_import[0].version,
-            inputs=tuple(next(given) if name else None for name in node.input),
-            attrs={a.name: _value(a) for a in node.attribute},
-            wanted=tuple(bool(name) for name in node.output),
-        )
+        call = call_of_node(node, self.model.opset_import[0].version, inputs)
         # A descriptor has no size 0, so an empty result is the array function's to give.
         is_empty = call.op == "Slice" and not all(map(len, slice_ranges(call)))
         return tuple((run_array_function if is_empty else run_descriptor)(call, self.device))
-
-
-def _value(attribute: onnx.AttributeProto) -> Any:
-    value = onnx.helper.get_attribute_value(attribute)
-    if attribute.type == onnx.AttributeProto.STRING:
-        return value.decode()
-    return [v.decode() for v in value] if attribute.type == onnx.AttributeProto.STRINGS else value
 
 
 class CudmlBackend(onnx.backend.base.Backend):
