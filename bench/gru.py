@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class GruCase(Case):
     batch: int
     input_size: int
     hidden_size: int
-    direction: str = "forward"
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward"
     linear_before_reset: bool = True
     dtype: str = "float32"
 
@@ -75,7 +75,7 @@ def check(case: GruCase, inputs: Inputs, got: Any) -> str:
     """Both outputs against the formulas in float64: at most twice the error of float32."""
     expected = _reference(case, inputs, np.float64)
     allowed = 2 * float(abs(_reference(case, inputs, np.float32) - expected).max())
-    last = [-1 if d == 0 and case.direction != "backward" else 0 for d in range(case.num_directions)]
+    last = [-1 if d == 0 and case.direction != "reverse" else 0 for d in range(case.num_directions)]
     sequence, single = got
     error = require_error_within(sequence, expected, allowed, "sequence")
     for d, t in enumerate(last):
@@ -98,7 +98,7 @@ def _reference(case: GruCase, inputs: Inputs, precision: Any) -> Any:
     h = case.hidden_size
     sequence = np.empty_like(x, shape=(case.steps, case.num_directions, case.batch, h))
     for d in range(case.num_directions):
-        backward = d == 1 or case.direction == "backward"
+        backward = d == 1 or case.direction == "reverse"
         projected = x @ w[d].T + b[d, : 3 * h]
         bias = b[d, 3 * h :]
         state = np.zeros_like(x, shape=(case.batch, h))
@@ -122,7 +122,7 @@ def _torch_module(case: GruCase, inputs: Inputs) -> Any | None:
     """torch.nn.GRU with the same weights; it is linear before reset and runs forward or both ways."""
     import torch
 
-    if not case.linear_before_reset or case.direction == "backward":
+    if not case.linear_before_reset or case.direction == "reverse":
         return None
     x = to_torch(inputs["x"])
     module = torch.nn.GRU(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ class TopKCase(Case):
     row_length: int
     k: int
     dtype: str = "float32"
-    mode: str = "largest"
+    mode: Literal["largest", "smallest"] = "largest"
     pattern: str = "normal"
 
 
