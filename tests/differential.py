@@ -24,7 +24,8 @@ from cudml import AxisDirection, TensorDesc
 from cudml.devices import Device, get_device
 from tests.onnx_adapter import Call
 from tests.oracle.reverse_subsequences import reverse_lanes
-from tests.random_arrays import BFLOAT16, Placed, memory_with, place, random_layout, values_of
+from tests.oracle.top_k import BFLOAT16, top_k
+from tests.random_arrays import Placed, memory_with, place, random_layout, values_of
 from tests.support import assert_identical, to_device
 
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
@@ -109,18 +110,6 @@ def check_result(got: Any, expected: np.ndarray, out: Placed | None) -> None:
 # top_k
 
 
-def top_k_of(x: np.ndarray, k: int, axis: int, *, largest: bool, nan_first: bool) -> tuple[np.ndarray, ...]:
-    """By a stable sort of ranks: equal values share a rank, and NaN has a rank of its own."""
-    with np.errstate(invalid="ignore"):
-        is_nan = x != x
-    _, rank = np.unique(np.where(is_nan, x.dtype.type(0), x), return_inverse=True)
-    rank = rank.reshape(x.shape) + 1
-    rank = -rank if largest else rank
-    rank[is_nan] = np.iinfo(rank.dtype).min if nan_first else np.iinfo(rank.dtype).max
-    indices = np.take(np.argsort(rank, axis=axis, kind="stable"), range(k), axis=axis)
-    return np.take_along_axis(x, indices, axis), indices
-
-
 def check_top_k(rng: np.random.Generator, device: Device) -> None:
     through_descriptor = bool(rng.integers(2))
     types = (*INTEGERS, np.dtype("float16"), np.dtype("float32"))
@@ -134,8 +123,7 @@ def check_top_k(rng: np.random.Generator, device: Device) -> None:
     layout = random_layout(rng, shape, negative=not through_descriptor, broadcast=True)
     placed = place(rng, device, layout, dtype)
     x = values_of(placed)
-    nan_first = through_descriptor and largest
-    values, indices = top_k_of(x, k, axis, largest=largest, nan_first=nan_first)
+    values, indices = top_k(x, k, axis, largest=largest, nan_last=not through_descriptor)
     if dtype in ONNXRUNTIME_TOP_K and not np.isnan(x).any():
         attrs = {"axis": axis, "largest": int(largest)}
         call = Call("TopK", 11, (np.ascontiguousarray(x), np.array([k])), attrs)

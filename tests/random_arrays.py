@@ -5,13 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from cudml.devices import Device
 from tests.support import to_device
-
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
