@@ -60,7 +60,7 @@ def _assertions(launch: KernelLaunch) -> list[str]:
         lines.append(
             _assertion(
                 f"signature::is_same<decltype(Params::{field.name}), {c_type}> && "
-                f"__builtin_offsetof(Params, {field.name}) == {offset}",
+                f"OFFSET_OF(Params, {field.name}) == {offset}",
                 f"{name}: {field.name} is launched as {c_type} at byte {offset}",
             )
         )
