@@ -10,8 +10,9 @@ import numpy as np
 import cudml
 from bench.cases import Case, Inputs, Peer
 from bench.checks import require_identical
+from bench.peers import device_copy
 from bench.sources import Source
-from bench.targets import to_torch
+from bench.targets import library_of, to_torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +25,41 @@ class ReverseCase(Case):
     full_lengths: bool = False
 
 
+def _case(
+    use: str,
+    shape: tuple[int, ...],
+    axis: int,
+    dtype: str = "float32",
+    full_lengths: bool = False,
+    quick: bool = False,
+) -> ReverseCase:
+    """A case whose name says everything."""
+    name = f"{use} {' x '.join(map(str, shape))} axis {axis} {dtype}{' full' if full_lengths else ''}"
+    return ReverseCase(name=name, quick=quick, shape=shape, axis=axis, dtype=dtype, full_lengths=full_lengths)
+
+
 CASES: tuple[ReverseCase, ...] = (
-    ReverseCase(name="inner 256 MiB float32", shape=(65536, 1024), axis=1),
-    ReverseCase(name="outer 256 MiB float32", shape=(1024, 65536), axis=0),
-    ReverseCase(name="batch of sequences 128 MiB float16", shape=(64, 1024, 1024), axis=1, dtype="float16"),
-    ReverseCase(name="inner 1 MiB float32", quick=True, shape=(256, 1024), axis=1),
-    ReverseCase(name="outer 1 MiB float32", quick=True, shape=(1024, 256), axis=0),
+    _case("rows", (65536, 1024), 1),
+    _case("columns", (1024, 65536), 0),
+    _case("sequences", (64, 1024, 1024), 1, "float16"),
+    _case("whole rows", (65536, 1024), 1, full_lengths=True),
+    _case("short rows", (1 << 23, 8), 1),
+    _case("one row", (1, 1 << 28), 1),
+    _case("rows", (1 << 18, 4096), 1),
+    _case("rows", (65536, 4096), 1, "uint8"),
+    _case("rows", (65536, 2048), 1, "float16"),
+    _case("rows", (65536, 512), 1, "float64"),
+    _case("rows", (65536, 256), 1, "complex128"),
+    _case("odd rows", (65536, 1023), 1, "float16"),
+    _case("odd rows", (65536, 4095), 1, "uint8"),
+    _case("columns", (1024, 65536), 0, "uint8"),
+    _case("odd columns", (1024, 65535), 0, "float16"),
+    _case("narrow sequences", (4096, 2048, 8), 1, "float16"),
+    _case("time major sequences", (1024, 64, 512), 0),
+    _case("rows", (1024, 1024), 1),
+    _case("rows", (64, 256), 1),
+    _case("rows", (256, 1024), 1, quick=True),
+    _case("columns", (1024, 256), 0, quick=True),
 )
 
 
@@ -71,7 +101,7 @@ def _positions(xp: Any, case: ReverseCase, lengths: Any) -> Any:
 def _array_library(case: ReverseCase, inputs: Inputs) -> Callable[[], Any]:
     """The positions are computed from the lengths in every call, as the operator does."""
     x, lengths = inputs["x"], inputs["sequence_lengths"]
-    xp = _library(x)
+    xp = library_of(x)
     return lambda: xp.take_along_axis(x, _positions(xp, case, lengths), axis=case.axis)
 
 
@@ -79,19 +109,12 @@ def _gather_only(case: ReverseCase, inputs: Inputs) -> Callable[[], Any]:
     import torch
 
     x = to_torch(inputs["x"])
-    positions = to_torch(_positions(_library(inputs["x"]), case, inputs["sequence_lengths"]))
+    positions = to_torch(_positions(library_of(inputs["x"]), case, inputs["sequence_lengths"]))
     return lambda: torch.gather(x, case.axis, positions)
 
 
-def _library(x: Any) -> Any:
-    if isinstance(x, np.ndarray):
-        return np
-    import cupy
-
-    return cupy
-
-
 PEERS = {
+    "copy": device_copy(bytes_moved),
     "cupy": Peer(_array_library, needs=("cupy",), devices=("cuda",)),
     "numpy": Peer(_array_library, devices=("cpu",)),
     "torch.gather": Peer(_gather_only, contract="the positions are computed beforehand", needs=("torch",)),

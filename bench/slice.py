@@ -10,6 +10,7 @@ import numpy as np
 import cudml
 from bench.cases import Case, Inputs, Peer
 from bench.checks import require_identical
+from bench.peers import device_copy
 from bench.sources import Source
 from bench.targets import to_torch
 
@@ -25,38 +26,81 @@ class SliceCase(Case):
     dtype: str = "float32"
 
 
-def _rows(mib: int, dtype: str, quick: bool = False) -> SliceCase:
-    """The middle half of every row of a matrix: rows of 8 KiB, `mib` MiB of them."""
-    num_rows, columns = mib * 128, 8192 // np.dtype(dtype).itemsize
+def _case(
+    use: str,
+    shape: tuple[int, ...],
+    offsets: tuple[int, ...],
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    dtype: str = "float32",
+    quick: bool = False,
+) -> SliceCase:
+    """A case named after its use, its output and its strides where one is not 1."""
+    stepped = f" by {strides}" if set(strides) != {1} else ""
     return SliceCase(
-        name=f"rows {mib} MiB {dtype}",
+        name=f"{use} {' x '.join(map(str, sizes))}{stepped} {dtype}",
         quick=quick,
-        shape=(num_rows, 2 * columns),
-        offsets=(0, columns // 2),
-        sizes=(num_rows, columns),
-        strides=(1, 1),
+        shape=shape,
+        offsets=offsets,
+        sizes=sizes,
+        strides=strides,
         dtype=dtype,
     )
 
 
+def _rows(num_rows: int, columns: int, dtype: str, offset: int = 16, quick: bool = False) -> SliceCase:
+    """A part of every row, which starts `offset` elements into it."""
+    shape = (num_rows, columns + offset + 16)
+    return _case("part of rows", shape, (0, offset), (num_rows, columns), (1, 1), dtype, quick)
+
+
+def _stepped(step: int, dtype: str = "float32", mib: int = 128) -> SliceCase:
+    """One element in every few of a vector, `mib` MiB of output; a negative step starts at the end."""
+    size = (mib << 20) // np.dtype(dtype).itemsize
+    extent = size * abs(step)
+    return _case("every few", (extent,), (0 if step > 0 else extent - 1,), (size,), (step,), dtype)
+
+
+def _vector(kib: int, dtype: str = "float32", offset: int = 4, quick: bool = False) -> SliceCase:
+    """A part of a vector, `kib` KiB of output."""
+    size = (kib << 10) // np.dtype(dtype).itemsize
+    return _case("part of a vector", (size + 2 * offset,), (offset,), (size,), (1,), dtype, quick)
+
+
 CASES: tuple[SliceCase, ...] = (
-    _rows(1, "float32", quick=True),
-    _rows(256, "float32"),
-    SliceCase(
-        name="every 2nd column 128 MiB float32",
-        shape=(8192, 8192),
-        offsets=(0, 0),
-        sizes=(8192, 4096),
-        strides=(1, 2),
-    ),
-    SliceCase(
-        name="reversed columns 256 MiB float32",
-        shape=(8192, 8192),
-        offsets=(0, 8191),
-        sizes=(8192, 8192),
-        strides=(1, -1),
-    ),
-    SliceCase(name="4 KiB float32", quick=True, shape=(2048,), offsets=(512,), sizes=(1024,), strides=(1,)),
+    _rows(32768, 2048, "float32"),
+    _stepped(2),
+    _stepped(-1),
+    _vector(1 << 20),
+    _case("crop of images", (64, 3, 1024, 1024), (0, 0, 100, 101), (64, 3, 800, 800), (1, 1, 1, 1), "uint8"),
+    _stepped(3),
+    _stepped(4),
+    _stepped(8),
+    _stepped(-2),
+    _stepped(16),
+    _stepped(2, "float16"),
+    _stepped(2, "uint8"),
+    _stepped(-1, "uint8"),
+    _stepped(-1, "float16"),
+    _stepped(-1, "float64"),
+    _stepped(-1, "complex128"),
+    _vector(1 << 20, "uint8", offset=3),
+    _vector(1 << 20, "float16", offset=1),
+    _rows(65536, 1000, "float16", offset=1),
+    _rows(1 << 22, 16, "float32", offset=8),
+    _rows(1 << 22, 5, "float32", offset=3),
+    _case("mirrored images", (64, 3, 512, 512), (0, 0, 0, 511), (64, 3, 512, 512), (1, 1, 1, -1)),
+    _case("upside down", (8192, 8192), (8191, 0), (8192, 8192), (-1, 1)),
+    _case("half of both", (16384, 16384), (0, 0), (8192, 8192), (2, 2)),
+    _case("last steps", (64, 1024, 1024), (0, 1023, 0), (64, 1, 1024), (1, 1, 1)),
+    _case("one column", (1 << 20, 64), (0, 7), (1 << 20, 1), (1, 1)),
+    _vector(4 << 20),
+    _vector(64 << 10),
+    _vector(16 << 10),
+    _vector(1 << 10),
+    _vector(64),
+    _vector(4, quick=True),
+    _rows(128, 2048, "float32", quick=True),
 )
 
 
@@ -102,6 +146,7 @@ def _torch(case: SliceCase, inputs: Inputs) -> Callable[[], Any] | None:
 
 
 PEERS = {
+    "copy": device_copy(bytes_moved),
     "cupy": Peer(_array_library, needs=("cupy",), devices=("cuda",)),
     "numpy": Peer(_array_library, devices=("cpu",)),
     "torch": Peer(_torch, needs=("torch",)),

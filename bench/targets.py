@@ -64,6 +64,20 @@ def from_torch(tensor: Any) -> Any:
     return cupy.from_dlpack(tensor.contiguous())
 
 
+def library_of(array: Any) -> Any:
+    """NumPy or CuPy, whichever the array is of."""
+    if isinstance(array, np.ndarray):
+        return np
+    import cupy
+
+    return cupy
+
+
+def to_numpy(array: Any) -> np.ndarray:
+    """A copy in host memory, where it is not there already."""
+    return array if isinstance(array, np.ndarray) else array.get()
+
+
 def _cuda_target(environment: dict[str, str]) -> Target:
     import cupy
 

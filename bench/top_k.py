@@ -10,12 +10,12 @@ import cudml
 from bench.cases import Case, Inputs, Peer
 from bench.checks import require_identical, sample_rows
 from bench.sources import Source
-from bench.targets import to_torch
+from bench.targets import library_of, to_numpy, to_torch
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopKCase(Case):
-    """`k` of every row of `row_length`; `pattern` is a key of `PATTERNS`."""
+    """`k` of every lane of `row_length`, which lie `inner` apart: the axis is the last where `inner` is 1."""
 
     num_rows: int
     row_length: int
@@ -23,60 +23,165 @@ class TopKCase(Case):
     dtype: str = "float32"
     mode: Literal["largest", "smallest"] = "largest"
     pattern: str = "normal"
+    inner: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (
+            (self.num_rows, self.row_length, self.inner)
+            if self.inner > 1
+            else (self.num_rows, self.row_length)
+        )
 
 
+def _mostly_infinite(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
+    """All but one in a thousand are -inf, as after masking."""
+    kept = source.uniform(shape) < 0.001
+    return source.xp.where(kept, source.normal(shape, dtype), source.xp.asarray(-np.inf, dtype))
+
+
+def _few_above_one(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
+    """All 1 but for eight 2s at the end of every row."""
+    a = source.xp.ones(shape, dtype)
+    a[:, -8:] = 2
+    return a
+
+
+#: How the values are spread, without NaN; names as in FlashInfer's and CUB's benchmarks.
 PATTERNS: dict[str, Callable[[Source, tuple[int, ...], str], Any]] = {
     "normal": lambda source, shape, dtype: source.normal(shape, dtype),
     "uniform": lambda source, shape, dtype: source.uniform(shape, dtype),
+    "quantized": lambda source, shape, dtype: source.xp.round(source.normal(shape) * 32).astype(dtype),
     "relu": lambda source, shape, dtype: source.xp.maximum(source.normal(shape, dtype), 0),
-    "64 values": lambda source, shape, dtype: source.integers(shape, 0, 64, dtype),
+    "tie heavy": lambda source, shape, dtype: source.integers(shape, 0, 64, dtype),
+    "pivot tie": _few_above_one,
+    "all equal": lambda source, shape, dtype: source.xp.ones(shape, dtype),
+    "same leading bits": lambda source, shape, dtype: (1 + source.uniform(shape) * np.float32(3e-5)).astype(
+        dtype
+    ),
+    "masked": _mostly_infinite,
+    "ascending": lambda source, shape, dtype: source.xp.sort(source.normal(shape, dtype), axis=1),
+    "descending": lambda source, shape, dtype: -source.xp.sort(source.normal(shape, dtype), axis=1),
     "bits": lambda source, shape, dtype: source.bits(shape, dtype),
 }
 
+
+def _case(
+    use: str,
+    num_rows: int,
+    row_length: int,
+    k: int,
+    dtype: str = "float32",
+    mode: Literal["largest", "smallest"] = "largest",
+    pattern: str = "normal",
+    inner: int = 1,
+    quick: bool = False,
+) -> TopKCase:
+    """A case whose name says everything."""
+    shape = f"{num_rows} x {row_length}" + (f" x {inner} axis 1" if inner > 1 else "")
+    told = [use, shape, f"k {k}", dtype, *([pattern] if pattern != "normal" else [])]
+    return TopKCase(
+        name=" ".join(told),
+        quick=quick,
+        num_rows=num_rows,
+        row_length=row_length,
+        k=k,
+        dtype=dtype,
+        mode=mode,
+        pattern=pattern,
+        inner=inner,
+    )
+
+
 CASES: tuple[TopKCase, ...] = (
-    TopKCase(name="language model 1 x 128256 k 50", quick=True, num_rows=1, row_length=128256, k=50),
-    TopKCase(name="serving 64 x 128256 k 50", num_rows=64, row_length=128256, k=50),
-    TopKCase(name="experts 128 x 256 k 8", quick=True, num_rows=128, row_length=256, k=8),
-    TopKCase(name="experts 16384 x 256 k 8", num_rows=16384, row_length=256, k=8),
-    TopKCase(name="indexer 256 x 131072 k 2048", num_rows=256, row_length=131072, k=2048),
+    _case("language model", 1, 128256, 50, quick=True),
+    _case("serving", 64, 128256, 50),
+    _case("experts", 16384, 256, 8),
+    _case("indexer", 256, 131072, 2048),
+    _case("indexer", 1, 131072, 2048),
+    _case("segments", 1 << 22, 64, 8),
+    _case("neighbours", 100, 100000, 100, mode="smallest"),
+    _case("quantised scores", 256, 1 << 20, 128, "int8", pattern="bits"),
+    _case("language model", 8, 248320, 16, "float16"),
+    _case("serving", 256, 151936, 50, "float16"),
+    _case("serving", 256, 262144, 256),
+    _case("experts", 128, 256, 8, quick=True),
+    _case("experts", 65536, 512, 10, "float16"),
+    _case("experts", 65536, 64, 6),
+    _case("segmentation", 16, 135, 3, inner=172 * 172),
+    _case("database", 1, 1 << 28, 1000, "int64", pattern="bits"),
+    _case("neighbours", 1, 10**9, 64, mode="smallest"),
+    _case("neighbours", 20000, 500, 10, mode="smallest"),
+    _case("neighbours", 1000, 10000, 64, mode="smallest"),
+    _case("neighbours", 10, 10**6, 256, mode="smallest"),
+    _case("neighbours", 1, 10**7, 100, mode="smallest"),
+    _case("sparse gradient", 1, 25 * 10**6, 25000),
+    _case("percentile", 1, 1 << 24, (1 << 24) // 10),
+    _case("indexer", 8, 131072, 2048),
+    _case("indexer", 64, 65536, 2048, "float16"),
+    _case("indexer", 2048, 16384, 2048),
+    _case("indexer", 64, 1 << 20, 512),
+    _case("segments", 1 << 18, 1024, 16),
+    _case("language model", 1, 32000, 50, "float16"),
+    _case("language model", 1, 151936, 50, "float16"),
+    _case("beam search", 4, 201028, 8),
+    _case("beam search", 32, 257024, 16, "float16"),
+    _case("experts", 16384, 384, 8, "float16"),
+    _case("detection", 8, 201600, 1000),
+    _case("detection", 60, 201600, 2000, "float16"),
+    _case("detection", 16, 672000, 300),
+    _case("accuracy", 4096, 1000, 5),
+    _case("latency", 1, 1000, 5, quick=True),
+    *(_case("patterns", 64, 131072, 64, pattern=pattern) for pattern in PATTERNS if pattern != "bits"),
+    *(_case("patterns", 256, 65536, 2048, pattern=pattern) for pattern in ("relu", "all equal", "ascending")),
 )
 
 
 def make(case: TopKCase, source: Source) -> Inputs:
-    return {"a": PATTERNS[case.pattern](source, (case.num_rows, case.row_length), case.dtype)}
+    return {"a": PATTERNS[case.pattern](source, case.shape, case.dtype)}
 
 
 def run(case: TopKCase, inputs: Inputs) -> Any:
-    return cudml.top_k(inputs["a"], case.k, mode=case.mode)
+    return cudml.top_k(inputs["a"], case.k, axis=1, mode=case.mode)
 
 
 def check(case: TopKCase, inputs: Inputs, got: Any) -> str:
-    """A sample of rows against NumPy's stable sort; the patterns hold no NaN but for "bits" of integers."""
-    values, indices = got
-    rows = sample_rows(case.num_rows, 64)
-    a = _to_numpy(inputs["a"][rows])
-    order = _stable_order(a, case)
-    require_identical(_to_numpy(indices[rows]), order, "indices")
-    require_identical(_to_numpy(values[rows]), np.take_along_axis(a, order, axis=1), "values")
-    return f"{len(rows)} rows exact"
+    """A sample of lanes, each against a stable sort of what is not worse than the last element chosen.
+
+    Were that element too good, fewer than k would be left to sort; were it too bad, it would not be the
+    k-th of them. So the comparison is exact although the lane as a whole is not sorted.
+    """
+    a, values, indices = (_as_lanes(array) for array in (inputs["a"], *got))
+    lanes = sample_rows(case.num_rows * case.inner, 64)
+    for number in lanes:
+        row, inner = divmod(number, case.inner)
+        lane, own_values, own_indices = (array[row, :, inner] for array in (a, values, indices))
+        last = own_values[-1]
+        chosen = to_numpy((lane >= last if case.mode == "largest" else lane <= last).nonzero()[0])
+        candidates = to_numpy(lane[chosen])
+        order = _stable_order(candidates, case)
+        require_identical(to_numpy(own_indices), chosen[order], f"indices of lane {number}")
+        require_identical(to_numpy(own_values), candidates[order], f"values of lane {number}")
+    return f"{len(lanes)} lanes exact"
 
 
 def bytes_moved(case: TopKCase) -> int:
     """The input once, values and 64-bit indices once."""
     itemsize = np.dtype(case.dtype).itemsize
-    return case.num_rows * (case.row_length * itemsize + case.k * (itemsize + 8))
+    return case.num_rows * case.inner * (case.row_length * itemsize + case.k * (itemsize + 8))
 
 
-def _stable_order(a: np.ndarray, case: TopKCase) -> np.ndarray:
-    """Indices of the k first in each row, ties by lower index."""
+def _as_lanes(array: Any) -> Any:
+    """Lanes along axis 1 of three."""
+    return array if array.ndim == 3 else array[:, :, None]
+
+
+def _stable_order(candidates: np.ndarray, case: TopKCase) -> np.ndarray:
+    """Positions of the k best, ties by lower position."""
     if case.mode == "largest":
-        backwards = np.argsort(a[:, ::-1], axis=1, kind="stable")[:, ::-1][:, : case.k]
-        return np.ascontiguousarray(a.shape[1] - 1 - backwards)
-    return np.ascontiguousarray(np.argsort(a, axis=1, kind="stable")[:, : case.k])
-
-
-def _to_numpy(array: Any) -> np.ndarray:
-    return array if isinstance(array, np.ndarray) else array.get()
+        backwards = np.argsort(candidates[::-1], kind="stable")[::-1]
+        return candidates.size - 1 - backwards[: case.k]
+    return np.argsort(candidates, kind="stable")[: case.k]
 
 
 def _torch_topk(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
@@ -101,13 +206,16 @@ def _torch_sort(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
 def _argpartition(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
     """Select, then sort what was selected: what one writes with NumPy or CuPy."""
     a = inputs["a"]
-    xp = np if isinstance(a, np.ndarray) else __import__("cupy")
-    sign = -1 if case.mode == "largest" else 1
+    xp = library_of(a)
+    k, from_top = case.k, case.row_length - case.k
 
     def call() -> Any:
-        keys = a if sign > 0 else -a
-        chosen = xp.argpartition(keys, case.k - 1, axis=1)[:, : case.k]
-        order = xp.argsort(xp.take_along_axis(keys, chosen, axis=1), axis=1)
+        if case.mode == "largest":
+            chosen = xp.argpartition(a, from_top, axis=1)[:, from_top:]
+            order = xp.argsort(xp.take_along_axis(a, chosen, axis=1), axis=1)[:, ::-1]
+        else:
+            chosen = xp.argpartition(a, k - 1, axis=1)[:, :k]
+            order = xp.argsort(xp.take_along_axis(a, chosen, axis=1), axis=1)
         indices = xp.take_along_axis(chosen, order, axis=1)
         return xp.take_along_axis(a, indices, axis=1), indices
 
