@@ -1,0 +1,299 @@
+"""The fused activations that a recurrent operator takes: the one table, and the value that names one."""
+
+import struct
+from dataclasses import dataclass
+
+from cudml.checks import Problems
+from cudml.enums import FeatureLevel, OperatorType
+
+
+@dataclass(frozen=True)
+class ActivationInfo:
+    """One row of the table.
+
+    `parameters` are the descriptor's members in their order, in snake_case; `defaults` are those of
+    ONNX or, for what ONNX's recurrent operators do not have, of the documentation. Descriptors have none.
+    """
+
+    operator_type: OperatorType
+    onnx_name: str
+    level: FeatureLevel
+    parameters: tuple[str, ...] = ()
+    defaults: tuple[float, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`ACTIVATION_ELU`, as DirectML's messages and JSON models spell it."""
+        return self.operator_type.name
+
+
+_SELU_ALPHA, _SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
+
+_TABLE = (
+    ActivationInfo(OperatorType.ACTIVATION_IDENTITY, "Identity", FeatureLevel.LEVEL_1_0),
+    ActivationInfo(
+        OperatorType.ACTIVATION_LINEAR, "Affine", FeatureLevel.LEVEL_1_0, ("alpha", "beta"), (1.0, 0.0)
+    ),
+    ActivationInfo(OperatorType.ACTIVATION_ELU, "Elu", FeatureLevel.LEVEL_1_0, ("alpha",), (1.0,)),
+    ActivationInfo(OperatorType.ACTIVATION_RELU, "Relu", FeatureLevel.LEVEL_1_0),
+    ActivationInfo(OperatorType.ACTIVATION_CELU, "Celu", FeatureLevel.LEVEL_3_0, ("alpha",), (1.0,)),
+    ActivationInfo(OperatorType.ACTIVATION_GELU, "Gelu", FeatureLevel.LEVEL_5_1),
+    ActivationInfo(
+        OperatorType.ACTIVATION_SCALED_ELU,
+        "Selu",
+        FeatureLevel.LEVEL_1_0,
+        ("alpha", "gamma"),
+        (_SELU_ALPHA, _SELU_GAMMA),
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_LEAKY_RELU, "LeakyRelu", FeatureLevel.LEVEL_1_0, ("alpha",), (0.01,)
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_THRESHOLDED_RELU,
+        "ThresholdedRelu",
+        FeatureLevel.LEVEL_1_0,
+        ("alpha",),
+        (1.0,),
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_PARAMETRIC_SOFTPLUS,
+        "ParametricSoftplus",
+        FeatureLevel.LEVEL_1_0,
+        ("alpha", "beta"),
+        (1.0, 1.0),
+    ),
+    ActivationInfo(OperatorType.ACTIVATION_SIGMOID, "Sigmoid", FeatureLevel.LEVEL_1_0),
+    ActivationInfo(
+        OperatorType.ACTIVATION_HARD_SIGMOID,
+        "HardSigmoid",
+        FeatureLevel.LEVEL_1_0,
+        ("alpha", "beta"),
+        (0.2, 0.5),
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_SOFTPLUS, "Softplus", FeatureLevel.LEVEL_1_0, ("steepness",), (1.0,)
+    ),
+    ActivationInfo(OperatorType.ACTIVATION_SOFTSIGN, "Softsign", FeatureLevel.LEVEL_1_0),
+    ActivationInfo(OperatorType.ACTIVATION_TANH, "Tanh", FeatureLevel.LEVEL_1_0),
+    ActivationInfo(
+        OperatorType.ACTIVATION_SCALED_TANH,
+        "ScaledTanh",
+        FeatureLevel.LEVEL_1_0,
+        ("alpha", "beta"),
+        (1.0, 1.0),
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_SHRINK, "Shrink", FeatureLevel.LEVEL_2_0, ("bias", "threshold"), (0.0, 0.5)
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_SWISH, "Swish", FeatureLevel.LEVEL_6_2, ("sigmoid_input_scale",), (1.0,)
+    ),
+    ActivationInfo(
+        OperatorType.ACTIVATION_HARD_SWISH,
+        "HardSwish",
+        FeatureLevel.LEVEL_6_2,
+        ("alpha", "beta"),
+        (1 / 6, 0.5),
+    ),
+)
+
+#: The legal activations of recurrent operators.
+ACTIVATIONS: dict[OperatorType, ActivationInfo] = {row.operator_type: row for row in _TABLE}
+
+_BY_ONNX_NAME = {row.onnx_name.lower(): row for row in _TABLE}
+
+#: The level from which the steepness of SOFTPLUS may be below 1.
+_FLAT_SOFTPLUS_LEVEL = FeatureLevel.LEVEL_6_4
+
+
+@dataclass(frozen=True)
+class Activation:
+    """A fused activation with its parameters, as an activation's `DML_OPERATOR_DESC` names it.
+
+    The constructors below name every legal one; like the C structs they have no defaults.
+
+    Parameters
+    ----------
+    operator_type : OperatorType
+        One of `ACTIVATIONS`.
+    parameters : tuple of float
+        The members of its descriptor, in their order.
+
+    Examples
+    --------
+    >>> Activation.leaky_relu(0.01)
+    Activation.leaky_relu(alpha=0.01)
+    >>> Activation.sigmoid() == Activation(OperatorType.ACTIVATION_SIGMOID)
+    True
+
+    Notes
+    -----
+    Source: the descriptors' pages of DirectML's documentation; which of them recurrent operators take is
+    from the maintainers' list in webmachinelearning/webnn#689. PARAMETERIZED_RELU is on that list, but its
+    slope is a tensor, which a fused activation cannot carry.
+    """
+
+    operator_type: OperatorType
+    parameters: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        info = ACTIVATIONS.get(self.operator_type)
+        if info is None or len(info.parameters) != len(self.parameters):
+            return f"Activation({self.operator_type!r}, {self.parameters!r})"
+        members = ", ".join(f"{n}={v!r}" for n, v in zip(info.parameters, self.parameters, strict=True))
+        return f"Activation.{info.name.removeprefix('ACTIVATION_').lower()}({members})"
+
+    @staticmethod
+    def identity() -> "Activation":
+        """x"""
+        return Activation(OperatorType.ACTIVATION_IDENTITY)
+
+    @staticmethod
+    def linear(alpha: float, beta: float) -> "Activation":
+        """alpha x + beta"""
+        return Activation(OperatorType.ACTIVATION_LINEAR, (alpha, beta))
+
+    @staticmethod
+    def elu(alpha: float) -> "Activation":
+        """x, below 0 alpha (e^x - 1)"""
+        return Activation(OperatorType.ACTIVATION_ELU, (alpha,))
+
+    @staticmethod
+    def relu() -> "Activation":
+        """max(0, x)"""
+        return Activation(OperatorType.ACTIVATION_RELU)
+
+    @staticmethod
+    def celu(alpha: float) -> "Activation":
+        """max(0, x) + min(0, alpha (e^(x / alpha) - 1)); from feature level 3_0"""
+        return Activation(OperatorType.ACTIVATION_CELU, (alpha,))
+
+    @staticmethod
+    def gelu() -> "Activation":
+        """x / 2 (1 + erf(x / sqrt 2)); from feature level 5_1"""
+        return Activation(OperatorType.ACTIVATION_GELU)
+
+    @staticmethod
+    def scaled_elu(alpha: float, gamma: float) -> "Activation":
+        """gamma x, where x is not above 0 gamma (alpha e^x - alpha)"""
+        return Activation(OperatorType.ACTIVATION_SCALED_ELU, (alpha, gamma))
+
+    @staticmethod
+    def leaky_relu(alpha: float) -> "Activation":
+        """x, below 0 alpha x"""
+        return Activation(OperatorType.ACTIVATION_LEAKY_RELU, (alpha,))
+
+    @staticmethod
+    def thresholded_relu(alpha: float) -> "Activation":
+        """x above alpha, else 0"""
+        return Activation(OperatorType.ACTIVATION_THRESHOLDED_RELU, (alpha,))
+
+    @staticmethod
+    def parametric_softplus(alpha: float, beta: float) -> "Activation":
+        """alpha ln(1 + e^(beta x))"""
+        return Activation(OperatorType.ACTIVATION_PARAMETRIC_SOFTPLUS, (alpha, beta))
+
+    @staticmethod
+    def sigmoid() -> "Activation":
+        """1 / (1 + e^-x)"""
+        return Activation(OperatorType.ACTIVATION_SIGMOID)
+
+    @staticmethod
+    def hard_sigmoid(alpha: float, beta: float) -> "Activation":
+        """alpha x + beta, at least 0 and at most 1"""
+        return Activation(OperatorType.ACTIVATION_HARD_SIGMOID, (alpha, beta))
+
+    @staticmethod
+    def softplus(steepness: float) -> "Activation":
+        """ln(1 + e^(steepness x)) / steepness; a steepness below 1 from feature level 6_4"""
+        return Activation(OperatorType.ACTIVATION_SOFTPLUS, (steepness,))
+
+    @staticmethod
+    def softsign() -> "Activation":
+        """x / (1 + |x|)"""
+        return Activation(OperatorType.ACTIVATION_SOFTSIGN)
+
+    @staticmethod
+    def tanh() -> "Activation":
+        """tanh x"""
+        return Activation(OperatorType.ACTIVATION_TANH)
+
+    @staticmethod
+    def scaled_tanh(alpha: float, beta: float) -> "Activation":
+        """alpha tanh(beta x)"""
+        return Activation(OperatorType.ACTIVATION_SCALED_TANH, (alpha, beta))
+
+    @staticmethod
+    def shrink(bias: float, threshold: float) -> "Activation":
+        """x + bias below -threshold, x - bias above threshold, else 0; from feature level 2_0"""
+        return Activation(OperatorType.ACTIVATION_SHRINK, (bias, threshold))
+
+    @staticmethod
+    def swish(sigmoid_input_scale: float) -> "Activation":
+        """x sigmoid(sigmoid_input_scale x); from feature level 6_2"""
+        return Activation(OperatorType.ACTIVATION_SWISH, (sigmoid_input_scale,))
+
+    @staticmethod
+    def hard_swish(alpha: float, beta: float) -> "Activation":
+        """x hard_sigmoid(x; alpha, beta); from feature level 6_2"""
+        return Activation(OperatorType.ACTIVATION_HARD_SWISH, (alpha, beta))
+
+
+def activation_named(name: str) -> Activation:
+    """The activation of an ONNX name, in any case, with ONNX's default parameters.
+
+    Raises
+    ------
+    ValueError
+        There is no such name; says which there are.
+    """
+    row = _BY_ONNX_NAME.get(name.lower())
+    if row is None:
+        names = ", ".join(sorted(info.onnx_name for info in _TABLE))
+        raise ValueError(f"{name!r} is no activation, must be one of {names}")
+    return Activation(row.operator_type, row.defaults)
+
+
+def activation_ok(problems: Problems, member: str, activation: object, level: FeatureLevel) -> bool:
+    """Report every broken rule of one activation; True where it has none."""
+    before = len(problems.found)
+    if not isinstance(activation, Activation):
+        problems.add(member, "type", "a cudml.Activation", repr(activation))
+        return False
+    info = ACTIVATIONS.get(activation.operator_type)
+    if info is None:
+        kind = activation.operator_type
+        got = kind.name if isinstance(kind, OperatorType) else repr(kind)
+        names = ", ".join(row.name for row in _TABLE)
+        problems.add(f"{member}.Type", "activation", f"one of {names}", got)
+        return False
+    if level < info.level:
+        expected = f"an activation of feature level {level} ({info.name} is allowed from {info.level})"
+        problems.add(f"{member}.Type", "level", expected, info.name)
+    values = activation.parameters
+    if not isinstance(values, tuple) or len(values) != len(info.parameters):
+        expected = f"{len(info.parameters)} numbers" + "".join(
+            f"{' (' if i == 0 else ', '}{name}" for i, name in enumerate(info.parameters)
+        )
+        expected += ")" if info.parameters else ""
+        problems.add(f"{member}.parameters", "length", expected, repr(values))
+        return False
+    for name, value in zip(info.parameters, values, strict=True):
+        spelled = "".join(word.capitalize() for word in name.split("_"))
+        if not _is_float32(value):
+            problems.add(f"{member}.{spelled}", "range", "a number that FLOAT32 can hold", repr(value))
+        elif name == "steepness" and not value >= 1 and level < _FLAT_SOFTPLUS_LEVEL:
+            expected = f"at least 1 at feature level {level} (less is allowed from {_FLAT_SOFTPLUS_LEVEL})"
+            problems.add(f"{member}.{spelled}", "range", expected, value)
+    return len(problems.found) == before
+
+
+def _is_float32(value: object) -> bool:
+    """Whether a value is a number that does not overflow in float32; infinity and NaN do not."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        struct.pack("<f", value)
+    except (OverflowError, struct.error):
+        return False
+    return True

@@ -1,0 +1,226 @@
+"""`GRU`: a layer of gated recurrent units over whole sequences."""
+
+from dataclasses import dataclass
+
+from cudml.checks import (
+    Problems,
+    Support,
+    enum_ok,
+    not_owned,
+    same_sizes,
+    same_type,
+    support_ok,
+    tensor_ok,
+)
+from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
+from cudml.operators.activations import Activation, activation_ok
+from cudml.operators.gru_paths import PATHS, choose_path, packed, project
+from cudml.operators.gru_shapes import Layer
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc
+
+
+@dataclass(frozen=True)
+class GruDesc:
+    """`DML_GRU_OPERATOR_DESC`: one layer of gated recurrent units, run over T steps of N sequences.
+
+    With f and g the activations, X the input of a step and H the state before it, the gates are::
+
+        z = f(X Wz^T + H Rz^T + Wbz + Rbz)
+        r = f(X Wr^T + H Rr^T + Wbr + Rbr)
+        h = g(X Wh^T + (r * H) Rh^T + Rbh + Wbh)      linear_before_reset False
+        h = g(X Wh^T + r * (H Rh^T + Rbh) + Wbh)      linear_before_reset True
+
+    and the next state is (1 - z) * h + z * H. Rows of the weights are in the order z, r, h.
+
+    Parameters
+    ----------
+    input_tensor : TensorDesc
+        X, (1, T, N, I) for I inputs. All tensors but the lengths are FLOAT32, or all are FLOAT16, which
+        is computed and kept as a state in float32 and rounded in the outputs.
+    weight_tensor : TensorDesc
+        W, (1, D, 3H, I) for H hidden units; D is 2 where `direction` is BIDIRECTIONAL (forward first),
+        else 1.
+    recurrence_tensor : TensorDesc
+        R, (1, D, 3H, H).
+    bias_tensor : TensorDesc or None
+        (1, 1, D, 6H): Wb of z, r and h, then Rb. None is 0.
+    hidden_init_tensor : TensorDesc or None
+        (1, D, N, H): the states before the first step. None is 0.
+    sequence_lengths_tensor : TensorDesc or None
+        (1, 1, 1, N) of UINT32: the steps of each sequence; more than T is T. None is T for all.
+    output_sequence_tensor : TensorDesc or None
+        (T, D, N, H): the state after every step, at the place of its input; 0 past a sequence's length.
+    output_single_tensor : TensorDesc or None
+        (1, D, N, H): the state after the last step that was processed, which for a backward direction
+        is the first in time; 0 for a sequence of length 0, whatever `hidden_init_tensor` holds.
+    activation_descs : tuple of Activation
+        f and g; for BIDIRECTIONAL f and g forward, then f and g backward.
+    direction : RecurrentNetworkDirection
+        Backward directions start at each sequence's own last step.
+    linear_before_reset : bool
+        Whether the reset gate is applied after the linear transformation.
+
+    Examples
+    --------
+    >>> def tensor(*sizes):
+    ...     return TensorDesc(DataType.FLOAT32, sizes)
+    >>> desc = GruDesc(
+    ...     tensor(1, 5, 2, 3), tensor(1, 1, 12, 3), tensor(1, 1, 12, 4), None, None, None,
+    ...     tensor(5, 1, 2, 4), None, (Activation.sigmoid(), Activation.tanh()),
+    ...     RecurrentNetworkDirection.FORWARD, True)
+    >>> check(desc, FeatureLevel.LEVEL_1_0)
+
+    Notes
+    -----
+    Source: DML_GRU_OPERATOR_DESC of DirectML's documentation and the GRU operator of ONNX. The
+    documentation does not say what becomes of steps past a sequence's length; ONNX Runtime's CPU
+    behaviour is what is described here.
+    """
+
+    input_tensor: TensorDesc
+    weight_tensor: TensorDesc
+    recurrence_tensor: TensorDesc
+    bias_tensor: TensorDesc | None
+    hidden_init_tensor: TensorDesc | None
+    sequence_lengths_tensor: TensorDesc | None
+    output_sequence_tensor: TensorDesc | None
+    output_single_tensor: TensorDesc | None
+    activation_descs: tuple[Activation, ...]
+    direction: RecurrentNetworkDirection
+    linear_before_reset: bool
+
+
+_INPUTS = (
+    "input_tensor",
+    "weight_tensor",
+    "recurrence_tensor",
+    "bias_tensor",
+    "hidden_init_tensor",
+    "sequence_lengths_tensor",
+)
+_OUTPUTS = ("output_sequence_tensor", "output_single_tensor")
+_OPTIONAL = (*_INPUTS[3:], *_OUTPUTS)
+_FLOATS = (DataType.FLOAT32, DataType.FLOAT16)
+
+SUPPORT = (
+    Support(
+        FeatureLevel.LEVEL_1_0,
+        (4,),
+        dict.fromkeys((*_INPUTS, *_OUTPUTS), _FLOATS) | {"sequence_lengths_tensor": (DataType.UINT32,)},
+    ),
+)
+
+
+def check(desc: GruDesc, level: FeatureLevel) -> None:
+    """Raise `DescriptorError` with every rule of the operator that the descriptor breaks."""
+    problems = Problems("GRU")
+    tensors = {
+        member: getattr(desc, member)
+        for member in (*_INPUTS, *_OUTPUTS)
+        if not (member in _OPTIONAL and getattr(desc, member) is None)
+        and tensor_ok(problems, member, getattr(desc, member), is_output=member in _OUTPUTS)
+    }
+    support_ok(problems, SUPPORT, level, tensors)
+    not_owned(problems, tensors, _INPUTS)
+    if all(getattr(desc, member) is None for member in _OUTPUTS):
+        problems.add("OutputSequenceTensor", "outputs", "given, or OutputSingleTensor is", "None")
+    direction_ok = enum_ok(problems, "Direction", desc.direction, RecurrentNetworkDirection)
+    if not isinstance(desc.linear_before_reset, bool):
+        problems.add("LinearBeforeReset", "type", "True or False", repr(desc.linear_before_reset))
+    _check_activations(problems, desc, level, direction_ok)
+    for member, tensor in tensors.items():
+        if member not in ("input_tensor", "sequence_lengths_tensor") and "input_tensor" in tensors:
+            same_type(problems, member, tensor, "input_tensor", desc.input_tensor)
+    _check_sizes(problems, desc, tensors, direction_ok)
+    problems.raise_if_any()
+
+
+def _check_activations(problems: Problems, desc: GruDesc, level: FeatureLevel, direction_ok: bool) -> None:
+    """Number, legality and level of the activations."""
+    activations = desc.activation_descs
+    if not isinstance(activations, tuple):
+        problems.add("ActivationDescs", "type", "a tuple of cudml.Activation", repr(activations))
+        return
+    if direction_ok:
+        count = 2 * _num_directions(desc)
+        if len(activations) != count:
+            expected = f"{count} for {desc.direction.name}: f and g of each direction"
+            problems.add("ActivationDescCount", "length", expected, len(activations))
+    for i, activation in enumerate(activations):
+        activation_ok(problems, f"ActivationDescs[{i}]", activation, level)
+
+
+def _check_sizes(
+    problems: Problems, desc: GruDesc, tensors: dict[str, TensorDesc], direction_ok: bool
+) -> None:
+    """Every size as it follows from InputTensor, from RecurrenceTensor's last size and from Direction."""
+    known = {member: tensor for member, tensor in tensors.items() if tensor.dimension_count == 4}
+    if not direction_ok or not {"input_tensor", "recurrence_tensor"} <= set(known):
+        return
+    d = _num_directions(desc)
+    _, t, n, i = desc.input_tensor.sizes
+    h = desc.recurrence_tensor.sizes[3]
+    rules = {
+        "input_tensor": ((1, t, n, i), "(1, T, N, I)"),
+        "weight_tensor": ((1, d, 3 * h, i), "(1, D, 3H, I)"),
+        "recurrence_tensor": ((1, d, 3 * h, h), "(1, D, 3H, H)"),
+        "bias_tensor": ((1, 1, d, 6 * h), "(1, 1, D, 6H)"),
+        "hidden_init_tensor": ((1, d, n, h), "(1, D, N, H)"),
+        "sequence_lengths_tensor": ((1, 1, 1, n), "(1, 1, 1, N)"),
+        "output_sequence_tensor": ((t, d, n, h), "(T, D, N, H)"),
+        "output_single_tensor": ((1, d, n, h), "(1, D, N, H)"),
+    }
+    for member, tensor in known.items():
+        sizes, letters = rules[member]
+        because = (
+            f"{letters} with T {t}, N {n} and I {i} of InputTensor, H {h} of RecurrenceTensor, D {d} of "
+        )
+        same_sizes(problems, member, tensor, sizes, f"{because}Direction")
+
+
+def _num_directions(desc: GruDesc) -> int:
+    return 2 if desc.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
+
+
+def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
+    """The plan of a valid descriptor: the input's projection for all steps, then one launch for them all.
+
+    Strides of the tensors may be negative: the array functions use them. A result depends on the path,
+    which sums in another order, but for one path on nothing else: not on the batch, nor on the device.
+
+    Parameters
+    ----------
+    desc : GruDesc
+        What to compute.
+    limits : Limits
+        The device.
+    path : str, optional
+        A key of `PATHS` to take; None chooses the fastest.
+
+    Raises
+    ------
+    ValueError
+        `path` is unknown or cannot do this, or the hidden size is too large for the device.
+    """
+    operands = tuple(m for m in (*_INPUTS, *_OUTPUTS) if getattr(desc, m) is not None)
+    layer = Layer(
+        tensors={member: getattr(desc, member) for member in operands},
+        activations=desc.activation_descs,
+        direction=desc.direction,
+        linear_before_reset=desc.linear_before_reset,
+    )
+    if path is None:
+        path = choose_path(layer, limits)
+    if path not in PATHS:
+        raise ValueError(f"path must be one of {', '.join(PATHS)}, got {path!r}")
+    projection, projection_spaces = project(layer, limits)
+    recurrence, (packing, packing_spaces) = packed(layer, "recurrence_tensor", limits)
+    launches, launch_spaces = PATHS[path](layer, recurrence, limits)
+    return Plan(
+        operator="GRU",
+        operands=operands,
+        outputs=tuple(m for m in _OUTPUTS if m in operands),
+        steps=(*projection, *packing, *launches),
+        workspaces=(*projection_spaces, *packing_spaces, *launch_spaces),
+    )

@@ -1,0 +1,184 @@
+"""How a GRU layer is computed: the input's projection, the paths of the recurrence, and the choice.
+
+Every path multiplies all inputs by their weights at once, with the device's own matrix product, and then
+runs all steps in one launch that keeps the weights of the recurrence on the chip.
+"""
+
+import math
+from collections.abc import Callable
+
+from cudml.operators.gru_shapes import (
+    EXCHANGED_BYTES,
+    NUM_GATES,
+    Layer,
+    Shape,
+    block_clocks,
+    block_shape,
+    grid_clocks,
+    grid_shape,
+)
+from cudml.operators.strided_copy import gather_launch
+from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Params, Step, Workspace, round_up
+from cudml.tensors import TensorDesc, num_elements
+
+#: The steps of a plan and the workspaces they use.
+Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
+
+_MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
+
+#: The most activations that a layer has.
+_MAX_ACTIVATIONS = 4
+
+#: Update gate and state that the first half of a step leaves to the second.
+_CARRIED_BYTES = 8
+
+
+def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
+    """The buffer where a tensor lies packed, and what copies it there if it does not lie so already."""
+    tensor = layer.tensors[member]
+    if tensor.is_packed:
+        return member, ((), ())
+    name = f"packed_{member}"
+    target = TensorDesc(tensor.data_type, tensor.sizes)
+    num_bytes = num_elements(tensor.sizes) * tensor.element.size
+    launch = gather_launch(tensor, member, target, name, limits)
+    return name, ((launch,), (Workspace(name, num_bytes),))
+
+
+def project(layer: Layer, limits: Limits) -> Steps:
+    """X W^T for all steps and directions, in the workspace "projection": (T, N, D, 3H) of float32."""
+    a, (a_steps, a_spaces) = packed(layer, "input_tensor", limits)
+    b, (b_steps, b_spaces) = packed(layer, "weight_tensor", limits)
+    m = layer.num_steps * layer.batch_size
+    n = layer.num_directions * NUM_GATES * layer.hidden_size
+    product = MatMul(
+        a=a, b=b, out="projection", m=m, n=n, k=layer.input_size, element=layer.element.numpy_name
+    )
+    return (*a_steps, *b_steps, product), (*a_spaces, *b_spaces, Workspace("projection", 4 * m * n))
+
+
+def _block_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+    shape = block_shape(layer, limits)
+    if shape is None:
+        raise ValueError(_too_large(layer, limits))
+    overflow = _overflow(layer, shape)
+    launch = _launch(layer, shape, "block", (*_tensors(layer, recurrence), *_names(overflow)))
+    return (launch,), overflow
+
+
+def _grid_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+    shape = grid_shape(layer, limits)
+    if shape is None:
+        raise ValueError(_too_large(layer, limits))
+    states = layer.num_directions * layer.batch_size * layer.hidden_size
+    # Rows are read two words at a time, and two buffers take turns.
+    words = 2 * layer.num_directions * layer.batch_size * round_up(layer.hidden_size, 2)
+    exchange: tuple[Workspace, ...] = ()
+    carried: tuple[Workspace, ...] = ()
+    if layer.num_steps > 1 or not layer.linear_before_reset:
+        exchange = (Workspace("exchange", EXCHANGED_BYTES * words),)
+    if not layer.linear_before_reset:
+        carried = (Workspace("carried", _CARRIED_BYTES * states),)
+    overflow = _overflow(layer, shape)
+    buffers = (*_tensors(layer, recurrence), *_names(exchange), *_names(carried), *_names(overflow))
+    launch = _launch(layer, shape, "grid", buffers)
+    # Number 0 is that of no exchange.
+    fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
+    return (*fills, launch), (*exchange, *carried, *overflow)
+
+
+PATHS: dict[str, Callable[[Layer, str, Limits], Steps]] = {"block": _block_steps, "grid": _grid_steps}
+
+
+def choose_path(layer: Layer, limits: Limits) -> str:
+    """The path that is estimated to be the fastest."""
+    block, grid = block_shape(layer, limits), grid_shape(layer, limits)
+    if grid is None or grid.num_shards == 1:
+        return "block"
+    if block is None or grid_clocks(grid, layer) < block_clocks(block, layer, limits):
+        return "grid"
+    return "block"
+
+
+def _tensors(layer: Layer, recurrence: str) -> tuple[str | None, ...]:
+    """The kernels' first pointers."""
+    optional = (
+        "bias_tensor",
+        "hidden_init_tensor",
+        "sequence_lengths_tensor",
+        "output_sequence_tensor",
+        "output_single_tensor",
+    )
+    return "projection", recurrence, *(member if member in layer.tensors else None for member in optional)
+
+
+def _names(spaces: tuple[Workspace, ...]) -> tuple[str | None, ...]:
+    return tuple(space.name for space in spaces) or (None,)
+
+
+def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
+    """The place for weights that do not fit on the chip, where there are any."""
+    blocks = layer.num_directions * shape.num_groups * shape.num_shards
+    num_bytes = blocks * shape.num_overflow_chunks * shape.chunk_quads * 4 * layer.element_bytes
+    return (Workspace("overflow", num_bytes),) if num_bytes else ()
+
+
+def _launch(layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...]) -> KernelLaunch:
+    blocks = layer.num_directions * shape.num_groups * shape.num_shards
+    return KernelLaunch(
+        source=f"gru/{name}.cu",
+        function=f"gru_{name}",
+        template=(layer.element.cpp, layer.is_standard, layer.linear_before_reset),
+        grid=(blocks, 1, 1),
+        block=(shape.num_threads, 1, 1),
+        buffers=buffers,
+        params=_params(layer, shape),
+        shared_bytes=shape.shared_bytes(layer.element_bytes),
+        cooperative=name == "grid",
+    )
+
+
+def _params(layer: Layer, shape: Shape) -> Params:
+    """`GruParams` of kernels/gru/layer.cuh."""
+
+    def strides(member: str, first: int) -> tuple[int, ...]:
+        """The strides from dimension `first` on, 0 for a tensor that is not there."""
+        tensor = layer.tensors.get(member)
+        return (0,) * (4 - first) if tensor is None else tensor.element_strides[first:]
+
+    parameters = [(*(_as_float32(v) for v in a.parameters), 0.0, 0.0) for a in layer.activations]
+    missing = _MAX_ACTIVATIONS - len(parameters)
+    return Params.of(
+        bias_strides=("Int64", strides("bias_tensor", 2)),
+        initial_strides=("Int64", strides("hidden_init_tensor", 1)),
+        sequence_strides=("Int64", strides("output_sequence_tensor", 0)),
+        single_strides=("Int64", strides("output_single_tensor", 1)),
+        length_stride=("Int64", strides("sequence_lengths_tensor", 3)[0]),
+        batch_size=("Int64", layer.batch_size),
+        group_batch=("Int64", shape.group_batch),
+        overflow_quads=("Int64", shape.num_overflow_chunks * shape.chunk_quads),
+        num_steps=("UInt32", layer.num_steps),
+        hidden_size=("Int32", layer.hidden_size),
+        num_directions=("Int32", layer.num_directions),
+        direction=("Int32", int(layer.direction)),
+        num_groups=("Int32", shape.num_groups),
+        num_shards=("Int32", shape.num_shards),
+        num_passes=("Int32", shape.num_passes),
+        round_batch=("Int32", shape.round_batch),
+        num_stored_chunks=("Int32", shape.num_stored_chunks),
+        activation_codes=("Int32", (*(int(a.operator_type) for a in layer.activations), *[0] * missing)),
+        activation_firsts=("Float32", (*(p[0] for p in parameters), *[0.0] * missing)),
+        activation_seconds=("Float32", (*(p[1] for p in parameters), *[0.0] * missing)),
+    )
+
+
+def _as_float32(value: float) -> float:
+    """A number that can be packed as float32: what is too large becomes infinity."""
+    return math.copysign(math.inf, value) if abs(value) > _MAX_FLOAT32 else float(value)
+
+
+def _too_large(layer: Layer, limits: Limits) -> str:
+    return (
+        f"GRU: a state of hidden size {layer.hidden_size} does not fit the "
+        f"{limits.shared_bytes_per_block} bytes of shared storage that a block of this device has"
+    )

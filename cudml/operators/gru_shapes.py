@@ -1,0 +1,233 @@
+"""How the kernels of a GRU divide a layer, and what a step then costs.
+
+The constants here mirror those of the kernels; the estimates only choose between what is right anyway.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cudml.dtypes import ElementInfo
+from cudml.enums import OperatorType, RecurrentNetworkDirection
+from cudml.operators.activations import Activation
+from cudml.plans import Limits, ceil_div
+from cudml.tensors import TensorDesc
+
+NUM_GATES = 3
+WARP_LANES = 32
+
+# kernels/gru/product.cuh: hidden units of a thread and of a warp, columns of a warp's chunk.
+UNITS_PER_THREAD = 2
+UNITS_PER_WARP = 8
+COLUMNS_PER_WARP = 32
+
+# kernels/gru/block.cu
+BLOCK_MAX_WARPS = 12
+BLOCK_REGISTER_CHUNKS = 3
+
+# kernels/gru/grid.cu
+GRID_WARPS = 8
+GRID_REGISTER_CHUNKS = 4
+GRID_MAX_ROUND_BATCH = GRID_WARPS * WARP_LANES // UNITS_PER_WARP
+
+#: Bytes of a state and the number of its exchange.
+EXCHANGED_BYTES = 8
+
+# Clocks of a multiprocessor. A step's constant part is gates, barriers and latencies; on a grid also an
+# exchange through the L2 cache.
+BLOCK_STEP_CLOCKS = 400
+GRID_STEP_CLOCKS = 1500
+SCHEDULERS = 4
+SHARED_BYTES_PER_CLOCK = 128
+L2_BYTES_PER_CLOCK = 21
+REDUCTION_CLOCKS_PER_WARP = 9
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A GRU as the paths see it: the tensors that are there, by member, and the attributes."""
+
+    tensors: Mapping[str, TensorDesc]
+    activations: tuple[Activation, ...]
+    direction: RecurrentNetworkDirection
+    linear_before_reset: bool
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
+
+    @property
+    def num_steps(self) -> int:
+        return self.tensors["input_tensor"].sizes[1]
+
+    @property
+    def batch_size(self) -> int:
+        return self.tensors["input_tensor"].sizes[2]
+
+    @property
+    def input_size(self) -> int:
+        return self.tensors["input_tensor"].sizes[3]
+
+    @property
+    def hidden_size(self) -> int:
+        return self.tensors["recurrence_tensor"].sizes[3]
+
+    @property
+    def element(self) -> ElementInfo:
+        """The type of the tensors, as the table has it."""
+        return self.tensors["input_tensor"].element
+
+    @property
+    def element_bytes(self) -> int:
+        return self.element.size
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether the activations are the sigmoid and the hyperbolic tangent."""
+        standard = (OperatorType.ACTIVATION_SIGMOID, OperatorType.ACTIVATION_TANH)
+        return all(a.operator_type == standard[i % 2] for i, a in enumerate(self.activations))
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kernel divides a layer.
+
+    `num_groups` sets of `group_batch` sequences for each direction; `num_shards` blocks that share the
+    hidden units of a group; `num_passes` times that a block takes new hidden units; `round_batch`
+    sequences whose states, `state_bytes` each, are in shared storage at a time. A pass has `num_chunks`
+    of weights; `num_register_chunks` of the first pass are in registers, `num_stored_chunks` of the
+    others in shared storage.
+    """
+
+    num_warps: int
+    num_groups: int
+    group_batch: int
+    num_shards: int
+    num_passes: int
+    round_batch: int
+    state_bytes: int
+    num_chunks: int
+    num_register_chunks: int
+    num_stored_chunks: int = 0
+
+    @property
+    def num_threads(self) -> int:
+        return self.num_warps * WARP_LANES
+
+    @property
+    def chunk_quads(self) -> int:
+        """Groups of four weights that a chunk has in the whole block."""
+        return NUM_GATES * UNITS_PER_THREAD * self.num_threads
+
+    @property
+    def num_spilled_chunks(self) -> int:
+        """Chunks of a block's weights that are not in registers."""
+        return self.num_passes * self.num_chunks - self.num_register_chunks
+
+    @property
+    def num_overflow_chunks(self) -> int:
+        """Chunks of a block's weights that are not on the chip."""
+        return self.num_spilled_chunks - self.num_stored_chunks
+
+    def shared_bytes(self, element_bytes: int) -> int:
+        """Bytes of states and weights in shared storage."""
+        weights = self.num_stored_chunks * self.chunk_quads * 4 * element_bytes
+        return self.round_batch * self.state_bytes + weights
+
+    def product_clocks(self, element_bytes: int) -> int:
+        """Clocks that the products of one step's states take; kernels take two states at a time."""
+        sequences = self.group_batch
+        warps = self.num_passes * self.num_warps
+        fma = sequences * warps * self.num_chunks * NUM_GATES * UNITS_PER_THREAD * 4 // SCHEDULERS
+        # Eight lanes read different quads of a state, in four turns a warp.
+        shared_turns = sequences * warps * (4 * self.num_chunks + REDUCTION_CLOCKS_PER_WARP)
+        chunk_bytes = self.chunk_quads * 4 * element_bytes
+        pairs = ceil_div(sequences, 2)
+        shared_turns += pairs * self.num_stored_chunks * chunk_bytes // SHARED_BYTES_PER_CLOCK
+        overflow = pairs * self.num_overflow_chunks * chunk_bytes // L2_BYTES_PER_CLOCK
+        return max(fma, shared_turns) + overflow
+
+
+def _stored(shape: Shape, element_bytes: int, limits: Limits) -> Shape:
+    """The shape with as many chunks in shared storage as there is place for."""
+    free = limits.shared_bytes_per_block - shape.shared_bytes(element_bytes)
+    fitting = free // (shape.chunk_quads * 4 * element_bytes)
+    return replace(shape, num_stored_chunks=min(shape.num_spilled_chunks, fitting))
+
+
+def block_shape(layer: Layer, limits: Limits) -> Shape | None:
+    """The shape of the kernel with all hidden units in one block; None where states do not fit."""
+    num_tiles = ceil_div(layer.hidden_size, UNITS_PER_WARP)
+    num_passes = ceil_div(num_tiles, BLOCK_MAX_WARPS)
+    num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP)
+    num_buffers = 2 if layer.linear_before_reset else 3
+    state_bytes = num_buffers * num_chunks * COLUMNS_PER_WARP * 4
+    most = limits.shared_bytes_per_block // state_bytes
+    if most == 0:
+        return None
+    blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
+    # Half of the storage is left for weights where that is possible.
+    group_batch = min(max(1, most // 2), ceil_div(layer.batch_size, blocks_per_direction))
+    shape = Shape(
+        num_warps=ceil_div(num_tiles, num_passes),
+        num_groups=ceil_div(layer.batch_size, group_batch),
+        group_batch=group_batch,
+        num_shards=1,
+        num_passes=num_passes,
+        round_batch=group_batch,
+        state_bytes=state_bytes,
+        num_chunks=num_chunks,
+        num_register_chunks=min(BLOCK_REGISTER_CHUNKS, num_chunks),
+    )
+    return _stored(shape, layer.element_bytes, limits)
+
+
+def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
+    """Clocks that a step of the block kernel is estimated to take."""
+    waves = ceil_div(shape.num_groups * layer.num_directions, limits.num_multiprocessors)
+    return waves * (BLOCK_STEP_CLOCKS + shape.product_clocks(layer.element_bytes))
+
+
+def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
+    """The fastest shape of the kernel whose blocks exchange states; None where it cannot run."""
+    shapes = [
+        shape
+        for num_groups in range(1, min(layer.batch_size, limits.num_multiprocessors) + 1)
+        if (shape := _grid_shape_of(layer, limits, num_groups)) is not None
+    ]
+    return min(shapes, key=lambda shape: grid_clocks(shape, layer), default=None)
+
+
+def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
+    group_batch = ceil_div(layer.batch_size, num_groups)
+    num_groups = ceil_div(layer.batch_size, group_batch)
+    most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
+    if most_shards == 0:
+        return None
+    num_tiles = ceil_div(layer.hidden_size, UNITS_PER_WARP)
+    num_passes = ceil_div(num_tiles, most_shards)
+    num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP * GRID_WARPS)
+    # Beside a state, its partial sums: two passes keep them in turn.
+    sum_bytes = min(num_passes, 2) * GRID_WARPS * NUM_GATES * UNITS_PER_WARP * 4
+    state_bytes = num_chunks * COLUMNS_PER_WARP * GRID_WARPS * 4 + sum_bytes
+    most = limits.shared_bytes_per_block // state_bytes
+    if most == 0:
+        return None
+    shape = Shape(
+        num_warps=GRID_WARPS,
+        num_groups=num_groups,
+        group_batch=group_batch,
+        num_shards=ceil_div(num_tiles, num_passes),
+        num_passes=num_passes,
+        round_batch=min(group_batch, max(1, most // 2), GRID_MAX_ROUND_BATCH),
+        state_bytes=state_bytes,
+        num_chunks=num_chunks,
+        num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
+    )
+    return _stored(shape, layer.element_bytes, limits)
+
+
+def grid_clocks(shape: Shape, layer: Layer) -> int:
+    """Clocks that a step of the grid kernel is estimated to take."""
+    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
+    num_exchanges = 1 if layer.linear_before_reset else 2
+    return num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks(layer.element_bytes)

@@ -1,0 +1,165 @@
+// A GRU layer over a whole sequence, a block for some sequences of one direction; for small hidden
+// sizes. The block holds all of R; a step is one barrier if the layer is linear before reset, else
+// two. A warp has 8 hidden units, 8 lanes share a row; the lane with an item's sums applies its
+// gates. The block has a warp for every 8 hidden units as far as that goes, then takes several
+// passes. Chosen while the weights fit one multiprocessor, or where no grid of several blocks can
+// run.
+
+#include "gru/product.cuh"
+
+constexpr int kBlockThreads = 384;
+// Sequences whose products are accumulated together.
+constexpr int kBlockBatch = 1;
+// Chunks of 32 columns whose weights are in registers.
+constexpr int kBlockRegisterChunks = 3;
+
+struct alignas(16) SharedWords {
+  float words[4];
+};
+
+template <class Element, bool kStandard, bool kLinearBeforeReset>
+struct WholeBlock {
+  Layer<Element> layer;
+  ResidentWeights<Element, 1, kBlockRegisterChunks> weights;
+  // Rows of one sequence each: the states of two steps in turn if linear before reset, else the
+  // states, the reset states and the update gates.
+  float* rows;
+  Int64 first_sequence;
+  int num_sequences;
+
+  __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
+  __device__ __forceinline__ int row_stride() const {
+    return weights.num_chunks() * decltype(weights)::kChunkColumns;
+  }
+  __device__ __forceinline__ int pass_units() const {
+    return static_cast<int>(blockDim.x) / kWarpSize * kUnitsPerWarp;
+  }
+  __device__ __forceinline__ float* buffer(int which) const {
+    return rows + which * static_cast<int>(layer.params.group_batch) * row_stride();
+  }
+
+  // One half step or step of kBatch sequences from `row` on, with the units of a pass.
+  template <int kFirst, int kLast, int kBatch>
+  __device__ __forceinline__ void process(UInt32 step, int pass, int row) const {
+    constexpr int kPairs = kBatch * kUnits;
+    const int pair = owned_pair<kPairs>();
+    const int sequence = row + pair / kUnits;
+    const int unit = pass * pass_units() + weights.first_unit() + pair % kUnits;
+    const Int64 n = first_sequence + sequence;
+    const UInt32 length = layer.length(n);
+    const bool is_mine = owns_pair<kPairs>() && unit < hidden() && step < length;
+
+    // The inputs are on their way while the products are computed.
+    GateInputs inputs = {};
+    GateBiases biases = {};
+    if (is_mine) {
+      inputs = layer.load_inputs(layer.time(step, length), n, unit);
+      biases = layer.load_biases(unit);
+    }
+
+    const int from = kLinearBeforeReset ? static_cast<int>(step & 1) : kFirst == kCandidate ? 1 : 0;
+    float sums[kPairs][kLast - kFirst];
+    weights.template multiply<kFirst, kLast, kBatch>(sums, buffer(from) + row * row_stride(),
+                                                     row_stride(), pass);
+    reduce_rows(sums);
+    if (!is_mine) return;
+
+    const Activations activations = layer.activations();
+    const int place = sequence * row_stride() + unit;
+    float next;
+    if constexpr (kLinearBeforeReset) {
+      next = step_linear_before_reset<kStandard>(activations, inputs, biases, sums[0],
+                                                 buffer(from)[place]);
+      buffer(1 - from)[place] = next;
+    } else if constexpr (kFirst == kUpdate) {
+      const UpdateAndReset gates = step_gates<kStandard>(activations, inputs, biases, sums[0]);
+      buffer(1)[place] = gates.reset * buffer(0)[place];
+      buffer(2)[place] = gates.update;
+      return;
+    } else {
+      next = step_candidate<kStandard>(activations, inputs, biases, sums[0][0], buffer(2)[place],
+                                       buffer(0)[place]);
+      buffer(0)[place] = next;
+    }
+    layer.store_state(step, length, n, unit, next);
+  }
+
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void process_all(UInt32 step) const {
+    for (int pass = 0; pass < layer.params.num_passes; ++pass) {
+      int row = 0;
+      for (; row + kBlockBatch <= num_sequences; row += kBlockBatch) {
+        process<kFirst, kLast, kBlockBatch>(step, pass, row);
+      }
+      for (; row < num_sequences; ++row) process<kFirst, kLast, 1>(step, pass, row);
+    }
+    // What this half step wrote is complete before the next one reads it, and what it read is read
+    // before it is overwritten.
+    __syncthreads();
+  }
+
+  // The longest sequence of the block; the same in every thread.
+  __device__ __forceinline__ UInt32 num_steps() const {
+    UInt32 longest = 0;
+#pragma unroll 1
+    for (int row = 0; row < num_sequences; ++row)
+      longest = max(longest, layer.length(first_sequence + row));
+    return longest;
+  }
+
+  __device__ __forceinline__ void run() {
+    const int thread = threadIdx.x;
+    const int num_threads = blockDim.x;
+    layer.store_padding(first_sequence, num_sequences, 0, hidden(), thread, num_threads);
+    weights.load(0, pass_units());
+    // Columns past the hidden size stay 0, so that a weight of 0 meets no infinity.
+    const int num_buffers = kLinearBeforeReset ? 2 : 3;
+    for (int which = 0; which < num_buffers; ++which) {
+      for (int row = 0; row < num_sequences; ++row) {
+        for (int column = thread; column < row_stride(); column += num_threads) {
+          buffer(which)[row * row_stride() + column] =
+              which == 0 && column < hidden() ? layer.initial_state(first_sequence + row, column)
+                                              : 0.0f;
+        }
+      }
+    }
+    // The initial states are complete before the first step reads them.
+    __syncthreads();
+
+    const UInt32 steps = num_steps();
+    for (UInt32 step = 0; step < steps; ++step) {
+      if constexpr (kLinearBeforeReset) {
+        process_all<kUpdate, kNumGates>(step);
+      } else {
+        process_all<kUpdate, kCandidate>(step);
+        process_all<kCandidate, kNumGates>(step);
+      }
+    }
+  }
+};
+
+template <class Element, bool kStandard, bool kLinearBeforeReset>
+__global__ void __launch_bounds__(kBlockThreads, 1)
+    gru_block(const float* projection, const Element* recurrence, const Element* bias,
+              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
+              Element* overflow, GruParams params) {
+  SHARED_STORAGE(SharedWords, shared);
+  // Blocks in order of direction and group.
+  const int group = blockIdx.x % params.num_groups;
+  const int direction = blockIdx.x / params.num_groups;
+
+  const Layer<Element> layer = {projection, recurrence, bias,   initial,  lengths,
+                                sequence,   single,     params, direction};
+  const Int64 first_sequence = group * params.group_batch;
+  WholeBlock<Element, kStandard, kLinearBeforeReset> block = {
+      layer,
+      {layer, nullptr, nullptr, {}},
+      shared.words,
+      first_sequence,
+      static_cast<int>(min(params.group_batch, params.batch_size - first_sequence))};
+  const int num_buffers = kLinearBeforeReset ? 2 : 3;
+  block.weights.stored = reinterpret_cast<WeightQuad<Element>*>(block.buffer(num_buffers));
+  block.weights.overflow =
+      reinterpret_cast<WeightQuad<Element>*>(overflow) + blockIdx.x * params.overflow_quads;
+  block.run();
+}

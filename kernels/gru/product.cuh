@@ -1,0 +1,218 @@
+// The product of states with the rows of R that stay on the chip for the whole sequence.
+//
+// A thread owns the three gates' rows of kUnits hidden units, in columns that come in chunks of
+// four. Eight neighbouring lanes share its rows, the four groups of eight in a warp have different
+// units, and kRowWarps warps share rows once more. Its weights of the first pass are in registers
+// as far as kRegisterChunks go, then in shared storage, then in global memory: a copy in the same
+// order, so that a warp reads it in full lines. Nobody else reads a thread's weights. The order of
+// the sums depends on the hidden size alone: not on the batch, the grid or the storage.
+#pragma once
+
+#include "gru/layer.cuh"
+
+constexpr int kUnits = 2;
+constexpr int kLanesPerRow = 8;
+constexpr int kUnitsPerWarp = kUnits * kWarpSize / kLanesPerRow;
+constexpr int kQuad = 4;
+
+// Four weights as they are stored.
+template <class Element>
+struct alignas(kQuad * sizeof(Element)) WeightQuad {
+  Element values[kQuad];
+};
+
+template <class Element, int kRowWarps, int kRegisterChunks>
+struct ResidentWeights {
+  static constexpr int kChunkColumns = kRowWarps * kLanesPerRow * kQuad;
+
+  const Layer<Element>& layer;
+  // Chunk, gate, unit, thread: the first num_stored_chunks in shared storage, the others in global
+  // memory.
+  WeightQuad<Element>* stored;
+  WeightQuad<Element>* overflow;
+  float registers[kRegisterChunks][kNumGates][kUnits][kQuad];
+
+  __device__ __forceinline__ int num_chunks() const {
+    return (layer.params.hidden_size + kChunkColumns - 1) / kChunkColumns;
+  }
+
+  __device__ __forceinline__ int num_register_chunks() const {
+    return min(kRegisterChunks, num_chunks());
+  }
+
+  __device__ __forceinline__ static int column(int chunk) {
+    const int thread = threadIdx.x;
+    const int row_warp = thread / kWarpSize % kRowWarps;
+    return ((chunk * kRowWarps + row_warp) * kLanesPerRow + thread % kLanesPerRow) * kQuad;
+  }
+
+  // The first of the thread's hidden units among those that the block has in one pass.
+  __device__ __forceinline__ static int first_unit() {
+    const int thread = threadIdx.x;
+    return thread / kWarpSize / kRowWarps * kUnitsPerWarp +
+           thread % kWarpSize / kLanesPerRow * kUnits;
+  }
+
+  // Four weights of a row from where R lies; 0 outside of it.
+  __device__ __forceinline__ void load_quad(int gate, int unit, int column,
+                                            float (&quad)[kQuad]) const {
+    const int hidden = layer.params.hidden_size;
+    const UInt32 first = layer.weight_row(gate, unit) + column;
+#pragma unroll
+    for (int q = 0; q < kQuad; ++q) {
+      quad[q] = unit < hidden && column + q < hidden ? to_float(layer.recurrence[first + q]) : 0.0f;
+    }
+  }
+
+  // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x
+  // apart.
+  __device__ __forceinline__ WeightQuad<Element>* chunk_quads(int m) const {
+    const int quads_per_chunk = kNumGates * kUnits * static_cast<int>(blockDim.x);
+    const int in_overflow = m - layer.params.num_stored_chunks;
+    WeightQuad<Element>* quads = in_overflow < 0
+                                     ? stored + m * quads_per_chunk
+                                     : overflow + static_cast<Int64>(in_overflow) * quads_per_chunk;
+    return quads + threadIdx.x;
+  }
+
+  // The block's units start at `block_unit`; `pass_units` lie between one pass and the next.
+  __device__ __forceinline__ void load(int block_unit, int pass_units) {
+    const int unit = block_unit + first_unit();
+#pragma unroll
+    for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
+#pragma unroll
+      for (int gate = 0; gate < kNumGates; ++gate) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+          // A branch a row keeps few loads, and so few registers, in flight.
+          if (chunk < num_chunks())
+            load_quad(gate, unit + i, column(chunk), registers[chunk][gate][i]);
+        }
+      }
+    }
+    const int num_chunks_left = layer.params.num_passes * num_chunks() - num_register_chunks();
+    for (int m = 0; m < num_chunks_left; ++m) {
+      const int index = m + num_register_chunks();
+      const int pass = index / num_chunks();
+      const int chunk = index - pass * num_chunks();
+      WeightQuad<Element>* quads = chunk_quads(m);
+#pragma unroll 1
+      for (int row = 0; row < kNumGates * kUnits; ++row) {
+        float quad[kQuad];
+        load_quad(row / kUnits, unit + pass * pass_units + row % kUnits, column(chunk), quad);
+        for (int q = 0; q < kQuad; ++q) store(&quads[row * blockDim.x].values[q], quad[q]);
+      }
+    }
+  }
+
+  // The thread's part of the products of kBatch states, `row_stride` apart, with its rows of one
+  // pass: sums[sequence * kUnits + unit][gate - kFirst], for gates kFirst to kLast - 1.
+  template <int kFirst, int kLast, int kBatch>
+  __device__ __forceinline__ void multiply(float (&sums)[kBatch * kUnits][kLast - kFirst],
+                                           const float* states, int row_stride, int pass) const {
+#pragma unroll
+    for (int pair = 0; pair < kBatch * kUnits; ++pair) {
+#pragma unroll
+      for (int gate = 0; gate < kLast - kFirst; ++gate) sums[pair][gate] = 0.0f;
+    }
+    if (pass == 0) {
+#pragma unroll
+      for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
+        if (chunk >= num_chunks()) break;
+        add_chunk<kFirst, kLast, kBatch>(sums, states + column(chunk), row_stride,
+                                         [&](int gate, int i, float (&quad)[kQuad]) {
+#pragma unroll
+                                           for (int q = 0; q < kQuad; ++q)
+                                             quad[q] = registers[chunk][gate][i][q];
+                                         });
+      }
+    }
+    int chunk = pass == 0 ? kRegisterChunks : 0;
+    int m = pass == 0 ? 0 : pass * num_chunks() - num_register_chunks();
+#pragma unroll 1
+    for (; chunk < num_chunks(); ++chunk, ++m) {
+      const WeightQuad<Element>* quads = chunk_quads(m);
+      add_chunk<kFirst, kLast, kBatch>(
+          sums, states + column(chunk), row_stride, [&](int gate, int i, float (&quad)[kQuad]) {
+            const WeightQuad<Element> weights = quads[(gate * kUnits + i) * blockDim.x];
+#pragma unroll
+            for (int q = 0; q < kQuad; ++q) quad[q] = to_float(weights.values[q]);
+          });
+    }
+  }
+
+ private:
+  // Adds one chunk's products; `load_weights(gate, unit, quad)` fetches four weights of a row.
+  template <int kFirst, int kLast, int kBatch, class LoadWeights>
+  __device__ __forceinline__ static void add_chunk(float (&sums)[kBatch * kUnits][kLast - kFirst],
+                                                   const float* states, int row_stride,
+                                                   LoadWeights load_weights) {
+    float4 h[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b)
+      h[b] = *reinterpret_cast<const float4*>(states + b * row_stride);
+#pragma unroll
+    for (int gate = kFirst; gate < kLast; ++gate) {
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        float quad[kQuad];
+        load_weights(gate, i, quad);
+#pragma unroll
+        for (int b = 0; b < kBatch; ++b) {
+          float& sum = sums[b * kUnits + i][gate - kFirst];
+          sum = fmaf(quad[0], h[b].x, sum);
+          sum = fmaf(quad[1], h[b].y, sum);
+          sum = fmaf(quad[2], h[b].z, sum);
+          sum = fmaf(quad[3], h[b].w, sum);
+        }
+      }
+    }
+  }
+};
+
+// Adds the sums of the lanes that share rows. A lane is left with one pair (sequence, unit) in
+// sums[0]: the one `owned_pair` names, where `owns_pair` says so.
+template <int kPairs, int kNumSums>
+__device__ __forceinline__ void reduce_rows(float (&sums)[kPairs][kNumSums]) {
+  const int lane = threadIdx.x % kLanesPerRow;
+  int num_pairs = kPairs;
+#pragma unroll
+  for (int bit = 1; bit < kLanesPerRow; bit *= 2) {
+    if (num_pairs > 1) {
+      // Each of two lanes passes the other half of the pairs on and keeps the sums of its own half.
+      num_pairs /= 2;
+      const bool upper = (lane & bit) != 0;
+#pragma unroll
+      for (int pair = 0; pair < kPairs / 2; ++pair) {
+        if (pair < num_pairs) {
+#pragma unroll
+          for (int s = 0; s < kNumSums; ++s) {
+            const float low = sums[pair][s];
+            const float high = sums[pair + num_pairs][s];
+            sums[pair][s] =
+                (upper ? high : low) + __shfl_xor_sync(kFullMask, upper ? low : high, bit);
+          }
+        }
+      }
+    } else {
+#pragma unroll
+      for (int s = 0; s < kNumSums; ++s) sums[0][s] += __shfl_xor_sync(kFullMask, sums[0][s], bit);
+    }
+  }
+}
+
+template <int kPairs>
+__device__ __forceinline__ int owned_pair() {
+  const int lane = threadIdx.x % kLanesPerRow;
+  int pair = 0;
+#pragma unroll
+  for (int bit = 1, half = kPairs / 2; half > 0; bit *= 2, half /= 2) {
+    if (lane & bit) pair += half;
+  }
+  return pair;
+}
+
+template <int kPairs>
+__device__ __forceinline__ bool owns_pair() {
+  return static_cast<int>(threadIdx.x) % kLanesPerRow < kPairs;
+}
