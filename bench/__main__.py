@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
 def _line(row: Row) -> str:
     return (
         f"{row.operator:<12.12} {row.case:<44.44} {row.implementation:<20.20} {row.cache:<5}"
-        f"{row.median_us:>12.1f} us {row.gb_per_s:>8.1f} GB/s  {row.checked}"
+        f"{row.median_us:>12.1f} us {row.rate:>14}  {row.checked}"
     )
 
 

@@ -15,6 +15,8 @@
     the fewest bytes that must be read and written: every needed input byte once, every output byte once.
 ``PEERS``
     a dictionary from the name of a peer to its `Peer`.
+``steps(case)``
+    only for an operator that repeats something in order: how often, so that reports give the time of one.
 """
 
 from collections.abc import Callable, Mapping

@@ -30,18 +30,68 @@ class GruCase(Case):
         return 2 if self.direction == "bidirectional" else 1
 
 
+def _case(
+    use: str,
+    steps: int,
+    batch: int,
+    input_size: int,
+    hidden_size: int,
+    dtype: str = "float32",
+    direction: Literal["forward", "reverse", "bidirectional"] = "forward",
+    linear_before_reset: bool = True,
+    quick: bool = False,
+) -> GruCase:
+    """A case whose name says everything, by the letters of ONNX's page."""
+    options = [dtype, *([direction] if direction != "forward" else [])]
+    options += [] if linear_before_reset else ["reset before linear"]
+    return GruCase(
+        name=f"{use} T {steps} N {batch} I {input_size} H {hidden_size} {' '.join(options)}",
+        quick=quick,
+        steps=steps,
+        batch=batch,
+        input_size=input_size,
+        hidden_size=hidden_size,
+        direction=direction,
+        linear_before_reset=linear_before_reset,
+        dtype=dtype,
+    )
+
+
 CASES: tuple[GruCase, ...] = (
-    GruCase(name="NSNet2 16k T 1000 N 1 H 400", steps=1000, batch=1, input_size=400, hidden_size=400),
-    GruCase(
-        name="T 200 N 32 H 1024 float16",
-        steps=200,
-        batch=32,
-        input_size=1024,
-        hidden_size=1024,
-        dtype="float16",
-    ),
-    GruCase(name="T 256 N 8 H 128", steps=256, batch=8, input_size=128, hidden_size=128),
-    GruCase(name="T 20 N 2 H 32", quick=True, steps=20, batch=2, input_size=32, hidden_size=32),
+    _case("NSNet2 16 kHz", 1000, 1, 400, 400),
+    _case("NSNet2 48 kHz", 1000, 1, 600, 600),
+    _case("diacritizer", 100, 1, 56, 112, direction="bidirectional"),
+    _case("grid", 256, 32, 1024, 1024, "float16"),
+    _case("grid", 256, 1, 1024, 1024),
+    _case("grid", 256, 8, 128, 128),
+    _case("grid", 256, 8, 512, 512, "float16"),
+    _case("grid", 256, 128, 2048, 2048, "float16"),
+    _case("beyond small H", 1000, 62, 16, 168),
+    _case("diacritizer", 100, 8, 112, 56, direction="bidirectional"),
+    _case("echo control", 500, 1, 128, 64, direction="bidirectional"),
+    _case("pronunciation", 20, 1, 256, 256),
+    _case("denoiser subbands", 500, 33, 16, 16),
+    _case("streaming", 1, 1, 400, 400),
+    _case("long", 8192, 4, 512, 512),
+    _case("grid", 256, 1, 128, 128),
+    _case("grid", 256, 32, 128, 128, "float16"),
+    _case("grid", 256, 128, 128, 128),
+    _case("grid", 256, 1, 256, 256),
+    _case("grid", 256, 8, 256, 256, "float16"),
+    _case("grid", 256, 32, 256, 256),
+    _case("grid", 256, 1, 512, 512),
+    _case("grid", 256, 32, 512, 512),
+    _case("grid", 256, 128, 512, 512, "float16"),
+    _case("grid", 256, 1, 1024, 1024, "float16"),
+    _case("grid", 256, 8, 1024, 1024),
+    _case("grid", 256, 32, 1024, 1024),
+    _case("grid", 256, 128, 1024, 1024, "float16"),
+    _case("grid", 256, 1, 2048, 2048, "float16"),
+    _case("grid", 256, 8, 2048, 2048),
+    _case("grid", 256, 8, 256, 256, linear_before_reset=False),
+    _case("grid", 256, 8, 1024, 1024, "float16", linear_before_reset=False),
+    _case("both ways", 256, 8, 512, 512, "float16", direction="bidirectional"),
+    _case("small", 20, 2, 32, 32, quick=True),
 )
 
 
@@ -89,6 +139,11 @@ def bytes_moved(case: GruCase) -> int:
     elements = case.steps * case.batch * (case.input_size + d * h) + d * case.batch * h
     elements += d * 3 * h * (case.input_size + h + 2)
     return elements * np.dtype(case.dtype).itemsize
+
+
+def steps(case: GruCase) -> int:
+    """The recurrence is what takes the time, so reports give the time of a step."""
+    return case.steps
 
 
 def _reference(case: GruCase, inputs: Inputs, precision: Any) -> Any:

@@ -87,12 +87,12 @@ def table(rows: list[Row], max_cases: int | None = None) -> str:
     by_case: dict[str, dict[str, Row]] = {}
     for row in rows:
         by_case.setdefault(row.case, {})[row.implementation] = row
-    header = [f"`{rows[0].operator}`", "cudml", "GB/s", *peers]
+    header = [f"`{rows[0].operator}`", "cudml", "rate", *peers]
     lines = [" | ".join(header), " | ".join(["---", *["---:"] * (len(header) - 1)])]
     measured = [(case, found) for case, found in by_case.items() if "cudml" in found]
     for case, found in measured[:max_cases]:
         own = found["cudml"]
-        cells = [case, microseconds(own.median_us), f"{own.gb_per_s:,.0f}"]
+        cells = [case, microseconds(own.median_us), own.rate]
         for peer in peers:
             other = found.get(peer)
             cells.append(

@@ -15,6 +15,7 @@ class Row:
 
     `implementation` is "cudml" or the name of a peer, whose differing `contract` stands beside it;
     `checked` says what the result was compared with (empty: not compared). `host_us` is empty on the CPU.
+    `steps` is 0 where an operator does nothing in order.
     """
 
     operator: str
@@ -27,6 +28,7 @@ class Row:
     repeats: int
     host_us: float | None
     bytes_moved: int
+    steps: int
     checked: str
     contract: str
     device: str
@@ -49,6 +51,11 @@ class Row:
     def gb_per_s(self) -> float:
         """Bytes moved over the median, in units of 1e9 bytes a second."""
         return self.bytes_moved / self.median_us / 1000
+
+    @property
+    def rate(self) -> str:
+        """Bandwidth, or the time of a step."""
+        return f"{self.median_us / self.steps:.2f} us/step" if self.steps else f"{self.gb_per_s:,.0f} GB/s"
 
 
 def read(path: Path) -> list[Row]:
@@ -80,7 +87,7 @@ def _row(record: dict[str, str]) -> Row:
     members: dict[str, Any] = dict(record)
     for name in ("median_us", "p20_us", "p80_us"):
         members[name] = float(record[name])
-    for name in ("repeats", "bytes_moved"):
+    for name in ("repeats", "bytes_moved", "steps"):
         members[name] = int(record[name])
     members["host_us"] = float(record["host_us"]) if record["host_us"] else None
     return Row(**members)

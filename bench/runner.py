@@ -120,6 +120,7 @@ class Runner:
                 repeats=timing.repeats,
                 host_us=timing.host_us,
                 bytes_moved=module.bytes_moved(case),
+                steps=module.steps(case) if hasattr(module, "steps") else 0,
                 checked=checked,
                 contract=peer.contract,
                 device=self._target.name,

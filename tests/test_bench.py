@@ -45,7 +45,8 @@ MICRO_INSTANCES = {
     "clusters.cu": ("barrier_rounds<8, true>", "remote_load<8>", "push_exchange<16>"),
 }
 
-ROW = Row("slice", "4 KiB float32", "cudml", "cold", 2.0, 1.5, 3.25, 40, 5.5, 8000, "exact", "", "A GPU")
+CASE = importlib.import_module("bench.slice").CASES[0].name
+ROW = Row("slice", CASE, "cudml", "cold", 2.0, 1.5, 3.25, 40, 5.5, 8000, 0, "exact", "", "A GPU")
 
 
 class OneCallTimer:
@@ -156,7 +157,7 @@ def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
     text = readme.read_text()
     assert text.startswith(f"before\n{report.BEGIN}\n**A GPU** (medians by CUDA events with a cold L2 cache)")
-    assert "| 4 KiB float32 | 2.0 us | 4 | 7.0 us (3.5x) |" in text
+    assert f"| {CASE} | 2.0 us | 4 GB/s | 7.0 us (3.5x) |" in text
     assert "cupy: does less." in text
     assert "stale" not in text
     assert text.endswith(f"{report.END}\nafter\n")
