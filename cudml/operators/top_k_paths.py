@@ -30,9 +30,14 @@ _INFINITY: dict[ElementType, int] = {
     DataType.FLOAT64: 0x7FF0000000000000,
 }
 
-# kernels/top_k/warp_sort.cu
-_WARP_SORT_THREADS = 128
-_WARP_SORT_ITEMS = (2, 8, 32)
+# kernels/top_k/warp_select.cu and warp_sort.cu
+_WARP_THREADS = 128
+_WARP_ITEMS = (2, 8, 32)
+_WARP_SELECT_MAX_K = 32
+
+# kernels/top_k/thread_list.cu
+_THREAD_LIST_SIZES = (4, 16)
+_THREAD_LIST_THREADS = 128
 
 # kernels/top_k/block_radix.cu
 _BLOCK_THREADS = 512
@@ -163,20 +168,40 @@ def _blocks(limits: Limits, num_blocks: int, threads: int) -> int:
     return min(num_blocks, resident)
 
 
-def _can_warp_sort(problem: Problem, limits: Limits) -> bool:
+def _fits_warp(problem: Problem, limits: Limits) -> bool:
     """Whether a row fits the registers of a warp."""
-    return limits.warp_lanes == _WARP_LANES and problem.row_length <= _WARP_SORT_ITEMS[-1] * _WARP_LANES
+    return limits.warp_lanes == _WARP_LANES and problem.row_length <= _WARP_ITEMS[-1] * _WARP_LANES
 
 
-def _warp_sort(problem: Problem, limits: Limits) -> Steps:
-    items = next(n for n in _WARP_SORT_ITEMS if problem.row_length <= n * _WARP_LANES)
-    rows_per_block = _WARP_SORT_THREADS // _WARP_LANES
+def _can_warp_select(problem: Problem, limits: Limits) -> bool:
+    """Whether a row fits a warp and a result of each rank fits a lane."""
+    return _fits_warp(problem, limits) and problem.k <= _WARP_SELECT_MAX_K
+
+
+def _on_warps(function: str, problem: Problem, limits: Limits) -> Steps:
+    """A kernel that gives each warp a row."""
+    items = next(n for n in _WARP_ITEMS if problem.row_length <= n * _WARP_LANES)
+    rows_per_block = _WARP_THREADS // _WARP_LANES
     launch = KernelLaunch(
-        source="top_k/warp_sort.cu",
-        function="top_k_warp_sort",
+        source=f"top_k/{function}.cu",
+        function=f"top_k_{function}",
         template=(problem.word, items),
-        grid=(_blocks(limits, ceil_div(problem.num_rows, rows_per_block), _WARP_SORT_THREADS), 1, 1),
-        block=(_WARP_SORT_THREADS, 1, 1),
+        grid=(_blocks(limits, ceil_div(problem.num_rows, rows_per_block), _WARP_THREADS), 1, 1),
+        block=(_WARP_THREADS, 1, 1),
+        buffers=_OPERANDS,
+        params=_params(problem),
+    )
+    return (launch,), ()
+
+
+def _thread_list(problem: Problem, limits: Limits) -> Steps:
+    threads = _THREAD_LIST_THREADS if limits.warp_lanes == _WARP_LANES else 1
+    launch = KernelLaunch(
+        source="top_k/thread_list.cu",
+        function="top_k_thread_list",
+        template=(problem.word, next(n for n in _THREAD_LIST_SIZES if problem.k <= n), threads),
+        grid=(_blocks(limits, ceil_div(problem.num_rows, threads), threads), 1, 1),
+        block=(threads, 1, 1),
         buffers=_OPERANDS,
         params=_params(problem),
     )
@@ -222,12 +247,33 @@ class Path:
     steps: Callable[[Problem, Limits], Steps]
 
 
+def _for_warps(function: str) -> Callable[[Problem, Limits], Steps]:
+    return lambda problem, limits: _on_warps(function, problem, limits)
+
+
 PATHS = {
-    "warp_sort": Path(_can_warp_sort, _warp_sort),
+    "thread_list": Path(lambda problem, limits: problem.k <= _THREAD_LIST_SIZES[-1], _thread_list),
+    "warp_select": Path(_can_warp_select, _for_warps("warp_select")),
+    "warp_sort": Path(_fits_warp, _for_warps("warp_sort")),
     "block_radix": Path(lambda problem, limits: True, _block_radix),
 }
 
 
 def choose_path(problem: Problem, limits: Limits) -> str:
     """The name of the fastest path."""
-    return "warp_sort" if _can_warp_sort(problem, limits) else "block_radix"
+    if _prefers_threads(problem, limits):
+        return "thread_list"
+    if _can_warp_select(problem, limits):
+        return "warp_select"
+    return "warp_sort" if _fits_warp(problem, limits) else "block_radix"
+
+
+def _prefers_threads(problem: Problem, limits: Limits) -> bool:
+    """Whether a thread a row reads best: rows side by side in memory, and enough to fill the device."""
+    if problem.k > _THREAD_LIST_SIZES[-1]:
+        return False
+    if limits.warp_lanes != _WARP_LANES:
+        return True
+    rows_are_adjacent = bool(problem.outer) and abs(problem.outer[0].strides[0]) == 1
+    rows_in_flight = limits.num_multiprocessors * limits.max_threads_per_multiprocessor // 4
+    return rows_are_adjacent and problem.row_length > 1 and problem.num_rows >= rows_in_flight

@@ -93,6 +93,21 @@ __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
 // Stands in a loop that waits for what another block will write.
 __device__ __forceinline__ void give_way() {}
 
+// ---- The largest and the smallest of a value over the 32 lanes of a warp, all of which call.
+
+__device__ __forceinline__ UInt32 warp_max(UInt32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(kFullMask, value);
+#else
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    value = max(value, __shfl_xor_sync(kFullMask, value, lanes));
+  }
+  return value;
+#endif
+}
+
+__device__ __forceinline__ UInt32 warp_min(UInt32 value) { return ~warp_max(~value); }
+
 // ---- Half precision as bits, so that no kernel needs cuda_fp16.h.
 
 __device__ __forceinline__ float float_from_half_bits(UInt16 bits) {

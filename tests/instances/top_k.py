@@ -10,11 +10,15 @@ from tests.instances import Promise
 
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
+    ((4096, 64), 1, 8),
     ((4096, 64), 1, 33),
+    ((4096, 256), 1, 8),
     ((4096, 256), 1, 33),
+    ((4096, 1024), 1, 8),
     ((4096, 1024), 1, 33),
+    ((100, 1 << 20), 0, 4),
+    ((100, 1 << 20), 0, 16),
     ((4096, 20_000), 1, 50),
-    ((4096, 20_000), 1, 2048),
 )
 
 PROMISES = {"top_k_block_radix": Promise(wide_loads=True)}

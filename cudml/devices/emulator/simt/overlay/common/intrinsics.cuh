@@ -63,6 +63,16 @@ __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
 
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
+// ---- Over the lanes of a warp.
+
+__device__ __forceinline__ UInt32 warp_max(UInt32 value, SIMT_PLACE) {
+  return static_cast<UInt32>(simt_warp(kWarpMaxUnsigned, kFullMask, value, 0, SIMT_HERE));
+}
+
+__device__ __forceinline__ UInt32 warp_min(UInt32 value, SIMT_PLACE) {
+  return static_cast<UInt32>(simt_warp(kWarpMinUnsigned, kFullMask, value, 0, SIMT_HERE));
+}
+
 // ---- Half precision as bits.
 
 __device__ __forceinline__ float float_from_half_bits(UInt16 bits) {
