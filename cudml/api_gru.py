@@ -148,6 +148,11 @@ def _plan_gru(
     given: dict[str, Any], direction: Any, activations: Any, linear_before_reset: Any, out: Any, key: Any
 ) -> GruResult:
     function = "gru"
+    options = {
+        "direction": direction,
+        "activations": activations,
+        "linear_before_reset": linear_before_reset,
+    }
     for name in ("x", "w", "r"):
         if name not in given:
             raise TypeError(is_wrong(function, name, None, "an array"))
@@ -169,21 +174,16 @@ def _plan_gru(
     ready = _ready(device, {name: arrays[name] for name in given}, steps)
     if any(ready[name] is not given[name] for name in given) or any(arrays[n] is not outs[n] for n in outs):
         # Once more with what the kernels take, so that the planned call is found under that.
-        result = gru(
-            **ready,
-            direction=direction,
-            activations=activations,
-            linear_before_reset=linear_before_reset,
-            out=(arrays["out[0]"], arrays["out[1]"]) if outs else None,
-        )
+        result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
         return GruResult(*outs.values()) if outs else result
+    kinds: dict[str, ElementType] = {"sequence_lengths": DataType.UINT32}
     inputs = [
         Argument.input(
-            name, _MEMBERS[name], DataType.UINT32 if name == "sequence_lengths" else kind, arrays[name],
-            _four_dimensional(name, arrays[name].shape),
+            name, member, kinds.get(name, kind), arrays[name], _four_dimensional(arrays[name].shape)
         )
-        for name in given
-    ]  # fmt: skip
+        for name, member in _MEMBERS.items()
+        if name in given
+    ]
     outputs = [
         Argument.output("out[0]", "output_sequence_tensor", kind, arrays.get("out[0]"), shapes[0], dtype),
         Argument.output(
@@ -196,9 +196,12 @@ def _plan_gru(
         return GruResult(*store(function, device, inputs, outputs, results))
 
     def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
-        members = {member: tensors.get(member) for member in _MEMBERS.values()}
+        optional = {member: tensors.get(member) for member in list(_MEMBERS.values())[3:]}
         desc = _gru_operator.GruDesc(
-            **members,
+            tensors["input_tensor"],
+            tensors["weight_tensor"],
+            tensors["recurrence_tensor"],
+            **optional,
             output_sequence_tensor=tensors["output_sequence_tensor"],
             output_single_tensor=tensors["output_single_tensor"],
             activation_descs=chosen,
@@ -296,6 +299,6 @@ def _lengths_as_uint32(lengths: Array, steps: int) -> Array:
     return lengths.astype("uint32")
 
 
-def _four_dimensional(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _four_dimensional(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape as the descriptor has it."""
     return (1,) * (4 - len(shape)) + tuple(shape)

@@ -8,7 +8,7 @@ from typing import Any
 
 from cudml.checks import camel, one_of
 from cudml.devices import Array, Device
-from cudml.errors import Problem
+from cudml.errors import SIMILARITY, Problem
 from cudml.tensors import TensorDesc
 
 #: Scratch starts at a multiple of this many bytes, the widest access of a kernel.
@@ -91,7 +91,7 @@ def _name_problems(names: Sequence[str], bindings: Mapping[str, Any]) -> list[Pr
     found = [Problem(camel(n), "missing", f"bound as {n}=", "missing") for n in missing]
     for name in bindings:
         if name not in names:
-            close = get_close_matches(name, names, n=1)
+            close = get_close_matches(name, names, n=1, cutoff=SIMILARITY)
             hint = f"; the closest is {close[0]}" if close else ""
             expected = f"{one_of(names)}{hint}" if names else "left out: nothing is bound here"
             found.append(Problem(name, "unexpected", expected, "not a binding"))

@@ -114,7 +114,11 @@ def _top_k_example(
 
 
 def _slice_example(
-    number: int, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int], expected: Any
+    number: int,
+    offsets: tuple[int, ...],
+    sizes: tuple[int, ...],
+    strides: tuple[int, ...],
+    expected: Any,
 ) -> Case:
     return _dispatched(
         f"SLICE example {number}",
@@ -268,7 +272,7 @@ def run_case(case: Case, device: Device) -> Outcome:
 
 def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     """The table: case, output, expected, got, verdict; the heading first."""
-    table = [("case", "output", "expected", "got", "")]
+    table: list[tuple[str, ...]] = [("case", "output", "expected", "got", "")]
     for outcome in outcomes:
         for check in outcome.checks:
             verdict = "ok" if check.is_good else "DIFFERS"

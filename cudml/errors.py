@@ -6,6 +6,9 @@ from dataclasses import dataclass
 #: What DirectML returns for an invalid descriptor.
 E_INVALIDARG = 0x80070057
 
+#: How alike, by difflib's measure, an unknown name and a known one are for an error to point it out.
+SIMILARITY = 0.75
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -77,7 +77,10 @@ def from_dict(data: Mapping[str, Any], source: str = "") -> Any:
     >>> lengths = {"DataType": "UINT32", "Sizes": [1, 1]}
     >>> cudml.from_dict({
     ...     "Type": "DML_OPERATOR_REVERSE_SUBSEQUENCES",
-    ...     "Desc": {"InputTensor": tensor, "SequenceLengthsTensor": lengths, "OutputTensor": tensor, "Axis": 1},
+    ...     "InputTensor": tensor,
+    ...     "SequenceLengthsTensor": lengths,
+    ...     "OutputTensor": tensor,
+    ...     "Axis": 1,
     ... }).axis
     1
 
@@ -98,7 +101,7 @@ def read_operator(node: Node, *other_keys: str) -> Any:
     hints = {field.name: hints[field.name] for field in fields(cls)}
     counts = {key: lists for key, lists in _COUNTS.items() if any(camel(m) in lists for m in hints)}
     keys = [camel(member) for member in hints]
-    ignored = () if inner.path != node.path else ("Type", "type", *other_keys)
+    ignored = ("Type", "type", *other_keys) if inner is node else ()
     inner.only(*keys, *counts, *ignored)
     values = {member: _member(inner, camel(member), hint) for member, hint in hints.items()}
     for key, lists in counts.items():
@@ -140,6 +143,7 @@ def read_enum(node: Node, kind: type) -> Any:
 
 
 def _type_node(node: Node) -> Node:
+    """Where the operator is named; DxDispatch writes the key small at the top of a dispatchable."""
     return node.get("Type") or node.get("type") or node.need("Type", "the name of an operator")
 
 
@@ -211,6 +215,21 @@ def _tensor(node: Node) -> TensorDesc:
     )
 
 
+def _activation(node: Node) -> Activation:
+    """An activation; the tensors that its own descriptor has are null in a fused one."""
+    rows = {row.name: row for row in ACTIVATIONS.values()}
+    info = _type_node(node).choice(rows, _PREFIXES[OperatorType])
+    inner = _desc_node(node, ())
+    tensors = ("InputTensor", "OutputTensor")
+    keys = [camel(parameter) for parameter in info.parameters]
+    inner.only(*keys, *tensors, *(("Type", "type") if inner is node else ()))
+    for key in tensors:
+        tensor = inner.get(key)
+        if tensor is not None:
+            tensor.fail("null, since the activation is fused")
+    return Activation(info.operator_type, tuple(inner.need(key, "a number").number() for key in keys))
+
+
 def _check_count(node: Node, key: str, length: int) -> None:
     count = node.get(key)
     if count is not None and count.integer() != length:
@@ -230,6 +249,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return next(name for name, special in SPECIAL_FLOATS.items() if str(special) == str(value))
     return value
+
+
+def _plain_activation(activation: Activation) -> dict[str, Any]:
+    info = ACTIVATIONS[activation.operator_type]
+    values = zip(info.parameters, activation.parameters, strict=True)
+    return {
+        "Type": f"{_PREFIXES[OperatorType]}{info.name}",
+        "Desc": {camel(name): _plain(value) for name, value in values},
+    }
 
 
 def _plain_tensor(tensor: TensorDesc) -> dict[str, Any]:

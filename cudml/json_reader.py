@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
-from cudml.errors import ModelError
+from cudml.errors import SIMILARITY, ModelError
 
 Result = TypeVar("Result")
 
@@ -68,7 +68,7 @@ class Node:
         """Complain of a key that is none of these."""
         for key in self.members():
             if key not in keys and not key.startswith("$"):
-                close = get_close_matches(key, keys, n=1)
+                close = get_close_matches(key, keys, n=1, cutoff=SIMILARITY)
                 hint = f"; the closest is {close[0]}" if close else ""
                 self.child(key).fail(f"one of {', '.join(keys)}{hint}", "unknown")
 
@@ -106,7 +106,7 @@ class Node:
         """What a name stands for; the prefix may be left out."""
         name = self.text().removeprefix(prefix)
         if name not in choices:
-            close = get_close_matches(name, choices, n=1)
+            close = get_close_matches(name, choices, n=1, cutoff=SIMILARITY)
             hint = f"; the closest is {close[0]}" if close else ""
             self.fail(f"one of {', '.join(choices)}{hint}")
         return choices[name]

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from cudml import settings
 from cudml.devices import Array, Layout
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.launch import Kernel
@@ -76,8 +75,6 @@ class EmulatorDevice:
         CompilerError
             There is no compiler, or a kernel does not compile.
         """
-        if settings.print_plan():
-            print(plan)
         return EmulatorProgram(plan)
 
 
