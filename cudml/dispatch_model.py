@@ -23,6 +23,9 @@ from cudml.transfer import download, upload
 BUFFER_ALIGNMENT = 4
 
 _UINT32_MAX = 2**32 - 1
+
+#: Floats below this are shown as integers where they are whole; above it an exponent is shorter.
+_MAX_WHOLE = 1e16
 _RAW_SUFFIXES = (".bin", ".dat")
 
 
@@ -392,8 +395,13 @@ def _values(resource: Resource, buffer: Array) -> np.ndarray:
 
 
 def _shown(values: np.ndarray) -> list[str]:
-    """Each element as the shortest text that reads back the same; whole numbers without a fraction."""
-    return [str(value).removesuffix(".0") for value in values.reshape(-1)]
+    """Each element as the shortest text that reads back the same; whole numbers as integers."""
+    return [_text(value) for value in values.reshape(-1)]
+
+
+def _text(value: Any) -> str:
+    is_whole = value.dtype.kind == "f" and abs(value) < _MAX_WHOLE and float(value).is_integer()
+    return str(int(value) if is_whole else value)
 
 
 def _save(path: Path, values: np.ndarray) -> None:

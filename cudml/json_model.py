@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag
 from typing import Any, get_args, get_type_hints
 
 from cudml.checks import camel
@@ -137,9 +137,9 @@ def to_dict(desc: Any) -> dict[str, Any]:
     return {"Type": f"{_PREFIXES[OperatorType]}{kind.name}", "Desc": members}
 
 
-def read_enum(node: Node, kind: type) -> Any:
+def read_enum(node: Node, kind: type[Enum]) -> Any:
     """A value of an enumeration by its name, with or without the prefix."""
-    return node.choice({item.name: item for item in kind}, _PREFIXES[kind])  # type: ignore[attr-defined]
+    return node.choice(kind.__members__, _PREFIXES[kind])
 
 
 def _type_node(node: Node) -> Node:
