@@ -49,6 +49,24 @@ class Row:
     matrix: int
     code_bytes: int
 
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What the row is about."""
+        return self.source, self.kernel, self.architecture
+
+
+@dataclass(frozen=True)
+class Table:
+    """The rows, and the version of NVRTC that made the code."""
+
+    version: str
+    rows: tuple[Row, ...]
+
+    def of(self, rows: Iterable[Row]) -> list[Row]:
+        """Those of my rows that are about the same as the given ones."""
+        keys = {row.key for row in rows}
+        return [row for row in self.rows if row.key in keys]
+
 
 def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Row:
     """The row of one instance."""
@@ -89,45 +107,42 @@ def measured() -> list[Row]:
     return sorted(found, key=lambda row: (row.source, row.kernel, order[row.architecture]))
 
 
-def table_text(version: str, rows: Iterable[Row]) -> str:
+def table_text(table: Table) -> str:
     """The file's text: the compiler's version, then the table."""
     text = io.StringIO()
-    text.write(f"# NVRTC {version}\n")
+    text.write(f"# NVRTC {table.version}\n")
     writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
+    writer.writerows(asdict(row) for row in table.rows)
     return text.getvalue()
 
 
-def recorded_version(text: str) -> str:
-    """The compiler's version that a table was made with."""
-    return text.partition("\n")[0].removeprefix("# NVRTC ")
+def recorded(path: Path = TABLE) -> Table:
+    """The table of a file; without rows, of no version, where there is no file."""
+    if not path.exists():
+        return Table("none", ())
+    first, *lines = path.read_text().splitlines()
+    types = {field.name: int if field.type in (int, "int") else str for field in fields(Row)}
+    rows = tuple(
+        Row(**{name: types[name](value) for name, value in line.items()}) for line in csv.DictReader(lines)
+    )
+    return Table(first.removeprefix("# NVRTC "), rows)
 
 
-def differences(recorded: str, fresh: str) -> list[str]:
+def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
     """What changed from one table to another, one line for each instance and architecture."""
-    before, after = (_by_instance(text) for text in (recorded, fresh))
+    old, new = ({row.key: asdict(row) for row in rows} for rows in (before, after))
     found = []
-    for key in sorted(before.keys() | after.keys()):
+    for key in sorted(old.keys() | new.keys()):
         name = " ".join(key)
-        if key not in after:
+        if key not in new:
             found.append(f"{name}: is no longer there")
-        elif key not in before:
+        elif key not in old:
             found.append(f"{name}: is new")
-        else:
-            changes = [
-                f"{column} {old} -> {after[key][column]}"
-                for column, old in before[key].items()
-                if after[key][column] != old
-            ]
-            if changes:
-                found.append(f"{name}: {', '.join(changes)}")
+        elif old[key] != new[key]:
+            columns = [column for column in old[key] if old[key][column] != new[key][column]]
+            found.append(f"{name}: " + ", ".join(f"{c} {old[key][c]} -> {new[key][c]}" for c in columns))
     return found
-
-
-def _by_instance(text: str) -> dict[tuple[str, str, str], dict[str, str]]:
-    rows = csv.DictReader(text.splitlines()[1:])
-    return {(row["source"], row["kernel"], row["architecture"]): row for row in rows}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -139,14 +154,13 @@ def main(arguments: Sequence[str]) -> int:
     if unavailable():
         print(unavailable(), file=sys.stderr)
         return 2
-    rows = measured()
-    text = table_text(nvrtc_version(), rows)
-    recorded = options.output.read_text() if options.output.exists() else table_text("none", ())
-    changed = differences(recorded, text)
+    table = Table(nvrtc_version(), tuple(measured()))
+    changed = differences(recorded(options.output).rows, table.rows)
     for line in changed:
         print(line)
-    print(f"{len(rows)} rows by NVRTC {nvrtc_version()}, {len(changed)} differ", file=sys.stderr)
+    print(f"{len(table.rows)} rows by NVRTC {table.version}, {len(changed)} differ", file=sys.stderr)
     if options.check:
         return 1 if changed else 0
-    options.output.write_text(text)
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(table_text(table))
     return 0

@@ -1,17 +1,19 @@
 """What the CUDA compiler makes of every kernel instance, on every architecture: no GPU is needed.
 
-Marked by nothing and skipped only where CuPy, NVRTC or nvdisasm is not installed.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
 
 import math
 
 import pytest
 
+from bench import machine_code
+from cudml.operators import OPERATORS
 from cudml.plans import KernelLaunch
-from tests.instances import batches, promise_of
+from tests.instances import batches, operators, promise_of
 from tests.machine_code.architectures import ARCHITECTURES, Architecture
-from tests.machine_code.compiler import unavailable
-from tests.machine_code.facts import Facts, facts_of
+from tests.machine_code.compiler import nvrtc_version, unavailable
+from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -24,16 +26,41 @@ _BATCHES = [
 
 @pytest.mark.parametrize(("architecture", "batch"), _BATCHES)
 def test_kernel_instances(architecture: Architecture, batch: list[KernelLaunch]) -> None:
+    """Nothing is wrong with them, and they are as in the committed table if that is by this compiler.
+
+    A change of a kernel shows as a difference; `python -m bench machine-code` writes the new table.
+    """
     facts = facts_of(batch, architecture)
     problems = {
         launch.name_expression: found
         for launch in batch
-        if (found := _problems(launch, facts[launch.name_expression], architecture))
+        if (found := problems_of(launch, facts[launch.name_expression], architecture))
     }
-    assert not problems
+    assert problems == {}
+    recorded = machine_code.recorded()
+    if recorded.version == nvrtc_version():
+        rows = [machine_code.row_of(launch, facts[launch.name_expression], architecture) for launch in batch]
+        assert machine_code.differences(recorded.of(rows), rows) == []
 
 
-def _problems(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> list[str]:
+def test_committed_table_has_every_instance() -> None:
+    recorded = machine_code.recorded()
+    if recorded.version != nvrtc_version():
+        pytest.skip(f"the table is by NVRTC {recorded.version}, this is {nvrtc_version()}")
+    planned = {
+        (launch.source, launch.name_expression, architecture.name)
+        for architecture in ARCHITECTURES
+        for batch in batches(architecture.limits)
+        for launch in batch
+    }
+    assert {row.key for row in recorded.rows} == planned
+
+
+def test_every_operator_has_its_instances() -> None:
+    assert set(operators()) == {row.module for row in OPERATORS.values()}
+
+
+def problems_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> list[str]:
     """What is wrong with one instance's machine code."""
     kernel = facts.kernel
     promise = promise_of(launch)
@@ -47,7 +74,7 @@ def _problems(launch: KernelLaunch, facts: Facts, architecture: Architecture) ->
         (kernel.parameters == expected, f"parameters at {kernel.parameters}, packed at {expected}"),
         (kernel.shared_bytes == 0, f"{kernel.shared_bytes} bytes of static shared storage"),
         (
-            kernel.max_threads in (0, num_threads) or num_threads <= kernel.max_threads,
+            kernel.max_threads == 0 or num_threads <= kernel.max_threads,
             f"launched with {num_threads} threads, bounded to {kernel.max_threads}",
         ),
         (resident > 0, "not even one block fits on a multiprocessor"),
@@ -67,10 +94,7 @@ def _problems(launch: KernelLaunch, facts: Facts, architecture: Architecture) ->
             not promise.wide_stores or facts.count("STG", containing=".128") > 0,
             "no global store of 16 bytes",
         ),
-        (
-            not promise.matrix or facts.count("HMMA", "HGMMA", "IMMA", "UTCHMMA") > 0,
-            "no matrix instruction",
-        ),
+        (not promise.matrix or facts.count(*MATRIX_OPCODES) > 0, "no matrix instruction"),
     )
     return [text for is_right, text in checks if not is_right]
 

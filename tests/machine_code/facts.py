@@ -19,6 +19,9 @@ from tests.machine_code import cubin, disassembly
 from tests.machine_code.architectures import Architecture
 from tests.machine_code.compiler import compile_cubin, nvrtc_options, nvrtc_version
 
+#: Instructions that multiply matrices, of all architectures.
+MATRIX_OPCODES = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "IGMMA", "QGMMA", "UTCHMMA", "UTCQMMA")
+
 
 @dataclass(frozen=True)
 class Facts:

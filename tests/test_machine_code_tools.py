@@ -1,0 +1,181 @@
+"""The tools of the machine-code proofs see what they are there to see: planted faults, and known numbers."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bench import machine_code
+from cudml.devices.kernel_text import kernel_text
+from cudml.plans import KernelLaunch, Params
+from tests.instances import instances
+from tests.machine_code import cubin, disassembly
+from tests.machine_code.architectures import ARCHITECTURES, Architecture
+from tests.machine_code.compiler import Compiled, compile_cubin, unavailable
+from tests.machine_code.facts import Facts, facts_of
+from tests.stand_in.cases import KERNELS
+from tests.test_machine_code import problems_of
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+OF_NUMBER = {architecture.number: architecture for architecture in ARCHITECTURES}
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+
+
+def planted(function: str, threads: int, *, num_pointers: int = 2, shared_bytes: int = 0) -> KernelLaunch:
+    """A launch of a kernel of `wasteful.cu`."""
+    return KernelLaunch(
+        source=str(KERNELS / "wasteful.cu"),
+        function=function,
+        template=(),
+        grid=(1, 1, 1),
+        block=(threads, 1, 1),
+        buffers=("in", "out")[:num_pointers],
+        params=Params.of(num_items=("Int64", 1), start=("Int32", 0)),
+        shared_bytes=shared_bytes,
+    )
+
+
+PLANTED = (planted("local_array", 128), planted("spilling", 1024), planted("wide", 64, shared_bytes=1024))
+
+
+def compiled(architecture: Architecture) -> Compiled:
+    names = [launch.name_expression for launch in PLANTED]
+    return compile_cubin(kernel_text(PLANTED), architecture.name, names, ("--ptxas-options=-v",))
+
+
+@EVERY_ARCHITECTURE
+def test_cubin_says_what_the_compiler_logged(architecture: Architecture) -> None:
+    made = compiled(architecture)
+    kernels = cubin.kernels_of(made.cubin)
+    assert cubin.architecture_of(made.cubin) == architecture.number
+    assert set(kernels) == set(made.mangled.values())
+    for name, kernel in kernels.items():
+        logged = re.search(
+            rf"properties for {name}\n\D*(\d+) bytes stack.*\n.*Used (\d+) registers", made.log, re.MULTILINE
+        )
+        assert logged, made.log
+        assert (kernel.stack_bytes, kernel.registers) == tuple(map(int, logged.groups()))
+
+
+@EVERY_ARCHITECTURE
+def test_planted_faults_are_found(architecture: Architecture) -> None:
+    facts = facts_of(PLANTED, architecture)
+    local_array, spilling, wide = (
+        problems_of(launch, facts[launch.function], architecture) for launch in PLANTED
+    )
+    assert any("bytes of local memory" in problem for problem in local_array)
+    assert any("accesses of local memory" in problem for problem in local_array)
+    assert not any("spilled" in problem for problem in local_array)
+    assert any("bytes of registers are spilled" in problem for problem in spilling)
+    assert wide == []
+    assert facts["wide"].count("LDG", containing=".128") == 1
+    assert facts["wide"].count("STG", containing=".128") == 1
+    assert facts["wide"].kernel.max_threads == 64
+    assert facts["wide"].kernel.parameters == ((0, 8), (8, 8), (16, 16))
+
+
+def test_launch_that_does_not_fit_the_code_is_found() -> None:
+    architecture = OF_NUMBER[90]
+    facts = facts_of(PLANTED, architecture)["wide"]
+    for changes, problem in (
+        ({"threads": 65}, "launched with 65 threads, bounded to 64"),
+        ({"num_pointers": 1}, "parameters at ((0, 8), (8, 8), (16, 16)), packed at ((0, 8), (8, 16))"),
+        ({"shared_bytes": 232449}, "not even one block fits on a multiprocessor"),
+    ):
+        launch = planted("wide", changes.pop("threads", 64), **changes)
+        assert problem in problems_of(launch, facts, architecture)
+
+
+def test_instance_is_the_same_alone_and_among_others() -> None:
+    """Instances are compiled many at a time here and one at a time on a GPU."""
+    architecture = OF_NUMBER[90]
+    everything = [launch for launch in instances(architecture.limits) if "gather" in launch.source]
+    source = everything[0].source
+    batch = [launch for launch in everything if launch.source == source]
+    chosen = batch[-1]
+    together, alone = (facts_of(launches, architecture) for launches in (batch, [chosen]))
+    assert len(together) > 1
+    assert together[chosen.name_expression] == alone[chosen.name_expression]
+
+
+def test_facts_are_kept_and_damaged_ones_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
+    made = facts_of(PLANTED, OF_NUMBER[80])
+    (path,) = (tmp_path / "machine-code").iterdir()
+    kept = path.read_text()
+    monkeypatch.setattr("tests.machine_code.facts.compile_cubin", None)
+    assert facts_of(PLANTED, OF_NUMBER[80]) == made
+    monkeypatch.undo()
+    monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
+    path.write_text(kept[:100])
+    assert facts_of(PLANTED, OF_NUMBER[80]) == made
+    assert path.read_text() == kept
+
+
+def test_what_is_no_cubin_is_refused() -> None:
+    with pytest.raises(ValueError, match="a cubin is an ELF file, this is none"):
+        cubin.kernels_of(b"not a cubin")
+
+
+def test_opcodes_are_counted_by_their_whole_name() -> None:
+    opcodes = disassembly.Counter({"LDG.E.128": 2, "LDG.E": 3, "LDGSTS.E.128": 5, "LD.E": 7})
+    assert disassembly.count(opcodes, "LDG") == 5
+    assert disassembly.count(opcodes, "LDG", "LDGSTS", containing=".128") == 7
+    assert disassembly.count(opcodes, "LD") == 7
+
+
+@pytest.mark.parametrize(
+    ("number", "registers", "threads", "shared_bytes", "blocks"),
+    [
+        # By warps: a multiprocessor has 32, 64 or 48.
+        (75, 32, 256, 0, 4),
+        (80, 32, 256, 0, 8),
+        (86, 32, 256, 0, 6),
+        (90, 32, 1024, 0, 2),
+        # By blocks: small ones.
+        (80, 16, 32, 0, 32),
+        (86, 16, 32, 0, 16),
+        (89, 16, 32, 0, 24),
+        # By registers: 65536, in quarters, 256 at a time.
+        (80, 64, 256, 0, 4),
+        (80, 65, 256, 0, 3),
+        (90, 128, 512, 0, 1),
+        (90, 255, 256, 0, 1),
+        # By shared storage: from sm_80 on each block costs 1 KiB more.
+        (75, 32, 64, 32768, 2),
+        (80, 32, 64, 49152, 3),
+        (90, 32, 64, 100 * 1024, 2),
+        (90, 32, 64, 232448, 1),
+        (90, 32, 64, 232449, 0),
+    ],
+)
+def test_resident_blocks(number: int, registers: int, threads: int, shared_bytes: int, blocks: int) -> None:
+    assert OF_NUMBER[number].resident_blocks(registers, threads, shared_bytes) == blocks
+
+
+def row(**changes: object) -> machine_code.Row:
+    launch = planted("wide", 64)
+    kernel = cubin.Kernel(32, 0, 0, 1024, 64, ())
+    facts = Facts(
+        kernel, 0, disassembly.Counter({"LDG.E.128": 2, "LDG.E": 1, "ST.E": 4, "HMMA.16816.F32": 3})
+    )
+    made = machine_code.row_of(launch, facts, OF_NUMBER[90])
+    return machine_code.Row(**{**vars(made), **changes})
+
+
+def test_table_is_written_read_and_compared(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    first, second = row(kernel="a<1, 2>"), row(kernel="b", registers=40)
+    path.write_text(machine_code.table_text(machine_code.Table("13.5.37", (first, second))))
+    table = machine_code.recorded(path)
+    assert table == machine_code.Table("13.5.37", (first, second))
+    assert (first.loads, first.loads_16, first.stores, first.generic, first.matrix) == (3, 2, 0, 4, 3)
+    assert (first.blocks, first.warps) == (32, 64)
+    where = f"{first.source} b sm_90"
+    assert machine_code.differences(table.rows, (first, row(kernel="b", registers=48, matrix=0))) == [
+        f"{where}: registers 40 -> 48, matrix 3 -> 0"
+    ]
+    assert machine_code.differences(table.rows, (first,)) == [f"{where}: is no longer there"]
+    assert machine_code.differences((first,), table.rows) == [f"{where}: is new"]
+    assert machine_code.recorded(tmp_path / "absent.csv") == machine_code.Table("none", ())
