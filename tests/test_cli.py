@@ -1,0 +1,228 @@
+"""The command line: what it prints, where, and its exit codes."""
+
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cudml
+from cudml import cli, demo
+from cudml.devices import Device, get_device
+from tests.oracle import reverse_subsequences as reverse_oracle
+from tests.oracle import top_k as top_k_oracle
+from tests.test_json_model import SLICE_MODEL, with_change, written
+
+
+def test_demo_shows_every_case_and_exits_with_0(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["demo", "--device", device.name]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""  # progress is for terminals
+    lines = printed.out.splitlines()
+    assert lines[0] == f"cudml {cudml.__version__} on {device.name}"
+    assert lines[1].split() == ["case", "output", "expected", "got"]
+    assert lines[-1] == "all 18 outputs are as expected"
+    rows = [line for line in lines if "  ok" in line]
+    assert len(rows) == 18
+    assert any(row.split("  ")[0] == "SLICE example 2" and row.count("[5 8] [13 16]") == 2 for row in rows)
+
+
+def test_demo_has_the_eight_worked_examples_and_a_real_case_per_operator() -> None:
+    assert [case.name for case in demo.EXAMPLES] == [
+        *(f"TOP_K1 example {number}" for number in (1, 2, 3, 4)),
+        *(f"SLICE example {number}" for number in (1, 2)),
+        *(f"REVERSE_SUBSEQUENCES example {number}" for number in (1, 2)),
+    ]
+    assert len(demo.REAL_CASES) == 4
+
+
+def test_demo_exits_with_1_where_something_differs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(device: Device) -> list[demo.Check]:
+        (check,) = demo.EXAMPLES[4].run(device)
+        wrong = check.got.copy()
+        wrong[0, 0] = -wrong[0, 0]
+        return [dataclasses.replace(check, got=wrong)]
+
+    monkeypatch.setattr(demo, "CASES", (demo.EXAMPLES[5], demo.Case("broken", run)))
+    monkeypatch.setattr(demo, "REAL_CASES", demo.CASES[1:])
+    assert cli.main(["demo", "--device", "cpu"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == "1 of 2 outputs differ"
+    assert [line.split()[-1] for line in lines[2:4]] == ["ok", "DIFFERS"]
+
+
+F32 = np.float32
+DIFFERENT = {
+    "value": np.array([[2, 0]], F32),
+    "dtype": np.array([[1, 0]], np.float64),
+    "nan": np.array([[1, np.nan]], F32),
+    "shape": np.array([[1, 0, 0]], F32),
+}
+
+
+@pytest.mark.parametrize("got", DIFFERENT.values(), ids=DIFFERENT)
+@pytest.mark.parametrize("tolerance", [0.0, 1e-6])
+def test_demo_notices_every_kind_of_difference(got: np.ndarray, tolerance: float) -> None:
+    expected = np.array([[1, 0]], F32)
+    assert demo.Check("", "", expected, expected.copy(), tolerance).is_good
+    assert not demo.Check("", "", expected, got, tolerance).is_good
+
+
+def test_demo_tells_signs_of_zero_apart_where_bits_are_due() -> None:
+    expected, got = np.array([[1, 0]], F32), np.array([[1, -0.0]], F32)
+    assert not demo.Check("", "", expected, got).is_good
+    assert demo.Check("", "", expected, got, 1e-6).is_good
+
+
+def test_demo_checks_with_numpy_as_the_oracles_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the demo expects of real sizes agrees with the oracles of the test suite."""
+    seen: dict[str, Any] = {}
+
+    def top_k(a: np.ndarray, k: int) -> Any:
+        seen["top_k"] = (a, k)
+        return cudml.top_k(a, k)
+
+    def reverse(a: np.ndarray, lengths: np.ndarray, axis: int) -> Any:
+        seen["reverse"] = (a, lengths, axis)
+        return cudml.reverse_subsequences(a, lengths, axis)
+
+    monkeypatch.setattr(demo, "top_k", top_k)
+    monkeypatch.setattr(demo, "reverse_subsequences", reverse)
+    outcomes = [demo.run_case(case, get_device("cpu")) for case in demo.REAL_CASES]
+    a, k = seen["top_k"]
+    values, indices = top_k_oracle.top_k(a, k, nan_last=True)
+    assert outcomes[0].checks[0].expected.tobytes() == values.tobytes()
+    assert (outcomes[0].checks[1].expected == indices).all()
+    expected = reverse_oracle.reverse_lanes(*seen["reverse"])
+    assert outcomes[2].checks[0].expected.tobytes() == expected.tobytes()
+
+
+def test_dispatch_prints_what_the_model_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["dispatch", str(written(tmp_path, SLICE_MODEL)), "--device", "cpu"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "Resource 'output': 7, 9, 12, 14, 17, 19\n"
+    assert printed.err == "Running on 'cpu'\n"
+
+
+def test_dispatch_saves_what_the_model_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(written(tmp_path, SLICE_MODEL))
+    assert cli.main(["dispatch", model, "--device", "cpu", "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == ""
+    assert np.load(tmp_path / "out/output.npy").tolist() == [7, 9, 12, 14, 17, 19]
+
+
+def test_dispatch_takes_a_feature_level(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = json.loads(json.dumps(SLICE_MODEL).replace("FLOAT32", "INT64"))
+    command = ["dispatch", str(written(tmp_path, model)), "--device", "cpu"]
+    assert cli.main(command) == 0
+    capsys.readouterr()
+    assert cli.main([*command, "--feature-level", "4_0"]) == 2
+    assert "InputTensor.DataType is INT64, must be" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (with_change("commands", value=...), "model.json: commands is missing, must be a list"),
+        (
+            with_change("dispatchables", "slice", "desc", "Offsets", 3, value=4),
+            "SLICE has 1 problem\n  Offsets[3]",
+        ),
+        (
+            with_change("commands", 0, "bindings", "OutputTensor", value="input"),
+            "OutputTensor is overlapping InputTensor",
+        ),
+        (
+            with_change("commands", 0, "bindings", "OutputTensor", value=...),
+            "OutputTensor is missing, must be bound as output_tensor=",
+        ),
+    ],
+)
+def test_dispatch_tells_what_is_wrong_and_exits_with_2(
+    model: Any, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["dispatch", str(written(tmp_path, model)), "--device", "cpu"]) == 2
+    printed = capsys.readouterr()
+    assert message in printed.err
+    assert printed.out == ""
+
+
+def test_unknown_devices_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["demo"], ["dispatch", str(written(tmp_path, SLICE_MODEL))]):
+        assert cli.main([*command, "--device", "tpu"]) == 2
+        assert "cudml: device must be 'cpu', 'cuda' or 'cuda:N'" in capsys.readouterr().err
+
+
+def test_info_names_versions_devices_compiler_and_cache(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "module").write_bytes(bytes(1 << 20))
+    monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
+    assert cli.main(["info"]) == 0
+    rows = dict(line.split("  ", 1) for line in capsys.readouterr().out.splitlines())
+    rows = {name: value.strip() for name, value in rows.items()}
+    assert rows["cudml"] == cudml.__version__
+    assert rows["numpy"] == np.__version__
+    assert rows["cache"] == f"{tmp_path}: 1 files, 1.0 MiB"
+    assert rows["CUDML_CACHE_DIR"] == str(tmp_path)
+    assert {"Python", "CUDA", "host compiler", "kernels"} <= rows.keys()
+
+
+def test_info_says_what_to_install_where_there_is_no_compiler(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDML_CXX", "no-such-compiler")
+    assert cli.main(["info"]) == 0
+    assert "no-such-compiler" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "required: COMMAND"),
+        (["run"], "invalid choice: 'run'"),
+        (["dispatch"], "required: MODEL.json"),
+    ],
+)
+def test_usage_errors_exit_with_2(
+    arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code == 2
+    assert text in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"cudml {cudml.__version__}\n"
+
+
+def test_a_reader_that_leaves_is_no_crash(tmp_path: Path) -> None:
+    many = {"initialValuesDataType": "INT8", "initialValues": {"valueCount": 1 << 18, "value": 1}}
+    model = {
+        "resources": {"r": many},
+        "dispatchables": {},
+        "commands": [{"type": "print", "resource": "r"}] * 4,
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cudml.cli", "dispatch", str(written(tmp_path, model)), "--device", "cpu"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        cwd=Path(__file__).parent.parent,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b"Running on 'cpu'\n"
+    assert process.wait() == 2
