@@ -109,14 +109,15 @@ def _key(*parts: str | bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-class _Folder:
-    """Where compiled files are kept: the cache, or a temporary folder where the cache cannot be used."""
+class Folder:
+    """The cache, or a temporary folder where the cache cannot be used."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._fallback: Path | None = None
 
     def path(self) -> Path:
+        """Where to look for files and put them; it need not exist."""
         return self._fallback or settings.cache_dir() / "emulator"
 
     def fall_back(self, error: OSError) -> None:
@@ -134,7 +135,8 @@ class _Folder:
         )
 
 
-_folder = _Folder()
+#: Where this process keeps what it compiles.
+folder = Folder()
 
 
 def _is_whole(path: Path) -> bool:
@@ -154,24 +156,24 @@ def _cached(name: str, build: Callable[[Path], None]) -> Path:
     processes may build one file at once: each writes its own and the last replaces the others.
     """
     while True:
-        folder = _folder.path()
-        if _is_whole(folder / name):
-            return folder / name
+        place = folder.path()
+        if _is_whole(place / name):
+            return place / name
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            place.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=place) as scratch:
                 built = Path(scratch) / name
                 build(built)
                 data = built.read_bytes()
                 # A new file, never the old one overwritten: that one may be mapped by a process.
                 sealed = Path(scratch) / "sealed"
                 sealed.write_bytes(data + hashlib.sha256(data).digest())
-                os.replace(sealed, folder / name)
-            return folder / name
+                os.replace(sealed, place / name)
+            return place / name
         except OSError as error:
-            if folder != settings.cache_dir() / "emulator":
+            if place != settings.cache_dir() / "emulator":
                 raise
-            _folder.fall_back(error)
+            folder.fall_back(error)
 
 
 def _run(command: Sequence[str], what: str) -> None:
@@ -183,16 +185,21 @@ def _run(command: Sequence[str], what: str) -> None:
         raise CompilerError(f"{what} does not compile:\n{shlex.join(command)}\n{result.stderr.strip()}")
 
 
+def runtime_source() -> str:
+    """The runtime as one translation unit: the C++ library's headers cost far more than the code."""
+    return "".join(f'#include "{part}"\n' for part in sorted((SIMT / "runtime").glob("*.cpp")))
+
+
 def runtime() -> Path:
     """The runtime library, compiled if need be."""
     found = compiler()
     flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS)
     name = f"libcudml-simt-{_key(_own_text(), found.version, *found.command, *flags, platform.machine())}.so"
-    files = sorted(str(path) for path in (SIMT / "runtime").glob("*.cpp"))
-
     def build(path: Path) -> None:
+        text = path.with_suffix(".cpp")
+        text.write_text(runtime_source())
         link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
-        _run([*found.command, *flags, *files, *link], "the emulator's runtime")
+        _run([*found.command, *flags, str(text), *link], "the emulator's runtime")
 
     return _cached(name, build)
 
@@ -225,7 +232,7 @@ def module(source: str, name_expression: str) -> Path:
         text = path.with_suffix(".cpp")
         text.write_text(stub)
         if settings.keep_source():
-            shutil.copy(text, _folder.path() / text.name)
+            shutil.copy(text, folder.path() / text.name)
         includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
         # Messages and debug information name kernels relative to kernels/.
         shorten = [f"-ffile-prefix-map={root}/="]

@@ -2,6 +2,7 @@
 
 import ctypes
 from functools import cache
+from pathlib import Path
 
 from cudml.devices import sources
 from cudml.devices.emulator import build
@@ -40,9 +41,9 @@ class _LaunchStructure(ctypes.Structure):
 
 
 @cache
-def _load_runtime() -> ctypes.CDLL:
+def _load_runtime(path: Path) -> ctypes.CDLL:
     """Modules find the runtime by its soname once it is loaded."""
-    return ctypes.CDLL(str(build.runtime()))
+    return ctypes.CDLL(str(path))
 
 
 class Kernel:
@@ -53,7 +54,7 @@ class Kernel:
     """
 
     def __init__(self, launch: KernelLaunch) -> None:
-        _load_runtime()
+        _load_runtime(build.runtime())
         library = ctypes.CDLL(str(build.module(launch.source, launch.name_expression)))
         self._function = library.simt_kernel
         self._function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <condition_variable>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -28,11 +29,13 @@ constexpr unsigned kMaxChunk = 64, kChunksPerWorker = 8;
 // Waking the other workers costs about this much, so there must be more work left than that.
 constexpr std::chrono::microseconds kWakeCost{40};
 
-// Keeps its stacks and blocks from launch to launch.
+// Keeps its stacks and blocks from launch to launch. On the heap, because a library loaded late gets
+// little thread-local storage.
 Worker& worker_of_this_thread() {
-  thread_local Worker worker;
-  current_worker = &worker;
-  return worker;
+  thread_local std::unique_ptr<Worker> worker;
+  if (!worker) worker = std::make_unique<Worker>();
+  current_worker = worker.get();
+  return *worker;
 }
 
 // ---- One group of blocks: 1, a cluster, or a whole cooperative grid
