@@ -74,7 +74,7 @@ def run_reversal(
 
 
 def length_values(sizes: tuple[int, ...], axis: int, kind: DataType, seed: int) -> np.ndarray:
-    """Lengths of every kind: negative where the type is signed, 0, 1, inside, the axis, beyond, the type's ends."""
+    """Lengths of every kind: 0, 1, inside, the axis' size, beyond it, and both ends of the type."""
     size = sizes[axis]
     ends = np.iinfo(TensorDesc(kind, (1,)).element.numpy_name)
     special = [ends.min, 0, 1, size - 1, size, size + 1, ends.max]

@@ -1,7 +1,5 @@
 """SLICE and SLICE1: the pages' examples, and any box of any layout against the formulas."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -159,19 +157,32 @@ def test_nothing_is_launched_for_an_empty_output() -> None:
 
 def test_offsets_beyond_32_bits_reach_the_kernel() -> None:
     """A plan is pure: no memory is needed to see that nothing wraps."""
+    limits = emulator.get_device().limits
     size = 2**33
-    a, out = TensorDesc(DataType.UINT8, (size,)), TensorDesc(DataType.UINT8, (size // 3,))
-    step = plan(SliceDesc(a, out, (7,), (size // 3,), (3,)), emulator.get_device().limits).steps[0]
+    # Every 17th of a row too long for 32-bit indices.
+    a, out = TensorDesc(DataType.UINT8, (size * 6,)), TensorDesc(DataType.UINT8, (size // 3,))
+    step = plan(SliceDesc(a, out, (7,), (size // 3,), (17,)), limits).steps[0]
     members = {field.name: field.values for field in step.params.fields}
+    assert step.source == "slice/gather.cu"
     assert members["source_offset"] == (7,)
-    assert members["source_strides"][0] == 3
+    assert members["source_strides"][0] == 17
     assert members["num_items"] == (size // 3,)
     assert members["is_wide"] == (1,)
+    # Rows of that length: few items, far apart.
     a = TensorDesc(DataType.UINT8, (3, size))
     out = TensorDesc(DataType.UINT8, (2, 2))
-    step = plan(SliceDesc(a, out, (1, size - 4), (2, 2), (1, 3)), emulator.get_device().limits).steps[0]
+    step = plan(SliceDesc(a, out, (1, size - 4), (2, 2), (1, 3)), limits).steps[0]
     members = {field.name: field.values for field in step.params.fields}
     assert members["source_offset"] == (2 * size - 4,)
     assert members["source_strides"][:2] == (3, size)
     assert members["is_wide"] == (0,)
-    assert math.prod(members["sizes"][:2]) == 4
+    # One run of that length, mirrored and not.
+    for stride in (1, -1):
+        a = TensorDesc(DataType.UINT16, (size,))
+        out = TensorDesc(DataType.UINT16, (size - 1,))
+        step = plan(Slice1Desc(a, out, (1,), (size - 1,), (stride,)), limits).steps[0]
+        members = {field.name: field.values for field in step.params.fields}
+        assert step.source == "slice/runs.cu"
+        assert members["run_bytes"] == (2 * size - 2,)
+        assert members["source_offset"] == (2,)
+        assert (members["source_begin"], members["source_end"]) == ((2,), (2 * size,))

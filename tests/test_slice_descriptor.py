@@ -175,6 +175,6 @@ def test_message_tells_the_level_that_allows_it() -> None:
     desc = SliceDesc(a, a, (0, 0, 0), (1, 1, 2), (1, 1, 1))
     assert problems(desc, FeatureLevel.LEVEL_2_1)[:2] == [
         "InputTensor.DimensionCount is 3, must be 4 to 5 at feature level 2_1 (allowed from 3_0)",
-        "InputTensor.DataType is INT64, must be FLOAT32, FLOAT16, INT32, INT16, INT8, UINT32, UINT16 or UINT8 "
-        "at feature level 2_1 (allowed from 4_1)",
+        "InputTensor.DataType is INT64, must be FLOAT32, FLOAT16, INT32, INT16, INT8, UINT32, UINT16 "
+        "or UINT8 at feature level 2_1 (allowed from 4_1)",
     ]

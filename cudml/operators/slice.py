@@ -189,7 +189,9 @@ def _check_slice1(problems: Problems, desc: Slice1Desc) -> None:
             window, stride = desc.input_window_sizes[i], abs(desc.input_window_strides[i])
             largest = 1 + (window - 1) // stride
             if out_size > largest:
-                expected = f"at most {largest}, what InputWindowSizes[{i}] = {window} gives with a step of {stride}"
+                expected = (
+                    f"at most {largest}, what InputWindowSizes[{i}] = {window} gives with a step of {stride}"
+                )
                 problems.add(f"OutputTensor.Sizes[{i}]", "sizes", expected, out_size)
 
 

@@ -1,30 +1,71 @@
 """The launches of strided copies: which kernel moves a box of items from one place to another.
 
 `SLICE` and `SLICE1` are such copies, and so is packing an operand for a matrix product.
+
+Plans outlive the buffers they run on, so none knows how a pointer is aligned: the kernels look, and
+branch once for the whole launch.
 """
+
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.coalesce import (
     MAX_NARROW_COUNT,
+    Dimension,
     Space,
     coalesced,
     dimensions_of,
     magic_division,
+    span_bytes,
 )
-from cudml.plans import KernelLaunch, Limits, Params, ceil_div
+from cudml.plans import KernelLaunch, Limits, Params, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 #: Operands of a copy's index space.
 SOURCE, TARGET = 0, 1
 
-#: Threads of every data-movement block, and how many blocks a multiprocessor is given before blocks
-#: take several tiles each: four waves of the eight blocks that fill it.
-BLOCK_THREADS = 256
+#: Blocks that a multiprocessor is given before blocks take several tiles each: a few waves.
 BLOCKS_PER_MULTIPROCESSOR = 32
 
+WARP_LANES = 32
+WORD_BYTES = 16
+
+#: What the kernels are compiled with.
+BLOCK_THREADS = 256
 GATHER_ITEMS_PER_THREAD = 4
+RUN_WORDS_PER_LANE = 4
+STRIDED_THREADS = 128
+STRIDED_MAX_STRIDE = 8
+STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES
+STRIDED_MAX_ITEM_BYTES = 4
+
+#: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item:
+#: below, moving items one by one costs no more instructions.
+MIN_RUN_BYTES = {1: 24, 2: 32, 4: 96, 8: 256, 16: 512}
+
+#: Shortest rows with a stride that fill enough of a tile, in bytes of the target.
+MIN_STRIDED_ROW_BYTES = 512
+
+#: Shortest side of a transposition that is worth a tile, in items.
+MIN_TRANSPOSED_ITEMS = 8
+
+#: Pieces of long runs: large enough to amortise their start, small enough to fill the device.
+MIN_PIECE_BYTES, MAX_PIECE_BYTES = 2048, 16384
+PIECES_PER_MULTIPROCESSOR = 64
 
 _MAX_DIMENSIONS = 8
+
+Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """A kernel for copies of one kind: whether it can do a copy, whether it pays, and its launch."""
+
+    can: Callable[[Space], bool]
+    pays: Callable[[Space], bool]
+    launch: Callable[[Space, str, str, Limits], KernelLaunch]
 
 
 def gather_launch(
@@ -40,21 +81,15 @@ def gather_launch(
     source_buffer, target_buffer : str
         The operands or workspaces that hold them.
     """
-    return copy_launch(
-        Space(
-            dimensions_of(target.sizes, source.element_strides, target.element_strides),
-            (0, 0),
-            target.element.size,
-        ),
-        source_buffer,
-        target_buffer,
-        limits,
-    )
+    dimensions = dimensions_of(target.sizes, source.element_strides, target.element_strides)
+    return copy_launch(Space(dimensions, (0, 0), target.element.size), source_buffer, target_buffer, limits)
 
 
 def copy_launch(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
     """The launch of a copy whose space has the source as its first operand and the target as its second."""
-    return gather(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer, limits)
+    space = coalesced(space, TARGET, (SOURCE, TARGET))
+    pattern = next(p for p in PATTERNS.values() if p.can(space) and p.pays(space))
+    return pattern.launch(space, source_buffer, target_buffer, limits)
 
 
 def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
@@ -77,6 +112,179 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
     )
 
 
+def is_run(space: Space) -> bool:
+    """Whether rows are contiguous in the target and contiguous or mirrored in the source."""
+    return bool(space.dimensions) and space.dimensions[0].strides in ((1, 1), (-1, 1))
+
+
+def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+    """Contiguous or mirrored rows: words of 16 bytes, shifted and reversed in registers."""
+    run, *outer = space.dimensions
+    is_reversed = run.strides[SOURCE] < 0
+    lowest = space.offsets[SOURCE] - (run.size - 1 if is_reversed else 0)
+    shape = run_shape(run.size * space.item_bytes, space.num_items * space.item_bytes, limits)
+    pieces = Space((Dimension(shape.pieces_per_run, (0, 0)), *outer), space.offsets, space.item_bytes)
+    begin, end = span_bytes(space, SOURCE)
+    return KernelLaunch(
+        source="slice/runs.cu",
+        function="slice_runs",
+        template=(),
+        grid=(grid_blocks(ceil_div(pieces.num_items, shape.groups_per_block), limits), 1, 1),
+        block=(BLOCK_THREADS, 1, 1),
+        buffers=(source_buffer, target_buffer),
+        params=Params.of(
+            num_pieces=("Int64", pieces.num_items),
+            run_bytes=("Int64", run.size * space.item_bytes),
+            piece_bytes=("Int64", shape.piece_bytes),
+            source_offset=("Int64", lowest * space.item_bytes),
+            target_offset=("Int64", space.offsets[TARGET] * space.item_bytes),
+            source_begin=("Int64", begin),
+            source_end=("Int64", end),
+            **index_members(pieces, ("source_strides", "target_strides"), space.item_bytes),
+            item_bytes=("Int32", space.item_bytes),
+            is_reversed=("Int32", int(is_reversed)),
+            **shape.members(),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class RunShape:
+    """How runs are spread over lanes: pieces of a run, lanes of a group, words a lane takes at once."""
+
+    pieces_per_run: int
+    piece_bytes: int
+    group_lanes: int
+    group_words: int
+
+    @property
+    def groups_per_block(self) -> int:
+        """Pieces that a block has in hand at a time."""
+        return BLOCK_THREADS // self.group_lanes
+
+    def members(self) -> Members:
+        """The members of a kernel's parameters that describe its groups."""
+        return {
+            "group_shift": ("Int32", self.group_lanes.bit_length() - 1),
+            "group_words": ("Int32", self.group_words),
+        }
+
+
+def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
+    """The shape for runs of so many bytes, of all that are moved."""
+    most_words = ceil_div(run_bytes + WORD_BYTES - 1, WORD_BYTES)  # where the target is not aligned
+    if most_words > WARP_LANES * RUN_WORDS_PER_LANE:
+        share = round_up(
+            ceil_div(total_bytes, limits.num_multiprocessors * PIECES_PER_MULTIPROCESSOR), MIN_PIECE_BYTES
+        )
+        piece_bytes = min(max(share, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
+        return RunShape(ceil_div(run_bytes, piece_bytes), piece_bytes, WARP_LANES, RUN_WORDS_PER_LANE)
+    lanes = 4
+    while lanes * RUN_WORDS_PER_LANE < most_words:
+        lanes *= 2
+    return RunShape(1, round_up(run_bytes, WORD_BYTES), lanes, ceil_div(most_words, lanes))
+
+
+def has_small_stride(space: Space) -> bool:
+    """Whether rows are contiguous in the target and take every s-th narrow item of the source."""
+    if not space.dimensions or space.item_bytes > STRIDED_MAX_ITEM_BYTES:
+        return False
+    source_stride, target_stride = space.dimensions[0].strides
+    return target_stride == 1 and 2 <= abs(source_stride) <= STRIDED_MAX_STRIDE
+
+
+def strided(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+    """Rows with a small stride: whole stretches of source, picked from in shared storage."""
+    row, *outer = space.dimensions
+    stride = row.strides[SOURCE]
+    tile_words = STRIDED_MAX_STRIDE // abs(stride)
+    tile_items = tile_words * WARP_LANES * WORD_BYTES // space.item_bytes
+    share = ceil_div(space.num_items, limits.num_multiprocessors * PIECES_PER_MULTIPROCESSOR)
+    piece_items = min(round_up(share, tile_items), 4 * tile_items)
+    pieces = Space(
+        (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes
+    )
+    begin, end = span_bytes(space, SOURCE)
+    return KernelLaunch(
+        source="slice/strided.cu",
+        function="slice_strided",
+        template=(item_type(space.item_bytes),),
+        grid=(grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits), 1, 1),
+        block=(STRIDED_THREADS, 1, 1),
+        buffers=(source_buffer, target_buffer),
+        params=Params.of(
+            num_pieces=("Int64", pieces.num_items),
+            row_items=("Int64", row.size),
+            piece_items=("Int64", piece_items),
+            source_offset=("Int64", space.offsets[SOURCE] * space.item_bytes),
+            target_offset=("Int64", space.offsets[TARGET] * space.item_bytes),
+            source_begin=("Int64", begin),
+            source_end=("Int64", end),
+            **index_members(pieces, ("source_strides", "target_strides"), space.item_bytes),
+            stride=("Int32", stride),
+            tile_words=("Int32", tile_words),
+        ),
+        shared_bytes=STRIDED_SHARED_BYTES,
+    )
+
+
+def crossing(space: Space) -> int | None:
+    """The dimension that is contiguous in the source where the target's contiguous one is not."""
+    if not space.dimensions or space.dimensions[0].strides[TARGET] != 1:
+        return None
+    return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
+
+
+def transposed_pays(space: Space) -> bool:
+    """Whether both sides of the tiles are long enough, and the target's line jumps in the source."""
+    line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
+    is_far = abs(line.strides[SOURCE]) * space.item_bytes > WORD_BYTES
+    return is_far and min(line.size, other.size) >= MIN_TRANSPOSED_ITEMS
+
+
+def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+    """Lines of the target across lines of the source: square tiles through shared storage."""
+    position = crossing(space)
+    line, other = space.dimensions[0], space.dimensions[position or 0]
+    outer = tuple(d for i, d in enumerate(space.dimensions) if i not in (0, position))
+    side = 32 if space.item_bytes >= 4 else 64
+    counts = (Dimension(ceil_div(line.size, side), (0, 0)), Dimension(ceil_div(other.size, side), (0, 0)))
+    tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
+    return KernelLaunch(
+        source="slice/transpose.cu",
+        function="slice_transpose",
+        template=(item_type(space.item_bytes),),
+        grid=(grid_blocks(tiles.num_items, limits), 1, 1),
+        block=(BLOCK_THREADS, 1, 1),
+        buffers=(source_buffer, target_buffer),
+        params=Params.of(
+            num_tiles=("Int64", tiles.num_items),
+            source_offset=("Int64", space.offsets[SOURCE]),
+            target_offset=("Int64", space.offsets[TARGET]),
+            target_line_items=("Int64", line.size),
+            source_line_items=("Int64", other.size),
+            target_line_stride=("Int64", line.strides[SOURCE]),
+            source_line_stride=("Int64", other.strides[TARGET]),
+            **index_members(tiles, ("source_strides", "target_strides")),
+            source_step=("Int32", other.strides[SOURCE]),
+        ),
+        shared_bytes=side * (side + 1) * space.item_bytes,
+    )
+
+
+#: The first that can and pays is taken; the last does any copy.
+PATTERNS: dict[str, Pattern] = {
+    "runs": Pattern(
+        is_run, lambda s: s.dimensions[0].size * s.item_bytes >= MIN_RUN_BYTES[s.item_bytes], runs
+    ),
+    "strided": Pattern(
+        has_small_stride, lambda s: s.dimensions[0].size * s.item_bytes >= MIN_STRIDED_ROW_BYTES, strided
+    ),
+    "transpose": Pattern(lambda s: crossing(s) is not None, transposed_pays, transpose),
+    "gather": Pattern(lambda s: True, lambda s: True, gather),
+}
+
+
 def item_type(item_bytes: int) -> str:
     """The kernels' type that moves an item."""
     return element_info(BITS_BY_SIZE[item_bytes]).cpp
@@ -87,9 +295,7 @@ def grid_blocks(num_tiles: int, limits: Limits) -> int:
     return min(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
 
 
-def index_members(
-    space: Space, strides: tuple[str, ...], scale: int = 1
-) -> dict[str, tuple[str, int | float | tuple[int | float, ...]]]:
+def index_members(space: Space, strides: tuple[str, ...], scale: int = 1) -> Members:
     """The members that `common/strided_index.cuh` reads, and the named strides of the first operands.
 
     `scale` multiplies the strides: 1 leaves them in items.

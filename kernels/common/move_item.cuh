@@ -1,4 +1,5 @@
-// Moving one item of 1 to 16 bytes between byte addresses that need not be aligned to it.
+// Moving one item of 1 to 16 bytes between places that need not be aligned to it. Places are byte
+// pointers derived from the kernel's own, by which the compiler knows that they are in global memory.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -9,50 +10,52 @@ __device__ __forceinline__ UInt64 address_of(const void* pointer) {
 }
 
 // The largest power of two, at most `limit` (itself one), that divides both addresses.
-__device__ __forceinline__ UInt64 common_alignment(UInt64 left, UInt64 right, UInt64 limit) {
-  const UInt64 bits = left | right | limit;
-  return bits & (~bits + 1);
+__device__ __forceinline__ int common_alignment(const void* left, const void* right, int limit) {
+  const int bits = static_cast<int>(address_of(left) | address_of(right)) | limit;
+  return bits & -bits;
 }
 
 template <class Item>
-__device__ __forceinline__ Item load_item(UInt64 address) {
-  return *reinterpret_cast<const Item*>(address);
+__device__ __forceinline__ Item load_item(const UInt8* place) {
+  return *reinterpret_cast<const Item*>(place);
 }
 
 template <>
-__device__ __forceinline__ Bits128 load_item<Bits128>(UInt64 address) {
-  const uint4 v = load_16_bytes(reinterpret_cast<const void*>(address));
+__device__ __forceinline__ Bits128 load_item<Bits128>(const UInt8* place) {
+  const uint4 v = load_16_bytes(place);
   return Bits128{{v.x, v.y, v.z, v.w}};
 }
 
 template <class Item>
-__device__ __forceinline__ void store_item(UInt64 address, Item item) {
-  *reinterpret_cast<Item*>(address) = item;
+__device__ __forceinline__ void store_item(UInt8* place, Item item) {
+  *reinterpret_cast<Item*>(place) = item;
 }
 
 template <>
-__device__ __forceinline__ void store_item<Bits128>(UInt64 address, Bits128 item) {
-  const uint4 v = {item.words[0], item.words[1], item.words[2], item.words[3]};
-  store_16_bytes(reinterpret_cast<void*>(address), v);
+__device__ __forceinline__ void store_item<Bits128>(UInt8* place, Bits128 item) {
+  store_16_bytes(place, uint4{item.words[0], item.words[1], item.words[2], item.words[3]});
 }
 
 template <class Piece>
-__device__ __forceinline__ void move_in(UInt64 target, UInt64 source, int num_bytes) {
-  for (int b = 0; b < num_bytes; b += static_cast<int>(sizeof(Piece))) {
-    store_item<Piece>(target + b, load_item<Piece>(source + b));
-  }
+__device__ __forceinline__ void move_item(UInt8* target, const UInt8* source) {
+  store_item<Piece>(target, load_item<Piece>(source));
 }
 
-// Moves num_bytes as pieces of `alignment` bytes, to which both addresses are aligned.
-__device__ __forceinline__ void move_pieces(UInt64 target, UInt64 source, int num_bytes,
-                                            UInt64 alignment) {
-  if (alignment >= 8) {
-    move_in<UInt64>(target, source, num_bytes);
-  } else if (alignment == 4) {
-    move_in<UInt32>(target, source, num_bytes);
-  } else if (alignment == 2) {
-    move_in<UInt16>(target, source, num_bytes);
-  } else {
-    move_in<UInt8>(target, source, num_bytes);
+// Moves num_bytes as pieces of `alignment` bytes, to which both places are aligned.
+__device__ __forceinline__ void move_pieces(UInt8* target, const UInt8* source, int num_bytes,
+                                            int alignment) {
+#pragma unroll 1
+  for (int b = 0; b < num_bytes; b += alignment) {
+    if (alignment == 1) {
+      move_item<UInt8>(target + b, source + b);
+    } else if (alignment == 2) {
+      move_item<UInt16>(target + b, source + b);
+    } else if (alignment == 4) {
+      move_item<UInt32>(target + b, source + b);
+    } else if (alignment == 8) {
+      move_item<UInt64>(target + b, source + b);
+    } else {
+      move_item<Bits128>(target + b, source + b);
+    }
   }
 }

@@ -8,6 +8,7 @@
 #include "reverse_subsequences/lengths.cuh"
 
 constexpr int kThreads = 256;
+constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
 constexpr int kItemsPerThread = 4;
 constexpr int kItemsPerTile = kThreads * kItemsPerThread;
 
@@ -51,12 +52,12 @@ __device__ __forceinline__ void locate(const ReverseGatherParams& p, const void*
 }
 
 template <class Item>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_gather(const void* source, const void* lengths, void* target, ReverseGatherParams p) {
   constexpr int kItemBytes = sizeof(Item);
-  const UInt64 from = address_of(source);
-  const UInt64 to = address_of(target);
-  const UInt64 alignment = common_alignment(from, to, kItemBytes);
+  const UInt8* from = static_cast<const UInt8*>(source);
+  UInt8* to = static_cast<UInt8*>(target);
+  const int alignment = common_alignment(from, to, kItemBytes);
   Int64 source_item;
   Int64 target_item;
 
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
   for (Int64 tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
     const Int64 first = tile * kItemsPerTile + threadIdx.x;
     Item items[kItemsPerThread];
-    UInt64 targets[kItemsPerThread];
+    UInt8* targets[kItemsPerThread];
 #pragma unroll
     for (int k = 0; k < kItemsPerThread; ++k) {
       if (first + k * kThreads < p.num_items) {

@@ -7,6 +7,7 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 256;
+constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
 constexpr int kItemsPerThread = 4;
 constexpr int kItemsPerTile = kThreads * kItemsPerThread;
 
@@ -36,12 +37,12 @@ __device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 index, 
 }
 
 template <class Item>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     slice_gather(const void* source, void* target, SliceGatherParams p) {
   constexpr int kItemBytes = sizeof(Item);
-  const UInt64 from = address_of(source);
-  const UInt64 to = address_of(target);
-  const UInt64 alignment = common_alignment(from, to, kItemBytes);
+  const UInt8* from = static_cast<const UInt8*>(source);
+  UInt8* to = static_cast<UInt8*>(target);
+  const int alignment = common_alignment(from, to, kItemBytes);
   Int64 source_item;
   Int64 target_item;
 
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kThreads)
   for (Int64 tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
     const Int64 first = tile * kItemsPerTile + threadIdx.x;
     Item items[kItemsPerThread];
-    UInt64 targets[kItemsPerThread];
+    UInt8* targets[kItemsPerThread];
 #pragma unroll
     for (int k = 0; k < kItemsPerThread; ++k) {
       if (first + k * kThreads < p.num_items) {

@@ -1,0 +1,73 @@
+// Copies a box whose rows are contiguous on both sides, or contiguous but mirrored: SLICE and SLICE1.
+// Idea: rows are runs of bytes, moved in aligned 16-byte words that are shifted and reversed in registers.
+// A group of lanes owns a piece of a run; short runs are one piece and share a warp; groups stride over pieces.
+// The host gives runs of items of 1 to 16 bytes, pieces that are multiples of 16 bytes, and the source's extent.
+// The plan picks it for runs that are long for their item; shorter ones of wide items go through gather.cu.
+#include "common/run_copy.cuh"
+#include "common/strided_index.cuh"
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+
+struct SliceRunsParams {
+  Int64 num_pieces;
+  Int64 run_bytes;
+  Int64 piece_bytes;
+  Int64 source_offset;  // bytes, of the lowest byte of the first run; so are strides and extents
+  Int64 target_offset;
+  Int64 source_begin;
+  Int64 source_end;
+  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a run
+  UInt64 multipliers[kMaxDimensions];
+  Int64 source_strides[kMaxDimensions];
+  Int64 target_strides[kMaxDimensions];
+  Int32 shifts[kMaxDimensions];
+  Int32 num_dimensions;
+  Int32 is_wide;
+  Int32 item_bytes;
+  Int32 is_reversed;
+  Int32 group_shift;  // a group has 1 << group_shift lanes
+  Int32 group_words;
+};
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    slice_runs(const void* source, void* target, SliceRunsParams p) {
+  const UInt8* from = static_cast<const UInt8*>(source);
+  UInt8* to = static_cast<UInt8*>(target);
+  const int group_lanes = 1 << p.group_shift;
+  const int groups_per_block = kThreads >> p.group_shift;
+  const RunGroup group{{from + p.source_begin, from + p.source_end},
+                       p.item_bytes,
+                       static_cast<int>(threadIdx.x) & (group_lanes - 1),
+                       group_lanes,
+                       p.group_words};
+  const bool cuts_items = p.is_reversed && (address_of(target) & (p.item_bytes - 1)) != 0;
+
+  for (Int64 first = static_cast<Int64>(blockIdx.x) * groups_per_block; first < p.num_pieces;
+       first += static_cast<Int64>(gridDim.x) * groups_per_block) {
+    const Int64 index = first + (threadIdx.x >> p.group_shift);
+    Int64 begin = 0;
+    Int64 source_byte = p.source_offset;
+    Int64 target_byte = p.target_offset;
+    if (index < p.num_pieces) {
+      visit_coordinates(p, index, [&](int d, Int64 coordinate) {
+        if (d == 0) {
+          begin = coordinate * p.piece_bytes;
+        } else {
+          source_byte += coordinate * p.source_strides[d];
+          target_byte += coordinate * p.target_strides[d];
+        }
+      });
+    }
+    const Run run{from + source_byte, to + target_byte, index < p.num_pieces ? p.run_bytes : 0,
+                  p.is_reversed != 0};
+    const Int64 end = begin + p.piece_bytes < run.num_bytes ? begin + p.piece_bytes : run.num_bytes;
+    if (cuts_items) {
+      copy_items_reversed(group, run, begin, end);
+    } else {
+      // All but a run's last piece end where the next one's words begin.
+      UInt8* words = word_of(run.target);
+      copy_words(group, run, words + begin, end < run.num_bytes ? words + end : run.target + end);
+    }
+  }
+}

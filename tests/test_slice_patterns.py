@@ -1,0 +1,184 @@
+"""Every kernel that can do a copy gives the same bytes, whichever the plan would choose."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudml.devices import Device, emulator
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.operators import strided_copy
+from cudml.operators.coalesce import Space, coalesced, dimensions_of
+from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_launch
+from cudml.plans import KernelLaunch, Plan
+from tests.layouts import Layout, lay_out, run_on_bytes
+from tests.support import assert_identical, schedules
+
+
+def space_of(source: Layout, target: Layout) -> Space:
+    """The copy of one layout to another of the same sizes, as the plan coalesces it."""
+    dimensions = dimensions_of(target.desc.sizes, source.desc.element_strides, target.desc.element_strides)
+    return coalesced(Space(dimensions, (0, 0), target.desc.element.size), TARGET, (SOURCE, TARGET))
+
+
+def run_launch(device: Device, launch: KernelLaunch, source: Layout, target: Layout, seed: int) -> None:
+    """Compare a launch with NumPy's assignment, every byte between and around the outputs included."""
+    rng = np.random.default_rng(seed)
+    raw = {"source": source.fill(rng), "target": target.fill(rng)}
+    expected = raw["target"].copy()
+    target.view(expected)[...] = source.view(raw["source"])
+    plan = Plan("copy", ("source", "target"), (launch,), outputs=("target",))
+    got = run_on_bytes(device, plan, raw, {"source": source, "target": target}, "target")
+    assert_identical(got, expected)
+
+
+def run_every_pattern(device: Device, source: Layout, target: Layout, seed: int) -> set[str]:
+    """Run all kernels that can do the copy; their names."""
+    space = space_of(source, target)
+    names = {name for name, pattern in PATTERNS.items() if pattern.can(space)}
+    for name in names:
+        launch = PATTERNS[name].launch(space, "source", "target", device.limits)
+        run_launch(device, launch, source, target, seed)
+    return names
+
+
+def strided_layout(
+    sizes: tuple[int, ...], kind: object, strides: tuple[int, ...], byte_offset: int
+) -> Layout:
+    """A layout by its strides in elements."""
+    dense = lay_out(sizes, kind)
+    item = dense.desc.element.size
+    low = sum(min((n - 1) * s, 0) for n, s in zip(sizes, strides, strict=True))
+    high = sum(max((n - 1) * s, 0) for n, s in zip(sizes, strides, strict=True))
+    desc = type(dense.desc)(kind, sizes, strides)
+    return Layout(desc, byte_offset - low * item, byte_offset + (high - low + 1) * item)
+
+
+@st.composite
+def copies(draw: st.DrawFn, inner_strides: st.SearchStrategy[int]) -> tuple[Layout, Layout]:
+    """Rows of a given inner stride, a row count, gaps on both sides and any alignment of either."""
+    item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
+    kind = BITS_BY_SIZE[item_bytes]
+    row = draw(st.integers(2, 40) | st.integers(2, 3000 // item_bytes + 2))
+    num_rows = draw(st.integers(1, 9))
+    inner = draw(inner_strides)
+    row_span = abs(inner) * (row - 1) + 1
+    outer = (row_span + draw(st.integers(0, 9))) * draw(st.sampled_from((1, -1)))
+    target_row = row + draw(st.integers(0, 5))
+    source = strided_layout((num_rows, row), kind, (outer, inner), draw(st.integers(0, 16)) * item_bytes)
+    target = strided_layout((num_rows, row), kind, (target_row, 1), draw(st.integers(0, 16)) * item_bytes)
+    return source, target
+
+
+@settings(deadline=None, max_examples=60)
+@given(copy=copies(st.just(1)), seed=st.integers(0, 2**32 - 1))
+def test_contiguous_rows(copy: tuple[Layout, Layout], seed: int) -> None:
+    names = run_every_pattern(emulator.get_device(), *copy, seed)
+    fits_one_item = copy[0].desc.sizes[1] * copy[0].desc.element.size <= 16
+    assert "runs" in names or fits_one_item
+
+
+@settings(deadline=None, max_examples=60)
+@given(copy=copies(st.just(-1)), seed=st.integers(0, 2**32 - 1))
+def test_mirrored_rows(copy: tuple[Layout, Layout], seed: int) -> None:
+    assert "runs" in run_every_pattern(emulator.get_device(), *copy, seed)
+
+
+@settings(deadline=None, max_examples=60)
+@given(copy=copies(st.integers(2, 8) | st.integers(-8, -2)), seed=st.integers(0, 2**32 - 1))
+def test_rows_of_every_sth_item(copy: tuple[Layout, Layout], seed: int) -> None:
+    names = run_every_pattern(emulator.get_device(), *copy, seed)
+    assert ("strided" in names) == (copy[0].desc.element.size <= 4)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    item_bytes=st.sampled_from(sorted(BITS_BY_SIZE)),
+    sizes=st.tuples(st.integers(1, 3), st.integers(2, 90), st.integers(2, 90)),
+    flip=st.booleans(),
+    gaps=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    offsets=st.tuples(st.integers(0, 16), st.integers(0, 16)),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_lines_across_the_source(
+    item_bytes: int, sizes: tuple, flip: bool, gaps: tuple, offsets: tuple, seed: int
+) -> None:
+    kind = BITS_BY_SIZE[item_bytes]
+    source = lay_out(
+        sizes, kind, order=(0, 2, 1), pads=(0, gaps[0], 0), flips=(False, flip, False),
+        byte_offset=offsets[0] * item_bytes,
+    )  # fmt: skip
+    target = lay_out(sizes, kind, pads=(0, 0, gaps[1]), byte_offset=offsets[1] * item_bytes)
+    names = run_every_pattern(emulator.get_device(), source, target, seed)
+    assert "transpose" in names
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("byte_offsets", [(1, 0), (0, 1), (3, 2), (8, 4), (4, 4)])
+def test_items_at_addresses_that_are_no_multiple_of_their_size(
+    name: str, item_bytes: int, byte_offsets: tuple[int, int]
+) -> None:
+    strides = {"runs": (90, -1), "strided": (190, 3), "transpose": (1, 8), "gather": (200, 5)}[name]
+    kind = BITS_BY_SIZE[item_bytes]
+    source = strided_layout((7, 50), kind, strides, byte_offsets[0])
+    target = strided_layout((7, 50), kind, (53, 1), byte_offsets[1])
+    names = run_every_pattern(emulator.get_device(), source, target, 1)
+    assert name in names or item_bytes > 4
+
+
+@pytest.mark.parametrize("inner", [1, -1])
+@pytest.mark.parametrize("source_byte", [0, 5])
+@pytest.mark.parametrize("target_byte", [0, 3])
+def test_runs_of_several_pieces(device: Device, inner: int, source_byte: int, target_byte: int) -> None:
+    kind = BITS_BY_SIZE[1]
+    source = strided_layout((2, 20_000), kind, (20_001, inner), source_byte)
+    target = strided_layout((2, 20_000), kind, (20_003, 1), target_byte)
+    assert "runs" in run_every_pattern(device, source, target, 2)
+
+
+#: Copies that the plan is expected to give to each kernel: item bytes, sizes, source strides.
+CHOSEN = {
+    "contiguous rows": ("runs", 4, (100, 1000), (2000, 1)),
+    "mirrored rows": ("runs", 2, (100, 1000), (2000, -1)),
+    "odd rows of bytes": ("runs", 1, (1000, 33), (50, 1)),
+    "every third item": ("strided", 4, (10, 1000), (4000, 3)),
+    "backwards by two": ("strided", 1, (10, 1000), (4000, -2)),
+    "columns as rows": ("transpose", 4, (500, 400), (1, 500)),
+    "short rows": ("gather", 4, (500, 3), (5, 1)),
+    "wide stride": ("gather", 4, (50, 300), (9000, 17)),
+    "wide items with a stride": ("gather", 8, (50, 300), (9000, 2)),
+    "a few columns": ("gather", 4, (500, 4), (1, 500)),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
+def test_choice_of_the_plan(case: tuple) -> None:
+    name, item_bytes, sizes, strides = case
+    source = strided_layout(sizes, BITS_BY_SIZE[item_bytes], strides, 0)
+    target = lay_out(sizes, BITS_BY_SIZE[item_bytes])
+    space = space_of(source, target)
+    limits = emulator.get_device().limits
+    expected = PATTERNS[name].launch(space, "source", "target", limits)
+    assert copy_launch(space, "source", "target", limits) == expected
+    assert expected.source == f"slice/{name}.cu"
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block, so that it takes several tiles one after another."""
+    monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70), "gather": (500, 5)}[name]
+    sizes = {"runs": (70, 60), "strided": (5, 600), "transpose": (70, 70), "gather": (70, 60)}[name]
+    kind = BITS_BY_SIZE[2]
+    source = strided_layout(sizes, kind, strides, 2)
+    target = strided_layout(sizes, kind, (sizes[1] + 1, 1), 6)
+    device = emulator.get_device()
+    limits = replace(device.limits, num_multiprocessors=1)
+    launch = PATTERNS[name].launch(space_of(source, target), "source", "target", limits)
+    assert launch.grid == (1, 1, 1)
+    for schedule in schedules():
+        with schedule:
+            run_launch(device, launch, source, target, 3)
