@@ -12,6 +12,7 @@ import pytest
 from bench import report, results, runner
 from bench.cases import Peer
 from bench.checks import WrongResultError, require_error_within, require_identical
+from bench.micro.clusters import PUSHES
 from bench.results import Row
 from bench.sources import Source
 from bench.targets import get_target
@@ -23,7 +24,7 @@ MICRO = Path(runner.__file__).parent / "micro"
 #: Kernels of the micro-figures that between them instantiate everything in their files.
 MICRO_INSTANCES = {
     "launches.cu": ("empty", "last_block"),
-    "latency.cu": ("exchange<1>", "exchange<4>", "ping_pong", "spin_clocks"),
+    "latency.cu": ("exchange<1>", "exchange<8>", "ping_pong", "spin_clocks"),
     "bandwidth.cu": (
         "read_vectors<4>",
         "copy_vectors<4>",
@@ -32,6 +33,11 @@ MICRO_INSTANCES = {
         "filter_vectors<Float16AsKey, 4>",
         "filter_vectors<Float16AsPair, 4>",
         "filter_vectors<Int8AsQuad, 4>",
+    ),
+    "copies.cu": (
+        "copy_by_threads<micro::Cached, 8>",
+        "copy_by_threads<micro::Streamed, 8>",
+        "copy_by_engine<4>",
     ),
     "selection.cu": (
         "histogram<KeyOfFloat32, 12>",
@@ -42,7 +48,11 @@ MICRO_INSTANCES = {
         "arg_max<Shuffles<UInt32>>",
         "arg_max<Shuffles<UInt64>>",
     ),
-    "clusters.cu": ("barrier_rounds<8, true>", "remote_load<8>", "push_exchange<16>"),
+    "clusters.cu": (
+        "barrier_rounds<8, true>",
+        "remote_load<8>",
+        *(f"push_exchange<16, {push}>" for push in PUSHES),
+    ),
 }
 
 CASE = importlib.import_module("bench.slice").CASES[0].name

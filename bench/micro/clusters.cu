@@ -1,9 +1,9 @@
-// What clusters of blocks cost: their barrier, a load from another block's shared storage, a pushed
-// exchange. In the exchange every block stores its slice into all blocks' shared storage
-// asynchronously; the stores count bytes on the receiver's mbarrier, on which alone it waits. Two
-// buffers and two mbarriers alternate. A block owns its shared storage, and pushes step t + 2 into
-// a buffer only after it has received all of t + 1, which each block pushed after it had read all
-// of t. The host passes a width that 4 * kBlocks divides. Used by clusters.py.
+// What clusters of blocks cost: their barrier, a load from another block's shared storage, an
+// exchange. In the exchange every block pushes its slice of a vector into the shared storage of all
+// blocks, which wait on an mbarrier of their own alone; two buffers and two mbarriers alternate. A
+// block owns its shared storage, and pushes step t + 2 into a buffer only after it has received all
+// of t + 1, which each block pushed after it had read all of t. The host passes a width that 4 *
+// kBlocks divides. Used by clusters.py.
 #include "common/intrinsics.cuh"
 
 constexpr Int32 kMaxPolls = 1 << 22;
@@ -40,15 +40,27 @@ __device__ __forceinline__ void push_16_bytes(UInt32 target, uint4 v, UInt32 mba
       : "memory");
 }
 
+// kSuspends lets the hardware put the thread to sleep for a while.
+template <bool kSuspends>
 __device__ __forceinline__ bool phase_is_over(UInt32 mbarrier, UInt32 parity) {
   UInt32 over;
-  asm volatile(
-      "{\n\t.reg .pred p;\n\t"
-      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
-      "selp.u32 %0, 1, 0, p;\n\t}"
-      : "=r"(over)
-      : "r"(mbarrier), "r"(parity)
-      : "memory");
+  if constexpr (kSuspends) {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(over)
+        : "r"(mbarrier), "r"(parity)
+        : "memory");
+  } else {
+    asm volatile(
+        "{\n\t.reg .pred p;\n\t"
+        "mbarrier.test_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n\t"
+        "selp.u32 %0, 1, 0, p;\n\t}"
+        : "=r"(over)
+        : "r"(mbarrier), "r"(parity)
+        : "memory");
+  }
   return over;
 }
 
@@ -95,18 +107,76 @@ __global__ void __cluster_dims__(kBlocks, 1, 1)
   cluster_barrier();  // No block ends while its storage may be read.
 }
 
-template <int kBlocks>
+// Ways to give a slice to every block of the cluster, and to wait for all slices. A warp pushes to
+// one block after the other. `kArrivals` is what an mbarrier counts besides bytes.
+struct AsyncStores {
+  static constexpr bool kStages = false;
+  static constexpr bool kSuspends = true;
+  static constexpr UInt32 kArrivals = 1;
+  static __device__ __forceinline__ void push(UInt32 target, uint4 v, const uint4*, Int32 count,
+                                              UInt32 mbarrier) {
+    for (Int32 i = threadIdx.x % 32; i < count; i += 32) {
+      micro::push_16_bytes(target + 16 * i, v, mbarrier);
+    }
+  }
+};
+
+struct AsyncStoresTested : AsyncStores {
+  static constexpr bool kSuspends = false;
+};
+
+// One copy by the copy engine out of this block's own shared storage.
+struct BulkCopy {
+  static constexpr bool kStages = true;
+  static constexpr bool kSuspends = true;
+  static constexpr UInt32 kArrivals = 1;
+  static __device__ __forceinline__ void push(UInt32 target, uint4, const uint4* staged,
+                                              Int32 count, UInt32 mbarrier) {
+    if (threadIdx.x % 32 == 0) {
+      asm volatile(
+          "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%0], [%1], %2, "
+          "[%3];" ::"r"(target),
+          "r"(micro::shared_address(staged)), "r"(count * 16), "r"(mbarrier)
+          : "memory");
+    }
+  }
+};
+
+// Ordinary stores, then one arrival that releases them.
+struct StoresAndArrival {
+  static constexpr bool kStages = false;
+  static constexpr bool kSuspends = true;
+  static constexpr UInt32 kArrivals = 0;  // one from each block instead
+  static __device__ __forceinline__ void push(UInt32 target, uint4 v, const uint4*, Int32 count,
+                                              UInt32 mbarrier) {
+    for (Int32 i = threadIdx.x % 32; i < count; i += 32) {
+      asm volatile("st.shared::cluster.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(target + 16 * i),
+                   "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                   : "memory");
+    }
+    __syncwarp();  // The arrival releases the stores of all lanes.
+    if (threadIdx.x % 32 == 0) {
+      asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(mbarrier)
+                   : "memory");
+    }
+  }
+};
+
+template <int kBlocks, typename Push>
 __global__ void __cluster_dims__(kBlocks, 1, 1)
     push_exchange(Int32 width, Int32 num_steps, Int64* result, UInt32* gave_up) {
   extern __shared__ __align__(16) unsigned char storage[];
   UInt64* mbarriers = reinterpret_cast<UInt64*>(storage);
-  UInt32* buffers = reinterpret_cast<UInt32*>(storage + 16);
+  uint4* buffers = reinterpret_cast<uint4*>(storage + 16);  // two vectors, then two staged slices
   const UInt32 rank = cluster_rank();
-  const Int32 slice_vectors = width / 4 / kBlocks;
+  const Int32 num_vectors = width / 4;
+  const Int32 slice = num_vectors / kBlocks;
+  const UInt32 num_arrivals = Push::kArrivals ? Push::kArrivals : kBlocks;
   if (threadIdx.x == 0) {
     for (int i = 0; i < 2; ++i) {
       asm volatile(
-          "mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(micro::shared_address(mbarriers + i))
+          "mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(micro::shared_address(mbarriers + i)),
+          "r"(num_arrivals)
           : "memory");
     }
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -116,24 +186,30 @@ __global__ void __cluster_dims__(kBlocks, 1, 1)
   UInt32 mixed = 0;
   const UInt64 start = micro::nanoseconds();
   for (Int32 step = 0; step < num_steps; ++step) {
-    UInt32* buffer = buffers + (step & 1) * width;
+    uint4* buffer = buffers + (step & 1) * num_vectors;
+    uint4* staged = buffers + 2 * num_vectors + (step & 1) * slice;
     const UInt32 mbarrier = micro::shared_address(mbarriers + (step & 1));
-    if (threadIdx.x == 0) {
+    const uint4 v = make_uint4(step, threadIdx.x, rank, mixed);
+    if (Push::kArrivals && threadIdx.x == 0) {
       asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(mbarrier),
                    "r"(width * 4)
                    : "memory");
     }
-    for (Int32 i = threadIdx.x; i < slice_vectors * kBlocks; i += blockDim.x) {
-      const UInt32 target = i / slice_vectors;
-      const UInt32 place =
-          micro::shared_address(buffer + (rank * slice_vectors + i % slice_vectors) * 4);
-      micro::push_16_bytes(micro::in_block(place, target), make_uint4(step, i, rank, mixed),
-                           micro::in_block(mbarrier, target));
+    if constexpr (Push::kStages) {
+      for (Int32 i = threadIdx.x; i < slice; i += blockDim.x) staged[i] = v;
+      asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      __syncthreads();  // The slice is staged before the copy engine reads it.
+    }
+    const UInt32 place = micro::shared_address(buffer + rank * slice);
+    for (UInt32 target = threadIdx.x / 32; target < kBlocks; target += blockDim.x / 32) {
+      Push::push(micro::in_block(place, target), v, staged, slice,
+                 micro::in_block(mbarrier, target));
     }
     bool late = true;
-    for (Int32 poll = 0; poll < kMaxPolls && late; ++poll)
-      late = !micro::phase_is_over(mbarrier, step >> 1 & 1);
-    for (Int32 i = threadIdx.x; i < width / 4; i += blockDim.x) mixed += buffer[i * 4];
+    for (Int32 poll = 0; poll < kMaxPolls && late; ++poll) {
+      late = !micro::phase_is_over<Push::kSuspends>(mbarrier, step >> 1 & 1);
+    }
+    for (Int32 i = threadIdx.x; i < num_vectors; i += blockDim.x) mixed += buffer[i].x;
     // This block has read all of the step before any of its threads pushes the next one.
     if (__syncthreads_or(late)) {
       *gave_up = 1;

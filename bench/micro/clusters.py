@@ -9,6 +9,14 @@ from bench.micro.figures import Figure, Gpu, Kernel
 
 GROUP = "cluster"
 SIZES = (2, 4, 8, 16)
+
+#: Ways to push of the kernel.
+PUSHES = {
+    "AsyncStores": "st.async",
+    "AsyncStoresTested": "st.async and test_wait",
+    "BulkCopy": "bulk copies",
+    "StoresAndArrival": "stores and arrivals",
+}
 NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 ATTRIBUTE_CLUSTER_DIMENSION = 4
 
@@ -34,7 +42,7 @@ class _Config(ctypes.Structure):
 
 def measure(gpu: Gpu) -> Iterator[Figure]:
     """Nothing on a GPU without clusters."""
-    if int(gpu.xp.cuda.Device().compute_capability) < 90:
+    if not gpu.has_clusters:
         return
     for size in SIZES:
         yield from _of_size(gpu, size)
@@ -56,19 +64,19 @@ def _of_size(gpu: Gpu, size: int, rounds: int = 1000) -> Iterator[Figure]:
         yield Figure(GROUP, f"load from block {rank}, {told}", int(clocks[0]) / rounds, "clocks")
 
     for width in (128, 512, 1024, 2048, 8192, 16384):
-        shared_bytes = 16 + 2 * 4 * width
-        call = _kernel(gpu, f"push_exchange<{size}>", size, shared_bytes=shared_bytes)
-        for num_clusters in (1, gpu.num_multiprocessors // size // 2):
+        shared_bytes = 16 + 2 * 4 * (width + width // size)
+        for method, how in PUSHES.items():
+            call = _kernel(gpu, f"push_exchange<{size}, {method}>", size, shared_bytes=shared_bytes)
             result, gave_up = gpu.int64(2), gpu.uint32()
-            call(size * num_clusters, 256, np.int32(width), np.int32(rounds), result, gave_up)
+            grid = size * (gpu.num_multiprocessors // size // 2)
+            call(grid, 256, np.int32(width), np.int32(rounds), result, gave_up)
             if int(gave_up[0]):
                 raise RuntimeError("a wait within a cluster did not end")
             us = int(result[0]) / rounds / 1000
-            name = f"pushed exchange of {width} words, {told}, {num_clusters} at once"
-            yield Figure(GROUP, name, us, "us")
+            yield Figure(GROUP, f"exchange of {width} words by {how}, {told}", us, "us")
 
     for shared_bytes in (0, 100 << 10, 200 << 10, 227 << 10):
-        call = _kernel(gpu, f"push_exchange<{size}>", size, shared_bytes=shared_bytes)
+        call = _kernel(gpu, f"push_exchange<{size}, AsyncStores>", size, shared_bytes=shared_bytes)
         name = f"active at once, {told}, 256 threads and {shared_bytes >> 10} KiB shared a block"
         yield Figure(GROUP, name, _active_clusters(call, size, shared_bytes), "clusters")
 

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench import results
-from bench.micro import bandwidth, clusters, latency, launches, selection
+from bench.micro import bandwidth, clusters, copies, latency, launches, selection
 from bench.micro.figures import Figure, Gpu
 from bench.targets import get_target
 
-GROUPS = {module.GROUP: module.measure for module in (launches, latency, clusters, bandwidth, selection)}
+GROUPS = {
+    module.GROUP: module.measure for module in (launches, latency, clusters, bandwidth, copies, selection)
+}
 
 
 def main(arguments: list[str]) -> int:

@@ -45,6 +45,8 @@ class Gpu:
         self.xp = target.xp
         self.source = Source(target.xp, 1)
         self.timer = CudaTimer(target.l2_bytes)
+        #: Clusters of blocks, and a copy engine that kernels drive, came with one compute capability.
+        self.has_clusters = int(self.xp.cuda.Device().compute_capability) >= 90
         self.num_multiprocessors: int = self.xp.cuda.Device().attributes["MultiProcessorCount"]
 
     def kernel(self, file: str, name: str, cooperative: bool = False, shared_bytes: int = 0) -> Kernel:
@@ -67,8 +69,8 @@ class Gpu:
 
     def cold_us(self, call: Callable[[], Any]) -> float:
         """Median time with a cold L2."""
-        return self.timer.measure(call, "cold", 0.05).median_us
+        return self.timer.measure(call, "cold", 0.03).median_us
 
     def warm_us(self, call: Callable[[], Any]) -> float:
         """Median time with whatever the L2 holds from the call before."""
-        return self.timer.measure(call, "warm", 0.05).median_us
+        return self.timer.measure(call, "warm", 0.03).median_us

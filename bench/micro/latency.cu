@@ -99,20 +99,25 @@ extern "C" __global__ void ping_pong(UInt32* words, Int32 partner, Int32 num_rou
   }
 }
 
-template <int kWordsPerPoll>
+// Every slice is written to kCopies vectors, and a block reads one of them: all blocks reading the
+// same few lines would wait for each other at the L2.
+template <int kCopies>
 __global__ void exchange(UInt32* buffers, Int32 width, Int32 num_steps, Int64* result,
                          UInt32* gave_up) {
   const Int32 slice = width / gridDim.x;
   const UInt64 start = micro::nanoseconds();
   for (Int32 step = 1; step <= num_steps; ++step) {
-    UInt32* buffer = buffers + (step & 1) * width;
+    UInt32* buffer = buffers + (step & 1) * kCopies * width;
     for (Int32 i = threadIdx.x; i < slice; i += blockDim.x) {
-      store_relaxed(buffer + blockIdx.x * slice + i, step);
+#pragma unroll
+      for (int copy = 0; copy < kCopies; ++copy) {
+        store_relaxed(buffer + copy * width + blockIdx.x * slice + i, step);
+      }
     }
+    const UInt32* own_copy = buffer + blockIdx.x % kCopies * width;
     bool late = false;
-    for (Int32 i = threadIdx.x * kWordsPerPoll; i < width; i += blockDim.x * kWordsPerPoll) {
-      late |= kWordsPerPoll == 1 ? !micro::wait_for(buffer + i, step)
-                                 : !micro::wait_for_4(buffer + i, step);
+    for (Int32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
+      late |= !micro::wait_for_4(own_copy + i, step);
     }
     // This block has read every word of the step before any of its threads writes the next one.
     if (__syncthreads_or(late)) {

@@ -62,14 +62,16 @@ def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figur
 
 def _exchanges(gpu: Gpu, num_steps: int = 2000) -> Iterator[Figure]:
     """Every block gives its slice to all and waits for the whole vector: a step of a recurrence."""
-    calls = {words: gpu.kernel("latency.cu", f"exchange<{words}>", cooperative=True) for words in (1, 4)}
+    calls = {
+        copies: gpu.kernel("latency.cu", f"exchange<{copies}>", cooperative=True) for copies in (1, 2, 4, 8)
+    }
     for num_blocks in (8, 16, 32, 64, 128):
         for width in (512, 1024, 2048, 8192):
-            for words, call in calls.items():
-                buffers, result, gave_up = gpu.uint32(2 * width), gpu.int64(), gpu.uint32()
+            for copies, call in calls.items():
+                buffers, result, gave_up = gpu.uint32(2 * copies * width), gpu.int64(), gpu.uint32()
                 call(num_blocks, 256, buffers, np.int32(width), np.int32(num_steps), result, gave_up)
                 _require_finished(gave_up)
-                told = f"exchange of {width} words between {num_blocks} blocks, polls of {4 * words} bytes"
+                told = f"exchange of {width} words between {num_blocks} blocks, written {copies} times"
                 yield Figure(GROUP, told, int(result[0]) / num_steps / 1000, "us")
 
 
