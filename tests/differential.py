@@ -11,6 +11,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -22,7 +23,7 @@ from onnx import helper
 import cudml
 from cudml import AxisDirection, TensorDesc
 from cudml.devices import Device, get_device
-from tests.onnx_adapter import Call
+from tests.onnx_adapter import Call, gru_by_its_formulas, run_array_function, run_descriptor
 from tests.oracle.reverse_subsequences import reverse_lanes
 from tests.oracle.top_k import BFLOAT16, top_k
 from tests.random_arrays import Placed, memory_with, place, random_layout, values_of
@@ -268,8 +269,96 @@ def random_lengths(
     return rng.integers(-2 if dtype.kind == "i" else 0, shape[axis] + 3, sizes).astype(dtype)
 
 
+# gru
+
+#: Activations whose value jumps nowhere, so that a rounding error stays one. Those of the gates are within
+#: 0 and 1: then a step lessens the errors of those before it.
+GATE_ACTIVATIONS = ("Sigmoid", "HardSigmoid")
+HIDDEN_ACTIVATIONS = (
+    *GATE_ACTIVATIONS,
+    *("Affine", "Elu", "LeakyRelu", "Relu", "ScaledTanh", "Softplus", "Softsign", "Tanh"),
+)
+NUM_PARAMETERS = {"HardSigmoid": 2, "LeakyRelu": 1, "Elu": 1, "ScaledTanh": 2, "Affine": 2}
+
+#: ONNX Runtime's own bounds for float32 (its checkers.cc).
+ONNXRUNTIME_BOUNDS = {"atol": 1e-5, "rtol": 1e-4}
+
+#: States that a layer computes at least: the error of a few says little.
+MIN_STATES = 500
+
+#: How many further inputs a layer is given to see what error float32 has.
+NUM_DRAWS = 4
+
+
+def check_gru(rng: np.random.Generator, device: Device) -> None:
+    call = random_gru(rng)
+    exact = gru_by_its_formulas(call)
+    run = run_descriptor if rng.integers(2) else run_array_function
+    got = run(call, device)
+    dtype = call.inputs[0].dtype
+    for ours, true, usual in zip(got, exact, errors_of_numpy(rng, call, exact), strict=True):
+        assert (ours.shape, ours.dtype) == (true.shape, dtype)
+        found = root_mean_square(ours - true)
+        assert found <= 2 * usual, f"{run.__name__} of {call.attrs}: error {found:.3g}, NumPy has {usual:.3g}"
+    if dtype == np.float32:
+        for theirs, true in zip(run_onnxruntime(call, 2), exact, strict=True):
+            np.testing.assert_allclose(theirs, true, **ONNXRUNTIME_BOUNDS)
+
+
+def random_gru(rng: np.random.Generator) -> Call:
+    """A layer with any options, lengths of 0 among them, and weights as frameworks draw them."""
+    num_steps, batch, num_inputs = (int(n) for n in rng.integers(1, (10, 7, 25)))
+    hidden = int(np.exp(rng.uniform(0, np.log(150))))
+    direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
+    num_directions = 2 if direction == "bidirectional" else 1
+    batch = max(batch, MIN_STATES // (num_steps * num_directions * hidden))
+    dtype = rng.choice(["float32", "float16"])
+    bound = hidden**-0.5
+
+    def weights(*shape: int) -> np.ndarray:
+        return rng.uniform(-bound, bound, (num_directions, *shape)).astype(dtype)
+
+    inputs = (
+        rng.standard_normal((num_steps, batch, num_inputs)).astype(dtype),
+        weights(3 * hidden, num_inputs),
+        weights(3 * hidden, hidden),
+        weights(6 * hidden) if rng.integers(2) else None,
+        rng.integers(0, num_steps + 1, batch).astype(np.int32) if rng.integers(2) else None,
+        rng.standard_normal((num_directions, batch, hidden)).astype(dtype) if rng.integers(2) else None,
+    )
+    attrs = {"direction": direction, "hidden_size": hidden, "linear_before_reset": int(rng.integers(2))}
+    if rng.integers(2):
+        names = [str(rng.choice(k)) for k in (GATE_ACTIVATIONS, HIDDEN_ACTIVATIONS) * num_directions]
+        counts = [NUM_PARAMETERS.get(name, 0) for name in names]
+        attrs["activations"] = names
+        for name, count in (("activation_alpha", 1), ("activation_beta", 2)):
+            values = [float(rng.uniform(0.1, 1)) for n in counts if n >= count]
+            attrs |= {name: values} if values else {}
+    return Call("GRU", 14, inputs, attrs, wanted=(True, True))
+
+
+def errors_of_numpy(rng: np.random.Generator, call: Call, exact: list[np.ndarray]) -> list[float]:
+    """The error of each output in float32, over these inputs and others, so that none is small by luck."""
+    x, *others = call.inputs
+    draws = (rng.standard_normal(x.shape).astype(x.dtype) for _ in range(NUM_DRAWS))
+    differences: list[list[np.ndarray]] = [[] for _ in exact]
+    for drawn in (call, *(replace(call, inputs=(draw, *others)) for draw in draws)):
+        wide = exact if drawn is call else gru_by_its_formulas(drawn)
+        for found, narrow, true in zip(
+            differences, gru_by_its_formulas(drawn, np.float32), wide, strict=True
+        ):
+            found.append(narrow.astype(x.dtype) - true)
+    return [root_mean_square(np.stack(found)) for found in differences]
+
+
+def root_mean_square(differences: np.ndarray) -> float:
+    """Steadier than the largest: twice it never comes by chance, and one wrong element is far above it."""
+    return float(np.sqrt(np.mean(np.square(differences))))
+
+
 CHECKS: dict[str, Callable[[np.random.Generator, Device], None]] = {
     "top_k": check_top_k,
+    "gru": check_gru,
     "slice": check_slice,
     "reverse_subsequences": check_reverse_subsequences,
 }

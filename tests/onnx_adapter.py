@@ -13,6 +13,7 @@ import onnx
 import cudml
 from cudml import Activation, AxisDirection, DataType, RecurrentNetworkDirection, TensorDesc
 from cudml.devices import Device
+from tests.oracle.gru import Weights, gru
 from tests.support import to_device, to_numpy
 
 #: ONNX lets a slice that steps backwards say "to the first element" by the largest integer, too.
@@ -306,6 +307,27 @@ def _gru_array_function(call: Call, device: Device) -> list[np.ndarray]:
         linear_before_reset=bool(call.attrs.get("linear_before_reset", 0)),
     )
     return _gru_outputs(call, *map(to_numpy, result))
+
+
+def gru_by_its_formulas(call: Call, precision: type[np.floating] = np.float64) -> list[np.ndarray]:
+    """What `run_descriptor` returns for a GRU, computed by the oracle in a precision."""
+    given = _gru_arguments(call)
+    arrays = Weights(
+        given["X"],
+        given["W"],
+        given["R"],
+        given.get("B"),
+        given.get("initial_h"),
+        given.get("sequence_lens"),
+    )
+    outputs = gru(
+        arrays,
+        activations_of(call, len(given["R"])),
+        _DIRECTIONS[call.attrs.get("direction", "forward")],
+        bool(call.attrs.get("linear_before_reset", 0)),
+        precision,
+    )
+    return _gru_outputs(call, *outputs)
 
 
 _DESCRIPTORS: dict[str, Callable[[Call, Device], list[np.ndarray]]] = {
