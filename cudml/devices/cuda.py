@@ -181,6 +181,8 @@ class CudaDevice:
     loaded may be run from any thread.
     """
 
+    has_fixed_arrays = True
+
     def __init__(self, number: int) -> None:
         import cupy
 
@@ -223,6 +225,20 @@ class CudaDevice:
             return self._ndarray(shape, dtype)
         with self._cupy.cuda.Device(self.number), self._made_current(stream):
             return self._ndarray(shape, dtype)
+
+    def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
+        """What `empty` does for several shapes and dtypes, in the order of the current stream."""
+        ndarray, number, current_device = self._ndarray, self.number, self._current_device
+        device = self._cupy.cuda.Device
+        wanted = tuple((shape, np.dtype(dtype)) for shape, dtype in arrays)
+
+        def allocate() -> list[Array]:
+            if current_device() == number:
+                return [ndarray(shape, dtype) for shape, dtype in wanted]
+            with device(number):
+                return [ndarray(shape, dtype) for shape, dtype in wanted]
+
+        return allocate
 
     def owns(self, array: Any) -> bool:
         """Whether it is a `cupy.ndarray` in this GPU's memory."""
