@@ -42,12 +42,10 @@ def main(arguments: list[str]) -> int:
     print(f"{target.name}: " + ", ".join(f"{k} {v}" for k, v in target.environment.items() if v))
     path = Path(options.results) / f"{target.slug}.csv"
     for operator in [options.operator] if options.operator else OPERATORS:
-        rows: list[Row] = []
         for row in runner.run(operator):
-            rows.append(row)
             print(_line(row), flush=True)
-        if rows and not options.dry:
-            results.merge(path, rows)
+            if not options.dry:  # at once, so that nothing is lost when a later case hangs
+                results.merge(path, [row])
     for problem in runner.problems:
         print(problem, file=sys.stderr)
     return 1 if runner.problems else 0

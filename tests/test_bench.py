@@ -12,7 +12,9 @@ import pytest
 from bench import report, results, runner
 from bench.cases import Peer
 from bench.checks import WrongResultError, require_error_within, require_identical
+from bench.micro import command
 from bench.micro.clusters import PUSHES
+from bench.micro.figures import Figure
 from bench.results import Row
 from bench.sources import Source
 from bench.targets import get_target
@@ -162,6 +164,7 @@ def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     peer = replace(ROW, implementation="cupy", median_us=7.0, contract="does less")
     folder = tmp_path / "results"
     results.merge(folder / "a-gpu.csv", [ROW, peer, replace(ROW, cache="warm", median_us=1.0)])
+    (folder / "a-gpu-micro.csv").write_text("group,name,value,unit\n")  # not of this report
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n")
     assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
@@ -171,6 +174,18 @@ def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     assert "cupy: does less." in text
     assert "stale" not in text
     assert text.endswith(f"{report.END}\nafter\n")
+
+
+def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
+    path = tmp_path / "a-gpu-micro.csv"
+    first = [Figure("latency", "a", 1.5, "us"), Figure("launch", "b", 2.0, "us")]
+    command.merge(path, first, {"commit": "1"})
+    command.merge(path, [Figure("latency", "c", 3.0, "clocks")], {"commit": "2"})
+    assert path.read_text().splitlines() == [
+        "group,name,value,unit,commit",
+        "launch,b,2,us,1",
+        "latency,c,3,clocks,2",
+    ]
 
 
 def test_report_needs_its_markers() -> None:

@@ -38,16 +38,28 @@ def main(arguments: list[str]) -> int:
             failed = True
             print(f"{group}: {type(error).__name__}: {error}", file=sys.stderr)
         gpu.xp.get_default_memory_pool().free_all_blocks()
-    _write(Path(options.results) / f"{target.slug}-micro.csv", figures, target.environment)
+    merge(Path(options.results) / f"{target.slug}-micro.csv", figures, target.environment)
     return 1 if failed else 0
 
 
-def _write(path: Path, figures: list[Figure], environment: Mapping[str, str]) -> None:
+def merge(path: Path, figures: list[Figure], environment: Mapping[str, str]) -> None:
+    """Write figures into a file in place of those of their groups."""
+    columns = ["group", "name", "value", "unit", *environment]
+    measured = {figure.group for figure in figures}
+    records: list[dict[str, str]] = []
+    if path.exists():
+        with path.open(newline="") as file:
+            records = [record for record in csv.DictReader(file) if record["group"] not in measured]
+    for figure in figures:
+        own = {
+            "group": figure.group,
+            "name": figure.name,
+            "value": f"{figure.value:.4g}",
+            "unit": figure.unit,
+        }
+        records.append(own | dict(environment))
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["group", "name", "value", "unit", *environment])
-        for figure in figures:
-            writer.writerow(
-                [figure.group, figure.name, f"{figure.value:.4g}", figure.unit, *environment.values()]
-            )
+        writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(records)
