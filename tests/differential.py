@@ -296,10 +296,10 @@ def check_gru(rng: np.random.Generator, device: Device) -> None:
     run = run_descriptor if rng.integers(2) else run_array_function
     got = run(call, device)
     dtype = call.inputs[0].dtype
-    for ours, true, usual in zip(got, exact, errors_of_numpy(rng, call, exact), strict=True):
+    for ours, true in zip(got, exact, strict=True):
         assert (ours.shape, ours.dtype) == (true.shape, dtype)
-        found = root_mean_square(ours - true)
-        assert found <= 2 * usual, f"{run.__name__} of {call.attrs}: error {found:.3g}, NumPy has {usual:.3g}"
+    found, usual = mean_error([(got, exact)]), error_of_numpy(rng, call, exact)
+    assert found <= 2 * usual, f"{run.__name__} of {call.attrs}: error {found:.3g}, NumPy has {usual:.3g}"
     if dtype == np.float32:
         for theirs, true in zip(run_onnxruntime(call, 2), exact, strict=True):
             np.testing.assert_allclose(theirs, true, **ONNXRUNTIME_BOUNDS)
@@ -337,23 +337,30 @@ def random_gru(rng: np.random.Generator) -> Call:
     return Call("GRU", 14, inputs, attrs, wanted=(True, True))
 
 
-def errors_of_numpy(rng: np.random.Generator, call: Call, exact: list[np.ndarray]) -> list[float]:
-    """The error of each output in float32, over these inputs and others, so that none is small by luck."""
+def error_of_numpy(rng: np.random.Generator, call: Call, exact: list[np.ndarray]) -> float:
+    """NumPy's mean error in float32 for these inputs and others, so that it is not small by luck."""
     x, *others = call.inputs
-    draws = (rng.standard_normal(x.shape).astype(x.dtype) for _ in range(NUM_DRAWS))
-    differences: list[list[np.ndarray]] = [[] for _ in exact]
-    for drawn in (call, *(replace(call, inputs=(draw, *others)) for draw in draws)):
-        wide = exact if drawn is call else gru_by_its_formulas(drawn)
-        for found, narrow, true in zip(
-            differences, gru_by_its_formulas(drawn, np.float32), wide, strict=True
-        ):
-            found.append(narrow.astype(x.dtype) - true)
-    return [root_mean_square(np.stack(found)) for found in differences]
+    draws = [
+        replace(call, inputs=(rng.standard_normal(x.shape).astype(x.dtype), *others))
+        for _ in range(NUM_DRAWS)
+    ]
+    wide = [exact, *map(gru_by_its_formulas, draws)]
+    narrow = [[a.astype(x.dtype) for a in gru_by_its_formulas(c, np.float32)] for c in (call, *draws)]
+    return mean_error(list(zip(narrow, wide, strict=True)))
 
 
-def root_mean_square(differences: np.ndarray) -> float:
-    """Steadier than the largest: twice it never comes by chance, and one wrong element is far above it."""
-    return float(np.sqrt(np.mean(np.square(differences))))
+def mean_error(pairs: list[tuple[list[np.ndarray], list[np.ndarray]]]) -> float:
+    """The root mean square of errors relative to the results' size, over all outputs of some calls.
+
+    It is steadier than the largest error: twice another's never comes by chance, while one wrong element
+    is far above it.
+    """
+    squares = []
+    for outputs, exact in pairs:
+        results, true = (np.concatenate([a.ravel() for a in arrays]) for arrays in (outputs, exact))
+        size = abs(true) + np.sqrt(np.mean(np.square(true)))
+        squares.append(np.square((results - true) / np.where(size, size, 1)))
+    return float(np.sqrt(np.mean(squares)))
 
 
 CHECKS: dict[str, Callable[[np.random.Generator, Device], None]] = {
