@@ -55,7 +55,11 @@ class Runner:
             self._tell(f"{where}: left out, no time left")
             return
         self._tell(where)
-        inputs = module.make(case, Source(self._target.xp, zlib.crc32(case.name.encode()) % 1000))
+        try:
+            inputs = module.make(case, Source(self._target.xp, zlib.crc32(case.name.encode()) % 1000))
+        except MemoryError as error:  # CuPy's error is one, too
+            self.problems.append(f"{where}: {error}")
+            return
         calls: dict[str, tuple[Callable[[], Any], Peer]] = {
             "cudml": (lambda: module.run(case, inputs), Peer(lambda case, inputs: None))
         }

@@ -9,11 +9,16 @@ from typing import Any, Protocol
 
 from bench.targets import Target
 
-MIN_REPEATS = 5
-MAX_REPEATS = 200
+MIN_REPEATS, MAX_REPEATS = 5, 200
+
+#: Calls that last longer are repeated twice only.
+LONG_CALL_US = 200_000.0
 
 #: The flush reads this many times the L2 cache, since its replacement is not strictly the oldest first.
 FLUSH_FACTOR = 3
+
+#: Reads of the flush before a measurement, some 15 ms on a fast GPU: its clocks rise under load.
+WARM_UP_FLUSHES = 300
 
 #: Longest time the GPU is held busy so that the host can queue a call behind it.
 MAX_DELAY_US = 2000.0
@@ -83,14 +88,14 @@ class CudaTimer:
         self._flush_words = cupy.zeros(FLUSH_FACTOR * max(l2_bytes, 1 << 22) // 16 * 2, dtype=cupy.uint64)
         self._never = cupy.zeros(1, dtype=cupy.uint32)
         self._blocks = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
-        for _ in range(200):  # The clocks rise under load.
-            self._flush()
 
     def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
         cupy = self._cupy
         synchronize = cupy.cuda.get_current_stream().synchronize
         for _ in range(2):  # The first call builds and allocates.
             call()
+        for _ in range(WARM_UP_FLUSHES):
+            self._flush()
         synchronize()
         queued_us = _elapsed_us(call)
         total_us = queued_us + _elapsed_us(synchronize)
@@ -123,7 +128,8 @@ def timer_of(target: Target) -> Timer:
 
 
 def _repeats(seconds: float, each_us: float) -> int:
-    return max(MIN_REPEATS, min(MAX_REPEATS, int(1e6 * seconds / each_us)))
+    least = MIN_REPEATS if each_us < LONG_CALL_US else 2
+    return max(least, min(MAX_REPEATS, int(1e6 * seconds / each_us)))
 
 
 def _elapsed_us(call: Callable[[], Any]) -> float:

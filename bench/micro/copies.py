@@ -21,8 +21,9 @@ def measure(gpu: Gpu) -> Iterator[Figure]:
         source = gpu.source.bits((size // 16, 4), np.uint32)
         target = gpu.xp.zeros_like(source)
         memcpy = partial(target.data.copy_from_device_async, source.data, size)
-        ways = [*_by_threads(gpu, source, target), *_by_engine(gpu, source, target)]
-        for told, copy in [("cudaMemcpyAsync", memcpy), *ways]:
+        ways: list[tuple[str, Callable[[], Any]]] = [("cudaMemcpyAsync", memcpy)]
+        ways += [*_by_threads(gpu, source, target), *_by_engine(gpu, source, target)]
+        for told, copy in ways:
             target.fill(0)
             copy()
             if not (source == target).all():
