@@ -1,9 +1,10 @@
 """Compile a descriptor into an operator and dispatch it: check, plan, load, bind, launch."""
 
 import sys
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
 from cudml.devices import Array, Device, Program, get_device
@@ -106,6 +107,10 @@ def compile_operator(
     return CompiledOperator(kind.name, target, plan, members, load_plan(plan, target))
 
 
+def _no_array() -> None:
+    """A reference to nothing."""
+
+
 class CompiledOperator:
     """An operator ready to run on one device; `compile_operator` makes it.
 
@@ -133,6 +138,9 @@ class CompiledOperator:
         self._program = program
         self._describe = device.describe
         self._checked: set[Any] = set()
+        # The very arrays that were good last; they are not kept alive.
+        self._last: dict[str, Callable[[], Any]] = {}
+        self._last_scratch: Callable[[], Any] = _no_array
         self._persistent: dict[str, Array] | None = None if self._owned else {}
         starts = [0]
         for member in self._owned:
@@ -211,24 +219,38 @@ class CompiledOperator:
         -----
         Source: IDMLBindingTable and IDMLCommandRecorder::RecordDispatch of DirectML's documentation.
         """
-        try:
-            key: Any = [self._describe(bindings[name]) for name in self._names]
-            if temporary_resource is not None:
-                key.append(self._describe(temporary_resource))
-            key = tuple(key)
-        except (KeyError, TypeError):
-            key = None
-        if key not in self._checked or len(bindings) != len(self._names):
-            self._check(bindings, temporary_resource)
-            if key is not None:
-                if len(self._checked) >= MAX_CHECKED_BINDINGS:
-                    self._checked.clear()
-                self._checked.add(key)
+        last = self._last
+        is_same = len(bindings) == len(self._names)
+        for name, array in bindings.items():
+            if array is None or array is not last.get(name, _no_array)():
+                is_same = False
+                break
+        if not is_same or (temporary_resource is not None and temporary_resource is not self._last_scratch()):
+            self._ensure_good(bindings, temporary_resource)
         if temporary_resource is None and self.temporary_resource_size:
             temporary_resource = self.device.empty((self.temporary_resource_size,), "uint8", stream)
         if self._persistent:
             bindings = {**bindings, **self._persistent}
         self._program([bindings[name] for name in self._operands], temporary_resource, stream)
+
+    def _ensure_good(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
+        """Raise `BindingError` unless arrays at these places and of these layouts were good before."""
+        try:
+            described = [self._describe(bindings[name]) for name in self._names]
+            if temporary_resource is not None:
+                described.append(self._describe(temporary_resource))
+        except (KeyError, TypeError):
+            self._check(bindings, temporary_resource)
+            return
+        key = tuple(described)
+        if key not in self._checked or len(bindings) != len(self._names):
+            self._check(bindings, temporary_resource)
+            if len(self._checked) >= MAX_CHECKED_BINDINGS:
+                self._checked.clear()
+            self._checked.add(key)
+        if self.device.has_fixed_arrays:
+            self._last = {name: ref(array) for name, array in bindings.items()}
+            self._last_scratch = _no_array if temporary_resource is None else ref(temporary_resource)
 
     def _check(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
         """Raise `BindingError` with everything that is wrong."""

@@ -100,7 +100,9 @@ def test_demo_checks_with_numpy_as_the_oracles_do(monkeypatch: pytest.MonkeyPatc
     values, indices = top_k_oracle.top_k(a, k, nan_last=True)
     assert outcomes[0].checks[0].expected.tobytes() == values.tobytes()
     assert (outcomes[0].checks[1].expected == indices).all()
-    expected = reverse_oracle.reverse_lanes(*seen["reverse"])
+    words, lengths, axis = seen["reverse"]
+    lengths = np.broadcast_to(lengths, (*words.shape[:axis], 1, *words.shape[axis + 1 :]))
+    expected = reverse_oracle.reverse_lanes(words, lengths, axis)
     assert outcomes[2].checks[0].expected.tobytes() == expected.tobytes()
 
 

@@ -3,7 +3,7 @@
 A device knows arrays, streams and how to run a `Plan`; it knows no operator.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from cudml.plans import Limits, Plan
@@ -32,6 +32,9 @@ class Device(Protocol):
 
     name: str
 
+    #: Whether an array object has the same memory and dtype for life. NumPy's may be resized in place.
+    has_fixed_arrays: bool
+
     def __hash__(self) -> int:
         """Devices are compared by identity; there is one object for each."""
 
@@ -41,6 +44,9 @@ class Device(Protocol):
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
         """A new uninitialised C-contiguous array, whose memory the stream (None: the current one) orders."""
+
+    def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
+        """What `empty` does for several shapes and dtypes at once, as often as it is called."""
 
     def owns(self, array: Any) -> bool:
         """Whether the array lives in this device's memory and is of its own array type."""

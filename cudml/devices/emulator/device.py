@@ -37,6 +37,7 @@ class EmulatorDevice:
     """NumPy arrays, and kernels run by the host's CPU."""
 
     name = "cpu"
+    has_fixed_arrays = False
 
     @property
     def limits(self) -> Limits:
@@ -46,6 +47,10 @@ class EmulatorDevice:
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
         """A new uninitialised C-contiguous array."""
         return np.empty(shape, dtype)
+
+    def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
+        """What makes new uninitialised C-contiguous arrays of these shapes and dtypes."""
+        return lambda: [np.empty(shape, dtype) for shape, dtype in arrays]
 
     def owns(self, array: Any) -> bool:
         """Whether the array is a NumPy array."""
