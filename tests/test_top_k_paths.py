@@ -16,7 +16,10 @@ from tests.top_k_runs import Options, check_top_k, described, launches, plan_for
 WORDS = ("uint8", "float16", "float32", "float64")
 
 #: Rows, their length, k: each reaches another branch of some kernel.
-SCHEDULED = ((5, 60, 7), (3, 500, 260), (2, 2300, 30), (2, 2300, 1000))
+SCHEDULED = (
+    (5, 60, 7), (3, 500, 260), (2, 2300, 30), (2, 2300, 1000), (2, 9000, 300), (1, 9000, 1500),
+    (20, 1100, 600),
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("word", WORDS)

@@ -5,15 +5,16 @@ Every path gives the same bits, because every kernel orders by key and then by i
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isqrt
 
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.coalesce import Dimension, dimensions_of, merged, without_ones
-from cudml.plans import KernelLaunch, Limits, Params, Workspace, ceil_div, round_up
+from cudml.plans import Fill, KernelLaunch, Limits, Params, Step, Workspace, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 #: The steps of a plan and the workspaces they use.
-Steps = tuple[tuple[KernelLaunch, ...], tuple[Workspace, ...]]
+Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
 
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _WARP_LANES = 32
@@ -43,6 +44,15 @@ _THREAD_LIST_THREADS = 128
 _BLOCK_THREADS = 512
 _NETWORK_MAX_K = 512
 _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
+
+# kernels/top_k/grid_radix.cu
+_GRID_THREADS = 512
+_GRID_MIN_ROW_LENGTH = 1 << 15
+_GRID_MIN_STRETCH = 2048
+
+# kernels/top_k/threshold.cuh
+_DIGIT_BITS = 11
+_NUM_BINS = 1 << _DIGIT_BITS
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict
 
 
 def _params(
-    problem: Problem, *, list_capacity: int = 0, sorts_by_network: bool = False, blocks_per_row: int = 1
+    problem: Problem, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
 ) -> Params:
     """The `TopKParams` of `kernels/top_k/rows.cuh`."""
     outermost_first = problem.outer[::-1]
@@ -152,7 +162,7 @@ def _params(
         **{name: ("UInt64", value) for name, value in order.items()},
         num_outer_dimensions=("Int32", len(outermost_first)),
         index_bytes=("Int32", problem.index_bytes),
-        sorts_by_network=("Int32", int(sorts_by_network)),
+        sorts_pairs=("Int32", int(sorts_pairs)),
         blocks_per_row=("Int32", blocks_per_row),
         list_capacity=("Int64", list_capacity),
         outer_sizes=("Int64", tuple(d.size for d in outermost_first) + unused),
@@ -214,9 +224,7 @@ def _block_radix(problem: Problem, limits: Limits) -> Steps:
     if by_network:
         capacity, num_lists = _NETWORK_CAPACITY, 1
     else:
-        # Room for some candidates too many saves reading the row once more to tell them apart.
-        slack = max(problem.k // 4, 1024 if threads > 1 else 64)
-        capacity, num_lists = round_up(min(problem.k + slack, problem.row_length), 8), 2
+        capacity, num_lists = _ordered_capacity(problem, limits), 2
     list_bytes = num_lists * capacity * problem.pair_bytes
     blocks = _blocks(limits, problem.num_rows, threads)
     storage_bytes = _select_storage_bytes(threads, limits.warp_lanes)
@@ -228,15 +236,65 @@ def _block_radix(problem: Problem, limits: Limits) -> Steps:
         grid=(blocks, 1, 1),
         block=(threads, 1, 1),
         buffers=(*_OPERANDS, None if in_shared else "lists"),
-        params=_params(problem, list_capacity=capacity, sorts_by_network=by_network),
+        params=_params(problem, list_capacity=capacity, sorts_pairs=by_network),
         shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
     )
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
 
 
+def _ordered_capacity(problem: Problem, limits: Limits) -> int:
+    """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
+    slack = max(problem.k // 4, 1024 if limits.warp_lanes == _WARP_LANES else 64)
+    return round_up(min(problem.k + slack, problem.row_length), 8)
+
+
 def _select_storage_bytes(threads: int, lanes: int) -> int:
     """`sizeof(SelectStorage<threads, lanes>)` of `kernels/top_k/threshold.cuh`."""
-    return round_up(4 * (2048 + threads // lanes + 4), 8) + 8
+    return round_up(4 * (_NUM_BINS + threads // lanes + 4), 8) + 8
+
+
+def _can_share_rows(problem: Problem, limits: Limits) -> bool:
+    """Whether each row can have blocks of its own that all run at once."""
+    return limits.warp_lanes == _WARP_LANES and problem.num_rows <= limits.num_multiprocessors
+
+
+def _grid_radix(problem: Problem, limits: Limits) -> Steps:
+    # One block a multiprocessor always fits, so that the blocks of a row can wait for each other.
+    blocks_per_row = min(
+        limits.num_multiprocessors // problem.num_rows, ceil_div(problem.row_length, _GRID_MIN_STRETCH)
+    )
+    storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS, _WARP_LANES) + 4 * (_NUM_BINS + 1), 8)
+    # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
+    shared_capacity = min((limits.shared_bytes_per_block - storage_bytes) // problem.pair_bytes, 4096) & -8
+    evenly = 256 * isqrt(blocks_per_row)
+    by_counting = problem.k <= min(evenly, shared_capacity // 2)
+    if by_counting:
+        capacity = min(max(2 * problem.k, 2 * evenly), shared_capacity) & -8
+        list_shared_bytes = capacity * problem.pair_bytes
+    else:
+        capacity = _ordered_capacity(problem, limits)
+        list_shared_bytes = 0
+    num_digits = ceil_div(problem.element.bits, _DIGIT_BITS)
+    state_bytes = problem.num_rows * 4 * (64 + num_digits * _NUM_BINS)
+    launch = KernelLaunch(
+        source="top_k/grid_radix.cu",
+        function="top_k_grid_radix",
+        template=(problem.word,),
+        grid=(problem.num_rows * blocks_per_row, 1, 1),
+        block=(_GRID_THREADS, 1, 1),
+        buffers=(*_OPERANDS, "states", "counts", "lists"),
+        params=_params(
+            problem, list_capacity=capacity, sorts_pairs=by_counting, blocks_per_row=blocks_per_row
+        ),
+        shared_bytes=storage_bytes + list_shared_bytes,
+        cooperative=True,
+    )
+    workspaces = (
+        Workspace("states", state_bytes),
+        Workspace("counts", problem.num_rows * blocks_per_row * 8),
+        Workspace("lists", problem.num_rows * 2 * capacity * problem.pair_bytes),
+    )
+    return (Fill("states", state_bytes), launch), workspaces
 
 
 @dataclass(frozen=True)
@@ -256,6 +314,7 @@ PATHS = {
     "warp_select": Path(_can_warp_select, _for_warps("warp_select")),
     "warp_sort": Path(_fits_warp, _for_warps("warp_sort")),
     "block_radix": Path(lambda problem, limits: True, _block_radix),
+    "grid_radix": Path(_can_share_rows, _grid_radix),
 }
 
 
@@ -265,7 +324,10 @@ def choose_path(problem: Problem, limits: Limits) -> str:
         return "thread_list"
     if _can_warp_select(problem, limits):
         return "warp_select"
-    return "warp_sort" if _fits_warp(problem, limits) else "block_radix"
+    if _fits_warp(problem, limits):
+        return "warp_sort"
+    leaves_half_idle = _can_share_rows(problem, limits) and 2 * problem.num_rows <= limits.num_multiprocessors
+    return "grid_radix" if leaves_half_idle and problem.row_length >= _GRID_MIN_ROW_LENGTH else "block_radix"
 
 
 def _prefers_threads(problem: Problem, limits: Limits) -> bool:

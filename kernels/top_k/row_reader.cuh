@@ -22,6 +22,8 @@ __device__ __forceinline__ Word word_of(const uint4& bytes, int i) {
 template <class Word>
 struct RowPart {
   static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
+  // Loads of a thread that are under way before the first of them is looked at.
+  static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 2 : 4;
 
   const Word* elements;
   Int64 stride;
@@ -40,17 +42,21 @@ struct RowPart {
       head = min(length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
       const UInt32 num_loads = (length - head) / kPerLoad;
       scalar_from = head + num_loads * kPerLoad;
-      // Two loads are under way at a time.
-      for (UInt32 load = thread; load < num_loads; load += 2 * kThreads) {
-        const UInt32 next = load + kThreads;
-        const UInt32 index = head + load * kPerLoad;
-        const UInt32 next_index = head + next * kPerLoad;
-        const uint4 bytes = load_16_bytes(elements + index);
-        uint4 next_bytes = bytes;
-        if (next < num_loads) next_bytes = load_16_bytes(elements + next_index);
-        visit_words(params, bytes, first_index + index, visit_element);
-        if (next < num_loads)
-          visit_words(params, next_bytes, first_index + next_index, visit_element);
+      for (UInt32 load = thread; load < num_loads; load += kLoadsAhead * kThreads) {
+        uint4 bytes[kLoadsAhead];
+#pragma unroll
+        for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+          const UInt32 next = load + a * kThreads;
+          // Past the end the last load is repeated and not looked at.
+          bytes[a] = load_16_bytes(elements + head + min(next, num_loads - 1) * kPerLoad);
+        }
+#pragma unroll
+        for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+          const UInt32 next = load + a * kThreads;
+          if (next < num_loads) {
+            visit_words(params, bytes[a], first_index + head + next * kPerLoad, visit_element);
+          }
+        }
       }
       if (thread < head) {
         visit_element(ordering_key(elements[thread], params), first_index + thread);

@@ -20,9 +20,9 @@ struct TopKParams {
   UInt64 infinity;
   UInt64 nan_key;
   Int32 num_outer_dimensions;
-  Int32 index_bytes;       // 4 or 8
-  Int32 sorts_by_network;  // block kernels: how the list is sorted, kernels/top_k/list.cuh
-  Int32 blocks_per_row;    // grid kernels
+  Int32 index_bytes;     // 4 or 8
+  Int32 sorts_pairs;     // block and grid kernels: how the list is sorted, top_k/list.cuh
+  Int32 blocks_per_row;  // grid kernels
   Int64 list_capacity;  // block and grid kernels: elements that a row's list holds, a multiple of 8
   Int64 outer_sizes[kMaxOuterDimensions];
   Int64 input_strides[kMaxOuterDimensions];

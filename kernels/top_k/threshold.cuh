@@ -67,9 +67,22 @@ struct Tally {
   }
 };
 
-template <int kThreads, int kLanes>
-__device__ __forceinline__ void clear_bins(SelectStorage<kThreads, kLanes>& shared) {
-  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) shared.bins[bin] = 0;
+// Counts the next digit of the elements that are equal to the threshold so far. `for_each(visit)`
+// calls visit(key) for this thread's share of all that may be. The counts are complete on return.
+template <class Word, int kThreads, class ForEach>
+__device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, UInt32* bins,
+                                             ForEach for_each) {
+  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
+  __syncthreads();  // bins are clear before any thread counts
+  const int shift = threshold.shift - min(threshold.shift, kDigitBits);
+  Tally<kThreads> tally{bins};
+  for_each([&](Word key) {
+    if (threshold.high_part(key) == threshold.prefix) {
+      tally.add(static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1));
+    }
+  });
+  tally.flush();
+  __syncthreads();  // every count is in before the bins are read
 }
 
 // Narrows the threshold by the digit whose counts of equal elements are in `bins`. Every thread has
@@ -101,22 +114,11 @@ __device__ __forceinline__ void narrow(Threshold<Word>& threshold, const UInt32*
   threshold.num_equal = shared.num_equal;
 }
 
-// One more digit. `for_each(visit)` calls visit(key) for this thread's share of the elements that
-// may be equal to the threshold.
+// One more digit of the elements that the block knows; `for_each` as for count_digits.
 template <class Word, int kThreads, int kLanes, class ForEach>
 __device__ __forceinline__ void search_digit(Threshold<Word>& threshold,
                                              SelectStorage<kThreads, kLanes>& shared,
                                              ForEach for_each) {
-  clear_bins(shared);
-  __syncthreads();  // bins are clear before any thread counts
-  const int shift = threshold.shift - min(threshold.shift, kDigitBits);
-  Tally<kThreads> tally{shared.bins};
-  for_each([&](Word key) {
-    if (threshold.high_part(key) == threshold.prefix) {
-      tally.add(static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1));
-    }
-  });
-  tally.flush();
-  __syncthreads();  // every count is in before the bins are read
+  count_digits<Word, kThreads>(threshold, shared.bins, for_each);
   narrow(threshold, shared.bins, shared);
 }

@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import TopK1Desc
 from cudml.tensors import TensorDesc
-from tests.instances import Promise
+from tests.instances import Promise, random_size
+from tests.instances.slice import any_strides
 
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
@@ -19,9 +22,14 @@ _SHAPES = (
     ((100, 1 << 20), 0, 4),
     ((100, 1 << 20), 0, 16),
     ((4096, 20_000), 1, 50),
+    ((8, 1 << 20), 1, 50),
+    ((1, 1 << 24), 1, 50),
 )
 
-PROMISES = {"top_k_block_radix": Promise(wide_loads=True)}
+PROMISES = {
+    "top_k_block_radix": Promise(wide_loads=True, min_warps=32),
+    "top_k_grid_radix": Promise(wide_loads=True),
+}
 
 
 def descriptors() -> Iterator[TopK1Desc]:
@@ -38,3 +46,21 @@ def descriptors() -> Iterator[TopK1Desc]:
                 k,
                 AxisDirection.DECREASING,
             )
+
+
+def any_descriptor(rng: np.random.Generator) -> TopK1Desc:
+    """Up to 3 dimensions in any order in memory, every type of a descriptor, any axis and k."""
+    rank = int(rng.integers(1, 4))
+    axis = int(rng.integers(rank))
+    sizes = tuple(random_size(rng, 1 << (24 if d == axis else 12)) for d in range(rank))
+    k = min(random_size(rng, 1 << 16), sizes[axis])
+    out = tuple(k if d == axis else size for d, size in enumerate(sizes))
+    element = BITS_BY_SIZE[int(rng.choice([1, 2, 4, 8]))]
+    return TopK1Desc(
+        TensorDesc(element, sizes, any_strides(rng, sizes)),
+        TensorDesc(element, out, any_strides(rng, out)),
+        TensorDesc(DataType.UINT32 if rng.integers(2) else DataType.UINT64, out),
+        axis,
+        k,
+        AxisDirection(int(rng.integers(2))),
+    )
