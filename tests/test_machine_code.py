@@ -3,19 +3,24 @@
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
 
+import itertools
 import math
 
+import numpy as np
 import pytest
 
 from bench import machine_code
 from cudml.operators import OPERATORS
 from cudml.plans import KernelLaunch
-from tests.instances import batches, operators, promise_of
+from tests.instances import batches, instances, operators, promise_of, random_launches
 from tests.machine_code.architectures import ARCHITECTURES, Architecture
 from tests.machine_code.compiler import nvrtc_version, unavailable
 from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+#: Random descriptors that each architecture plans in the search for instances that are not listed.
+RANDOM_LAUNCHES = 300
 
 _BATCHES = [
     pytest.param(architecture, batch, id=f"{architecture.name}-{batch[0].name_expression}")
@@ -58,6 +63,17 @@ def test_committed_table_has_every_instance() -> None:
 
 def test_every_operator_has_its_instances() -> None:
     assert set(operators()) == {row.module for row in OPERATORS.values()}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)
+@pytest.mark.parametrize("operator", operators())
+def test_random_plans_choose_listed_instances(
+    operator: str, architecture: Architecture, rng: np.random.Generator
+) -> None:
+    listed = {(launch.source, launch.name_expression) for launch in instances(architecture.limits)}
+    found = itertools.islice(random_launches(operator, architecture.limits, rng), RANDOM_LAUNCHES)
+    unlisted = {(launch.source, launch.name_expression) for launch in found} - listed
+    assert not unlisted, sorted(unlisted)
 
 
 def problems_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> list[str]:

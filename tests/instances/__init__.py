@@ -1,7 +1,8 @@
 """Every kernel instance that a plan can choose, for the proofs that need no GPU.
 
 One module for each operator, named as in `cudml/operators/`. It has `descriptors()`, whose plans reach
-every instance of the operator's kernels on every architecture, and may have `PROMISES`: what the machine
+every instance of the operator's kernels on every architecture, and `any_descriptor(rng)`, which gives
+random ones, so that an instance missing from the former is found. It may have `PROMISES`: what the machine
 code of a kernel has wherever it is compiled, by the kernel's function name.
 """
 
@@ -10,6 +11,8 @@ import pkgutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from cudml.plans import KernelLaunch, Limits
 
@@ -52,6 +55,24 @@ def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
             for step in plan(descriptor, limits).steps:
                 if isinstance(step, KernelLaunch):
                     yield step
+
+
+def random_launches(operator: str, limits: Limits, rng: np.random.Generator) -> Iterator[KernelLaunch]:
+    """Launches of random descriptors of an operator, without end."""
+    plan = importlib.import_module(f"cudml.operators.{operator}").plan
+    module = operators()[operator]
+    while True:
+        for step in plan(module.any_descriptor(rng), limits).steps:
+            if isinstance(step, KernelLaunch):
+                yield step
+
+
+def random_size(rng: np.random.Generator, largest: int) -> int:
+    """1 to `largest`, small ones as likely as large ones, often a power of two or a neighbour of one."""
+    size = int(np.exp(rng.uniform(0, np.log(largest + 1))))
+    if rng.random() < 0.5:
+        size = (1 << size.bit_length()) + int(rng.integers(-1, 2))
+    return min(max(size, 1), largest)
 
 
 def instances(limits: Limits) -> list[KernelLaunch]:

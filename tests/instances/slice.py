@@ -2,9 +2,12 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators.slice import Slice1Desc
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, packed_strides
+from tests.instances import random_size
 
 #: (input sizes, window offsets, window sizes, window strides, output sizes); item sizes are multiplied in.
 _PATTERNS = (
@@ -32,3 +35,31 @@ def descriptors() -> Iterator[Slice1Desc]:
             packed = TensorDesc(element, (rows, columns))
             yield Slice1Desc(transposed, packed, (0, 0), (rows, columns), (1, 1))
             yield Slice1Desc(packed, transposed, (0, 0), (rows, columns), (1, -1))
+
+
+def any_descriptor(rng: np.random.Generator) -> Slice1Desc:
+    """Up to 4 dimensions in any order in memory, with gaps, and any window and steps."""
+    rank = int(rng.integers(1, 5))
+    sizes = tuple(random_size(rng, 1 << (24 // rank)) for _ in range(rank))
+    offsets = tuple(int(rng.integers(size)) if rng.integers(2) else 0 for size in sizes)
+    windows = tuple(size - offset for size, offset in zip(sizes, offsets, strict=True))
+    steps = tuple(int(rng.choice([1, 1, 1, 2, 3, 4, 7, 8, 20])) * int(rng.choice([1, 1, -1])) for _ in sizes)
+    out_sizes = tuple(1 + (w - 1) // abs(step) for w, step in zip(windows, steps, strict=True))
+    element = BITS_BY_SIZE[int(rng.choice(list(BITS_BY_SIZE)))]
+    return Slice1Desc(
+        TensorDesc(element, sizes, any_strides(rng, sizes)),
+        TensorDesc(element, out_sizes, any_strides(rng, out_sizes)),
+        offsets,
+        windows,
+        steps,
+    )
+
+
+def any_strides(rng: np.random.Generator, sizes: tuple[int, ...]) -> tuple[int, ...] | None:
+    """Packed in half of the cases, else in any order and with gaps now and then."""
+    if rng.integers(2):
+        return None
+    order = rng.permutation(len(sizes))
+    padded = [sizes[d] + int(rng.choice([0, 0, 1, 3, 16])) for d in order]
+    strides = dict(zip(order.tolist(), packed_strides(padded), strict=True))
+    return tuple(strides[d] for d in range(len(sizes)))
