@@ -79,12 +79,13 @@ def flipped(space: Space, operand: int) -> Space:
     return Space(tuple(dimensions), tuple(offsets), space.item_bytes)
 
 
-def widened(space: Space, moved: Sequence[int]) -> Space:
+def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     """The same movement in the widest items that sizes, strides and offsets of `moved` allow.
 
-    Only whether the pointers are aligned to the wider item stays open; the kernels look.
+    The `kept` outermost dimensions keep their sizes. Only whether the pointers are aligned to the
+    wider item stays open; the kernels look.
     """
-    while space.item_bytes < MAX_ITEM_BYTES and space.dimensions:
+    while space.item_bytes < MAX_ITEM_BYTES and len(space.dimensions) > kept:
         inner, *outer = space.dimensions
         in_halves = (
             inner.size % 2 == 0

@@ -107,7 +107,7 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
             num_tiles=("Int64", num_tiles),
             source_offset=("Int64", space.offsets[SOURCE]),
             target_offset=("Int64", space.offsets[TARGET]),
-            **index_members(space, ("source_strides", "target_strides")),
+            **index_members(space, source_strides=1, target_strides=1),
         ),
     )
 
@@ -140,7 +140,7 @@ def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -
             target_offset=("Int64", space.offsets[TARGET] * space.item_bytes),
             source_begin=("Int64", begin),
             source_end=("Int64", end),
-            **index_members(pieces, ("source_strides", "target_strides"), space.item_bytes),
+            **index_members(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
             item_bytes=("Int32", space.item_bytes),
             is_reversed=("Int32", int(is_reversed)),
             **shape.members(),
@@ -220,7 +220,7 @@ def strided(space: Space, source_buffer: str, target_buffer: str, limits: Limits
             target_offset=("Int64", space.offsets[TARGET] * space.item_bytes),
             source_begin=("Int64", begin),
             source_end=("Int64", end),
-            **index_members(pieces, ("source_strides", "target_strides"), space.item_bytes),
+            **index_members(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
             stride=("Int32", stride),
             tile_words=("Int32", tile_words),
         ),
@@ -265,7 +265,7 @@ def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limi
             source_line_items=("Int64", other.size),
             target_line_stride=("Int64", line.strides[SOURCE]),
             source_line_stride=("Int64", other.strides[TARGET]),
-            **index_members(tiles, ("source_strides", "target_strides")),
+            **index_members(tiles, source_strides=1, target_strides=1),
             source_step=("Int32", other.strides[SOURCE]),
         ),
         shared_bytes=side * (side + 1) * space.item_bytes,
@@ -295,10 +295,11 @@ def grid_blocks(num_tiles: int, limits: Limits) -> int:
     return min(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
 
 
-def index_members(space: Space, strides: tuple[str, ...], scale: int = 1) -> Members:
-    """The members that `common/strided_index.cuh` reads, and the named strides of the first operands.
+def index_members(space: Space, **units: int) -> Members:
+    """The members that `common/strided_index.cuh` reads, and the strides of the operands.
 
-    `scale` multiplies the strides: 1 leaves them in items.
+    `units` names the strides' members in the order of the operands; a stride is multiplied by its
+    unit, which is 1 to count items and the item's size to count bytes.
     """
     is_wide = space.num_items >= MAX_NARROW_COUNT
     divisions = [magic_division(d.size, 64 if is_wide else 32) for d in space.dimensions]
@@ -310,8 +311,8 @@ def index_members(space: Space, strides: tuple[str, ...], scale: int = 1) -> Mem
         "sizes": ("Int64", row([d.size for d in space.dimensions])),
         "multipliers": ("UInt64", row([multiplier for multiplier, _ in divisions])),
         **{
-            name: ("Int64", row([d.strides[k] * scale for d in space.dimensions]))
-            for k, name in enumerate(strides)
+            name: ("Int64", row([d.strides[k] * unit for d in space.dimensions]))
+            for k, (name, unit) in enumerate(units.items())
         },
         "shifts": ("Int32", row([shift for _, shift in divisions])),
         "num_dimensions": ("Int32", len(space.dimensions)),

@@ -1,0 +1,99 @@
+// Reverses the first `length` items of lanes that are contiguous on both sides: REVERSE_SUBSEQUENCES along rows.
+// Idea: a lane is two runs, one mirrored and one straight; both move in aligned 16-byte words.
+// A group of lanes of a warp owns a piece of one lane of the tensor, reads its length once, and does both parts of it.
+// The host gives pieces that are multiples of 16 bytes, the source's extent, and whether it runs backwards itself.
+// The plan picks it for lanes that are long for their item; shorter ones go through gather.cu.
+#include "common/run_copy.cuh"
+#include "common/strided_index.cuh"
+#include "reverse_subsequences/lengths.cuh"
+
+constexpr int kThreads = 256;
+constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+
+struct ReverseLanesParams {
+  Int64 num_pieces;
+  Int64 axis_size;
+  Int64 piece_bytes;
+  Int64 source_offset;  // bytes, of item 0 of the first lane; so are strides and extents
+  Int64 target_offset;
+  Int64 source_begin;
+  Int64 source_end;
+  Int64 length_offset;  // in lengths, as are their strides
+  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a lane
+  UInt64 multipliers[kMaxDimensions];
+  Int64 source_strides[kMaxDimensions];
+  Int64 target_strides[kMaxDimensions];
+  Int64 length_strides[kMaxDimensions];
+  Int32 shifts[kMaxDimensions];
+  Int32 num_dimensions;
+  Int32 is_wide;
+  Int32 item_bytes;
+  Int32 is_backwards;  // item i of a lane lies i items below item 0 in the source
+  Int32 group_shift;   // a group has 1 << group_shift lanes
+  Int32 group_words;
+  Int32 length_bytes;
+  Int32 length_is_signed;
+};
+
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    reverse_lanes(const void* source, const void* lengths, void* target, ReverseLanesParams p) {
+  const UInt8* from = static_cast<const UInt8*>(source);
+  UInt8* to = static_cast<UInt8*>(target);
+  const int group_lanes = 1 << p.group_shift;
+  const int groups_per_block = kThreads >> p.group_shift;
+  const RunGroup group{{from + p.source_begin, from + p.source_end},
+                       p.item_bytes,
+                       static_cast<int>(threadIdx.x) & (group_lanes - 1),
+                       group_lanes,
+                       p.group_words};
+  const bool cuts_items = (address_of(target) & (p.item_bytes - 1)) != 0;
+  const Int64 lane_bytes = p.axis_size * p.item_bytes;
+
+  for (Int64 first = static_cast<Int64>(blockIdx.x) * groups_per_block; first < p.num_pieces;
+       first += static_cast<Int64>(gridDim.x) * groups_per_block) {
+    const Int64 index = first + (threadIdx.x >> p.group_shift);
+    const bool is_live = index < p.num_pieces;
+    Int64 begin = 0;
+    Int64 source_byte = p.source_offset;
+    Int64 target_byte = p.target_offset;
+    Int64 length_index = p.length_offset;
+    Int64 split = 0;
+    if (is_live) {
+      visit_coordinates(p, index, [&](int d, Int64 coordinate) {
+        if (d == 0) {
+          begin = coordinate * p.piece_bytes;
+        } else {
+          source_byte += coordinate * p.source_strides[d];
+          target_byte += coordinate * p.target_strides[d];
+          length_index += coordinate * p.length_strides[d];
+        }
+      });
+      split = p.item_bytes *
+              read_length(lengths, length_index, p.length_bytes, p.length_is_signed, p.axis_size);
+    }
+    const Int64 end = begin + p.piece_bytes < lane_bytes ? begin + p.piece_bytes : lane_bytes;
+    UInt8* lane_target = to + target_byte;
+    // All but a lane's last piece end where the next one's words begin.
+    UInt8* words = word_of(lane_target);
+    UInt8* words_end = end < lane_bytes ? words + end : lane_target + end;
+
+#pragma unroll 1
+    for (int part = 0; part < 2; ++part) {
+      const Int64 part_begin = part == 0 ? 0 : split;
+      const Int64 part_end = part == 0 ? split : lane_bytes;
+      const bool overlaps = words + begin < lane_target + part_end && lane_target + part_begin < words_end;
+      const bool has_part = is_live && part_begin < part_end && (overlaps || cuts_items);
+      if (!__any_sync(kFullMask, has_part)) continue;
+      const Int64 lowest =
+          p.is_backwards ? source_byte - (part_end - p.item_bytes) : source_byte + part_begin;
+      const Run run{from + lowest, lane_target + part_begin, has_part ? part_end - part_begin : 0,
+                    (part == 0) != (p.is_backwards != 0)};
+      if (cuts_items && (part == 0) != (p.is_backwards != 0)) {
+        const Int64 run_begin = begin > part_begin ? begin - part_begin : 0;
+        copy_items_reversed(group, run, run_begin, (end < part_end ? end : part_end) - part_begin);
+      } else {
+        copy_words(group, run, words + begin, words_end);
+      }
+    }
+  }
+}

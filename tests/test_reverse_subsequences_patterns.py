@@ -1,0 +1,187 @@
+"""Every kernel that can reverse some lanes gives the same bytes, whichever the plan would choose."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudml.devices import Device, emulator
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators import strided_copy
+from cudml.operators.lane_reversal import PATTERNS, lanes_of, reversal_launch
+from cudml.plans import KernelLaunch, Plan
+from tests.layouts import Layout, lay_out, run_on_bytes
+from tests.oracle.reverse_subsequences import reverse_lanes
+from tests.support import assert_identical, schedules
+
+OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
+
+
+def run_launch(
+    device: Device, launch: KernelLaunch, places: dict[str, Layout], axis: int, values: np.ndarray
+) -> None:
+    """Compare a launch with the definition, every byte between and around the outputs included."""
+    rng = np.random.default_rng(1)
+    raw = {name: place.fill(rng) for name, place in places.items()}
+    lengths = places["sequence_lengths_tensor"].view(raw["sequence_lengths_tensor"])
+    lengths[...] = values.astype(np.uint32).view(lengths.dtype)
+    expected = raw["output_tensor"].copy()
+    source = places["input_tensor"].view(raw["input_tensor"])
+    places["output_tensor"].view(expected)[...] = reverse_lanes(
+        source, np.ascontiguousarray(lengths).view(np.uint32), axis
+    )
+    plan = Plan("reversal", OPERANDS, (launch,), outputs=("output_tensor",))
+    assert_identical(run_on_bytes(device, plan, raw, places, "output_tensor"), expected)
+
+
+def run_every_pattern(device: Device, places: dict[str, Layout], axis: int, values: np.ndarray) -> set[str]:
+    """Run all kernels that can reverse these lanes; their names."""
+    descs = [places[name].desc for name in OPERANDS]
+    lanes = lanes_of(*descs, axis)
+    names = {name for name, pattern in PATTERNS.items() if pattern.can(lanes, device.limits)}
+    for name in names:
+        run_launch(device, PATTERNS[name].launch(lanes, device.limits), places, axis, values)
+    return names
+
+
+@st.composite
+def three_dimensions(draw: st.DrawFn, axis: int, shared: tuple[bool, bool, bool]) -> tuple:
+    """(outer, middle, inner) with gaps, any alignment, the input perhaps mirrored; and lengths."""
+    item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
+    kind = BITS_BY_SIZE[item_bytes]
+    sizes = (
+        draw(st.integers(1, 4)),
+        draw(st.integers(2, 24)),
+        draw(st.integers(2, 160) | st.integers(2, 12)),
+    )
+    sizes = sizes if axis != 0 else (sizes[1], sizes[0], sizes[2])
+    flips = (draw(st.booleans()), draw(st.booleans()), axis == 2 and draw(st.booleans()))
+    gaps = st.integers(0, 5)
+    source = lay_out(
+        sizes, kind, pads=(0, draw(gaps), draw(gaps)), flips=flips,
+        byte_offset=draw(st.integers(0, 16)) * item_bytes,
+    )  # fmt: skip
+    target = lay_out(
+        sizes, kind, pads=(0, draw(gaps), draw(gaps)), byte_offset=draw(st.integers(0, 16)) * item_bytes
+    )
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    lengths = lay_out(one, DataType.UINT32, broadcast=shared)
+    seed = draw(st.integers(0, 2**32 - 1))
+    few = tuple(1 if share else n for n, share in zip(one, shared, strict=True))
+    values = np.random.default_rng(seed).integers(0, sizes[axis] + 2, few)
+    places = dict(zip(OPERANDS, (source, lengths, target), strict=True))
+    return places, axis, np.broadcast_to(values, one)
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=three_dimensions(2, (False, False, False)))
+def test_lanes_along_rows(case: tuple) -> None:
+    assert "lanes" in run_every_pattern(emulator.get_device(), *case)
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=three_dimensions(1, (False, False, True)))
+def test_lanes_across_rows_of_one_length(case: tuple) -> None:
+    names = run_every_pattern(emulator.get_device(), *case)
+    row_bytes = case[0]["input_tensor"].desc.sizes[2] * case[0]["input_tensor"].desc.element.size
+    assert {"rows", "columns"} <= names or row_bytes <= 16
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=three_dimensions(0, (False, False, False)))
+def test_lanes_across_rows_of_different_lengths(case: tuple) -> None:
+    assert "columns" in run_every_pattern(emulator.get_device(), *case)
+
+
+def layouts_of(
+    sizes: tuple[int, ...], item_bytes: int, axis: int, where: tuple[int, int]
+) -> dict[str, Layout]:
+    """Packed rows with a gap after each, at two byte offsets."""
+    kind = BITS_BY_SIZE[item_bytes]
+    pads = (0,) * (len(sizes) - 1) + (1,)
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    source = lay_out(sizes, kind, pads=pads, byte_offset=where[0])
+    target = lay_out(sizes, kind, pads=pads, byte_offset=where[1])
+    return dict(zip(OPERANDS, (source, lay_out(one, DataType.UINT32), target), strict=True))
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("where", [(1, 0), (0, 1), (3, 2), (8, 4), (4, 4)])
+def test_items_at_addresses_that_are_no_multiple_of_their_size(
+    item_bytes: int, axis: int, where: tuple[int, int]
+) -> None:
+    sizes = (25, 50)
+    places = layouts_of(sizes, item_bytes, axis, where)
+    shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    values = np.random.default_rng(2).integers(0, sizes[axis] + 2, shape)
+    names = run_every_pattern(emulator.get_device(), places, axis, values)
+    assert ("lanes", "columns")[1 - axis] in names
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 4095, 6001, 11_999, 12_000, 2**31])
+@pytest.mark.parametrize("where", [(0, 0), (5, 0), (0, 3), (7, 7)])
+def test_lanes_of_several_pieces(device: Device, length: int, where: tuple[int, int]) -> None:
+    """The end of what is reversed at, before and after the ends of pieces."""
+    places = layouts_of((2, 12_000), 1, 1, where)
+    values = np.array([[length], [length // 2]])
+    assert "lanes" in run_every_pattern(device, places, 1, values)
+
+
+#: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths.
+CHOSEN = {
+    "long lanes": ("lanes", 4, (30, 1000), 1, (False, False)),
+    "lanes of bytes": ("lanes", 1, (30, 40), 1, (False, False)),
+    "short lanes": ("gather", 4, (30, 8), 1, (False, False)),
+    "one length a row": ("rows", 4, (6, 50, 200), 1, (False, False, True)),
+    "one length a short row": ("gather", 4, (6, 50, 100), 1, (False, False, True)),
+    "one length a lane": ("columns", 4, (6, 50, 100), 1, (False, False, False)),
+    "long lanes of their own lengths": ("gather", 4, (5000, 100), 0, (False, False)),
+    "narrow rows": ("gather", 4, (50, 3), 0, (False, False)),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
+def test_choice_of_the_plan(case: tuple) -> None:
+    name, item_bytes, sizes, axis, shared = case
+    kind = BITS_BY_SIZE[item_bytes]
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    descs = [
+        lay_out(sizes, kind).desc,
+        lay_out(one, DataType.UINT32, broadcast=shared).desc,
+        lay_out(sizes, kind).desc,
+    ]
+    limits = emulator.get_device().limits
+    expected = PATTERNS[name].launch(lanes_of(*descs, axis), limits)
+    assert reversal_launch(*descs, axis, limits) == expected
+    assert expected.source == f"reverse_subsequences/{name}.cu"
+
+
+def test_lanes_of_one_element_are_copied() -> None:
+    descs = [lay_out((7, 1), DataType.FLOAT32).desc] * 3
+    assert reversal_launch(*descs, 1, emulator.get_device().limits).source.startswith("slice/")
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block, so that it takes several tiles one after another."""
+    monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    axis = {"lanes": 1, "rows": 0, "columns": 0, "gather": 1}[name]
+    sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "gather": (30, 50)}[name]
+    places = layouts_of(sizes, 2, axis, (2, 6))
+    shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    values = np.random.default_rng(3).integers(0, sizes[axis] + 2, shape)
+    if name == "rows":
+        places["sequence_lengths_tensor"] = lay_out(shape, DataType.UINT32, broadcast=(False, True))
+        values = np.broadcast_to(values[:, :1], shape)
+    device = emulator.get_device()
+    limits = replace(device.limits, num_multiprocessors=1)
+    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
+    launch = PATTERNS[name].launch(lanes, limits)
+    assert launch.grid == (1, 1, 1)
+    for schedule in schedules():
+        with schedule:
+            run_launch(device, launch, places, axis, values)
