@@ -36,7 +36,7 @@ __device__ __forceinline__ float activate(const Activations& activations, int ga
 }
 
 __device__ __forceinline__ float next_state(float update, float candidate, float state) {
-  return (1.0f - update) * candidate + update * state;
+  return fmaf(update, state, (1.0f - update) * candidate);
 }
 
 // linear_before_reset: `products` are those of the state with the weights of the three gates.

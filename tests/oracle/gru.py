@@ -23,7 +23,8 @@ def _hard_sigmoid(x: np.ndarray, alpha: np.ndarray, beta: np.ndarray) -> np.ndar
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    with np.errstate(over="ignore"):  # 1 / infinity is the limit
+        return 1 / (1 + np.exp(-x))
 
 
 def _softplus(x: np.ndarray) -> np.ndarray:
