@@ -7,7 +7,16 @@ threads take turns, and what is checked.
 """
 
 from cudml.devices.emulator.device import EmulatorDevice, get_device
+from cudml.devices.emulator.meter import Report, report
 from cudml.devices.emulator.schedule import Schedule, schedule
 from cudml.devices.emulator.schedule import current as current_schedule
 
-__all__ = ["EmulatorDevice", "Schedule", "current_schedule", "get_device", "schedule"]
+__all__ = [
+    "EmulatorDevice",
+    "Report",
+    "Schedule",
+    "current_schedule",
+    "get_device",
+    "report",
+    "schedule",
+]

@@ -32,6 +32,8 @@ _INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'`
 
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w")
 _MODULE_FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
+_CHECKED_FLAGS = ("-O1", "-g", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
+_CHECKED_DEFINES = ("-DSIMT_CHECK",)
 # Not -march=native: the context switch saves only what the base instruction set has.
 _RUNTIME_FLAGS = ("-O2", "-g", "-ftls-model=initial-exec", "-pthread")
 
@@ -185,26 +187,53 @@ def _run(command: Sequence[str], what: str) -> None:
         raise CompilerError(f"{what} does not compile:\n{shlex.join(command)}\n{result.stderr.strip()}")
 
 
-def runtime_source() -> str:
+def runtime_source(*, is_checked: bool = False) -> str:
     """The runtime as one translation unit: the C++ library's headers cost far more than the code."""
-    return "".join(f'#include "{part}"\n' for part in sorted((SIMT / "runtime").glob("*.cpp")))
+    folders = ("runtime", "check") if is_checked else ("runtime",)
+    parts = [part for name in folders for part in sorted((SIMT / name).glob("*.cpp"))]
+    return "".join(f'#include "{part}"\n' for part in parts)
 
 
-def runtime() -> Path:
+def runtime(*, is_checked: bool = False) -> Path:
     """The runtime library, compiled if need be."""
     found = compiler()
-    flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS)
+    flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS, *(_CHECKED_DEFINES if is_checked else ()))
     name = f"libcudml-simt-{_key(_own_text(), found.version, *found.command, *flags, platform.machine())}.so"
+
     def build(path: Path) -> None:
         text = path.with_suffix(".cpp")
-        text.write_text(runtime_source())
+        text.write_text(runtime_source(is_checked=is_checked))
         link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
         _run([*found.command, *flags, str(text), *link], "the emulator's runtime")
 
     return _cached(name, build)
 
 
-def module(source: str, name_expression: str) -> Path:
+def _module_flags(found: Compiler, is_checked: bool) -> tuple[str, ...]:
+    if not is_checked:
+        return (*_COMMON_FLAGS, *_MODULE_FLAGS)
+    return (*_COMMON_FLAGS, *_CHECKED_FLAGS, *_CHECKED_DEFINES, f"-fsanitize={_sanitizers(found)}")
+
+
+def _sanitizers(found: Compiler) -> str:
+    """What the hooks of simt/check/hooks.cpp serve. clang's "bounds" has a part that traps instead."""
+    return "thread,alignment,array-bounds" if "clang" in found.version else "thread,alignment,bounds"
+
+
+@cache
+def _require_sanitizer(found: Compiler) -> None:
+    """Raise CompilerError where the compiler cannot instrument."""
+    command = [*found.command, f"-fsanitize={_sanitizers(found)}", "-x", "c++", "-c", "-o", os.devnull, "-"]
+    result = subprocess.run(command, input="int x;", capture_output=True, text=True)
+    if result.returncode:
+        raise CompilerError(
+            f"{shlex.join(found.command)} cannot instrument code for the check mode "
+            f"(-fsanitize={_sanitizers(found)}): {result.stderr.strip()}\n"
+            "g++ 8 or later, clang++ 10 or later and the compiler of `pip install 'cudml[cpu]'` can"
+        )
+
+
+def module(source: str, name_expression: str, *, is_checked: bool = False) -> Path:
     """The module of one kernel instance, compiled if need be.
 
     Parameters
@@ -213,20 +242,26 @@ def module(source: str, name_expression: str) -> Path:
         The `.cu` file, relative to `kernels/` or absolute.
     name_expression : str
         The instance as C++ names it, `top_k_warp<UInt32, true, 4>`.
+    is_checked : bool
+        Instrumented for the check mode.
 
     Raises
     ------
     CompilerError
-        No compiler, or an error in the text; the compiler's messages are in it.
+        No compiler, one that cannot instrument, or an error in the text; its messages are in it.
     """
     found = compiler()
-    library = runtime()
+    if is_checked:
+        _require_sanitizer(found)
+    library = runtime(is_checked=is_checked)
     root = sources.kernel_root()
-    flags = (*_COMMON_FLAGS, *_MODULE_FLAGS)
+    flags = _module_flags(found, is_checked)
     stub = f'#include "simt.h"\n#include "{root / source}"\nSIMT_EXPORT({name_expression})\n'
     key = _key(stub, sources.source_hash(source), library.name, found.version, *found.command, *flags, _cpu())
     function = "".join(c if c.isalnum() else "_" for c in name_expression)[:60]
     name = f"{function}-{key}.so"
+
+    what = f"{source} {name_expression}"
 
     def build(path: Path) -> None:
         text = path.with_suffix(".cpp")
@@ -236,7 +271,9 @@ def module(source: str, name_expression: str) -> Path:
         includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
         # Messages and debug information name kernels relative to kernels/.
         shorten = [f"-ffile-prefix-map={root}/="]
-        link = ["-shared", str(library), "-o", str(path)]
-        _run([*found.command, *flags, *shorten, *includes, str(text), *link], f"{source} {name_expression}")
+        # Linked without the compiler's sanitizer libraries: the runtime has the functions they would.
+        code = path.with_suffix(".o")
+        _run([*found.command, *flags, *shorten, *includes, "-c", str(text), "-o", str(code)], what)
+        _run([*found.command, "-shared", str(code), str(library), "-o", str(path)], what)
 
     return _cached(name, build)

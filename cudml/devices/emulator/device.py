@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from cudml.devices import Array, Layout
+from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
+from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import Kernel
 from cudml.devices.emulator.schedule import Schedule
 from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Plan
@@ -28,9 +30,6 @@ LIMITS = Limits(
     l2_bytes=32 << 20,
     compute_capability=0,
 )
-
-#: Half-precision operands of a matrix product are converted this many elements at a time.
-_CONVERTED_ELEMENTS = 1 << 20
 
 
 class EmulatorDevice:
@@ -95,68 +94,55 @@ class EmulatorProgram:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._lock = threading.Lock()
-        self._num_operands = len(plan.operands)
-        # Buffers by number: operands in order, then the workspaces.
-        self._offsets = tuple(plan.offsets().values())
-        names = [*plan.operands, *(piece.name for piece in plan.workspaces)]
-        self._numbers = {name: number for number, name in enumerate(names)}
+        self._offsets = plan.offsets()
         launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
         with ThreadPoolExecutor() as pool:
             kernels = iter(list(pool.map(Kernel, launches)))
         self._steps = tuple(
-            self._kernel_step(step, next(kernels))
-            if isinstance(step, KernelLaunch)
-            else self._library_step(step)
+            _kernel_step(next(kernels)) if isinstance(step, KernelLaunch) else _library_step(step)
             for step in plan.steps
         )
+        self._checked: CheckedProgram | None = None
 
     def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
-        """Run every step in order; see `cudml.devices.Program`. There are no streams here."""
+        """Run every step in order; see `cudml.devices.Program`. There are no streams here.
+
+        Raises
+        ------
+        KernelError
+            A kernel went wrong; `reports` says where and how.
+        """
         schedule = schedules.current()
-        addresses = [array.__array_interface__["data"][0] for array in operands]
-        if workspace is not None and self._offsets:
-            start = workspace.__array_interface__["data"][0]
-            addresses += [start + offset for offset in self._offsets]
         with self._lock:
+            if schedule.check or meter.current() is not None:
+                if self._checked is None:
+                    self._checked = CheckedProgram(self._plan)
+                self._checked(operands, schedule)
+                return
+            addresses = {
+                name: array.__array_interface__["data"][0]
+                for name, array in zip(self._plan.operands, operands, strict=True)
+            }
+            if workspace is not None:
+                start = workspace.__array_interface__["data"][0]
+                for name, offset in self._offsets.items():
+                    addresses[name] = start + offset
             for step in self._steps:
                 step(addresses, schedule)
 
-    def _kernel_step(self, launch: KernelLaunch, kernel: Kernel) -> Callable[[list[int], Schedule], None]:
-        bound = [(i, self._numbers[name]) for i, name in enumerate(launch.buffers) if name is not None]
-        pointers = kernel.pointers
 
-        def step(addresses: list[int], schedule: Schedule) -> None:
-            for i, number in bound:
-                pointers[i] = addresses[number]
-            kernel.run(schedule)
+def _kernel_step(kernel: Kernel) -> Callable[[dict[str, int], Schedule], None]:
+    bound = [(i, name) for i, name in enumerate(kernel.launch.buffers) if name is not None]
+    pointers = kernel.pointers
 
-        return step
+    def step(addresses: dict[str, int], schedule: Schedule) -> None:
+        for i, name in bound:
+            pointers[i] = addresses[name]
+        kernel.run(schedule)
 
-    def _library_step(self, step: MatMul | Fill) -> Callable[[list[int], Schedule], None]:
-        if isinstance(step, Fill):
-            buffer, value, num_bytes = self._numbers[step.buffer], step.value, step.num_bytes
-
-            def fill(addresses: list[int], schedule: Schedule) -> None:
-                ctypes.memset(addresses[buffer], value, num_bytes)
-
-            return fill
-        a, b, out = (self._numbers[name] for name in (step.a, step.b, step.out))
-        return lambda addresses, schedule: _matmul(step, addresses[a], addresses[b], addresses[out])
+    return step
 
 
-def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> Array:
-    """A packed matrix in memory that somebody else owns."""
-    itemsize = np.dtype(dtype).itemsize
-    memory = (ctypes.c_char * (rows * columns * itemsize)).from_address(address + offset * itemsize)
-    return np.frombuffer(memory, dtype).reshape(rows, columns)
-
-
-def _matmul(step: MatMul, a: int, b: int, out: int) -> None:
-    """`out = a @ b.T` in float32; half-precision rows of `a` are converted a piece at a time."""
-    left = _matrix(a, step.a_offset, step.m, step.k, step.element)
-    right = _matrix(b, step.b_offset, step.n, step.k, step.element).astype(np.float32, copy=False)
-    result = _matrix(out, step.out_offset, step.m, step.n, np.float32)
-    rows = step.m if step.element == "float32" else max(1, _CONVERTED_ELEMENTS // step.k)
-    for first in range(0, step.m, rows):
-        piece = left[first : first + rows].astype(np.float32, copy=False)
-        np.matmul(piece, right.T, out=result[first : first + rows])
+def _library_step(step: MatMul | Fill) -> Callable[[dict[str, int], Schedule], None]:
+    run = library_steps.prepare(step)
+    return lambda addresses, schedule: run(addresses)

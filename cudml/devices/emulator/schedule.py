@@ -20,7 +20,7 @@ class Schedule:
     order: str = "fast"
     seed: int = 0
     poison: int | None = None
-    strict: bool = False
+    strict: bool | None = None
     guard: bool = False
     check: bool = False
     workers: int | None = None
@@ -34,6 +34,11 @@ class Schedule:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
         if not self.time_limit > 0:
             raise ValueError(f"time_limit must be a positive number of seconds, got {self.time_limit}")
+
+    @property
+    def is_strict(self) -> bool:
+        """What `strict` is, or follows from."""
+        return self.check if self.strict is None else self.strict
 
     @property
     def num_workers(self) -> int:
@@ -99,7 +104,7 @@ def schedule(
     order: str = "fast",
     seed: int = 0,
     poison: int | None = None,
-    strict: bool = False,
+    strict: bool | None = None,
     guard: bool = False,
     *,
     check: bool | None = None,
@@ -119,9 +124,9 @@ def schedule(
     poison : int, optional
         A 32-bit pattern that fills shared storage before every block. Results that differ between two
         patterns come from storage that was never written.
-    strict : bool
+    strict : bool, optional
         Refuse what CUDA allows and what is usually a mistake: a barrier or warp collective reached
-        from several source lines, or after threads of it have ended.
+        from several source lines, or after threads of it have ended. By default in check mode alone.
     guard : bool
         Notice writes just outside the shared storage.
     check : bool, optional

@@ -68,5 +68,5 @@ struct SimtEntry<Kernel> {
   const unsigned long long* const simt_argument_bytes = SimtEntry<(__VA_ARGS__)>::argument_bytes; \
   extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch,     \
                                                                     void** arguments) {           \
-    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::run, arguments);                        \
+    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::run, arguments, simt_argument_bytes);   \
   }

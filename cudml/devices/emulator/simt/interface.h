@@ -7,6 +7,36 @@ struct uint3 {
   unsigned x, y, z;
 };
 
+// What the meter counts for one buffer, or for shared storage.
+struct SimtTraffic {
+  unsigned long long bytes_read, bytes_written;
+  unsigned long long requests_read, requests_written;  // of warps
+  unsigned long long sectors_read,
+      sectors_written;                // of 32 bytes, summed over requests; not shared
+  unsigned long long atomics;         // by threads; not among the bytes
+  unsigned long long bank_conflicts;  // further passes that requests needed; shared only
+};
+
+// A buffer that kernels may access in check mode.
+struct SimtRegion {
+  unsigned char* start;
+  unsigned long long bytes;
+  const char* name;
+  unsigned char* initialised;  // one byte a byte, or null where all of it is
+  unsigned granule;            // the smallest unit that threads access separately: 1, 2 or 4 bytes
+  unsigned writable;
+  SimtTraffic traffic;
+};
+
+// What check mode needs, and what it counts.
+struct SimtCheck {
+  SimtRegion* regions;
+  unsigned long long num_regions;
+  unsigned long long use_meter;
+  SimtTraffic shared;
+  unsigned long long block_barriers, warp_collectives;
+};
+
 // One launch, filled in by Python (launch.py has the same members in the same order).
 struct SimtLaunch {
   uint3 grid, block;
@@ -22,8 +52,9 @@ struct SimtLaunch {
   unsigned stack_kib;  // of one thread; 0 is the default
   unsigned long long seed;
   double time_limit;  // seconds without progress after which a launch is stopped
-  char* error;        // receives the text of the first error
+  char* error;        // receives the text of the first error; of all reports in check mode
   unsigned long long error_capacity;
+  SimtCheck* check;  // null but in check mode
 };
 
 enum SimtOrder { kOrderFast, kOrderForward, kOrderReverse, kOrderRandom };
@@ -61,8 +92,10 @@ extern SIMT_THREAD_LOCAL unsigned char* simt_shared;
 extern SIMT_THREAD_LOCAL unsigned long long simt_shared_bytes;
 
 extern "C" {
-// Runs `entry` for every block. Returns 0, or 1 with a text in `launch->error`.
-int simt_launch(const SimtLaunch* launch, void (*entry)(void**), void** arguments);
+// Runs `entry` for every block. Returns 0, or 1 with a text in `launch->error`. `argument_bytes`
+// has the size of each argument, ended by 0.
+int simt_launch(const SimtLaunch* launch, void (*entry)(void**), void** arguments,
+                const unsigned long long* argument_bytes);
 
 // A kernel function has returned on this stack: true if another thread is to start on it.
 bool simt_next_fresh();

@@ -1,6 +1,8 @@
 // Fences, cache-hinted loads and stores, and giving way while waiting.
 #pragma once
 
+#include "vectors.h"
+
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_ACQ_REL); }
@@ -31,6 +33,33 @@ SIMT_STORE(__stcg)
 SIMT_STORE(__stcs)
 SIMT_STORE(__stwt)
 #undef SIMT_STORE
+
+// ---- Sixteen bytes at once. The device traps where the address is not a multiple of 16.
+
+__forceinline__ void simt_require_aligned_16(const void* address, const char* file, int line) {
+  if (__builtin_expect(reinterpret_cast<uintptr_t>(address) % 16 != 0, 0))
+    simt_fail("misaligned access: the address must be a multiple of 16", file, line);
+}
+
+#ifdef SIMT_CHECK
+// As one access; compiled here it would be seen as four.
+extern "C" void simt_load_16(const void* from, void* to);
+extern "C" void simt_store_16(void* to, const void* from);
+#else
+__forceinline__ void simt_load_16(const void* from, void* to) { __builtin_memcpy(to, from, 16); }
+__forceinline__ void simt_store_16(void* to, const void* from) { __builtin_memcpy(to, from, 16); }
+#endif
+
+__forceinline__ uint4 simt_load_aligned_16(const void* address, const char* file, int line) {
+  simt_require_aligned_16(address, file, line);
+  uint4 value;
+  simt_load_16(address, &value);
+  return value;
+}
+__forceinline__ void simt_store_aligned_16(void* address, uint4 value, const char* file, int line) {
+  simt_require_aligned_16(address, file, line);
+  simt_store_16(address, &value);
+}
 
 // The running block's shared storage for SHARED_STORAGE.
 template <class Storage>

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "errors.h"
+#include "observer.h"
 #include "scheduler.h"
 
 namespace simt {
@@ -42,6 +43,10 @@ int combined(const Barrier& barrier) {
 // Each waiter gets the result in its own slot: a named barrier may be used again, by other threads,
 // before this generation's waiters have run.
 void complete_barrier(Block& block, Barrier& barrier) {
+  if (barrier.expected)
+    observe::named_barrier(this_worker(), block, barrier.waiting);
+  else
+    observe::block_barrier(this_worker(), block);
   const uint64_t result = static_cast<uint64_t>(combined(barrier));
   for (unsigned i = 0; i < block.num_warps; i++) {
     Warp& warp = block.warps[i];
@@ -112,6 +117,7 @@ bool cluster_is_complete(const Worker& worker) {
 }
 
 void complete_cluster(Worker& worker) {
+  observe::cluster_barrier(worker);
   for (unsigned i = 0; i < worker.num_resident; i++) {
     Block& block = *worker.blocks[i];
     for (unsigned warp = 0; warp < block.num_warps; warp++) {
@@ -198,7 +204,9 @@ void exchange(Warp& warp, const Rendezvous& open) {
   }
 }
 
-void complete_rendezvous(Warp& warp, Rendezvous& open) {
+void complete_rendezvous(Block& block, unsigned number, Rendezvous& open) {
+  Warp& warp = block.warps[number];
+  observe::warp_collective(this_worker(), block, number, open.arrived);
   // A gather's values stay where they are: each lane copies all of them when it resumes.
   if (open.op != kWarpSync && open.op != kWarpGather) exchange(warp, open);
   warp.ready |= open.arrived;
@@ -252,7 +260,7 @@ uint64_t collective(SimtWarpOp op, uint32_t mask, uint64_t value, unsigned sourc
   warp.source[lane] = static_cast<uint8_t>(source);
   open.arrived |= bit;
   if (open.arrived == (mask & warp.live)) {
-    complete_rendezvous(warp, open);
+    complete_rendezvous(block, block.current / kWarpSize, open);
     continue_after_completion(launch, block, Wait::kWarp, place, mask, 0);
   } else {
     suspend(block, Wait::kWarp, place, mask);
@@ -273,7 +281,7 @@ void complete_after_exit(Block& block, unsigned thread) {
   Warp& warp = block.warps[thread / kWarpSize];
   for (unsigned i = warp.num_open; i-- > 0;)
     if (warp.open[i].arrived == (warp.open[i].mask & warp.live))
-      complete_rendezvous(warp, warp.open[i]);
+      complete_rendezvous(block, thread / kWarpSize, warp.open[i]);
   Worker& worker = this_worker();
   if (worker.launch->spec->cluster_blocks > 1 && anyone_waits_for_cluster(worker) &&
       cluster_is_complete(worker))

@@ -82,7 +82,8 @@ namespace {
 
 constexpr size_t kStacksPerSlab = 64;
 
-// Lies at the far end of every stack. A whole cache line, because a frame has gaps that nobody writes.
+// Lies at the far end of every stack. A whole cache line, because a frame has gaps that nobody
+// writes.
 constexpr uint64_t kCanary[8] = {0x5afe57ac5afe57acu, 1, 2, 3, 4, 5, 6, 0x5afe57ac5afe57acu};
 
 // Stack tops are spread over this many cache lines, or the hot frames of all threads of a block
@@ -142,8 +143,8 @@ bool ContextPool::contains(const void* address) const {
 }
 
 void ContextPool::add_slab() {
-  // Only pages that are touched cost memory. Below the lowest stack is room for what overflows it; what
-  // overflows another one hits its neighbour, until the canary tells.
+  // Only pages that are touched cost memory. Below the lowest stack is room for what overflows it;
+  // what overflows another one hits its neighbour, until the canary tells.
   const size_t bytes = (kStacksPerSlab + 1) * stack_bytes_;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

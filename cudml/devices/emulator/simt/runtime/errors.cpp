@@ -114,6 +114,15 @@ void record_error(Launch& launch, const std::string& text) {
   launch.aborted.store(true);
 }
 
+void add_reports(Launch& launch, const std::string& reports) {
+  if (launch.claimed_error.load() == 0) {
+    record_error(launch, reports);
+    return;
+  }
+  const size_t length = std::strlen(launch.spec->error), capacity = launch.spec->error_capacity;
+  std::snprintf(launch.spec->error + length, capacity - length, "\f%s", reports.c_str());
+}
+
 void fail(Place place, const std::string& text) {
   Worker& worker = this_worker();
   const Block& block = *worker.block;

@@ -10,6 +10,9 @@ namespace simt {
 // Makes `text` the error of the launch, unless it has one, and lets its workers stop.
 void record_error(Launch& launch, const std::string& text);
 
+// Adds the check mode's reports to the error text, after the error that stopped the launch, if any.
+void add_reports(Launch& launch, const std::string& reports);
+
 // Records the error, unless there is one already, and leaves the kernel for good. The stacks of all
 // threads are abandoned without running destructors, so kernels must not own heap memory.
 [[noreturn]] void fail(Place place, const std::string& text);

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "errors.h"
+#include "observer.h"
 #include "scheduler.h"
 #include "state.h"
 
@@ -29,8 +30,8 @@ constexpr unsigned kMaxChunk = 64, kChunksPerWorker = 8;
 // Waking the other workers costs about this much, so there must be more work left than that.
 constexpr std::chrono::microseconds kWakeCost{40};
 
-// Keeps its stacks and blocks from launch to launch. On the heap, because a library loaded late gets
-// little thread-local storage.
+// Keeps its stacks and blocks from launch to launch. On the heap, because a library loaded late
+// gets little thread-local storage.
 Worker& worker_of_this_thread() {
   thread_local std::unique_ptr<Worker> worker;
   if (!worker) worker = std::make_unique<Worker>();
@@ -86,6 +87,7 @@ void run_one_group(Worker& worker, unsigned group) {
     prepare_shared(*launch.spec, block);
   }
   run_group(worker);
+  for (unsigned i = 0; i < launch.group_blocks; i++) observe::block_ends(worker, i);
   if (launch.aborted.load(std::memory_order_relaxed)) return;
   if (launch.spec->guard)
     for (unsigned i = 0; i < launch.group_blocks; i++) check_guards(worker, *worker.blocks[i]);
@@ -103,9 +105,11 @@ void begin(Worker& worker, Launch& launch) {
   blockDim = spec.block;
   gridDim = spec.grid;
   simt_shared_bytes = spec.shared_bytes;
+  observe::launch_begins(worker);
 }
 
 void end(Worker& worker) {
+  observe::launch_ends(worker);
   if (worker.launch->aborted.load()) worker.contexts.give_back_all();
   worker.launch = nullptr;
 }
@@ -268,13 +272,15 @@ Worker::~Worker() {
 
 }  // namespace simt
 
-extern "C" int simt_launch(const SimtLaunch* spec, void (*entry)(void**), void** arguments) {
+extern "C" int simt_launch(const SimtLaunch* spec, void (*entry)(void**), void** arguments,
+                           const unsigned long long* argument_bytes) {
   using namespace simt;
   std::lock_guard lock(shared_state->one_launch_at_a_time);
   Launch launch{};
   launch.spec = spec;
   launch.entry = entry;
   launch.arguments = arguments;
+  launch.argument_bytes = argument_bytes;
   const std::string refused = refuse(*spec);
   if (!refused.empty()) {
     record_error(launch, refused);

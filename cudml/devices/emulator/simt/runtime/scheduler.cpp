@@ -9,6 +9,7 @@
 
 #include "collectives.h"
 #include "errors.h"
+#include "observer.h"
 
 namespace simt {
 
@@ -307,11 +308,16 @@ void yield(Block& block, Place place) {
   suspend(block, Wait::kPoll, place);
 }
 
-void note_progress() { this_worker().idle_rounds = 0; }
+void note_progress() {
+  Worker& worker = this_worker();
+  worker.idle_rounds = 0;
+  worker.num_progress++;
+}
 
 void run_group(Worker& worker) {
   for (unsigned i = 0; i < worker.num_resident; i++) {
     Block& block = *worker.blocks[i];
+    observe::block_begins(worker, i);
     block.done = false;
     block.promoted = !is_fast(*worker.launch);
     if (block.promoted) {

@@ -105,6 +105,7 @@ struct Launch {
   const SimtLaunch* spec;
   void (*entry)(void**);
   void** arguments;
+  const unsigned long long* argument_bytes;
   unsigned num_blocks, num_threads, num_groups;
   unsigned group_blocks;  // blocks that must be alive together: 1, a cluster, or the whole grid
   std::vector<unsigned> group_order;  // empty: ascending
@@ -126,6 +127,7 @@ struct Worker {
   unsigned resident = 0;  // index of the current block
   Block* block = nullptr;
   Random random;
+  uint64_t num_progress = 0;  // threads ended, collectives completed
   // Idle rounds: how often in a row nothing but polling threads could run.
   uint64_t idle_rounds = 0;
   unsigned idle_finished_groups = 0;

@@ -9,12 +9,12 @@
 
 // ---- 16-byte accesses.
 
-__device__ __forceinline__ uint4 load_16_bytes(const void* address) {
-  return *static_cast<const uint4*>(address);
+__device__ __forceinline__ uint4 load_16_bytes(const void* address, SIMT_PLACE) {
+  return simt_load_aligned_16(address, SIMT_HERE);
 }
 
-__device__ __forceinline__ void store_16_bytes(void* address, uint4 v) {
-  *static_cast<uint4*>(address) = v;
+__device__ __forceinline__ void store_16_bytes(void* address, uint4 v, SIMT_PLACE) {
+  simt_store_aligned_16(address, v, SIMT_HERE);
 }
 
 // ---- Communication between blocks. The acquire load is what waiting loops poll with: it gives way

@@ -1,0 +1,217 @@
+"""Run a plan in check mode: on private copies, with every memory access observed."""
+
+import ctypes
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cudml.devices import Array
+from cudml.devices.emulator import library_steps, meter
+from cudml.devices.emulator.launch import Kernel
+from cudml.devices.emulator.schedule import Schedule
+from cudml.devices.emulator.structures import Check, Region
+from cudml.errors import KernelError
+from cudml.plans import WORKSPACE_ALIGNMENT, Fill, KernelLaunch, MatMul, Plan
+
+#: Bytes on both sides of a private copy that belong to nobody.
+_PADDING = 4096
+
+#: Of one granule of memory in the checker.
+_CELL_BYTES = 64
+
+
+@dataclass
+class _Buffer:
+    """A private copy of the memory of one operand, or of several that overlap, or of a workspace."""
+
+    names: list[str]
+    low: int  # where the original begins
+    high: int
+    granule: int
+    is_output: bool
+    is_writable: bool
+    memory: Array  # with padding
+    start: int  # where the copy begins
+    initialised: Array | None
+
+    @property
+    def num_bytes(self) -> int:
+        return self.high - self.low
+
+
+def _extent(array: Array) -> tuple[int, int]:
+    """The first and one past the last byte of an array."""
+    start = array.__array_interface__["data"][0]
+    if array.size == 0:
+        return start, start
+    spans = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    low = start + sum(span for span in spans if span < 0)
+    return low, start + sum(span for span in spans if span > 0) + array.itemsize
+
+
+def _available_bytes() -> int | None:
+    """Memory that could still be used, where the system says so."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+class CheckedProgram:
+    """A plan whose kernels are instrumented."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
+        with ThreadPoolExecutor() as pool:
+            kernels = iter(list(pool.map(lambda launch: Kernel(launch, is_checked=True), launches)))
+        self._steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
+
+    def __call__(self, operands: Sequence[Array], schedule: Schedule) -> None:
+        """Run every step on private copies and copy the results back.
+
+        Raises
+        ------
+        KernelError
+            With everything that the first step with a finding has found; no operand was changed.
+        MemoryError
+            The checker would need more memory than there is.
+        """
+        extents = {name: _extent(array) for name, array in zip(self._plan.operands, operands, strict=True)}
+        granules = {
+            name: array.itemsize if array.itemsize in (1, 2) else 4
+            for name, array in zip(self._plan.operands, operands, strict=True)
+        }
+        self._require_memory(extents, granules)
+        buffers = self._private_buffers(extents, granules)
+        of_name = {name: buffer for buffer in buffers for name in buffer.names}
+        addresses = {
+            name: of_name[name].start + array.__array_interface__["data"][0] - of_name[name].low
+            for name, array in zip(self._plan.operands, operands, strict=True)
+        }
+        addresses |= {piece.name: of_name[piece.name].start for piece in self._plan.workspaces}
+        for step in self._steps:
+            if isinstance(step, Kernel):
+                self._run_kernel(step, buffers, addresses, schedule)
+            else:
+                self._run_library_step(step, of_name, addresses)
+        for buffer in buffers:
+            if buffer.is_output and buffer.num_bytes:
+                ctypes.memmove(buffer.low, buffer.start, buffer.num_bytes)
+
+    def _require_memory(self, extents: dict[str, tuple[int, int]], granules: dict[str, int]) -> None:
+        needed = sum(
+            (high - low) * (2 + _CELL_BYTES // granules[name]) for name, (low, high) in extents.items()
+        )
+        needed += sum(piece.num_bytes * (2 + _CELL_BYTES) for piece in self._plan.workspaces)
+        shared = 0
+        for step in self._plan.steps:
+            if isinstance(step, KernelLaunch):
+                num_blocks = int(np.prod(step.grid)) if step.cooperative else step.cluster_blocks
+                shared = max(shared, num_blocks * step.shared_bytes * (2 + _CELL_BYTES))
+        needed += shared
+        available = _available_bytes()
+        if available is not None and needed > available:
+            raise MemoryError(
+                f"check mode needs up to {needed / 2**30:.2f} GiB for {self._plan.operator}, "
+                f"{available / 2**30:.2f} GiB are available; use smaller arrays"
+            )
+
+    def _private_buffers(
+        self, extents: dict[str, tuple[int, int]], granules: dict[str, int]
+    ) -> list[_Buffer]:
+        """A copy for each group of overlapping operands, and memory for each workspace."""
+        plan = self._plan
+        groups: list[tuple[int, int, list[str]]] = []
+        for name, (low, high) in sorted(extents.items(), key=lambda item: item[1]):
+            if groups and low < groups[-1][1]:
+                first, end, names = groups[-1]
+                groups[-1] = (first, max(end, high), [*names, name])
+            else:
+                groups.append((low, high, [name]))
+        buffers = []
+        for low, high, names in groups:
+            is_output = not plan.outputs or any(name in plan.outputs for name in names)
+            starts_empty = bool(plan.outputs) and all(name in plan.outputs for name in names)
+            granule = min(granules[name] for name in names)
+            buffer = _new_buffer(names, low, high, granule, is_output, starts_empty)
+            if buffer.num_bytes:
+                ctypes.memmove(buffer.start, low, buffer.num_bytes)
+            buffers.append(buffer)
+        for piece in plan.workspaces:
+            buffers.append(_new_buffer([piece.name], 0, piece.num_bytes, 1, False, True))
+            buffers[-1].is_writable = True
+        return buffers
+
+    def _run_kernel(
+        self, kernel: Kernel, buffers: list[_Buffer], addresses: dict[str, int], schedule: Schedule
+    ) -> None:
+        for i, name in enumerate(kernel.launch.buffers):
+            if name is not None:
+                kernel.pointers[i] = addresses[name]
+        names = [", ".join(buffer.names).encode() for buffer in buffers]
+        regions = (Region * max(len(buffers), 1))(
+            *(
+                Region(
+                    start=buffer.start,
+                    bytes=buffer.num_bytes,
+                    name=name,
+                    initialised=None if buffer.initialised is None else buffer.initialised.ctypes.data,
+                    granule=buffer.granule,
+                    writable=buffer.is_writable,
+                )
+                for buffer, name in zip(buffers, names, strict=True)
+            )
+        )
+        report = meter.current()
+        check = Check(
+            regions=ctypes.cast(regions, ctypes.POINTER(Region)),
+            num_regions=len(buffers),
+            use_meter=report is not None,
+        )
+        kernel.run(schedule, check)
+        if report is not None:
+            report.add(kernel.launch, [buffer.names for buffer in buffers], regions, check)
+
+    def _run_library_step(
+        self, step: MatMul | Fill, of_name: dict[str, _Buffer], addresses: dict[str, int]
+    ) -> None:
+        reports = []
+        for name, offset, num_bytes, is_write in library_steps.accesses(step):
+            buffer = of_name[name]
+            first = addresses[name] - buffer.start + offset
+            if first < 0 or first + num_bytes > buffer.num_bytes:
+                reports.append(
+                    f"{step}: {num_bytes} bytes at offset {first} of {name}, which has {buffer.num_bytes}"
+                )
+            elif buffer.initialised is not None:
+                piece = buffer.initialised[first : first + num_bytes]
+                if is_write:
+                    piece[:] = 1
+                elif not piece.all():
+                    where = first + int(np.argmin(piece))
+                    reports.append(
+                        f"{step}: read of memory that was never written; byte offset {where} of {name}"
+                    )
+        if reports:
+            raise KernelError(reports)
+        library_steps.prepare(step)(addresses)
+
+
+def _new_buffer(
+    names: list[str], low: int, high: int, granule: int, is_output: bool, starts_empty: bool
+) -> _Buffer:
+    """Memory between padding, at the same place within WORKSPACE_ALIGNMENT as the original."""
+    num_bytes = high - low
+    memory: Any = np.empty(num_bytes + 2 * _PADDING + WORKSPACE_ALIGNMENT, np.uint8)
+    first = memory.ctypes.data + _PADDING
+    start = first + (low - first) % WORKSPACE_ALIGNMENT
+    initialised = np.zeros(num_bytes, np.uint8) if starts_empty else None
+    return _Buffer(names, low, high, granule, is_output, is_output, memory, start, initialised)

@@ -1,0 +1,55 @@
+"""The steps of a plan that NumPy does: matrix products and fills, on addresses."""
+
+import ctypes
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from cudml.devices import Array
+from cudml.plans import Fill, MatMul
+
+#: Half-precision operands of a matrix product are converted this many elements at a time.
+_CONVERTED_ELEMENTS = 1 << 20
+
+
+def prepare(step: MatMul | Fill) -> Callable[[Mapping[str, int]], None]:
+    """The step as a function of the addresses of its buffers."""
+    if isinstance(step, Fill):
+        return lambda addresses: _fill(step, addresses)
+    return lambda addresses: _matmul(step, addresses)
+
+
+def accesses(step: MatMul | Fill) -> list[tuple[str, int, int, bool]]:
+    """What the step touches, reads first: (buffer, byte offset, bytes, whether written)."""
+    if isinstance(step, Fill):
+        return [(step.buffer, 0, step.num_bytes, True)]
+    size = np.dtype(step.element).itemsize
+    return [
+        (step.a, step.a_offset * size, step.m * step.k * size, False),
+        (step.b, step.b_offset * size, step.n * step.k * size, False),
+        (step.out, step.out_offset * 4, step.m * step.n * 4, True),
+    ]
+
+
+def _fill(step: Fill, addresses: Mapping[str, int]) -> None:
+    ctypes.memset(addresses[step.buffer], step.value, step.num_bytes)
+
+
+def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
+    """`out = a @ b.T` in float32; half-precision rows of `a` are converted a piece at a time."""
+    left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, step.element)
+    right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
+    right = right.astype(np.float32, copy=False)
+    result = _matrix(addresses[step.out], step.out_offset, step.m, step.n, np.float32)
+    rows = step.m if step.element == "float32" else max(1, _CONVERTED_ELEMENTS // step.k)
+    for first in range(0, step.m, rows):
+        piece = left[first : first + rows].astype(np.float32, copy=False)
+        np.matmul(piece, right.T, out=result[first : first + rows])
+
+
+def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> Array:
+    """A packed matrix in memory that somebody else owns."""
+    itemsize = np.dtype(dtype).itemsize
+    memory = (ctypes.c_char * (rows * columns * itemsize)).from_address(address + offset * itemsize)
+    return np.frombuffer(memory, dtype).reshape(rows, columns)

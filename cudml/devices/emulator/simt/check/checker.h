@@ -1,0 +1,110 @@
+// The check mode of one launch: finds what an access touches, asks shadow and order, and reports.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "../runtime/state.h"
+#include "meter.h"
+#include "order.h"
+#include "shadow.h"
+
+namespace simt::check {
+
+// Separates the reports in the launch's error text.
+constexpr char kReportSeparator = '\f';
+
+class Checker {
+ public:
+  // `code` is any address in the kernel's module.
+  Checker(Worker& worker, const void* code, const unsigned long long* argument_bytes);
+
+  // ---- What the runtime tells (runtime/observer.h).
+  void block_begins(unsigned resident);
+  void block_ends(unsigned resident);
+  void block_barrier(const Block& block);
+  void named_barrier(const Block& block, const uint32_t* waiting);
+  void cluster_barrier();
+  void warp_collective(const Block& block, unsigned warp, uint32_t lanes);
+  std::string take_reports();
+
+  // ---- What the kernel's instrumented code tells; `pc` is its return address.
+  void plain(const void* pc, const void* address, size_t bytes, bool is_write);
+  // An atomic access: `before_atomic` where it is to happen, `after_atomic` when it has. A compare-
+  // exchange that failed has not written.
+  void before_atomic(const void* pc, const void* address, size_t bytes, bool reads, bool writes,
+                     int memory_order);
+  void after_atomic(const void* address, bool reads, int memory_order);
+  void fence();
+  void misaligned(const std::string& place, const void* address, size_t alignment);
+  void bad_index(const std::string& place, const std::string& what);
+
+ private:
+  struct Range {
+    const unsigned char* start;
+    size_t bytes;
+    bool contains(const void* address, size_t size) const {
+      const auto offset = static_cast<size_t>(static_cast<const unsigned char*>(address) - start);
+      return offset < bytes && size <= bytes - offset;
+    }
+  };
+
+  // A piece of memory with a shadow: a buffer, or the shared storage of a resident block.
+  struct Memory {
+    Range range;
+    std::string name;
+    Shadow shadow;
+    unsigned char* initialised = nullptr;
+    bool is_shared = false, writable = true;
+    SimtTraffic* traffic = nullptr;
+  };
+
+  struct Where {
+    Memory* memory;  // null: nothing to check
+    size_t offset;
+  };
+
+  void find_module(const void* code);
+  Where locate(const void* pc, const void* address, size_t bytes, bool is_write);
+  void touch(const Where& where, const void* pc, size_t bytes, Kind kind, bool is_write);
+  [[noreturn]] void out_of_bounds(const void* pc, const void* address, size_t bytes, bool is_write);
+  void note(uint32_t place, const char* kind, const std::string& text);
+  void watch_time(unsigned thread);
+
+  uint32_t place_of(const void* pc) const;
+  std::string place_text(uint32_t place) const;
+  std::string thread_text(uint32_t block, unsigned thread) const;
+  std::string offset_text(const Memory& memory, size_t offset) const;
+  BlockOrder& order() { return *orders_[worker_.resident]; }
+  unsigned current_thread() const;
+
+  Worker& worker_;
+  const SimtLaunch& spec_;
+  SimtCheck& data_;
+  std::vector<std::unique_ptr<Memory>> buffers_;
+  std::vector<std::unique_ptr<Memory>> shared_;  // by resident block
+  std::vector<std::vector<unsigned char>> shared_initialised_;
+  std::vector<std::unique_ptr<BlockOrder>> orders_;  // by resident block
+  std::vector<std::unique_ptr<Meter>> meters_;       // by resident block
+  Releases releases_;
+  std::vector<Range>
+      harmless_;  // arguments, the module's own data, the runtime's thread-local variables
+  const unsigned char* module_ = nullptr;
+  size_t last_buffer_ = 0;
+
+  std::vector<std::string> reports_;
+  std::set<std::pair<uint32_t, std::string>> reported_;
+
+  uint64_t num_hooks_ = 0;
+  uint64_t last_progress_ = 0;
+  std::chrono::steady_clock::time_point progress_time_;
+};
+
+// The checker of the running launch, null between launches.
+extern Checker* checker;
+
+}  // namespace simt::check

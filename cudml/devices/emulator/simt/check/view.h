@@ -1,0 +1,37 @@
+// What a thread knows of other threads' work: the order that synchronisation has established.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+
+namespace simt::check {
+
+enum class Kind : uint8_t { kNone, kPlain, kAtomic };
+
+// One access to memory: by whom, and when in that thread's and that block's own time.
+struct Stamp {
+  uint32_t block;
+  uint32_t epoch;  // of the block: how many block barriers it had passed
+  uint32_t clock;  // of the thread: how often it had told others what it knows
+  uint32_t place;  // in the module's code
+  uint16_t thread;
+  Kind kind;
+};
+
+// Two kinds of knowledge: everything a block did before an epoch, and everything a thread did up to
+// a clock. Knowledge only grows; joining takes the later of each.
+class View {
+ public:
+  bool empty() const { return epochs_.empty() && clocks_.empty(); }
+  void clear();
+  bool covers(const Stamp& stamp) const;
+  void learn_block(uint32_t block, uint32_t epoch);
+  void learn_thread(uint32_t block, uint32_t thread, uint32_t clock);
+  void join(const View& other);
+
+ private:
+  std::unordered_map<uint32_t, uint32_t> epochs_;  // of a block
+  std::unordered_map<uint64_t, uint32_t> clocks_;  // of a block and thread
+};
+
+}  // namespace simt::check

@@ -1,0 +1,36 @@
+// What the runtime tells the check mode. Without SIMT_CHECK these are empty and cost nothing.
+#pragma once
+
+#include "state.h"
+
+namespace simt::observe {
+
+#ifdef SIMT_CHECK
+
+void launch_begins(Worker& worker);
+// Moves what was found into the launch's error text.
+void launch_ends(Worker& worker);
+
+void block_begins(Worker& worker, unsigned resident);
+void block_ends(Worker& worker, unsigned resident);
+
+// All these threads have reached the barrier: every live one, or the lanes of `waiting` by warp.
+void block_barrier(Worker& worker, const Block& block);
+void named_barrier(Worker& worker, const Block& block, const uint32_t* waiting);
+void cluster_barrier(Worker& worker);
+void warp_collective(Worker& worker, const Block& block, unsigned warp, uint32_t lanes);
+
+#else
+
+inline void launch_begins(Worker&) {}
+inline void launch_ends(Worker&) {}
+inline void block_begins(Worker&, unsigned) {}
+inline void block_ends(Worker&, unsigned) {}
+inline void block_barrier(Worker&, const Block&) {}
+inline void named_barrier(Worker&, const Block&, const uint32_t*) {}
+inline void cluster_barrier(Worker&) {}
+inline void warp_collective(Worker&, const Block&, unsigned, uint32_t) {}
+
+#endif
+
+}  // namespace simt::observe
