@@ -121,7 +121,7 @@ def top_k(
     if type(k) is type(axis) is int and (out is None or type(out) is tuple):
         key, call = _top_k_calls.find((a,), out or (), (k, axis, mode))
         if call is not None:
-            return TopKResult(*call.run((a,), out))
+            return TopKResult._make(call.run((a,), out or ()))
     return _plan_top_k(a, k, axis, mode, out, key)
 
 

@@ -139,8 +139,7 @@ def gru(
         inputs = list(given.values())
         key, call = _calls.find(inputs, out or (), others)
         if call is not None:
-            sequence, single = call.run(inputs, out)
-            return GruResult(sequence, single)
+            return GruResult._make(call.run(inputs, out or ()))
     return _plan_gru(given, direction, activations, linear_before_reset, out, key)
 
 

@@ -19,11 +19,28 @@ MAX_CALLS = 1024
 
 _BYTE = np.dtype(np.uint8)
 
+#: Sets of addresses that a call remembers as good.
+_MAX_PLACES = 256
+
 #: No kernel needs more of an address than this many bytes.
 _MAX_ALIGNMENT = 8
 
-#: Array type -> `Device.describe`, for the types met so far.
-_describers: dict[type, Callable[[Any], tuple[int, Layout]]] = {}
+
+class _Describers(dict[type, Callable[[Any], tuple[int, Layout]]]):
+    """Array type -> `Device.describe`, filled when a type is first met."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], tuple[int, Layout]]:
+        if kind is np.ndarray:
+            device = get_device("cpu")
+        elif (kind.__module__, kind.__qualname__) == ("cupy", "ndarray"):
+            device = get_device("cuda")
+        else:
+            raise KeyError(kind)
+        self[kind] = device.describe
+        return self[kind]
+
+
+_describers = _Describers()
 
 
 def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
@@ -94,6 +111,10 @@ class Argument:
         return TensorDesc(self.kind, sizes) if tensor.is_packed else tensor
 
 
+_Into = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
+_Made = Callable[[Sequence[Array]], Sequence[Array]]
+
+
 class Call:
     """An array function planned for arrays of certain layouts, ready to run.
 
@@ -112,52 +133,65 @@ class Call:
     ) -> None:
         self.device = device
         self._num_inputs = len(inputs)
+        self._good_places: set[tuple[int, ...]] = set()
         given = [a for a in (*inputs, *outputs) if a.array is not None]
         self._masks = tuple(a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
         self._extents = tuple(_byte_extent(a.array) for a in given)
-        self._temporary_bytes = 0
-        self._program = None
-        self._order: tuple[int, ...] | None = None
-        if plan is not None and plan.steps:
-            self._temporary_bytes = plan.temporary_bytes
-            self._program = load_plan(plan, device)
-            members = [argument.member for argument in (*inputs, *outputs)]
-            order = tuple(members.index(name) for name in plan.operands)
-            self._order = None if order == tuple(range(len(members))) else order
+        members = [argument.member for argument in (*inputs, *outputs)]
         made = [(output.shape, output.dtype) for output in outputs]
-        if self._temporary_bytes:
-            made.append(((self._temporary_bytes,), _BYTE))
-        self._allocate = device.allocator(made)
+        self._into, self._made = self._runners(plan, members, made)
 
-    def takes(self, addresses: Sequence[int]) -> bool:
+    def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
-        for address, mask in zip(addresses, self._masks, strict=True):
-            if address & mask:
-                return False
-        return len(addresses) == self._num_inputs or not self._first_overlap(addresses)
-
-    def _first_overlap(self, addresses: Sequence[int]) -> tuple[int, int] | None:
-        """The numbers of an output and of another argument that share memory."""
+        if addresses in self._good_places:
+            return True
+        if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
+            return False
         ranges = [(a + low, a + high) for a, (low, high) in zip(addresses, self._extents, strict=True)]
-        return first_overlap(ranges, self._num_inputs)
+        if first_overlap(ranges, self._num_inputs):
+            return False
+        if len(self._good_places) >= _MAX_PLACES:
+            self._good_places.clear()
+        self._good_places.add(addresses)
+        return True
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array] | None = None) -> Sequence[Array]:
-        """Compute the outputs, new ones where none are given."""
-        workspace = None
-        if not outputs:
-            made = self._allocate()
-            if self._temporary_bytes:
-                workspace = made.pop()
-            outputs = made
-        elif self._temporary_bytes:
-            workspace = self.device.empty((self._temporary_bytes,), _BYTE)
-        if self._program is not None:
-            arrays: Sequence[Array] = (*inputs, *outputs)
-            if self._order is not None:
-                arrays = [arrays[number] for number in self._order]
-            self._program(arrays, workspace)
-        return outputs
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
+        """Compute into the outputs, which are made where none are given."""
+        return self._into(inputs, outputs) if outputs else self._made(inputs)
+
+    def _runners(
+        self, plan: Plan | None, members: Sequence[str], made: Sequence[tuple[tuple[int, ...], Any]]
+    ) -> tuple[_Into, _Made]:
+        """What computes into given outputs, and what makes them; closures, since attributes take time."""
+        device = self.device
+        if plan is None or not plan.steps:
+            allocate = device.allocator(made)
+            return lambda inputs, outputs: outputs, lambda inputs: allocate()
+        program = load_plan(plan, device)
+        order = tuple(members.index(name) for name in plan.operands)
+        if order == tuple(range(len(members))) and not plan.temporary_bytes:
+            allocate = device.allocator(made)
+
+            def into_alone(inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
+                program((*inputs, *outputs), None)
+                return outputs
+
+            def made_alone(inputs: Sequence[Array]) -> Sequence[Array]:
+                outputs = allocate()
+                program((*inputs, *outputs), None)
+                return outputs
+
+            return into_alone, made_alone
+        scratch = [((plan.temporary_bytes,), _BYTE)] if plan.temporary_bytes else []
+        allocate_scratch, allocate = device.allocator(scratch), device.allocator(made)
+
+        def into(inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
+            arrays = (*inputs, *outputs)
+            program([arrays[number] for number in order], *(allocate_scratch() or (None,)))
+            return outputs
+
+        return into, lambda inputs: into(inputs, allocate())
 
 
 class CallCache:
@@ -173,21 +207,18 @@ class CallCache:
         try:
             if len(inputs) == 1 and not outputs:  # by far the most frequent, so it has a shorter way
                 address, layout = _describers[type(inputs[0])](inputs[0])
-                key: Any = (others, layout)
+                key: Hashable = (others, layout)
                 call = self._calls.get(key)
                 if call is not None and address & call.first_mask:
                     call = None
                 return key, call
-            described = [_describers[type(array)](array) for array in inputs]
-            described += [_describers[type(array)](array) for array in outputs]
+            described = [_describers[type(array)](array) for array in (*inputs, *outputs)]
             key = (others, *[layout for _, layout in described])
             call = self._calls.get(key)
-        except (KeyError, TypeError):  # an array type not met yet, something unhashable
+        except (KeyError, TypeError):  # no array of either device's own type, something unhashable
             return None, None
-        if call is not None:
-            addresses = [address for address, _ in described]
-            if not call.takes(addresses):
-                return key, None
+        if call is not None and not call.takes(tuple([address for address, _ in described])):
+            call = None
         return key, call
 
     def add(self, key: Hashable, call: Call) -> None:
@@ -317,13 +348,6 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
     TypeError
         It is no array, or one that is neither NumPy's nor in a GPU's memory.
     """
-    array, device = _to_device(function, name, candidate)
-    if type(array) not in _describers:
-        _describers[type(array)] = device.describe
-    return array, device
-
-
-def _to_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
     array: Any
     if isinstance(candidate, np.ndarray):
         if isinstance(candidate, np.ma.MaskedArray):

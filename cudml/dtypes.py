@@ -60,9 +60,11 @@ _BY_NUMPY_NAME: dict[str, ElementType] = {
     row.numpy_name: row.element_type for row in _TABLE if row.numpy_name
 } | {"bool": DataType.UINT8}  # False < True as 0 < 1, so ordering and moving bits both agree
 
-#: The integer types by their NumPy name.
+#: The integer types by their NumPy name, signed ones first.
 INTEGERS: dict[str, ElementType] = {
-    row.numpy_name: row.element_type for row in _TABLE if row.kind in "iu" and row.bits in (8, 16, 32, 64)
+    row.numpy_name: row.element_type
+    for row in sorted(_TABLE, key=lambda row: (row.kind, row.bits))
+    if row.kind in "iu" and row.bits in (8, 16, 32, 64)
 }
 
 #: The type whose kernels move elements of a given size in bytes, whatever they mean.

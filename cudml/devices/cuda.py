@@ -230,7 +230,10 @@ class CudaDevice:
         """What `empty` does for several shapes and dtypes, in the order of the current stream."""
         ndarray, number, current_device = self._ndarray, self.number, self._current_device
         device = self._cupy.cuda.Device
-        wanted = tuple((shape, np.dtype(dtype)) for shape, dtype in arrays)
+        # CuPy finds a scalar type sooner than a dtype; those that say less than the dtype stay.
+        dtypes = [np.dtype(dtype) for _, dtype in arrays]
+        kinds = [dtype.type if np.dtype(dtype.type) == dtype else dtype for dtype in dtypes]
+        wanted = tuple((shape, kind) for (shape, _), kind in zip(arrays, kinds, strict=True))
 
         def allocate() -> list[Array]:
             if current_device() == number:
