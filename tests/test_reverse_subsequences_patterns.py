@@ -131,6 +131,19 @@ def test_lanes_of_several_pieces(device: Device, length: int, where: tuple[int, 
     assert "lanes" in run_every_pattern(device, places, 1, values)
 
 
+@pytest.mark.parametrize("length", [511, 512, 513])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_pieces_that_would_cut_items(length: int, backwards: bool) -> None:
+    """Items of 4 bytes at byte 5, in pieces of 2048 bytes: what is straight and what is mirrored
+    are cut at different places."""
+    flips = (False, backwards)
+    source = lay_out((2, 3000), DataType.UINT32, flips=flips)
+    target = lay_out((2, 3000), DataType.UINT32, byte_offset=5)
+    places = dict(zip(OPERANDS, (source, lay_out((2, 1), DataType.UINT32), target), strict=True))
+    values = np.full((2, 1), length)
+    assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
+
+
 #: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths.
 CHOSEN = {
     "long lanes": ("lanes", 4, (30, 1000), 1, (False, False)),
