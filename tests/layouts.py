@@ -28,6 +28,10 @@ class Layout:
         strides = tuple(stride * size for stride in self.desc.element_strides)
         return np.lib.stride_tricks.as_strided(flat, self.desc.sizes, strides)
 
+    def operand(self, buffer: Any) -> Any:
+        """What a program is given: element (0, ..., 0) first; on the CPU the extent is right as well."""
+        return self.view(buffer) if isinstance(buffer, np.ndarray) else buffer[self.first :]
+
     def fill(self, rng: np.random.Generator) -> np.ndarray:
         """A new buffer of random bytes."""
         return rng.integers(0, 256, self.num_bytes, np.uint8)
@@ -94,7 +98,7 @@ def run_on_bytes(
 ) -> np.ndarray:
     """Run a plan on buffers of bytes and return the output's whole buffer, gaps included."""
     buffers = {name: at_alignment(device, bytes_) for name, bytes_ in raw.items()}
-    device.load(plan)([buffers[name][places[name].first :] for name in plan.operands], None)
+    device.load(plan)([places[name].operand(buffers[name]) for name in plan.operands], None)
     return to_numpy(buffers[output])
 
 
