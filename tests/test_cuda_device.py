@@ -263,6 +263,7 @@ def test_arrays_of_the_device(stand_in: Run) -> None:
     assert facts["other_layout_differs"]
     assert facts["message"] == "cuda:0 takes cupy.ndarray, got ndarray"
     assert facts["empty"] == (0, 3)
+    assert facts["made"] == [((2, 3), "int16", 1), ((0,), "float32", 1)]
 
 
 def test_bytes_are_copied_on_the_stream(stand_in: Run) -> None:

@@ -85,7 +85,7 @@ def instances(limits: Limits) -> list[KernelLaunch]:
     return [chosen[key] for key in sorted(chosen)]
 
 
-def batches(limits: Limits, size: int = 12) -> list[list[KernelLaunch]]:
+def batches(limits: Limits, size: int = 6) -> list[list[KernelLaunch]]:
     """The instances in lists of one source and at most `size` each, to be compiled together."""
     found: list[list[KernelLaunch]] = []
     for launch in instances(limits):

@@ -318,7 +318,9 @@ def array_facts() -> dict[str, Any]:
         message = ""
     except TypeError as error:
         message = str(error)
+    made = second.allocator([((2, 3), "int16"), ((0,), np.float32)])()
     return {
+        "made": [(one.shape, str(one.dtype), one.data.device_id) for one in made],
         "same": first is cuda.get_device(0),
         "current": cuda.get_device(None).name,
         "device_of_other": other.data.device_id,
