@@ -184,7 +184,8 @@ def test_every_activation_at_either_place(
     for activation in (Activation(info.operator_type, parameters), activation_named(info.onnx_name)):
         for activations in ((activation, Activation.tanh()), (Activation.sigmoid(), activation)):
             options = Options(FORWARD, linear_before_reset, activations)
-            arrays = random_layer(rng, (3, 12, 3, 11), options)
+            # One step: over several, gates without a bound make chaos of any rounding.
+            arrays = random_layer(rng, (1, 32, 3, 11), options)
             assert_as_precise_as_numpy(run_gru(device, arrays, options, path=path), arrays, options)
 
 
