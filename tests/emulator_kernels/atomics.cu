@@ -88,8 +88,10 @@ __global__ void chain(UInt32* flag, UInt32* data, Params params) {
 // Moves 16 bytes at a time, and checks the layout of the vector types.
 __global__ void vectors(const uint4* x, uint4* out, Params params) {
   static_assert(sizeof(uint3) == 12 && alignof(uint3) == 4 && alignof(float2) == 8, "as CUDA's");
-  static_assert(alignof(uint4) == 16 && alignof(double2) == 16 && alignof(uchar4) == 4, "as CUDA's");
-  static_assert(alignof(short4) == 8 && sizeof(longlong4) == 32 && alignof(char2) == 2, "as CUDA's");
+  static_assert(alignof(uint4) == 16 && alignof(double2) == 16 && alignof(uchar4) == 4,
+                "as CUDA's");
+  static_assert(alignof(short4) == 8 && sizeof(longlong4) == 32 && alignof(char2) == 2,
+                "as CUDA's");
   const UInt32 i = blockIdx.x * blockDim.x + threadIdx.x;
   uint4 v = load_16_bytes(x + i);
   v = make_uint4(v.w, v.z, v.y, v.x);

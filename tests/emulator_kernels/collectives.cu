@@ -1,8 +1,7 @@
-// Every collective: warp exchanges with full and partial masks, block barriers, named barriers, clusters.
-// One row of the output per operation, in the order in which the tests list them.
-// Thread i owns column i; warp collectives run per warp.
-// The host passes one value per thread.
-// No plan picks it: it tests the emulator.
+// Every collective: warp exchanges with full and partial masks, block barriers, named barriers,
+// clusters. One row of the output per operation, in the order in which the tests list them. Thread
+// i owns column i; warp collectives run per warp. The host passes one value per thread. No plan
+// picks it: it tests the emulator.
 #include "common/intrinsics.cuh"
 
 struct Params {
@@ -14,7 +13,8 @@ template <typename T>
 __global__ void shuffles(const T* x, T* out, Params params) {
   const UInt32 i = blockIdx.x * blockDim.x + threadIdx.x, n = gridDim.x * blockDim.x;
   const T v = x[i];
-  out[0 * n + i] = __shfl_sync(kFullMask, v, params.amount + static_cast<int>(threadIdx.x), params.width);
+  out[0 * n + i] =
+      __shfl_sync(kFullMask, v, params.amount + static_cast<int>(threadIdx.x), params.width);
   out[1 * n + i] = __shfl_up_sync(kFullMask, v, params.amount, params.width);
   out[2 * n + i] = __shfl_down_sync(kFullMask, v, params.amount, params.width);
   out[3 * n + i] = __shfl_xor_sync(kFullMask, v, params.amount, params.width);
@@ -61,7 +61,8 @@ __global__ void barriers(const Int32* x, Int32* out, Params params) {
   out[3 * n + i] = __syncthreads_count(mirrored & 1);
 }
 
-// A named barrier of the first half right after a block-wide vote: neither may see the other's result.
+// A named barrier of the first half right after a block-wide vote: neither may see the other's
+// result.
 __global__ void named_barriers(const Int32* x, Int32* out, Params params) {
   SHARED_STORAGE(Exchange, shared);
   const UInt32 t = threadIdx.x, half = blockDim.x / 2;

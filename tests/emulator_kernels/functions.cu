@@ -21,11 +21,13 @@ struct Row {
   }
 };
 
-__global__ void integers(const UInt64* a_, const UInt64* b_, const UInt64* c_, UInt64* out, Params params) {
+__global__ void integers(const UInt64* a_, const UInt64* b_, const UInt64* c_, UInt64* out,
+                         Params params) {
   const Int64 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= params.n) return;
   const UInt64 a = a_[i], b = b_[i];
-  const UInt32 x = static_cast<UInt32>(a), y = static_cast<UInt32>(b), s = static_cast<UInt32>(c_[i]);
+  const UInt32 x = static_cast<UInt32>(a), y = static_cast<UInt32>(b),
+               s = static_cast<UInt32>(c_[i]);
   Row row{out, params.n, i};
   row << __popc(x);
   row << __popcll(a);
@@ -59,7 +61,8 @@ __global__ void integers(const UInt64* a_, const UInt64* b_, const UInt64* c_, U
   row << __ldlu(a_ + i);
 }
 
-__global__ void floats(const Float32* a_, const Float32* b_, const Float32* c_, UInt64* out, Params params) {
+__global__ void floats(const Float32* a_, const Float32* b_, const Float32* c_, UInt64* out,
+                       Params params) {
   const Int64 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= params.n) return;
   const Float32 a = a_[i], b = b_[i], c = c_[i];

@@ -11,10 +11,12 @@ struct Params {
   Int64 n;
 };
 
-__global__ void halves(const UInt16* a_, const UInt16* b_, const UInt16* c_, UInt16* out, Params params) {
+__global__ void halves(const UInt16* a_, const UInt16* b_, const UInt16* c_, UInt16* out,
+                       Params params) {
   const Int64 i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i >= params.n) return;
-  const __half a = __ushort_as_half(a_[i]), b = __ushort_as_half(b_[i]), c = __ushort_as_half(c_[i]);
+  const __half a = __ushort_as_half(a_[i]), b = __ushort_as_half(b_[i]),
+               c = __ushort_as_half(c_[i]);
   const __half2 pair = __hfma2(__halves2half2(a, b), __halves2half2(b, c), __halves2half2(c, a));
   const __half results[] = {__hadd(a, b),
                             __hsub(a, b),

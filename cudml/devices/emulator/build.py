@@ -195,8 +195,16 @@ def runtime_source(*, is_checked: bool = False) -> str:
 
 
 def runtime(*, is_checked: bool = False) -> Path:
-    """The runtime library, compiled if need be."""
+    """The runtime library, compiled if need be.
+
+    Raises
+    ------
+    CompilerError
+        No compiler, or one that cannot instrument where `is_checked`.
+    """
     found = compiler()
+    if is_checked:
+        _require_sanitizer(found)
     flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS, *(_CHECKED_DEFINES if is_checked else ()))
     name = f"libcudml-simt-{_key(_own_text(), found.version, *found.command, *flags, platform.machine())}.so"
 
@@ -251,8 +259,6 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
         No compiler, one that cannot instrument, or an error in the text; its messages are in it.
     """
     found = compiler()
-    if is_checked:
-        _require_sanitizer(found)
     library = runtime(is_checked=is_checked)
     root = sources.kernel_root()
     flags = _module_flags(found, is_checked)

@@ -92,17 +92,16 @@ class EmulatorProgram:
     """A plan whose kernels are compiled; calls of one program from several threads take turns."""
 
     def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+        self.plan = plan
         self._lock = threading.Lock()
         self._offsets = plan.offsets()
-        launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
-        with ThreadPoolExecutor() as pool:
-            kernels = iter(list(pool.map(Kernel, launches)))
-        self._steps = tuple(
-            _kernel_step(next(kernels)) if isinstance(step, KernelLaunch) else _library_step(step)
-            for step in plan.steps
-        )
+        self._steps: tuple[_Step, ...] | None = None
         self._checked: CheckedProgram | None = None
+        # The other way of running is compiled when it is first asked for.
+        if _is_checked(schedules.current()):
+            self._checked = CheckedProgram(plan)
+        else:
+            self._steps = _load_steps(plan)
 
     def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
         """Run every step in order; see `cudml.devices.Program`. There are no streams here.
@@ -114,14 +113,16 @@ class EmulatorProgram:
         """
         schedule = schedules.current()
         with self._lock:
-            if schedule.check or meter.current() is not None:
+            if _is_checked(schedule):
                 if self._checked is None:
-                    self._checked = CheckedProgram(self._plan)
+                    self._checked = CheckedProgram(self.plan)
                 self._checked(operands, schedule)
                 return
+            if self._steps is None:
+                self._steps = _load_steps(self.plan)
             addresses = {
                 name: array.__array_interface__["data"][0]
-                for name, array in zip(self._plan.operands, operands, strict=True)
+                for name, array in zip(self.plan.operands, operands, strict=True)
             }
             if workspace is not None:
                 start = workspace.__array_interface__["data"][0]
@@ -131,7 +132,25 @@ class EmulatorProgram:
                 step(addresses, schedule)
 
 
-def _kernel_step(kernel: Kernel) -> Callable[[dict[str, int], Schedule], None]:
+#: A step of a program: takes the addresses of all buffers by name.
+_Step = Callable[[dict[str, int], Schedule], None]
+
+
+def _is_checked(schedule: Schedule) -> bool:
+    return schedule.check or meter.current() is not None
+
+
+def _load_steps(plan: Plan) -> tuple[_Step, ...]:
+    launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
+    with ThreadPoolExecutor() as pool:
+        kernels = iter(list(pool.map(Kernel, launches)))
+    return tuple(
+        _kernel_step(next(kernels)) if isinstance(step, KernelLaunch) else _library_step(step)
+        for step in plan.steps
+    )
+
+
+def _kernel_step(kernel: Kernel) -> _Step:
     bound = [(i, name) for i, name in enumerate(kernel.launch.buffers) if name is not None]
     pointers = kernel.pointers
 
@@ -143,6 +162,6 @@ def _kernel_step(kernel: Kernel) -> Callable[[dict[str, int], Schedule], None]:
     return step
 
 
-def _library_step(step: MatMul | Fill) -> Callable[[dict[str, int], Schedule], None]:
+def _library_step(step: MatMul | Fill) -> _Step:
     run = library_steps.prepare(step)
     return lambda addresses, schedule: run(addresses)

@@ -252,8 +252,8 @@ void Checker::touch(const Where& where, const void* pc, size_t bytes, Kind kind,
 
 void Checker::out_of_bounds(const void* pc, const void* address, size_t bytes, bool is_write) {
   const auto* at = static_cast<const unsigned char*>(address);
-  std::string nearest =
-      at < reinterpret_cast<const unsigned char*>(4096) ? "a null pointer" : "far from any buffer";
+  std::string nearest = at < reinterpret_cast<const unsigned char*>(4096) ? "at a null pointer"
+                                                                          : "far from any buffer";
   ptrdiff_t distance = kNear;
   const auto consider = [&](const Memory& memory) {
     const ptrdiff_t offset = at - memory.range.start;

@@ -59,7 +59,7 @@ void BlockOrder::block_barrier() {
 }
 
 void BlockOrder::named_barrier(const uint32_t* waiting) {
-  View all;
+  SharedView all;
   for (unsigned t = 0; t < num_threads; t++)
     if (waiting[t / kWarpSize] >> (t % kWarpSize) & 1) all.join(snapshot(t));
   for (unsigned t = 0; t < num_threads; t++)
@@ -69,7 +69,7 @@ void BlockOrder::named_barrier(const uint32_t* waiting) {
 void BlockOrder::warp_collective(unsigned warp, uint32_t lanes) {
   ThreadOrder* const first = threads.data() + warp * kWarpSize;
   uint32_t clocks[kWarpSize] = {};
-  View extra;
+  SharedView extra;
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const int lane = __builtin_ctz(rest);
     ThreadOrder& thread = first[lane];
@@ -93,25 +93,26 @@ void BlockOrder::fence(unsigned t) {
   thread.pending.clear();
 }
 
-View BlockOrder::snapshot(unsigned t) {
+SharedView BlockOrder::snapshot(unsigned t) {
   ThreadOrder& thread = threads[t];
-  View view = known;
-  view.join(thread.extra);
+  SharedView shared = known;
+  shared.join(thread.extra);
+  View& view = shared.own();
   view.learn_block(index, epoch);
   const unsigned first = t / kWarpSize * kWarpSize;
   for (unsigned lane = 0; lane < kWarpSize; lane++)
     if (thread.warp_clock[lane]) view.learn_thread(index, first + lane, thread.warp_clock[lane]);
   view.learn_thread(index, t, thread.clock);
   thread.clock++;
-  return view;
+  return shared;
 }
 
 void cluster_barrier(std::vector<BlockOrder*>& blocks) {
-  View all;
+  SharedView all;
   for (BlockOrder* block : blocks) {
     block->block_barrier();
     all.join(block->known);
-    all.learn_block(block->index, block->epoch);
+    all.own().learn_block(block->index, block->epoch);
   }
   for (BlockOrder* block : blocks) block->known.join(all);
 }

@@ -15,8 +15,8 @@ namespace simt::check {
 struct ThreadOrder {
   uint32_t clock = 1;
   uint32_t warp_clock[kWarpSize] = {};  // what it knows of each lane of its warp
-  View extra;                           // what it knows beyond its block
-  View pending;                         // what relaxed loads saw: known after the next fence
+  SharedView extra;                     // what it knows beyond its block
+  SharedView pending;                   // what relaxed loads saw: known after the next fence
   bool fenced = false;                  // has executed a fence, so its relaxed stores release
 };
 
@@ -24,8 +24,8 @@ struct BlockOrder {
   uint32_t index = 0;
   uint32_t epoch = 1;
   unsigned num_threads = 0;
-  View known;         // to every thread of the block, beyond the block itself
-  View fenced_later;  // what any thread's relaxed loads saw before the last barrier
+  SharedView known;         // to every thread of the block, beyond the block itself
+  SharedView fenced_later;  // what any thread's relaxed loads saw before the last barrier
   std::vector<ThreadOrder> threads;
 
   void begin(uint32_t block, unsigned num_threads);
@@ -40,7 +40,7 @@ struct BlockOrder {
   void fence(unsigned t);
 
   // All that thread `t` knows, for whoever acquires it. What it does afterwards is not part of it.
-  View snapshot(unsigned t);
+  SharedView snapshot(unsigned t);
 };
 
 // After a barrier of several blocks, each knows all that any of them knew.
@@ -56,7 +56,7 @@ class Releases {
   void clear() { views_.clear(); }
 
  private:
-  std::unordered_map<const void*, View> views_;
+  std::unordered_map<const void*, SharedView> views_;
 };
 
 }  // namespace simt::check

@@ -14,13 +14,7 @@ void raise_to(Map& map, Key key, uint32_t value) {
 
 }  // namespace
 
-void View::clear() {
-  epochs_.clear();
-  clocks_.clear();
-}
-
 bool View::covers(const Stamp& stamp) const {
-  if (empty()) return false;
   const auto epoch = epochs_.find(stamp.block);
   if (epoch != epochs_.end() && stamp.epoch < epoch->second) return true;
   const auto clock = clocks_.find(thread_key(stamp.block, stamp.thread));
@@ -36,6 +30,24 @@ void View::learn_thread(uint32_t block, uint32_t thread, uint32_t clock) {
 void View::join(const View& other) {
   for (const auto& [block, epoch] : other.epochs_) raise_to(epochs_, block, epoch);
   for (const auto& [thread, clock] : other.clocks_) raise_to(clocks_, thread, clock);
+}
+
+void SharedView::join(const SharedView& other) {
+  if (!other.view_ || other.view_ == view_) return;
+  if (!view_) {
+    view_ = other.view_;
+  } else {
+    own().join(*other.view_);
+  }
+}
+
+View& SharedView::own() {
+  if (!view_) {
+    view_ = std::make_shared<View>();
+  } else if (view_.use_count() > 1) {
+    view_ = std::make_shared<View>(*view_);
+  }
+  return *view_;
 }
 
 }  // namespace simt::check

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 
 namespace simt::check {
@@ -22,8 +23,6 @@ struct Stamp {
 // a clock. Knowledge only grows; joining takes the later of each.
 class View {
  public:
-  bool empty() const { return epochs_.empty() && clocks_.empty(); }
-  void clear();
   bool covers(const Stamp& stamp) const;
   void learn_block(uint32_t block, uint32_t epoch);
   void learn_thread(uint32_t block, uint32_t thread, uint32_t clock);
@@ -32,6 +31,21 @@ class View {
  private:
   std::unordered_map<uint32_t, uint32_t> epochs_;  // of a block
   std::unordered_map<uint64_t, uint32_t> clocks_;  // of a block and thread
+};
+
+// A view that is copied only when one of its holders changes it: a location that every block of a
+// large grid passes through would otherwise be copied as often as there are blocks.
+class SharedView {
+ public:
+  bool empty() const { return !view_; }
+  void clear() { view_.reset(); }
+  bool covers(const Stamp& stamp) const { return view_ && view_->covers(stamp); }
+  void join(const SharedView& other);
+  // For changing it.
+  View& own();
+
+ private:
+  std::shared_ptr<View> view_;
 };
 
 }  // namespace simt::check

@@ -275,6 +275,22 @@ uint32_t warp_lanes(const Block& block, unsigned warp) {
   return lanes >= kWarpSize ? ~0u : (1u << lanes) - 1;
 }
 
+void refuse_exit(const Block& block, unsigned thread) {
+  if (!this_worker().launch->spec->strict) return;
+  const Barrier& barrier = block.barriers[0];
+  if (barrier.arrived)
+    fail(barrier.place,
+         format("divergent barrier: this thread ended while %u thread(s) of the block wait at %s",
+                barrier.arrived, place_name(barrier.place).c_str()));
+  const Warp& warp = block.warps[thread / kWarpSize];
+  for (unsigned i = 0; i < warp.num_open; i++)
+    if (warp.open[i].mask >> (thread % kWarpSize) & 1)
+      fail(warp.open[i].place,
+           format("lane %u ended while lanes 0x%08x wait for it in %s with mask 0x%08x",
+                  thread % kWarpSize, warp.open[i].arrived, warp_op_name(warp.open[i].op),
+                  warp.open[i].mask));
+}
+
 void complete_after_exit(Block& block, unsigned thread) {
   for (Barrier& barrier : block.barriers)
     if (barrier.expected == 0 && is_complete(block, barrier)) complete_barrier(block, barrier);

@@ -5,6 +5,9 @@
 
 namespace simt {
 
+// A thread is about to end: refuses, if strict, what others wait for it in.
+void refuse_exit(const Block& block, unsigned thread);
+
 // A thread has ended: completes whatever waited for it alone.
 void complete_after_exit(Block& block, unsigned thread);
 

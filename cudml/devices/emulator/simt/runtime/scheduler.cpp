@@ -229,15 +229,12 @@ void end_current_thread(Worker& worker, Block& block) {
   const unsigned thread = block.current;
   note_progress();
   check_stack(worker);
+  refuse_exit(block, thread);
   block.alive--;
   block.current_warp().live &= ~block.current_bit();
   // The stack may serve another thread now.
   block.threads[thread].context = nullptr;
   block.threads[thread].wait = Wait::kNothing;
-  if (worker.launch->spec->strict && block.alive && block.barriers[0].arrived)
-    fail(block.barriers[0].place,
-         format("divergent barrier: this thread ended while %u thread(s) of the block wait at %s",
-                block.barriers[0].arrived, place_name(block.barriers[0].place).c_str()));
   if (block.alive == 0) block.done = true;
   complete_after_exit(block, thread);
 }

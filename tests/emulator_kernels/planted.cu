@@ -1,0 +1,354 @@
+// Small kernels, each with one real bug when kHasBug, and right otherwise: what the check mode must
+// find. The comment "bug: name" marks every line that may be blamed for the bug of that name. Every
+// thread owns the element of its index; the comments of the barriers say the rest. The host passes
+// n elements, flags that are 0, and scratch that was never written. No plan picks it: it tests the
+// emulator.
+#include "common/intrinsics.cuh"
+
+struct Params {
+  Int32 n;
+};
+
+constexpr int kThreads = 96;
+
+struct Exchange {
+  Int32 values[kThreads];
+  Int32 more[kThreads];
+  UInt32 count;
+};
+
+#define KERNEL(name)      \
+  template <bool kHasBug> \
+  __global__ void name(const Int32* in, Int32* out, UInt32* flags, Int32* scratch, Params params)
+
+__device__ __forceinline__ Int32 global_thread() {
+  return static_cast<Int32>(blockIdx.x * blockDim.x + threadIdx.x);
+}
+
+// ---- Within a block
+
+KERNEL(missing_barrier) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];                  // bug: missing_barrier
+  if (!kHasBug) __syncthreads();             // all values are written
+  out[t] = shared.values[kThreads - 1 - t];  // bug: missing_barrier
+}
+
+KERNEL(scan_without_second_barrier) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];
+  __syncthreads();  // all values are written
+  for (UInt32 step = 1; step < kThreads; step *= 2) {
+    const Int32 before =
+        t >= step ? shared.values[t - step] : 0;  // bug: scan_without_second_barrier
+    if (!kHasBug) __syncthreads();                // all values are read
+    shared.values[t] += before;                   // bug: scan_without_second_barrier
+    __syncthreads();                              // all sums are written
+  }
+  out[t] = shared.values[t];
+}
+
+KERNEL(missing_syncwarp) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];       // bug: missing_syncwarp
+  if (!kHasBug) __syncwarp();     // the warp's values are written
+  out[t] = shared.values[t ^ 1];  // bug: missing_syncwarp
+}
+
+// Two buffers in turn need one barrier a step; reading the one being written is a step too early.
+KERNEL(stale_exchange) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  Int32 value = in[t];
+  shared.values[t] = shared.more[t] = value;
+  __syncthreads();  // both buffers have their first values
+  for (int step = 0; step < 4; step++) {
+    Int32* now = step % 2 ? shared.more : shared.values;
+    Int32* next = step % 2 ? shared.values : shared.more;
+    value += (kHasBug ? next : now)[(t + 1) % kThreads];  // bug: stale_exchange
+    next[t] = value;                                      // bug: stale_exchange
+    __syncthreads();                                      // the next step's values are written
+  }
+  out[t] = value;
+}
+
+KERNEL(named_barrier_of_others) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  if (t < 64) {
+    shared.values[t] = in[t];  // bug: named_barrier_of_others
+    named_barrier(1, 64);      // the first two warps have written, as far as they themselves go
+  }
+  if (!kHasBug) __syncthreads();          // all values are written
+  out[t] = shared.values[(t + 32) % 64];  // bug: named_barrier_of_others
+}
+
+KERNEL(counter_never_cleared) {
+  SHARED_STORAGE(Exchange, shared);
+  if (!kHasBug && threadIdx.x == 0) shared.count = 0;
+  __syncthreads();               // the counter is cleared
+  atomicAdd(&shared.count, 1u);  // bug: counter_never_cleared
+  __syncthreads();               // all have counted
+  out[threadIdx.x] = static_cast<Int32>(shared.count);
+}
+
+KERNEL(tail_not_written) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  if (!kHasBug || t < kThreads - 1) shared.values[t] = in[t];
+  __syncthreads();                           // all values are written
+  out[t] = shared.values[kThreads - 1 - t];  // bug: tail_not_written
+}
+
+KERNEL(divergent_barrier) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];
+  if (kHasBug && t < 40) {
+    __syncthreads();  // bug: divergent_barrier
+  } else {
+    __syncthreads();  // bug: divergent_barrier
+  }
+  out[t] = shared.values[kThreads - 1 - t];
+}
+
+KERNEL(mask_of_lanes_that_left) {
+  const UInt32 t = threadIdx.x;
+  if (kHasBug && t % 32 >= 20) return;
+  out[t] = __shfl_xor_sync(kFullMask, in[t], 1);  // bug: mask_of_lanes_that_left
+}
+
+KERNEL(shared_index_past_the_end) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];
+  if (t == 0) shared.count = 1;
+  __syncthreads();                                                 // all values are written
+  out[t] = shared.more[t] = shared.values[t + (kHasBug ? 1 : 0)];  // bug: shared_index_past_the_end
+}
+
+// Through a pointer the array's size is not known; the end of the shared storage is.
+KERNEL(shared_storage_past_the_end) {
+  SHARED_STORAGE(Exchange, shared);
+  UInt32* words = reinterpret_cast<UInt32*>(&shared);
+  const int num_words = static_cast<int>(sizeof(Exchange) / sizeof(UInt32));
+  words[static_cast<int>(threadIdx.x)] = 1;
+  if (threadIdx.x == 5)
+    words[num_words - (kHasBug ? 0 : 1)] = 2;  // bug: shared_storage_past_the_end
+  out[threadIdx.x] = 0;
+}
+
+// ---- Buffers
+
+KERNEL(read_past_the_end) {
+  const Int32 i = global_thread();
+  out[i] = in[kHasBug ? i + 1 : i];  // bug: read_past_the_end
+}
+
+KERNEL(write_before_the_start) {
+  const Int32 i = global_thread();
+  out[kHasBug ? i - 1 : i] = in[i];  // bug: write_before_the_start
+}
+
+KERNEL(accumulates_into_the_output) {
+  const Int32 i = global_thread();
+  if (!kHasBug) out[i] = 0;
+  out[i] += in[i];  // bug: accumulates_into_the_output
+}
+
+KERNEL(scratch_not_written) {
+  const Int32 i = global_thread();
+  if (!kHasBug || i != 7) scratch[i] = in[i];
+  out[i] = scratch[i];  // bug: scratch_not_written
+}
+
+KERNEL(writes_its_input) {
+  const Int32 i = global_thread();
+  out[i] = in[i];
+  if (kHasBug) const_cast<Int32*>(in)[i] = 0;  // bug: writes_its_input
+}
+
+KERNEL(misaligned_helper) {
+  const Int32 i = global_thread();
+  const uint4 v = load_16_bytes(in + 4 * (i % 8) + (kHasBug ? 1 : 0));  // bug: misaligned_helper
+  out[i] = static_cast<Int32>(v.x + v.w);
+}
+
+KERNEL(misaligned_vector) {
+  const Int32 i = global_thread();
+  const Int32* from = in + 2 * (i % 8) + (kHasBug ? 1 : 0);
+  const int2 v = *reinterpret_cast<const int2*>(from);  // bug: misaligned_vector
+  out[i] = v.x + v.y;
+}
+
+KERNEL(null_pointer) {
+  const Int32 i = global_thread();
+  const Int32* absent = kHasBug ? nullptr : in;
+  out[i] = absent[i];  // bug: null_pointer
+}
+
+// ---- Between blocks
+
+KERNEL(plain_sum_of_blocks) {
+  const Int32 i = global_thread();
+  if (kHasBug) {
+    flags[3] += static_cast<UInt32>(in[i]);  // bug: plain_sum_of_blocks
+  } else {
+    atomicAdd(flags + 3, static_cast<UInt32>(in[i]));
+  }
+  out[i] = 0;
+}
+
+KERNEL(flag_without_release) {
+  const Int32 i = global_thread();
+  if (blockIdx.x == 0) {
+    scratch[i] = in[i];  // bug: flag_without_release
+    __syncthreads();     // the whole block has written
+    if (threadIdx.x == 0) {
+      if (kHasBug) {
+        store_relaxed(flags, 1);
+      } else {
+        store_release(flags, 1);
+      }
+    }
+    out[i] = 0;
+  } else {
+    if (threadIdx.x == 0)
+      while (load_acquire(flags) == 0) {
+      }
+    __syncthreads();                // block 0 has written, as far as thread 0 knows
+    out[i] = scratch[threadIdx.x];  // bug: flag_without_release
+  }
+}
+
+// The last block to arrive adds up what all have written. Without the barrier, thread 0 counts its
+// block in before the other threads have written; without the fence, what they wrote may come after
+// it.
+template <bool HasBarrier, bool HasFence>
+__device__ void sum_by_last_block(const Int32* in, Int32* out, UInt32* flags, Int32* scratch) {
+  SHARED_STORAGE(Exchange, shared);
+  const Int32 i = global_thread();
+  scratch[i] = in[i];  // bug: last_block_without_barrier last_block_without_fence
+  if (HasFence) __threadfence();
+  if (HasBarrier) __syncthreads();  // the whole block has written
+  if (threadIdx.x == 0) shared.count = atomicAdd(flags, 1u);
+  __syncthreads();  // everybody sees the count
+  out[i] = 0;
+  if (shared.count == gridDim.x - 1) {
+    __threadfence();
+    Int32 sum = 0;
+    for (UInt32 j = threadIdx.x; j < gridDim.x * blockDim.x; j += blockDim.x)
+      sum += scratch[j];  // bug: last_block_without_barrier last_block_without_fence
+    atomicAdd(flags + 1, static_cast<UInt32>(sum));
+  }
+}
+
+KERNEL(last_block_without_barrier) { sum_by_last_block<!kHasBug, true>(in, out, flags, scratch); }
+KERNEL(last_block_without_fence) { sum_by_last_block<true, !kHasBug>(in, out, flags, scratch); }
+
+// What one block has acquired, the next one on the same worker has not.
+KERNEL(acquired_by_another_block) {
+  const Int32 i = global_thread();
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) {
+      scratch[0] = in[0];  // bug: acquired_by_another_block
+      store_release(flags, 1);
+    }
+  } else if (blockIdx.x == 1 || !kHasBug) {
+    while (load_acquire(flags) == 0) {
+    }
+  } else {
+    while (load_relaxed(flags) == 0) __nanosleep(10);
+  }
+  out[i] = blockIdx.x == 0 ? 0 : scratch[0];  // bug: acquired_by_another_block
+}
+
+KERNEL(cluster_reads_too_late) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];
+  cluster_barrier();  // both blocks have written
+  out[global_thread()] =
+      map_shared(shared.values, cluster_rank() ^ 1)[t];  // bug: cluster_reads_too_late
+  if (!kHasBug) cluster_barrier();                       // both have read
+  shared.values[t] = 0;                                  // bug: cluster_reads_too_late
+}
+
+// ---- Right in a way that is easily taken for wrong; there is no bug to be had.
+
+KERNEL(warp_then_release) {
+  const Int32 i = global_thread();
+  if (threadIdx.x < 32) {
+    if (blockIdx.x == 0) {
+      scratch[i] = in[i];
+      __syncwarp();  // the warp has written
+      if (threadIdx.x == 0) store_release(flags, 1);
+      out[i] = 0;
+    } else {
+      if (threadIdx.x == 0)
+        while (load_acquire(flags) == 0) {
+        }
+      __syncwarp();  // lane 0 has seen the flag
+      out[i] = scratch[threadIdx.x];
+    }
+  }
+}
+
+KERNEL(relaxed_poll_then_fence) {
+  const Int32 i = global_thread();
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 5) {
+      scratch[0] = in[0];
+      __threadfence();
+      store_relaxed(flags, 1);
+    }
+    out[i] = 0;
+  } else {
+    while (load_relaxed(flags) == 0) __nanosleep(10);
+    __threadfence();
+    out[i] = scratch[0];
+  }
+}
+
+// Threads that end while others wait: the first end completes the warp collective, the second the
+// barrier.
+KERNEL(completed_by_an_exit) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];
+  out[t] = 0;
+  if (t == 40 || t == 70) {
+    for (int i = 0; i < (t == 40 ? 2 : 20); i++) __nanosleep(10);  // all others wait by now
+    return;
+  }
+  Int32 neighbour = 0;
+  if (t / 32 == 1) {
+    __syncwarp();  // lanes 32 to 63 but for the one that ended
+    neighbour = shared.values[t == 32 || t == 41 ? t : t - 1];
+  }
+  __syncthreads();  // all but those that ended
+  out[t] = neighbour + shared.values[(t + 41) % 64 == 40 ? 0 : (t + 41) % 64];
+}
+
+__device__ const Int32 kTable[] = {3, 1, 4, 1, 5, 9, 2, 6};
+
+KERNEL(reads_constants) {
+  const Int32 i = global_thread();
+  Int32 local[8];
+  for (int j = 0; j < 8; j++) local[j] = kTable[(i + j) % 8] * in[i];
+  out[i] = local[i % 8] + params.n;
+}
+
+KERNEL(many_blocks) { sum_by_last_block<true, true>(in, out, flags, scratch); }
+
+KERNEL(runs_for_ever) {
+  if (kHasBug) {
+    volatile const UInt32* flag = flags;
+    while (*flag == 0) {
+    }
+  }
+  out[global_thread()] = 0;
+}
