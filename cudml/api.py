@@ -237,7 +237,7 @@ def slice(
 
 def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: Any) -> Any:
     function = "slice"
-    arrays, device = all_on_device(function, {"a": a, "out": out})
+    arrays, device = all_on_device(function, {"a": a} | ({} if out is None else {"out": out}))
     array = arrays["a"]
     if array is not a or arrays.get("out") is not out:
         result = slice(array, offsets, sizes, strides, out=arrays.get("out"))
@@ -336,7 +336,8 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: 
 
 def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) -> Any:
     function = "reverse_subsequences"
-    arrays, device = all_on_device(function, {"a": a, "sequence_lengths": sequence_lengths, "out": out})
+    given = {"a": a, "sequence_lengths": sequence_lengths} | ({} if out is None else {"out": out})
+    arrays, device = all_on_device(function, given)
     array, lengths = arrays["a"], arrays["sequence_lengths"]
     if array is not a or lengths is not sequence_lengths or arrays.get("out") is not out:
         result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))

@@ -369,9 +369,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
 
 
 def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, Array], Device]:
-    """Several arguments as plain arrays, and the device that all of them are on; None is left out.
-
-    The first one is never None.
+    """Several arguments as plain arrays, and the device that all of them are on.
 
     Raises
     ------
@@ -384,8 +382,6 @@ def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, A
     array, first = on_device(function, first_name, candidate)
     arrays = {first_name: array}
     for name, candidate in others:
-        if candidate is None:
-            continue
         arrays[name], device = on_device(function, name, candidate)
         if device is not first:
             kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}

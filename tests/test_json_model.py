@@ -1,5 +1,6 @@
 """Descriptors as dictionaries, and whole models as files, in DxDispatch's spelling."""
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -301,12 +302,8 @@ JSON = st.recursive(
 
 @for_all(JSON)
 def test_no_dictionary_makes_anything_but_the_two_errors(data: Any) -> None:
-    try:
-        desc = from_dict(data)
-    except ModelError:
-        return
-    with pytest.raises(DescriptorError):
-        compile_operator(desc, device="cpu")
+    with contextlib.suppress(ModelError, DescriptorError):
+        compile_operator(from_dict(data), device="cpu")
 
 
 SLICE_MODEL: dict[str, Any] = {

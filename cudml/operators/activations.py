@@ -100,6 +100,12 @@ _TABLE = (
 #: The legal activations of recurrent operators.
 ACTIVATIONS: dict[OperatorType, ActivationInfo] = {row.operator_type: row for row in _TABLE}
 
+
+def _info_of(kind: object) -> ActivationInfo | None:
+    """The row of a legal activation; None for anything else."""
+    return ACTIVATIONS.get(kind) if isinstance(kind, OperatorType) else None
+
+
 _BY_ONNX_NAME = {row.onnx_name.lower(): row for row in _TABLE}
 
 #: The level from which the steepness of SOFTPLUS may be below 1.
@@ -137,10 +143,11 @@ class Activation:
     parameters: tuple[float, ...] = ()
 
     def __repr__(self) -> str:
-        info = ACTIVATIONS.get(self.operator_type)
-        if info is None or len(info.parameters) != len(self.parameters):
+        info = _info_of(self.operator_type)
+        values = self.parameters
+        if info is None or not isinstance(values, tuple) or len(info.parameters) != len(values):
             return f"Activation({self.operator_type!r}, {self.parameters!r})"
-        members = ", ".join(f"{n}={v!r}" for n, v in zip(info.parameters, self.parameters, strict=True))
+        members = ", ".join(f"{n}={v!r}" for n, v in zip(info.parameters, values, strict=True))
         return f"Activation.{info.name.removeprefix('ACTIVATION_').lower()}({members})"
 
     @staticmethod
@@ -260,7 +267,7 @@ def activation_ok(problems: Problems, member: str, activation: object, level: Fe
     if not isinstance(activation, Activation):
         problems.add(member, "type", "a cudml.Activation", repr(activation))
         return False
-    info = ACTIVATIONS.get(activation.operator_type)
+    info = _info_of(activation.operator_type)
     if info is None:
         kind = activation.operator_type
         got = kind.name if isinstance(kind, OperatorType) else repr(kind)
