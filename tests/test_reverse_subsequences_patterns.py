@@ -144,6 +144,15 @@ def test_pieces_that_would_cut_items(length: int, backwards: bool) -> None:
     assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool) -> None:
+    source = lay_out((3, 40), DataType.UINT16, flips=(False, backwards))
+    target = lay_out((3, 40), DataType.UINT16, byte_offset=1)
+    places = dict(zip(OPERANDS, (source, lay_out((3, 1), DataType.UINT32), target), strict=True))
+    values = np.array([[17], [40], [0]])
+    assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
+
+
 #: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths.
 CHOSEN = {
     "long lanes": ("lanes", 4, (30, 1000), 1, (False, False)),

@@ -200,12 +200,13 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
 }
 
 // The same for a reversed run whose items are at no multiple of their size in the target, so that
-// words would cut them: bytes begin .. end - 1 of the run, whole items.
+// words would cut them: the whole items in bytes begin .. end - 1 of the run.
 __device__ __forceinline__ void copy_items_reversed(const RunGroup& group, const Run& run, Int64 begin,
                                                     Int64 end) {
   const int alignment = common_alignment(run.source, run.target, group.item_bytes);
   const int step = group.num_lanes * group.item_bytes;
-  for (Int64 b = begin + group.lane * group.item_bytes; b < end; b += step) {
+  const Int64 stop = end < run.num_bytes ? end : run.num_bytes;
+  for (Int64 b = begin + group.lane * group.item_bytes; b < stop; b += step) {
     move_pieces(run.target + b, run.source + (run.num_bytes - group.item_bytes - b), group.item_bytes,
                 alignment);
   }

@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
                     (part == 0) != (p.is_backwards != 0)};
       if (cuts_items && (part == 0) != (p.is_backwards != 0)) {
         const Int64 run_begin = begin > part_begin ? begin - part_begin : 0;
-        copy_items_reversed(group, run, run_begin, (end < part_end ? end : part_end) - part_begin);
+        copy_items_reversed(group, run, run_begin, end - part_begin);
       } else {
         copy_words(group, run, words + begin, words_end);
       }

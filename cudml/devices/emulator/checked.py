@@ -42,6 +42,12 @@ class _Buffer:
         return self.high - self.low
 
 
+def _granule(array: Array) -> int:
+    """The most bytes, up to 4, that no correct kernel shares between threads."""
+    granule = array.itemsize if array.itemsize in (1, 2) else 4
+    return granule if array.__array_interface__["data"][0] % granule == 0 else 1
+
+
 def _extent(array: Array) -> tuple[int, int]:
     """The first and one past the last byte of an array."""
     start = array.__array_interface__["data"][0]
@@ -85,10 +91,7 @@ class CheckedProgram:
             The checker would need more memory than there is.
         """
         extents = {name: _extent(array) for name, array in zip(self._plan.operands, operands, strict=True)}
-        granules = {
-            name: array.itemsize if array.itemsize in (1, 2) else 4
-            for name, array in zip(self._plan.operands, operands, strict=True)
-        }
+        granules = {name: _granule(array) for name, array in zip(self._plan.operands, operands, strict=True)}
         self._require_memory(extents, granules)
         buffers = self._private_buffers(extents, granules)
         of_name = {name: buffer for buffer in buffers for name in buffer.names}
