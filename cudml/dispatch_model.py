@@ -400,7 +400,7 @@ def _shown(values: np.ndarray) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    is_whole = value.dtype.kind == "f" and abs(value) < _MAX_WHOLE and float(value).is_integer()
+    is_whole = value.dtype.kind == "f" and abs(float(value)) < _MAX_WHOLE and float(value).is_integer()
     return str(int(value) if is_whole else value)
 
 

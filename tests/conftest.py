@@ -3,11 +3,16 @@
 import os
 import zlib
 
+import hypothesis
 import numpy as np
 import pytest
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
+
+# The first example of a kernel compiles it, and other work may run beside the tests.
+hypothesis.settings.register_profile("cudml", deadline=None)
+hypothesis.settings.load_profile("cudml")
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

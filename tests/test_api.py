@@ -24,7 +24,7 @@ REALS = ["bool", *INTEGERS, "float16", "float32", "float64", ml_dtypes.bfloat16]
 MOVED = [*REALS, "complex64", "complex128", "S4", "datetime64[s]", ">f4", "V16"]
 SENTINEL = 77
 
-few = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+few = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
