@@ -1,9 +1,8 @@
-// A GRU layer over a whole sequence, a block for some sequences of one direction; for small hidden
-// sizes. The block holds all of R; a step is one barrier if the layer is linear before reset, else
-// two. A warp has 8 hidden units, 8 lanes share a row; the lane with an item's sums applies its
-// gates. The block has a warp for every 8 hidden units as far as that goes, then takes several
-// passes. Chosen while the weights fit one multiprocessor, or where no grid of several blocks can
-// run.
+// A GRU layer over a whole sequence for small hidden sizes: a block takes some sequences of one direction.
+// The block holds all of R; a step is one barrier where the layer is linear before reset, else two.
+// A warp has 8 hidden units, 8 lanes share a row, and the lane with an item's sums applies its gates.
+// The host gives a warp for every 8 hidden units as far as a block goes; then a warp takes several passes.
+// Chosen while the weights fit one multiprocessor, or where no grid of several blocks can run.
 
 #include "gru/product.cuh"
 

@@ -1,9 +1,8 @@
-// A GRU layer over a whole sequence by a cooperative grid, for hidden sizes that one block is slow
-// for. Every block keeps its rows of R on the chip; each step it multiplies, applies the gates,
-// sends its states. A group of blocks shares the hidden units of some sequences; 8 warps split the
-// columns, 8 lanes again. All blocks are resident; `exchange` is zeroed; shared storage holds
-// states, partial sums and chunks. Chosen where more than one block a direction is estimated to be
-// faster than one, see operators/gru.py.
+// A GRU layer over a whole sequence by a cooperative grid, for hidden sizes that one block is slow for.
+// Every block keeps its rows of R on the chip; each step it multiplies, applies the gates, sends its states.
+// A group of blocks shares the hidden units of some sequences; 8 warps split the columns, 8 lanes again.
+// All blocks are resident, `exchange` is zeroed, shared storage holds states, partial sums and chunks.
+// Chosen where several blocks a direction are estimated to be faster than one, see operators/gru_paths.py.
 
 #include "common/exchange.cuh"
 #include "gru/product.cuh"
