@@ -79,6 +79,10 @@ def test_launch_goes_to_the_stream_that_is_named(stand_in: Run) -> None:
         assert launched_on == handle, name
 
 
+def test_memory_is_taken_in_the_order_of_the_stream_that_is_named(stand_in: Run) -> None:
+    assert stand_in(cases.streams_of_allocations) == [0, 0x7030, 0x7040, 0x7050]
+
+
 def test_what_is_no_stream_is_refused(stand_in: Run) -> None:
     assert stand_in(cases.refused_stream) == (
         "stream must be None, a CuPy stream, an object with __cuda_stream__ or an integer handle, got str"

@@ -272,11 +272,11 @@ class CudaDevice:
         """A context in which CuPy's allocator and cuBLAS use the stream; None changes nothing."""
         if stream is None:
             return nullcontext()
-        own = hasattr(stream, "__enter__")
-        chosen: AbstractContextManager[Any] = (
-            stream if own else self._cupy.cuda.Stream.from_external(as_stream(stream))
+        chosen = as_stream(stream)
+        entered: AbstractContextManager[Any] = (
+            chosen if hasattr(chosen, "__enter__") else self._cupy.cuda.Stream.from_external(chosen)
         )
-        return chosen
+        return entered
 
     def load(self, plan: Plan) -> Program:
         """Build what is not built yet, check every launch, and prepare the call.

@@ -41,8 +41,8 @@ struct Of<void (*)(Parameters...)> {
   static constexpr int kNumPointers = (0 + ... + (is_pointer<Parameters> ? 1 : 0));
   // Pointers come first exactly when all the parameters but a last struct are pointers.
   static constexpr bool kHasParams = kNumPointers != kNumParameters;
-  static constexpr bool kIsInOrder = kNumPointers + (kHasParams ? 1 : 0) == kNumParameters &&
-                                     !(kHasParams && is_pointer<Params>);
+  static constexpr bool kIsInOrder =
+      kNumPointers + (kHasParams ? 1 : 0) == kNumParameters && !(kHasParams && is_pointer<Params>);
 };
 
 }  // namespace signature

@@ -351,9 +351,40 @@ def copied_bytes() -> tuple[list[str], bytes]:
     return calls, target.get().tobytes()
 
 
+def streams_of_allocations() -> list[int]:
+    """The stream that is current while memory is taken, for every way to name a stream."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    seen = []
+
+    def allocate(size: int) -> Any:
+        seen.append(cupy.cuda.get_current_stream().ptr)
+        return pool.malloc(size)
+
+    pool = cupy.get_default_memory_pool()
+    before = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(allocate)
+    try:
+        for stream in (None, 0x7030, _Handle(0x7040), cupy.cuda.Stream.from_external(_Handle(0x7050))):
+            cuda.get_device(0).empty((4,), np.uint8, stream)
+    finally:
+        cupy.cuda.set_allocator(before)
+    return seen
+
+
 class _Handle:
+    """A stream of another library, which is also a context, of that library's own."""
+
     def __init__(self, handle: int) -> None:
         self._handle = handle
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self._handle

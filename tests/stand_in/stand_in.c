@@ -304,11 +304,19 @@ Result cuGetErrorName(int code, const char** text) {
 }
 
 // CuPy looks these up when it starts; cudml never comes to call them.
-#define UNUSED(name) \
-  Result name(void) { return 801; }
-UNUSED(cuCtxGetCurrent)
-UNUSED(cuCtxSetCurrent) UNUSED(cuCtxCreate_v2) UNUSED(cuCtxDestroy_v2) UNUSED(cuCtxGetDevice)
-    UNUSED(cuDevicePrimaryCtxRelease_v2) UNUSED(cuModuleLoad) UNUSED(cuModuleGetGlobal_v2)
-        UNUSED(cuLinkCreate_v2) UNUSED(cuLinkAddData_v2) UNUSED(cuLinkAddFile_v2)
-            UNUSED(cuLinkComplete) UNUSED(cuLinkDestroy) UNUSED(cuStreamGetCtx)
-                UNUSED(cuOccupancyMaxPotentialBlockSize)
+enum { kNotSupported = 801 };
+Result cuCtxGetCurrent(void) { return kNotSupported; }
+Result cuCtxSetCurrent(void) { return kNotSupported; }
+Result cuCtxCreate_v2(void) { return kNotSupported; }
+Result cuCtxDestroy_v2(void) { return kNotSupported; }
+Result cuCtxGetDevice(void) { return kNotSupported; }
+Result cuDevicePrimaryCtxRelease_v2(void) { return kNotSupported; }
+Result cuModuleLoad(void) { return kNotSupported; }
+Result cuModuleGetGlobal_v2(void) { return kNotSupported; }
+Result cuLinkCreate_v2(void) { return kNotSupported; }
+Result cuLinkAddData_v2(void) { return kNotSupported; }
+Result cuLinkAddFile_v2(void) { return kNotSupported; }
+Result cuLinkComplete(void) { return kNotSupported; }
+Result cuLinkDestroy(void) { return kNotSupported; }
+Result cuStreamGetCtx(void) { return kNotSupported; }
+Result cuOccupancyMaxPotentialBlockSize(void) { return kNotSupported; }
