@@ -8,8 +8,16 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.tensors import TensorDesc, packed_strides
-from tests.instances import random_size
+from tests.instances import Promise, random_size
 from tests.instances.slice import any_strides
+
+#: Lanes and rows move in words of 16 bytes whatever their items.
+PROMISES = {
+    "reverse_lanes": Promise(wide_loads=True, wide_stores=True, min_warps=24),
+    "reverse_rows": Promise(wide_loads=True, wide_stores=True, min_warps=24),
+    "reverse_gather": Promise(min_warps=24),
+    "reverse_columns": Promise(min_warps=8),
+}
 
 #: (sizes, axis): long, short and single lanes along the innermost, an inner and the outermost dimension.
 _LAYOUTS = (

@@ -7,7 +7,15 @@ import numpy as np
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators.slice import Slice1Desc
 from cudml.tensors import TensorDesc, packed_strides
-from tests.instances import random_size
+from tests.instances import Promise, random_size
+
+#: Runs move in words of 16 bytes whatever their items; small strides are read and written in such words.
+PROMISES = {
+    "slice_runs": Promise(wide_loads=True, wide_stores=True, min_warps=24),
+    "slice_strided": Promise(wide_loads=True, wide_stores=True, min_warps=12),
+    "slice_gather": Promise(min_warps=24),
+    "slice_transpose": Promise(min_warps=16),
+}
 
 #: (input sizes, window offsets, window sizes, window strides, output sizes); item sizes are multiplied in.
 _PATTERNS = (
