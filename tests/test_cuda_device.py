@@ -7,6 +7,7 @@ here look at what came back. What needs a GPU is in `test_cuda_gpu.py`.
 import importlib.util
 import multiprocessing
 import struct
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -19,7 +20,10 @@ from tests.machine_code.compiler import device_options, nvrtc_options
 from tests.stand_in import cases
 from tests.stand_in.cases import scale_launch, scale_plan
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed")
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the stand-in is a shared library of Linux"),
+]
 
 Run = Callable[..., Any]
 

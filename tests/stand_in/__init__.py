@@ -1,14 +1,14 @@
 """Put the stand-in for a GPU (`stand_in.c`) under CuPy, for this process and before CuPy is imported."""
 
 import ctypes
-import shlex
 import subprocess
 import sys
-import sysconfig
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cudml.devices.emulator.build import compiler
 
 _SOURCE = Path(__file__).with_name("stand_in.c")
 _METH_VARARGS, _METH_NOARGS = 1, 4
@@ -93,22 +93,10 @@ def load() -> StandIn:
         raise RuntimeError("CuPy is imported already: the stand-in must come first")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "libcuda.so.1"
-        compiler = shlex.split(sysconfig.get_config_var("CC") or "cc")
         # CuPy asks the loader for libcuda.so.1 and gets the library that is loaded under that name.
-        subprocess.run(
-            [
-                *compiler[:1],
-                "-O2",
-                "-shared",
-                "-fPIC",
-                "-Wl,-soname,libcuda.so.1",
-                "-o",
-                path,
-                _SOURCE,
-                "-lpthread",
-            ],
-            check=True,
-        )
+        flags = ("-x", "c", "-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+        command = [*compiler().command, *flags, "-o", str(path), str(_SOURCE), "-lpthread"]
+        subprocess.run(command, check=True)
         library = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
     stand_in = StandIn(library)
 
