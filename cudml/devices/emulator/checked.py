@@ -19,8 +19,8 @@ from cudml.plans import WORKSPACE_ALIGNMENT, Fill, KernelLaunch, MatMul, Plan
 #: Bytes on both sides of a private copy that belong to nobody.
 _PADDING = 4096
 
-#: Of one granule of memory in the checker.
-_CELL_BYTES = 64
+#: A byte's private copy, its mark of initialisation, and a quarter of its word's cell in the checker.
+_BYTES_PER_BYTE = 1 + 1 + 16
 
 
 @dataclass
@@ -30,7 +30,6 @@ class _Buffer:
     names: list[str]
     low: int  # where the original begins
     high: int
-    granule: int
     is_output: bool
     is_writable: bool
     memory: Array  # with padding
@@ -40,12 +39,6 @@ class _Buffer:
     @property
     def num_bytes(self) -> int:
         return self.high - self.low
-
-
-def _granule(array: Array) -> int:
-    """The most bytes, up to 4, that no correct kernel shares between threads."""
-    granule = array.itemsize if array.itemsize in (1, 2) else 4
-    return granule if array.__array_interface__["data"][0] % granule == 0 else 1
 
 
 def _extent(array: Array) -> tuple[int, int]:
@@ -91,9 +84,8 @@ class CheckedProgram:
             The checker would need more memory than there is.
         """
         extents = {name: _extent(array) for name, array in zip(self._plan.operands, operands, strict=True)}
-        granules = {name: _granule(array) for name, array in zip(self._plan.operands, operands, strict=True)}
-        self._require_memory(extents, granules)
-        buffers = self._private_buffers(extents, granules)
+        self._require_memory(extents)
+        buffers = self._private_buffers(extents)
         of_name = {name: buffer for buffer in buffers for name in buffer.names}
         addresses = {
             name: of_name[name].start + array.__array_interface__["data"][0] - of_name[name].low
@@ -109,17 +101,15 @@ class CheckedProgram:
             if buffer.is_output and buffer.num_bytes:
                 ctypes.memmove(buffer.low, buffer.start, buffer.num_bytes)
 
-    def _require_memory(self, extents: dict[str, tuple[int, int]], granules: dict[str, int]) -> None:
-        needed = sum(
-            (high - low) * (2 + _CELL_BYTES // granules[name]) for name, (low, high) in extents.items()
-        )
-        needed += sum(piece.num_bytes * (2 + _CELL_BYTES) for piece in self._plan.workspaces)
+    def _require_memory(self, extents: dict[str, tuple[int, int]]) -> None:
+        buffers = [high - low for low, high in extents.values()]
+        buffers += [piece.num_bytes for piece in self._plan.workspaces]
         shared = 0
         for step in self._plan.steps:
             if isinstance(step, KernelLaunch):
                 num_blocks = int(np.prod(step.grid)) if step.cooperative else step.cluster_blocks
-                shared = max(shared, num_blocks * step.shared_bytes * (2 + _CELL_BYTES))
-        needed += shared
+                shared = max(shared, num_blocks * step.shared_bytes)
+        needed = (sum(buffers) + shared) * _BYTES_PER_BYTE
         available = _available_bytes()
         if available is not None and needed > available:
             raise MemoryError(
@@ -127,9 +117,7 @@ class CheckedProgram:
                 f"{available / 2**30:.2f} GiB are available; use smaller arrays"
             )
 
-    def _private_buffers(
-        self, extents: dict[str, tuple[int, int]], granules: dict[str, int]
-    ) -> list[_Buffer]:
+    def _private_buffers(self, extents: dict[str, tuple[int, int]]) -> list[_Buffer]:
         """A copy for each group of overlapping operands, and memory for each workspace."""
         plan = self._plan
         groups: list[tuple[int, int, list[str]]] = []
@@ -143,13 +131,12 @@ class CheckedProgram:
         for low, high, names in groups:
             is_output = not plan.outputs or any(name in plan.outputs for name in names)
             starts_empty = bool(plan.outputs) and all(name in plan.outputs for name in names)
-            granule = min(granules[name] for name in names)
-            buffer = _new_buffer(names, low, high, granule, is_output, starts_empty)
+            buffer = _new_buffer(names, low, high, is_output, starts_empty)
             if buffer.num_bytes:
                 ctypes.memmove(buffer.start, low, buffer.num_bytes)
             buffers.append(buffer)
         for piece in plan.workspaces:
-            buffers.append(_new_buffer([piece.name], 0, piece.num_bytes, 1, False, True))
+            buffers.append(_new_buffer([piece.name], 0, piece.num_bytes, False, True))
             buffers[-1].is_writable = True
         return buffers
 
@@ -167,7 +154,6 @@ class CheckedProgram:
                     bytes=buffer.num_bytes,
                     name=name,
                     initialised=None if buffer.initialised is None else buffer.initialised.ctypes.data,
-                    granule=buffer.granule,
                     writable=buffer.is_writable,
                 )
                 for buffer, name in zip(buffers, names, strict=True)
@@ -208,13 +194,11 @@ class CheckedProgram:
         library_steps.prepare(step)(addresses)
 
 
-def _new_buffer(
-    names: list[str], low: int, high: int, granule: int, is_output: bool, starts_empty: bool
-) -> _Buffer:
+def _new_buffer(names: list[str], low: int, high: int, is_output: bool, starts_empty: bool) -> _Buffer:
     """Memory between padding, at the same place within WORKSPACE_ALIGNMENT as the original."""
     num_bytes = high - low
     memory: Any = np.empty(num_bytes + 2 * _PADDING + WORKSPACE_ALIGNMENT, np.uint8)
     first = memory.ctypes.data + _PADDING
     start = first + (low - first) % WORKSPACE_ALIGNMENT
     initialised = np.zeros(num_bytes, np.uint8) if starts_empty else None
-    return _Buffer(names, low, high, granule, is_output, is_output, memory, start, initialised)
+    return _Buffer(names, low, high, is_output, is_output, memory, start, initialised)

@@ -34,8 +34,7 @@ class Region(ctypes.Structure):
         ("bytes", _ULL),
         ("name", ctypes.c_char_p),
         ("initialised", ctypes.c_void_p),
-        ("granule", ctypes.c_uint),
-        ("writable", ctypes.c_uint),
+        ("writable", _ULL),
         ("traffic", Traffic),
     ]
 

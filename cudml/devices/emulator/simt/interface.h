@@ -23,8 +23,7 @@ struct SimtRegion {
   unsigned long long bytes;
   const char* name;
   unsigned char* initialised;  // one byte a byte, or null where all of it is
-  unsigned granule;            // the smallest unit that threads access separately: 1, 2 or 4 bytes
-  unsigned writable;
+  unsigned long long writable;
   SimtTraffic traffic;
 };
 

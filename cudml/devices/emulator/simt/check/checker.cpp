@@ -57,7 +57,8 @@ Checker::Checker(Worker& worker, const void* code, const unsigned long long* arg
     memory->initialised = region.initialised;
     memory->writable = region.writable;
     memory->traffic = &region.traffic;
-    memory->shadow.reserve(region.bytes, region.granule);
+    memory->shadow.reserve(region.bytes);
+    memory->skew = reinterpret_cast<uintptr_t>(region.start) % 4;
     buffers_.push_back(std::move(memory));
   }
   for (unsigned i = 0; i < worker.launch->group_blocks; i++) {
@@ -65,7 +66,7 @@ Checker::Checker(Worker& worker, const void* code, const unsigned long long* arg
     memory->name = "shared storage";
     memory->is_shared = true;
     memory->traffic = &data_.shared;
-    memory->shadow.reserve(std::max(spec_.shared_bytes, 1u), 1);
+    memory->shadow.reserve(spec_.shared_bytes);
     shared_.push_back(std::move(memory));
     shared_initialised_.emplace_back(spec_.shared_bytes);
     orders_.push_back(std::make_unique<BlockOrder>());
@@ -239,8 +240,8 @@ void Checker::touch(const Where& where, const void* pc, size_t bytes, Kind kind,
     }
   }
   Stamp other;
-  const Conflict conflict =
-      memory.shadow.touch(order(), where.offset, bytes, {thread, place, kind, is_write}, &other);
+  const Conflict conflict = memory.shadow.touch(order(), where.offset + memory.skew, bytes,
+                                                {thread, place, kind, is_write}, &other);
   if (conflict == Conflict::kNone) return;
   const bool other_writes = conflict != Conflict::kWriteAfterRead;
   note(place, "race",

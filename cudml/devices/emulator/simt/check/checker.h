@@ -58,6 +58,7 @@ class Checker {
     Range range;
     std::string name;
     Shadow shadow;
+    size_t skew = 0;  // of the start within a word
     unsigned char* initialised = nullptr;
     bool is_shared = false, writable = true;
     SimtTraffic* traffic = nullptr;

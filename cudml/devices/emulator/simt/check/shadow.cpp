@@ -2,11 +2,14 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <new>
 
 namespace simt::check {
 
 namespace {
+
+constexpr size_t kWordBytes = 4;
 
 bool conflicts(const BlockOrder& order, const Stamp& earlier, const Access& access) {
   if (earlier.kind == Kind::kNone) return false;
@@ -47,10 +50,10 @@ Shadow::~Shadow() {
   if (cells_) munmap(cells_, num_cells_ * sizeof(Cell));
 }
 
-void Shadow::reserve(size_t bytes, unsigned granule) {
-  const size_t needed = (bytes + granule - 1) / granule;
-  granule_ = granule;
-  generation_++;
+void Shadow::reserve(size_t bytes) {
+  next_generation();
+  // One word more, because a buffer need not begin at a multiple of four.
+  const size_t needed = bytes / kWordBytes + 2;
   if (needed <= num_cells_) return;
   if (cells_) munmap(cells_, num_cells_ * sizeof(Cell));
   num_cells_ = needed;
@@ -60,22 +63,47 @@ void Shadow::reserve(size_t bytes, unsigned granule) {
   cells_ = static_cast<Cell*>(memory);
 }
 
+void Shadow::next_generation() {
+  generation_++;
+  split_.clear();
+}
+
+Cell* Shadow::split(Cell& cell) {
+  if (cell.write.kind != Kind::kSplit) {
+    split_.push_back({cell, cell, cell, cell});
+    cell.write.kind = Kind::kSplit;
+    cell.write.block = static_cast<uint32_t>(split_.size() - 1);
+  }
+  return split_[cell.write.block].data();
+}
+
 Conflict Shadow::touch(const BlockOrder& order, size_t offset, size_t bytes, const Access& access,
                        Stamp* other) {
   const Stamp now = order.stamp(access.thread, access.place, access.kind);
   Conflict found = Conflict::kNone;
-  for (size_t i = offset / granule_; i <= (offset + bytes - 1) / granule_; i++) {
-    Cell& cell = cells_[i];
-    if (cell.generation != generation_) {
-      cell = Cell{};
-      cell.generation = generation_;
-    }
+  const auto touch_one = [&](Cell& cell) {
     Stamp one;
     const Conflict conflict = touch_cell(order, cell, now, access, &one);
     if (conflict != Conflict::kNone && found == Conflict::kNone) {
       found = conflict;
       *other = one;
     }
+  };
+  const size_t end = offset + bytes;
+  for (size_t at = offset; at < end;) {
+    Cell& cell = cells_[at / kWordBytes];
+    if (cell.generation != generation_) {
+      cell = Cell{};
+      cell.generation = generation_;
+    }
+    const size_t word_end = std::min(end, (at / kWordBytes + 1) * kWordBytes);
+    if (word_end - at == kWordBytes && cell.write.kind != Kind::kSplit) {
+      touch_one(cell);
+    } else {
+      Cell* const of_byte = split(cell);
+      for (size_t i = at; i < word_end; i++) touch_one(of_byte[i % kWordBytes]);
+    }
+    at = word_end;
   }
   return found;
 }

@@ -1,15 +1,18 @@
 // What is remembered of every piece of memory: who wrote it last and who read it since.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "order.h"
 
 namespace simt::check {
 
-// One granule: the last write and two reads after it, which is enough to see a race with most of
-// them.
+// One word of four bytes: the last write and two reads after it, which is enough to see a race with most
+// of them. A word of which only some bytes are accessed is split: then `write.kind` is kSplit and
+// `write.block` the number of its four cells, one a byte.
 struct Cell {
   Stamp write, reads[2];
   uint32_t generation;
@@ -33,19 +36,20 @@ class Shadow {
   Shadow& operator=(const Shadow&) = delete;
   ~Shadow();
 
-  // `granule` is the smallest unit that different threads access: 1, 2 or 4 bytes.
-  void reserve(size_t bytes, unsigned granule);
-  void next_generation() { generation_++; }
+  void reserve(size_t bytes);
+  void next_generation();
 
-  // Enters the access to the granules at [offset, offset + bytes). Returns the first conflict with
+  // Enters the access to the bytes at [offset, offset + bytes). Returns the first conflict with
   // an access that is not known to the thread, and that access.
   Conflict touch(const BlockOrder& order, size_t offset, size_t bytes, const Access& access,
                  Stamp* other);
 
  private:
+  Cell* split(Cell& cell);
+
   Cell* cells_ = nullptr;
   size_t num_cells_ = 0;
-  unsigned granule_ = 1;
+  std::vector<std::array<Cell, 4>> split_;
   uint32_t generation_ = 1;
 };
 

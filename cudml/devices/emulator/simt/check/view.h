@@ -7,7 +7,7 @@
 
 namespace simt::check {
 
-enum class Kind : uint8_t { kNone, kPlain, kAtomic };
+enum class Kind : uint8_t { kNone, kPlain, kAtomic, kSplit };
 
 // One access to memory: by whom, and when in that thread's and that block's own time.
 struct Stamp {
