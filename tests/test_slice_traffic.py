@@ -1,0 +1,99 @@
+"""Bytes that the data-movement kernels read and write, over the fewest there can be.
+
+The fewest to read are, row by row, the 32-byte sectors that hold what is needed, since memory gives no
+less; the fewest to write are the bytes of the output.
+"""
+
+import numpy as np
+import pytest
+
+from cudml.devices.emulator import get_device
+from cudml.devices.emulator.meter import LaunchTraffic, report
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators.lane_reversal import reversal_launch
+from cudml.operators.strided_copy import gather_launch
+from cudml.plans import KernelLaunch, Plan
+from tests.layouts import Layout, lay_out, run_on_bytes
+from tests.test_slice_patterns import strided_layout
+
+MOST = 1.02
+
+
+def sector_bytes(layout: Layout) -> int:
+    """Bytes of the sectors that the rows of a matrix touch, in a buffer that starts at one."""
+    (num_rows, row), (outer, inner) = layout.desc.sizes, layout.desc.element_strides
+    item = layout.desc.element.size
+    sectors = 0
+    for i in range(num_rows):
+        places = layout.first + (i * outer + inner * np.arange(row)) * item
+        sectors += len(np.unique((places[:, None] + np.arange(item)) // 32))
+    return 32 * sectors
+
+
+def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic:
+    """What a launch moves on random bytes."""
+    rng = np.random.default_rng(1)
+    plan = Plan("movement", tuple(places), (launch,), outputs=(list(places)[-1],))
+    raw = {name: place.fill(rng) for name, place in places.items()}
+    with report() as counted:
+        run_on_bytes(get_device(), plan, raw, places, list(places)[-1])
+    return counted.launches[0]
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2, 4, 16])
+@pytest.mark.parametrize("inner", [1, -1])
+@pytest.mark.parametrize("row_bytes", [32, 48, 80, 256, 1008, 5008])
+@pytest.mark.parametrize("items_off", [(0, 0), (1, 3)])
+def test_rows_are_read_and_written_once(
+    item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int]
+) -> None:
+    row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
+    kind = BITS_BY_SIZE[item_bytes]
+    source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)
+    target = strided_layout((num_rows, row), kind, (row + 1, 1), items_off[1] * item_bytes)
+    launch = gather_launch(source.desc, "source", target.desc, "target", get_device().limits)
+    traffic = traffic_of(launch, {"source": source, "target": target})
+    assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
+    assert traffic.buffers["target"].bytes_written == num_rows * row_bytes
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2, 4])
+@pytest.mark.parametrize("stride", [2, 5, 8, -3])
+def test_a_small_stride_reads_each_sector_once(item_bytes: int, stride: int) -> None:
+    kind = BITS_BY_SIZE[item_bytes]
+    source = strided_layout((1, 6000), kind, (0, stride), 0)
+    target = strided_layout((1, 6000), kind, (0, 1), 4)
+    launch = gather_launch(source.desc, "source", target.desc, "target", get_device().limits)
+    assert launch.function == "slice_strided"
+    traffic = traffic_of(launch, {"source": source, "target": target})
+    assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
+    assert traffic.buffers["target"].bytes_written == 6000 * item_bytes
+
+
+@pytest.mark.parametrize("item_bytes", [1, 4, 16])
+def test_a_transposition_reads_and_writes_each_sector_about_once(item_bytes: int) -> None:
+    kind = BITS_BY_SIZE[item_bytes]
+    source = lay_out((128, 192), kind, order=(1, 0))
+    target = lay_out((128, 192), kind)
+    launch = gather_launch(source.desc, "source", target.desc, "target", get_device().limits)
+    assert launch.function == "slice_transpose"
+    traffic = traffic_of(launch, {"source": source, "target": target})
+    fewest = 128 * 192 * item_bytes // 32
+    assert traffic.buffers["source"].sectors_read == fewest
+    assert traffic.buffers["target"].sectors_written == fewest
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("row", [64, 1001])
+def test_lanes_are_read_and_written_once(axis: int, shared: bool, row: int) -> None:
+    sizes = (20, row)
+    source, target = lay_out(sizes, DataType.FLOAT32), lay_out(sizes, DataType.FLOAT32)
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    lengths = lay_out(one, DataType.UINT8, broadcast=(shared, shared))
+    launch = reversal_launch(source.desc, lengths.desc, target.desc, axis, get_device().limits)
+    places = dict(zip(launch.buffers, (source, lengths, target), strict=True))
+    traffic = traffic_of(launch, places)
+    assert traffic.buffers["input_tensor"].bytes_read <= MOST * 20 * row * 4
+    assert traffic.buffers["output_tensor"].bytes_written == 20 * row * 4
