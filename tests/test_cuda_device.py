@@ -34,7 +34,7 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     folder = str(tmp_path_factory.mktemp("kernel_cache"))
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, cases.start, (folder,)) as pool:
-        yield lambda function, *arguments: pool.submit(function, *arguments).result(120)
+        yield lambda function, *given, **named: pool.submit(function, *given, **named).result(120)
 
 
 def pointers(launch: Any) -> list[int]:
@@ -127,14 +127,10 @@ def test_launch_that_cannot_run_is_refused(
     stand_in: Run, changes: dict[str, Any], settings: dict[str, int], text: str
 ) -> None:
     plan = scale_plan(scale_launch(**changes))
-    kind, message = stand_in(lambda_free_refused, plan, settings)
+    kind, message = stand_in(cases.refused, plan, **settings)
     assert kind == "ValueError"
     assert text in message
     assert "scale.cu: scale<Float32, 0>: " in message
-
-
-def lambda_free_refused(plan: Any, settings: dict[str, int]) -> tuple[str, str]:
-    return cases.refused(plan, **settings)
 
 
 def params(**members: Any) -> Params:
