@@ -10,9 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cudml.arrays import (
-    Argument,
-    CallCache,
+from cudml.arguments import (
     all_on_device,
     as_integer,
     as_integers,
@@ -20,12 +18,11 @@ from cudml.arrays import (
     broadcasts_to,
     check_output,
     dtype_in,
-    execute,
     is_wrong,
     normalized_axis,
     output_pair,
-    store,
 )
+from cudml.calls import Argument, CallCache, execute, store
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType

@@ -3,17 +3,14 @@
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from cudml.arrays import (
-    Argument,
-    CallCache,
+from cudml.arguments import (
     all_on_device,
     check_output,
     dtype_in,
-    execute,
     is_wrong,
     output_pair,
-    store,
 )
+from cudml.calls import Argument, CallCache, execute, store
 from cudml.devices import Array, Device
 from cudml.dtypes import INTEGERS, ElementType
 from cudml.enums import DataType, RecurrentNetworkDirection

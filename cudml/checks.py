@@ -148,7 +148,8 @@ def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
     alignment = tensor.guaranteed_base_offset_alignment
     size = tensor.element.size
     is_power = is_integer(alignment) and alignment > 0 and alignment & (alignment - 1) == 0
-    if alignment != 0 and not (is_power and alignment >= size):
+    is_none = is_integer(alignment) and alignment == 0
+    if not is_none and not (is_power and alignment >= size):
         expected = f"0 or a power of two of at least {size}, the size of an element"
         problems.add(f"{name}.GuaranteedBaseOffsetAlignment", "alignment", expected, repr(alignment))
 
@@ -233,6 +234,7 @@ def same_dimensions(
 def not_owned(problems: Problems, tensors: Mapping[str, TensorDesc], names: Collection[str]) -> None:
     """Report `OWNED_BY_DML` on inputs of an operator that does not support it."""
     for member in names:
-        if member in tensors and tensors[member].flags & TensorFlags.OWNED_BY_DML:
+        flags = tensors[member].flags if member in tensors else None
+        if isinstance(flags, TensorFlags) and flags & TensorFlags.OWNED_BY_DML:
             expected = f"NONE: {problems.operator} supports OWNED_BY_DML on no input"
             problems.add(f"{camel(member)}.Flags", "flags", expected, "OWNED_BY_DML")

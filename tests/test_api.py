@@ -269,7 +269,7 @@ EMPTY = [
 def test_empty_results_are_empty_and_launch_nothing(
     run: Any, shapes: list[tuple[int, ...]], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cudml.arrays.load_plan", lambda *_: pytest.fail("a plan was loaded"))
+    monkeypatch.setattr("cudml.calls.load_plan", lambda *_: pytest.fail("a plan was loaded"))
     results = run(to_device(device, np.zeros((4, 5), np.float32)))
     results = results if isinstance(results, tuple) else (results,)
     assert [result.shape for result in results] == shapes
@@ -419,7 +419,7 @@ def test_a_warm_call_plans_nothing(monkeypatch: pytest.MonkeyPatch, rng: np.rand
         ]
 
     first = calls()
-    monkeypatch.setattr("cudml.arrays.Call.__init__", lambda *_: pytest.fail("planned again"))
+    monkeypatch.setattr("cudml.calls.Call.__init__", lambda *_: pytest.fail("planned again"))
     for got, want in zip(calls(), first, strict=True):
         assert type(got) is type(want)
 
@@ -440,8 +440,8 @@ def test_calls_of_equal_numbers_of_other_types_are_not_mixed_up() -> None:
 
 
 def test_more_calls_than_are_kept_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudml.arrays.MAX_CALLS", 3)
-    monkeypatch.setattr("cudml.arrays._MAX_PLACES", 3)
+    monkeypatch.setattr("cudml.calls.MAX_CALLS", 3)
+    monkeypatch.setattr("cudml.calls.MAX_PLACES", 3)
     a = np.arange(40)
     for size in [*range(1, 8)] * 2:
         out = np.zeros(size, int)

@@ -16,7 +16,7 @@ from cudml import cli, demo
 from cudml.devices import Device, get_device
 from tests.oracle import reverse_subsequences as reverse_oracle
 from tests.oracle import top_k as top_k_oracle
-from tests.test_json_model import SLICE_MODEL, with_change, written
+from tests.test_dispatch_model import SLICE_MODEL, with_change, written
 
 
 def test_demo_shows_every_case_and_exits_with_0(device: Device, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,29 +1,28 @@
-"""Array arguments: which device they are on, what is said of wrong ones, the calls planned for good ones."""
+"""Array functions planned for arrays of certain layouts: kept, found again, and run."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from operator import index
 from typing import Any
 
 import numpy as np
-from numpy.exceptions import AxisError
 
+from cudml.arguments import is_wrong
 from cudml.compiled import load_plan
-from cudml.devices import Array, Device, Layout, get_device
-from cudml.dtypes import BITS_BY_SIZE, ElementType
+from cudml.devices import Array, Device, Layout, Program, get_device
+from cudml.dtypes import ElementType
 from cudml.plans import Plan
-from cudml.tensors import TensorDesc, is_injective
+from cudml.tensors import TensorDesc
 
 #: Planned calls that each array function keeps; when they are too many, all go.
 MAX_CALLS = 1024
 
-_BYTE = np.dtype(np.uint8)
-
 #: Sets of addresses that a call remembers as good.
-_MAX_PLACES = 256
+MAX_PLACES = 256
 
 #: No kernel needs more of an address than this many bytes.
 _MAX_ALIGNMENT = 8
+
+_BYTE = np.dtype(np.uint8)
 
 
 class _Describers(dict[type, Callable[[Any], tuple[int, Layout]]]):
@@ -41,11 +40,6 @@ class _Describers(dict[type, Callable[[Any], tuple[int, Layout]]]):
 
 
 _describers = _Describers()
-
-
-def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
-    """The text of every error about an argument."""
-    return f"{function}: {argument} is {got}, must be {expected}"
 
 
 @dataclass(frozen=True)
@@ -111,10 +105,6 @@ class Argument:
         return TensorDesc(self.kind, sizes) if tensor.is_packed else tensor
 
 
-_Into = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
-_Made = Callable[[Sequence[Array]], Sequence[Array]]
-
-
 class Call:
     """An array function planned for arrays of certain layouts, ready to run.
 
@@ -138,9 +128,16 @@ class Call:
         self._masks = tuple(a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
         self._extents = tuple(_byte_extent(a.array) for a in given)
-        members = [argument.member for argument in (*inputs, *outputs)]
-        made = [(output.shape, output.dtype) for output in outputs]
-        self._into, self._made = self._runners(plan, members, made)
+        self._make_outputs = device.allocator([(output.shape, output.dtype) for output in outputs])
+        self._program: Program | None = None
+        self._order: tuple[int, ...] | None = None
+        self._temporary_bytes = 0
+        if plan is not None and plan.steps:
+            self._program = load_plan(plan, device)
+            self._temporary_bytes = plan.temporary_bytes
+            members = [argument.member for argument in (*inputs, *outputs)]
+            order = tuple(members.index(name) for name in plan.operands)
+            self._order = None if order == tuple(range(len(members))) else order
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
@@ -151,47 +148,22 @@ class Call:
         ranges = [(a + low, a + high) for a, (low, high) in zip(addresses, self._extents, strict=True)]
         if first_overlap(ranges, self._num_inputs):
             return False
-        if len(self._good_places) >= _MAX_PLACES:
+        if len(self._good_places) >= MAX_PLACES:
             self._good_places.clear()
         self._good_places.add(addresses)
         return True
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
         """Compute into the outputs, which are made where none are given."""
-        return self._into(inputs, outputs) if outputs else self._made(inputs)
-
-    def _runners(
-        self, plan: Plan | None, members: Sequence[str], made: Sequence[tuple[tuple[int, ...], Any]]
-    ) -> tuple[_Into, _Made]:
-        """What computes into given outputs, and what makes them; closures, since attributes take time."""
-        device = self.device
-        if plan is None or not plan.steps:
-            allocate = device.allocator(made)
-            return lambda inputs, outputs: outputs, lambda inputs: allocate()
-        program = load_plan(plan, device)
-        order = tuple(members.index(name) for name in plan.operands)
-        if order == tuple(range(len(members))) and not plan.temporary_bytes:
-            allocate = device.allocator(made)
-
-            def into_alone(inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
-                program((*inputs, *outputs), None)
-                return outputs
-
-            def made_alone(inputs: Sequence[Array]) -> Sequence[Array]:
-                outputs = allocate()
-                program((*inputs, *outputs), None)
-                return outputs
-
-            return into_alone, made_alone
-        scratch = [((plan.temporary_bytes,), _BYTE)] if plan.temporary_bytes else []
-        allocate_scratch, allocate = device.allocator(scratch), device.allocator(made)
-
-        def into(inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
-            arrays = (*inputs, *outputs)
-            program([arrays[number] for number in order], *(allocate_scratch() or (None,)))
-            return outputs
-
-        return into, lambda inputs: into(inputs, allocate())
+        if not outputs:
+            outputs = self._make_outputs()
+        if self._program is not None:
+            arrays: Sequence[Array] = (*inputs, *outputs)
+            if self._order is not None:
+                arrays = [arrays[number] for number in self._order]
+            num_bytes = self._temporary_bytes
+            self._program(arrays, self.device.empty((num_bytes,), _BYTE) if num_bytes else None)
+        return outputs
 
 
 class CallCache:
@@ -338,173 +310,3 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
         expected = f"at multiples of {argument.alignment} bytes"
         raise ValueError(is_wrong(function, argument.name, got, expected))
     return replace(argument, array=device.empty(argument.shape, array.dtype) if is_output else array.copy())
-
-
-def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
-    """An argument as a plain array of its device's own type, and that device.
-
-    Raises
-    ------
-    TypeError
-        It is no array, or one that is neither NumPy's nor in a GPU's memory.
-    """
-    array: Any
-    if isinstance(candidate, np.ndarray):
-        if isinstance(candidate, np.ma.MaskedArray):
-            raise TypeError(is_wrong(function, name, "a masked array", "filled first: a.filled(value)"))
-        array = candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)
-        return array, get_device("cpu")
-    from cudml.devices import cuda
-
-    array = cuda.as_array(candidate)
-    if array is not None:
-        return array, cuda.get_device(array.data.device_id)
-    kind = f"{type(candidate).__module__}.{type(candidate).__qualname__}".removeprefix("builtins.")
-    expected = "a NumPy array, a CuPy array or an object with GPU memory"
-    if hasattr(candidate, "__dlpack__"):
-        expected += "; numpy.from_dlpack makes one of CPU memory"
-    elif isinstance(candidate, (list, tuple, int, float, complex, np.generic)):
-        expected += "; numpy.asarray makes one"
-    raise TypeError(is_wrong(function, name, f"a {kind}", expected))
-
-
-def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, Array], Device]:
-    """Several arguments as plain arrays, and the device that all of them are on.
-
-    Raises
-    ------
-    TypeError
-        One is no array, or NumPy and GPU arrays are mixed.
-    ValueError
-        They are on different GPUs.
-    """
-    (first_name, candidate), *others = arguments.items()
-    array, first = on_device(function, first_name, candidate)
-    arrays = {first_name: array}
-    for name, candidate in others:
-        arrays[name], device = on_device(function, name, candidate)
-        if device is not first:
-            kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
-            error = TypeError if len(kinds) > 1 else ValueError
-            expected = f"on {first.name}, where {first_name} is"
-            raise error(is_wrong(function, name, f"on {device.name}", expected))
-    return arrays, first
-
-
-def normalized_axis(function: str, axis: Any, ndim: int) -> int:
-    """An axis counted from the front.
-
-    Raises
-    ------
-    numpy.exceptions.AxisError
-        It is out of range.
-    ValueError
-        It is None.
-    TypeError
-        It is no integer.
-    """
-    if axis is None:
-        raise ValueError(is_wrong(function, "axis", None, "an integer: flattening is up to the caller"))
-    number = as_integer(function, "axis", axis)
-    if not -ndim <= number < ndim:
-        raise AxisError(number, ndim, f"{function}")
-    return number % ndim
-
-
-def as_integer(function: str, name: str, value: Any) -> int:
-    """A Python integer; TypeError for what is none."""
-    try:
-        return index(value)
-    except TypeError:
-        raise TypeError(is_wrong(function, name, repr(value), "an integer")) from None
-
-
-def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
-    """A tuple of `count` Python integers; TypeError or ValueError for what is none."""
-    try:
-        numbers = tuple(map(index, values))
-    except TypeError:
-        raise TypeError(is_wrong(function, name, repr(values), "a sequence of integers")) from None
-    if len(numbers) != count:
-        raise ValueError(
-            is_wrong(
-                function, name, f"{numbers}, of length {len(numbers)}", f"of length {count}, one a dimension"
-            )
-        )
-    return numbers
-
-
-def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether an array of one shape can be read as one of another, as NumPy broadcasts."""
-    if len(shape) > len(target):
-        return False
-    own = zip(reversed(shape), reversed(target), strict=False)
-    return all(size in (1, wanted) for size, wanted in own)
-
-
-def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
-    """The two arrays of `out`, none where it is None.
-
-    Raises
-    ------
-    TypeError
-        It is no pair.
-    """
-    if out is None:
-        return ()
-    if not isinstance(out, tuple) or len(out) != 2:
-        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
-        raise TypeError(is_wrong(function, "out", got, f"a tuple of two arrays, ({names})"))
-    return out
-
-
-def bits_of(function: str, name: str, array: Array) -> ElementType:
-    """The element type that moves an array's items.
-
-    Raises
-    ------
-    TypeError
-        The items are objects, or of a size that no kernel moves.
-    """
-    kind = BITS_BY_SIZE.get(array.dtype.itemsize)
-    if kind is None or array.dtype.hasobject:
-        expected = "of a dtype of 1, 2, 4, 8 or 16 bytes without objects"
-        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
-    return kind
-
-
-def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementType]) -> ElementType:
-    """The element type of an array's dtype, which must be one of `allowed`, in native byte order.
-
-    Raises
-    ------
-    TypeError
-        It is none of them; says which are.
-    """
-    kind = allowed.get(array.dtype.name) if array.dtype.isnative else None
-    if kind is None:
-        dtype = array.dtype.name if array.dtype.isnative else array.dtype.str
-        raise TypeError(is_wrong(function, name, f"of dtype {dtype}", f"of {', '.join(allowed)}"))
-    return kind
-
-
-def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
-    """Raise unless an output array is of exactly this shape and dtype, writable and without overlap.
-
-    Raises
-    ------
-    TypeError
-        Another dtype.
-    ValueError
-        Another shape, read-only, or strides that give two elements the same place.
-    """
-    if array.dtype != dtype:
-        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}"))
-    if tuple(array.shape) != tuple(shape):
-        raise ValueError(is_wrong(function, name, f"of shape {array.shape}", f"of shape {tuple(shape)}"))
-    if not getattr(array.flags, "writeable", True):
-        raise ValueError(is_wrong(function, name, "read-only", "writable"))
-    # The bytes of an element are one more dimension: strides may be smaller than an element.
-    if array.size and not is_injective((*array.shape, array.dtype.itemsize), (*array.strides, 1)):
-        expected = "of strides that give every element its own place"
-        raise ValueError(is_wrong(function, name, f"of strides {array.strides}", expected))

@@ -1,0 +1,187 @@
+"""The arguments of array functions: which device they are on, and what is said of wrong ones."""
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.exceptions import AxisError
+
+from cudml.devices import Array, Device, get_device
+from cudml.dtypes import BITS_BY_SIZE, ElementType
+from cudml.tensors import is_injective
+
+
+def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
+    """The text of every error about an argument."""
+    return f"{function}: {argument} is {got}, must be {expected}"
+
+
+def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
+    """An argument as a plain array of its device's own type, and that device.
+
+    Raises
+    ------
+    TypeError
+        It is no array, or one that is neither NumPy's nor in a GPU's memory.
+    """
+    array: Any
+    if isinstance(candidate, np.ndarray):
+        if isinstance(candidate, np.ma.MaskedArray):
+            raise TypeError(is_wrong(function, name, "a masked array", "filled first: a.filled(value)"))
+        array = candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)
+        return array, get_device("cpu")
+    from cudml.devices import cuda
+
+    array = cuda.as_array(candidate)
+    if array is not None:
+        return array, cuda.get_device(array.data.device_id)
+    kind = f"{type(candidate).__module__}.{type(candidate).__qualname__}".removeprefix("builtins.")
+    expected = "a NumPy array, a CuPy array or an object with GPU memory"
+    if hasattr(candidate, "__dlpack__"):
+        expected += "; numpy.from_dlpack makes one of CPU memory"
+    elif isinstance(candidate, (list, tuple, int, float, complex, np.generic)):
+        expected += "; numpy.asarray makes one"
+    raise TypeError(is_wrong(function, name, f"a {kind}", expected))
+
+
+def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, Array], Device]:
+    """Several arguments as plain arrays, and the device that all of them are on.
+
+    Raises
+    ------
+    TypeError
+        One is no array, or NumPy and GPU arrays are mixed.
+    ValueError
+        They are on different GPUs.
+    """
+    (first_name, candidate), *others = arguments.items()
+    array, first = on_device(function, first_name, candidate)
+    arrays = {first_name: array}
+    for name, candidate in others:
+        arrays[name], device = on_device(function, name, candidate)
+        if device is not first:
+            kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
+            error = TypeError if len(kinds) > 1 else ValueError
+            expected = f"on {first.name}, where {first_name} is"
+            raise error(is_wrong(function, name, f"on {device.name}", expected))
+    return arrays, first
+
+
+def normalized_axis(function: str, axis: Any, ndim: int) -> int:
+    """An axis counted from the front.
+
+    Raises
+    ------
+    numpy.exceptions.AxisError
+        It is out of range.
+    ValueError
+        It is None.
+    TypeError
+        It is no integer.
+    """
+    if axis is None:
+        raise ValueError(is_wrong(function, "axis", None, "an integer: flattening is up to the caller"))
+    number = as_integer(function, "axis", axis)
+    if not -ndim <= number < ndim:
+        raise AxisError(number, ndim, f"{function}")
+    return number % ndim
+
+
+def as_integer(function: str, name: str, value: Any) -> int:
+    """A Python integer; TypeError for what is none."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(is_wrong(function, name, repr(value), "an integer")) from None
+
+
+def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
+    """A tuple of `count` Python integers; TypeError or ValueError for what is none."""
+    try:
+        numbers = tuple(map(index, values))
+    except TypeError:
+        raise TypeError(is_wrong(function, name, repr(values), "a sequence of integers")) from None
+    if len(numbers) != count:
+        raise ValueError(
+            is_wrong(
+                function, name, f"{numbers}, of length {len(numbers)}", f"of length {count}, one a dimension"
+            )
+        )
+    return numbers
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether an array of one shape can be read as one of another, as NumPy broadcasts."""
+    if len(shape) > len(target):
+        return False
+    own = zip(reversed(shape), reversed(target), strict=False)
+    return all(size in (1, wanted) for size, wanted in own)
+
+
+def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
+    """The two arrays of `out`, none where it is None.
+
+    Raises
+    ------
+    TypeError
+        It is no pair.
+    """
+    if out is None:
+        return ()
+    if not isinstance(out, tuple) or len(out) != 2:
+        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
+        raise TypeError(is_wrong(function, "out", got, f"a tuple of two arrays, ({names})"))
+    return out
+
+
+def bits_of(function: str, name: str, array: Array) -> ElementType:
+    """The element type that moves an array's items.
+
+    Raises
+    ------
+    TypeError
+        The items are objects, or of a size that no kernel moves.
+    """
+    kind = BITS_BY_SIZE.get(array.dtype.itemsize)
+    if kind is None or array.dtype.hasobject:
+        expected = "of a dtype of 1, 2, 4, 8 or 16 bytes without objects"
+        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
+    return kind
+
+
+def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementType]) -> ElementType:
+    """The element type of an array's dtype, which must be one of `allowed`, in native byte order.
+
+    Raises
+    ------
+    TypeError
+        It is none of them; says which are.
+    """
+    kind = allowed.get(array.dtype.name) if array.dtype.isnative else None
+    if kind is None:
+        dtype = array.dtype.name if array.dtype.isnative else array.dtype.str
+        raise TypeError(is_wrong(function, name, f"of dtype {dtype}", f"of {', '.join(allowed)}"))
+    return kind
+
+
+def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise unless an output array is of exactly this shape and dtype, writable and without overlap.
+
+    Raises
+    ------
+    TypeError
+        Another dtype.
+    ValueError
+        Another shape, read-only, or strides that give two elements the same place.
+    """
+    if array.dtype != dtype:
+        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}"))
+    if tuple(array.shape) != tuple(shape):
+        raise ValueError(is_wrong(function, name, f"of shape {array.shape}", f"of shape {tuple(shape)}"))
+    if not getattr(array.flags, "writeable", True):
+        raise ValueError(is_wrong(function, name, "read-only", "writable"))
+    # The bytes of an element are one more dimension: strides may be smaller than an element.
+    if array.size and not is_injective((*array.shape, array.dtype.itemsize), (*array.strides, 1)):
+        expected = "of strides that give every element its own place"
+        raise ValueError(is_wrong(function, name, f"of strides {array.strides}", expected))

@@ -1,0 +1,224 @@
+"""Wrong arguments of the array functions: every error with its text, and no output touched."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cudml
+
+SENTINEL = -77
+
+
+def arrays() -> dict[str, np.ndarray]:
+    """A layer with T 2, N 1, I 3, H 2."""
+    shapes = {"x": (2, 1, 3), "w": (1, 6, 3), "r": (1, 6, 2)}
+    return {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+
+A = np.arange(12, dtype=np.float32).reshape(3, 4)
+OBJECTS = np.array([[None, 1]])
+
+TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
+    "list": (([1, 2], 1), {}, TypeError, "a is a list, must be a NumPy array, a CuPy array or an object"),
+    "none": ((None, 1), {}, TypeError, "a is a NoneType, must be a NumPy array"),
+    "scalar": ((np.float32(1), 1), {}, TypeError, "a is a numpy.float32, must be a NumPy array"),
+    "masked": ((np.ma.masked_array(A, A > 3), 1), {}, TypeError, "a is a masked array, must be filled first"),
+    "objects": ((OBJECTS, 1), {}, TypeError, "a is of dtype object, must be of bool, int8, int16, int32, in"),
+    "complex": ((A.astype(complex), 1), {}, TypeError, "a is of dtype complex128, must be of bool"),
+    "swapped": ((A.astype(">f4"), 1), {}, TypeError, "a is of dtype >f4, must be of bool"),
+    "text": ((np.array(["a", "b"]), 1), {}, TypeError, "a is of dtype str32, must be of bool"),
+    "k zero": ((A, 0), {}, ValueError, "k is 0, must be from 1 to the size of axis 1, which is 4"),
+    "k negative": ((A, -1), {}, ValueError, "k is -1, must be from 1 to the size of axis 1, which is 4"),
+    "k large": ((A, 4), {"axis": 0}, ValueError, "k is 4, must be from 1 to the size of axis 0, which is 3"),
+    "k huge": ((A, 2**70), {}, ValueError, "k is 1180591620717411303424, must be from 1 to"),
+    "k float": ((A, 1.5), {}, TypeError, "k is 1.5, must be an integer"),
+    "no elements": ((A[:, :0], 1), {}, ValueError, "k is 1, must be from 1 to the size of axis 1, which is"),
+    "axis": ((A, 1), {"axis": 2}, np.exceptions.AxisError, "axis 2 is out of bounds for array of dimension"),
+    "axis low": ((A, 1), {"axis": -3}, np.exceptions.AxisError, "axis -3 is out of bounds for array of dime"),
+    "axis none": ((A, 1), {"axis": None}, ValueError, "axis is None, must be an integer: flattening is up t"),
+    "axis text": ((A, 1), {"axis": "x"}, TypeError, "axis is 'x', must be an integer"),
+    "mode": ((A, 1), {"mode": "max"}, ValueError, "mode is 'max', must be 'largest' or 'smallest'"),
+    "mode list": ((A, 1), {"mode": []}, ValueError, "mode is [], must be 'largest' or 'smallest'"),
+    "out alone": ((A, 1), {"out": A}, TypeError, "out is a ndarray, must be a tuple of two arrays, (values,"),
+    "out of three": ((A, 1), {"out": (A, A, A)}, TypeError, "out is a tuple of 3, must be a tuple of two ar"),
+    "out list": ((A, 1), {"out": (A[:, :1].copy(), [1])}, TypeError, "out[1] is a list, must be a NumPy arr"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_", "options", "kind", "message"), TOP_K_ERRORS.values(), ids=TOP_K_ERRORS)
+def test_top_k_says_what_is_wrong(
+    given_: tuple[Any, ...], options: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            cudml.top_k(*given_, **options)
+        assert str(caught.value).startswith(f"top_k: {message}")
+
+
+SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
+    "list": (([1], (0,), (1,)), TypeError, "a is a list, must be a NumPy array"),
+    "objects": ((OBJECTS, (0, 0), (1, 1)), TypeError, "a is of dtype object, must be of a dtype of 1, 2, 4,"),
+    "3 bytes": ((np.zeros(2, "S3"), (0,), (1,)), TypeError, "a is of dtype |S3, must be of a dtype of 1, 2,"),
+    "few": ((A, (0,), (1, 1)), ValueError, "offsets is (0,), of length 1, must be of length 2, one a dimens"),
+    "many": ((A, (0, 0), (1, 1, 1)), ValueError, "sizes is (1, 1, 1), of length 3, must be of length 2"),
+    "number": ((A, 0, (1, 1)), TypeError, "offsets is 0, must be a sequence of integers"),
+    "float": ((A, (0, 0), (1, 1.0)), TypeError, "sizes is (1, 1.0), must be a sequence of integers"),
+    "strides": ((A, (0, 0), (1, 1), (1,)), ValueError, "strides is (1,), of length 1, must be of length 2"),
+    "negative size": ((A, (0, 0), (1, -1)), ValueError, "sizes[1] is -1, must be 0 or more"),
+    "no step": ((A, (0, 0), (1, 1), (1, 0)), ValueError, "strides[1] is 0, must be any integer but 0"),
+    "before": ((A, (-1, 0), (1, 1)), ValueError, "offsets[0] is -1, must be from 0 to 2, an element of dime"),
+    "past": ((A, (0, 4), (1, 1)), ValueError, "offsets[1] is 4, must be from 0 to 3, an element of dimensio"),
+    "end": ((A, (1, 0), (3, 1)), ValueError, "the last element of dimension 0 is 3 = 1 + (3 - 1) * 1, must"),
+    "start": ((A, (0, 1), (1, 3), (1, -1)), ValueError, "the last element of dimension 1 is -1 = 1 + (3 - 1"),
+    "huge": ((A, (0, 0), (1, 2**70)), ValueError, "the last element of dimension 1 is 118059162071741130342"),
+    "empty": ((A[:0], (0, 0), (1, 1)), ValueError, "the last element of dimension 0 is 0 = 0 + (1 - 1) * 1,"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_", "kind", "message"), SLICE_ERRORS.values(), ids=SLICE_ERRORS)
+def test_slice_says_what_is_wrong(given_: tuple[Any, ...], kind: type[Exception], message: str) -> None:
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            cudml.slice(*given_)
+        assert str(caught.value).startswith(f"slice: {message}")
+
+
+ONES = np.ones((3, 1), np.int32)
+REVERSE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
+    "list": ((A, [1, 2, 3]), TypeError, "sequence_lengths is a list, must be a NumPy array"),
+    "none": ((A, None), TypeError, "sequence_lengths is a NoneType, must be a NumPy array"),
+    "floats": ((A, ONES.astype(float)), TypeError, "sequence_lengths is of dtype float64, must be of int8,"),
+    "bools": ((A, ONES > 0), TypeError, "sequence_lengths is of dtype bool, must be of int8"),
+    "shape": ((A, ONES[:2]), ValueError, "sequence_lengths is of shape (2, 1), must be of a shape that broa"),
+    "whole": ((A, A.astype(int)), ValueError, "sequence_lengths is of shape (3, 4), must be of a shape that"),
+    "more": ((A, ONES[None]), ValueError, "sequence_lengths is of shape (1, 3, 1), must be of a shape that"),
+    "axis": ((A, ONES, 2), np.exceptions.AxisError, "axis 2 is out of bounds for array of dimension 2"),
+    "axis none": ((A, ONES, None), ValueError, "axis is None, must be an integer: flattening is up to the c"),
+    "objects": ((OBJECTS, ONES[:1]), TypeError, "a is of dtype object, must be of a dtype of 1, 2, 4, 8 or"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_", "kind", "message"), REVERSE_ERRORS.values(), ids=REVERSE_ERRORS)
+def test_reverse_subsequences_says_what_is_wrong(
+    given_: tuple[Any, ...], kind: type[Exception], message: str
+) -> None:
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            cudml.reverse_subsequences(*given_)
+        assert str(caught.value).startswith(f"reverse_subsequences: {message}")
+
+
+def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return np.zeros(shape, dtype)
+
+
+GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no r": ({"r": None}, TypeError, "r is None, must be an array"),
+    "list": ({"w": [1]}, TypeError, "w is a list, must be a NumPy array"),
+    "double": ({"x": zeros(2, 1, 3, dtype=float)}, TypeError, "x is of dtype float64, must be of float16, f"),
+    "mixed": ({"w": zeros(1, 6, 3, dtype="f2")}, TypeError, "w is of dtype float16, must be of float32, as"),
+    "bias": ({"b": zeros(1, 12, dtype=float)}, TypeError, "b is of dtype float64, must be of float32, as x"),
+    "x": ({"x": zeros(2, 3)}, ValueError, "x is of shape (2, 3), must be (T, N, I)"),
+    "r": ({"r": zeros(6, 2)}, ValueError, "r is of shape (6, 2), must be (D, 3H, H)"),
+    "r rows": ({"r": zeros(1, 5, 2)}, ValueError, "r is of shape (1, 5, 2), must be (D, 3H, H) = (1, 6, 2),"),
+    "w": ({"w": zeros(1, 6, 4)}, ValueError, "w is of shape (1, 6, 4), must be (D, 3H, I) = (1, 6, 3), with"),
+    "b": ({"b": zeros(12)}, ValueError, "b is of shape (12,), must be (D, 6H) = (1, 12), with D = 1, and H"),
+    "h0": ({"h0": zeros(1, 2)}, ValueError, "h0 is of shape (1, 2), must be (D, N, H) = (1, 1, 2), with D ="),
+    "D": ({"direction": "bidirectional"}, ValueError, "w is of shape (1, 6, 3), must be (D, 3H, I) = (2, 6,"),
+    "lengths": ({"sequence_lengths": np.array(1)}, ValueError, "sequence_lengths is of shape (), must be (N"),
+    "float lengths": ({"sequence_lengths": zeros(1)}, TypeError, "sequence_lengths is of dtype float32, mus"),
+    "direction": ({"direction": "up"}, ValueError, "direction is 'up', must be 'forward', 'reverse' or 'bid"),
+    "direction list": ({"direction": []}, ValueError, "direction is [], must be 'forward', 'reverse'"),
+    "count": ({"activations": ["Tanh"]}, ValueError, "activations is of length 1, must be of length 2, f an"),
+    "name": ({"activations": ["Tanh", "Tan"]}, ValueError, "activations[1]: 'Tan' is no activation, must be"),
+    "number": ({"activations": ["Tanh", 5]}, TypeError, "activations[1] is 5, must be a name or a cudml.Act"),
+    "string": ({"activations": "Tanh"}, TypeError, "activations is 'Tanh', must be a sequence of names or A"),
+    "set": ({"activations": 7}, TypeError, "activations is 7, must be a sequence of names or Activation obj"),
+    "reset": ({"linear_before_reset": "no"}, TypeError, "linear_before_reset is 'no', must be True or False"),
+    "out": ({"out": zeros(2, 1, 1, 2)}, TypeError, "out is a ndarray, must be a tuple of two arrays, (seque"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "kind", "message"), GRU_ERRORS.values(), ids=GRU_ERRORS)
+def test_gru_says_what_is_wrong(changes: dict[str, Any], kind: type[Exception], message: str) -> None:
+    for _ in range(2):
+        with pytest.raises(kind) as caught:
+            cudml.gru(**(arrays() | changes))
+        assert str(caught.value).startswith(f"gru: {message}")
+
+
+def frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+OUT_ERRORS: dict[str, tuple[Callable[[], np.ndarray], type[Exception], str]] = {
+    "dtype": (lambda: np.zeros((3, 4)), TypeError, "is of dtype float64, must be of dtype float32"),
+    "shape": (lambda: zeros(4, 3), ValueError, "is of shape (4, 3), must be of shape (3, 4)"),
+    "larger": (lambda: zeros(1, 3, 4), ValueError, "is of shape (1, 3, 4), must be of shape (3, 4)"),
+    "read-only": (lambda: frozen(zeros(3, 4)), ValueError, "is read-only, must be writable"),
+    "overlapping itself": (
+        lambda: np.lib.stride_tricks.as_strided(zeros(9), (3, 4), (8, 4)),
+        ValueError,
+        "is of strides (8, 4), must be of strides that give every element its own place",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "kind", "message"), OUT_ERRORS.values(), ids=OUT_ERRORS)
+@pytest.mark.parametrize("function", ["top_k", "slice", "reverse_subsequences"])
+def test_wrong_outputs_are_refused_and_not_touched(
+    function: str, make: Callable[[], np.ndarray], kind: type[Exception], message: str
+) -> None:
+    out, indices = make(), np.full((3, 4), SENTINEL)
+    before = out.tobytes()
+    calls: dict[str, Callable[[], Any]] = {
+        "top_k": lambda: cudml.top_k(A, 4, out=(out, indices)),
+        "slice": lambda: cudml.slice(A, (0, 0), (3, 4), out=out),
+        "reverse_subsequences": lambda: cudml.reverse_subsequences(A, ONES, out=out),
+    }
+    with pytest.raises(kind) as caught:
+        calls[function]()
+    name = "out[0]" if function == "top_k" else "out"
+    assert str(caught.value) == f"{function}: {name} {message}"
+    assert out.tobytes() == before
+    assert (indices == SENTINEL).all()
+
+
+def test_outputs_that_overlap_are_refused_and_nothing_is_touched() -> None:
+    memory = np.arange(40, dtype=np.float32)
+    before = memory.copy()
+    a = memory[:12].reshape(3, 4)
+    lengths = memory[20:24].view(np.int32)[:3].reshape(3, 1)
+    layer = arrays() | {"x": memory[:6].reshape(2, 1, 3)}
+    sequence, single = memory[5:9].reshape(2, 1, 1, 2), zeros(1, 1, 2)
+    pair = memory[12:15].reshape(3, 1), memory[14:20].view(np.int64).reshape(3, 1)
+    row, box = memory[11:15].reshape(1, 4), memory[12:24].reshape(3, 4)
+    calls: list[tuple[Callable[[], Any], str]] = [
+        (lambda: cudml.slice(a, (0, 0), (1, 4), out=row), "slice: out is overlapping a"),
+        (lambda: cudml.slice(a, (0, 0), (3, 4), (1, 1), out=a), "slice: out is overlapping a"),
+        (
+            lambda: cudml.reverse_subsequences(a, lengths, out=box),
+            "reverse_subsequences: out is overlapping sequence_lengths",
+        ),
+        (lambda: cudml.top_k(a, 1, out=pair), "top_k: out[1] is overlapping out[0]"),
+        (lambda: cudml.gru(**layer, out=(sequence, single)), "gru: out[0] is overlapping x"),
+    ]
+    for call, text in calls:
+        for _ in range(2):
+            with pytest.raises(ValueError, match="overlapping") as caught:
+                call()
+            assert str(caught.value) == f"{text}, must be in memory of its own"
+    assert memory.tobytes() == before.tobytes()
+
+
+def test_a_planned_call_still_looks_for_overlap() -> None:
+    memory = np.arange(16, dtype=np.float32)
+    a, apart, within = memory[:4], memory[8:12], memory[3:7]
+    cudml.slice(a, (0,), (4,), out=apart)
+    with pytest.raises(ValueError, match="slice: out is overlapping a"):
+        cudml.slice(a, (0,), (4,), out=within)
+    assert memory[3:7].tolist() == [3, 4, 5, 6]
+    cudml.slice(a, (0,), (4,), out=apart)

@@ -1,0 +1,293 @@
+"""Whole models of DxDispatch: resources, dispatchables, commands, and what is wrong with broken ones."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudml import DescriptorError, ModelError
+from cudml.devices import Device, get_device
+from cudml.dispatch_model import load_model, run_model
+
+SLICE_MODEL: dict[str, Any] = {
+    "$schema": "./_schema.json",
+    "resources": {
+        "input": {
+            "initialValuesDataType": "FLOAT32",
+            "initialValues": {"valueCount": 25, "valueStart": 1, "valueDelta": 1},
+        },
+        "output": {"initialValuesDataType": "FLOAT32", "initialValues": {"valueCount": 6, "value": 0}},
+    },
+    "dispatchables": {
+        "slice": {
+            "type": "DML_OPERATOR_SLICE",
+            "desc": {
+                "InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 5, 5]},
+                "OutputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 3, 2]},
+                "DimensionCount": 4,
+                "Offsets": [0, 0, 1, 1],
+                "Sizes": [1, 1, 3, 2],
+                "Strides": [1, 1, 1, 2],
+            },
+        }
+    },
+    "commands": [
+        {
+            "type": "dispatch",
+            "dispatchable": "slice",
+            "bindings": {"InputTensor": "input", "OutputTensor": "output"},
+        },
+        {"type": "print", "resource": "output"},
+    ],
+}
+
+
+def written(folder: Path, model: Any) -> Path:
+    """A model as a file."""
+    path = folder / "model.json"
+    path.write_text(json.dumps(model))
+    return path
+
+
+def with_change(*keys: str | int, value: Any) -> dict[str, Any]:
+    """SLICE_MODEL with one value replaced or, where it is `...`, removed."""
+    model = json.loads(json.dumps(SLICE_MODEL))
+    node = model
+    for key in keys[:-1]:
+        node = node[key]
+    if value is ...:
+        del node[keys[-1]]
+    else:
+        node[keys[-1]] = value
+    return model
+
+
+def lines_of(path: Path, device: Device) -> list[str]:
+    lines: list[str] = []
+    run_model(load_model(path), device, echo=lines.append)
+    return lines
+
+
+def test_the_slice_model_of_dxdispatch_runs(device: Device, tmp_path: Path) -> None:
+    assert lines_of(written(tmp_path, SLICE_MODEL), device) == ["Resource 'output': 7, 9, 12, 14, 17, 19"]
+
+
+def test_owned_inputs_come_from_the_bindings_of_the_dispatchable(device: Device, tmp_path: Path) -> None:
+    model = with_change("dispatchables", "slice", "bindings", value={"InputTensor": "input"})
+    model["dispatchables"]["slice"]["desc"]["InputTensor"]["Flags"] = "OWNED_BY_DML"
+    model["commands"][0]["bindings"] = {"OutputTensor": ["output"]}
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 7, 9, 12, 14, 17, 19"]
+
+
+def test_commands_run_in_order_and_buffers_keep_what_was_written(device: Device, tmp_path: Path) -> None:
+    model = with_change("commands", value=[SLICE_MODEL["commands"][i] for i in (1, 0, 1, 0, 1)])
+    after = "Resource 'output': 7, 9, 12, 14, 17, 19"
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 0, 0, 0, 0, 0, 0", after, after]
+
+
+def test_a_resource_may_be_bound_from_an_element_on(device: Device, tmp_path: Path) -> None:
+    model = with_change("resources", "input", "initialValues", "valueCount", value=30)
+    model["commands"][0]["bindings"]["InputTensor"] = {"name": "input", "elementOffset": 5}
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 12, 14, 17, 19, 22, 24"]
+
+
+def resource(kind: str | None, values: Any, **others: Any) -> dict[str, Any]:
+    named = {} if kind is None else {"initialValuesDataType": kind}
+    return named | {"initialValues": values} | others
+
+
+STRUCT = [{"name": "n", "type": "UINT16", "value": 258}, {"type": "UINT8", "value": 3}]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (resource("FLOAT16", [65504, "nan", "inf", "-inf", 0.5]), "65504, nan, inf, -inf, 0.5"),
+        (resource("DML_TENSOR_DATA_TYPE_INT8", [-128, 127, 3]), "-128, 127, 3"),
+        (resource("UINT64", [2**64 - 1]), "18446744073709551615"),
+        (resource("INT32", [2.0]), "2"),
+        (resource("FLOAT32", {"valueCount": 4, "valueStart": 1, "valueDelta": 2.5}), "1, 3.5, 6, 8.5"),
+        (
+            resource("INT64", {"valueCount": 2, "valueStart": 2**60, "valueDelta": -1}),
+            "1152921504606846976, 1152921504606846975",
+        ),
+        (resource("UINT8", [7], sizeInBytes=256), "7"),
+        (resource("UNKNOWN", STRUCT), "2, 1, 3"),
+        (resource(None, {"sourcePath": "values.npy"}), "1, 2, 3, 4"),
+        (resource("INT16", {"sourcePath": "values.bin"}), "513, 1027"),
+    ],
+)
+def test_first_values(given: dict[str, Any], text: str, device: Device, tmp_path: Path) -> None:
+    np.save(tmp_path / "values.npy", np.arange(1, 5, dtype=np.int32).reshape(2, 2))
+    (tmp_path / "values.bin").write_bytes(bytes([1, 2, 3, 4]))
+    model = {
+        "resources": {"r": given},
+        "dispatchables": {},
+        "commands": [{"type": "print", "resource": "r"}],
+    }
+    assert lines_of(written(tmp_path, model), device) == [f"Resource 'r': {text}"]
+
+
+def test_resources_are_saved_where_that_is_asked_for(device: Device, tmp_path: Path) -> None:
+    model = with_change(
+        "commands", 1, value={"type": "writeFile", "resource": "output", "targetPath": "sub/a.npy"}
+    )
+    model["commands"] += [
+        {"type": "writeFile", "resource": "output", "targetPath": "a.bin"},
+        {"type": "print", "resource": "output"},
+    ]
+    expected = np.array([7, 9, 12, 14, 17, 19], np.float32)
+    lines: list[str] = []
+    run_model(load_model(written(tmp_path, model)), device, output=tmp_path / "out", echo=lines.append)
+    assert lines == []
+    for name in ("sub/a.npy", "output.npy"):
+        np.testing.assert_array_equal(np.load(tmp_path / "out" / name), expected)
+    assert (tmp_path / "out/a.bin").read_bytes() == expected.tobytes()
+
+
+BROKEN: dict[str, tuple[Any, str]] = {
+    "resources": (with_change("resources", value=...), "resources is missing, must be an object"),
+    "commands": (with_change("commands", value={}), "commands is {}, must be a list"),
+    "top": ([], "the top level is [], must be an object"),
+    "key": (
+        with_change("command", value=[]),
+        "command is unknown, must be one of resources, dispatchables, commands; the closest is commands",
+    ),
+    "no values": (
+        with_change("resources", "input", "initialValues", value=...),
+        "resources.input.initialValues is missing, must be a list, or an object with valueCount or ",
+    ),
+    "no type": (
+        with_change("resources", "input", "initialValuesDataType", value=...),
+        "resources.input.initialValuesDataType is missing, must be the name of a data type",
+    ),
+    "empty": (
+        with_change("resources", "input", "initialValues", value=[]),
+        "resources.input.initialValues is [], must be a list that is not empty",
+    ),
+    "count": (
+        with_change("resources", "input", "initialValues", "valueCount", value=0),
+        "resources.input.initialValues.valueCount is 0, must be from 1 to 4294967295",
+    ),
+    "range": (
+        with_change(
+            "resources", "input", value={"initialValuesDataType": "UINT8", "initialValues": [1, 256]}
+        ),
+        "resources.input.initialValues[1] is 256, must be from 0 to 255, which uint8 has",
+    ),
+    "fraction": (
+        with_change("resources", "input", value={"initialValuesDataType": "UINT8", "initialValues": ["nan"]}),
+        "resources.input.initialValues[0] is 'nan', must be an integer, which uint8 has",
+    ),
+    "sequence": (
+        with_change(
+            "resources",
+            "input",
+            value={
+                "initialValuesDataType": "INT8",
+                "initialValues": {"valueCount": 3, "valueStart": 126, "valueDelta": 1},
+            },
+        ),
+        "resources.input.initialValues.valueDelta is 1, must be such that 126 to 128 lie in -128 to 127, ",
+    ),
+    "four bits": (
+        with_change("resources", "input", "initialValuesDataType", value="INT4"),
+        "resources.input.initialValuesDataType is 'INT4', must be a type of 8, 16, 32 or 64 bits",
+    ),
+    "size": (
+        with_change("resources", "input", "sizeInBytes", value=99),
+        "resources.input.sizeInBytes is 99, must be at least 100, the size of the initial values",
+    ),
+    "no file": (
+        with_change("resources", "input", "initialValues", value={"sourcePath": "none.npy"}),
+        "resources.input.initialValues.sourcePath is 'none.npy', must be a file in ",
+    ),
+    "operator": (
+        with_change("dispatchables", "slice", "type", value="DML_OPERATOR_GEMM"),
+        "dispatchables.slice.type is 'DML_OPERATOR_GEMM', must be one of SLICE, TOP_K, GRU, ",
+    ),
+    "shader": (
+        with_change("dispatchables", "slice", "type", value="hlsl"),
+        "dispatchables.slice.type is 'hlsl', must be a DirectML operator: cudml runs no other dispatchables",
+    ),
+    "member": (
+        with_change("dispatchables", "slice", "desc", "Offsets", 0, value="a"),
+        "dispatchables.slice.desc.Offsets[0] is 'a', must be an integer",
+    ),
+    "command": (
+        with_change("commands", 0, "type", value="run"),
+        "commands[0].type is 'run', must be one of dispatch, print, writeFile",
+    ),
+    "dispatchable": (
+        with_change("commands", 0, "dispatchable", value="slices"),
+        "commands[0].dispatchable is 'slices', must be one of slice; the closest is slice",
+    ),
+    "bind point": (
+        with_change("commands", 0, "bindings", "Input", value="input"),
+        "commands[0].bindings.Input is unknown, must be one of InputTensor, OutputTensor",
+    ),
+    "resource": (
+        with_change("commands", 0, "bindings", "InputTensor", value="inputs"),
+        "commands[0].bindings.InputTensor is 'inputs', must be one of input, output; the closest is input",
+    ),
+    "several": (
+        with_change("commands", 0, "bindings", "InputTensor", value=["input", "output"]),
+        "commands[0].bindings.InputTensor is a list of 2, must be one resource",
+    ),
+    "offset": (
+        with_change("commands", 0, "bindings", "InputTensor", value={"name": "input", "elementOffset": 25}),
+        "commands[0].bindings.InputTensor.elementOffset is 25, must be an element of the resource, which ",
+    ),
+    "printed": (
+        with_change("commands", 1, "resource", value=3),
+        "commands[1].resource is 3, must be a string",
+    ),
+    "image": (
+        with_change("commands", 1, value={"type": "writeFile", "resource": "output", "targetPath": "a.png"}),
+        "commands[1].targetPath is 'a.png', must be a path of .npy, .bin or .dat",
+    ),
+}
+
+
+@pytest.mark.parametrize(("model", "message"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_model_is_told_by_file_and_key_path(model: Any, message: str, tmp_path: Path) -> None:
+    path = written(tmp_path, model)
+    with pytest.raises(ModelError) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(f"{path}: {message}")
+
+
+def test_files_that_are_no_json_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    for content, message in [
+        (b'{"resources": }', "line 1, column 15 is not JSON (Expecting value), must be JSON"),
+        (b"", "line 1, column 1 is not JSON (Expecting value), must be JSON"),
+        (b"\xff\xfe", "byte 0 is not, must be UTF-8 text"),
+        (b"[" * 100_000, "the file is not JSON that can be read, must be nested less deeply"),
+    ]:
+        path.write_bytes(content)
+        with pytest.raises(ModelError) as caught:
+            load_model(path)
+        assert str(caught.value) == f"{path}: {message}"
+    with pytest.raises(ModelError, match="the file is not: No such file or directory, must be readable"):
+        load_model(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
+def test_source_files_that_numpy_cannot_read_are_told(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "a.npy").write_bytes(content)
+    model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.npy"})
+    with pytest.raises(ModelError, match=r"sourcePath is 'a\.npy', must be a file that NumPy can read"):
+        load_model(written(tmp_path, model))
+
+
+def test_nothing_runs_where_a_later_operator_is_wrong(tmp_path: Path) -> None:
+    model = json.loads(json.dumps(SLICE_MODEL))
+    model["dispatchables"]["bad"] = json.loads(json.dumps(model["dispatchables"]["slice"]))
+    model["dispatchables"]["bad"]["desc"]["Offsets"][3] = 9
+    lines: list[str] = []
+    with pytest.raises(DescriptorError, match=r"Offsets\[3\]"):
+        run_model(load_model(written(tmp_path, model)), get_device("cpu"), echo=lines.append)
+    assert lines == []
