@@ -100,7 +100,8 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
             strides = (s // 2 if k in moved else s for k, s in enumerate(dimension.strides))
             halved.append(Dimension(dimension.size, tuple(strides)))
         offsets = tuple(o // 2 if k in moved else o for k, o in enumerate(space.offsets))
-        space = Space(without_ones(halved), offsets, space.item_bytes * 2)
+        free = len(halved) - kept
+        space = Space((*without_ones(halved[:free]), *halved[free:]), offsets, space.item_bytes * 2)
     return space
 
 
