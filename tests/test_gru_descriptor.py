@@ -307,8 +307,18 @@ def test_plans_fit_the_device(directions, batch, hidden, multiprocessors, shared
     assert (groups - 1) * group_batch < batch <= groups * group_batch
 
 
+def test_path_follows_the_device() -> None:
+    def path(desc: GruDesc, limits: Limits) -> str:
+        return plan(desc, limits).steps[-1].function
+
+    assert path(gru_of(7, 1, 64), LIMITS) == "gru_block"
+    assert path(gru_of(7, 1, 1024), LIMITS) == "gru_grid"
+    assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
+    assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
+
+
 def test_plan_refuses_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="path must be one of block, grid, got 'warp'"):
+    with pytest.raises(ValueError, match="path must be one of block, grid, serial, got 'warp'"):
         plan(GRU, LIMITS, path="warp")
     with pytest.raises(ValueError, match="hidden size 65536 does not fit the 65536 bytes"):
         plan(gru_of(1, 1, 65536), replace(LIMITS, shared_bytes_per_block=65536))

@@ -6,6 +6,7 @@ runs all steps in one launch that keeps the weights of the recurrence on the chi
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 from cudml.operators.gru_shapes import (
     EXCHANGED_BYTES,
@@ -16,6 +17,7 @@ from cudml.operators.gru_shapes import (
     block_shape,
     grid_clocks,
     grid_shape,
+    serial_shape,
 )
 from cudml.operators.strided_copy import gather_launch
 from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Params, Step, Workspace, round_up
@@ -28,6 +30,9 @@ _MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 #: The most activations that a layer has.
 _MAX_ACTIVATIONS = 4
+
+# kernels/gru/serial.cu: rows of hidden units that a sequence needs.
+_SERIAL_ROWS = 3
 
 #: Update gate and state that the first half of a step leaves to the second.
 _CARRIED_BYTES = 8
@@ -87,11 +92,25 @@ def _grid_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
     return (*fills, launch), (*exchange, *carried, *overflow)
 
 
-PATHS: dict[str, Callable[[Layer, str, Limits], Steps]] = {"block": _block_steps, "grid": _grid_steps}
+def _serial_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+    shape = serial_shape(layer, limits)
+    rows = _SERIAL_ROWS * layer.num_directions * shape.num_groups * shape.group_batch
+    space = Workspace("states", 4 * rows * layer.hidden_size)
+    launch = _launch(layer, shape, "serial", (*_tensors(layer, recurrence), space.name))
+    return (replace(launch, block=(1, 1, 1)),), (space,)
+
+
+PATHS: dict[str, Callable[[Layer, str, Limits], Steps]] = {
+    "block": _block_steps,
+    "grid": _grid_steps,
+    "serial": _serial_steps,
+}
 
 
 def choose_path(layer: Layer, limits: Limits) -> str:
     """The path that is estimated to be the fastest."""
+    if limits.warp_lanes == 1:
+        return "serial"
     block, grid = block_shape(layer, limits), grid_shape(layer, limits)
     if grid is None or grid.num_shards == 1:
         return "block"

@@ -231,3 +231,20 @@ def grid_clocks(shape: Shape, layer: Layer) -> int:
     gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
     num_exchanges = 1 if layer.linear_before_reset else 2
     return num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks(layer.element_bytes)
+
+
+def serial_shape(layer: Layer, limits: Limits) -> Shape:
+    """The shape of the kernel of single threads: sequences are divided among the multiprocessors."""
+    blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
+    group_batch = ceil_div(layer.batch_size, blocks_per_direction)
+    return Shape(
+        num_warps=0,
+        num_groups=ceil_div(layer.batch_size, group_batch),
+        group_batch=group_batch,
+        num_shards=1,
+        num_passes=1,
+        round_batch=group_batch,
+        state_bytes=0,
+        num_chunks=0,
+        num_register_chunks=0,
+    )
