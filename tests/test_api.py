@@ -373,6 +373,20 @@ def test_arrays_at_odd_addresses(function: str, first_byte: int, rng: np.random.
             assert_identical(np.array(result), want)
 
 
+def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
+    """Where a processor takes any address, only this tells."""
+    memory = np.zeros(64, np.uint8)
+    a, out = np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64)
+    even, odd = memory[:12].view(np.uint32).reshape(3, 1), memory[1:13].view(np.uint32).reshape(3, 1)
+    for outs in ((), (out,)):
+        cudml.reverse_subsequences(a, even, -1, out=outs[0] if outs else None)
+        assert api._reverse_calls.find((a, even), outs, -1)[1] is not None
+        assert api._reverse_calls.find((a, odd), outs, -1)[1] is None
+    cudml.top_k(memory[:32].view(np.float32), 2)
+    assert api._top_k_calls.find((memory[:32].view(np.float32),), (), (2, -1, "largest"))[1] is not None
+    assert api._top_k_calls.find((memory[1:33].view(np.float32),), (), (2, -1, "largest"))[1] is None
+
+
 def test_fields_of_records_are_copied() -> None:
     records = np.zeros((3, 4), np.dtype([("tag", "u1"), ("value", "<f4")]))
     records["value"] = np.arange(12).reshape(3, 4)

@@ -8,6 +8,7 @@ import pytest
 
 import cudml
 from cudml import (
+    Activation,
     AxisDirection,
     BindingError,
     CompiledOperator,
@@ -15,6 +16,8 @@ from cudml import (
     DescriptorError,
     ExecutionFlags,
     FeatureLevel,
+    GruDesc,
+    RecurrentNetworkDirection,
     ReverseSubsequencesDesc,
     SliceDesc,
     TensorDesc,
@@ -24,7 +27,7 @@ from cudml import (
 )
 from cudml.devices import Device, get_device
 from cudml.operators import OPERATORS
-from tests.support import assert_identical, to_device
+from tests.support import assert_identical, to_device, to_numpy
 
 F32, U32, U8 = DataType.FLOAT32, DataType.UINT32, DataType.UINT8
 
@@ -475,12 +478,54 @@ def test_initialize_without_owned_inputs_takes_nothing() -> None:
         operator.initialize(input_tensor=X)
 
 
-def with_scratch() -> CompiledOperator:
-    """An operator that needs a temporary resource."""
-    tensor = TensorDesc(F32, (1 << 20,))
-    values, indices = TensorDesc(F32, (5,)), TensorDesc(U32, (5,))
-    desc = TopK1Desc(tensor, values, indices, 0, 5, AxisDirection.DECREASING)
-    return compile_operator(desc, device="cpu")
+def with_scratch(device: Device) -> tuple[CompiledOperator, dict[str, Any]]:
+    """An operator that needs a temporary resource, and good bindings."""
+    sizes = {"input_tensor": (1, 9, 2, 3), "weight_tensor": (1, 1, 12, 3), "recurrence_tensor": (1, 1, 12, 4)}
+    rng = np.random.default_rng(1)
+    arrays = {name: to_device(device, rng.random(size).astype(np.float32)) for name, size in sizes.items()}
+    tensors = {name: TensorDesc(F32, size) for name, size in sizes.items()}
+    output = (9, 1, 2, 4)
+    desc = GruDesc(
+        **tensors,
+        bias_tensor=None,
+        hidden_init_tensor=None,
+        sequence_lengths_tensor=None,
+        output_sequence_tensor=TensorDesc(F32, output),
+        output_single_tensor=None,
+        activation_descs=(Activation.sigmoid(), Activation.tanh()),
+        direction=RecurrentNetworkDirection.FORWARD,
+        linear_before_reset=True,
+    )
+    operator = compile_operator(desc, device=device)
+    assert operator.temporary_resource_size > 0
+    return operator, arrays | {"output_sequence_tensor": to_device(device, np.zeros(output, np.float32))}
+
+
+def test_a_given_temporary_resource_saves_the_allocation(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    operator, arrays = with_scratch(device)
+    operator.dispatch(**arrays)
+    expected = to_numpy(arrays["output_sequence_tensor"]).copy()
+    assert (expected != 0).all()
+    scratch = device.empty((operator.temporary_resource_size,), np.uint8)
+    operator.dispatch(**arrays, temporary_resource=scratch)
+    monkeypatch.setattr(type(device), "empty", lambda *_: pytest.fail("allocated"))
+    arrays["output_sequence_tensor"][...] = SENTINEL
+    operator.dispatch(**arrays, temporary_resource=scratch)
+    assert_identical(arrays["output_sequence_tensor"], expected)
+
+
+def test_a_temporary_resource_that_is_too_small_is_refused(device: Device) -> None:
+    operator, arrays = with_scratch(device)
+    size = operator.temporary_resource_size
+    scratch = device.empty((size - 1,), np.uint8)
+    for _ in range(2):
+        assert refused(operator, **arrays, temporary_resource=scratch) == [
+            f"TemporaryResource is {size - 1} bytes, must be at least {size} bytes"
+        ]
+    operator.dispatch(**arrays, temporary_resource=device.empty((size,), np.uint8))
+    assert refused(operator, **arrays, temporary_resource=scratch)
 
 
 def test_wrong_temporary_resources_are_refused() -> None:
