@@ -124,8 +124,12 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
 
 @pytest.mark.parametrize("length", [0, 1, 2, 4095, 6001, 11_999, 12_000, 2**31])
 @pytest.mark.parametrize("where", [(0, 0), (5, 0), (0, 3), (7, 7)])
-def test_lanes_of_several_pieces(device: Device, length: int, where: tuple[int, int]) -> None:
-    """The end of what is reversed at, before and after the ends of pieces."""
+@pytest.mark.parametrize("piece_bytes", [2048, 8192])
+def test_lanes_of_several_pieces(
+    device: Device, length: int, where: tuple[int, int], piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
+    monkeypatch.setattr(strided_copy, "MIN_PIECE_BYTES", piece_bytes)
     places = layouts_of((2, 12_000), 1, 1, where)
     values = np.array([[length], [length // 2]])
     assert "lanes" in run_every_pattern(device, places, 1, values)
@@ -162,7 +166,7 @@ CHOSEN = {
     "one length a short row": ("gather", 4, (6, 50, 100), 1, (False, False, True)),
     "one length a lane": ("columns", 4, (6, 50, 100), 1, (False, False, False)),
     "long lanes of their own lengths": ("gather", 4, (5000, 100), 0, (False, False)),
-    "narrow rows": ("gather", 4, (50, 3), 0, (False, False)),
+    "narrow rows one after another": ("columns", 4, (50, 3), 0, (False, False)),
 }
 
 

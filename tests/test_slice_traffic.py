@@ -11,6 +11,7 @@ from cudml.devices.emulator import get_device
 from cudml.devices.emulator.meter import LaunchTraffic, report
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
+from cudml.operators import strided_copy
 from cudml.operators.lane_reversal import reversal_launch
 from cudml.operators.strided_copy import gather_launch
 from cudml.plans import KernelLaunch, Plan
@@ -46,8 +47,9 @@ def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic
 @pytest.mark.parametrize("row_bytes", [32, 48, 80, 256, 1008, 5008])
 @pytest.mark.parametrize("items_off", [(0, 0), (1, 3)])
 def test_rows_are_read_and_written_once(
-    item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int]
+    item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(strided_copy, "MIN_PIECE_BYTES", 8192)
     row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)

@@ -203,26 +203,27 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
     )
 
 
-def strip_bytes(lanes: Lanes, limits: Limits) -> int | None:
-    """The widest strip of lanes that fits the shared storage; None where none does."""
+def strip_width(lanes: Lanes, limits: Limits) -> int | None:
+    """The most lanes, a power of two, whose strip fits the shared storage; None where no sector's does."""
     share = limits.shared_bytes_per_multiprocessor // STRIPS_PER_MULTIPROCESSOR
     most = min(share, limits.shared_bytes_per_block)
-    return next((width for width in STRIP_BYTES if width * lanes.axis.size <= most), None)
+    row = 1 << (lanes.others.dimensions[0].size - 1).bit_length()
+    widths = (min(width // lanes.item_bytes, row) for width in STRIP_BYTES)
+    return next((width for width in widths if width * lanes.item_bytes * lanes.axis.size <= most), None)
 
 
 def strips_fit(lanes: Lanes, limits: Limits) -> bool:
     """Whether lanes cross rows that are contiguous on both sides, and a strip of them fits."""
     if not lanes.others.dimensions or lanes.others.dimensions[0].strides[:LENGTHS] != (1, 1):
         return False
-    return strip_bytes(lanes, limits) is not None
+    return strip_width(lanes, limits) is not None
 
 
 def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Lanes that cross rows, each of its own length: strips of them through shared storage."""
     others, along = lanes.others, lanes.axis
     row, *outer = others.dimensions
-    width_bytes = strip_bytes(lanes, limits) or STRIP_BYTES[-1]
-    width = width_bytes // lanes.item_bytes
+    width = strip_width(lanes, limits) or 1
     strips = Space(
         (Dimension(ceil_div(row.size, width), (0, 0, 0)), *outer), others.offsets, lanes.item_bytes
     )
@@ -244,7 +245,7 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
             column_shift=("Int32", width.bit_length() - 1),
             **lanes.length_members(),
         ),
-        shared_bytes=width_bytes * along.size,
+        shared_bytes=width * lanes.item_bytes * along.size,
     )
 
 
@@ -283,9 +284,10 @@ def _run_pays(num_items: int, item_bytes: int) -> bool:
 
 
 def _columns_pay(lanes: Lanes) -> bool:
-    """Neighbours of one length come from one row anyway; narrower rows than a sector waste the strip."""
+    """Neighbours of one length come from one row anyway; narrow rows waste sectors unless they touch."""
     row = lanes.others.dimensions[0]
-    return row.strides[LENGTHS] != 0 and row.size * lanes.item_bytes >= STRIP_BYTES[-1]
+    touch = lanes.axis.strides[:LENGTHS] == (row.size, row.size)
+    return row.strides[LENGTHS] != 0 and (touch or row.size * lanes.item_bytes >= STRIP_BYTES[-1])
 
 
 #: The first that can and pays is taken; the last reverses any lanes.
