@@ -112,7 +112,8 @@ __device__ __forceinline__ void store_bytes_between(UInt8* word, uint4 v, int be
 }
 
 __device__ __forceinline__ int clamp_to_piece(Int64 position) {
-  return position < 0 ? 0 : (position > kMaxPieceBytes ? kMaxPieceBytes : static_cast<int>(position));
+  return position < 0 ? 0
+                      : (position > kMaxPieceBytes ? kMaxPieceBytes : static_cast<int>(position));
 }
 
 // Copies what of the run lies between two places of the target, at most kMaxPieceBytes apart; `first`
@@ -125,12 +126,14 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   // Positions count the target's bytes from `first`; words are at multiples of 16.
   const Int64 run_begin = run.target - first;
   const int begin = clamp_to_piece(run_begin);
-  const int stop = run.num_bytes == 0 ? 0 : clamp_to_piece((end < target_end ? end : target_end) - first);
+  const int stop =
+      run.num_bytes == 0 ? 0 : clamp_to_piece((end < target_end ? end : target_end) - first);
 
   // The 16 source bytes of position 0 begin at `start`. `own` is the aligned word that holds the first
   // of them, mirrored the last; the rest is in the neighbour, which is the own word of the next
   // position's. Over positions both move forwards, mirrored backwards.
-  const UInt8* start = run.is_reversed ? source_end - kWordBytes + run_begin : run.source - run_begin;
+  const UInt8* start =
+      run.is_reversed ? source_end - kWordBytes + run_begin : run.source - run_begin;
   const UInt32 shift = static_cast<UInt32>(address_of(start)) & (kWordBytes - 1);
   const UInt8* own = word_of(run.is_reversed ? start + kWordBytes - 1 : start);
   const Int64 skew = run.is_reversed ? own - start : start - own;
@@ -142,9 +145,10 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const Int64 held_end = run_begin + run.num_bytes + skew;
   const Int64 needed_end = stop + (shift != 0 ? kWordBytes : 0);
   const int wanted_end = clamp_to_piece(held_end < needed_end ? held_end : needed_end);
-  const Int64 extent_begin = run.is_reversed ? own + kWordBytes - group.source.end : group.source.begin - own;
-  const Int64 extent_end = run.is_reversed ? own + 1 - group.source.begin
-                                           : group.source.end - (kWordBytes - 1) - own;
+  const Int64 extent_begin =
+      run.is_reversed ? own + kWordBytes - group.source.end : group.source.begin - own;
+  const Int64 extent_end =
+      run.is_reversed ? own + 1 - group.source.begin : group.source.end - (kWordBytes - 1) - own;
   const int whole_begin = max(wanted_begin, clamp_to_piece(extent_begin));
   const int whole_end = min(wanted_end, clamp_to_piece(extent_end));
 
@@ -170,7 +174,8 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
 #pragma unroll
       for (int k = 0; k <= kWordsPerLane; ++k) {
         const int at = position + k * step;
-        if (k < num_loads && at >= wanted_begin && at < wanted_end && (at < whole_begin || at >= whole_end)) {
+        if (k < num_loads && at >= wanted_begin && at < wanted_end &&
+            (at < whole_begin || at >= whole_end)) {
           words[k] = load_bytes_between(own + direction * at, run.source, source_end);
         }
       }
@@ -201,13 +206,13 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
 
 // The same for a reversed run whose items are at no multiple of their size in the target, so that
 // words would cut them: the whole items in bytes begin .. end - 1 of the run.
-__device__ __forceinline__ void copy_items_reversed(const RunGroup& group, const Run& run, Int64 begin,
-                                                    Int64 end) {
+__device__ __forceinline__ void copy_items_reversed(const RunGroup& group, const Run& run,
+                                                    Int64 begin, Int64 end) {
   const int alignment = common_alignment(run.source, run.target, group.item_bytes);
   const int step = group.num_lanes * group.item_bytes;
   const Int64 stop = end < run.num_bytes ? end : run.num_bytes;
   for (Int64 b = begin + group.lane * group.item_bytes; b < stop; b += step) {
-    move_pieces(run.target + b, run.source + (run.num_bytes - group.item_bytes - b), group.item_bytes,
-                alignment);
+    move_pieces(run.target + b, run.source + (run.num_bytes - group.item_bytes - b),
+                group.item_bytes, alignment);
   }
 }

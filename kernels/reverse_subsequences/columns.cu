@@ -8,7 +8,8 @@
 #include "reverse_subsequences/lengths.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    3;  // at least, so that registers are never spilled for more
 
 struct ReverseColumnsParams {
   Int64 num_strips;
@@ -67,7 +68,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     });
     const Int64 lane = first_column + column;
     const bool is_live = lane < p.num_columns;
-    const UInt8* lane_source = static_cast<const UInt8*>(source) + (source_item + lane) * kItemBytes;
+    const UInt8* lane_source =
+        static_cast<const UInt8*>(source) + (source_item + lane) * kItemBytes;
     UInt8* lane_target = static_cast<UInt8*>(target) + (target_item + lane) * kItemBytes;
     const Int64 source_step = p.axis_source_stride * kItemBytes;
     const Int64 target_step = p.axis_target_stride * kItemBytes;
@@ -80,7 +82,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 #pragma unroll 4
       for (int place = first_place; place < axis_size; place += place_step) {
         if (is_live) {
-          strip_items[(place << p.column_shift) + column] = load_item<Item>(lane_source + place * source_step);
+          strip_items[(place << p.column_shift) + column] =
+              load_item<Item>(lane_source + place * source_step);
         }
       }
     }

@@ -8,7 +8,8 @@
 #include "reverse_subsequences/lengths.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    3;  // at least, so that registers are never spilled for more
 constexpr int kItemsPerThread = 4;
 constexpr int kItemsPerTile = kThreads * kItemsPerThread;
 
@@ -34,8 +35,8 @@ struct ReverseGatherParams {
 };
 
 // Where item `index` comes from and goes to, in items from the source's and the target's start.
-__device__ __forceinline__ void locate(const ReverseGatherParams& p, const void* lengths, Int64 index,
-                                       Int64& source, Int64& target) {
+__device__ __forceinline__ void locate(const ReverseGatherParams& p, const void* lengths,
+                                       Int64 index, Int64& source, Int64& target) {
   Int64 length_index = p.length_offset;
   Int64 place = 0;
   source = p.source_offset;
@@ -63,9 +64,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
   if (alignment != kItemBytes) {
     const Int64 step = static_cast<Int64>(gridDim.x) * kThreads;
-    for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items; i += step) {
+    for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items;
+         i += step) {
       locate(p, lengths, i, source_item, target_item);
-      move_pieces(to + target_item * kItemBytes, from + source_item * kItemBytes, kItemBytes, alignment);
+      move_pieces(to + target_item * kItemBytes, from + source_item * kItemBytes, kItemBytes,
+                  alignment);
     }
     return;
   }

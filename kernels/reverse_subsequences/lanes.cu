@@ -8,7 +8,8 @@
 #include "reverse_subsequences/lengths.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    3;  // at least, so that registers are never spilled for more
 
 struct ReverseLanesParams {
   Int64 num_pieces;
@@ -18,7 +19,7 @@ struct ReverseLanesParams {
   Int64 target_offset;
   Int64 source_begin;
   Int64 source_end;
-  Int64 length_offset;  // in lengths, as are their strides
+  Int64 length_offset;          // in lengths, as are their strides
   Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a lane
   UInt64 multipliers[kMaxDimensions];
   Int64 source_strides[kMaxDimensions];
@@ -81,7 +82,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     for (int part = 0; part < 2; ++part) {
       const Int64 part_begin = part == 0 ? 0 : split;
       const Int64 part_end = part == 0 ? split : lane_bytes;
-      const bool overlaps = words + begin < lane_target + part_end && lane_target + part_begin < words_end;
+      const bool overlaps =
+          words + begin < lane_target + part_end && lane_target + part_begin < words_end;
       const bool has_part = is_live && part_begin < part_end && (overlaps || cuts_items);
       if (!__any_sync(kFullMask, has_part)) continue;
       const Int64 lowest =

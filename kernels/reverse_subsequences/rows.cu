@@ -8,7 +8,8 @@
 #include "reverse_subsequences/lengths.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    3;  // at least, so that registers are never spilled for more
 
 struct ReverseRowsParams {
   Int64 num_pieces;
@@ -20,7 +21,7 @@ struct ReverseRowsParams {
   Int64 source_end;
   Int64 length_offset;  // in lengths, as are their strides
   Int64 axis_size;
-  Int64 axis_stride;  // of the source
+  Int64 axis_stride;            // of the source
   Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a row
   UInt64 multipliers[kMaxDimensions];
   Int64 source_strides[kMaxDimensions];
@@ -71,10 +72,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
           read_length(lengths, length_index, p.length_bytes, p.length_is_signed, p.axis_size);
       source_byte += (place < length ? length - 1 - place : place) * p.axis_stride;
     }
-    const Run run{from + source_byte, to + target_byte, index < p.num_pieces ? p.run_bytes : 0, false};
+    const Run run{from + source_byte, to + target_byte, index < p.num_pieces ? p.run_bytes : 0,
+                  false};
     // All but a row's last piece end where the next one's words begin.
     UInt8* words = word_of(run.target);
     const Int64 end = begin + p.piece_bytes;
-    copy_words(group, run, words + begin, end < p.run_bytes ? words + end : run.target + p.run_bytes);
+    copy_words(group, run, words + begin,
+               end < p.run_bytes ? words + end : run.target + p.run_bytes);
   }
 }

@@ -7,7 +7,8 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    3;  // at least, so that registers are never spilled for more
 constexpr int kItemsPerThread = 4;
 constexpr int kItemsPerTile = kThreads * kItemsPerThread;
 
@@ -48,9 +49,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
   if (alignment != kItemBytes) {
     const Int64 step = static_cast<Int64>(gridDim.x) * kThreads;
-    for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items; i += step) {
+    for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items;
+         i += step) {
       locate(p, i, source_item, target_item);
-      move_pieces(to + target_item * kItemBytes, from + source_item * kItemBytes, kItemBytes, alignment);
+      move_pieces(to + target_item * kItemBytes, from + source_item * kItemBytes, kItemBytes,
+                  alignment);
     }
     return;
   }

@@ -7,7 +7,8 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 128;
-constexpr int kBlocksPerMultiprocessor = 4;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    4;  // at least, so that registers are never spilled for more
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kMaxStride = 8;
 // Source words of a tile at most: 8 for each lane, and one more because neither end is aligned.
@@ -39,9 +40,9 @@ struct Storage {
 // One tile: the row's items [begin, end), of which the first is at `source` and the target words start
 // at `word`, one before the first item's place where that is inside a word.
 template <class Item>
-__device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Extent& extent, uint4* shared,
-                                          const UInt8* row_source, UInt8* row_target, UInt8* word,
-                                          Int64 begin, Int64 end, int lane) {
+__device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Extent& extent,
+                                          uint4* shared, const UInt8* row_source, UInt8* row_target,
+                                          UInt8* word, Int64 begin, Int64 end, int lane) {
   constexpr int kItemBytes = sizeof(Item);
   constexpr int kItemsPerWord = kWordBytes / kItemBytes;
   const Int64 step = static_cast<Int64>(p.stride) * kItemBytes;
@@ -50,7 +51,8 @@ __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Ext
   const UInt8* low = p.stride > 0 ? first : last;
   const UInt8* high = (p.stride > 0 ? last : first) + kItemBytes;
   const UInt8* stretch = word_of(low);
-  const int num_words = begin < end ? static_cast<int>((high - stretch + kWordBytes - 1) / kWordBytes) : 0;
+  const int num_words =
+      begin < end ? static_cast<int>((high - stretch + kWordBytes - 1) / kWordBytes) : 0;
 
   uint4 loaded[kLoadsPerLane];
 #pragma unroll
@@ -89,7 +91,8 @@ __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Ext
       store_16_bytes(target, v);
     } else if (item < end && item + kItemsPerWord > begin) {
       const int from = item < begin ? static_cast<int>(begin - item) * kItemBytes : 0;
-      const int to = item + kItemsPerWord > end ? static_cast<int>(end - item) * kItemBytes : kWordBytes;
+      const int to =
+          item + kItemsPerWord > end ? static_cast<int>(end - item) * kItemBytes : kWordBytes;
       store_bytes_between(target, v, from, to);
     }
   }
@@ -127,14 +130,16 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     const Int64 end = begin + p.piece_items < p.row_items ? begin + p.piece_items : p.row_items;
     if (alignment != kItemBytes) {
       for (Int64 i = begin + lane; i < end; i += kWarpSize) {
-        move_pieces(row_target + i * kItemBytes, row_source + i * p.stride * kItemBytes, kItemBytes, alignment);
+        move_pieces(row_target + i * kItemBytes, row_source + i * p.stride * kItemBytes, kItemBytes,
+                    alignment);
       }
     } else {
       UInt8* word = word_of(row_target + begin * kItemBytes);
       for (Int64 i = begin; i < end; word += tile_bytes) {
         const Int64 reached = (word + tile_bytes - row_target) / kItemBytes;
         const Int64 tile_end = reached < end ? reached : end;
-        copy_tile<Item>(p, extent, storage.words[warp], row_source, row_target, word, i, tile_end, lane);
+        copy_tile<Item>(p, extent, storage.words[warp], row_source, row_target, word, i, tile_end,
+                        lane);
         i = tile_end;
       }
     }

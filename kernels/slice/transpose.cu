@@ -7,17 +7,18 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 2;  // at least, so that registers are never spilled for more
+constexpr int kBlocksPerMultiprocessor =
+    2;  // at least, so that registers are never spilled for more
 constexpr int kWarps = kThreads / kWarpSize;
 
 struct SliceTransposeParams {
   Int64 num_tiles;
   Int64 source_offset;  // offsets and strides count items
   Int64 target_offset;
-  Int64 target_line_items;    // size of the dimension that is contiguous in the target
-  Int64 source_line_items;    // size of the dimension that is contiguous in the source
-  Int64 target_line_stride;   // of the source, along the target's line
-  Int64 source_line_stride;   // of the target, along the source's line
+  Int64 target_line_items;      // size of the dimension that is contiguous in the target
+  Int64 source_line_items;      // size of the dimension that is contiguous in the source
+  Int64 target_line_stride;     // of the source, along the target's line
+  Int64 source_line_stride;     // of the target, along the source's line
   Int64 sizes[kMaxDimensions];  // dimensions 0 and 1 count tiles along target and source lines
   UInt64 multipliers[kMaxDimensions];
   Int64 source_strides[kMaxDimensions];
@@ -66,8 +67,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     });
     source_item += t0 * p.target_line_stride + s0 * p.source_step;
     target_item += t0 + s0 * p.source_line_stride;
-    const int num_t = p.target_line_items - t0 < kSide ? static_cast<int>(p.target_line_items - t0) : kSide;
-    const int num_s = p.source_line_items - s0 < kSide ? static_cast<int>(p.source_line_items - s0) : kSide;
+    const int num_t =
+        p.target_line_items - t0 < kSide ? static_cast<int>(p.target_line_items - t0) : kSide;
+    const int num_s =
+        p.source_line_items - s0 < kSide ? static_cast<int>(p.source_line_items - s0) : kSide;
     const UInt8* tile_source = from + source_item * kItemBytes;
     UInt8* tile_target = to + target_item * kItemBytes;
 
@@ -75,8 +78,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       for (int t = warp; t < num_t; t += kWarps) {
         for (int s = lane; s < num_s; s += kWarpSize) {
           move_pieces(tile_target + (s * p.source_line_stride + t) * kItemBytes,
-                      tile_source + (t * p.target_line_stride + s * p.source_step) * kItemBytes, kItemBytes,
-                      alignment);
+                      tile_source + (t * p.target_line_stride + s * p.source_step) * kItemBytes,
+                      kItemBytes, alignment);
         }
       }
       continue;
@@ -89,8 +92,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
         const int t = warp + i * kWarps;
         const int s = lane + j * kWarpSize;
         if (t < num_t && s < num_s) {
-          items[i][j] =
-              load_item<Item>(tile_source + (t * p.target_line_stride + s * p.source_step) * kItemBytes);
+          items[i][j] = load_item<Item>(
+              tile_source + (t * p.target_line_stride + s * p.source_step) * kItemBytes);
         }
       }
     }
@@ -112,7 +115,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
         const int s = warp + i * kWarps;
         const int t = lane + j * kWarpSize;
         if (t < num_t && s < num_s) {
-          store_item<Item>(tile_target + (s * p.source_line_stride + t) * kItemBytes, storage.items[t][s]);
+          store_item<Item>(tile_target + (s * p.source_line_stride + t) * kItemBytes,
+                           storage.items[t][s]);
         }
       }
     }

@@ -1,9 +1,8 @@
 // Runs a kernel without Python: for another architecture under an emulator of its instructions.
-#include "simt.h"
-
 #include <cstdio>
 
 #include "common/intrinsics.cuh"
+#include "simt.h"
 
 struct Params {
   Int32 n;
