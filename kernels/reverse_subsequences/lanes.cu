@@ -8,8 +8,8 @@
 #include "reverse_subsequences/lengths.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor =
-    3;  // at least, so that registers are never spilled for more
+// At least, so that registers are never spilled for more.
+constexpr int kBlocksPerMultiprocessor = 3;
 
 struct ReverseLanesParams {
   Int64 num_pieces;

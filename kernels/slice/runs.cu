@@ -7,8 +7,8 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor =
-    3;  // at least, so that registers are never spilled for more
+// At least, so that registers are never spilled for more.
+constexpr int kBlocksPerMultiprocessor = 3;
 
 struct SliceRunsParams {
   Int64 num_pieces;

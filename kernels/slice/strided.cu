@@ -7,8 +7,8 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 128;
-constexpr int kBlocksPerMultiprocessor =
-    4;  // at least, so that registers are never spilled for more
+// At least, so that registers are never spilled for more.
+constexpr int kBlocksPerMultiprocessor = 4;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kMaxStride = 8;
 // Source words of a tile at most: 8 for each lane, and one more because neither end is aligned.

@@ -7,8 +7,8 @@
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kBlocksPerMultiprocessor =
-    2;  // at least, so that registers are never spilled for more
+// At least, so that registers are never spilled for more.
+constexpr int kBlocksPerMultiprocessor = 2;
 constexpr int kWarps = kThreads / kWarpSize;
 
 struct SliceTransposeParams {
