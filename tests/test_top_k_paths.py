@@ -83,6 +83,32 @@ def test_tie_at_the_border_of_every_tile(device: Device) -> None:
             check_top_k(device, x, Options(k, path=path))
 
 
+@pytest.mark.parametrize("warp_lanes", [32, 1])
+@pytest.mark.parametrize("word", ["uint8", "float16", "float32", "int64"])
+def test_rows_in_ascending_order_of_rank(device: Device, word: str, warp_lanes: int) -> None:
+    """Every element displaces one that was kept before: a filter has nothing to drop."""
+    limits = replace(device.limits, warp_lanes=warp_lanes)
+    ramp = np.arange(90_000) * (250 if word == "uint8" else 60_000) // 90_000
+    for x in (ramp, ramp // 7, ramp[::-1].copy()):
+        row = x.astype(word)[None]
+        for largest in (True, False):
+            options = Options(40, largest=largest)
+            for path in possible_paths(row, options, limits):
+                check_top_k(device, row, replace(options, path=path), limits)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_rows_shared_by_blocks(device: Device, word: str, rng: np.random.Generator) -> None:
+    """Rows long enough for several blocks each, with ties across them; fewer elements a block than k too."""
+    x = rng.integers(0, 64, (2, 140_001)).astype(word)
+    for k in (1, 33, 512):
+        for path in ("block_filter", "grid_radix"):
+            options = Options(k, path=path, largest=bool(rng.integers(2)))
+            last = launches(plan_for(x, options, device.limits))[-1]
+            assert last.grid[0] >= 4
+            check_top_k(device, x, options)
+
+
 def test_candidates_one_more_than_the_list_holds(device: Device) -> None:
     """Ties that fill the list exactly, and by one too many."""
     for num_ties in (2047, 2048, 2049, 4096, 4097):

@@ -45,6 +45,12 @@ _BLOCK_THREADS = 512
 _NETWORK_MAX_K = 512
 _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 
+# kernels/top_k/block_filter.cu and filter.cuh
+_FILTER_THREADS = 256
+_FILTER_BLOCKS = 3  # that a multiprocessor runs at once
+_FILTER_MIN_STRETCH = 1 << 15
+_FILTER_MIN_ROW_LENGTH = 1 << 12
+
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
 _GRID_MIN_ROW_LENGTH = 1 << 15
@@ -242,6 +248,51 @@ def _block_radix(problem: Problem, limits: Limits) -> Steps:
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
 
 
+def _filter_shape(problem: Problem, limits: Limits) -> tuple[int, int, int]:
+    """Threads of a block, elements of its list, bytes of its shared storage."""
+    if limits.warp_lanes == _WARP_LANES:
+        threads, num_lists = _FILTER_THREADS, 1
+        # `Filter::kTile` of kernels/top_k/filter.cuh.
+        tile = threads * (16 // problem.element.size) * (1 if problem.element.size == 1 else 2)
+        capacity = tile + round_up(problem.k, 8)
+    else:
+        # The list is sorted into another one; the longer it is, the more seldom it is cut.
+        threads, num_lists = 1, 2
+        capacity = 4096 + round_up(2 * problem.k, 8)
+    storage_bytes = round_up(_select_storage_bytes(threads, limits.warp_lanes) + 4, 8)
+    return threads, capacity, storage_bytes + num_lists * capacity * problem.pair_bytes
+
+
+def _can_filter(problem: Problem, limits: Limits) -> bool:
+    """Whether the first k and a tile fit shared storage, and the first k a network."""
+    is_small = problem.k <= _NETWORK_MAX_K or limits.warp_lanes != _WARP_LANES
+    return is_small and _filter_shape(problem, limits)[2] <= limits.shared_bytes_per_block
+
+
+def _block_filter(problem: Problem, limits: Limits) -> Steps:
+    threads, capacity, shared_bytes = _filter_shape(problem, limits)
+    resident = limits.num_multiprocessors * _FILTER_BLOCKS
+    longest = problem.row_length // _FILTER_MIN_STRETCH
+    parts = max(1, min(resident // problem.num_rows, longest)) if threads > 1 else 1
+    workspaces: tuple[Workspace, ...] = ()
+    clearing: tuple[Step, ...] = ()
+    if parts > 1:
+        kept_bytes = problem.num_rows * round_up(parts * problem.k, 8) * problem.pair_bytes
+        workspaces = (Workspace("num_done", 4 * problem.num_rows), Workspace("kept", kept_bytes))
+        clearing = (Fill("num_done", 4 * problem.num_rows),)
+    launch = KernelLaunch(
+        source="top_k/block_filter.cu",
+        function="top_k_block_filter",
+        template=(problem.word, threads, limits.warp_lanes),
+        grid=(_blocks(limits, problem.num_rows * parts, threads), 1, 1),
+        block=(threads, 1, 1),
+        buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "kept" if parts > 1 else None),
+        params=_params(problem, list_capacity=capacity, blocks_per_row=parts),
+        shared_bytes=shared_bytes,
+    )
+    return (*clearing, launch), workspaces
+
+
 def _ordered_capacity(problem: Problem, limits: Limits) -> int:
     """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
     slack = max(problem.k // 4, 1024 if limits.warp_lanes == _WARP_LANES else 64)
@@ -313,6 +364,7 @@ PATHS = {
     "thread_list": Path(lambda problem, limits: problem.k <= _THREAD_LIST_SIZES[-1], _thread_list),
     "warp_select": Path(_can_warp_select, _for_warps("warp_select")),
     "warp_sort": Path(_fits_warp, _for_warps("warp_sort")),
+    "block_filter": Path(_can_filter, _block_filter),
     "block_radix": Path(lambda problem, limits: True, _block_radix),
     "grid_radix": Path(_can_share_rows, _grid_radix),
 }
@@ -320,22 +372,34 @@ PATHS = {
 
 def choose_path(problem: Problem, limits: Limits) -> str:
     """The name of the fastest path."""
+    if limits.warp_lanes != _WARP_LANES:
+        return _choose_path_on_cpu(problem, limits)
     if _prefers_threads(problem, limits):
         return "thread_list"
     if _can_warp_select(problem, limits):
         return "warp_select"
     if _fits_warp(problem, limits):
         return "warp_sort"
-    leaves_half_idle = _can_share_rows(problem, limits) and 2 * problem.num_rows <= limits.num_multiprocessors
-    return "grid_radix" if leaves_half_idle and problem.row_length >= _GRID_MIN_ROW_LENGTH else "block_radix"
+    leaves_half_idle = 2 * problem.num_rows <= limits.num_multiprocessors
+    is_long = problem.row_length >= _GRID_MIN_ROW_LENGTH
+    # Reading twice costs little as long as the second time finds the rows in the cache.
+    in_cache = problem.num_rows * problem.row_length * problem.element.size <= limits.l2_bytes // 2
+    if _can_filter(problem, limits) and problem.row_length >= _FILTER_MIN_ROW_LENGTH:
+        return "grid_radix" if leaves_half_idle and is_long and in_cache else "block_filter"
+    return "grid_radix" if leaves_half_idle and is_long else "block_radix"
+
+
+def _choose_path_on_cpu(problem: Problem, limits: Limits) -> str:
+    """The same where a block is one thread."""
+    if _can_filter(problem, limits) and problem.row_length >= 4 * max(problem.k, _FILTER_MIN_ROW_LENGTH):
+        return "block_filter"
+    return "thread_list" if problem.k <= _THREAD_LIST_SIZES[-1] else "block_radix"
 
 
 def _prefers_threads(problem: Problem, limits: Limits) -> bool:
     """Whether a thread a row reads best: rows side by side in memory, and enough to fill the device."""
     if problem.k > _THREAD_LIST_SIZES[-1]:
         return False
-    if limits.warp_lanes != _WARP_LANES:
-        return True
     rows_are_adjacent = bool(problem.outer) and abs(problem.outer[0].strides[0]) == 1
     rows_in_flight = limits.num_multiprocessors * limits.max_threads_per_multiprocessor // 4
     return rows_are_adjacent and problem.row_length > 1 and problem.num_rows >= rows_in_flight

@@ -33,32 +33,18 @@ __global__ void __launch_bounds__(kThreads, 2)
                                static_cast<UInt32>(params.row_length), 0};
     List<Word> list = List<Word>::in(storage, capacity, 0);
 
-    auto threshold = Threshold<Word>::start(row.length, k);
-    while (threshold.num_above + threshold.num_equal > capacity && !threshold.is_exact()) {
-      search_digit(threshold, shared, [&](auto visit) {
-        row.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) { visit(key); });
-      });
-    }
-    const bool all_fit = threshold.num_above + threshold.num_equal <= capacity;
+    Threshold<Word> threshold;
+    UInt32 count =
+        list_by_radix(row, params, k, params.sorts_pairs != 0, list, capacity, threshold, shared);
     if (params.sorts_pairs) {
-      UInt32 count = k;
-      if (all_fit) {
-        list_in_any_order(row, params, threshold, list, shared);
-        count = threshold.num_above + threshold.num_equal;
-        UInt32 enough = kWarpSize;
-        while (enough < k) enough *= 2;
+      UInt32 enough = kWarpSize;
+      while (enough < k) enough *= 2;
+      if (count > enough) {
         count = shorten_list<Word, kListPerThread>(threshold, list, count, enough, shared);
-      } else {
-        list_in_order(row, params, threshold, threshold.num_wanted, {0, 0},
-                      {threshold.num_above, threshold.num_equal}, list, shared);
       }
       sort_by_network<Word, kThreads>(list, count);
     } else {
-      const UInt32 num_equal = all_fit ? threshold.num_equal : threshold.num_wanted;
-      list_in_order(row, params, threshold, num_equal, {0, 0},
-                    {threshold.num_above, threshold.num_equal}, list, shared);
-      list = sort_by_radix(list, List<Word>::in(storage, capacity, 1),
-                           threshold.num_above + num_equal, shared);
+      list = sort_by_radix(list, List<Word>::in(storage, capacity, 1), count, shared);
     }
     for (Int64 rank = threadIdx.x; rank < k; rank += kThreads) {
       write_result(input, values, indices, params, start, rank, list.indices[rank]);

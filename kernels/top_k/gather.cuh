@@ -20,7 +20,7 @@ __device__ __forceinline__ void list_in_any_order(const RowPart<Word>& row,
   __syncthreads();  // the counter is clear before anyone appends
   row.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32 index) {
     if (threshold.high_part(key) >= threshold.prefix) {
-      const UInt32 place = atomicAdd(&shared.num_listed, 1);
+      const UInt32 place = take_place<kThreads>(shared.num_listed);
       list.keys[place] = key;
       list.indices[place] = index;
     }
@@ -130,11 +130,36 @@ __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const 
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
     if (indices[j] != kFullMask && threshold.high_part(keys[j]) >= threshold.prefix) {
-      const UInt32 place = atomicAdd(&shared.num_listed, 1);
+      const UInt32 place = take_place<kThreads>(shared.num_listed);
       list.keys[place] = keys[j];
       list.indices[place] = indices[j];
     }
   }
   __syncthreads();  // the shorter list is complete before it is read
   return threshold.num_above + threshold.num_equal;
+}
+
+// Lists the first k of a part by radix, in order of index unless `any_order`; how many are listed, which
+// is more than k where the rest of the capacity saves telling them apart. `threshold` is where the
+// search ended.
+template <class Word, int kThreads, int kLanes>
+__device__ __forceinline__ UInt32 list_by_radix(const RowPart<Word>& part, const TopKParams& params,
+                                                UInt32 k, bool any_order, const List<Word>& list,
+                                                Int64 capacity, Threshold<Word>& threshold,
+                                                SelectStorage<kThreads, kLanes>& shared) {
+  threshold = Threshold<Word>::start(part.length, k);
+  while (threshold.num_above + threshold.num_equal > capacity && !threshold.is_exact()) {
+    search_digit(threshold, shared, [&](auto visit) {
+      part.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) { visit(key); });
+    });
+  }
+  const bool all_fit = threshold.num_above + threshold.num_equal <= capacity;
+  const UInt32 num_equal = all_fit ? threshold.num_equal : threshold.num_wanted;
+  if (all_fit && any_order) {
+    list_in_any_order(part, params, threshold, list, shared);
+  } else {
+    list_in_order(part, params, threshold, num_equal, {0, 0},
+                  {threshold.num_above, threshold.num_equal}, list, shared);
+  }
+  return threshold.num_above + num_equal;
 }

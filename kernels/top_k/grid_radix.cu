@@ -14,6 +14,8 @@
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
+// There is one block a multiprocessor: its threads have registers to read far ahead.
+constexpr UInt32 kLoadsAhead = 4;
 
 // The most digits a word has.
 template <class Word>
@@ -61,7 +63,8 @@ __device__ __forceinline__ void search_row_digit(Threshold<Word>& threshold, Cou
                                                  const TopKParams& params, UInt32* row_bins,
                                                  RowBarrier& row_barrier, GridStorage& shared) {
   count_digits<Word, kThreads>(threshold, shared.own_bins, [&](auto visit) {
-    part.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) { visit(key); });
+    part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x,
+                                               [&](Word key, UInt32) { visit(key); });
   });
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
     if (shared.own_bins[bin] != 0) atomicAdd(&row_bins[bin], shared.own_bins[bin]);

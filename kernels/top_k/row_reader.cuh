@@ -23,7 +23,7 @@ template <class Word>
 struct RowPart {
   static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
   // Loads of a thread that are under way before the first of them is looked at.
-  static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 2 : 4;
+  static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 1 : 2;
 
   const Word* elements;
   Int64 stride;
@@ -32,7 +32,7 @@ struct RowPart {
 
   // Calls visit(key, index) for every element, in no particular order; thread `thread` of kThreads
   // does its share.
-  template <int kThreads, class Visit>
+  template <int kThreads, UInt32 kAhead = kLoadsAhead, class Visit>
   __device__ __forceinline__ void visit(const TopKParams& params, UInt32 thread,
                                         Visit visit_element) const {
     UInt32 scalar_from = 0;  // what the vector loads leave: [0, head) and [scalar_from, length)
@@ -42,16 +42,16 @@ struct RowPart {
       head = min(length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
       const UInt32 num_loads = (length - head) / kPerLoad;
       scalar_from = head + num_loads * kPerLoad;
-      for (UInt32 load = thread; load < num_loads; load += kLoadsAhead * kThreads) {
-        uint4 bytes[kLoadsAhead];
+      for (UInt32 load = thread; load < num_loads; load += kAhead * kThreads) {
+        uint4 bytes[kAhead];
 #pragma unroll
-        for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+        for (UInt32 a = 0; a < kAhead; ++a) {
           const UInt32 next = load + a * kThreads;
           // Past the end the last load is repeated and not looked at.
           bytes[a] = load_16_bytes(elements + head + min(next, num_loads - 1) * kPerLoad);
         }
 #pragma unroll
-        for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+        for (UInt32 a = 0; a < kAhead; ++a) {
           const UInt32 next = load + a * kThreads;
           if (next < num_loads) {
             visit_words(params, bytes[a], first_index + head + next * kPerLoad, visit_element);
@@ -67,6 +67,11 @@ struct RowPart {
       const Word element = elements[static_cast<Int64>(i) * stride];
       visit_element(ordering_key(element, params), first_index + static_cast<UInt32>(i));
     }
+  }
+
+  // The `count` elements from `begin` on.
+  __device__ __forceinline__ RowPart stretch(UInt32 begin, UInt32 count) const {
+    return {elements + static_cast<Int64>(begin) * stride, stride, count, first_index + begin};
   }
 
   // The kPerLoad elements from `begin` on; what lies past the end is zero.

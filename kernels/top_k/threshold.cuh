@@ -42,6 +42,16 @@ struct SelectStorage {
   UInt64 varying;
 };
 
+// The next free place of a list whose length threads raise together.
+template <int kThreads>
+__device__ __forceinline__ UInt32 take_place(UInt32& length) {
+  if constexpr (kThreads == 1) {
+    return length++;
+  } else {
+    return atomicAdd(&length, 1);
+  }
+}
+
 // Counts digits. Equal digits in a row are counted together: where elements are equal, lanes and
 // threads would wait for each other at one bin.
 template <int kThreads>

@@ -21,12 +21,15 @@ _SHAPES = (
     ((4096, 1024), 1, 33),
     ((100, 1 << 20), 0, 4),
     ((100, 1 << 20), 0, 16),
+    ((4096, 2000), 1, 50),
     ((4096, 20_000), 1, 50),
-    ((8, 1 << 20), 1, 50),
+    ((4096, 20_000), 1, 2048),
+    ((4, 1 << 16), 1, 50),
     ((1, 1 << 24), 1, 50),
 )
 
 PROMISES = {
+    "top_k_block_filter": Promise(wide_loads=True, min_warps=16),
     "top_k_block_radix": Promise(wide_loads=True),
     "top_k_grid_radix": Promise(wide_loads=True),
 }
