@@ -114,11 +114,15 @@ def top_k(
     signature and NaN, TOP_K1 of DirectML's documentation for the order of ties.
     """
     key = None
-    # 2.0 and True would find the calls of 2 and 1.
-    if type(k) is type(axis) is int and (out is None or type(out) is tuple):
-        key, call = _top_k_calls.find((a,), out or (), (k, axis, mode))
-        if call is not None:
-            return TopKResult._make(call.run((a,), out or ()))
+    if out is None or isinstance(out, tuple):
+        try:
+            others = index(k), index(axis), mode  # 2.0 would find the call of 2
+        except TypeError:
+            pass  # said below
+        else:
+            key, call = _top_k_calls.find((a,), out or (), others)
+            if call is not None:
+                return TopKResult._make(call.run((a,), out or ()))
     return _plan_top_k(a, k, axis, mode, out, key)
 
 
@@ -324,8 +328,12 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: 
     """
     outs = () if out is None else (out,)
     key = None
-    if type(axis) is int:
-        key, call = _reverse_calls.find((a, sequence_lengths), outs, axis)
+    try:
+        others = index(axis)
+    except TypeError:
+        pass  # said below
+    else:
+        key, call = _reverse_calls.find((a, sequence_lengths), outs, others)
         if call is not None:
             return call.run((a, sequence_lengths), outs)[0]
     return _plan_reverse(a, sequence_lengths, axis, out, key)

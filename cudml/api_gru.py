@@ -127,7 +127,7 @@ def gru(
     given = {name: array for name, array in given.items() if array is not None}
     key = None
     if (
-        (out is None or type(out) is tuple)
+        (out is None or isinstance(out, tuple))
         and type(linear_before_reset) is bool
         and (activations is None or isinstance(activations, (list, tuple)))
     ):

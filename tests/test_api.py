@@ -426,8 +426,9 @@ def test_a_warm_call_plans_nothing(monkeypatch: pytest.MonkeyPatch, rng: np.rand
         a, arrays = values(rng, (4, 11), np.float32), layer(rng, "forward")
         return [
             cudml.top_k(a, 2),
+            cudml.top_k(a, np.int64(2), axis=np.int8(1), out=cudml.top_k(a, 2)),  # type: ignore[arg-type]
             cudml.slice(a, [0, 1], (np.int64(2), 3)),
-            cudml.reverse_subsequences(a, np.array([[1], [2], [3], [4]])),
+            cudml.reverse_subsequences(a, np.array([[1], [2], [3], [4]]), np.int32(-1)),  # type: ignore[arg-type]
             cudml.gru(**arrays),
             cudml.gru(**arrays, activations=["Tanh", Activation.relu()]),
         ]
