@@ -184,6 +184,8 @@ def test_choice_of_the_plan(case: tuple) -> None:
     expected = PATTERNS[name].launch(lanes_of(*descs, axis), limits)
     assert reversal_launch(*descs, axis, limits) == expected
     assert expected.source == f"reverse_subsequences/{name}.cu"
+    single = reversal_launch(*descs, axis, replace(limits, warp_lanes=1))
+    assert (single.source, single.block) == ("reverse_subsequences/serial.cu", (1, 1, 1))
 
 
 def test_lanes_of_one_element_are_copied() -> None:
@@ -195,8 +197,9 @@ def test_lanes_of_one_element_are_copied() -> None:
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another."""
     monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    axis = {"lanes": 1, "rows": 0, "columns": 0, "gather": 1}[name]
-    sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "gather": (30, 50)}[name]
+    monkeypatch.setattr(strided_copy, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    axis = {"rows": 0, "columns": 0}.get(name, 1)
+    sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150)}.get(name, (30, 50))
     places = layouts_of(sizes, 2, axis, (2, 6))
     shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     values = np.random.default_rng(3).integers(0, sizes[axis] + 2, shape)

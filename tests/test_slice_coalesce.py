@@ -126,6 +126,8 @@ def test_kept_dimensions_are_not_halved() -> None:
     space = Space((Dimension(2, (1, 1)), Dimension(4, (2, 2))), (0, 0), 1)
     assert widened(space, (0, 1)) == Space((), (0, 0), 8)
     assert widened(space, (0, 1), kept=1) == Space((Dimension(4, (1, 1)),), (0, 0), 2)
+    space = Space((Dimension(2, (1, 1)), Dimension(1, (2, 2))), (0, 0), 1)
+    assert widened(space, (0, 1), kept=1) == Space((Dimension(1, (1, 1)),), (0, 0), 2)
 
 
 @pytest.mark.parametrize("word_bits", [32, 64])

@@ -121,7 +121,7 @@ def test_lines_across_the_source(
 def test_items_at_addresses_that_are_no_multiple_of_their_size(
     name: str, item_bytes: int, byte_offsets: tuple[int, int]
 ) -> None:
-    strides = {"runs": (90, -1), "strided": (190, 3), "transpose": (1, 8), "gather": (200, 5)}[name]
+    strides = {"runs": (90, -1), "strided": (190, 3), "transpose": (1, 8)}.get(name, (200, 5))
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((7, 50), kind, strides, byte_offsets[0])
     target = strided_layout((7, 50), kind, (53, 1), byte_offsets[1])
@@ -174,14 +174,17 @@ def test_choice_of_the_plan(case: tuple) -> None:
     expected = PATTERNS[name].launch(space, "source", "target", limits)
     assert copy_launch(space, "source", "target", limits) == expected
     assert expected.source == f"slice/{name}.cu"
+    single = copy_launch(space, "source", "target", replace(limits, warp_lanes=1))
+    assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))
 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another."""
     monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70), "gather": (500, 5)}[name]
-    sizes = {"runs": (70, 60), "strided": (5, 600), "transpose": (70, 70), "gather": (70, 60)}[name]
+    monkeypatch.setattr(strided_copy, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70)}.get(name, (500, 5))
+    sizes = {"strided": (5, 600), "transpose": (70, 70)}.get(name, (70, 60))
     kind = BITS_BY_SIZE[2]
     source = strided_layout(sizes, kind, strides, 2)
     target = strided_layout(sizes, kind, (sizes[1] + 1, 1), 6)

@@ -11,13 +11,14 @@ from cudml.operators.coalesce import Dimension, Space, coalesced, dimensions_of,
 from cudml.operators.strided_copy import (
     BLOCK_THREADS,
     GATHER_ITEMS_PER_THREAD,
-    MIN_RUN_BYTES,
     Members,
     copy_launch,
     grid_blocks,
     index_members,
     item_type,
+    run_pays,
     run_shape,
+    serial_blocks,
 )
 from cudml.plans import KernelLaunch, Limits, Params, ceil_div
 from cudml.tensors import TensorDesc
@@ -71,7 +72,7 @@ class Pattern:
     """A kernel for lanes of one kind: whether it can reverse them, whether it pays, and its launch."""
 
     can: Callable[[Lanes, Limits], bool]
-    pays: Callable[[Lanes], bool]
+    pays: Callable[[Lanes, Limits], bool]
     launch: Callable[[Lanes, Limits], KernelLaunch]
 
 
@@ -84,7 +85,7 @@ def reversal_launch(
         copied = tuple(Dimension(d.size, d.strides[:LENGTHS]) for d in lanes.others.dimensions)
         space = Space(copied, lanes.others.offsets[:LENGTHS], lanes.item_bytes)
         return copy_launch(space, _BUFFERS[0], _BUFFERS[2], limits)
-    pattern = next(p for p in PATTERNS.values() if p.can(lanes, limits) and p.pays(lanes))
+    pattern = next(p for p in PATTERNS.values() if p.can(lanes, limits) and p.pays(lanes, limits))
     return pattern.launch(lanes, limits)
 
 
@@ -127,6 +128,37 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
             axis=("Int32", axis),
             **lanes.length_members(),
         ),
+    )
+
+
+def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
+    """Any layout by blocks of one thread: rows are lanes, or run across them at one place."""
+    others, along = lanes.others, lanes.axis
+    space, axis = _with_axis(lanes)
+    row, *rest = space.dimensions
+    rows = Space(tuple(rest), space.offsets, space.item_bytes)
+    num_blocks, rows_per_block = serial_blocks(rows.num_items, limits)
+    return _launch(
+        "serial",
+        (item_type(lanes.item_bytes),),
+        num_blocks,
+        Params.of(
+            num_rows=("Int64", rows.num_items),
+            rows_per_block=("Int64", rows_per_block),
+            row_items=("Int64", row.size),
+            source_offset=("Int64", others.offsets[SOURCE]),
+            target_offset=("Int64", others.offsets[TARGET]),
+            length_offset=("Int64", others.offsets[LENGTHS]),
+            row_source_stride=("Int64", row.strides[SOURCE]),
+            row_target_stride=("Int64", row.strides[TARGET]),
+            row_length_stride=("Int64", row.strides[LENGTHS]),
+            axis_size=("Int64", along.size),
+            axis_stride=("Int64", along.strides[SOURCE]),
+            **_index_members(rows, unit=1),
+            axis=("Int32", axis - 1),
+            **lanes.length_members(),
+        ),
+        block_threads=1,
     )
 
 
@@ -264,7 +296,12 @@ def _index_members(space: Space, unit: int) -> Members:
 
 
 def _launch(
-    name: str, template: tuple[str, ...], num_blocks: int, params: Params, shared_bytes: int = 0
+    name: str,
+    template: tuple[str, ...],
+    num_blocks: int,
+    params: Params,
+    shared_bytes: int = 0,
+    block_threads: int = BLOCK_THREADS,
 ) -> KernelLaunch:
     """A launch of `reverse_subsequences/<name>.cu`."""
     return KernelLaunch(
@@ -272,18 +309,14 @@ def _launch(
         function=f"reverse_{name}",
         template=template,
         grid=(num_blocks, 1, 1),
-        block=(BLOCK_THREADS, 1, 1),
+        block=(block_threads, 1, 1),
         buffers=_BUFFERS,
         params=params,
         shared_bytes=shared_bytes,
     )
 
 
-def _run_pays(num_items: int, item_bytes: int) -> bool:
-    return num_items * item_bytes >= MIN_RUN_BYTES[item_bytes]
-
-
-def _columns_pay(lanes: Lanes) -> bool:
+def _columns_pay(lanes: Lanes, limits: Limits) -> bool:
     """Neighbours of one length come from one row anyway; narrow rows waste sectors unless they touch."""
     row = lanes.others.dimensions[0]
     touch = lanes.axis.strides[:LENGTHS] == (row.size, row.size)
@@ -292,10 +325,13 @@ def _columns_pay(lanes: Lanes) -> bool:
 
 #: The first that can and pays is taken; the last reverses any lanes.
 PATTERNS: dict[str, Pattern] = {
-    "lanes": Pattern(lanes_are_runs, lambda s: _run_pays(s.axis.size, s.item_bytes), whole_lanes),
+    "serial": Pattern(lambda s, limits: True, lambda s, limits: limits.warp_lanes == 1, serial),
+    "lanes": Pattern(lanes_are_runs, lambda s, limits: run_pays(s.axis.size, s.item_bytes), whole_lanes),
     "rows": Pattern(
-        rows_share_lengths, lambda s: _run_pays(s.others.dimensions[0].size, s.item_bytes), whole_rows
+        rows_share_lengths,
+        lambda s, limits: run_pays(s.others.dimensions[0].size, s.item_bytes),
+        whole_rows,
     ),
     "columns": Pattern(strips_fit, _columns_pay, columns),
-    "gather": Pattern(lambda s, limits: True, lambda s: True, gather),
+    "gather": Pattern(lambda s, limits: True, lambda s, limits: True, gather),
 }

@@ -54,6 +54,10 @@ MIN_TRANSPOSED_ITEMS = 8
 MIN_PIECE_BYTES, MAX_PIECE_BYTES = 2048, 16384
 PIECES_PER_MULTIPROCESSOR = 64
 
+#: Blocks of one thread: enough to even out their speeds, few enough to cost nothing.
+SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
+MAX_SERIAL_PIECE_BYTES = 1 << 16
+
 _MAX_DIMENSIONS = 8
 
 Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
@@ -64,7 +68,7 @@ class Pattern:
     """A kernel for copies of one kind: whether it can do a copy, whether it pays, and its launch."""
 
     can: Callable[[Space], bool]
-    pays: Callable[[Space], bool]
+    pays: Callable[[Space, Limits], bool]
     launch: Callable[[Space, str, str, Limits], KernelLaunch]
 
 
@@ -88,7 +92,7 @@ def gather_launch(
 def copy_launch(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
     """The launch of a copy whose space has the source as its first operand and the target as its second."""
     space = coalesced(space, TARGET, (SOURCE, TARGET))
-    pattern = next(p for p in PATTERNS.values() if p.can(space) and p.pays(space))
+    pattern = next(p for p in PATTERNS.values() if p.can(space) and p.pays(space, limits))
     return pattern.launch(space, source_buffer, target_buffer, limits)
 
 
@@ -110,6 +114,41 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
             **index_members(space, source_strides=1, target_strides=1),
         ),
     )
+
+
+def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+    """Any copy by blocks of one thread: whole rows, in plain loops."""
+    row, *outer = space.dimensions or (Dimension(1, (1, 1)),)
+    piece_items = min(row.size, MAX_SERIAL_PIECE_BYTES // space.item_bytes)
+    pieces = Space(
+        (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes
+    )
+    num_blocks, pieces_per_block = serial_blocks(pieces.num_items, limits)
+    return KernelLaunch(
+        source="slice/serial.cu",
+        function="slice_serial",
+        template=(item_type(space.item_bytes),),
+        grid=(num_blocks, 1, 1),
+        block=(1, 1, 1),
+        buffers=(source_buffer, target_buffer),
+        params=Params.of(
+            num_pieces=("Int64", pieces.num_items),
+            pieces_per_block=("Int64", pieces_per_block),
+            row_items=("Int64", row.size),
+            piece_items=("Int64", piece_items),
+            source_offset=("Int64", space.offsets[SOURCE]),
+            target_offset=("Int64", space.offsets[TARGET]),
+            row_source_stride=("Int64", row.strides[SOURCE]),
+            row_target_stride=("Int64", row.strides[TARGET]),
+            **index_members(pieces, source_strides=1, target_strides=1),
+        ),
+    )
+
+
+def serial_blocks(num_rows: int, limits: Limits) -> tuple[int, int]:
+    """Blocks of one thread, and how many neighbouring rows each takes."""
+    rows_per_block = ceil_div(num_rows, limits.num_multiprocessors * SERIAL_BLOCKS_PER_MULTIPROCESSOR)
+    return ceil_div(num_rows, rows_per_block), rows_per_block
 
 
 def is_run(space: Space) -> bool:
@@ -235,7 +274,7 @@ def crossing(space: Space) -> int | None:
     return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
 
 
-def transposed_pays(space: Space) -> bool:
+def transposed_pays(space: Space, limits: Limits) -> bool:
     """Whether both sides of the tiles are long enough, and the target's line jumps in the source."""
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
     is_far = abs(line.strides[SOURCE]) * space.item_bytes > WORD_BYTES
@@ -274,15 +313,21 @@ def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limi
 
 #: The first that can and pays is taken; the last does any copy.
 PATTERNS: dict[str, Pattern] = {
-    "runs": Pattern(
-        is_run, lambda s: s.dimensions[0].size * s.item_bytes >= MIN_RUN_BYTES[s.item_bytes], runs
-    ),
+    "serial": Pattern(lambda space: True, lambda space, limits: limits.warp_lanes == 1, serial),
+    "runs": Pattern(is_run, lambda space, limits: run_pays(space.dimensions[0].size, space.item_bytes), runs),
     "strided": Pattern(
-        has_small_stride, lambda s: s.dimensions[0].size * s.item_bytes >= MIN_STRIDED_ROW_BYTES, strided
+        has_small_stride,
+        lambda space, limits: space.dimensions[0].size * space.item_bytes >= MIN_STRIDED_ROW_BYTES,
+        strided,
     ),
-    "transpose": Pattern(lambda s: crossing(s) is not None, transposed_pays, transpose),
-    "gather": Pattern(lambda s: True, lambda s: True, gather),
+    "transpose": Pattern(lambda space: crossing(space) is not None, transposed_pays, transpose),
+    "gather": Pattern(lambda space: True, lambda space, limits: True, gather),
 }
+
+
+def run_pays(num_items: int, item_bytes: int) -> bool:
+    """Whether a run is long enough for words, rather than items one by one."""
+    return num_items * item_bytes >= MIN_RUN_BYTES[item_bytes]
 
 
 def item_type(item_bytes: int) -> str:
