@@ -83,7 +83,7 @@ def gru(
         The states before the first step; None is 0.
     sequence_lengths : array (N,), optional
         How many steps each sequence has, of any integer dtype; None is T for all. Longer than T is T,
-        negative is 0.
+        negative is 0. Lengths of uint32 are taken as they are, others are converted first.
     direction : "forward", "reverse" or "bidirectional"
         "reverse" starts at each sequence's own last step; "backward" is another name for it.
     activations : sequence of str or Activation, optional
