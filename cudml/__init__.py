@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cudml.api import TopKResult, reverse_subsequences, slice, top_k
     from cudml.api_gru import GruResult, gru
     from cudml.compiled import CompiledOperator, compile_operator
+    from cudml.devices.emulator.meter import emulator_report
     from cudml.enums import (
         AxisDirection,
         DataType,
@@ -47,6 +48,7 @@ _HOMES = {
     "api": ("TopKResult", "reverse_subsequences", "slice", "top_k"),
     "api_gru": ("GruResult", "gru"),
     "compiled": ("CompiledOperator", "compile_operator"),
+    "devices.emulator.meter": ("emulator_report",),
     "enums": (
         "AxisDirection",
         "DataType",
@@ -103,6 +105,7 @@ __all__ = [
     "TopKDesc",
     "TopKResult",
     "compile_operator",
+    "emulator_report",
     "from_dict",
     "gru",
     "reverse_subsequences",

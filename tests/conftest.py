@@ -15,6 +15,17 @@ hypothesis.settings.register_profile("cudml", deadline=None)
 hypothesis.settings.load_profile("cudml")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--sanitize`: the emulator observes every memory access of every kernel."""
+    parser.addoption("--sanitize", action="store_true", help="run kernels in the CPU emulator's check mode")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The setting reaches worker and child processes by the environment."""
+    if config.getoption("--sanitize"):
+        os.environ["CUDML_EMULATOR"] = "check"
+
+
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Device:
     """The emulator always, and the GPU where there is one."""

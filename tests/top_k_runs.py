@@ -99,7 +99,7 @@ def check_in_layouts(
         places[name].view(before)[...] = np.ascontiguousarray(result).view(f"V{result.dtype.itemsize}")
         expected[name] = before
     workspace = dirty_workspace(device, chosen)
-    device.load(chosen)([buffers[name][places[name].first :] for name in chosen.operands], workspace)
+    device.load(chosen)([places[name].operand(buffers[name]) for name in chosen.operands], workspace)
     for name, whole in expected.items():
         assert_identical(buffers[name], whole)
 

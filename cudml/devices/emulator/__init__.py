@@ -7,7 +7,7 @@ threads take turns, and what is checked.
 """
 
 from cudml.devices.emulator.device import EmulatorDevice, get_device
-from cudml.devices.emulator.meter import Report, report
+from cudml.devices.emulator.meter import Report, emulator_report
 from cudml.devices.emulator.schedule import Schedule, schedule
 from cudml.devices.emulator.schedule import current as current_schedule
 
@@ -16,7 +16,7 @@ __all__ = [
     "Report",
     "Schedule",
     "current_schedule",
+    "emulator_report",
     "get_device",
-    "report",
     "schedule",
 ]

@@ -64,7 +64,7 @@ class LaunchTraffic:
 
 @dataclass
 class Report:
-    """What `report()` collects: every launch inside its `with` block, in order."""
+    """What `emulator_report()` collects: every launch inside its `with` block, in order."""
 
     launches: list[LaunchTraffic] = field(default_factory=list)
 
@@ -101,12 +101,12 @@ _current: ContextVar[Report | None] = ContextVar("cudml_emulator_report", defaul
 
 
 def current() -> Report | None:
-    """The report of the innermost `with report()`."""
+    """The report of the innermost `with emulator_report()`."""
     return _current.get()
 
 
 @contextlib.contextmanager
-def report() -> Iterator[Report]:
+def emulator_report() -> Iterator[Report]:
     """Count the memory traffic of every kernel that runs on the CPU emulator inside the `with` block.
 
     Kernels run as with `schedule(check=True)`: slowly, and an error in one raises `KernelError`.
@@ -119,9 +119,9 @@ def report() -> Iterator[Report]:
     Examples
     --------
     >>> with cudml.emulator_report() as report:
-    ...     values, indices = cudml.top_k(np.arange(1000, dtype=np.float32), 5)
-    >>> report.total("input_tensor").bytes_read
-    4000
+    ...     y = cudml.slice(np.arange(1000, dtype=np.float32), [100], [800])
+    >>> report.total("output_tensor").bytes_written
+    3200
     """
     collected = Report()
     token = _current.set(collected)

@@ -61,6 +61,16 @@ __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
           __atomic_load_n(address + 1, __ATOMIC_RELAXED)};
 }
 
+struct WordQuad {
+  UInt32 words[4];
+};
+
+__device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
+  WordQuad v;
+  for (int i = 0; i < 4; ++i) v.words[i] = __atomic_load_n(address + i, __ATOMIC_RELAXED);
+  return v;
+}
+
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
 // ---- Over the lanes of a warp.
@@ -81,6 +91,46 @@ __device__ __forceinline__ float float_from_half_bits(UInt16 bits) {
 
 __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   return simt_half_from_float(value);
+}
+
+// ---- Matrices of half precision. The other lanes' halves come two words at a time.
+
+struct MatrixRows {
+  UInt32 words[4];
+};
+
+struct MatrixColumns {
+  UInt32 words[2];
+};
+
+struct MatrixSums {
+  float values[4];
+};
+
+__device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumns columns,
+                                                   MatrixSums sums, SIMT_PLACE) {
+  const auto pair = [](UInt32 low, UInt32 high) { return static_cast<UInt64>(high) << 32 | low; };
+  const auto half = [](UInt64 words, int i) {
+    return simt_float_from_half(static_cast<UInt16>(words >> 16 * i));
+  };
+  const auto from = [&](UInt64 value, unsigned lane) {
+    return simt_warp(kWarpShuffle, kFullMask, value, lane, SIMT_HERE);
+  };
+  const unsigned lane = simt_lane(), g = lane / 4, t = lane % 4;
+  for (unsigned s = 0; s < 4; ++s) {
+    // Halves 0 and 1 are at columns 2s and 2s + 1, halves 2 and 3 at 2s + 8 and 2s + 9.
+    const UInt64 upper = from(pair(rows.words[0], rows.words[2]), 4 * g + s);
+    const UInt64 lower = from(pair(rows.words[1], rows.words[3]), 4 * g + s);
+    const UInt64 left = from(pair(columns.words[0], columns.words[1]), 4 * (2 * t) + s);
+    const UInt64 right = from(pair(columns.words[0], columns.words[1]), 4 * (2 * t + 1) + s);
+    for (int i = 0; i < 4; ++i) {
+      sums.values[0] = fmaf(half(upper, i), half(left, i), sums.values[0]);
+      sums.values[1] = fmaf(half(upper, i), half(right, i), sums.values[1]);
+      sums.values[2] = fmaf(half(lower, i), half(left, i), sums.values[2]);
+      sums.values[3] = fmaf(half(lower, i), half(right, i), sums.values[3]);
+    }
+  }
+  return sums;
 }
 
 // ---- Barriers that CUDA C++ has no function for.
