@@ -1,8 +1,11 @@
 // Runs a kernel without Python: for another architecture under an emulator of its instructions.
+
+// The language of the kernels comes first: their headers are written in it.
+#include "simt.h"
+// What a kernel includes, and what the program does.
 #include <cstdio>
 
 #include "common/intrinsics.cuh"
-#include "simt.h"
 
 struct Params {
   Int32 n;
