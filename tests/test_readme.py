@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import cudml
 from cudml import settings
+from cudml.devices import emulator
+from tests.test_emulator_check import run as run_planted
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text()
@@ -22,7 +25,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_example_prints_what_the_readme_says(code: str, printed: str) -> None:
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed
 
@@ -36,6 +39,12 @@ def test_environment_variables_are_those_of_the_settings() -> None:
     table = README[README.index("## Environment variables") :]
     documented = re.findall(r"^\| `(CUDML_\w+)` \|", table, re.MULTILINE)
     assert documented == re.findall(r"^(CUDML_\w+)  ", settings.__doc__, re.MULTILINE)
+
+
+def test_report_is_what_the_emulator_reports() -> None:
+    with emulator.schedule("forward", check=True), pytest.raises(cudml.KernelError) as caught:
+        run_planted("stale_exchange", True, 1)
+    assert caught.value.reports[0].replace(f"{ROOT}/", "") in " ".join(README.split())
 
 
 def test_links_lead_somewhere() -> None:
