@@ -122,27 +122,27 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
     assert ("lanes", "columns")[1 - axis] in names
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 4095, 6001, 11_999, 12_000, 2**31])
+@pytest.mark.parametrize("length", [0, 1, 2, 4095, 20_001, 35_999, 36_000, 2**31])
 @pytest.mark.parametrize("where", [(0, 0), (5, 0), (0, 3), (7, 7)])
-@pytest.mark.parametrize("piece_bytes", [2048, 8192])
+@pytest.mark.parametrize("resident_blocks", [3, 0])
 def test_lanes_of_several_pieces(
-    device: Device, length: int, where: tuple[int, int], piece_bytes: int, monkeypatch: pytest.MonkeyPatch
+    device: Device, length: int, where: tuple[int, int], resident_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
-    monkeypatch.setattr(strided_copy, "MIN_PIECE_BYTES", piece_bytes)
-    places = layouts_of((2, 12_000), 1, 1, where)
+    monkeypatch.setattr(strided_copy, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    places = layouts_of((2, 36_000), 1, 1, where)
     values = np.array([[length], [length // 2]])
     assert "lanes" in run_every_pattern(device, places, 1, values)
 
 
-@pytest.mark.parametrize("length", [511, 512, 513])
+@pytest.mark.parametrize("length", [1023, 1024, 1025])
 @pytest.mark.parametrize("backwards", [False, True])
 def test_pieces_that_would_cut_items(length: int, backwards: bool) -> None:
-    """Items of 4 bytes at byte 5, in pieces of 2048 bytes: what is straight and what is mirrored
+    """Items of 4 bytes at byte 5, in pieces of 4096 bytes: what is straight and what is mirrored
     are cut at different places."""
     flips = (False, backwards)
-    source = lay_out((2, 3000), DataType.UINT32, flips=flips)
-    target = lay_out((2, 3000), DataType.UINT32, byte_offset=5)
+    source = lay_out((2, 6000), DataType.UINT32, flips=flips)
+    target = lay_out((2, 6000), DataType.UINT32, byte_offset=5)
     places = dict(zip(OPERANDS, (source, lay_out((2, 1), DataType.UINT32), target), strict=True))
     values = np.full((2, 1), length)
     assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)

@@ -16,7 +16,7 @@ from cudml.operators.coalesce import (
     widened,
     without_ones,
 )
-from cudml.operators.strided_copy import MAX_PIECE_BYTES, RUN_WORDS_PER_LANE, run_shape
+from cudml.operators.strided_copy import RUN_WORDS_PER_LANE, run_shape
 from cudml.plans import Limits
 
 LIMITS = Limits(132, 1024, 232448, 233472, 65536, 2048, 8, 50 << 20, 90)
@@ -148,16 +148,28 @@ def test_division_by_multiplication(word_bits: int, rng: np.random.Generator) ->
                 assert (product + numerator) >> shift == numerator // divisor
 
 
-@pytest.mark.parametrize("run_bytes", [1, 15, 16, 17, 64, 100, 2000, 2034, 2035, 10_000, 10**9, 2**40])
+@pytest.mark.parametrize("run_bytes", [1, 15, 16, 17, 64, 100, 16369, 16370, 10**5, 10**9, 2**40])
 def test_shapes_of_runs_cover_them(run_bytes: int) -> None:
     for total in (run_bytes, 2**30, 2**45):
-        shape = run_shape(run_bytes, total, LIMITS)
+        shape = run_shape(run_bytes, max(run_bytes, total), LIMITS)
         assert shape.piece_bytes % 16 == 0
         assert (shape.pieces_per_run - 1) * shape.piece_bytes < run_bytes
         assert run_bytes <= shape.pieces_per_run * shape.piece_bytes
-        assert shape.group_lanes in (4, 8, 16, 32)
-        assert 1 <= shape.group_words <= RUN_WORDS_PER_LANE
-        assert shape.piece_bytes <= MAX_PIECE_BYTES
-        words = -(-(run_bytes + 15) // 16)
-        if shape.pieces_per_run == 1 and shape.group_lanes < 32:
-            assert shape.group_lanes * shape.group_words >= words
+        assert shape.num_owners in (4, 8, 16, 32, 64, 128, 256)
+        assert 1 <= shape.lane_words <= RUN_WORDS_PER_LANE
+        step_bytes = shape.num_owners * shape.lane_words * 16
+        if shape.num_owners < 256:
+            assert shape.pieces_per_run == 1
+            assert step_bytes >= run_bytes + 15
+            assert shape.num_owners == 4 or step_bytes < 4 * (run_bytes + 15)
+
+
+def test_shapes_of_long_runs_fill_the_device() -> None:
+    """From 1 MiB to 4 GiB: a block for every multiprocessor, then several steps a piece."""
+    shapes = {mib: run_shape(mib << 20, mib << 20, LIMITS) for mib in (1, 4, 64, 4096)}
+    assert {mib: (s.pieces_per_run, s.lane_words, s.piece_bytes) for mib, s in shapes.items()} == {
+        1: (256, 1, 4096),
+        4: (512, 2, 8192),
+        64: (2048, 4, 32768),
+        4096: (65536, 4, 65536),
+    }

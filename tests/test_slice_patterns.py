@@ -132,20 +132,20 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
 @pytest.mark.parametrize("inner", [1, -1])
 @pytest.mark.parametrize("source_byte", [0, 5])
 @pytest.mark.parametrize("target_byte", [0, 3])
-@pytest.mark.parametrize("piece_bytes", [2048, 8192])
+@pytest.mark.parametrize("resident_blocks", [3, 0])
 def test_runs_of_several_pieces(
     device: Device,
     inner: int,
     source_byte: int,
     target_byte: int,
-    piece_bytes: int,
+    resident_blocks: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Pieces that a warp takes in one step and in several."""
-    monkeypatch.setattr(strided_copy, "MIN_PIECE_BYTES", piece_bytes)
+    """Many pieces of one short step, and one of several long steps."""
+    monkeypatch.setattr(strided_copy, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
     kind = BITS_BY_SIZE[1]
-    source = strided_layout((2, 20_000), kind, (20_001, inner), source_byte)
-    target = strided_layout((2, 20_000), kind, (20_003, 1), target_byte)
+    source = strided_layout((2, 40_000), kind, (40_001, inner), source_byte)
+    target = strided_layout((2, 40_000), kind, (40_003, 1), target_byte)
     assert "runs" in run_every_pattern(device, source, target, 2)
 
 

@@ -178,7 +178,7 @@ def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     return _launch(
         "lanes",
         (),
-        grid_blocks(ceil_div(pieces.num_items, shape.groups_per_block), limits),
+        grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
         Params.of(
             num_pieces=("Int64", pieces.num_items),
             axis_size=("Int64", along.size),
@@ -215,7 +215,7 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
     return _launch(
         "rows",
         (),
-        grid_blocks(ceil_div(pieces.num_items, shape.groups_per_block), limits),
+        grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
         Params.of(
             num_pieces=("Int64", pieces.num_items),
             run_bytes=("Int64", run_bytes),

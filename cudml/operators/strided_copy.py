@@ -50,9 +50,17 @@ MIN_STRIDED_ROW_BYTES = 512
 #: Shortest side of a transposition that is worth a tile, in items.
 MIN_TRANSPOSED_ITEMS = 8
 
-#: Pieces of long runs: large enough to amortise their start, small enough to fill the device.
-MIN_PIECE_BYTES, MAX_PIECE_BYTES = 2048, 16384
-PIECES_PER_MULTIPROCESSOR = 64
+#: Fewest threads that own a run: below, their words are too far apart.
+MIN_OWNERS = 4
+
+#: Blocks of runs that a multiprocessor holds, as their registers have it; and steps of a piece at most,
+#: where there are a few waves of blocks even so.
+RUN_BLOCKS_PER_MULTIPROCESSOR = 3
+MAX_RUN_STEPS = 4
+WAVES = 4
+
+#: Pieces of rows with a small stride: enough for this many warps a multiprocessor.
+STRIDED_PIECES_PER_MULTIPROCESSOR = 64
 
 #: Blocks of one thread: enough to even out their speeds, few enough to cost nothing.
 SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
@@ -168,7 +176,7 @@ def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -
         source="slice/runs.cu",
         function="slice_runs",
         template=(),
-        grid=(grid_blocks(ceil_div(pieces.num_items, shape.groups_per_block), limits), 1, 1),
+        grid=(grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(source_buffer, target_buffer),
         params=Params.of(
@@ -189,39 +197,47 @@ def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -
 
 @dataclass(frozen=True)
 class RunShape:
-    """How runs are spread over lanes: pieces of a run, lanes of a group, words a lane takes at once."""
+    """How runs are spread over threads: pieces of a run, threads that own one, words a lane takes at once."""
 
     pieces_per_run: int
     piece_bytes: int
-    group_lanes: int
-    group_words: int
+    num_owners: int
+    lane_words: int
 
     @property
-    def groups_per_block(self) -> int:
+    def pieces_per_block(self) -> int:
         """Pieces that a block has in hand at a time."""
-        return BLOCK_THREADS // self.group_lanes
+        return BLOCK_THREADS // self.num_owners
 
     def members(self) -> Members:
-        """The members of a kernel's parameters that describe its groups."""
+        """The members of a kernel's parameters that describe who owns what."""
         return {
-            "group_shift": ("Int32", self.group_lanes.bit_length() - 1),
-            "group_words": ("Int32", self.group_words),
+            "owner_shift": ("Int32", self.num_owners.bit_length() - 1),
+            "lane_words": ("Int32", self.lane_words),
         }
 
 
 def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
-    """The shape for runs of so many bytes, of all that are moved."""
+    """The shape for runs of so many bytes, of all that are moved.
+
+    Runs that a block copies in one step are one piece, owned by as few threads as take it in one step.
+    Longer ones are cut for whole blocks, which take fewer words at once where that gives more blocks
+    work, and several steps a piece where there is work for all.
+    """
     most_words = ceil_div(run_bytes + WORD_BYTES - 1, WORD_BYTES)  # where the target is not aligned
-    if most_words > WARP_LANES * RUN_WORDS_PER_LANE:
-        share = round_up(
-            ceil_div(total_bytes, limits.num_multiprocessors * PIECES_PER_MULTIPROCESSOR), MIN_PIECE_BYTES
-        )
-        piece_bytes = min(max(share, MIN_PIECE_BYTES), MAX_PIECE_BYTES)
-        return RunShape(ceil_div(run_bytes, piece_bytes), piece_bytes, WARP_LANES, RUN_WORDS_PER_LANE)
-    lanes = 4
-    while lanes * RUN_WORDS_PER_LANE < most_words:
-        lanes *= 2
-    return RunShape(1, round_up(run_bytes, WORD_BYTES), lanes, ceil_div(most_words, lanes))
+    if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
+        num_owners = MIN_OWNERS
+        while num_owners * RUN_WORDS_PER_LANE < most_words:
+            num_owners *= 2
+        return RunShape(1, round_up(run_bytes, WORD_BYTES), num_owners, ceil_div(most_words, num_owners))
+    resident = limits.num_multiprocessors * RUN_BLOCKS_PER_MULTIPROCESSOR
+    lane_words, steps = RUN_WORDS_PER_LANE, 1
+    while lane_words > 1 and total_bytes < resident * BLOCK_THREADS * lane_words * WORD_BYTES:
+        lane_words //= 2
+    step_bytes = BLOCK_THREADS * lane_words * WORD_BYTES
+    while steps < MAX_RUN_STEPS and total_bytes >= WAVES * resident * step_bytes * steps * 2:
+        steps *= 2
+    return RunShape(ceil_div(run_bytes, step_bytes * steps), step_bytes * steps, BLOCK_THREADS, lane_words)
 
 
 def has_small_stride(space: Space) -> bool:
@@ -238,7 +254,7 @@ def strided(space: Space, source_buffer: str, target_buffer: str, limits: Limits
     stride = row.strides[SOURCE]
     tile_words = STRIDED_MAX_STRIDE // abs(stride)
     tile_items = tile_words * WARP_LANES * WORD_BYTES // space.item_bytes
-    share = ceil_div(space.num_items, limits.num_multiprocessors * PIECES_PER_MULTIPROCESSOR)
+    share = ceil_div(space.num_items, limits.num_multiprocessors * STRIDED_PIECES_PER_MULTIPROCESSOR)
     piece_items = min(round_up(share, tile_items), 4 * tile_items)
     pieces = Space(
         (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes

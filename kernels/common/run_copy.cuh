@@ -30,14 +30,30 @@ struct Extent {
   const UInt8* end;
 };
 
-// What all runs of a launch share. Lanes of a group are neighbours; num_lanes is a power of two.
+// The threads that copy a run together: up to a warp's worth of neighbouring lanes that exchange words,
+// and as many such groups as the run is long. Every thread of a launch has the same numbers but the first two.
 struct RunGroup {
-  Extent source;
+  int lane;        // in the group
+  int first_byte;  // of what the threads copy at once, where this group begins
+  int num_lanes;   // of the group, a power of two
+  int step_bytes;  // what the threads copy at once
+  int num_words;   // of them that a lane takes, at most kWordsPerLane
   int item_bytes;
-  int lane;
-  int num_lanes;
-  int num_words;  // words a lane takes at once, at most kWordsPerLane
+  Extent source;
 };
+
+// The group of this thread where 1 << owner_shift threads of the block copy a run together.
+__device__ __forceinline__ RunGroup group_of_thread(int owner_shift, int num_words, int item_bytes,
+                                                    Extent source) {
+  const int num_owners = 1 << owner_shift;
+  const int owner = static_cast<int>(threadIdx.x) & (num_owners - 1);
+  const int num_lanes = min(num_owners, kWarpSize);
+  const int lane = owner & (num_lanes - 1);
+  return RunGroup{lane,      (owner - lane) * num_words * kWordBytes,
+                  num_lanes, num_owners * num_words * kWordBytes,
+                  num_words, item_bytes,
+                  source};
+}
 
 // The start of the aligned word that holds a byte.
 template <class Byte>
@@ -159,7 +175,9 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const int next_in_warp = (threadIdx.x & (kWarpSize - 1)) - group.lane + next_lane;
   const bool any_shifted = __any_sync(kFullMask, shift != 0);
 
-  for (int base = 0; __any_sync(kFullMask, base < stop); base += group.num_words * step) {
+  int base = group.first_byte;
+  while (base + group.step_bytes <= begin) base += group.step_bytes;
+  for (; __any_sync(kFullMask, base < stop); base += group.step_bytes) {
     const int position = base + group.lane * kWordBytes;
     uint4 words[kWordsPerLane + 1];
 #pragma unroll
@@ -209,9 +227,10 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
 __device__ __forceinline__ void copy_items_reversed(const RunGroup& group, const Run& run,
                                                     Int64 begin, Int64 end) {
   const int alignment = common_alignment(run.source, run.target, group.item_bytes);
-  const int step = group.num_lanes * group.item_bytes;
+  const int num_owners = group.step_bytes / (group.num_words * kWordBytes);
+  const int owner = group.first_byte / (group.num_words * kWordBytes) + group.lane;
   const Int64 stop = end < run.num_bytes ? end : run.num_bytes;
-  for (Int64 b = begin + group.lane * group.item_bytes; b < stop; b += step) {
+  for (Int64 b = begin + owner * group.item_bytes; b < stop; b += num_owners * group.item_bytes) {
     move_pieces(run.target + b, run.source + (run.num_bytes - group.item_bytes - b),
                 group.item_bytes, alignment);
   }

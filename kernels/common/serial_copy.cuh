@@ -4,8 +4,8 @@
 #include "common/move_item.cuh"
 #include "common/types.cuh"
 
-__device__ __forceinline__ void copy_bytes(UInt8* __restrict__ target, const UInt8* __restrict__ source,
-                                           Int64 num_bytes) {
+__device__ __forceinline__ void copy_bytes(UInt8* __restrict__ target,
+                                           const UInt8* __restrict__ source, Int64 num_bytes) {
   for (Int64 b = 0; b < num_bytes; ++b) target[b] = source[b];
 }
 

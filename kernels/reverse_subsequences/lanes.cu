@@ -1,6 +1,6 @@
 // Reverses the first `length` items of lanes that are contiguous on both sides: REVERSE_SUBSEQUENCES along rows.
 // Idea: a lane is two runs, one mirrored and one straight; both move in aligned 16-byte words.
-// A group of lanes of a warp owns a piece of one lane of the tensor, reads its length once, and does both parts of it.
+// 4 to 256 threads own a piece of a lane, read its length once, and do both parts of it; blocks stride over pieces.
 // The host gives pieces that are multiples of 16 bytes, the source's extent, and whether it runs backwards itself.
 // The plan picks it for lanes that are long for their item; shorter ones go through gather.cu.
 #include "common/run_copy.cuh"
@@ -30,8 +30,8 @@ struct ReverseLanesParams {
   Int32 is_wide;
   Int32 item_bytes;
   Int32 is_backwards;  // item i of a lane lies i items below item 0 in the source
-  Int32 group_shift;   // a group has 1 << group_shift lanes
-  Int32 group_words;
+  Int32 owner_shift;   // 1 << owner_shift threads own a piece
+  Int32 lane_words;    // that each takes at once
   Int32 length_bytes;
   Int32 length_is_signed;
 };
@@ -40,19 +40,15 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_lanes(const void* source, const void* lengths, void* target, ReverseLanesParams p) {
   const UInt8* from = static_cast<const UInt8*>(source);
   UInt8* to = static_cast<UInt8*>(target);
-  const int group_lanes = 1 << p.group_shift;
-  const int groups_per_block = kThreads >> p.group_shift;
-  const RunGroup group{{from + p.source_begin, from + p.source_end},
-                       p.item_bytes,
-                       static_cast<int>(threadIdx.x) & (group_lanes - 1),
-                       group_lanes,
-                       p.group_words};
+  const int pieces_per_block = kThreads >> p.owner_shift;
+  const RunGroup group = group_of_thread(p.owner_shift, p.lane_words, p.item_bytes,
+                                         Extent{from + p.source_begin, from + p.source_end});
   const bool cuts_items = (address_of(target) & (p.item_bytes - 1)) != 0;
   const Int64 lane_bytes = p.axis_size * p.item_bytes;
 
-  for (Int64 first = static_cast<Int64>(blockIdx.x) * groups_per_block; first < p.num_pieces;
-       first += static_cast<Int64>(gridDim.x) * groups_per_block) {
-    const Int64 index = first + (threadIdx.x >> p.group_shift);
+  for (Int64 first = static_cast<Int64>(blockIdx.x) * pieces_per_block; first < p.num_pieces;
+       first += static_cast<Int64>(gridDim.x) * pieces_per_block) {
+    const Int64 index = first + (threadIdx.x >> p.owner_shift);
     const bool is_live = index < p.num_pieces;
     Int64 begin = 0;
     Int64 source_byte = p.source_offset;

@@ -1,6 +1,6 @@
 // Reverses lanes that run across contiguous rows of items of one length: REVERSE_SUBSEQUENCES along an outer axis.
 // Idea: a whole row of the target comes from one row of the source, so that rows move as runs of 16-byte words.
-// A group of lanes of a warp owns a piece of a row and reads the one length that tells which row it comes from.
+// 4 to 256 threads own a piece of a row and read the one length that tells which row it comes from.
 // The host gives pieces that are multiples of 16 bytes, no source stride for the axis, and the source's extent.
 // The plan picks it where lengths have stride 0 along rows that are long for their item.
 #include "common/run_copy.cuh"
@@ -31,8 +31,8 @@ struct ReverseRowsParams {
   Int32 num_dimensions;
   Int32 is_wide;
   Int32 axis;
-  Int32 group_shift;  // a group has 1 << group_shift lanes
-  Int32 group_words;
+  Int32 owner_shift;  // 1 << owner_shift threads own a piece
+  Int32 lane_words;   // that each takes at once
   Int32 length_bytes;
   Int32 length_is_signed;
 };
@@ -41,17 +41,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_rows(const void* source, const void* lengths, void* target, ReverseRowsParams p) {
   const UInt8* from = static_cast<const UInt8*>(source);
   UInt8* to = static_cast<UInt8*>(target);
-  const int group_lanes = 1 << p.group_shift;
-  const int groups_per_block = kThreads >> p.group_shift;
-  const RunGroup group{{from + p.source_begin, from + p.source_end},
-                       1,
-                       static_cast<int>(threadIdx.x) & (group_lanes - 1),
-                       group_lanes,
-                       p.group_words};
+  const int pieces_per_block = kThreads >> p.owner_shift;
+  const RunGroup group = group_of_thread(p.owner_shift, p.lane_words, 1,
+                                         Extent{from + p.source_begin, from + p.source_end});
 
-  for (Int64 first = static_cast<Int64>(blockIdx.x) * groups_per_block; first < p.num_pieces;
-       first += static_cast<Int64>(gridDim.x) * groups_per_block) {
-    const Int64 index = first + (threadIdx.x >> p.group_shift);
+  for (Int64 first = static_cast<Int64>(blockIdx.x) * pieces_per_block; first < p.num_pieces;
+       first += static_cast<Int64>(gridDim.x) * pieces_per_block) {
+    const Int64 index = first + (threadIdx.x >> p.owner_shift);
     Int64 begin = 0;
     Int64 source_byte = p.source_offset;
     Int64 target_byte = p.target_offset;

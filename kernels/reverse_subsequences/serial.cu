@@ -69,12 +69,12 @@ __global__ void reverse_serial(const void* source, const void* lengths, void* ta
                      p.row_target_stride, p.row_source_stride, alignment);
     } else {
       for (Int64 i = 0; i < p.row_items; ++i) {
-        const Int64 own = read_length(lengths, length_index + i * p.row_length_stride, p.length_bytes,
-                                      p.length_is_signed, p.axis_size);
+        const Int64 own = read_length(lengths, length_index + i * p.row_length_stride,
+                                      p.length_bytes, p.length_is_signed, p.axis_size);
         const Int64 origin = place < own ? own - 1 - place : place;
         copy_row<Item>(row_target + i * p.row_target_stride * kItemBytes,
-                       row_source + (origin * p.axis_stride + i * p.row_source_stride) * kItemBytes, 1, 0, 0,
-                       alignment);
+                       row_source + (origin * p.axis_stride + i * p.row_source_stride) * kItemBytes,
+                       1, 0, 0, alignment);
       }
     }
   }

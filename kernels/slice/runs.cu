@@ -1,6 +1,6 @@
 // Copies a box whose rows are contiguous on both sides, or contiguous but mirrored: SLICE and SLICE1.
 // Idea: rows are runs of bytes, moved in aligned 16-byte words that are shifted and reversed in registers.
-// A group of lanes owns a piece of a run; short runs are one piece and share a warp; groups stride over pieces.
+// 4 to 256 threads own a piece of a run; short runs are one piece, of which several share a warp; blocks stride over them.
 // The host gives runs of items of 1 to 16 bytes, pieces that are multiples of 16 bytes, and the source's extent.
 // The plan picks it for runs that are long for their item; shorter ones of wide items go through gather.cu.
 #include "common/run_copy.cuh"
@@ -27,26 +27,22 @@ struct SliceRunsParams {
   Int32 is_wide;
   Int32 item_bytes;
   Int32 is_reversed;
-  Int32 group_shift;  // a group has 1 << group_shift lanes
-  Int32 group_words;
+  Int32 owner_shift;  // 1 << owner_shift threads own a piece
+  Int32 lane_words;   // that each takes at once
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     slice_runs(const void* source, void* target, SliceRunsParams p) {
   const UInt8* from = static_cast<const UInt8*>(source);
   UInt8* to = static_cast<UInt8*>(target);
-  const int group_lanes = 1 << p.group_shift;
-  const int groups_per_block = kThreads >> p.group_shift;
-  const RunGroup group{{from + p.source_begin, from + p.source_end},
-                       p.item_bytes,
-                       static_cast<int>(threadIdx.x) & (group_lanes - 1),
-                       group_lanes,
-                       p.group_words};
+  const int pieces_per_block = kThreads >> p.owner_shift;
+  const RunGroup group = group_of_thread(p.owner_shift, p.lane_words, p.item_bytes,
+                                         Extent{from + p.source_begin, from + p.source_end});
   const bool cuts_items = p.is_reversed && (address_of(target) & (p.item_bytes - 1)) != 0;
 
-  for (Int64 first = static_cast<Int64>(blockIdx.x) * groups_per_block; first < p.num_pieces;
-       first += static_cast<Int64>(gridDim.x) * groups_per_block) {
-    const Int64 index = first + (threadIdx.x >> p.group_shift);
+  for (Int64 first = static_cast<Int64>(blockIdx.x) * pieces_per_block; first < p.num_pieces;
+       first += static_cast<Int64>(gridDim.x) * pieces_per_block) {
+    const Int64 index = first + (threadIdx.x >> p.owner_shift);
     Int64 begin = 0;
     Int64 source_byte = p.source_offset;
     Int64 target_byte = p.target_offset;

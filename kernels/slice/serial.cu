@@ -48,7 +48,7 @@ __global__ void slice_serial(const void* source, void* target, SliceSerialParams
     source_item += begin * p.row_source_stride;
     target_item += begin * p.row_target_stride;
     copy_row<Item>(to + target_item * kItemBytes, from + source_item * kItemBytes,
-                   min(p.piece_items, p.row_items - begin), p.row_target_stride, p.row_source_stride,
-                   alignment);
+                   min(p.piece_items, p.row_items - begin), p.row_target_stride,
+                   p.row_source_stride, alignment);
   }
 }

@@ -1,6 +1,6 @@
 // Copies a box whose rows take every s-th item of the source, s from 2 to 8 in either direction: SLICE and SLICE1.
 // Idea: a warp loads the whole stretch of source in 16-byte words, and picks the items out of shared storage.
-// A warp owns a piece of a row, a tile of kTileWords target words at a time; warps stride over pieces.
+// A warp owns a piece of a row, tile_words target words a lane at a time; warps stride over pieces.
 // The host gives pieces of whole tiles, strides in items, and the source's extent. Pointers may be misaligned.
 // The plan picks it for items of 1, 2 and 4 bytes and rows of a few tiles; wider items gather as well.
 #include "common/run_copy.cuh"
