@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +124,28 @@ def test_polling_that_never_ends_is_stopped(order: str, seed: int, workers: int)
         report = report_of("endless_polling", grid=2, block=3)
     assert "endless polling: for 0.1 s nothing but waiting loops could run" in report
     assert re.search(r"3 threads \[0-2\] wait in polling at .*" + at("never set"), report)
+
+
+@every_order
+@pytest.mark.parametrize("n", [1, 2], ids=["plain loop", "after a barrier"])
+def test_a_loop_that_never_gives_way_is_stopped(order: str, seed: int, n: int) -> None:
+    with emulator.schedule(order, seed, time_limit=0.2, workers=2):
+        report = report_of("spins", n, grid=2, block=33)
+        assert "a thread ran for 0.2 s without ending or waiting for another one" in report
+        assert re.search(r"\[block \([01],0,0\) thread \(\d+,0,0\)\]$", report)
+        params = Params.of(n=("Int32", 0))
+        launch(SOURCE, "spins", {"flag": np.zeros(1, np.uint32)}, params, grid=2, block=33)
+
+
+def test_a_long_launch_that_makes_progress_is_not_stopped() -> None:
+    counter, seen = np.zeros(1, np.uint32), np.zeros(1 << 16, np.uint32)
+    start = time.monotonic()
+    with emulator.schedule("random", time_limit=0.15, workers=1):
+        while time.monotonic() - start < 0.5:
+            counter[:] = 0
+            buffers = {"counter": counter, "order": seen}
+            launch(SOURCE, "block_order", buffers, Params.of(n=("Int32", 0)), grid=1 << 16, block=64)
+    assert len(set(seen.tolist())) == 1 << 16
 
 
 @every_order

@@ -107,3 +107,11 @@ __global__ void thread_order(UInt32* counter, UInt32* order, Params params) {
   order[atomicAdd(counter, 1u)] = threadIdx.x;
   __syncthreads();  // nothing but a reason to suspend
 }
+
+// The loop never gives way, so nothing but an interruption ends it.
+__global__ void spins(const UInt32* flag, Params params) {
+  if (params.n == 2) __syncthreads();  // nothing but a reason to suspend
+  const volatile UInt32* polled = flag;
+  while (params.n > 0 && *polled == 0) {
+  }
+}

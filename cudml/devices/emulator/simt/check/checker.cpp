@@ -15,7 +15,6 @@ Checker* checker = nullptr;
 namespace {
 
 constexpr size_t kMaxReports = 12;
-constexpr uint64_t kHooksPerClock = 1 << 16;
 // How far from a buffer an address is still described relative to it.
 constexpr ptrdiff_t kNear = 65536;
 
@@ -86,7 +85,6 @@ Checker::Checker(Worker& worker, const void* code, const unsigned long long* arg
   variable(&simt_promoted, sizeof simt_promoted);
   variable(&simt_shared, sizeof simt_shared);
   variable(&simt_shared_bytes, sizeof simt_shared_bytes);
-  progress_time_ = std::chrono::steady_clock::now();
 }
 
 void Checker::find_module(const void* code) {
@@ -195,7 +193,6 @@ void Checker::bad_index(const std::string& place, const std::string& what) {
 // ---- Where an access goes
 
 Checker::Where Checker::locate(const void* pc, const void* address, size_t bytes, bool is_write) {
-  if (++num_hooks_ % kHooksPerClock == 0) watch_time(current_thread());
   const Context& stack = *worker_.running;
   if (Range{reinterpret_cast<unsigned char*>(stack.bottom),
             static_cast<size_t>(stack.top - stack.bottom)}
@@ -279,21 +276,6 @@ void Checker::note(uint32_t place, const char* kind, const std::string& text) {
   if (reports_.size() >= kMaxReports || !reported_.emplace(place, kind).second) return;
   reports_.push_back(place_text(place) + ": " + text + " [" +
                      thread_text(order().index, current_thread()) + "]");
-}
-
-// A loop that neither polls nor ends would never return to the runtime.
-void Checker::watch_time(unsigned thread) {
-  const uint64_t progress =
-      worker_.num_progress +
-      (uint64_t{worker_.block->index} * kMaxThreads + thread) * 0x9e3779b97f4a7c15u;
-  const auto now = std::chrono::steady_clock::now();
-  if (progress != last_progress_) {
-    last_progress_ = progress;
-    progress_time_ = now;
-  } else if (std::chrono::duration<double>(now - progress_time_).count() > spec_.time_limit) {
-    fail(Place{}, format("a thread ran for %g s without ending or waiting for another one",
-                         spec_.time_limit));
-  }
 }
 
 // The call is before the return address.

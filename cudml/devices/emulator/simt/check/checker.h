@@ -1,7 +1,6 @@
 // The check mode of one launch: finds what an access touches, asks shadow and order, and reports.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <set>
 #include <string>
@@ -74,7 +73,6 @@ class Checker {
   void touch(const Where& where, const void* pc, size_t bytes, Kind kind, bool is_write);
   [[noreturn]] void out_of_bounds(const void* pc, const void* address, size_t bytes, bool is_write);
   void note(uint32_t place, const char* kind, const std::string& text);
-  void watch_time(unsigned thread);
 
   uint32_t place_of(const void* pc) const;
   std::string place_text(uint32_t place) const;
@@ -99,10 +97,6 @@ class Checker {
 
   std::vector<std::string> reports_;
   std::set<std::pair<uint32_t, std::string>> reported_;
-
-  uint64_t num_hooks_ = 0;
-  uint64_t last_progress_ = 0;
-  std::chrono::steady_clock::time_point progress_time_;
 };
 
 // The checker of the running launch, null between launches.

@@ -292,8 +292,8 @@ void refuse_exit(const Block& block, unsigned thread) {
 }
 
 void complete_after_exit(Block& block, unsigned thread) {
-  for (Barrier& barrier : block.barriers)
-    if (barrier.expected == 0 && is_complete(block, barrier)) complete_barrier(block, barrier);
+  // Named barriers count arrivals, not who is left.
+  if (is_complete(block, block.barriers[0])) complete_barrier(block, block.barriers[0]);
   Warp& warp = block.warps[thread / kWarpSize];
   for (unsigned i = warp.num_open; i-- > 0;)
     if (warp.open[i].arrived == (warp.open[i].mask & warp.live))

@@ -105,10 +105,13 @@ void begin(Worker& worker, Launch& launch) {
   blockDim = spec.block;
   gridDim = spec.grid;
   simt_shared_bytes = spec.shared_bytes;
+  worker.progress_time = std::chrono::steady_clock::now();
   observe::launch_begins(worker);
+  worker.watchdog.start();
 }
 
 void end(Worker& worker) {
+  worker.watchdog.stop();
   observe::launch_ends(worker);
   if (worker.launch->aborted.load()) worker.contexts.give_back_all();
   worker.launch = nullptr;

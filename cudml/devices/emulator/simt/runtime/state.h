@@ -9,6 +9,7 @@
 
 #include "../interface.h"
 #include "context.h"
+#include "watchdog.h"
 
 namespace simt {
 
@@ -132,6 +133,10 @@ struct Worker {
   uint64_t idle_rounds = 0;
   unsigned idle_finished_groups = 0;
   std::chrono::steady_clock::time_point idle_since;
+
+  Watchdog watchdog;
+  uint64_t seen_progress = 0;
+  std::chrono::steady_clock::time_point progress_time;
 
   ~Worker();
 };

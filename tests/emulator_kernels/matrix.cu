@@ -1,0 +1,32 @@
+// A product of matrices of half precision, and words that are loaded four at a time.
+
+#include "common/intrinsics.cuh"
+
+struct Params {
+  Int32 depth;
+};
+
+// out += a b^T by one warp: a is 16 x depth, b is 8 x depth, out is 16 x 8, all packed.
+__global__ void product(const UInt16* a, const UInt16* b, float* out, Params params) {
+  const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
+  const auto pair = [&](const UInt16* matrix, int row, int column) {
+    const UInt16* halves = matrix + row * params.depth + column;
+    return halves[0] | static_cast<UInt32>(halves[1]) << 16;
+  };
+  MatrixSums sums;
+  for (int i = 0; i < 4; ++i) sums.values[i] = out[(g + i / 2 * 8) * 8 + 2 * t + i % 2];
+  for (int k = 0; k < params.depth; k += 16) {
+    MatrixRows rows;
+    MatrixColumns columns;
+    for (int i = 0; i < 4; ++i) rows.words[i] = pair(a, g + i % 2 * 8, k + 2 * t + i / 2 * 8);
+    for (int i = 0; i < 2; ++i) columns.words[i] = pair(b, g, k + 2 * t + i * 8);
+    sums = multiply_add(rows, columns, sums);
+  }
+  for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums.values[i];
+}
+
+// Every thread copies four words.
+__global__ void quads(const UInt32* x, UInt32* out, Params params) {
+  const WordQuad quad = load_quad_relaxed(x + 4 * threadIdx.x);
+  for (int i = 0; i < 4; ++i) out[4 * threadIdx.x + i] = quad.words[i];
+}
