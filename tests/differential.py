@@ -32,10 +32,8 @@ from tests.support import assert_identical, to_device
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
 ALL_11 = (*INTEGERS, *map(np.dtype, ("float16", "float32", "float64")))
 
-#: What ONNX Runtime's CPU kernels take; the rest is not implemented there.
-ONNXRUNTIME_TOP_K = tuple(
-    map(np.dtype, ("float16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64"))
-)
+#: What every ONNX Runtime has a CPU kernel for.
+ONNXRUNTIME_TOP_K = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
 
 
 def run_onnxruntime(call: Call, num_outputs: int) -> list[np.ndarray]:
@@ -232,7 +230,8 @@ def check_reverse_subsequences(rng: np.random.Generator, device: Device) -> None
     expected = reverse_lanes(x, np.broadcast_to(lengths, length_shape), axis)
     is_one_a_batch = axis < 2 <= x.ndim and lengths.size == lengths.shape[1 - axis]
     if is_one_a_batch and 0 not in shape and dtype in ALL_11:
-        clamped = np.clip(lengths.reshape(-1).astype(np.int64), 0, shape[axis])
+        # 0 and 1 change nothing; some ONNX Runtimes give zeros for 0 (issue 28490 there).
+        clamped = np.clip(lengths.reshape(-1).astype(np.int64), 1, shape[axis])
         attrs = {"time_axis": axis, "batch_axis": 1 - axis}
         inputs = np.ascontiguousarray(x), np.broadcast_to(clamped, shape[1 - axis])
         assert_identical(run_onnxruntime(Call("ReverseSequence", 10, inputs, attrs), 1)[0], expected)
