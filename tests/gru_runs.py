@@ -22,6 +22,15 @@ BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 STANDARD = (Activation.sigmoid(), Activation.tanh())
 
+#: Paths that take one data type alone.
+FLOAT16_PATHS = ("matrix_grid",)
+
+
+def dtypes_of(path: str) -> tuple[Any, ...]:
+    """The types that a path takes."""
+    return (np.float16,) if path in FLOAT16_PATHS else (np.float32, np.float16)
+
+
 #: The place of every array of ONNX's shapes among the members, and how many leading dimensions of 1 it lacks.
 MEMBERS = {
     "x": "input_tensor",
@@ -59,11 +68,17 @@ def random_layer(
     options: Options,
     *,
     dtype: Any = np.float32,
+    path: str | None = None,
     bias: bool = True,
     h0: bool = True,
     lengths: Any = None,
 ) -> Weights:
-    """Arrays for T steps of N sequences, I inputs and H hidden units, weights as frameworks draw them."""
+    """Arrays for T steps of N sequences, I inputs and H hidden units, weights as frameworks draw them.
+
+    A path that does not take `dtype` gets its own.
+    """
+    if path is not None and dtype not in dtypes_of(path):
+        (dtype,) = dtypes_of(path)
     num_steps, batch, num_inputs, hidden = sizes
     d = options.num_directions
     bound = hidden**-0.5

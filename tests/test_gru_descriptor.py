@@ -276,15 +276,17 @@ LIMITS = Limits(
 )
 
 
-def gru_of(num_steps: int, batch: int, hidden: int, directions: int = 1) -> GruDesc:
+def gru_of(
+    num_steps: int, batch: int, hidden: int, directions: int = 1, data_type: DataType = F32
+) -> GruDesc:
     return GruDesc(
-        TensorDesc(F32, (1, num_steps, batch, 8)),
-        TensorDesc(F32, (1, directions, 3 * hidden, 8)),
-        TensorDesc(F32, (1, directions, 3 * hidden, hidden)),
+        TensorDesc(data_type, (1, num_steps, batch, 8)),
+        TensorDesc(data_type, (1, directions, 3 * hidden, 8)),
+        TensorDesc(data_type, (1, directions, 3 * hidden, hidden)),
         None,
         None,
         None,
-        TensorDesc(F32, (num_steps, directions, batch, hidden)),
+        TensorDesc(data_type, (num_steps, directions, batch, hidden)),
         None,
         (SIGMOID, TANH) * directions,
         RecurrentNetworkDirection.BIDIRECTIONAL if directions == 2 else RecurrentNetworkDirection.FORWARD,
@@ -292,14 +294,15 @@ def gru_of(num_steps: int, batch: int, hidden: int, directions: int = 1) -> GruD
     )
 
 
+@pytest.mark.parametrize("data_type", [F32, F16])
 @pytest.mark.parametrize("directions", [1, 2])
 @pytest.mark.parametrize("batch", [1, 3, 64, 1000])
 @pytest.mark.parametrize("hidden", [1, 64, 100, 256, 1000, 1024, 4096])
 @pytest.mark.parametrize(("multiprocessors", "shared_bytes"), [(1, 65536), (30, 65536), (132, 232448)])
-def test_plans_fit_the_device(directions, batch, hidden, multiprocessors, shared_bytes) -> None:
+def test_plans_fit_the_device(data_type, directions, batch, hidden, multiprocessors, shared_bytes) -> None:
     """A cooperative grid has no more blocks than multiprocessors, and no block too much storage."""
     limits = replace(LIMITS, num_multiprocessors=multiprocessors, shared_bytes_per_block=shared_bytes)
-    launch = plan(gru_of(7, batch, hidden, directions), limits).steps[-1]
+    launch = plan(gru_of(7, batch, hidden, directions, data_type), limits).steps[-1]
     assert launch.shared_bytes <= shared_bytes
     assert not launch.cooperative or launch.grid[0] <= multiprocessors
     params = {field.name: field.values for field in launch.params.fields}
@@ -313,12 +316,15 @@ def test_path_follows_the_device() -> None:
 
     assert path(gru_of(7, 1, 64), LIMITS) == "gru_block"
     assert path(gru_of(7, 1, 1024), LIMITS) == "gru_grid"
+    assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
     assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
     assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
 
 
 def test_plan_refuses_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="path must be one of block, grid, serial, got 'warp'"):
+    with pytest.raises(ValueError, match="path must be one of block, grid, matrix_grid, serial, got 'warp'"):
         plan(GRU, LIMITS, path="warp")
+    with pytest.raises(ValueError, match="'matrix_grid' is for FLOAT16 alone"):
+        plan(GRU, LIMITS, path="matrix_grid")
     with pytest.raises(ValueError, match="hidden size 65536 does not fit the 65536 bytes"):
         plan(gru_of(1, 1, 65536), replace(LIMITS, shared_bytes_per_block=65536))

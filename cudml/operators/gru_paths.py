@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from cudml.operators.gru_shapes import (
     EXCHANGED_BYTES,
+    MATRIX_EXCHANGED_BYTES,
     NUM_GATES,
     Layer,
     Shape,
@@ -17,6 +18,8 @@ from cudml.operators.gru_shapes import (
     block_shape,
     grid_clocks,
     grid_shape,
+    matrix_clocks,
+    matrix_shape,
     serial_shape,
 )
 from cudml.operators.strided_copy import gather_launch
@@ -34,7 +37,7 @@ _MAX_ACTIVATIONS = 4
 # kernels/gru/serial.cu: rows of hidden units that a sequence needs.
 _SERIAL_ROWS = 3
 
-#: Update gate and state that the first half of a step leaves to the second.
+#: Update gate and state that a grid's kernel keeps of an item.
 _CARRIED_BYTES = 8
 
 
@@ -75,18 +78,36 @@ def _grid_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
     shape = grid_shape(layer, limits)
     if shape is None:
         raise ValueError(_too_large(layer, limits))
-    states = layer.num_directions * layer.batch_size * layer.hidden_size
-    # Rows are read two words at a time, and two buffers take turns.
-    words = 2 * layer.num_directions * layer.batch_size * round_up(layer.hidden_size, 2)
+    # Rows are read two words at a time.
+    row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, 2)
+    return _exchanging(layer, shape, "grid", recurrence, row_bytes, carries=not layer.linear_before_reset)
+
+
+def _matrix_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+    if layer.element_bytes != 2:
+        raise ValueError("GRU: the path 'matrix_grid' is for FLOAT16 alone")
+    shape = matrix_shape(layer, limits)
+    if shape is None:
+        raise ValueError(_too_large(layer, limits))
+    # Rows are read four words at a time.
+    row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, 4)
+    return _exchanging(layer, shape, "matrix_grid", recurrence, row_bytes, carries=True)
+
+
+def _exchanging(
+    layer: Layer, shape: Shape, name: str, recurrence: str, row_bytes: int, carries: bool
+) -> Steps:
+    """The steps of a kernel whose blocks exchange rows of states, in two buffers that take turns."""
+    rows = layer.num_directions * layer.batch_size
     exchange: tuple[Workspace, ...] = ()
     carried: tuple[Workspace, ...] = ()
     if layer.num_steps > 1 or not layer.linear_before_reset:
-        exchange = (Workspace("exchange", EXCHANGED_BYTES * words),)
-    if not layer.linear_before_reset:
-        carried = (Workspace("carried", _CARRIED_BYTES * states),)
+        exchange = (Workspace("exchange", 2 * rows * row_bytes),)
+    if carries:
+        carried = (Workspace("carried", _CARRIED_BYTES * rows * layer.hidden_size),)
     overflow = _overflow(layer, shape)
     buffers = (*_tensors(layer, recurrence), *_names(exchange), *_names(carried), *_names(overflow))
-    launch = _launch(layer, shape, "grid", buffers)
+    launch = replace(_launch(layer, shape, name, buffers), cooperative=True)
     # Number 0 is that of no exchange.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *carried, *overflow)
@@ -103,6 +124,7 @@ def _serial_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
 PATHS: dict[str, Callable[[Layer, str, Limits], Steps]] = {
     "block": _block_steps,
     "grid": _grid_steps,
+    "matrix_grid": _matrix_steps,
     "serial": _serial_steps,
 }
 
@@ -111,12 +133,16 @@ def choose_path(layer: Layer, limits: Limits) -> str:
     """The path that is estimated to be the fastest."""
     if limits.warp_lanes == 1:
         return "serial"
-    block, grid = block_shape(layer, limits), grid_shape(layer, limits)
-    if grid is None or grid.num_shards == 1:
-        return "block"
-    if block is None or grid_clocks(grid, layer) < block_clocks(block, layer, limits):
-        return "grid"
-    return "block"
+    block, grid, matrix = (shape_of(layer, limits) for shape_of in (block_shape, grid_shape, matrix_shape))
+    clocks: dict[str, int] = {}
+    if block is not None:
+        clocks["block"] = block_clocks(block, layer, limits)
+    # A grid of one shard would exchange states with itself.
+    if grid is not None and grid.num_shards > 1:
+        clocks["grid"] = grid_clocks(grid, layer)
+    if matrix is not None and matrix.num_shards > 1:
+        clocks["matrix_grid"] = matrix_clocks(matrix, layer)
+    return min(clocks, key=clocks.__getitem__, default="block")
 
 
 def _tensors(layer: Layer, recurrence: str) -> tuple[str | None, ...]:
@@ -138,22 +164,23 @@ def _names(spaces: tuple[Workspace, ...]) -> tuple[str | None, ...]:
 def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
     """The place for weights that do not fit on the chip, where there are any."""
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
-    num_bytes = blocks * shape.num_overflow_chunks * shape.chunk_quads * 4 * layer.element_bytes
+    num_bytes = blocks * shape.num_overflow_chunks * shape.chunk_bytes
     return (Workspace("overflow", num_bytes),) if num_bytes else ()
 
 
 def _launch(layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...]) -> KernelLaunch:
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
+    element = () if name == "matrix_grid" else (layer.element.cpp,)
+    template = (*element, layer.is_standard, layer.linear_before_reset)
     return KernelLaunch(
         source=f"gru/{name}.cu",
         function=f"gru_{name}",
-        template=(layer.element.cpp, layer.is_standard, layer.linear_before_reset),
+        template=template,
         grid=(blocks, 1, 1),
         block=(shape.num_threads, 1, 1),
         buffers=buffers,
         params=_params(layer, shape),
-        shared_bytes=shape.shared_bytes(layer.element_bytes),
-        cooperative=name == "grid",
+        shared_bytes=shape.shared_bytes,
     )
 
 
@@ -175,7 +202,7 @@ def _params(layer: Layer, shape: Shape) -> Params:
         length_stride=("Int64", strides("sequence_lengths_tensor", 3)[0]),
         batch_size=("Int64", layer.batch_size),
         group_batch=("Int64", shape.group_batch),
-        overflow_quads=("Int64", shape.num_overflow_chunks * shape.chunk_quads),
+        overflow_pieces=("Int64", shape.num_overflow_chunks * shape.chunk_pieces),
         num_steps=("UInt32", layer.num_steps),
         hidden_size=("Int32", layer.hidden_size),
         num_directions=("Int32", layer.num_directions),

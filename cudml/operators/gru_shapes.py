@@ -3,7 +3,7 @@
 The constants here mirror those of the kernels; the estimates only choose between what is right anyway.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cudml.dtypes import ElementInfo
@@ -29,8 +29,18 @@ GRID_WARPS = 8
 GRID_REGISTER_CHUNKS = 4
 GRID_MAX_ROUND_BATCH = GRID_WARPS * WARP_LANES // UNITS_PER_WARP
 
-#: Bytes of a state and the number of its exchange.
+# kernels/gru/matrix_grid.cu
+MATRIX_WARPS = 8
+MATRIX_UNITS = 32
+MATRIX_CHUNK_COLUMNS = 128
+MATRIX_REGISTER_CHUNKS = 6
+MATRIX_ROUND_BATCH = 8
+MATRIX_ROW_PADDING = 8
+MATRIX_SUM_BYTES = MATRIX_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
+
+#: Bytes of a state and the number of its exchange, in float32 and half precision.
 EXCHANGED_BYTES = 8
+MATRIX_EXCHANGED_BYTES = 4
 
 # Clocks of a multiprocessor. A step's constant part is gates, barriers and latencies; on a grid also an
 # exchange through the L2 cache.
@@ -40,6 +50,7 @@ SCHEDULERS = 4
 SHARED_BYTES_PER_CLOCK = 128
 L2_BYTES_PER_CLOCK = 21
 REDUCTION_CLOCKS_PER_WARP = 9
+CLOCKS_PER_MATRIX_INSTRUCTION = 3
 
 
 @dataclass(frozen=True)
@@ -93,9 +104,10 @@ class Shape:
 
     `num_groups` sets of `group_batch` sequences for each direction; `num_shards` blocks that share the
     hidden units of a group; `num_passes` times that a block takes new hidden units; `round_batch`
-    sequences whose states, `state_bytes` each, are in shared storage at a time. A pass has `num_chunks`
-    of weights; `num_register_chunks` of the first pass are in registers, `num_stored_chunks` of the
-    others in shared storage.
+    sequences whose states, `state_bytes` each, are in shared storage at a time, beside `fixed_bytes`. A
+    pass has `num_chunks` of weights, in pieces of `piece_bytes` that a thread loads at once;
+    `num_register_chunks` of the first pass are in registers, `num_stored_chunks` of the others in shared
+    storage.
     """
 
     num_warps: int
@@ -106,17 +118,23 @@ class Shape:
     round_batch: int
     state_bytes: int
     num_chunks: int
+    piece_bytes: int
     num_register_chunks: int
     num_stored_chunks: int = 0
+    fixed_bytes: int = 0
 
     @property
     def num_threads(self) -> int:
         return self.num_warps * WARP_LANES
 
     @property
-    def chunk_quads(self) -> int:
-        """Groups of four weights that a chunk has in the whole block."""
+    def chunk_pieces(self) -> int:
+        """Pieces of weights that a chunk has in the whole block: six for each thread."""
         return NUM_GATES * UNITS_PER_THREAD * self.num_threads
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self.chunk_pieces * self.piece_bytes
 
     @property
     def num_spilled_chunks(self) -> int:
@@ -128,29 +146,29 @@ class Shape:
         """Chunks of a block's weights that are not on the chip."""
         return self.num_spilled_chunks - self.num_stored_chunks
 
-    def shared_bytes(self, element_bytes: int) -> int:
-        """Bytes of states and weights in shared storage."""
-        weights = self.num_stored_chunks * self.chunk_quads * 4 * element_bytes
-        return self.round_batch * self.state_bytes + weights
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of states, sums and weights in shared storage."""
+        return (
+            self.fixed_bytes + self.round_batch * self.state_bytes + self.num_stored_chunks * self.chunk_bytes
+        )
 
-    def product_clocks(self, element_bytes: int) -> int:
+    def product_clocks(self) -> int:
         """Clocks that the products of one step's states take; kernels take two states at a time."""
         sequences = self.group_batch
         warps = self.num_passes * self.num_warps
         fma = sequences * warps * self.num_chunks * NUM_GATES * UNITS_PER_THREAD * 4 // SCHEDULERS
         # Eight lanes read different quads of a state, in four turns a warp.
         shared_turns = sequences * warps * (4 * self.num_chunks + REDUCTION_CLOCKS_PER_WARP)
-        chunk_bytes = self.chunk_quads * 4 * element_bytes
         pairs = ceil_div(sequences, 2)
-        shared_turns += pairs * self.num_stored_chunks * chunk_bytes // SHARED_BYTES_PER_CLOCK
-        overflow = pairs * self.num_overflow_chunks * chunk_bytes // L2_BYTES_PER_CLOCK
+        shared_turns += pairs * self.num_stored_chunks * self.chunk_bytes // SHARED_BYTES_PER_CLOCK
+        overflow = pairs * self.num_overflow_chunks * self.chunk_bytes // L2_BYTES_PER_CLOCK
         return max(fma, shared_turns) + overflow
 
 
-def _stored(shape: Shape, element_bytes: int, limits: Limits) -> Shape:
+def _stored(shape: Shape, limits: Limits) -> Shape:
     """The shape with as many chunks in shared storage as there is place for."""
-    free = limits.shared_bytes_per_block - shape.shared_bytes(element_bytes)
-    fitting = free // (shape.chunk_quads * 4 * element_bytes)
+    fitting = (limits.shared_bytes_per_block - shape.shared_bytes) // shape.chunk_bytes
     return replace(shape, num_stored_chunks=min(shape.num_spilled_chunks, fitting))
 
 
@@ -176,33 +194,36 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
         round_batch=group_batch,
         state_bytes=state_bytes,
         num_chunks=num_chunks,
+        piece_bytes=4 * layer.element_bytes,
         num_register_chunks=min(BLOCK_REGISTER_CHUNKS, num_chunks),
     )
-    return _stored(shape, layer.element_bytes, limits)
+    return _stored(shape, limits)
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
     """Clocks that a step of the block kernel is estimated to take."""
     waves = ceil_div(shape.num_groups * layer.num_directions, limits.num_multiprocessors)
-    return waves * (BLOCK_STEP_CLOCKS + shape.product_clocks(layer.element_bytes))
+    return waves * (BLOCK_STEP_CLOCKS + shape.product_clocks())
 
 
 def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The fastest shape of the kernel whose blocks exchange states; None where it cannot run."""
-    shapes = [
-        shape
-        for num_groups in range(1, min(layer.batch_size, limits.num_multiprocessors) + 1)
-        if (shape := _grid_shape_of(layer, limits, num_groups)) is not None
-    ]
+    shapes = _for_every_number_of_groups(_grid_shape_of, layer, limits)
     return min(shapes, key=lambda shape: grid_clocks(shape, layer), default=None)
+
+
+def _for_every_number_of_groups(
+    shape_of: Callable[[Layer, Limits, int], Shape | None], layer: Layer, limits: Limits
+) -> list[Shape]:
+    most = min(layer.batch_size, limits.num_multiprocessors // layer.num_directions)
+    shapes = (shape_of(layer, limits, num_groups) for num_groups in range(1, most + 1))
+    return [shape for shape in shapes if shape is not None]
 
 
 def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
     most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
-    if most_shards == 0:
-        return None
     num_tiles = ceil_div(layer.hidden_size, UNITS_PER_WARP)
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP * GRID_WARPS)
@@ -221,16 +242,60 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
         round_batch=min(group_batch, max(1, most // 2), GRID_MAX_ROUND_BATCH),
         state_bytes=state_bytes,
         num_chunks=num_chunks,
+        piece_bytes=4 * layer.element_bytes,
         num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
     )
-    return _stored(shape, layer.element_bytes, limits)
+    return _stored(shape, limits)
 
 
 def grid_clocks(shape: Shape, layer: Layer) -> int:
     """Clocks that a step of the grid kernel is estimated to take."""
     gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
     num_exchanges = 1 if layer.linear_before_reset else 2
-    return num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks(layer.element_bytes)
+    return num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks()
+
+
+def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
+    """The fastest shape of the kernel with matrix instructions; None where it cannot run."""
+    if layer.element_bytes != 2:
+        return None
+    shapes = _for_every_number_of_groups(_matrix_shape_of, layer, limits)
+    return min(shapes, key=lambda shape: matrix_clocks(shape, layer), default=None)
+
+
+def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
+    group_batch = ceil_div(layer.batch_size, num_groups)
+    num_groups = ceil_div(layer.batch_size, group_batch)
+    most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
+    num_tiles = ceil_div(layer.hidden_size, MATRIX_UNITS)
+    num_passes = ceil_div(num_tiles, most_shards)
+    num_chunks = ceil_div(layer.hidden_size, MATRIX_CHUNK_COLUMNS)
+    shape = Shape(
+        num_warps=MATRIX_WARPS,
+        num_groups=num_groups,
+        group_batch=group_batch,
+        num_shards=ceil_div(num_tiles, num_passes),
+        num_passes=num_passes,
+        round_batch=MATRIX_ROUND_BATCH,
+        state_bytes=2 * (num_chunks * MATRIX_CHUNK_COLUMNS + MATRIX_ROW_PADDING),
+        num_chunks=num_chunks,
+        piece_bytes=16,
+        num_register_chunks=min(MATRIX_REGISTER_CHUNKS, num_chunks),
+        fixed_bytes=min(num_passes, 2) * MATRIX_SUM_BYTES,
+    )
+    return _stored(shape, limits) if shape.shared_bytes <= limits.shared_bytes_per_block else None
+
+
+def matrix_clocks(shape: Shape, layer: Layer) -> int:
+    """Clocks that a step of the kernel with matrix instructions is estimated to take."""
+    num_rounds = ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
+    gathered = shape.group_batch * layer.hidden_size * MATRIX_EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
+    num_exchanges = 1 if layer.linear_before_reset else 2
+    instructions = shape.num_chunks * shape.chunk_pieces // WARP_LANES
+    product = shape.num_passes * instructions * CLOCKS_PER_MATRIX_INSTRUCTION
+    product += shape.num_stored_chunks * shape.chunk_bytes // SHARED_BYTES_PER_CLOCK
+    product += shape.num_overflow_chunks * shape.chunk_bytes // L2_BYTES_PER_CLOCK
+    return num_exchanges * (GRID_STEP_CLOCKS + gathered) + num_rounds * product
 
 
 def serial_shape(layer: Layer, limits: Limits) -> Shape:
@@ -246,5 +311,6 @@ def serial_shape(layer: Layer, limits: Limits) -> Shape:
         round_batch=group_batch,
         state_bytes=0,
         num_chunks=0,
+        piece_bytes=0,
         num_register_chunks=0,
     )

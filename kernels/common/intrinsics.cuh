@@ -90,6 +90,20 @@ __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
   return v;
 }
 
+struct WordQuad {
+  UInt32 words[4];
+};
+
+// Four neighbouring words at a multiple of 16 bytes, each as if loaded by itself.
+__device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
+  WordQuad v;
+  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.words[0]), "=r"(v.words[1]), "=r"(v.words[2]), "=r"(v.words[3])
+               : "l"(address)
+               : "memory");
+  return v;
+}
+
 // Stands in a loop that waits for what another block will write.
 __device__ __forceinline__ void give_way() {}
 
@@ -121,6 +135,46 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   UInt16 bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
+}
+
+// ---- Matrices of half precision, multiplied by a whole warp, summed in float32.
+//
+// With g = lane / 4 and t = lane % 4, and a word holding two neighbouring halves, the lower one first:
+// rows have the words of (row g, columns 2t), (g + 8, 2t), (g, 2t + 8) and (g + 8, 2t + 8); columns those
+// of (rows 2t, column g) and (2t + 8, g); sums are (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1).
+
+struct MatrixRows {  // 16 x 16
+  UInt32 words[4];
+};
+
+struct MatrixColumns {  // 16 x 8
+  UInt32 words[2];
+};
+
+struct MatrixSums {  // 16 x 8
+  float values[4];
+};
+
+// rows * columns + sums.
+__device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumns columns,
+                                                   MatrixSums sums) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums.values[0]), "+f"(sums.values[1]), "+f"(sums.values[2]), "+f"(sums.values[3])
+      : "r"(rows.words[0]), "r"(rows.words[1]), "r"(rows.words[2]), "r"(rows.words[3]),
+        "r"(columns.words[0]), "r"(columns.words[1]));
+#else
+  for (int half = 0; half < 2; ++half) {
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "
+        "{%0, %1, %2, %3};"
+        : "+f"(sums.values[0]), "+f"(sums.values[1]), "+f"(sums.values[2]), "+f"(sums.values[3])
+        : "r"(rows.words[2 * half]), "r"(rows.words[2 * half + 1]), "r"(columns.words[half]));
+  }
+#endif
+  return sums;
 }
 
 // ---- Barriers that CUDA C++ has no function for.

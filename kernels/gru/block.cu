@@ -159,6 +159,6 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const int num_buffers = kLinearBeforeReset ? 2 : 3;
   block.weights.stored = reinterpret_cast<WeightQuad<Element>*>(block.buffer(num_buffers));
   block.weights.overflow =
-      reinterpret_cast<WeightQuad<Element>*>(overflow) + blockIdx.x * params.overflow_quads;
+      reinterpret_cast<WeightQuad<Element>*>(overflow) + blockIdx.x * params.overflow_pieces;
   block.run();
 }

@@ -293,6 +293,6 @@ __global__ void __launch_bounds__(kGridThreads, 1)
   block.weights.stored = reinterpret_cast<WeightQuad<Element>*>(
       block.partials + num_halves * kGridWarps * kNumGates * block.items_per_round());
   block.weights.overflow =
-      reinterpret_cast<WeightQuad<Element>*>(overflow) + blockIdx.x * params.overflow_quads;
+      reinterpret_cast<WeightQuad<Element>*>(overflow) + blockIdx.x * params.overflow_pieces;
   block.run();
 }

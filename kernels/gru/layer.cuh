@@ -19,7 +19,7 @@ struct GruParams {
   Int64 batch_size;
   // A group is the sequences that one block, or one set of blocks exchanging states, works on.
   Int64 group_batch;
-  Int64 overflow_quads;  // of one block
+  Int64 overflow_pieces;  // of one block: what a thread loads of its weights at once
   UInt32 num_steps;
   Int32 hidden_size;
   Int32 num_directions;

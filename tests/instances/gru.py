@@ -8,14 +8,17 @@ from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.activations import Activation
 from cudml.operators.gru import GruDesc
 from cudml.tensors import TensorDesc
-from tests.instances import random_size
+from tests.instances import Promise, random_size
 
-#: (T, N, I, H): what one block does, and what a grid does everywhere.
-_SIZES = ((16, 4, 24, 40), (16, 2, 32, 1024))
+#: (T, N, I, H): what one block does, and what a grid does on small and large GPUs, without and with matrix
+#: instructions.
+_SIZES = ((16, 4, 24, 40), (16, 1, 32, 256), (16, 1, 32, 1024), (16, 16, 32, 1024))
+
+PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
 
 
 def descriptors() -> Iterator[GruDesc]:
-    """Both sizes with every template argument: data type, standard activations or not, both orders."""
+    """Every size with every template argument: data type, standard activations or not, both orders."""
     for num_steps, batch, num_inputs, hidden in _SIZES:
         for data_type in (DataType.FLOAT32, DataType.FLOAT16):
             for f in (Activation.sigmoid(), Activation.hard_sigmoid(0.2, 0.5)):
