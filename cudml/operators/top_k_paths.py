@@ -56,6 +56,9 @@ _GRID_THREADS = 512
 _GRID_MIN_ROW_LENGTH = 1 << 15
 _GRID_MIN_STRETCH = 2048
 
+# kernels/top_k/radix_sort.cuh, on a GPU
+_SORT_BINS = 128
+
 # kernels/top_k/threshold.cuh
 _DIGIT_BITS = 11
 _NUM_BINS = 1 << _DIGIT_BITS
@@ -342,7 +345,7 @@ def _grid_radix(problem: Problem, limits: Limits) -> Steps:
     )
     workspaces = (
         Workspace("states", state_bytes),
-        Workspace("counts", problem.num_rows * blocks_per_row * 8),
+        Workspace("counts", problem.num_rows * blocks_per_row * 4 * _SORT_BINS),
         Workspace("lists", problem.num_rows * 2 * capacity * problem.pair_bytes),
     )
     return (Fill("states", state_bytes), launch), workspaces

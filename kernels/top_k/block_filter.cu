@@ -8,6 +8,8 @@
 #include "top_k/filter.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
+#include "top_k/network_sort.cuh"
+#include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"

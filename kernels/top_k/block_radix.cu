@@ -7,6 +7,8 @@
 #include "common/types.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
+#include "top_k/network_sort.cuh"
+#include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"

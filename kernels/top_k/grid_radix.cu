@@ -8,6 +8,7 @@
 #include "common/types.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
+#include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
@@ -26,7 +27,9 @@ template <class Word>
 struct RowState {
   UInt32 num_arrived;
   UInt32 num_listed;
-  UInt32 unused[62];  // the counters have cache lines of their own
+  UInt64 varying_ones;   // the bits that are one in a key of the list
+  UInt64 varying_zeros;  // and those that are zero in one
+  UInt32 unused[58];     // the counters have cache lines of their own
   UInt32 bins[kMaxDigits<Word>][kNumBins];
 };
 
@@ -142,6 +145,76 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
   }
 }
 
+// Sorts the row's list, `own` of which this block has listed, by all blocks of the row together. The
+// result lies in the list returned.
+template <class Word>
+__device__ __forceinline__ List<Word> sort_row_by_radix(List<Word> from, List<Word> other,
+                                                        UInt32 count, UInt32 block,
+                                                        UInt32* block_counts, RowState<Word>& state,
+                                                        RowBarrier& row_barrier,
+                                                        GridStorage& shared) {
+  using Sort = RadixSort<kThreads, kWarpSize>;
+  const UInt32 num_blocks = row_barrier.num_blocks;
+  const Sort sort = Sort::of(shared.select, count, static_cast<Int64>(num_blocks) * kThreads,
+                             static_cast<Int64>(block) * kThreads);
+  UInt64 ones = 0;
+  UInt64 zeros = 0;
+  for (Int64 i = sort.begin + threadIdx.x % kWarpSize; i < sort.end; i += kWarpSize) {
+    ones |= from.keys[i];
+    zeros |= static_cast<Word>(~from.keys[i]);
+  }
+  if (ones != 0) atomicOr(&state.varying_ones, ones);
+  if (zeros != 0) atomicOr(&state.varying_zeros, zeros);
+  row_barrier.wait();
+  const UInt64 varying = state.varying_ones & state.varying_zeros;
+
+  for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
+    if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
+    sort.count_digits(from, shift);
+    UInt32* bins = shared.select.bins;
+    for (int digit = threadIdx.x; digit < Sort::kBins; digit += kThreads) {
+      UInt32 num_in_block = 0;
+      for (int w = 0; w < kWarps; ++w) num_in_block += bins[digit * kWarps + w];
+      store_relaxed(&block_counts[digit * num_blocks + block], num_in_block);
+    }
+    row_barrier.wait();
+
+    // A few threads a digit sum what all blocks have of it, and what the blocks before this one have.
+    constexpr int kThreadsPerDigit = kThreads / Sort::kBins;
+    const int digit = threadIdx.x / kThreadsPerDigit;
+    const bool is_first = threadIdx.x % kThreadsPerDigit == 0;
+    UInt32 in_row = 0;
+    UInt32 in_blocks_before = 0;
+    for (UInt32 b = threadIdx.x % kThreadsPerDigit; b < num_blocks; b += kThreadsPerDigit) {
+      const UInt32 num_in_block = load_relaxed(&block_counts[digit * num_blocks + b]);
+      in_row += num_in_block;
+      in_blocks_before += b < block ? num_in_block : 0;
+    }
+#pragma unroll
+    for (int lanes = kThreadsPerDigit / 2; lanes > 0; lanes /= 2) {
+      in_row += __shfl_xor_sync(kFullMask, in_row, lanes);
+      in_blocks_before += __shfl_xor_sync(kFullMask, in_blocks_before, lanes);
+    }
+    UInt32 total;
+    UInt32 place = in_blocks_before + block_exclusive_sum<kThreads, kWarpSize>(
+                                          is_first ? in_row : 0, shared.select.warp_sums, total);
+    if (is_first) {
+      for (int w = 0; w < kWarps; ++w) {
+        const UInt32 num_in_warp = bins[digit * kWarps + w];
+        bins[digit * kWarps + w] = place;
+        place += num_in_warp;
+      }
+    }
+    __syncthreads();  // every place is known before elements move
+    sort.move(from, other, shift);
+    row_barrier.wait();
+    const List<Word> moved = other;
+    other = from;
+    from = moved;
+  }
+  return from;
+}
+
 template <class Word>
 __global__ void __launch_bounds__(kThreads, 1)
     top_k_grid_radix(const Word* __restrict__ input, Word* values, void* indices, UInt8* states,
@@ -154,6 +227,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   RowBarrier row_barrier = {&state.num_arrived, num_blocks, 0};
   const RowStart start = row_start(params, row);
   const Int64 capacity = params.list_capacity;
+  // As many as the radix sort has bins, for each block of the row.
+  UInt32* row_counts =
+      counts + static_cast<Int64>(row) * num_blocks * RadixSort<kThreads, kWarpSize>::kBins;
   const List<Word> list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row));
   const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
 
@@ -184,8 +260,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     const List<Word> own_list = {list.keys + shared.list_begin, list.indices + shared.list_begin};
     list_in_any_order(part, params, threshold, own_list, shared.select);
   } else {
-    const Counts before =
-        counts_before(own, block, counts + 2 * num_blocks * row, row_barrier, shared);
+    const Counts before = counts_before(own, block, row_counts, row_barrier, shared);
     const Counts after = {before.above + own.above, before.equal + own.equal};
     list_in_order(part, params, threshold, num_equal, before, after, list, shared.select);
   }
@@ -194,9 +269,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (params.sorts_pairs) {
     const List<Word> copy = List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0);
     write_by_counting(input, values, indices, params, start, list, copy, count, block);
-  } else if (block == 0) {
-    const List<Word> sorted = sort_by_radix(list, other_list, count, shared.select);
-    for (Int64 rank = threadIdx.x; rank < params.k; rank += kThreads) {
+  } else {
+    const List<Word> sorted =
+        sort_row_by_radix(list, other_list, count, block, row_counts, state, row_barrier, shared);
+    for (Int64 rank = static_cast<Int64>(block) * kThreads + threadIdx.x; rank < params.k;
+         rank += static_cast<Int64>(num_blocks) * kThreads) {
       write_result(input, values, indices, params, start, rank, sorted.indices[rank]);
     }
   }

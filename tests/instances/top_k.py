@@ -29,7 +29,7 @@ _SHAPES = (
 )
 
 PROMISES = {
-    "top_k_block_filter": Promise(wide_loads=True, min_warps=16),
+    "top_k_block_filter": Promise(wide_loads=True),
     "top_k_block_radix": Promise(wide_loads=True),
     "top_k_grid_radix": Promise(wide_loads=True),
 }

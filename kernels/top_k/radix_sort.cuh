@@ -1,0 +1,128 @@
+// A list put in order digit by digit, from the lowest: for lists of any length, in shared or global
+// storage. Elements of equal keys keep their order, so the list comes in the order of its indices.
+//
+// The list is divided into a stretch for each warp. For each digit, warps count their elements in bins of
+// their own, the counts are summed to the places where the bins begin, and the elements move there.
+#pragma once
+
+#include "common/block_scan.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/list.cuh"
+#include "top_k/threshold.cuh"
+
+template <int kThreads, int kLanes>
+struct RadixSort {
+  static constexpr int kWarps = kThreads / kLanes;
+  // The bins of all warps fit where the histogram of the search was.
+  static constexpr int kBits = kLanes == 1 ? 8 : 7;
+  static constexpr int kBins = 1 << kBits;
+  static_assert(kBins * kWarps <= kNumBins, "the bins of all warps share the histogram's storage");
+
+  SelectStorage<kThreads, kLanes>& shared;
+  Int64 begin;  // this warp's stretch of the list
+  Int64 end;
+
+  // `num_threads` threads, of which `first_thread` is the block's first, divide the list.
+  static __device__ __forceinline__ RadixSort of(SelectStorage<kThreads, kLanes>& shared,
+                                                 UInt32 count, Int64 num_threads,
+                                                 Int64 first_thread) {
+    const Int64 stretch = (count / num_threads + 1) * kLanes;
+    const Int64 begin = (first_thread / kLanes + threadIdx.x / kLanes) * stretch;
+    return {shared, min(static_cast<Int64>(count), begin),
+            min(static_cast<Int64>(count), begin + stretch)};
+  }
+
+  // The digit of the complement: the largest key comes first.
+  template <class Word>
+  static __device__ __forceinline__ UInt32 digit_of(Word key, int shift) {
+    return static_cast<UInt32>(~static_cast<Wide<Word>>(key) >> shift) & (kBins - 1);
+  }
+
+  // bins[digit * kWarps + warp] becomes the count of each warp's elements.
+  template <class Word>
+  __device__ __forceinline__ void count_digits(const List<Word>& from, int shift) const {
+    for (int bin = threadIdx.x; bin < kBins * kWarps; bin += kThreads) shared.bins[bin] = 0;
+    __syncthreads();  // bins are clear, and the last digit's moves are done
+    const int warp = threadIdx.x / kLanes;
+    for (Int64 i = begin + threadIdx.x % kLanes; i < end; i += kLanes) {
+      take_place<kThreads>(shared.bins[digit_of(from.keys[i], shift) * kWarps + warp]);
+    }
+    __syncthreads();  // every count is in before the bins are summed
+  }
+
+  // From counts to places, for a list that is all the block's: digit by digit, in a digit warp by warp.
+  __device__ __forceinline__ void sum_counts() const {
+    constexpr int kBinsPerThread = kBins * kWarps / kThreads;
+    UInt32* bins = shared.bins + threadIdx.x * kBinsPerThread;
+    UInt32 num_here = 0;
+    for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[i];
+    UInt32 total;
+    UInt32 place = block_exclusive_sum<kThreads, kLanes>(num_here, shared.warp_sums, total);
+    for (int i = 0; i < kBinsPerThread; ++i) {
+      const UInt32 num_in_bin = bins[i];
+      bins[i] = place;
+      place += num_in_bin;
+    }
+    __syncthreads();  // every place is known before elements move
+  }
+
+  // Moves the warp's elements to the places in the bins.
+  template <class Word>
+  __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
+                                       int shift) const {
+    const int lane = threadIdx.x % kLanes;
+    const int warp = threadIdx.x / kLanes;
+    const UInt32 lanes_below = (1u << lane) - 1;
+    for (Int64 first = begin; first < end; first += kLanes) {
+      const Int64 i = first + lane;
+      const bool is_element = i < end;
+      const Word key = is_element ? from.keys[i] : Word{0};
+      const UInt32 bin = is_element ? digit_of(key, shift) * kWarps + warp : kFullMask;
+      UInt32 place = 0;
+      if constexpr (kLanes == 1) {
+        place = shared.bins[bin]++;
+      } else {
+        const UInt32 peers = __match_any_sync(kFullMask, bin);
+        if (is_element) place = shared.bins[bin] + __popc(peers & lanes_below);
+        __syncwarp();  // every lane has read its bin before the first of its peers moves it on
+        if (is_element && (peers & lanes_below) == 0) shared.bins[bin] += __popc(peers);
+        __syncwarp();  // the bins have moved on before the next elements read them
+      }
+      if (is_element) {
+        to.keys[place] = key;
+        to.indices[place] = from.indices[i];
+      }
+    }
+  }
+};
+
+// Sorts `count` elements of `from` into the order of rank. The result lies in the list returned; `other`
+// is the scratch.
+template <class Word, int kThreads, int kLanes>
+__device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> other, UInt32 count,
+                                                    SelectStorage<kThreads, kLanes>& shared) {
+  using Sort = RadixSort<kThreads, kLanes>;
+  if (threadIdx.x == 0) shared.varying = 0;
+  __syncthreads();  // the list is complete and `varying` is clear
+  UInt64 varying = 0;
+  for (Int64 i = threadIdx.x; i < count; i += kThreads) {
+    varying |= static_cast<Wide<Word>>(from.keys[i] ^ from.keys[0]);
+  }
+  if (varying != 0) atomicOr(&shared.varying, varying);
+  __syncthreads();  // every thread's bits are in
+  varying = shared.varying;
+
+  const Sort sort = Sort::of(shared, count, kThreads, 0);
+  for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
+    if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
+    sort.count_digits(from, shift);
+    sort.sum_counts();
+    sort.move(from, other, shift);
+    __syncthreads();  // all elements have moved before the lists change places
+    const List<Word> moved = other;
+    other = from;
+    from = moved;
+  }
+  return from;
+}
