@@ -44,6 +44,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_columns(const void* source, const void* lengths, void* target, ReverseColumnsParams p) {
   SHARED_STORAGE(Storage<Item>, storage);
   constexpr int kItemBytes = sizeof(Item);
+  constexpr int kLoads =
+      kItemBytes <= 4 ? 16 : 64 / kItemBytes;  // in flight, for want of wider ones
   Item* strip_items = storage.items;
   const int alignment = common_alignment(source, target, kItemBytes);
   const int axis_size = static_cast<int>(p.axis_size);
@@ -78,24 +80,29 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       length = static_cast<int>(read_length(lengths, length_index + lane * p.column_length_stride,
                                             p.length_bytes, p.length_is_signed, p.axis_size));
     }
-    if (alignment == kItemBytes) {
-#pragma unroll 4
-      for (int place = first_place; place < axis_size; place += place_step) {
-        if (is_live) {
-          strip_items[(place << p.column_shift) + column] =
-              load_item<Item>(lane_source + place * source_step);
-        }
+    if (alignment != kItemBytes) {
+#pragma unroll 1
+      for (int place = first_place; is_live && place < axis_size; place += place_step) {
+        const int origin = place < length ? length - 1 - place : place;
+        move_pieces(lane_target + place * target_step, lane_source + origin * source_step,
+                    kItemBytes, alignment);
+      }
+      continue;
+    }
+#pragma unroll kLoads
+    for (int place = first_place; place < axis_size; place += place_step) {
+      if (is_live) {
+        strip_items[(place << p.column_shift) + column] =
+            load_item<Item>(lane_source + place * source_step);
       }
     }
     __syncthreads();  // the strip is complete before its lanes are read in another order
-#pragma unroll 4
+#pragma unroll kLoads
     for (int place = first_place; place < axis_size; place += place_step) {
       const int origin = place < length ? length - 1 - place : place;
-      UInt8* to = lane_target + place * target_step;
-      if (is_live && alignment == kItemBytes) {
-        store_item<Item>(to, strip_items[(origin << p.column_shift) + column]);
-      } else if (is_live) {
-        move_pieces(to, lane_source + origin * source_step, kItemBytes, alignment);
+      if (is_live) {
+        store_item<Item>(lane_target + place * target_step,
+                         strip_items[(origin << p.column_shift) + column]);
       }
     }
     __syncthreads();  // the strip has been written out before the next one is loaded
