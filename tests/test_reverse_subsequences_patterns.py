@@ -157,6 +157,21 @@ def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool)
     assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
 
 
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shared", [False, True])
+def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are 2**31 items or more, on few."""
+    monkeypatch.setattr(strided_copy, "MAX_NARROW_COUNT", 1)
+    sizes = (5, 9, 35)
+    places = layouts_of(sizes, 4, axis, (0, 4))
+    shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    values = np.random.default_rng(4).integers(0, sizes[axis] + 2, shape)
+    if shared:
+        places["sequence_lengths_tensor"] = lay_out(shape, DataType.UINT32, broadcast=(False, False, True))
+        values = np.broadcast_to(values[..., :1], shape)
+    run_every_pattern(device, places, axis, values)
+
+
 #: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths.
 CHOSEN = {
     "long lanes": ("lanes", 4, (30, 1000), 1, (False, False)),

@@ -149,6 +149,19 @@ def test_runs_of_several_pieces(
     assert "runs" in run_every_pattern(device, source, target, 2)
 
 
+@pytest.mark.parametrize("name", PATTERNS)
+def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are 2**31 items or more, on few."""
+    monkeypatch.setattr(strided_copy, "MAX_NARROW_COUNT", 1)
+    strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
+    sizes = (3, 7, 41)
+    source = strided_layout(sizes, BITS_BY_SIZE[4], strides.get(name, (9000, 200, 5)), 4)
+    target = lay_out(sizes, BITS_BY_SIZE[4], pads=(0, 1, 2))
+    launch = PATTERNS[name].launch(space_of(source, target), "source", "target", device.limits)
+    assert next(field for field in launch.params.fields if field.name == "is_wide").values == (1,)
+    run_launch(device, launch, source, target, 4)
+
+
 #: Copies that the plan is expected to give to each kernel: item bytes, sizes, source strides.
 CHOSEN = {
     "contiguous rows": ("runs", 4, (100, 1000), (2000, 1)),
