@@ -30,14 +30,15 @@ CPU = replace(GPU, warp_lanes=1)
 class Case:
     """A descriptor on a device; `path` None leaves the choice to the plan.
 
-    `content` says what an input is full of: "few" different values, so that many tie, or values in
-    "ascending" order. A GRU has normal numbers instead.
+    `content` says what an input is full of: "few" different values, so that many tie, "any" bits, or values
+    in "ascending" order. A GRU has normal numbers instead. `length` is that of every sequence, None for any.
     """
 
     descriptor: Any
     path: str | None = None
     limits: Limits = GPU
     content: str = "few"
+    length: int | None = None
 
     @property
     def operator(self) -> str:
@@ -90,11 +91,13 @@ def _array(
 def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator) -> np.ndarray:
     count, item = tensor.span_bytes // tensor.element.size, tensor.element.size
     if name == "sequence_lengths_tensor":
+        if case.length is not None:
+            return np.full(count, case.length, f"u{item}")
         longest = case.descriptor.input_tensor.sizes[getattr(case.descriptor, "axis", 1)]
         return rng.integers(0, longest + 2, count).astype(f"u{item}")
     if case.operator == "gru":
         return rng.standard_normal(count, np.float32).astype(tensor.element.numpy_name)
-    if item > 8:
+    if item > 8 or case.content == "any":
         return rng.integers(0, 256, count * item, np.uint8)
     if case.content == "ascending":
         return np.arange(count).astype(f"u{item}")
@@ -132,8 +135,9 @@ def gru(
     activations: tuple[Activation, ...] = (Activation.sigmoid(), Activation.tanh()),
     direction: RecurrentNetworkDirection = RecurrentNetworkDirection.FORWARD,
     linear_before_reset: bool = True,
+    has_lengths: bool = True,
 ) -> GruDesc:
-    """A layer with every optional tensor."""
+    """A layer with every optional tensor, but perhaps lengths."""
     directions = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
     return GruDesc(
         TensorDesc(data_type, (1, num_steps, batch, inputs)),
@@ -141,7 +145,7 @@ def gru(
         TensorDesc(data_type, (1, directions, 3 * hidden, hidden)),
         TensorDesc(data_type, (1, 1, directions, 6 * hidden)),
         TensorDesc(data_type, (1, directions, batch, hidden)),
-        TensorDesc(DataType.UINT32, (1, 1, 1, batch)),
+        TensorDesc(DataType.UINT32, (1, 1, 1, batch)) if has_lengths else None,
         TensorDesc(data_type, (num_steps, directions, batch, hidden)),
         TensorDesc(data_type, (1, directions, batch, hidden)),
         activations * directions,
