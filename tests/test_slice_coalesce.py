@@ -16,7 +16,7 @@ from cudml.operators.coalesce import (
     widened,
     without_ones,
 )
-from cudml.operators.strided_copy import RUN_WORDS_PER_LANE, run_shape
+from cudml.operators.strided_copy import RUN_WORDS_PER_LANE, RunShape, run_shape
 from cudml.plans import Limits
 
 LIMITS = Limits(132, 1024, 232448, 233472, 65536, 2048, 8, 50 << 20, 90)
@@ -148,7 +148,7 @@ def test_division_by_multiplication(word_bits: int, rng: np.random.Generator) ->
                 assert (product + numerator) >> shift == numerator // divisor
 
 
-@pytest.mark.parametrize("run_bytes", [1, 15, 16, 17, 64, 100, 16369, 16370, 10**5, 10**9, 2**40])
+@pytest.mark.parametrize("run_bytes", [1, 15, 16, 17, 64, 100, 16384, 16385, 10**5, 10**9, 2**40])
 def test_shapes_of_runs_cover_them(run_bytes: int) -> None:
     for total in (run_bytes, 2**30, 2**45):
         shape = run_shape(run_bytes, max(run_bytes, total), LIMITS)
@@ -160,8 +160,14 @@ def test_shapes_of_runs_cover_them(run_bytes: int) -> None:
         step_bytes = shape.num_owners * shape.lane_words * 16
         if shape.num_owners < 256:
             assert shape.pieces_per_run == 1
-            assert step_bytes >= run_bytes + 15
+            assert step_bytes >= run_bytes + (15 if run_bytes % 16 else 0)
             assert shape.num_owners == 4 or step_bytes < 4 * (run_bytes + 15)
+
+
+def test_runs_of_whole_words_leave_no_lane_idle() -> None:
+    assert run_shape(4096, 2**30, LIMITS) == RunShape(1, 4096, 64, 4)
+    assert run_shape(16384, 2**30, LIMITS) == RunShape(1, 16384, 256, 4)
+    assert run_shape(4100, 2**30, LIMITS) == RunShape(1, 4112, 128, 3)
 
 
 def test_shapes_of_long_runs_fill_the_device() -> None:

@@ -224,7 +224,8 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
     Longer ones are cut for whole blocks, which take fewer words at once where that gives more blocks
     work, and several steps a piece where there is work for all.
     """
-    most_words = ceil_div(run_bytes + WORD_BYTES - 1, WORD_BYTES)  # where the target is not aligned
+    # One more where the target is not aligned, which runs of whole words are seldom.
+    most_words = ceil_div(run_bytes, WORD_BYTES) + (run_bytes % WORD_BYTES != 0)
     if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
         num_owners = MIN_OWNERS
         while num_owners * RUN_WORDS_PER_LANE < most_words:
