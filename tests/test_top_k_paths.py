@@ -18,7 +18,7 @@ WORDS = ("uint8", "float16", "float32", "float64")
 #: Rows, their length, k: each reaches another branch of some kernel.
 SCHEDULED = (
     (5, 60, 7), (3, 500, 260), (2, 2300, 30), (2, 2300, 1000), (2, 9000, 300), (1, 9000, 1500),
-    (20, 1100, 600),
+    (20, 1100, 600), (1, 70_000, 20),
 )  # fmt: skip
 
 
@@ -100,14 +100,24 @@ def test_rows_in_ascending_order_of_rank(device: Device, word: str, warp_lanes: 
 @pytest.mark.parametrize("word", WORDS)
 def test_rows_shared_by_blocks(device: Device, word: str, rng: np.random.Generator) -> None:
     """Rows long enough for several blocks each, with ties across them, and lists too long for one block."""
-    x = rng.integers(0, 64, (2, 140_001)).astype(word)
-    paths = {1: PATHS, 33: PATHS, 512: PATHS, 5000: ("grid_radix",), 140_001: ("grid_radix",)}
+    x = rng.integers(0, 64, (1, 280_001)).astype(word)
+    paths = {1: PATHS, 33: PATHS, 500: PATHS, 5000: ("grid_radix",), 280_001: ("grid_radix",)}
     for k, tried in paths.items():
         for path in {"block_filter", "grid_radix"} & set(tried):
             options = Options(k, path=path, largest=bool(rng.integers(2)))
             last = launches(plan_for(x, options, device.limits))[-1]
             assert last.grid[0] >= 4
             check_top_k(device, x, options)
+
+
+def test_tie_for_the_last_place_while_parts_are_merged(device: Device) -> None:
+    """The k-th tie lies in a part whose candidates, in no order, the merge sees in two tiles."""
+    stretch = 64 * (8 * 512 // 8 + 1)  # of each of 8 blocks
+    x = np.zeros((1, 8 << 15), np.float64)
+    for part in range(4):
+        x[0, part * stretch : part * stretch + 124] = 1
+    x[0, 4 * stretch : 4 * stretch + 2048 : 16] = 1
+    check_top_k(device, x, Options(500, path="block_filter"))
 
 
 def test_candidates_one_more_than_the_list_holds(device: Device) -> None:

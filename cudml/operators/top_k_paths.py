@@ -256,7 +256,7 @@ def _filter_shape(problem: Problem, limits: Limits) -> tuple[int, int, int]:
     if limits.warp_lanes == _WARP_LANES:
         threads, num_lists = _FILTER_THREADS, 1
         # `Filter::kTile` of kernels/top_k/filter.cuh.
-        tile = threads * (16 // problem.element.size) * (1 if problem.element.size == 1 else 2)
+        tile = threads * (16 // problem.element.size) * (1 if problem.element.size == 1 else 4)
         capacity = tile + round_up(problem.k, 8)
     else:
         # The list is sorted into another one; the longer it is, the more seldom it is cut.

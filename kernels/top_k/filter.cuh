@@ -60,17 +60,19 @@ __device__ __forceinline__ Floor<Word> keep_first(const List<Word>& list, UInt32
     }
   }
   __syncthreads();  // the list is short before it is read or appended to
+  // The k-th key, or less if it was found before its last digit.
   const Wide<Word> lowest = threshold.prefix << threshold.shift;
-  if (threshold.shift == 0 && !keeps_equal) return {static_cast<Word>(lowest), false};
+  if (!keeps_equal) return {static_cast<Word>(lowest), false};
   return {static_cast<Word>(lowest - 1), lowest == 0};
 }
 
 // A row's candidates while it is filtered.
 template <class Word, int kThreads, int kLanes>
 struct Filter {
+  static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 1 : 4;
   // Elements that are looked at between two looks at the length of the list.
   static constexpr UInt32 kTile =
-      kThreads == 1 ? 4096 : kThreads * RowPart<Word>::kPerLoad * RowPart<Word>::kLoadsAhead;
+      kThreads == 1 ? 4096 : kThreads * RowPart<Word>::kPerLoad * kLoadsAhead;
 
   List<Word> list;
   UInt32 capacity;  // at least k + kTile
@@ -122,8 +124,8 @@ struct Filter {
         append(ordering_key(tile.elements[i * tile.stride], params), tile.first_index + i);
       }
     } else {
-      tile.template visit<kThreads>(params, threadIdx.x,
-                                    [&](Word key, UInt32 index) { append(key, index); });
+      tile.template visit<kThreads, kLoadsAhead>(
+          params, threadIdx.x, [&](Word key, UInt32 index) { append(key, index); });
     }
   }
 
