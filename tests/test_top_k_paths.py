@@ -36,6 +36,31 @@ def test_same_bits_under_every_schedule(path: str, word: str, rng: np.random.Gen
                 check_top_k(device, x, options)
 
 
+#: (sizes, axis, k) -> the path on a large GPU.
+CHOICES = {
+    ((16384, 256), 1, 8): "warp_select",
+    ((16384, 1000), 1, 100): "warp_sort",
+    ((16, 135, 172, 172), 1, 3): "thread_list",
+    ((2, 135, 17), 1, 3): "warp_select",
+    ((4096, 2000), 1, 50): "block_radix",
+    ((256, 131072), 1, 50): "block_filter",
+    ((256, 131072), 1, 2048): "block_radix",
+    ((1, 131072), 1, 50): "grid_radix",
+    ((1, 131072), 1, 2048): "grid_radix",
+    ((8, 10_000_000), 1, 50): "block_filter",
+    ((8, 10_000_000), 1, 10_000): "grid_radix",
+}
+
+
+@pytest.mark.parametrize(("case", "path"), CHOICES.items(), ids=str)
+def test_choice_of_a_path(case: tuple, path: str) -> None:
+    """Chosen alone and by name, the plans are the same."""
+    sizes, axis, k = case
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    x, options = np.broadcast_to(np.float32(0), sizes), Options(k, axis)
+    assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
+
+
 def around(*sizes: int) -> list[int]:
     return [size + step for size in sizes for step in (-1, 0, 1)]
 

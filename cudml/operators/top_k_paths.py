@@ -42,6 +42,7 @@ _THREAD_LIST_THREADS = 128
 
 # kernels/top_k/block_radix.cu
 _BLOCK_THREADS = 512
+_BLOCKS = 2  # that a multiprocessor runs at once
 _NETWORK_MAX_K = 512
 _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 
@@ -181,10 +182,10 @@ def _params(
     )
 
 
-def _blocks(limits: Limits, num_blocks: int, threads: int) -> int:
-    """No more blocks than the device runs at once: each takes row after row."""
-    resident = limits.num_multiprocessors * max(1, limits.max_threads_per_multiprocessor // threads)
-    return min(num_blocks, resident)
+def _blocks(limits: Limits, num_blocks: int, threads: int, most: int | None = None) -> int:
+    """No more blocks than the device runs at once, `most` a multiprocessor: each takes row after row."""
+    by_threads = max(1, limits.max_threads_per_multiprocessor // threads)
+    return min(num_blocks, limits.num_multiprocessors * min(most or by_threads, by_threads))
 
 
 def _fits_warp(problem: Problem, limits: Limits) -> bool:
@@ -235,7 +236,7 @@ def _block_radix(problem: Problem, limits: Limits) -> Steps:
     else:
         capacity, num_lists = _ordered_capacity(problem, limits), 2
     list_bytes = num_lists * capacity * problem.pair_bytes
-    blocks = _blocks(limits, problem.num_rows, threads)
+    blocks = _blocks(limits, problem.num_rows, threads, _BLOCKS if threads > 1 else None)
     storage_bytes = _select_storage_bytes(threads, limits.warp_lanes)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
