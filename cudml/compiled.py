@@ -11,7 +11,7 @@ from cudml.devices import Array, Device, Program, get_device
 from cudml.enums import ExecutionFlags, FeatureLevel, TensorFlags
 from cudml.errors import BindingError
 from cudml.operators import OPERATORS, operator_type_of
-from cudml.plans import WORKSPACE_ALIGNMENT, Plan, round_up
+from cudml.plans import WORKSPACE_ALIGNMENT, Limits, Plan, round_up
 from cudml.settings import print_plan
 
 #: Plans with their loaded kernels that are kept for the next `compile_operator` of an equal descriptor.
@@ -30,9 +30,9 @@ def load_plan(plan: Plan, device: Device) -> Program:
 
 
 @lru_cache(maxsize=MAX_PROGRAMS)
-def _planned(desc: Hashable, device: Device) -> tuple[Plan, tuple[Member, ...]]:
+def _planned(desc: Hashable, limits: Limits) -> tuple[Plan, tuple[Member, ...]]:
     """The plan of a checked descriptor, and what it binds."""
-    plan = OPERATORS[operator_type_of(desc)].plan(desc, device.limits)
+    plan = OPERATORS[operator_type_of(desc)].plan(desc, limits)
     members = tuple(
         Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
     )
@@ -103,7 +103,7 @@ def compile_operator(
     # Checked each time: the cache takes 1.0 and True for 1, the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = get_device(device) if device is None or isinstance(device, str) else device
-    plan, members = _planned(desc, target)
+    plan, members = _planned(desc, target.limits)
     return CompiledOperator(kind.name, target, plan, members, load_plan(plan, target))
 
 

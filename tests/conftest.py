@@ -21,9 +21,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The setting reaches worker and child processes by the environment."""
-    if config.getoption("--sanitize"):
-        os.environ["CUDML_EMULATOR"] = "check"
+    """On the CPU, tests run the kernels of a GPU; the environment takes it to worker and child processes."""
+    os.environ["CUDML_EMULATOR"] = "check" if config.getoption("--sanitize") else "warp_lanes=32"
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -4,6 +4,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -31,6 +32,8 @@ LIMITS = Limits(
     compute_capability=0,
 )
 
+_LIMITS_BY_LANES = {lanes: replace(LIMITS, warp_lanes=lanes) for lanes in (1, 32)}
+
 
 class EmulatorDevice:
     """NumPy arrays, and kernels run by the host's CPU."""
@@ -40,8 +43,8 @@ class EmulatorDevice:
 
     @property
     def limits(self) -> Limits:
-        """The same on every machine."""
-        return LIMITS
+        """The same on every machine; `warp_lanes` as the current schedule wants kernels shaped."""
+        return _LIMITS_BY_LANES[schedules.current().num_lanes]
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
         """A new uninitialised C-contiguous array."""
@@ -65,7 +68,8 @@ class EmulatorDevice:
             raise TypeError(f"cpu takes numpy.ndarray, got {type(array).__name__}")
         interface = array.__array_interface__
         address, is_read_only = interface["data"]
-        return address, (interface["shape"], interface["strides"], array.dtype, not is_read_only, 0)
+        num_lanes = schedules.current().num_lanes
+        return address, (interface["shape"], interface["strides"], array.dtype, not is_read_only, num_lanes)
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another."""

@@ -26,10 +26,13 @@ class Schedule:
     workers: int | None = None
     time_limit: float = 20.0
     stack_kib: int = 0
+    warp_lanes: int | None = None
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
             raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+        if self.warp_lanes not in (None, 1, 32):
+            raise ValueError(f"warp_lanes must be 1 or 32, got {self.warp_lanes}")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
         if not self.time_limit > 0:
@@ -39,6 +42,13 @@ class Schedule:
     def is_strict(self) -> bool:
         """What `strict` is, or follows from."""
         return self.check if self.strict is None else self.strict
+
+    @property
+    def num_lanes(self) -> int:
+        """What `warp_lanes` is, or follows from: an order and a check are about the kernels of a GPU."""
+        if self.warp_lanes is not None:
+            return self.warp_lanes
+        return 1 if self.order == "fast" and not self.check else 32
 
     @property
     def num_workers(self) -> int:
@@ -84,6 +94,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "workers": _read_integer,
     "time_limit": float,
     "stack_kib": _read_integer,
+    "warp_lanes": _read_integer,
 }
 
 
@@ -111,6 +122,7 @@ def schedule(
     workers: int | None = None,
     time_limit: float | None = None,
     stack_kib: int | None = None,
+    warp_lanes: int | None = None,
 ) -> Iterator[Schedule]:
     """Set how kernels launched inside the `with` block run; other threads are not affected.
 
@@ -137,6 +149,9 @@ def schedule(
         Seconds without progress after which a launch is stopped, 20 by default.
     stack_kib : int, optional
         Stack of one thread in KiB; 0 is the default of 32.
+    warp_lanes : {1, 32}, optional
+        32 has plans choose the kernels that a GPU gets, 1 those that are plain loops on a CPU. By default
+        1 in the order "fast" without check, and 32 otherwise.
 
     Examples
     --------
@@ -155,6 +170,7 @@ def schedule(
         workers=outer.workers if workers is None else workers,
         time_limit=outer.time_limit if time_limit is None else time_limit,
         stack_kib=outer.stack_kib if stack_kib is None else stack_kib,
+        warp_lanes=outer.warp_lanes if warp_lanes is None else warp_lanes,
     )
     token = _current.set(chosen)
     try:

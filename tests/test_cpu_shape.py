@@ -1,0 +1,73 @@
+"""The kernels that a CPU is faster with, through the front end: chosen by default, and of the same bits."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cudml
+from cudml.devices import emulator
+from tests.support import assert_identical
+
+
+def _top_k(rng: np.random.Generator) -> Any:
+    return cudml.top_k(rng.integers(0, 50, (7, 5, 300)).astype(np.float16), 20)
+
+
+def _slice(rng: np.random.Generator) -> Any:
+    return cudml.slice(rng.random((9, 40, 30)), (1, 39, 2), (8, 13, 14), (1, -3, 2))
+
+
+def _reverse(rng: np.random.Generator) -> Any:
+    return cudml.reverse_subsequences(rng.random((6, 50, 3)), rng.integers(0, 60, (6, 1, 3)), 1)
+
+
+CALLS = {"top_k": _top_k, "slice": _slice, "reverse_subsequences": _reverse}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_both_shapes_give_the_same_bits(name: str, rng: np.random.Generator) -> None:
+    call: Callable[[np.random.Generator], Any] = CALLS[name]
+    seed = int(rng.integers(2**32))
+    results = []
+    for lanes in (1, 32):
+        with emulator.schedule(warp_lanes=lanes):
+            got = call(np.random.default_rng(seed))
+        results.append(got if isinstance(got, tuple) else (got,))
+    for serial, parallel in zip(*results, strict=True):
+        assert_identical(serial, parallel)
+
+
+def test_a_schedule_is_about_the_kernels_of_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDML_EMULATOR")
+    device = emulator.get_device()
+    assert device.limits.warp_lanes == 1
+    for options in ({"order": "reverse"}, {"check": True}, {"warp_lanes": 32}):
+        with emulator.schedule(**options):
+            assert device.limits.warp_lanes == 32
+    with emulator.schedule("reverse", warp_lanes=1):
+        assert device.limits.warp_lanes == 1
+
+
+def test_plans_follow_the_schedule() -> None:
+    tensor = cudml.TensorDesc(cudml.DataType.FLOAT32, (64, 64))
+    desc = cudml.SliceDesc(
+        tensor, cudml.TensorDesc(cudml.DataType.FLOAT32, (32, 32)), (0, 0), (32, 32), (2, 2)
+    )
+    sources = set()
+    for lanes in (1, 32, 1):
+        with emulator.schedule(warp_lanes=lanes):
+            sources.add(cudml.compile_operator(desc, device="cpu").plan.steps[0].source)
+    assert len(sources) == 2
+
+
+def test_without_settings_a_call_takes_the_kernels_of_a_cpu() -> None:
+    script = "import numpy, cudml; cudml.slice(numpy.zeros((8, 8)), (0, 1), (4, 4), (2, 1))"
+    environment = {name: value for name, value in os.environ.items() if name != "CUDML_EMULATOR"}
+    environment["CUDML_PRINT_PLAN"] = "1"
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert "slice/serial.cu" in done.stderr
