@@ -3,7 +3,7 @@
 The constants here mirror those of the kernels; the estimates only choose between what is right anyway.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cudml.dtypes import ElementInfo
@@ -15,23 +15,26 @@ from cudml.tensors import TensorDesc
 NUM_GATES = 3
 WARP_LANES = 32
 
-# kernels/gru/product.cuh: hidden units of a thread and of a warp, columns of a warp's chunk.
-UNITS_PER_THREAD = 2
-UNITS_PER_WARP = 8
+# kernels/gru/product.cuh: threads of a warp with different units, columns of a warp's chunk.
+GROUPS_PER_WARP = 4
 COLUMNS_PER_WARP = 32
 
-# kernels/gru/block.cu
-BLOCK_MAX_WARPS = 12
+# kernels/gru/block.cu: hidden units of a thread, warps of a block at most.
+BLOCK_UNITS = 4
+BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 3
 
-# kernels/gru/grid.cu
+# kernels/gru/grid.cu: hidden units of a thread. More of them meet a state once it is loaded; that is
+# compiled for what is most used alone, float32 and the standard activations.
 GRID_WARPS = 8
-GRID_REGISTER_CHUNKS = 4
-GRID_MAX_ROUND_BATCH = GRID_WARPS * WARP_LANES // UNITS_PER_WARP
+GRID_UNITS = (2, 4)
+GRID_UNITS_OF_ANY_LAYER = (2,)
+GRID_REGISTER_QUADS = 24
 
 # kernels/gru/matrix_grid.cu
 MATRIX_WARPS = 8
-MATRIX_UNITS = 32
+MATRIX_TILES = 2
+MATRIX_UNITS = 16 * MATRIX_TILES
 MATRIX_CHUNK_COLUMNS = 128
 MATRIX_REGISTER_CHUNKS = 6
 MATRIX_ROUND_BATCH = 8
@@ -102,6 +105,7 @@ class Layer:
 class Shape:
     """How a kernel divides a layer.
 
+    A thread has `thread_units` hidden units (in a matrix operand: tiles of rows of each gate).
     `num_groups` sets of `group_batch` sequences for each direction; `num_shards` blocks that share the
     hidden units of a group; `num_passes` times that a block takes new hidden units; `round_batch`
     sequences whose states, `state_bytes` each, are in shared storage at a time, beside `fixed_bytes`. A
@@ -111,6 +115,7 @@ class Shape:
     """
 
     num_warps: int
+    thread_units: int
     num_groups: int
     group_batch: int
     num_shards: int
@@ -129,8 +134,8 @@ class Shape:
 
     @property
     def chunk_pieces(self) -> int:
-        """Pieces of weights that a chunk has in the whole block: six for each thread."""
-        return NUM_GATES * UNITS_PER_THREAD * self.num_threads
+        """Pieces of weights that a chunk has in the whole block."""
+        return NUM_GATES * self.thread_units * self.num_threads
 
     @property
     def chunk_bytes(self) -> int:
@@ -157,7 +162,7 @@ class Shape:
         """Clocks that the products of one step's states take; kernels take two states at a time."""
         sequences = self.group_batch
         warps = self.num_passes * self.num_warps
-        fma = sequences * warps * self.num_chunks * NUM_GATES * UNITS_PER_THREAD * 4 // SCHEDULERS
+        fma = sequences * warps * self.num_chunks * NUM_GATES * self.thread_units * 4 // SCHEDULERS
         # Eight lanes read different quads of a state, in four turns a warp.
         shared_turns = sequences * warps * (4 * self.num_chunks + REDUCTION_CLOCKS_PER_WARP)
         pairs = ceil_div(sequences, 2)
@@ -174,7 +179,7 @@ def _stored(shape: Shape, limits: Limits) -> Shape:
 
 def block_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The shape of the kernel with all hidden units in one block; None where states do not fit."""
-    num_tiles = ceil_div(layer.hidden_size, UNITS_PER_WARP)
+    num_tiles = ceil_div(layer.hidden_size, BLOCK_UNITS * GROUPS_PER_WARP)
     num_passes = ceil_div(num_tiles, BLOCK_MAX_WARPS)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP)
     num_buffers = 2 if layer.linear_before_reset else 3
@@ -187,6 +192,7 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
     group_batch = min(max(1, most // 2), ceil_div(layer.batch_size, blocks_per_direction))
     shape = Shape(
         num_warps=ceil_div(num_tiles, num_passes),
+        thread_units=BLOCK_UNITS,
         num_groups=ceil_div(layer.batch_size, group_batch),
         group_batch=group_batch,
         num_shards=1,
@@ -208,42 +214,49 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
 
 def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The fastest shape of the kernel whose blocks exchange states; None where it cannot run."""
-    shapes = _for_every_number_of_groups(_grid_shape_of, layer, limits)
+    is_common = layer.is_standard and layer.element_bytes == 4
+    possible_units = GRID_UNITS if is_common else GRID_UNITS_OF_ANY_LAYER
+    shapes = [
+        shape
+        for units in possible_units
+        for num_groups in _possible_groups(layer, limits)
+        if (shape := _grid_shape_of(layer, limits, num_groups, units)) is not None
+    ]
     return min(shapes, key=lambda shape: grid_clocks(shape, layer), default=None)
 
 
-def _for_every_number_of_groups(
-    shape_of: Callable[[Layer, Limits, int], Shape | None], layer: Layer, limits: Limits
-) -> list[Shape]:
-    most = min(layer.batch_size, limits.num_multiprocessors // layer.num_directions)
-    shapes = (shape_of(layer, limits, num_groups) for num_groups in range(1, most + 1))
-    return [shape for shape in shapes if shape is not None]
+def _possible_groups(layer: Layer, limits: Limits) -> range:
+    """Numbers of groups of sequences that leave a block at least to each group and direction."""
+    return range(1, min(layer.batch_size, limits.num_multiprocessors // layer.num_directions) + 1)
 
 
-def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
+def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int, units: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
     most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
-    num_tiles = ceil_div(layer.hidden_size, UNITS_PER_WARP)
+    pass_units = units * GROUPS_PER_WARP
+    num_tiles = ceil_div(layer.hidden_size, pass_units)
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP * GRID_WARPS)
     # Beside a state, its partial sums: two passes keep them in turn.
-    sum_bytes = min(num_passes, 2) * GRID_WARPS * NUM_GATES * UNITS_PER_WARP * 4
+    sum_bytes = min(num_passes, 2) * GRID_WARPS * NUM_GATES * pass_units * 4
     state_bytes = num_chunks * COLUMNS_PER_WARP * GRID_WARPS * 4 + sum_bytes
     most = limits.shared_bytes_per_block // state_bytes
     if most == 0:
         return None
     shape = Shape(
         num_warps=GRID_WARPS,
+        thread_units=units,
         num_groups=num_groups,
         group_batch=group_batch,
         num_shards=ceil_div(num_tiles, num_passes),
         num_passes=num_passes,
-        round_batch=min(group_batch, max(1, most // 2), GRID_MAX_ROUND_BATCH),
+        # A thread finishes one hidden unit of one sequence.
+        round_batch=min(group_batch, max(1, most // 2), GRID_WARPS * WARP_LANES // pass_units),
         state_bytes=state_bytes,
         num_chunks=num_chunks,
         piece_bytes=4 * layer.element_bytes,
-        num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
+        num_register_chunks=min(GRID_REGISTER_QUADS // (NUM_GATES * units), num_chunks),
     )
     return _stored(shape, limits)
 
@@ -259,7 +272,11 @@ def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The fastest shape of the kernel with matrix instructions; None where it cannot run."""
     if layer.element_bytes != 2:
         return None
-    shapes = _for_every_number_of_groups(_matrix_shape_of, layer, limits)
+    shapes = [
+        shape
+        for num_groups in _possible_groups(layer, limits)
+        if (shape := _matrix_shape_of(layer, limits, num_groups)) is not None
+    ]
     return min(shapes, key=lambda shape: matrix_clocks(shape, layer), default=None)
 
 
@@ -272,6 +289,7 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | N
     num_chunks = ceil_div(layer.hidden_size, MATRIX_CHUNK_COLUMNS)
     shape = Shape(
         num_warps=MATRIX_WARPS,
+        thread_units=MATRIX_TILES,
         num_groups=num_groups,
         group_batch=group_batch,
         num_shards=ceil_div(num_tiles, num_passes),
@@ -304,6 +322,7 @@ def serial_shape(layer: Layer, limits: Limits) -> Shape:
     group_batch = ceil_div(layer.batch_size, blocks_per_direction)
     return Shape(
         num_warps=0,
+        thread_units=0,
         num_groups=ceil_div(layer.batch_size, group_batch),
         group_batch=group_batch,
         num_shards=1,

@@ -6,7 +6,9 @@
 
 #include "gru/product.cuh"
 
-constexpr int kBlockThreads = 384;
+constexpr int kBlockThreads = 256;
+// Hidden units of a thread.
+constexpr int kBlockUnits = 4;
 // Sequences whose products are accumulated together.
 constexpr int kBlockBatch = 1;
 // Chunks of 32 columns whose weights are in registers.
@@ -19,7 +21,8 @@ struct alignas(16) SharedWords {
 template <class Element, bool kStandard, bool kLinearBeforeReset>
 struct WholeBlock {
   Layer<Element> layer;
-  ResidentWeights<Element, 1, kBlockRegisterChunks> weights;
+  using Weights = ResidentWeights<Element, kBlockUnits, 1, kBlockRegisterChunks>;
+  Weights weights;
   // Rows of one sequence each: the states of two steps in turn if linear before reset, else the
   // states, the reset states and the update gates.
   float* rows;
@@ -28,10 +31,10 @@ struct WholeBlock {
 
   __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
   __device__ __forceinline__ int row_stride() const {
-    return weights.num_chunks() * decltype(weights)::kChunkColumns;
+    return weights.num_chunks() * Weights::kChunkColumns;
   }
   __device__ __forceinline__ int pass_units() const {
-    return static_cast<int>(blockDim.x) / kWarpSize * kUnitsPerWarp;
+    return static_cast<int>(blockDim.x) / kWarpSize * Weights::kUnitsPerWarp;
   }
   __device__ __forceinline__ float* buffer(int which) const {
     return rows + which * static_cast<int>(layer.params.group_batch) * row_stride();
@@ -40,10 +43,10 @@ struct WholeBlock {
   // One half step or step of kBatch sequences from `row` on, with the units of a pass.
   template <int kFirst, int kLast, int kBatch>
   __device__ __forceinline__ void process(UInt32 step, int pass, int row) const {
-    constexpr int kPairs = kBatch * kUnits;
+    constexpr int kPairs = kBatch * kBlockUnits;
     const int pair = owned_pair<kPairs>();
-    const int sequence = row + pair / kUnits;
-    const int unit = pass * pass_units() + weights.first_unit() + pair % kUnits;
+    const int sequence = row + pair / kBlockUnits;
+    const int unit = pass * pass_units() + weights.first_unit() + pair % kBlockUnits;
     const Int64 n = first_sequence + sequence;
     const UInt32 length = layer.length(n);
     const bool is_mine = owns_pair<kPairs>() && unit < hidden() && step < length;

@@ -11,8 +11,8 @@ constexpr int kGridThreads = 256;
 constexpr int kGridWarps = kGridThreads / kWarpSize;
 // Sequences whose products are accumulated together.
 constexpr int kGridBatch = 2;
-// Chunks of 256 columns whose weights are in registers.
-constexpr int kGridRegisterChunks = 4;
+// A thread has so many weights in registers: chunks of 256 columns, three gates, its hidden units.
+constexpr int kGridRegisterQuads = 24;
 // Loads of one thread that are on their way at a time.
 constexpr int kLoadsInFlight = 4;
 
@@ -26,10 +26,14 @@ struct Carried {
   float state;
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
+template <class Element, int kUnits, bool kStandard, bool kLinearBeforeReset>
 struct GridBlock {
+  using Weights =
+      ResidentWeights<Element, kUnits, kGridWarps, kGridRegisterQuads / kNumGates / kUnits>;
+  static constexpr int kPassUnits = Weights::kUnitsPerWarp;
+
   Layer<Element> layer;
-  ResidentWeights<Element, kGridWarps, kGridRegisterChunks> weights;
+  Weights weights;
   float* states;    // sequence of the round, column
   float* partials;  // parity of the pass, warp, gate, item
   UInt64* exchange;
@@ -40,11 +44,11 @@ struct GridBlock {
 
   __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
   __device__ __forceinline__ int row_stride() const {
-    return weights.num_chunks() * decltype(weights)::kChunkColumns;
+    return weights.num_chunks() * Weights::kChunkColumns;
   }
   __device__ __forceinline__ int pairs_per_row() const { return (hidden() + 1) / 2; }
   __device__ __forceinline__ int items_per_round() const {
-    return layer.params.round_batch * kUnitsPerWarp;
+    return layer.params.round_batch * kPassUnits;
   }
 
   // The words of sequence n in the buffer that an exchange uses.
@@ -115,7 +119,7 @@ struct GridBlock {
     if (owns_pair<kPairs>()) {
       const int pair = owned_pair<kPairs>();
       const int warp = threadIdx.x / kWarpSize;
-      const int item = (row + pair / kUnits) * kUnitsPerWarp + weights.first_unit() + pair % kUnits;
+      const int item = (row + pair / kUnits) * kPassUnits + weights.first_unit() + pair % kUnits;
 #pragma unroll
       for (int gate = 0; gate < kLast - kFirst; ++gate) {
         sums_of_pass[(warp * kNumGates + gate) * items_per_round() + item] = sums[0][gate];
@@ -132,7 +136,7 @@ struct GridBlock {
     const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
 
     const int item = threadIdx.x;
-    const int row = item / kUnitsPerWarp;
+    const int row = item / kPassUnits;
     const Int64 n = first + row;
     const UInt32 length = row < count ? layer.length(n) : 0;
     const Int64 time = layer.time(step, length);
@@ -141,7 +145,7 @@ struct GridBlock {
     GateInputs inputs = {};
     GateBiases biases = {};
     const auto load_pass = [&](int pass) {
-      const int unit = first_unit + pass * kUnitsPerWarp + item % kUnitsPerWarp;
+      const int unit = first_unit + pass * kPassUnits + item % kPassUnits;
       if (step >= length || unit >= hidden()) return;
       inputs = layer.load_inputs(time, n, unit);
       biases = layer.load_biases(unit);
@@ -158,7 +162,7 @@ struct GridBlock {
     __syncthreads();
 
     for (int pass = 0; pass < num_passes; ++pass) {
-      const int unit = first_unit + pass * kUnitsPerWarp + item % kUnitsPerWarp;
+      const int unit = first_unit + pass * kPassUnits + item % kPassUnits;
       const bool is_mine = step < length && unit < hidden();
       // Read before the barrier: after the last one of a round its states may be replaced.
       const float state = is_mine ? states[row * row_stride() + unit] : 0.0f;
@@ -241,10 +245,10 @@ struct GridBlock {
   }
 
   __device__ __forceinline__ void run() {
-    const int pass_units = layer.params.num_passes * kUnitsPerWarp;
+    const int pass_units = layer.params.num_passes * kPassUnits;
     layer.store_padding(first_sequence, num_sequences, first_unit,
                         min(first_unit + pass_units, hidden()), threadIdx.x, kGridThreads);
-    weights.load(first_unit, kUnitsPerWarp);
+    weights.load(first_unit, kPassUnits);
     // Columns past the hidden size stay 0, so that a weight of 0 meets no infinity.
     for (int i = threadIdx.x; i < layer.params.round_batch * row_stride(); i += kGridThreads) {
       states[i] = 0.0f;
@@ -264,7 +268,7 @@ struct GridBlock {
   }
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
+template <class Element, int kUnits, bool kStandard, bool kLinearBeforeReset>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_grid(const float* projection, const Element* recurrence, const Element* bias,
              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
@@ -277,7 +281,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
 
   const Layer<Element> layer = {projection, recurrence, bias,   initial,  lengths,
                                 sequence,   single,     params, direction};
-  using Block = GridBlock<Element, kStandard, kLinearBeforeReset>;
+  using Block = GridBlock<Element, kUnits, kStandard, kLinearBeforeReset>;
   const Int64 first_sequence = group * params.group_batch;
   Block block = {layer,
                  {layer, nullptr, nullptr, {}},
@@ -287,7 +291,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
                  reinterpret_cast<Carried*>(carried),
                  first_sequence,
                  min(params.group_batch, params.batch_size - first_sequence),
-                 shard * params.num_passes * kUnitsPerWarp};
+                 shard * params.num_passes * Block::kPassUnits};
   block.partials = block.states + params.round_batch * block.row_stride();
   const int num_halves = params.num_passes > 1 ? 2 : 1;
   block.weights.stored = reinterpret_cast<WeightQuad<Element>*>(

@@ -10,9 +10,8 @@
 
 #include "gru/layer.cuh"
 
-constexpr int kUnits = 2;
 constexpr int kLanesPerRow = 8;
-constexpr int kUnitsPerWarp = kUnits * kWarpSize / kLanesPerRow;
+constexpr int kGroupsPerWarp = kWarpSize / kLanesPerRow;
 constexpr int kQuad = 4;
 
 // Four weights as they are stored.
@@ -21,8 +20,9 @@ struct alignas(kQuad * sizeof(Element)) WeightQuad {
   Element values[kQuad];
 };
 
-template <class Element, int kRowWarps, int kRegisterChunks>
+template <class Element, int kUnits, int kRowWarps, int kRegisterChunks>
 struct ResidentWeights {
+  static constexpr int kUnitsPerWarp = kUnits * kGroupsPerWarp;
   static constexpr int kChunkColumns = kRowWarps * kLanesPerRow * kQuad;
 
   const Layer<Element>& layer;

@@ -12,7 +12,16 @@ from tests.instances import Promise, random_size
 
 #: (T, N, I, H): what one block does, and what a grid does on small and large GPUs, without and with matrix
 #: instructions.
-_SIZES = ((16, 4, 24, 40), (16, 1, 32, 256), (16, 1, 32, 1024), (16, 16, 32, 1024))
+_SIZES = (
+    (16, 4, 24, 40),
+    (16, 1, 32, 256),
+    (16, 1, 32, 512),
+    (16, 4, 32, 256),
+    (16, 16, 32, 256),
+    (16, 1, 32, 1024),
+    (16, 2, 32, 1024),
+    (16, 16, 32, 1024),
+)
 
 PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
 
