@@ -262,7 +262,7 @@ def _filter_shape(problem: Problem, limits: Limits) -> tuple[int, int, int]:
     else:
         # The list is sorted into another one; the longer it is, the more seldom it is cut.
         threads, num_lists = 1, 2
-        capacity = 4096 + round_up(2 * problem.k, 8)
+        capacity = 1024 + round_up(3 * problem.k, 8)
     storage_bytes = round_up(_select_storage_bytes(threads, limits.warp_lanes) + 4, 8)
     return threads, capacity, storage_bytes + num_lists * capacity * problem.pair_bytes
 
@@ -395,7 +395,7 @@ def choose_path(problem: Problem, limits: Limits) -> str:
 
 def _choose_path_on_cpu(problem: Problem, limits: Limits) -> str:
     """The same where a block is one thread."""
-    if _can_filter(problem, limits) and problem.row_length >= 4 * max(problem.k, _FILTER_MIN_ROW_LENGTH):
+    if _can_filter(problem, limits) and problem.row_length >= max(4 * problem.k, _FILTER_MIN_ROW_LENGTH):
         return "block_filter"
     return "thread_list" if problem.k <= _THREAD_LIST_SIZES[-1] else "block_radix"
 

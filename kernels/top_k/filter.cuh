@@ -72,7 +72,7 @@ struct Filter {
   static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 1 : 4;
   // Elements that are looked at between two looks at the length of the list.
   static constexpr UInt32 kTile =
-      kThreads == 1 ? 4096 : kThreads * RowPart<Word>::kPerLoad * kLoadsAhead;
+      kThreads == 1 ? 1024 : kThreads * RowPart<Word>::kPerLoad * kLoadsAhead;
 
   List<Word> list;
   UInt32 capacity;  // at least k + kTile
