@@ -182,9 +182,18 @@ def test_outputs_stay_untouched_when_something_is_found() -> None:
 
 
 def test_a_loop_that_never_waits_is_stopped() -> None:
-    with emulator.schedule(check=True, time_limit=0.2):
-        with pytest.raises(KernelError, match=r"ran for 0\.2 s without ending or waiting"):
+    """In turn with the other runtime: both are loaded, and each has to look after its own launches."""
+    message = r"ran for 0\.1 s without ending or waiting"
+    for _ in range(2):
+        with emulator.schedule(time_limit=0.1), pytest.raises(KernelError, match=message):
             run("runs_for_ever", True, 1)
+        with (
+            emulator.schedule(check=True, time_limit=0.1),
+            pytest.raises(KernelError, match=message) as caught,
+        ):
+            run("runs_for_ever", True, 1)
+        assert line_of("planted.cu", "while (*flag == 0) {") in caught.value.reports[0]
+    with emulator.schedule(check=True, time_limit=0.1):
         run("runs_for_ever", False, 1)
 
 

@@ -220,23 +220,36 @@ def runtime(*, is_checked: bool = False) -> Path:
 def _module_flags(found: Compiler, is_checked: bool) -> tuple[str, ...]:
     if not is_checked:
         return (*_COMMON_FLAGS, *_MODULE_FLAGS)
-    return (*_COMMON_FLAGS, *_CHECKED_FLAGS, *_CHECKED_DEFINES, f"-fsanitize={_sanitizers(found)}")
+    return (*_COMMON_FLAGS, *_CHECKED_FLAGS, *_CHECKED_DEFINES, *_sanitizer_flags(found))
 
 
-def _sanitizers(found: Compiler) -> str:
-    """What the hooks of simt/check/hooks.cpp serve. clang's "bounds" has a part that traps instead."""
-    return "thread,alignment,array-bounds" if "clang" in found.version else "thread,alignment,bounds"
+def _sanitizer_flags(found: Compiler) -> tuple[str, ...]:
+    """What the hooks of simt/check/hooks.cpp serve.
+
+    clang's "bounds" has a part that traps; and the driver of the compiler wheel, which is clang, drops
+    everything but "thread" unless it goes to the compiler proper.
+    """
+    if "clang" in found.version:
+        return (
+            "-fsanitize=thread",
+            "-Xclang",
+            "-fsanitize=array-bounds",
+            "-Xclang",
+            "-fsanitize-recover=array-bounds",
+        )
+    return ("-fsanitize=thread,alignment,bounds",)
 
 
 @cache
 def _require_sanitizer(found: Compiler) -> None:
     """Raise CompilerError where the compiler cannot instrument."""
-    command = [*found.command, f"-fsanitize={_sanitizers(found)}", "-x", "c++", "-c", "-o", os.devnull, "-"]
+    flags = _sanitizer_flags(found)
+    command = [*found.command, *flags, "-x", "c++", "-c", "-o", os.devnull, "-"]
     result = subprocess.run(command, input="int x;", capture_output=True, text=True)
     if result.returncode:
         raise CompilerError(
             f"{shlex.join(found.command)} cannot instrument code for the check mode "
-            f"(-fsanitize={_sanitizers(found)}): {result.stderr.strip()}\n"
+            f"({shlex.join(flags)}): {result.stderr.strip()}\n"
             "g++ 8 or later, clang++ 10 or later and the compiler of `pip install 'cudml[cpu]'` can"
         )
 

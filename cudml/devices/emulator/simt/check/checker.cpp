@@ -179,7 +179,11 @@ void Checker::after_atomic(const void* address, bool reads, int memory_order) {
 
 void Checker::fence() { order().fence(current_thread()); }
 
-void Checker::misaligned(const std::string& place, const void* address, size_t alignment) {
+void Checker::misaligned(const void* pc, const void* address, size_t alignment) {
+  misaligned_at(place_text(place_of(pc)), address, alignment);
+}
+
+void Checker::misaligned_at(const std::string& place, const void* address, size_t alignment) {
   fail(Place{}, place + ": misaligned access: " +
                     format("the address 0x%llx must be a multiple of %zu",
                            static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(address)),
@@ -193,6 +197,8 @@ void Checker::bad_index(const std::string& place, const std::string& what) {
 // ---- Where an access goes
 
 Checker::Where Checker::locate(const void* pc, const void* address, size_t bytes, bool is_write) {
+  if (worker_.overdue)
+    fail(Place{}, place_text(place_of(pc)) + ": " + overdue_text(*worker_.launch));
   const Context& stack = *worker_.running;
   if (Range{reinterpret_cast<unsigned char*>(stack.bottom),
             static_cast<size_t>(stack.top - stack.bottom)}

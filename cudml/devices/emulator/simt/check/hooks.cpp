@@ -24,29 +24,29 @@ SIMT_HOOK void __tsan_atomic_signal_fence(int) {}
 
 // ---- Plain accesses.
 
+// A call of the plain name says that the compiler relies on the address being a multiple of the size.
+static inline void aligned_access(const void* pc, const void* p, size_t bytes, bool is_write) {
+  if (reinterpret_cast<uintptr_t>(p) % bytes) checker->misaligned(pc, p, bytes);
+  checker->plain(pc, p, bytes, is_write);
+}
+
 #define SIMT_PLAIN(bytes)                                                                  \
-  SIMT_HOOK void __tsan_read##bytes(void* p) { checker->plain(SIMT_PC, p, bytes, false); } \
-  SIMT_HOOK void __tsan_write##bytes(void* p) { checker->plain(SIMT_PC, p, bytes, true); } \
+  SIMT_HOOK void __tsan_read##bytes(void* p) { aligned_access(SIMT_PC, p, bytes, false); } \
+  SIMT_HOOK void __tsan_write##bytes(void* p) { aligned_access(SIMT_PC, p, bytes, true); } \
+  SIMT_HOOK void __tsan_volatile_read##bytes(void* p) {                                    \
+    aligned_access(SIMT_PC, p, bytes, false);                                              \
+  }                                                                                        \
+  SIMT_HOOK void __tsan_volatile_write##bytes(void* p) {                                   \
+    aligned_access(SIMT_PC, p, bytes, true);                                               \
+  }                                                                                        \
   SIMT_HOOK void __tsan_unaligned_read##bytes(void* p) {                                   \
     checker->plain(SIMT_PC, p, bytes, false);                                              \
   }                                                                                        \
   SIMT_HOOK void __tsan_unaligned_write##bytes(void* p) {                                  \
     checker->plain(SIMT_PC, p, bytes, true);                                               \
   }                                                                                        \
-  SIMT_HOOK void __tsan_volatile_read##bytes(void* p) {                                    \
-    checker->plain(SIMT_PC, p, bytes, false);                                              \
-  }                                                                                        \
-  SIMT_HOOK void __tsan_volatile_write##bytes(void* p) {                                   \
-    checker->plain(SIMT_PC, p, bytes, true);                                               \
-  }                                                                                        \
-  SIMT_HOOK void __tsan_unaligned_volatile_read##bytes(void* p) {                          \
-    checker->plain(SIMT_PC, p, bytes, false);                                              \
-  }                                                                                        \
-  SIMT_HOOK void __tsan_unaligned_volatile_write##bytes(void* p) {                         \
-    checker->plain(SIMT_PC, p, bytes, true);                                               \
-  }                                                                                        \
   SIMT_HOOK void __tsan_read_write##bytes(void* p) {                                       \
-    checker->plain(SIMT_PC, p, bytes, false);                                              \
+    aligned_access(SIMT_PC, p, bytes, false);                                              \
     checker->plain(SIMT_PC, p, bytes, true);                                               \
   }
 SIMT_PLAIN(1)
@@ -191,7 +191,7 @@ std::string text_of(const SourceLocation& location) {
 }  // namespace
 
 SIMT_HOOK void __ubsan_handle_type_mismatch_v1(const TypeMismatch* data, const void* address) {
-  checker->misaligned(text_of(data->location), address, size_t{1} << data->log_alignment);
+  checker->misaligned_at(text_of(data->location), address, size_t{1} << data->log_alignment);
 }
 SIMT_HOOK void __ubsan_handle_out_of_bounds(const OutOfBounds* data, intptr_t index) {
   checker->bad_index(text_of(data->location),

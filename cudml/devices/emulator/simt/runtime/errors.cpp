@@ -133,7 +133,12 @@ void fail(Place place, const std::string& text) {
                         thread_name(*worker.launch, block, thread) + "]");
 }
 
-void fail_launch(const std::string& text) { stop_with(this_worker(), text); }
+std::string overdue_text(const Launch& launch) {
+  return format(
+      "a thread ran for %g s without ending or waiting for another one; a loop that waits must "
+      "poll by load_acquire, or call __nanosleep",
+      launch.spec->time_limit);
+}
 
 void fail_deadlock(Worker& worker) {
   stop_with(worker,

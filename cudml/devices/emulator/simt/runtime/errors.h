@@ -17,11 +17,11 @@ void add_reports(Launch& launch, const std::string& reports);
 // threads are abandoned without running destructors, so kernels must not own heap memory.
 [[noreturn]] void fail(Place place, const std::string& text);
 
-// As `fail`, for an error that belongs to no single thread.
-[[noreturn]] void fail_launch(const std::string& text);
-
 [[noreturn]] void fail_deadlock(Worker& worker);
 [[noreturn]] void fail_polling(Worker& worker);
+
+// Of a thread that has run for the time limit without progress.
+std::string overdue_text(const Launch& launch);
 
 std::string format(const char* pattern, ...) __attribute__((format(printf, 1, 2)));
 std::string place_name(Place place);

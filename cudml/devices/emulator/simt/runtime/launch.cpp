@@ -105,6 +105,7 @@ void begin(Worker& worker, Launch& launch) {
   blockDim = spec.block;
   gridDim = spec.grid;
   simt_shared_bytes = spec.shared_bytes;
+  worker.overdue = false;
   worker.progress_time = std::chrono::steady_clock::now();
   observe::launch_begins(worker);
   worker.watchdog.start();

@@ -136,6 +136,7 @@ struct Worker {
 
   Watchdog watchdog;
   uint64_t seen_progress = 0;
+  volatile bool overdue = false;  // has made no progress for the time limit
   std::chrono::steady_clock::time_point progress_time;
 
   ~Worker();
