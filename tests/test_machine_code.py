@@ -13,6 +13,7 @@ from bench import machine_code
 from cudml.operators import OPERATORS
 from cudml.plans import KernelLaunch
 from tests.instances import batches, instances, operators, promise_of, random_launches
+from tests.machine_code import nvrtc
 from tests.machine_code.architectures import ARCHITECTURES, Architecture
 from tests.machine_code.compiler import nvrtc_version, unavailable
 from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
@@ -35,6 +36,8 @@ def test_kernel_instances(architecture: Architecture, batch: list[KernelLaunch])
 
     A change of a kernel shows as a difference; `python -m bench machine-code` writes the new table.
     """
+    if architecture.number not in nvrtc.architectures():
+        pytest.skip(f"NVRTC {nvrtc_version()} does not know {architecture.name}")
     facts = facts_of(batch, architecture)
     problems = {
         launch.name_expression: found

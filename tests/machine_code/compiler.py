@@ -5,28 +5,18 @@ import importlib.metadata
 import importlib.util
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cudml.devices.sources import kernel_root
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A cubin, the mangled name of each name expression, and the compiler's log."""
-
-    cubin: bytes
-    mangled: dict[str, str]
-    log: str
+from tests.machine_code import nvrtc
+from tests.machine_code.nvrtc import Compiled
 
 
 @functools.cache
 def unavailable() -> str | None:
     """Why no machine code can be made and read here, None where it can."""
     try:
-        from cupy_backends.cuda.libs import nvrtc
-
-        nvrtc.getVersion()
+        nvrtc.version()
     except Exception as error:  # CuPy or NVRTC is missing, and CuPy says so in several ways
         return f"no NVRTC: {type(error).__name__}: {error}"
     return None if disassembler() else "no nvdisasm: pip install nvidia-cuda-nvdisasm"
@@ -35,10 +25,8 @@ def unavailable() -> str | None:
 @functools.cache
 def nvrtc_version() -> str:
     """The compiler that decides what the machine code looks like, with its build."""
-    from cupy_backends.cuda.libs import nvrtc
-
-    # The API has no build number; the wheel's version has it.
-    major, minor = nvrtc.getVersion()
+    # The interface has no build number; the wheel's version has it.
+    major, minor = nvrtc.version()
     for name in ("nvidia-cuda-nvrtc", f"nvidia-cuda-nvrtc-cu{major}"):
         if importlib.util.find_spec("nvidia") is None:
             break
@@ -89,18 +77,5 @@ def compile_cubin(
     RuntimeError
         The text does not compile; has the log.
     """
-    from cupy_backends.cuda.libs import nvrtc
-
-    program = nvrtc.createProgram(text, "kernel.cu", (), ())
-    try:
-        for name in name_expressions:
-            nvrtc.addNameExpression(program, name)
-        nvrtc.compileProgram(program, nvrtc_options(architecture, (*device_options(), *options)))
-        # CuPy takes the last byte for the end of a string and drops it.
-        cubin = nvrtc.getCUBIN(program) + b"\0"
-        mangled = {name: nvrtc.getLoweredName(program, name) for name in name_expressions}
-        return Compiled(cubin, mangled, nvrtc.getProgramLog(program))
-    except nvrtc.NVRTCError as error:
-        raise RuntimeError(nvrtc.getProgramLog(program)) from error
-    finally:
-        nvrtc.destroyProgram(program)
+    whole = nvrtc_options(architecture, (*device_options(), *options))
+    return nvrtc.compile_program(text, whole, name_expressions)
