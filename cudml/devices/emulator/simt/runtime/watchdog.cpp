@@ -38,9 +38,9 @@ bool in_same_module(const void* a, const void* b) {
   return dladdr(a, &of_a) && dladdr(b, &of_b) && of_a.dli_fbase == of_b.dli_fbase;
 }
 
-// Changes whenever a thread ends, a collective completes, or the plain loop goes on to another thread.
+// Changes whenever a thread ends or polls, a collective completes, or the plain loop goes on to another thread.
 uint64_t progress_of(const Worker& worker) {
-  uint64_t mixed = worker.num_progress;
+  uint64_t mixed = worker.num_progress + worker.idle_rounds;
   for (const unsigned n :
        {blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x, threadIdx.y, threadIdx.z})
     mixed = mixed * 0x9e3779b97f4a7c15u + n;
