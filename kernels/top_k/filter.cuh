@@ -124,8 +124,22 @@ struct Filter {
         append(ordering_key(tile.elements[i * tile.stride], params), tile.first_index + i);
       }
     } else {
-      tile.template visit<kThreads, kLoadsAhead>(
-          params, threadIdx.x, [&](Word key, UInt32 index) { append(key, index); });
+      // Seldom does a load hold anything of interest: one branch for all of its words.
+      const auto append_words = [&](const uint4& bytes, UInt32 index) {
+        UInt32 passing = 0;
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(RowPart<Word>::kPerLoad); ++i) {
+          const bool passes = floor.passes(ordering_key(word_of<Word>(bytes, i), params));
+          passing |= passes ? 1u << i : 0u;
+        }
+        while (passing != 0) {
+          const UInt32 i = __ffs(passing) - 1;
+          passing &= passing - 1;
+          append(ordering_key(any_word_of<Word>(bytes, i), params), index + i);
+        }
+      };
+      tile.template visit_loads<kThreads, kLoadsAhead>(
+          params, threadIdx.x, append_words, [&](Word key, UInt32 index) { append(key, index); });
     }
   }
 

@@ -18,6 +18,15 @@ __device__ __forceinline__ Word word_of(const uint4& bytes, int i) {
   }
 }
 
+// Word i of sixteen bytes, i known when run.
+template <class Word>
+__device__ __forceinline__ Word any_word_of(const uint4& bytes, UInt32 i) {
+  const UInt32 first_byte = i * sizeof(Word);
+  const UInt64 low = static_cast<UInt64>(bytes.y) << 32 | bytes.x;
+  const UInt64 high = static_cast<UInt64>(bytes.w) << 32 | bytes.z;
+  return static_cast<Word>((first_byte < 8 ? low : high) >> (first_byte % 8 * 8));
+}
+
 // One row, or a part of one that starts `first_index` elements into it.
 template <class Word>
 struct RowPart {
@@ -35,6 +44,19 @@ struct RowPart {
   template <int kThreads, UInt32 kAhead = kLoadsAhead, class Visit>
   __device__ __forceinline__ void visit(const TopKParams& params, UInt32 thread,
                                         Visit visit_element) const {
+    const auto visit_words = [&](const uint4& bytes, UInt32 index) {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+        visit_element(ordering_key(word_of<Word>(bytes, i), params), index + i);
+      }
+    };
+    visit_loads<kThreads, kAhead>(params, thread, visit_words, visit_element);
+  }
+
+  // The same, but for whole vector loads visit_words(bytes, index) of the first of kPerLoad elements.
+  template <int kThreads, UInt32 kAhead, class VisitWords, class Visit>
+  __device__ __forceinline__ void visit_loads(const TopKParams& params, UInt32 thread,
+                                              VisitWords visit_words, Visit visit_element) const {
     UInt32 scalar_from = 0;  // what the vector loads leave: [0, head) and [scalar_from, length)
     UInt32 head = 0;
     if (stride == 1 && kThreads > 1) {
@@ -54,7 +76,7 @@ struct RowPart {
         for (UInt32 a = 0; a < kAhead; ++a) {
           const UInt32 next = load + a * kThreads;
           if (next < num_loads) {
-            visit_words(params, bytes[a], first_index + head + next * kPerLoad, visit_element);
+            visit_words(bytes[a], first_index + head + next * kPerLoad);
           }
         }
       }
@@ -91,15 +113,5 @@ struct RowPart {
     }
     return make_uint4(static_cast<UInt32>(halves[0]), static_cast<UInt32>(halves[0] >> 32),
                       static_cast<UInt32>(halves[1]), static_cast<UInt32>(halves[1] >> 32));
-  }
-
- private:
-  template <class Visit>
-  static __device__ __forceinline__ void visit_words(const TopKParams& params, const uint4& bytes,
-                                                     UInt32 index, Visit visit_element) {
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-      visit_element(ordering_key(word_of<Word>(bytes, i), params), index + i);
-    }
   }
 };
