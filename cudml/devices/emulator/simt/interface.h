@@ -76,8 +76,7 @@ enum SimtWarpOp {
   kWarpMaxUnsigned,
   kWarpAnd,
   kWarpOr,
-  kWarpXor,
-  kWarpGather
+  kWarpXor
 };
 
 // initial-exec makes an access one instruction instead of a call.
@@ -108,15 +107,10 @@ void simt_cluster_barrier(const char* file, int line);
 // A warp collective among the lanes of `mask`: each lane gives 64 bits and receives 64 bits.
 unsigned long long simt_warp(int op, unsigned mask, unsigned long long value, unsigned source_lane,
                              const char* file, int line);
-// Every lane of `mask` gives `given`; all continue with `received` (32 entries) copied from the
-// lanes.
-void simt_warp_gather(unsigned mask, const void* given, const void** received, const char* file,
-                      int line);
 
 // The address in block `rank` of this cluster that `address` has in this block's shared storage.
 void* simt_map_shared(const void* address, unsigned rank, const char* file, int line);
 unsigned simt_cluster_rank();
-unsigned simt_cluster_blocks();
 
 // This thread waits for another one: let all others run first.
 void simt_yield(const char* file, int line);

@@ -222,7 +222,6 @@ Checker::Where Checker::locate(const void* pc, const void* address, size_t bytes
       if (other->range.contains(address, bytes)) return in(*other);
   for (const Range& range : harmless_)
     if (range.contains(address, bytes)) return {nullptr, 0};
-  if (worker_.contexts.contains(address)) return {nullptr, 0};
   out_of_bounds(pc, address, bytes, is_write);
 }
 

@@ -23,8 +23,8 @@ void Meter::record(SimtTraffic* traffic, unsigned thread, uint32_t place, uint64
                    unsigned bytes, bool is_write, bool is_shared) {
   (is_write ? traffic->bytes_written : traffic->bytes_read) += bytes;
   const uint32_t occurrence = occurrences_[thread][place]++;
-  entries_.push_back({traffic, offset, place, occurrence, static_cast<uint16_t>(thread),
-                      static_cast<uint8_t>(bytes), is_write, is_shared});
+  entries_.push_back({traffic, offset, place, occurrence, bytes, static_cast<uint16_t>(thread),
+                      is_write, is_shared});
 }
 
 void Meter::flush() {

@@ -27,9 +27,8 @@ class Meter {
   struct Entry {
     SimtTraffic* traffic;
     uint64_t offset;
-    uint32_t place, occurrence;
+    uint32_t place, occurrence, bytes;
     uint16_t thread;
-    uint8_t bytes;
     bool is_write, is_shared;
   };
 

@@ -207,8 +207,7 @@ void exchange(Warp& warp, const Rendezvous& open) {
 void complete_rendezvous(Block& block, unsigned number, Rendezvous& open) {
   Warp& warp = block.warps[number];
   observe::warp_collective(this_worker(), block, number, open.arrived);
-  // A gather's values stay where they are: each lane copies all of them when it resumes.
-  if (open.op != kWarpSync && open.op != kWarpGather) exchange(warp, open);
+  if (open.op != kWarpSync) exchange(warp, open);
   warp.ready |= open.arrived;
   open = warp.open[--warp.num_open];
   note_progress();
@@ -309,7 +308,7 @@ const char* warp_op_name(SimtWarpOp op) {
       "__syncwarp",        "__shfl_sync",       "__ballot_sync",     "__all_sync",
       "__any_sync",        "__match_any_sync",  "__match_all_sync",  "__reduce_add_sync",
       "__reduce_min_sync", "__reduce_max_sync", "__reduce_min_sync", "__reduce_max_sync",
-      "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync", "a matrix operation"};
+      "__reduce_and_sync", "__reduce_or_sync",  "__reduce_xor_sync"};
   return names[op];
 }
 
@@ -324,17 +323,6 @@ extern "C" int simt_barrier(unsigned id, unsigned num_threads, int kind, int pre
 extern "C" unsigned long long simt_warp(int op, unsigned mask, unsigned long long value,
                                         unsigned source_lane, const char* file, int line) {
   return simt::collective(static_cast<SimtWarpOp>(op), mask, value, source_lane, {file, line});
-}
-
-extern "C" void simt_warp_gather(unsigned mask, const void* given, const void** received,
-                                 const char* file, int line) {
-  using namespace simt;
-  collective(kWarpGather, mask, reinterpret_cast<uintptr_t>(given), 0, {file, line});
-  Warp& warp = this_worker().block->current_warp();
-  for (unsigned lane = 0; lane < kWarpSize; lane++)
-    received[lane] = reinterpret_cast<const void*>(warp.value[lane]);
-  // No lane may overwrite what it gave before all have read it.
-  collective(kWarpSync, mask, 0, 0, {file, line});
 }
 
 extern "C" void simt_cluster_barrier(const char* file, int line) {
@@ -353,10 +341,6 @@ extern "C" void simt_cluster_barrier(const char* file, int line) {
 
 extern "C" unsigned simt_cluster_rank() {
   return simt::this_worker().resident % simt::this_worker().launch->spec->cluster_blocks;
-}
-
-extern "C" unsigned simt_cluster_blocks() {
-  return simt::this_worker().launch->spec->cluster_blocks;
 }
 
 extern "C" void* simt_map_shared(const void* address, unsigned rank, const char* file, int line) {

@@ -135,13 +135,6 @@ bool ContextPool::overflowed(const Context& context) {
   return std::memcmp(context.bottom, kCanary, sizeof kCanary) != 0;
 }
 
-bool ContextPool::contains(const void* address) const {
-  for (const Slab& slab : slabs_)
-    if (static_cast<size_t>(static_cast<const char*>(address) - slab.memory) < slab.bytes)
-      return true;
-  return false;
-}
-
 void ContextPool::add_slab() {
   // Only pages that are touched cost memory. Below the lowest stack is room for what overflows it;
   // what overflows another one hits its neighbour, until the canary tells.

@@ -36,8 +36,6 @@ class ContextPool {
 
   // Whether the context's computation has reached the far end of its stack.
   static bool overflowed(const Context& context);
-  // Whether an address lies in any stack of this pool.
-  bool contains(const void* address) const;
 
  private:
   struct Slab {
