@@ -63,6 +63,12 @@ CASES = {
     "gru on a grid, both directions": Case(
         gru(3, 5, 1, 20, direction=BIDIRECTIONAL, linear_before_reset=False), "grid"
     ),
+    "gru by matrix instructions": Case(gru(3, 3, 2, 40, data_type=DataType.FLOAT16), "matrix_grid"),
+    "gru by matrix instructions, weights in memory": Case(
+        gru(2, 9, 1, 300, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        "matrix_grid",
+        replace(GPU, num_multiprocessors=2, shared_bytes_per_block=65536),
+    ),
     "gru on a CPU": Case(gru(3, 3, 2, 20, direction=BIDIRECTIONAL), "serial", CPU),
     "gru on a CPU, reset first": Case(
         gru(2, 9, 1, 9, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
