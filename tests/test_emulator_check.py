@@ -75,8 +75,12 @@ EASILY_MISTAKEN: dict[str, tuple[int, dict[str, object]]] = {
 
 
 @cache
-def program(name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_THREADS) -> EmulatorProgram:
+def program(
+    name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_THREADS, is_alone: bool = False
+) -> EmulatorProgram:
+    """A planted kernel; `is_alone` launches its blocks one by one whatever the table says."""
     options = BUGS[name][2] if name in BUGS else EASILY_MISTAKEN.get(name, (0, {}))[1]
+    options = {} if is_alone else options
     step = KernelLaunch(
         source=str(KERNELS / "planted.cu"),
         function=name,
@@ -93,8 +97,10 @@ def program(name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_TH
     return emulator.get_device().load(plan)
 
 
-def run(name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_THREADS) -> np.ndarray:
-    loaded = program(name, has_bug, num_blocks, num_threads)
+def run(
+    name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_THREADS, is_alone: bool = False
+) -> np.ndarray:
+    loaded = program(name, has_bug, num_blocks, num_threads, is_alone)
     values = np.arange(1, num_blocks * num_threads + 1, dtype=np.int32)
     out = np.full(num_blocks * num_threads, -1, np.int32)
     workspace = np.zeros(loaded.plan.temporary_bytes, np.uint8)
@@ -156,6 +162,15 @@ def test_a_race_names_both_places() -> None:
         r"byte offset \d+ of shared storage \[block \(0,0,0\) thread \(\d+,0,0\)\]",
         caught.value.reports[0],
     ), caught.value.reports[0]
+
+
+@pytest.mark.parametrize("order", ["fast", "forward"])
+def test_a_block_does_not_inherit_what_the_one_before_has_acquired(order: str) -> None:
+    """Blocks that run one after the other use the same memory in the checker."""
+    with emulator.schedule(order, check=True):
+        run("acquired_by_another_block", False, 3, is_alone=True)
+        with pytest.raises(KernelError, match=r"race: .* \[block \(2,0,0\)"):
+            run("acquired_by_another_block", True, 3, is_alone=True)
 
 
 def test_more_blocks_than_any_table_has() -> None:
