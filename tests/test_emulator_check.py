@@ -213,14 +213,12 @@ def test_a_loop_that_never_waits_is_stopped() -> None:
 
 
 def test_the_same_array_twice_is_one_buffer() -> None:
-    """A private copy each would lose what the other wrote."""
-    memory = np.arange(64, dtype=np.uint32)
-    params = Params.of(operation=("Int32", 0))
+    """A private copy each would lose what was written by the other name."""
+    memory = np.full(40, -1, np.int32)
     with emulator.schedule("forward", check=True):
-        buffers = {"x": memory[:32].reshape(8, 4), "out": memory[:32].reshape(8, 4)}
-        launch("atomics.cu", "vectors", buffers, params, block=8)
-    np.testing.assert_array_equal(memory[4:32], np.arange(32).reshape(8, 4)[1:, ::-1].ravel())
-    np.testing.assert_array_equal(memory[32:], np.arange(32, 64))
+        buffers = {"a": memory[:32], "b": memory[:32]}
+        launch("mistakes.cu", "two_names", buffers, Params.of(n=("Int32", 5)))
+    np.testing.assert_array_equal(memory, [*range(5, 37), *[-1] * 8])
 
 
 def test_strided_outputs_keep_their_gaps() -> None:

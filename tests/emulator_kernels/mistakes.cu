@@ -115,3 +115,8 @@ __global__ void spins(const UInt32* flag, Params params) {
   while (params.n > 0 && *polled == 0) {
   }
 }
+
+// No mistake where both pointers are the same: each element is written once.
+__global__ void two_names(Int32* a, Int32* b, Params params) {
+  (threadIdx.x % 2 ? a : b)[threadIdx.x] = static_cast<Int32>(threadIdx.x) + params.n;
+}
