@@ -240,8 +240,11 @@ def _sanitizer_flags(found: Compiler) -> tuple[str, ...]:
 def _require_sanitizer(found: Compiler) -> None:
     """Raise CompilerError where the compiler cannot instrument."""
     flags = _sanitizer_flags(found)
-    command = [*found.command, *flags, "-x", "c++", "-fsyntax-only", "-"]
-    result = subprocess.run(command, input="int x;", capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        text = Path(scratch) / "probe.cpp"
+        text.write_text("int x;\n")
+        command = [*found.command, *flags, "-c", str(text), "-o", str(text.with_suffix(".o"))]
+        result = subprocess.run(command, capture_output=True, text=True)
     if result.returncode:
         raise CompilerError(
             f"{shlex.join(found.command)} cannot instrument code for the check mode "
