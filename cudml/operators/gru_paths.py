@@ -171,8 +171,6 @@ def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
 def _launch(layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...]) -> KernelLaunch:
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
     template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset
-    if name == "grid":
-        template = shape.thread_units, *template
     if name != "matrix_grid":
         template = layer.element.cpp, *template
     return KernelLaunch(

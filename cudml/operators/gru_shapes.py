@@ -22,14 +22,13 @@ COLUMNS_PER_WARP = 32
 # kernels/gru/block.cu: hidden units of a thread, warps of a block at most.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
-BLOCK_REGISTER_CHUNKS = 3
+BLOCK_REGISTER_CHUNKS = 2
 
-# kernels/gru/grid.cu: hidden units of a thread. More of them meet a state once it is loaded; that is
-# compiled for what is most used alone, float32 and the standard activations.
+# kernels/gru/grid.cu
 GRID_WARPS = 8
-GRID_UNITS = (2, 4)
-GRID_UNITS_OF_ANY_LAYER = (2,)
-GRID_REGISTER_QUADS = 24
+GRID_UNITS = 2
+GRID_BATCH = 2
+GRID_REGISTER_CHUNKS = 4
 
 # kernels/gru/matrix_grid.cu
 MATRIX_WARPS = 8
@@ -111,7 +110,7 @@ class Shape:
     sequences whose states, `state_bytes` each, are in shared storage at a time, beside `fixed_bytes`. A
     pass has `num_chunks` of weights, in pieces of `piece_bytes` that a thread loads at once;
     `num_register_chunks` of the first pass are in registers, `num_stored_chunks` of the others in shared
-    storage.
+    storage. Weights that are not in registers are read once for `product_batch` sequences.
     """
 
     num_warps: int
@@ -127,6 +126,7 @@ class Shape:
     num_register_chunks: int
     num_stored_chunks: int = 0
     fixed_bytes: int = 0
+    product_batch: int = 1
 
     @property
     def num_threads(self) -> int:
@@ -159,15 +159,15 @@ class Shape:
         )
 
     def product_clocks(self) -> int:
-        """Clocks that the products of one step's states take; kernels take two states at a time."""
+        """Clocks that the products of one step's states take."""
         sequences = self.group_batch
         warps = self.num_passes * self.num_warps
         fma = sequences * warps * self.num_chunks * NUM_GATES * self.thread_units * 4 // SCHEDULERS
         # Eight lanes read different quads of a state, in four turns a warp.
         shared_turns = sequences * warps * (4 * self.num_chunks + REDUCTION_CLOCKS_PER_WARP)
-        pairs = ceil_div(sequences, 2)
-        shared_turns += pairs * self.num_stored_chunks * self.chunk_bytes // SHARED_BYTES_PER_CLOCK
-        overflow = pairs * self.num_overflow_chunks * self.chunk_bytes // L2_BYTES_PER_CLOCK
+        reads = ceil_div(sequences, self.product_batch)
+        shared_turns += reads * self.num_stored_chunks * self.chunk_bytes // SHARED_BYTES_PER_CLOCK
+        overflow = reads * self.num_overflow_chunks * self.chunk_bytes // L2_BYTES_PER_CLOCK
         return max(fma, shared_turns) + overflow
 
 
@@ -214,13 +214,10 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
 
 def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The fastest shape of the kernel whose blocks exchange states; None where it cannot run."""
-    is_common = layer.is_standard and layer.element_bytes == 4
-    possible_units = GRID_UNITS if is_common else GRID_UNITS_OF_ANY_LAYER
     shapes = [
         shape
-        for units in possible_units
         for num_groups in _possible_groups(layer, limits)
-        if (shape := _grid_shape_of(layer, limits, num_groups, units)) is not None
+        if (shape := _grid_shape_of(layer, limits, num_groups)) is not None
     ]
     return min(shapes, key=lambda shape: grid_clocks(shape, layer), default=None)
 
@@ -230,11 +227,11 @@ def _possible_groups(layer: Layer, limits: Limits) -> range:
     return range(1, min(layer.batch_size, limits.num_multiprocessors // layer.num_directions) + 1)
 
 
-def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int, units: int) -> Shape | None:
+def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
     most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
-    pass_units = units * GROUPS_PER_WARP
+    pass_units = GRID_UNITS * GROUPS_PER_WARP
     num_tiles = ceil_div(layer.hidden_size, pass_units)
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP * GRID_WARPS)
@@ -246,7 +243,7 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int, units: int) ->
         return None
     shape = Shape(
         num_warps=GRID_WARPS,
-        thread_units=units,
+        thread_units=GRID_UNITS,
         num_groups=num_groups,
         group_batch=group_batch,
         num_shards=ceil_div(num_tiles, num_passes),
@@ -256,7 +253,8 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int, units: int) ->
         state_bytes=state_bytes,
         num_chunks=num_chunks,
         piece_bytes=4 * layer.element_bytes,
-        num_register_chunks=min(GRID_REGISTER_QUADS // (NUM_GATES * units), num_chunks),
+        num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
+        product_batch=GRID_BATCH,
     )
     return _stored(shape, limits)
 

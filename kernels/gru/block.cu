@@ -1,7 +1,7 @@
 // A GRU layer over a whole sequence for small hidden sizes: a block takes some sequences of one direction.
 // The block holds all of R; a step is one barrier where the layer is linear before reset, else two.
-// A warp has 8 hidden units, 8 lanes share a row, and the lane with an item's sums applies its gates.
-// The host gives a warp for every 8 hidden units as far as a block goes; then a warp takes several passes.
+// A warp has 16 hidden units, 8 lanes share a row, and the lane with an item's sums applies its gates.
+// The host gives a warp for every 16 hidden units as far as a block goes; then a warp takes several passes.
 // Chosen while the weights fit one multiprocessor, or where no grid of several blocks can run.
 
 #include "gru/product.cuh"
@@ -9,10 +9,8 @@
 constexpr int kBlockThreads = 256;
 // Hidden units of a thread.
 constexpr int kBlockUnits = 4;
-// Sequences whose products are accumulated together.
-constexpr int kBlockBatch = 1;
 // Chunks of 32 columns whose weights are in registers.
-constexpr int kBlockRegisterChunks = 3;
+constexpr int kBlockRegisterChunks = 2;
 
 struct alignas(16) SharedWords {
   float words[4];
@@ -40,29 +38,49 @@ struct WholeBlock {
     return rows + which * static_cast<int>(layer.params.group_batch) * row_stride();
   }
 
-  // One half step or step of kBatch sequences from `row` on, with the units of a pass.
-  template <int kFirst, int kLast, int kBatch>
-  __device__ __forceinline__ void process(UInt32 step, int pass, int row) const {
-    constexpr int kPairs = kBatch * kBlockUnits;
-    const int pair = owned_pair<kPairs>();
-    const int sequence = row + pair / kBlockUnits;
-    const int unit = pass * pass_units() + weights.first_unit() + pair % kBlockUnits;
+  // Whether every thread has the same hidden unit and sequence in every step.
+  __device__ __forceinline__ bool has_fixed_items() const {
+    return layer.params.num_passes == 1 && num_sequences == 1;
+  }
+
+  // The hidden unit that the thread finishes in a pass.
+  __device__ __forceinline__ int owned_unit(int pass) const {
+    return pass * pass_units() + weights.first_unit() + owned_pair<kBlockUnits>();
+  }
+
+  // The inputs of the thread's item, if it has one in this step.
+  __device__ __forceinline__ GateInputs load_inputs(UInt32 step, int pass, int sequence) const {
     const Int64 n = first_sequence + sequence;
     const UInt32 length = layer.length(n);
-    const bool is_mine = owns_pair<kPairs>() && unit < hidden() && step < length;
+    const int unit = owned_unit(pass);
+    if (!owns_pair<kBlockUnits>() || unit >= hidden() || step >= length) return {};
+    return layer.load_inputs(layer.time(step, length), n, unit);
+  }
 
-    // The inputs are on their way while the products are computed.
-    GateInputs inputs = {};
-    GateBiases biases = {};
-    if (is_mine) {
-      inputs = layer.load_inputs(layer.time(step, length), n, unit);
-      biases = layer.load_biases(unit);
+  // One half step or step of a sequence with the units of a pass. `fixed_inputs` are those of the step
+  // where items are fixed, and then become those of the next step.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void process(UInt32 step, int pass, int sequence,
+                                          GateInputs& fixed_inputs) const {
+    const int unit = owned_unit(pass);
+    const Int64 n = first_sequence + sequence;
+    const UInt32 length = layer.length(n);
+    const bool is_mine = owns_pair<kBlockUnits>() && unit < hidden() && step < length;
+
+    // What comes from global memory is on its way while the products are computed.
+    GateInputs inputs = fixed_inputs;
+    if (!has_fixed_items()) {
+      inputs = load_inputs(step, pass, sequence);
+    } else if (kLast == kNumGates) {
+      fixed_inputs = load_inputs(step + 1, pass, sequence);
     }
+    GateBiases biases = {};
+    if (is_mine) biases = layer.load_biases(unit);
 
     const int from = kLinearBeforeReset ? static_cast<int>(step & 1) : kFirst == kCandidate ? 1 : 0;
-    float sums[kPairs][kLast - kFirst];
-    weights.template multiply<kFirst, kLast, kBatch>(sums, buffer(from) + row * row_stride(),
-                                                     row_stride(), pass);
+    float sums[kBlockUnits][kLast - kFirst];
+    weights.template multiply<kFirst, kLast, 1>(sums, buffer(from) + sequence * row_stride(),
+                                                row_stride(), pass);
     reduce_rows(sums);
     if (!is_mine) return;
 
@@ -87,13 +105,11 @@ struct WholeBlock {
   }
 
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void process_all(UInt32 step) const {
+  __device__ __forceinline__ void process_all(UInt32 step, GateInputs& fixed_inputs) const {
     for (int pass = 0; pass < layer.params.num_passes; ++pass) {
-      int row = 0;
-      for (; row + kBlockBatch <= num_sequences; row += kBlockBatch) {
-        process<kFirst, kLast, kBlockBatch>(step, pass, row);
+      for (int sequence = 0; sequence < num_sequences; ++sequence) {
+        process<kFirst, kLast>(step, pass, sequence, fixed_inputs);
       }
-      for (; row < num_sequences; ++row) process<kFirst, kLast, 1>(step, pass, row);
     }
     // What this half step wrote is complete before the next one reads it, and what it read is read
     // before it is overwritten.
@@ -129,12 +145,13 @@ struct WholeBlock {
     __syncthreads();
 
     const UInt32 steps = num_steps();
+    GateInputs fixed_inputs = load_inputs(0, 0, 0);
     for (UInt32 step = 0; step < steps; ++step) {
       if constexpr (kLinearBeforeReset) {
-        process_all<kUpdate, kNumGates>(step);
+        process_all<kUpdate, kNumGates>(step, fixed_inputs);
       } else {
-        process_all<kUpdate, kCandidate>(step);
-        process_all<kCandidate, kNumGates>(step);
+        process_all<kUpdate, kCandidate>(step, fixed_inputs);
+        process_all<kCandidate, kNumGates>(step, fixed_inputs);
       }
     }
   }

@@ -9,10 +9,13 @@
 
 constexpr int kGridThreads = 256;
 constexpr int kGridWarps = kGridThreads / kWarpSize;
+// Hidden units of a thread. More would meet a state once it is loaded, but their sums do not fit beside
+// the weights.
+constexpr int kGridUnits = 2;
 // Sequences whose products are accumulated together.
 constexpr int kGridBatch = 2;
-// A thread has so many weights in registers: chunks of 256 columns, three gates, its hidden units.
-constexpr int kGridRegisterQuads = 24;
+// Chunks of 256 columns whose weights are in registers.
+constexpr int kGridRegisterChunks = 4;
 // Loads of one thread that are on their way at a time.
 constexpr int kLoadsInFlight = 4;
 
@@ -26,10 +29,9 @@ struct Carried {
   float state;
 };
 
-template <class Element, int kUnits, bool kStandard, bool kLinearBeforeReset>
+template <class Element, bool kStandard, bool kLinearBeforeReset>
 struct GridBlock {
-  using Weights =
-      ResidentWeights<Element, kUnits, kGridWarps, kGridRegisterQuads / kNumGates / kUnits>;
+  using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kGridRegisterChunks>;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
 
   Layer<Element> layer;
@@ -111,7 +113,7 @@ struct GridBlock {
 
   template <int kFirst, int kLast, int kBatch>
   __device__ __forceinline__ void multiply(int row, int pass, float* sums_of_pass) const {
-    constexpr int kPairs = kBatch * kUnits;
+    constexpr int kPairs = kBatch * kGridUnits;
     float sums[kPairs][kLast - kFirst];
     weights.template multiply<kFirst, kLast, kBatch>(sums, states + row * row_stride(),
                                                      row_stride(), pass);
@@ -119,7 +121,8 @@ struct GridBlock {
     if (owns_pair<kPairs>()) {
       const int pair = owned_pair<kPairs>();
       const int warp = threadIdx.x / kWarpSize;
-      const int item = (row + pair / kUnits) * kPassUnits + weights.first_unit() + pair % kUnits;
+      const int item =
+          (row + pair / kGridUnits) * kPassUnits + weights.first_unit() + pair % kGridUnits;
 #pragma unroll
       for (int gate = 0; gate < kLast - kFirst; ++gate) {
         sums_of_pass[(warp * kNumGates + gate) * items_per_round() + item] = sums[0][gate];
@@ -268,7 +271,7 @@ struct GridBlock {
   }
 };
 
-template <class Element, int kUnits, bool kStandard, bool kLinearBeforeReset>
+template <class Element, bool kStandard, bool kLinearBeforeReset>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_grid(const float* projection, const Element* recurrence, const Element* bias,
              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
@@ -281,7 +284,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
 
   const Layer<Element> layer = {projection, recurrence, bias,   initial,  lengths,
                                 sequence,   single,     params, direction};
-  using Block = GridBlock<Element, kUnits, kStandard, kLinearBeforeReset>;
+  using Block = GridBlock<Element, kStandard, kLinearBeforeReset>;
   const Int64 first_sequence = group * params.group_batch;
   Block block = {layer,
                  {layer, nullptr, nullptr, {}},
