@@ -36,6 +36,18 @@ def test_same_bits_under_every_schedule(path: str, word: str, rng: np.random.Gen
                 check_top_k(device, x, options)
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) -> None:
+    """No race, within a block or between those that share a row, and nothing read that nobody wrote."""
+    device = emulator.get_device()
+    for num_rows, row_length, k in SCHEDULED:
+        x = rng.integers(0, 40, (num_rows, row_length)).astype(np.float32)
+        options = Options(k, path=path)
+        if path in possible_paths(x, options, device.limits):
+            with emulator.schedule(check=True):
+                check_top_k(device, x, options)
+
+
 #: (sizes, axis, k) -> the path on a large GPU.
 CHOICES = {
     ((16384, 256), 1, 8): "warp_select",
