@@ -35,7 +35,7 @@ _MODULE_FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-ffp-contract=off",
 _CHECKED_FLAGS = ("-O1", "-g", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
 # Not -march=native: the context switch saves only what the base instruction set has.
-_RUNTIME_FLAGS = ("-O2", "-g", "-ftls-model=initial-exec", "-pthread")
+_RUNTIME_FLAGS = ("-O2", "-g", "-pthread")
 
 _DIGEST_BYTES = 32
 

@@ -79,7 +79,8 @@ enum SimtWarpOp {
   kWarpXor
 };
 
-// initial-exec makes an access one instruction instead of a call.
+// initial-exec makes an access one instruction instead of a call. These few alone have it: there is
+// little static thread-local storage for libraries that are loaded late.
 #define SIMT_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec"), visibility("default")))
 
 extern SIMT_THREAD_LOCAL uint3 threadIdx, blockIdx, blockDim, gridDim;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <mutex>
 
 #include "errors.h"
 #include "state.h"
@@ -88,8 +87,10 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::start() {
-  static std::once_flag installed;
-  std::call_once(installed, install_handler);
+  // Not std::call_once: it needs static thread-local storage of libstdc++, which is no longer to be
+  // had where another library has loaded that one before.
+  static const bool is_installed = (install_handler(), true);
+  (void)is_installed;
   // A forked child has its parent's memory, but not its timers.
   if (has_timer_ && set(kInterval)) return;
   sigevent event{};
