@@ -33,11 +33,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in set(own)]
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+#: The emulator always, and the GPU where there is one.
+DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if status().usable else [])]
+
+
+def pytest_report_header() -> str:
+    """Say why the GPU's half of the tests is not there."""
+    return f"cudml devices: cpu; CUDA: {status().reason}"
+
+
+@pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Device:
-    """The emulator always, and the GPU where there is one."""
-    if request.param == "cuda" and not status().usable:
-        pytest.skip(f"no GPU: {status().reason}")
+    """Each device in turn."""
     return get_device(request.param)
 
 
