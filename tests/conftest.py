@@ -37,9 +37,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if status().usable else [])]
 
 
-def pytest_report_header() -> str:
-    """Say why the GPU's half of the tests is not there."""
-    return f"cudml devices: cpu; CUDA: {status().reason}"
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say where the tests ran, and why not on a GPU if they did not."""
+    terminalreporter.write_line(f"devices: cpu{', cuda' * status().usable}; CUDA: {status().reason}")
 
 
 @pytest.fixture(params=DEVICES)
