@@ -10,7 +10,10 @@ from cudml.devices import emulator
 from cudml.devices.sources import kernel_root
 from cudml.dtypes import ExtendedType
 from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.errors import KernelError
 from cudml.operators.activations import Activation
+from cudml.operators.slice import SliceDesc, plan
+from cudml.tensors import TensorDesc
 from tests.instances import operators, planned_launches
 from tests.kernel_cases import CPU, GPU, Case, copy, gru, operands_of, reversal, run, top_k
 from tests.support import ORDERS
@@ -129,3 +132,14 @@ def test_every_kernel_is_among_the_cases_in_the_shape_of_a_cpu(operator: str) ->
     planned = [launch for launch in planned_launches(CPU) if launch.source.startswith(folder)]
     checked = [launch for case in CASES.values() for launch in case.launches()]
     assert kernels(checked) >= kernels(planned)
+
+
+def test_report_names_the_file_as_the_checkout_does() -> None:
+    wide = TensorDesc(DataType.FLOAT32, (8, 64))
+    desc = SliceDesc(wide, TensorDesc(DataType.FLOAT32, (8, 32)), (0, 0), (8, 32), (1, 2))
+    device = emulator.get_device()
+    with emulator.schedule("forward", check=True), pytest.raises(KernelError) as caught:
+        program = device.load(plan(desc, device.limits))
+        program([np.zeros((4, 64), np.float32), np.zeros((8, 32), np.float32)], None)
+    assert re.search(r"^kernels/slice/\w+\.cu:\d+ in ", caught.value.reports[0])
+    assert "of input_tensor, which has 1024 bytes" in caught.value.reports[0]

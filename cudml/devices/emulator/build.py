@@ -276,7 +276,10 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
     found = compiler()
     library = runtime(is_checked=is_checked)
     root = sources.kernel_root()
-    flags = _module_flags(found, is_checked)
+    # Messages and debug information say kernels/... wherever that is. In the latter it stays absolute, or
+    # else the folder of the compilation would be put before it; `symbols.py` takes the slash off.
+    shorten = (f"-fmacro-prefix-map={root}=kernels", f"-fdebug-prefix-map={root}=/kernels")
+    flags = (*_module_flags(found, is_checked), *shorten)
     stub = f'#include "simt.h"\n#include "{root / source}"\nSIMT_EXPORT({name_expression})\n'
     key = _key(stub, sources.source_hash(source), library.name, found.version, *found.command, *flags, _cpu())
     function = "".join(c if c.isalnum() else "_" for c in name_expression)[:60]
@@ -290,11 +293,9 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
         if settings.keep_source():
             shutil.copy(text, folder.path() / text.name)
         includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
-        # Messages and debug information name kernels relative to kernels/.
-        shorten = [f"-ffile-prefix-map={root}/="]
         # Linked without the compiler's sanitizer libraries: the runtime has the functions they would.
         code = path.with_suffix(".o")
-        _run([*found.command, *flags, *shorten, *includes, "-c", str(text), "-o", str(code)], what)
+        _run([*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
         _run([*found.command, "-shared", str(code), str(library), "-o", str(path)], what)
 
     return _cached(name, build)

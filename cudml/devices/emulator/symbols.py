@@ -42,6 +42,7 @@ def _look_up(offsets: list[str], module: Path) -> dict[str, str]:
 def _frame(frame: tuple[str, str]) -> str:
     function, place = frame
     place = re.sub(r" \(discriminator \d+\)$", "", place)
+    place = re.sub(r"^/kernels/", "kernels/", place)
     # "void scale<3>(int*, Params)" is "scale<3>".
     name = re.sub(r"^(?:void|auto) ", "", function.split("(")[0])
     return f"{place} in {name}"
