@@ -138,8 +138,9 @@ def test_report_names_the_file_as_the_checkout_does() -> None:
     wide = TensorDesc(DataType.FLOAT32, (8, 64))
     desc = SliceDesc(wide, TensorDesc(DataType.FLOAT32, (8, 32)), (0, 0), (8, 32), (1, 2))
     device = emulator.get_device()
+    program = device.load(plan(desc, GPU))
+    operands = [np.zeros((4, 64), np.float32), np.zeros((8, 32), np.float32)]
     with emulator.schedule("forward", check=True), pytest.raises(KernelError) as caught:
-        program = device.load(plan(desc, device.limits))
-        program([np.zeros((4, 64), np.float32), np.zeros((8, 32), np.float32)], None)
+        program(operands, None)
     assert re.search(r"^kernels/slice/\w+\.cu:\d+ in ", caught.value.reports[0])
     assert "of input_tensor, which has 1024 bytes" in caught.value.reports[0]
