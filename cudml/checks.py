@@ -113,12 +113,10 @@ def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: boo
     if not isinstance(tensor, TensorDesc):
         problems.add(name, "type", "a cudml.TensorDesc", repr(tensor))
         return False
-    valid_type = enum_ok(problems, f"{name}.DataType", tensor.data_type, DataType)
-    if valid_type and tensor.data_type in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4):
+    if enum_ok(problems, f"{name}.DataType", tensor.data_type, DataType) and not _has_type(tensor):
         problems.add(
             f"{name}.DataType", "type", "a type of 8, 16, 32 or 64 bits", type_name(tensor.data_type)
         )
-        valid_type = False
     if not integers_ok(problems, f"{name}.Sizes", tensor.sizes, None, 1, UINT32_MAX):
         return False
     dimension_count = len(tensor.sizes)
@@ -133,10 +131,16 @@ def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: boo
     if strides_ok and is_output and not is_injective(tensor.sizes, tensor.element_strides):
         expected = "strides that give every element its own place, since outputs are written"
         problems.add(f"{name}.Strides", "overlap", expected, tensor.strides)
-    if valid_type and strides_ok:
+    if _has_type(tensor) and strides_ok:
         _check_buffer(problems, name, tensor)
     _check_flags(problems, name, tensor, is_output)
-    return valid_type and strides_ok
+    return True
+
+
+def _has_type(tensor: TensorDesc) -> bool:
+    """Whether the data type is one that a tensor can have; what follows from another one says nothing."""
+    kind = tensor.data_type
+    return isinstance(kind, DataType) and kind not in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4)
 
 
 def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
@@ -174,7 +178,7 @@ def support_ok(
 ) -> bool:
     """Report dimension counts and data types that the feature level does not allow.
 
-    `rows` is the operator's table; `tensors` the well-formed tensors by member. The message says
+    `rows` is the operator's table; `tensors` by member those whose sizes can be relied on. The message says
     from which level a refused thing is allowed, where any level allows it.
     """
     first = min(row.level for row in rows)
@@ -190,7 +194,7 @@ def support_ok(
             expected = f"{_counts(row.dimension_counts)} at feature level {level}{_from(since)}"
             problems.add(f"{camel(member)}.DimensionCount", "dimensions", expected, count)
         kind = tensor.data_type
-        if kind not in row.types[member]:
+        if _has_type(tensor) and kind not in row.types[member]:
             since = _levels_with(rows, lambda r, m=member, k=kind: k in r.types[m])
             expected = f"{one_of(row.types[member])} at feature level {level}{_from(since)}"
             problems.add(f"{camel(member)}.DataType", "data type", expected, type_name(kind))
@@ -215,7 +219,7 @@ def same_sizes(
 
 def same_type(problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc) -> None:
     """Report a data type that differs from another tensor's."""
-    if tensor.data_type != expected.data_type:
+    if _has_type(tensor) and _has_type(expected) and tensor.data_type != expected.data_type:
         text = f"{type_name(expected.data_type)}, as {camel(other)}.DataType"
         problems.add(f"{camel(member)}.DataType", "same type", text, type_name(tensor.data_type))
 

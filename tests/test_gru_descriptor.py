@@ -113,7 +113,7 @@ BROKEN = {
     ),
     "no activations": (
         {"activation_descs": None},
-        "ActivationDescs is None, must be a tuple of cudml.Activation",
+        "ActivationDescs is None, must be a sequence of cudml.Activation",
     ),
     "a name as an activation": (
         {"activation_descs": (SIGMOID, "Tanh")},

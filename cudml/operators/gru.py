@@ -17,7 +17,7 @@ from cudml.operators.activations import Activation, activation_ok
 from cudml.operators.gru_paths import PATHS, choose_path, packed, project
 from cudml.operators.gru_shapes import Layer
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, frozen
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class GruDesc:
     output_single_tensor : TensorDesc or None
         (1, D, N, H): the state after the last step that was processed, which for a backward direction
         is the first in time; 0 for a sequence of length 0, whatever `hidden_init_tensor` holds.
-    activation_descs : tuple of Activation
+    activation_descs : sequence of Activation
         f and g; for BIDIRECTIONAL f and g forward, then f and g backward.
     direction : RecurrentNetworkDirection
         Backward directions start at each sequence's own last step.
@@ -89,6 +89,9 @@ class GruDesc:
     activation_descs: tuple[Activation, ...]
     direction: RecurrentNetworkDirection
     linear_before_reset: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "activation_descs", frozen(self.activation_descs))
 
 
 _INPUTS = (
@@ -140,7 +143,7 @@ def _check_activations(problems: Problems, desc: GruDesc, level: FeatureLevel, d
     """Number, legality and level of the activations."""
     activations = desc.activation_descs
     if not isinstance(activations, tuple):
-        problems.add("ActivationDescs", "type", "a tuple of cudml.Activation", repr(activations))
+        problems.add("ActivationDescs", "type", "a sequence of cudml.Activation", repr(activations))
         return
     if direction_ok:
         count = 2 * _num_directions(desc)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from cudml.checks import (
     ALL11,
     BASE8,
+    MAX_DIMENSIONS,
     Problems,
     Support,
     integer_ok,
@@ -85,6 +86,7 @@ def check(desc: ReverseSubsequencesDesc, level: FeatureLevel) -> None:
     }
     support_ok(problems, SUPPORT, level, tensors)
     if "input_tensor" not in tensors:
+        integer_ok(problems, "Axis", desc.axis, 0, MAX_DIMENSIONS - 1)
         problems.raise_if_any()
     source = desc.input_tensor
     axis_ok = integer_ok(problems, "Axis", desc.axis, 0, source.dimension_count - 1)

@@ -139,35 +139,39 @@ def check(desc: SliceDesc | Slice1Desc, level: FeatureLevel) -> None:
         support_ok(problems, SUPPORT[type(desc)], level, tensors)
         same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
         same_dimensions(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
-    # The windows are compared with the sizes of tensors that have some.
-    if input_ok and output_ok:
-        if isinstance(desc, SliceDesc):
-            _check_slice(problems, desc)
-        else:
-            _check_slice1(problems, desc)
+    # None stands for a tensor without sizes to compare the window with.
+    source, target = desc.input_tensor if input_ok else None, desc.output_tensor if output_ok else None
+    if isinstance(desc, SliceDesc):
+        _check_slice(problems, desc, source, target)
+    else:
+        _check_slice1(problems, desc, source, target)
     problems.raise_if_any()
 
 
-def _check_slice(problems: Problems, desc: SliceDesc) -> None:
+def _check_slice(
+    problems: Problems, desc: SliceDesc, source: TensorDesc | None, target: TensorDesc | None
+) -> None:
     """`SLICE`: the sizes are the output's, and the last element read lies in the input."""
-    count = desc.input_tensor.dimension_count
+    count = source.dimension_count if source else None
     offsets_ok = integers_ok(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
     sizes_ok = integers_ok(problems, "Sizes", desc.sizes, count, 1, UINT32_MAX)
     strides_ok = integers_ok(problems, "Strides", desc.strides, count, 1, UINT32_MAX)
-    if sizes_ok and desc.output_tensor.dimension_count == count:
-        same_sizes(problems, "output_tensor", desc.output_tensor, desc.sizes, "as Sizes")
-    if not (offsets_ok and sizes_ok and strides_ok):
+    if sizes_ok and target and target.dimension_count == len(desc.sizes):
+        same_sizes(problems, "output_tensor", target, desc.sizes, "as Sizes")
+    if not (source and offsets_ok and sizes_ok and strides_ok):
         return
-    for i, in_size in enumerate(desc.input_tensor.sizes):
+    for i, in_size in enumerate(source.sizes):
         last = desc.offsets[i] + (desc.sizes[i] - 1) * desc.strides[i]
         if last >= in_size:
             expected = f"at most {in_size - 1}, the last element of InputTensor.Sizes[{i}] = {in_size}"
             problems.add(f"Offsets[{i}] + (Sizes[{i}] - 1) * Strides[{i}]", "bounds", expected, last)
 
 
-def _check_slice1(problems: Problems, desc: Slice1Desc) -> None:
+def _check_slice1(
+    problems: Problems, desc: Slice1Desc, source: TensorDesc | None, target: TensorDesc | None
+) -> None:
     """`SLICE1`: the window lies in the input, and the output is no larger than what it gives."""
-    count = desc.input_tensor.dimension_count
+    count = source.dimension_count if source else None
     offsets_ok = integers_ok(problems, "InputWindowOffsets", desc.input_window_offsets, count, 0, UINT32_MAX)
     sizes_ok = integers_ok(problems, "InputWindowSizes", desc.input_window_sizes, count, 1, UINT32_MAX)
     strides_ok = integers_ok(
@@ -178,14 +182,19 @@ def _check_slice1(problems: Problems, desc: Slice1Desc) -> None:
             if stride == 0:
                 problems.add(f"InputWindowStrides[{i}]", "range", "any integer but 0", stride)
                 strides_ok = False
-    if offsets_ok and sizes_ok:
-        for i, in_size in enumerate(desc.input_tensor.sizes):
+    if source and offsets_ok and sizes_ok:
+        for i, in_size in enumerate(source.sizes):
             end = desc.input_window_offsets[i] + desc.input_window_sizes[i]
             if end > in_size:
                 expected = f"at most {in_size}, InputTensor.Sizes[{i}]"
                 problems.add(f"InputWindowOffsets[{i}] + InputWindowSizes[{i}]", "bounds", expected, end)
-    if sizes_ok and strides_ok and desc.output_tensor.dimension_count == count:
-        for i, out_size in enumerate(desc.output_tensor.sizes):
+    if (
+        target
+        and sizes_ok
+        and strides_ok
+        and (target.dimension_count == len(desc.input_window_sizes) == len(desc.input_window_strides))
+    ):
+        for i, out_size in enumerate(target.sizes):
             window, stride = desc.input_window_sizes[i], abs(desc.input_window_strides[i])
             largest = 1 + (window - 1) // stride
             if out_size > largest:
