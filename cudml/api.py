@@ -229,13 +229,18 @@ def slice(
     key = None
     try:
         # Pure integers, so that 1.0 does not find the call of 1.
-        box = [tuple(map(index, numbers)) for numbers in (offsets, sizes, strides or ())]
+        box = (
+            tuple(map(index, offsets)),
+            tuple(map(index, sizes)),
+            None if strides is None else tuple(map(index, strides)),
+        )
     except TypeError:
         pass  # said below
     else:
-        key, call = _slice_calls.find((a,), outs, tuple(box))
+        key, call = _slice_calls.find((a,), outs, box)
         if call is not None:
             return call.run((a,), outs)[0]
+        offsets, sizes, strides = box  # an iterator would be at its end
     return _plan_slice(a, offsets, sizes, strides, out, key)
 
 

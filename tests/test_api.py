@@ -12,6 +12,7 @@ from hypothesis.extra import numpy as hnp
 
 import cudml
 from cudml import Activation, api
+from cudml.calls import CallCache
 from cudml.devices import Device, get_device
 from cudml.enums import RecurrentNetworkDirection
 from tests.oracle import gru as gru_oracle
@@ -452,6 +453,33 @@ def test_calls_of_equal_numbers_of_other_types_are_not_mixed_up() -> None:
         cudml.slice(a, (1.0,), (2,), (1,))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"reverse_subsequences: axis is 0\.0, must be an integer"):
         cudml.reverse_subsequences(a, np.array([3]), 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("as_given", [np.array, tuple, iter], ids=["array", "tuple", "iterator"])
+def test_the_box_of_a_slice_may_be_any_sequence_of_integers(
+    as_given: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api, "_slice_calls", CallCache())  # so that it is planned from what is given
+    a = np.arange(12).reshape(3, 4)
+    offsets, sizes, strides = as_given([2, 0]), as_given([2, 2]), as_given([-1, 3])
+    assert_identical(cudml.slice(a, offsets, sizes, strides), a[:0:-1, ::3])
+
+
+@pytest.mark.parametrize(
+    ("strides", "message"),
+    [
+        ((), "strides is (), of length 0, must be of length 1, one a dimension"),
+        (np.array([0]), "strides[0] is 0, must be any integer but 0"),
+        (0, "strides is 0, must be a sequence of integers"),
+    ],
+    ids=["empty", "zero in an array", "zero"],
+)
+def test_wrong_strides_do_not_find_the_call_without_strides(strides: Any, message: str) -> None:
+    a = np.arange(6)
+    cudml.slice(a, (1,), (2,))
+    with pytest.raises((TypeError, ValueError)) as caught:
+        cudml.slice(a, (1,), (2,), strides)
+    assert str(caught.value) == f"slice: {message}"
 
 
 def test_more_calls_than_are_kept_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
