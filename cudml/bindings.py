@@ -33,9 +33,13 @@ def binding_problems(
     device: Device,
     members: Sequence[Member],
     bindings: Mapping[str, Any],
-    temporary_resource: Any = None,
+    resources: Sequence[tuple[str, Any, bool]] = (),
 ) -> list[Problem]:
-    """Everything that is wrong with `bindings`, which should hold one array for each of `members`."""
+    """Everything that is wrong with `bindings`, which should hold one array for each of `members`.
+
+    `resources` are scratch that shares no memory with what is written: label, array (None where there is
+    none) and whether it is written itself.
+    """
     found = _name_problems([m.name for m in members], bindings)
     ranges: list[tuple[str, bool, range]] = []
     for member in members:
@@ -47,9 +51,10 @@ def binding_problems(
         if not any(problem.rule == "array" for problem in problems):
             start = device.address(array)
             ranges.append((member.label, member.is_output, range(start, start + member.tensor.span_bytes)))
-    if temporary_resource is not None and device.owns(temporary_resource):
-        start = device.address(temporary_resource)
-        ranges.append(("TemporaryResource", True, range(start, start + temporary_resource.nbytes)))
+    for label, resource, is_written in resources:
+        if resource is not None and device.owns(resource):
+            start = device.address(resource)
+            ranges.append((label, is_written, range(start, start + resource.nbytes)))
     return found + _overlap_problems(ranges)
 
 

@@ -141,6 +141,7 @@ class CompiledOperator:
         # The very arrays that were good last; they are not kept alive.
         self._last: dict[str, Callable[[], Any]] = {}
         self._last_scratch: Callable[[], Any] = _no_array
+        self._persistent_resource: Array | None = None
         self._persistent: dict[str, Array] | None = None if self._owned else {}
         starts = [0]
         for member in self._owned:
@@ -161,8 +162,8 @@ class CompiledOperator:
         **owned : array
             The owned inputs by member name; they may change or go afterwards.
         persistent_resource : array, optional
-            C-contiguous, of at least `persistent_resource_size` bytes, untouched for as long as the operator
-            is used; None allocates one.
+            C-contiguous, of at least `persistent_resource_size` bytes, not overlapping an owned input,
+            untouched for as long as the operator is used; None allocates one.
         stream : optional
             As in `dispatch`; None is the current stream.
 
@@ -171,7 +172,8 @@ class CompiledOperator:
         BindingError
             Lists everything that is wrong; nothing was copied.
         """
-        found = binding_problems(self.device, self._owned, owned)
+        resources = [("PersistentResource", persistent_resource, True)]
+        found = binding_problems(self.device, self._owned, owned, resources)
         size = self.persistent_resource_size
         if persistent_resource is not None:
             found += scratch_problems(self.device, "PersistentResource", persistent_resource, size)
@@ -180,12 +182,16 @@ class CompiledOperator:
         resource = persistent_resource
         if resource is None:
             resource = self.device.empty((size,), "uint8", stream)
-        resource = resource.reshape(-1).view("uint8")
+        resource = resource.reshape(-1).view("uint8")[:size]
         pieces = {}
         for member, start in zip(self._owned, self._persistent_starts, strict=True):
             pieces[member.name] = resource[start : start + member.tensor.minimum_bytes]
             self.device.copy_bytes(owned[member.name], pieces[member.name], member.tensor.span_bytes, stream)
         self._persistent = pieces
+        self._persistent_resource = resource
+        # What was good beside the former resource may overlap this one.
+        self._checked.clear()
+        self._last = {}
 
     def dispatch(
         self, *, temporary_resource: Array | None = None, stream: Any = None, **bindings: Array
@@ -258,7 +264,11 @@ class CompiledOperator:
         others = {
             name: array for name, array in bindings.items() if name not in {m.name for m in self._owned}
         }
-        found += binding_problems(self.device, self._bound, others, temporary_resource)
+        resources = [
+            ("TemporaryResource", temporary_resource, True),
+            ("PersistentResource", self._persistent_resource, False),
+        ]
+        found += binding_problems(self.device, self._bound, others, resources)
         if temporary_resource is not None:
             size = self.temporary_resource_size
             found += scratch_problems(self.device, "TemporaryResource", temporary_resource, size)

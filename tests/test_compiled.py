@@ -238,6 +238,28 @@ def test_owned_inputs_live_in_the_given_persistent_resource(device: Device) -> N
     assert_identical(output, np.zeros((3, 4), np.float32))
 
 
+def test_nothing_else_is_bound_in_the_persistent_resource() -> None:
+    owned = TensorDesc(F32, (4,), None, TensorFlags.OWNED_BY_DML)
+    operator = compile_operator(copy_desc(owned), device="cpu")
+    size = operator.persistent_resource_size
+    first, second = (get_device("cpu").empty((size,), np.uint8) for _ in range(2))
+    within = second[:16].view(np.float32)
+    operator.initialize(input_tensor=X[0], persistent_resource=first)
+    for _ in range(2):
+        operator.dispatch(output_tensor=within)
+    operator.initialize(input_tensor=X[1], persistent_resource=second)
+    where = "overlapping PersistentResource, must be in memory of its own: no operator runs in place"
+    for _ in range(2):
+        assert refused(operator, output_tensor=within) == [f"OutputTensor is {where}"]
+    output = np.zeros(4, np.float32)
+    found = refused(operator, output_tensor=output, temporary_resource=second)
+    assert found == [f"TemporaryResource is {where}"]
+    with pytest.raises(BindingError, match="PersistentResource is overlapping InputTensor, must be in"):
+        operator.initialize(input_tensor=within, persistent_resource=second)
+    operator.dispatch(output_tensor=output)
+    assert_identical(output, X[1])
+
+
 def test_operators_of_one_descriptor_own_different_inputs() -> None:
     desc = copy_desc(TensorDesc(F32, (4,), None, TensorFlags.OWNED_BY_DML))
     operators = [compile_operator(desc, device="cpu") for _ in range(2)]
