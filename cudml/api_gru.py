@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from cudml.arguments import (
     all_on_device,
     check_output,
@@ -157,7 +159,7 @@ def _plan_gru(
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         expected = "'forward', 'reverse' or 'bidirectional'"
         raise ValueError(is_wrong(function, "direction", repr(direction), expected))
-    if not isinstance(linear_before_reset, (bool, int)):
+    if not isinstance(linear_before_reset, (bool, int, np.bool_)):
         raise TypeError(is_wrong(function, "linear_before_reset", repr(linear_before_reset), "True or False"))
     num_directions = 2 if direction == "bidirectional" else 1
     chosen = _activations(function, activations, num_directions)

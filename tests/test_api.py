@@ -208,6 +208,12 @@ def test_backward_is_another_name_for_reverse(rng: np.random.Generator) -> None:
     assert_identical(other.sequence, cudml.gru(**arrays, direction="reverse").sequence)
 
 
+def test_a_flag_of_gru_may_be_numpys(rng: np.random.Generator) -> None:
+    arrays = layer(rng, "forward")
+    numpys = cudml.gru(**arrays, linear_before_reset=np.True_)  # type: ignore[arg-type]
+    assert_identical(numpys.sequence, cudml.gru(**arrays, linear_before_reset=True).sequence)
+
+
 def test_gru_activations_by_name_and_by_value(rng: np.random.Generator) -> None:
     arrays = layer(rng, "forward")
     named = cudml.gru(**arrays, activations=["hardsigmoid", "RELU"], linear_before_reset=True)
