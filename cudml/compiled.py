@@ -204,7 +204,8 @@ class CompiledOperator:
 
         A call with arrays like those of an earlier call checks nothing, synchronises nothing, and allocates
         nothing but the scratch where `temporary_resource` is None and `temporary_resource_size` is not 0.
-        It can be captured in a CUDA graph.
+        It can be captured in a CUDA graph: after a first call, and with a `temporary_resource` that lives as
+        long as the graph, because replays go on writing there.
 
         Parameters
         ----------
