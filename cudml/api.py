@@ -190,7 +190,8 @@ def slice(
         Of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A CuPy array (or anything with
         GPU memory) is worked on by its GPU, a NumPy array by the CPU emulator.
     offsets : sequence of int
-        The first element taken, in each dimension; not counted from the end.
+        The first element taken, in each dimension; not counted from the end. Where the size is 0, up to the
+        size of the dimension.
     sizes : sequence of int
         How many elements are taken: the shape of the result. May be 0.
     strides : sequence of int, optional
@@ -260,8 +261,10 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
             raise ValueError(is_wrong(function, f"sizes[{i}]", size, "0 or more"))
         if stride == 0:
             raise ValueError(is_wrong(function, f"strides[{i}]", 0, "any integer but 0"))
-        if not 0 <= offset < max(n, 1):
-            expected = f"from 0 to {max(n - 1, 0)}, an element of dimension {i}"
+        # Where nothing is taken, the end of the dimension will do, as in NumPy's a[n:n].
+        largest = n - 1 if size and n else n
+        if not 0 <= offset <= largest:
+            expected = f"from 0 to {largest}, {'an element' if size else 'a place'} of dimension {i}"
             raise ValueError(is_wrong(function, f"offsets[{i}]", offset, expected))
         last = offset + (size - 1) * stride
         if size and not 0 <= last < n:

@@ -266,6 +266,7 @@ def test_gru_without_steps_inputs_sequences_or_units(device: Device, rng: np.ran
 EMPTY = [
     (lambda a: cudml.top_k(a[:, :0], 2, axis=0), [(2, 0), (2, 0)]),
     (lambda a: cudml.slice(a, (3, 1), (0, 2)), [(0, 2)]),
+    (lambda a: cudml.slice(a, (4, 1), (0, 2)), [(0, 2)]),
     (lambda a: cudml.slice(a[:0], (0, 0), (0, 2)), [(0, 2)]),
     (lambda a: cudml.reverse_subsequences(a[:0], a[:0, :1].astype("int32")), [(0, 5)]),
     (lambda a: cudml.reverse_subsequences(a[:, :0], a[:, :1].astype("int32")), [(4, 0)]),
