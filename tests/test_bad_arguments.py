@@ -69,7 +69,7 @@ SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "negative size": ((A, (0, 0), (1, -1)), ValueError, "sizes[1] is -1, must be 0 or more"),
     "no step": ((A, (0, 0), (1, 1), (1, 0)), ValueError, "strides[1] is 0, must be any integer but 0"),
     "before": ((A, (-1, 0), (1, 1)), ValueError, "offsets[0] is -1, must be from 0 to 2, an element of dime"),
-    "past the end": ((A, (0, 5), (1, 0)), ValueError, "offsets[1] is 5, must be from 0 to 4, a place of dime"),
+    "past the end": ((A, (0, 5), (1, 0)), ValueError, "offsets[1] is 5, must be from 0 to 4, a place of dim"),
     "past": ((A, (0, 4), (1, 1)), ValueError, "offsets[1] is 4, must be from 0 to 3, an element of dimensio"),
     "end": ((A, (1, 0), (3, 1)), ValueError, "the last element of dimension 0 is 3 = 1 + (3 - 1) * 1, must"),
     "start": ((A, (0, 1), (1, 3), (1, -1)), ValueError, "the last element of dimension 1 is -1 = 1 + (3 - 1"),
