@@ -143,7 +143,8 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
 // rows have the words of (row g, columns 2t), (g + 8, 2t), (g, 2t + 8) and (g + 8, 2t + 8); columns those
 // of (rows 2t, column g) and (2t + 8, g); sums are (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1).
 
-struct MatrixRows {  // 16 x 16
+// Aligned, so that what a lane has of one moves in a single access.
+struct alignas(16) MatrixRows {  // 16 x 16
   UInt32 words[4];
 };
 

@@ -95,7 +95,7 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
 
 // ---- Matrices of half precision. The other lanes' halves come two words at a time.
 
-struct MatrixRows {
+struct alignas(16) MatrixRows {
   UInt32 words[4];
 };
 
