@@ -20,7 +20,7 @@ constexpr int kPassUnits = kTilesPerGate * kTileRows;
 constexpr int kPassTiles = kNumGates * kTilesPerGate;
 constexpr int kChunkColumns = kMatrixWarps * kTileColumns;
 // Chunks of the first pass whose weights are in registers.
-constexpr int kRegisterChunks = 5;
+constexpr int kRegisterChunks = 4;
 // Halves after a row of states, so that eight rows start in different banks.
 constexpr int kRowPadding = 8;
 // Floats from one row of partial sums to the next: an odd number, for the same reason.
