@@ -441,11 +441,11 @@ def test_a_gpu_is_asked_for_where_there_is_none() -> None:
 def test_problems_of_tensors_do_not_hide_those_of_other_members() -> None:
     untyped = TensorDesc(DataType.UNKNOWN, (4,), strides=(-1,))
     with pytest.raises(DescriptorError) as caught:
-        compile_operator(SliceDesc(untyped, TensorDesc(DataType.INT8, (3,)), (2,), (3,), (0,)))
+        compile_operator(SliceDesc(untyped, TensorDesc(DataType.INT8, (3,)), (2,), (3,), (1,)))
     assert [problem.member for problem in caught.value.problems] == [
         "InputTensor.DataType",
         "InputTensor.Strides[0]",
-        "Strides[0]",
+        "Offsets[0] + (Sizes[0] - 1) * Strides[0]",
     ]
     with pytest.raises(DescriptorError) as caught:
         compile_operator(SliceDesc("tensor", None, 1, (3,), (1,)))
