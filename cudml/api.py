@@ -164,7 +164,7 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
     if array.ndim > MAX_DIMENSIONS:
         flat = array.reshape(num_elements(shape[:axis]), lane, num_elements(shape[axis + 1 :]))
         results = [result.reshape(shape) for result in top_k(flat, k, axis=1, mode=mode)]
-        return TopKResult(*store(function, device, inputs, outputs, results))
+        return TopKResult(*store(function, device, inputs, outputs, results, made=(flat,)))
     direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
 
     def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
@@ -375,9 +375,10 @@ def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) 
     target = Argument.output("out", "output_tensor", kind, out, shape, array.dtype, any_address=True)
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
-        lanes = array.__array_namespace__().broadcast_to(lengths, lane_shape).reshape(before, 1, after)
-        result = reverse_subsequences(array.reshape(before, shape[axis], after), lanes, 1).reshape(shape)
-        return store(function, device, inputs, [target], [result])[0]
+        lanes = np.broadcast_to(lengths, lane_shape).reshape(before, 1, after)
+        flat = array.reshape(before, shape[axis], after)
+        result = reverse_subsequences(flat, lanes, 1).reshape(shape)
+        return store(function, device, inputs, [target], [result], made=(flat, lanes))[0]
 
     def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
         desc = _reverse_operator.ReverseSubsequencesDesc(**tensors, axis=axis)

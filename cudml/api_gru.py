@@ -169,10 +169,13 @@ def _plan_gru(
     shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
     for name, shape in zip(outs, shapes, strict=False):
         check_output(function, name, arrays[name], shape, dtype)
-    ready = _ready(device, {name: arrays[name] for name in given}, steps)
+    own = {name: arrays[name] for name in given}
+    ready, made = _ready(device, own, steps)
     if any(ready[name] is not given[name] for name in given) or any(arrays[n] is not outs[n] for n in outs):
         # Once more with what the kernels take, so that the planned call is found under that.
         result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
+        if made:
+            device.keep_captured(made, tuple(own.values()), result)
         return GruResult(*outs.values()) if outs else result
     kinds: dict[str, ElementType] = {"sequence_lengths": DataType.UINT32}
     inputs = [
@@ -270,31 +273,39 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
     return steps, batch, hidden
 
 
-def _ready(device: Device, arrays: dict[str, Array], steps: int) -> dict[str, Array]:
-    """The inputs as descriptors know them: lengths of uint32, and no empty dimension of inputs.
+def _ready(
+    device: Device, arrays: dict[str, Array], steps: int
+) -> tuple[dict[str, Array], tuple[Array, ...]]:
+    """The inputs as descriptors know them, and every array that was made for it.
 
-    A layer without inputs is one with a single input that is 0.
+    Lengths are of uint32, and a layer without inputs is one with a single input that is 0.
     """
     ready = dict(arrays)
+    made: list[Array] = []
     if "sequence_lengths" in arrays:
-        ready["sequence_lengths"] = _lengths_as_uint32(arrays["sequence_lengths"], steps)
+        made += _lengths_as_uint32(arrays["sequence_lengths"], steps)
+        if made:
+            ready["sequence_lengths"] = made[-1]
     if arrays["x"].shape[2] == 0:
         for name in ("x", "w"):
             ready[name] = device.empty((*arrays[name].shape[:2], 1), arrays[name].dtype)
             ready[name].fill(0)
-    return ready
+            made.append(ready[name])
+    return ready, tuple(made)
 
 
-def _lengths_as_uint32(lengths: Array, steps: int) -> Array:
-    """Lengths of any integer dtype, none negative and none that wraps around."""
+def _lengths_as_uint32(lengths: Array, steps: int) -> list[Array]:
+    """The stages that turn lengths of any integer dtype into uint32, none negative or wrapped around."""
     if lengths.dtype == "uint32":
-        return lengths
+        return []
+    stages = []
     lowest = 0 if lengths.dtype.kind == "i" else None
     # Only a type wider than 32 bits holds more than uint32 does, and T fits into it.
     highest = steps if lengths.dtype.itemsize == 8 else None
     if lowest is not None or highest is not None:
-        lengths = lengths.clip(lowest, highest)
-    return lengths.astype("uint32")
+        stages.append(lengths.clip(lowest, highest))
+    stages.append((stages or [lengths])[0].astype("uint32"))
+    return stages
 
 
 def _four_dimensional(shape: tuple[int, ...]) -> tuple[int, ...]:

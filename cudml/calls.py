@@ -161,8 +161,11 @@ class Call:
             arrays: Sequence[Array] = (*inputs, *outputs)
             if self._order is not None:
                 arrays = [arrays[number] for number in self._order]
-            num_bytes = self._temporary_bytes
-            self._program(arrays, self.device.empty((num_bytes,), _BYTE) if num_bytes else None)
+            scratch = None
+            if self._temporary_bytes:
+                scratch = self.device.empty((self._temporary_bytes,), _BYTE)
+                self.device.keep_captured((scratch,), (), outputs)
+            self._program(arrays, scratch)
         return outputs
 
 
@@ -260,8 +263,11 @@ def store(
     inputs: Sequence[Argument],
     outputs: Sequence[Argument],
     results: Sequence[Array],
+    made: Sequence[Array] = (),
 ) -> Sequence[Array]:
     """Results that are there already, in the outputs that were given, if any were.
+
+    `made` are the arrays that were made to compute them.
 
     Raises
     ------
@@ -269,12 +275,15 @@ def store(
         An output that was given shares memory with another argument.
     """
     given = [output for output in outputs if output.array is not None]
+    own = [argument.array for argument in inputs]
     if not given:
+        device.keep_captured(made, own, results)
         return results
     _check_overlap(function, device, [*inputs, *given], len(inputs))
     arrays: list[Array] = [output.array for output in given]
     for array, result in zip(arrays, results, strict=True):
         array[...] = result
+    device.keep_captured((*made, *results), own, arrays)
     return arrays
 
 

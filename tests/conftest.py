@@ -2,6 +2,7 @@
 
 import os
 import zlib
+from collections.abc import Iterator
 
 import hypothesis
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
+from tests.stand_in.process import Run, running
 
 # The first example of a kernel compiles it, and other work may run beside the tests.
 hypothesis.settings.register_profile("cudml", deadline=None)
@@ -54,3 +56,10 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     seed = int(os.environ.get("CUDML_TEST_SEED", zlib.crc32(request.node.nodeid.encode())))
     print(f"CUDML_TEST_SEED={seed}")
     return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Calls a function of `tests/stand_in/` in the process of the stand-in for a GPU."""
+    with running(tmp_path_factory.mktemp("kernel_cache")) as run:
+        yield run

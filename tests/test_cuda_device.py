@@ -4,12 +4,7 @@ The stand-in (`tests/stand_in/`) lives in a process of its own. What runs there 
 here look at what came back. What needs a GPU is in `test_cuda_gpu.py`.
 """
 
-import importlib.util
-import multiprocessing
 import struct
-import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +14,9 @@ from cudml.plans import MatMul, Params, Workspace
 from tests.machine_code.compiler import device_options, nvrtc_options
 from tests.stand_in import cases
 from tests.stand_in.cases import scale_launch, scale_plan
+from tests.stand_in.process import NEEDS_STAND_IN, Run
 
-pytestmark = [
-    pytest.mark.skipif(importlib.util.find_spec("cupy") is None, reason="CuPy is not installed"),
-    pytest.mark.skipif(sys.platform != "linux", reason="the stand-in is a shared library of Linux"),
-]
-
-Run = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Calls a function of `cases.py` in the process of the stand-in."""
-    folder = str(tmp_path_factory.mktemp("kernel_cache"))
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, cases.start, (folder,)) as pool:
-        yield lambda function, *given, **named: pool.submit(function, *given, **named).result(120)
+pytestmark = NEEDS_STAND_IN
 
 
 def pointers(launch: Any) -> list[int]:
@@ -232,28 +214,32 @@ def test_fill_sets_the_bytes_it_names(stand_in: Run) -> None:
     assert data[:256] == b"\xee" * 256
 
 
-@pytest.mark.parametrize("on_stream", [False, True])
+@pytest.mark.parametrize("how", ["current", "named", "captured"])
 @pytest.mark.parametrize(("element", "cuda_type", "size"), [("float32", 0, 4), ("float16", 2, 2)])
-def test_matmul_is_one_exact_gemm(
-    stand_in: Run, element: str, cuda_type: int, size: int, on_stream: bool
-) -> None:
+def test_matmul_is_one_exact_gemm(stand_in: Run, element: str, cuda_type: int, size: int, how: str) -> None:
     step = MatMul("a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6)
-    tf32 = 3
-    seen = stand_in(cases.multiply, step, tf32, on_stream)
+    tf32, default_math = 3, 0
+    seen = stand_in(cases.multiply, step, tf32, how)
+    handle = str(seen["handle"])
     a, b, out = seen["addresses"]
-    # Column-major: out.T (7, 5) = b (7, 3) @ a.T (3, 5), with b stored as its own transpose.
-    handle, op_b, op_a, rows, columns, depth, _, b_at, b_type, b_pitch, a_at, a_type, a_pitch, _, *rest = (
-        seen["arguments"]
-    )
-    assert (handle, op_b, op_a, rows, columns, depth) == (0xB1A5, 1, 0, 7, 5, 3)
-    assert (b_at, b_type, b_pitch) == (b + 4 * size, cuda_type, 3)
-    assert (a_at, a_type, a_pitch) == (a + 2 * size, cuda_type, 3)
     compute_32f, default_algorithm = 68, -1
-    assert rest == [out + 6 * 4, 0, 7, compute_32f, default_algorithm]
-    assert (seen["alpha"], seen["beta"]) == (1.0, 0.0)
-    assert seen["mode"] == 0, "TF32 must be off during the product"
-    assert seen["final_mode"] == tf32, "and on again after it"
-    assert seen["stream"] == seen["expected_stream"]
+    # Column-major: out.T (7, 5) = b (7, 3) @ a.T (3, 5), with b stored as its own transpose.
+    product = (1, 0, 7, 5, 3, 1, b + 4 * size, cuda_type, 3, a + 2 * size, cuda_type, 3, 0, out + 6 * 4, 0, 7)
+    assert seen["calls"] == [
+        ["cublasSetStream_v2", handle, str(seen["stream"])],
+        ["cublasSetMathMode", handle, str(default_math)],
+        ["cublasGemmEx", handle, *map(str, product), str(compute_32f), str(default_algorithm)],
+        ["cublasSetMathMode", handle, str(tf32)],
+    ], "TF32 must be off during the product and on again after it"
+    assert seen["error"] == ""
+
+
+def test_matmul_that_fails_is_an_error_and_leaves_the_math_mode(stand_in: Run) -> None:
+    step = MatMul("a", "b", "out", m=1, n=1, k=1001, element="float32")
+    tf32, execution_failed = 3, 13
+    seen = stand_in(cases.multiply, step, tf32, "current")
+    assert seen["error"] == f"DeviceError: cublasGemmEx of cuBLAS failed with status {execution_failed}"
+    assert seen["calls"][-1] == ["cublasSetMathMode", str(seen["handle"]), str(tf32)]
 
 
 def test_arrays_of_the_device(stand_in: Run) -> None:

@@ -64,6 +64,18 @@ class Device(Protocol):
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another, in the stream's order."""
 
+    def keep_captured(
+        self,
+        made: Sequence[Array],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        stream: Any = None,
+    ) -> None:
+        """Where the stream is captured in a graph, let arrays that a call made live as long as its outputs.
+
+        `made` are scratch and converted arguments; those that are views of inputs or outputs are left out.
+        """
+
     def load(self, plan: Plan) -> Program:
         """Build the plan's kernels (cached) and bind everything but the operands."""
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Layout, Program
+from cudml.devices import Array, Layout, Program, capture, cublas
 from cudml.devices.guards import check_kernel, check_launch
 from cudml.devices.kernel_text import kernel_text
 from cudml.devices.sources import kernel_root
@@ -37,19 +37,14 @@ PORTABLE_CLUSTER_BLOCKS = 8
 #: Dynamic shared storage that a kernel may use without being granted more.
 DEFAULT_SHARED_BYTES = 48 * 1024
 
-# Numbers of `cudaError`, `CUfunction_attribute`, `cublasOperation_t`, `cudaDataType`,
-# `cublasComputeType_t`, `cublasGemmAlgo_t`, `cublasMath_t` and DLPack's `DLDeviceType`.
+# Numbers of `cudaError`, `CUfunction_attribute` and DLPack's `DLDeviceType`, and the streams that cannot be
+# captured: the handles of CUDA's legacy default stream.
 _ERROR_INSUFFICIENT_DRIVER = 35
 _ERROR_NO_DEVICE = 100
 _MAX_THREADS_PER_BLOCK = 0
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
-_CUBLAS_OP_N, _CUBLAS_OP_T = 0, 1
-_CUDA_TYPES = {"float32": (0, 4), "float16": (2, 2)}  # number, bytes
-_CUBLAS_COMPUTE_32F = 68
-_CUBLAS_GEMM_DEFAULT = -1
-_CUBLAS_DEFAULT_MATH = 0
-_MAX_CUBLAS_SIZE = 2**31 - 1
 _DLPACK_CUDA = (2, 13)
+_LEGACY_STREAMS = (0, 1)
 
 # What a step is run with: the addresses or arrays of operands and workspaces, and the stream or None.
 _Run = Callable[[tuple[Any, ...], Any], None]
@@ -277,6 +272,21 @@ class CudaDevice:
                 destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDeviceToDevice, chosen.ptr
             )
 
+    def keep_captured(
+        self,
+        made: Sequence[Array],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        stream: Any = None,
+    ) -> None:
+        """While the stream is captured, let what a call made live as long as its outputs (`capture.py`)."""
+        cuda = self._cupy.cuda
+        handle = (cuda.get_current_stream(self.number) if stream is None else as_stream(stream)).ptr
+        if handle in _LEGACY_STREAMS or not cuda.runtime.streamIsCapturing(handle):
+            return
+        # Memory of CUDA's own asynchronous pool is allocated and freed by nodes of the graph.
+        capture.keep([a for a in made if not isinstance(a.data.mem, cuda.MemoryAsync)], inputs, outputs)
+
     def _made_current(self, stream: Any) -> AbstractContextManager[Any]:
         """A context in which CuPy's allocator and cuBLAS use the stream; None changes nothing."""
         if stream is None:
@@ -374,45 +384,26 @@ class CudaDevice:
         m, n, k = step.m, step.n, step.k
         if not m or not n:
             return lambda buffers, stream: None
-        if max(m, n, k) > _MAX_CUBLAS_SIZE:
-            raise ValueError(f"{step}: cuBLAS takes sizes up to {_MAX_CUBLAS_SIZE}")
+        if max(m, n, k) > cublas.MAX_SIZE:
+            raise ValueError(f"{step}: cuBLAS takes sizes up to {cublas.MAX_SIZE}")
         try:
-            from cupy_backends.cuda.libs import cublas
+            from cupy_backends.cuda.libs import cublas as binding
 
-            get_handle = self._cupy.cuda.device.get_cublas_handle
+            get_handle = self._cupy.cuda.device.get_cublas_handle  # each thread has its own
             get_handle()  # made here, because making one allocates
-        except (ImportError, RuntimeError) as error:
+            multiply = cublas.product(binding.__file__, step)
+        except (AttributeError, ImportError, OSError, RuntimeError) as error:
             raise DeviceError(
                 f"cuBLAS cannot be used on {self.name} ({error}): pip install 'cudml[cuda13]' or "
                 "'cudml[cuda12]' brings it"
             ) from error
-        element, size = _CUDA_TYPES[step.element]
-        result = _CUDA_TYPES["float32"][0]
-        a_start, b_start, out_start = step.a_offset * size, step.b_offset * size, step.out_offset * 4
-        scales = np.array([1, 0], np.float32)
-        alpha, beta = _address_of(scales), _address_of(scales) + 4
+        current_stream = self._cupy.cuda.get_current_stream
 
-        def multiply(buffers: tuple[Any, ...]) -> None:
-            handle = get_handle()  # each thread has its own; CuPy puts the current stream into it
-            math_mode = cublas.getMathMode(handle)
-            cublas.setMathMode(handle, _CUBLAS_DEFAULT_MATH)  # no TF32, whatever the process chose
-            try:
-                # Row-major out = a @ b.T is column-major out.T = b @ a.T.
-                cublas.gemmEx(
-                    handle, _CUBLAS_OP_T, _CUBLAS_OP_N, n, m, k,
-                    alpha, _pointer(buffers[b]) + b_start, element, k,
-                    _pointer(buffers[a]) + a_start, element, k,
-                    beta, _pointer(buffers[out]) + out_start, result, n,
-                    _CUBLAS_COMPUTE_32F, _CUBLAS_GEMM_DEFAULT,
-                )  # fmt: skip
-            finally:
-                cublas.setMathMode(handle, math_mode)
-
-        made_current = self._made_current
-
-        def run(buffers: tuple[Any, ...], stream: Any, keep: Any = scales) -> None:
-            with made_current(stream):
-                multiply(buffers)
+        def run(buffers: tuple[Any, ...], stream: Any) -> None:
+            chosen = current_stream() if stream is None else stream
+            multiply(
+                get_handle(), chosen.ptr, _pointer(buffers[a]), _pointer(buffers[b]), _pointer(buffers[out])
+            )
 
         return run
 

@@ -10,6 +10,9 @@ from typing import Any
 
 from cudml.devices.emulator.build import compiler
 
+#: What the loader knows the stand-in as; it also plays cuBLAS.
+SONAME = "libcuda.so.1"
+
 _SOURCE = Path(__file__).with_name("stand_in.c")
 _METH_VARARGS, _METH_NOARGS = 1, 4
 
@@ -47,7 +50,8 @@ class StandIn:
         library.stand_in_record.restype = ctypes.c_char_p
 
     def set(self, **settings: int) -> None:
-        """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`."""
+        """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`, and the handle
+        of the `captured_stream`, 0 for none."""
         for name, value in settings.items():
             if self._library.stand_in_set(name.encode(), ctypes.c_long(value)):
                 raise KeyError(name)
@@ -92,9 +96,9 @@ def load() -> StandIn:
     if "cupy" in sys.modules:
         raise RuntimeError("CuPy is imported already: the stand-in must come first")
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "libcuda.so.1"
+        path = Path(folder) / SONAME
         # CuPy asks the loader for libcuda.so.1 and gets the library that is loaded under that name.
-        flags = ("-x", "c", "-O2", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1")
+        flags = ("-x", "c", "-O2", "-shared", "-fPIC", f"-Wl,-soname,{SONAME}")
         command = [*compiler().command, *flags, "-o", str(path), str(_SOURCE), "-lpthread"]
         subprocess.run(command, check=True)
         library = ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
@@ -126,6 +130,7 @@ def load() -> StandIn:
         ("memsetAsync", _METH_VARARGS),
         ("memcpyAsync", _METH_VARARGS),
         ("setDevice", _METH_VARARGS),
+        ("streamIsCapturing", _METH_VARARGS),
     ):
         function = ctypes.cast(getattr(library, f"call_{name}"), ctypes.c_void_p)
         definition = _MethodDef(name.encode(), function.value, flags, None)

@@ -1,19 +1,20 @@
 """What tests run on the CUDA device over the stand-in, in a process of its own; results go back by value."""
 
-import ctypes
 import os
 import sys
 import threading
 import types
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cudml.plans import Fill, KernelLaunch, MatMul, Params, Plan, Workspace
-from tests.stand_in import Launch, StandIn, load
+from tests.stand_in import SONAME, Launch, StandIn, load
 
 KERNELS = Path(__file__).resolve().parent.parent / "cuda_kernels"
 NUM_ITEMS = 300
@@ -26,6 +27,11 @@ def start(cache_folder: str) -> None:
     global _stand_in
     os.environ["CUPY_CACHE_DIR"] = cache_folder
     _stand_in = load()
+
+
+def the_stand_in() -> StandIn:
+    """What `start` loaded."""
+    return _stand_in
 
 
 def scale_launch(**changes: Any) -> KernelLaunch:
@@ -220,51 +226,56 @@ def arguments_from_threads(
     return {tuple(_addresses(own)) for own in arrays}, arrived
 
 
-def multiply(step: MatMul, math_mode: int, on_stream: bool) -> dict[str, Any]:
-    """What reaches cuBLAS, played by a Python module, for a plan of one product."""
+@contextmanager
+def cublas() -> Iterator[int]:
+    """cuBLAS, played by the stand-in, where CuPy's binding would be found; gives the handle."""
     import cupy
-    from cupy.cuda import stream as streams
     from cupy_backends.cuda import libs
 
-    from cudml.devices import cuda
-
-    seen: dict[str, Any] = {"modes": []}
-    state = {"mode": math_mode}
-
-    def set_mode(handle: int, mode: int) -> None:
-        state["mode"] = mode
-        seen["modes"].append(mode)
-
-    def gemm(*arguments: Any) -> None:
-        seen.update(
-            arguments=arguments,
-            alpha=ctypes.c_float.from_address(arguments[6]).value,
-            beta=ctypes.c_float.from_address(arguments[13]).value,
-            mode=state["mode"],
-            stream=streams.get_current_stream().ptr,
-        )
-
-    library = types.ModuleType("cupy_backends.cuda.libs.cublas")
-    vars(library).update(gemmEx=gemm, getMathMode=lambda handle: state["mode"], setMathMode=set_mode)
+    name = "cupy_backends.cuda.libs.cublas"
+    library = types.ModuleType(name)
+    library.__file__ = SONAME
     device_module = cupy.cuda.device
     get_handle = device_module.get_cublas_handle
-    sys.modules["cupy_backends.cuda.libs.cublas"] = library
-    libs.cublas = library
+    sys.modules[name] = libs.cublas = library
     device_module.get_cublas_handle = lambda: 0xB1A5
     try:
-        device = cuda.get_device(0)
-        program = device.load(Plan("TEST", ("a", "b", "out"), (step,), (), ("out",)))
-        arrays = _arrays(device)
-        stream = cupy.cuda.Stream(non_blocking=True) if on_stream else None
-        program(arrays, None, stream)
-        seen["addresses"] = _addresses(arrays)
-        seen["expected_stream"] = stream.ptr if stream else 0
-        seen["final_mode"] = state["mode"]
-        return seen
+        yield 0xB1A5
     finally:
         device_module.get_cublas_handle = get_handle
-        del sys.modules["cupy_backends.cuda.libs.cublas"]
-        del libs.cublas
+        del sys.modules[name], libs.cublas
+
+
+def multiply(step: MatMul, math_mode: int, how: str) -> dict[str, Any]:
+    """What reaches cuBLAS for a plan of one product: on the current stream, on one that is named, or while
+    that is captured."""
+    import cupy
+
+    from cudml.devices import cublas as products
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    arrays = _arrays(device)
+    stream = None if how == "current" else cupy.cuda.Stream(non_blocking=True)
+    with cublas() as handle:
+        program = device.load(Plan("TEST", ("a", "b", "out"), (step,), (), ("out",)))
+        products.functions(SONAME)["cublasSetMathMode"](handle, math_mode)
+        _stand_in.set(captured_stream=stream.ptr if stream and how == "captured" else 0)
+        _stand_in.record()
+        error = ""
+        try:
+            program(arrays, None, stream)
+        except Exception as raised:
+            error = f"{type(raised).__name__}: {raised}"
+        finally:
+            _stand_in.set(captured_stream=0)
+    return {
+        "calls": [line.split() for line in _stand_in.calls() if line.startswith("cublas")],
+        "handle": handle,
+        "stream": stream.ptr if stream else 0,
+        "addresses": _addresses(arrays),
+        "error": error,
+    }
 
 
 def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:

@@ -12,7 +12,8 @@
 
 static struct {
   long num_devices, record_calls, resident_blocks, max_threads_of_kernel, compute_capability;
-} settings = {2, 0, 2, 1024, 90};
+  long captured_stream;
+} settings = {2, 0, 2, 1024, 90, 0};
 
 enum { kMaxParameters = 32 };
 static int num_parameters;
@@ -55,6 +56,8 @@ int stand_in_set(const char* name, long value) {
     settings.max_threads_of_kernel = value;
   else if (!strcmp(name, "compute_capability"))
     settings.compute_capability = value;
+  else if (!strcmp(name, "captured_stream"))
+    settings.captured_stream = value;
   else
     return 1;
   return 0;
@@ -189,7 +192,10 @@ Object* runtime_eventRecord(intptr_t event, intptr_t stream, int skip) {
   CALLED("eventRecord");
   return none();
 }
-int runtime_streamIsCapturing(intptr_t stream, int skip) { return 0; }
+int runtime_streamIsCapturing(intptr_t stream, int skip) {
+  CALLED("streamIsCapturing");
+  return stream && stream == settings.captured_stream;
+}
 
 // What Python calls by name goes through these.
 Object* call_getDevice(Object* self, Object* none_given) { return PyLong_FromLong(current_device); }
@@ -217,6 +223,38 @@ Object* call_memsetAsync(Object* self, Object* arguments) {
   int value;
   if (!PyArg_ParseTuple(arguments, "LiLL", &to, &value, &size, &stream)) return NULL;
   return runtime_memsetAsync(to, value, size, stream, 0);
+}
+
+Object* call_streamIsCapturing(Object* self, Object* arguments) {
+  long long stream;
+  if (!PyArg_ParseTuple(arguments, "L", &stream)) return NULL;
+  return PyLong_FromLong(runtime_streamIsCapturing(stream, 0));
+}
+
+// ---- cuBLAS. There is one handle and its math mode; a product is only recorded.
+
+static int math_mode;
+int cublasSetStream_v2(intptr_t handle, intptr_t stream) {
+  CALLED("cublasSetStream_v2 %ld %ld", (long)handle, (long)stream);
+  return 0;
+}
+int cublasGetMathMode(intptr_t handle, int* mode) {
+  *mode = math_mode;
+  return 0;
+}
+int cublasSetMathMode(intptr_t handle, int mode) {
+  CALLED("cublasSetMathMode %ld %d", (long)handle, mode);
+  math_mode = mode;
+  return 0;
+}
+int cublasGemmEx(intptr_t handle, int op_a, int op_b, int m, int n, int k, const float* alpha,
+                 intptr_t a, int type_a, int pitch_a, intptr_t b, int type_b, int pitch_b,
+                 const float* beta, intptr_t c, int type_c, int pitch_c, int compute,
+                 int algorithm) {
+  CALLED("cublasGemmEx %ld %d %d %d %d %d %g %ld %d %d %ld %d %d %g %ld %d %d %d %d", (long)handle,
+         op_a, op_b, m, n, k, *alpha, (long)a, type_a, pitch_a, (long)b, type_b, pitch_b, *beta,
+         (long)c, type_c, pitch_c, compute, algorithm);
+  return k > 1000 ? 13 : 0;  // CUBLAS_STATUS_EXECUTION_FAILED
 }
 
 // ---- The driver. A module is its number, a function its name.

@@ -75,6 +75,15 @@ class EmulatorDevice:
         """Copy bytes from the address of one array to the address of another."""
         ctypes.memmove(self.address(destination), self.address(source), num_bytes)
 
+    def keep_captured(
+        self,
+        made: Sequence[Array],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        stream: Any = None,
+    ) -> None:
+        """There are no graphs here."""
+
     def load(self, plan: Plan) -> "EmulatorProgram":
         """Compile the plan's kernels, those not in the cache at the same time.
 

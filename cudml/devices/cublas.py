@@ -1,0 +1,88 @@
+"""Matrix products by cuBLAS, on any stream, and also while the stream is captured in a CUDA graph.
+
+CuPy's binding refuses every call on a stream that is being captured (CuPy issue 6290), though cuBLAS can be
+captured: memory that it needs becomes nodes of the graph ("CUDA Graphs Support" in its documentation). So the
+few functions are called here, in the library that CuPy's binding found and is linked with.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from cudml.errors import DeviceError
+from cudml.plans import MatMul
+
+#: The largest size that the functions take.
+MAX_SIZE = 2**31 - 1
+
+# Numbers of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t`, `cublasGemmAlgo_t` and
+# `cublasMath_t`.
+_OP_N, _OP_T = 0, 1
+_TYPES = {"float32": (0, 4), "float16": (2, 2)}  # number, bytes
+_COMPUTE_32F = 68
+_GEMM_DEFAULT = -1
+_DEFAULT_MATH = 0
+
+_POINTER, _INT = ctypes.c_void_p, ctypes.c_int
+_ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "cublasSetStream_v2": (_POINTER, _POINTER),
+    "cublasGetMathMode": (_POINTER, _POINTER),
+    "cublasSetMathMode": (_POINTER, _INT),
+    "cublasGemmEx": (
+        *(_POINTER, _INT, _INT, _INT, _INT, _INT),  # handle, operations, sizes
+        *(_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _INT),  # alpha, a, b
+        *(_POINTER, _POINTER, _INT, _INT, _INT, _INT),  # beta, c, how
+    ),
+}
+
+_Function = Callable[..., None]
+
+
+@cache
+def functions(path: str) -> dict[str, _Function]:
+    """cuBLAS's functions by name, for the path of a library that is linked with it; errors are raised."""
+    library = ctypes.CDLL(path)  # a symbol is looked for in what the library is linked with, too
+
+    def checked(name: str) -> _Function:
+        function = library[name]
+        function.argtypes, function.restype = _ARGUMENTS[name], _INT
+
+        def call(*arguments: Any) -> None:
+            status = function(*arguments)
+            if status:
+                raise DeviceError(f"{name} of cuBLAS failed with status {status}")
+
+        return call
+
+    return {name: checked(name) for name in _ARGUMENTS}
+
+
+def product(path: str, step: MatMul) -> Callable[[int, int, int, int, int], None]:
+    """The step as a function of a handle of cuBLAS, a stream, and the addresses of a, b and out."""
+    set_stream, get_mode, set_mode, gemm = functions(path).values()
+    m, n, k = step.m, step.n, step.k
+    element, size = _TYPES[step.element]
+    result, result_size = _TYPES["float32"]
+    a_start, b_start, out_start = step.a_offset * size, step.b_offset * size, step.out_offset * result_size
+    one, zero = ctypes.c_float(1), ctypes.c_float(0)
+    alpha, beta = ctypes.addressof(one), ctypes.addressof(zero)
+
+    def multiply(handle: int, stream: int, a: int, b: int, out: int, keep: Any = (one, zero)) -> None:
+        set_stream(handle, stream)
+        mode = ctypes.c_int()
+        get_mode(handle, ctypes.addressof(mode))
+        set_mode(handle, _DEFAULT_MATH)  # no TF32, whatever the process chose
+        try:
+            # Row-major out = a @ b.T is column-major out.T = b @ a.T.
+            gemm(
+                handle, _OP_T, _OP_N, n, m, k,
+                alpha, b + b_start, element, k,
+                a + a_start, element, k,
+                beta, out + out_start, result, n,
+                _COMPUTE_32F, _GEMM_DEFAULT,
+            )  # fmt: skip
+        finally:
+            set_mode(handle, mode.value)
+
+    return multiply
