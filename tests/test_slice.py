@@ -175,7 +175,7 @@ def test_offsets_beyond_32_bits_reach_the_kernel() -> None:
     members = {field.name: field.values for field in step.params.fields}
     assert members["source_offset"] == (2 * size - 4,)
     assert members["source_strides"][:2] == (3, size)
-    assert members["is_wide"] == (0,)
+    assert members["is_wide"] == (1,)
     # One run of that length, mirrored and not.
     for stride in (1, -1):
         a = TensorDesc(DataType.UINT16, (size,))
@@ -186,3 +186,25 @@ def test_offsets_beyond_32_bits_reach_the_kernel() -> None:
         assert members["run_bytes"] == (2 * size - 2,)
         assert members["source_offset"] == (2,)
         assert (members["source_begin"], members["source_end"]) == ((2,), (2 * size,))
+
+
+@pytest.mark.parametrize("distance", [2**31 - 2, 2**31 - 1, 2**31 + 5, 2**32 - 1, 2**32 + 9])
+@pytest.mark.parametrize(
+    ("columns", "step", "source"),
+    [(5, 1, "gather"), (300, 1, "runs"), (300, -1, "runs"), (2000, 2, "strided"), (300, -9, "gather")],
+)
+def test_rows_farther_apart_than_32_bits_count(
+    distance: int, columns: int, step: int, source: str, rng: np.random.Generator
+) -> None:
+    """The memory between the rows is never touched, so that it costs nothing."""
+    raw = np.zeros(distance + 4096, np.uint8)
+    raw[:4096] = rng.integers(256, size=4096)
+    raw[-4096:] = rng.integers(256, size=4096)
+    rows = np.lib.stride_tricks.as_strided(raw, (2, 4096), (distance, 1))
+    expected = np.stack([row[7 : 7 + columns][::step] for row in (raw[:4096], raw[-4096:])])
+    device, out = emulator.get_device(), np.zeros_like(expected)
+    desc = Slice1Desc(TensorDesc.of(rows), TensorDesc.of(out), (0, 7), (2, columns), (1, step))
+    launches = plan(desc, device.limits)
+    assert [launch.source for launch in launches.steps] == [f"slice/{source}.cu"]
+    run_plan(device, launches, {"input_tensor": rows, "output_tensor": out})
+    assert_identical(out, expected)

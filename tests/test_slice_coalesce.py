@@ -10,8 +10,10 @@ from cudml.operators.coalesce import (
     Space,
     coalesced,
     dimensions_of,
+    is_packed,
     magic_division,
     merged,
+    reach_items,
     span_bytes,
     widened,
     without_ones,
@@ -48,6 +50,26 @@ def spaces(draw: st.DrawFn) -> Space:
         source[d] = target[d] if follows else draw(st.integers(-6, 6))
     offsets = (draw(st.integers(0, 8)), draw(st.integers(0, 8)))
     return Space(dimensions_of(sizes, source, target), offsets, draw(st.sampled_from((1, 2, 4, 8, 16))))
+
+
+def places(space: Space, operand: int) -> list[int]:
+    """Where each item of an operand lies, in the order of the space."""
+    return [
+        space.offsets[operand]
+        + sum(i * d.strides[operand] for i, d in zip(reversed(c), space.dimensions, strict=True))
+        for c in np.ndindex(*(d.size for d in reversed(space.dimensions)))
+    ]
+
+
+@settings(deadline=None, max_examples=200)
+@given(space=spaces(), is_coalesced=st.booleans())
+def test_reach_and_packing(space: Space, is_coalesced: bool) -> None:
+    space = coalesced(space, 1, (0, 1)) if is_coalesced else space
+    for operand in (0, 1):
+        taken = places(space, operand)
+        assert reach_items(space, operand) == max(abs(min(taken)), abs(max(taken) + 1))
+        follows = taken == list(range(taken[0], taken[0] + len(taken)))
+        assert is_packed(Space(without_ones(space.dimensions), space.offsets, 1), operand) == follows
 
 
 @settings(deadline=None, max_examples=200)

@@ -4,6 +4,7 @@ A dimension has one size and, per operand, the distance between neighbours. List
 from the innermost (fastest) to the outermost, the reverse of a tensor's order.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -120,6 +121,18 @@ def span_bytes(space: Space, operand: int) -> tuple[int, int]:
         low += min(distance, 0)
         high += max(distance, 0)
     return low * space.item_bytes, (high + 1) * space.item_bytes
+
+
+def reach_items(space: Space, operand: int) -> int:
+    """How many items lie between a moved operand's pointer and past the farthest place it addresses."""
+    return max(map(abs, span_bytes(space, operand))) // space.item_bytes
+
+
+def is_packed(space: Space, operand: int) -> bool:
+    """Whether the operand's items follow each other in the order of the space."""
+    return tuple(d.strides[operand] for d in space.dimensions) == tuple(
+        math.prod(d.size for d in space.dimensions[:position]) for position in range(len(space.dimensions))
+    )
 
 
 def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:

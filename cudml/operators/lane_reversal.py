@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from cudml.operators.coalesce import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
 from cudml.operators.strided_copy import (
     BLOCK_THREADS,
-    GATHER_ITEMS_PER_THREAD,
     Members,
     copy_launch,
     grid_blocks,
@@ -24,6 +23,9 @@ from cudml.plans import KernelLaunch, Limits, Params, ceil_div
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
+
+#: What the gather kernel is compiled with.
+GATHER_ITEMS_PER_THREAD = 4
 
 #: Strips of lanes are as wide as fits, down to one sector.
 STRIP_BYTES = (128, 64, 32)

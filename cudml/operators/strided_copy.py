@@ -16,7 +16,9 @@ from cudml.operators.coalesce import (
     Space,
     coalesced,
     dimensions_of,
+    is_packed,
     magic_division,
+    reach_items,
     span_bytes,
 )
 from cudml.plans import KernelLaunch, Limits, Params, ceil_div, round_up
@@ -33,7 +35,7 @@ WORD_BYTES = 16
 
 #: What the kernels are compiled with.
 BLOCK_THREADS = 256
-GATHER_ITEMS_PER_THREAD = 4
+GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
 RUN_WORDS_PER_LANE = 4
 STRIDED_THREADS = 128
 STRIDED_MAX_STRIDE = 8
@@ -106,7 +108,9 @@ def copy_launch(space: Space, source_buffer: str, target_buffer: str, limits: Li
 
 def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
     """Any copy: a thread finds the place of each of its items."""
-    num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
+    num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
+    reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
+    is_wide = max(space.num_items, reach) >= MAX_NARROW_COUNT
     return KernelLaunch(
         source="slice/gather.cu",
         function="slice_gather",
@@ -116,10 +120,10 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
         buffers=(source_buffer, target_buffer),
         params=Params.of(
             num_items=("Int64", space.num_items),
-            num_tiles=("Int64", num_tiles),
             source_offset=("Int64", space.offsets[SOURCE]),
             target_offset=("Int64", space.offsets[TARGET]),
-            **index_members(space, source_strides=1, target_strides=1),
+            **index_members(space, is_wide, source_strides=1, target_strides=1),
+            target_is_packed=("Int32", int(is_packed(space, TARGET))),
         ),
     )
 
@@ -357,13 +361,15 @@ def grid_blocks(num_tiles: int, limits: Limits) -> int:
     return min(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
 
 
-def index_members(space: Space, **units: int) -> Members:
+def index_members(space: Space, is_wide: bool | None = None, **units: int) -> Members:
     """The members that `common/strided_index.cuh` reads, and the strides of the operands.
 
     `units` names the strides' members in the order of the operands; a stride is multiplied by its
-    unit, which is 1 to count items and the item's size to count bytes.
+    unit, which is 1 to count items and the item's size to count bytes. Left out, `is_wide` is whether
+    the numbers of the items need 64 bits.
     """
-    is_wide = space.num_items >= MAX_NARROW_COUNT
+    if is_wide is None:
+        is_wide = space.num_items >= MAX_NARROW_COUNT
     divisions = [magic_division(d.size, 64 if is_wide else 32) for d in space.dimensions]
 
     def row(values: list[int]) -> tuple[int, ...]:

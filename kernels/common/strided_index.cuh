@@ -41,3 +41,25 @@ __device__ __forceinline__ void visit_coordinates(const Dimensions& dimensions, 
     }
   }
 }
+
+// The same for kCount items together, dimension by dimension: visit(dimension, k, coordinate) for the
+// item whose number is rest[k]. Index is UInt64 where is_wide, else UInt32. Numbers past the last item
+// give coordinates that mean nothing.
+template <class Index, int kCount, class Dimensions, class Visit>
+__device__ __forceinline__ void visit_coordinates_together(const Dimensions& dimensions,
+                                                           Index (&rest)[kCount], Visit visit) {
+  const int last = dimensions.num_dimensions - 1;
+#pragma unroll 1
+  for (int d = 0; d < last; ++d) {
+    const Index multiplier = static_cast<Index>(dimensions.multipliers[d]);
+    const Index size = static_cast<Index>(dimensions.sizes[d]);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const Index quotient = divide(rest[k], multiplier, dimensions.shifts[d]);
+      visit(d, k, rest[k] - quotient * size);
+      rest[k] = quotient;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) visit(last, k, rest[k]);  // nothing is left to divide
+}

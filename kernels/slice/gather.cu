@@ -8,13 +8,15 @@
 
 constexpr int kThreads = 256;
 // At least, so that registers are never spilled for more.
-constexpr int kBlocksPerMultiprocessor = 3;
-constexpr int kItemsPerThread = 4;
-constexpr int kItemsPerTile = kThreads * kItemsPerThread;
+constexpr int kBlocksPerMultiprocessor = 4;
+
+// Loads that a thread has in flight: more of them where each brings little, fewer where numbers are wide.
+template <class Item>
+constexpr int kItemsPerThread = sizeof(Item) <= 4 ? 8 : 4;
+constexpr int kWideItemsPerThread = 2;
 
 struct SliceGatherParams {
   Int64 num_items;
-  Int64 num_tiles;
   Int64 source_offset;  // offsets and strides count items
   Int64 target_offset;
   Int64 sizes[kMaxDimensions];
@@ -23,18 +25,82 @@ struct SliceGatherParams {
   Int64 target_strides[kMaxDimensions];
   Int32 shifts[kMaxDimensions];
   Int32 num_dimensions;
-  Int32 is_wide;
+  Int32 is_wide;           // numbers of items, or their distances from the pointers, need 64 bits
+  Int32 target_is_packed;  // item i goes to place i
 };
 
-// Where item `index` lies, in items from the source's and the target's start.
-__device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 index, Int64& source,
-                                       Int64& target) {
-  source = p.source_offset;
-  target = p.target_offset;
-  visit_coordinates(p, index, [&](int d, Int64 coordinate) {
-    source += coordinate * p.source_strides[d];
-    target += coordinate * p.target_strides[d];
+// Where items first, first + kThreads, ... of an operand lie, in items from its pointer.
+template <class Index, class Place, int kCount>
+__device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 offset,
+                                       const Int64 (&strides)[kMaxDimensions], Index first,
+                                       Place (&places)[kCount]) {
+  Index rest[kCount];
+#pragma unroll
+  for (int k = 0; k < kCount; ++k) {
+    rest[k] = first + k * kThreads;
+    places[k] = static_cast<Place>(offset);
+  }
+  visit_coordinates_together(p, rest, [&](int d, int k, Index coordinate) {
+    // Without a sign, because products of numbers past the last item may wrap around.
+    places[k] += static_cast<Place>(coordinate * static_cast<Index>(strides[d]));
   });
+}
+
+// Index counts items; Place has a sign and reaches any item from its operand's pointer.
+template <class Item, int kCount, class Index, class Place>
+__device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UInt8* source,
+                                           UInt8* target) {
+  constexpr int kItemBytes = sizeof(Item);
+  constexpr int kItemsPerTile = kThreads * kCount;
+  const Index num_items = static_cast<Index>(p.num_items);
+
+  for (Int64 tile_begin = static_cast<Int64>(blockIdx.x) * kItemsPerTile; tile_begin < p.num_items;
+       tile_begin += static_cast<Int64>(gridDim.x) * kItemsPerTile) {
+    const Index first = static_cast<Index>(tile_begin) + threadIdx.x;
+    Place from[kCount];
+    Place to[kCount];
+    Item items[kCount];
+    locate(p, p.source_offset, p.source_strides, first, from);
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      if (first + k * kThreads < num_items) {
+        items[k] = load_item<Item>(source + static_cast<Int64>(from[k]) * kItemBytes);
+      }
+    }
+    if (p.target_is_packed) {
+      UInt8* place = target + (p.target_offset + static_cast<Int64>(first)) * kItemBytes;
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) {
+        if (first + k * kThreads < num_items) {
+          store_item<Item>(place + k * kThreads * kItemBytes, items[k]);
+        }
+      }
+    } else {
+      locate(p, p.target_offset, p.target_strides, first, to);
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) {
+        if (first + k * kThreads < num_items) {
+          store_item<Item>(target + static_cast<Int64>(to[k]) * kItemBytes, items[k]);
+        }
+      }
+    }
+  }
+}
+
+// The same between pointers that are aligned to less than an item.
+template <class Index, class Place>
+__device__ __forceinline__ void copy_in_pieces(const SliceGatherParams& p, const UInt8* source,
+                                               UInt8* target, int item_bytes, int alignment) {
+  const Int64 step = static_cast<Int64>(gridDim.x) * kThreads;
+  for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items;
+       i += step) {
+    Place from[1];
+    Place to[1];
+    locate(p, p.source_offset, p.source_strides, static_cast<Index>(i), from);
+    locate(p, p.target_offset, p.target_strides, static_cast<Index>(i), to);
+    move_pieces(target + static_cast<Int64>(to[0]) * item_bytes,
+                source + static_cast<Int64>(from[0]) * item_bytes, item_bytes, alignment);
+  }
 }
 
 template <class Item>
@@ -44,34 +110,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const UInt8* from = static_cast<const UInt8*>(source);
   UInt8* to = static_cast<UInt8*>(target);
   const int alignment = common_alignment(from, to, kItemBytes);
-  Int64 source_item;
-  Int64 target_item;
-
-  if (alignment != kItemBytes) {
-    const Int64 step = static_cast<Int64>(gridDim.x) * kThreads;
-    for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items;
-         i += step) {
-      locate(p, i, source_item, target_item);
-      move_pieces(to + target_item * kItemBytes, from + source_item * kItemBytes, kItemBytes,
-                  alignment);
-    }
-    return;
-  }
-  for (Int64 tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
-    const Int64 first = tile * kItemsPerTile + threadIdx.x;
-    Item items[kItemsPerThread];
-    UInt8* targets[kItemsPerThread];
-#pragma unroll
-    for (int k = 0; k < kItemsPerThread; ++k) {
-      if (first + k * kThreads < p.num_items) {
-        locate(p, first + k * kThreads, source_item, target_item);
-        items[k] = load_item<Item>(from + source_item * kItemBytes);
-        targets[k] = to + target_item * kItemBytes;
-      }
-    }
-#pragma unroll
-    for (int k = 0; k < kItemsPerThread; ++k) {
-      if (first + k * kThreads < p.num_items) store_item<Item>(targets[k], items[k]);
-    }
+  const bool is_aligned = alignment == kItemBytes;
+  if (is_aligned && p.is_wide) {
+    copy_tiles<Item, kWideItemsPerThread, UInt64, Int64>(p, from, to);
+  } else if (is_aligned) {
+    copy_tiles<Item, kItemsPerThread<Item>, UInt32, Int32>(p, from, to);
+  } else if (p.is_wide) {
+    copy_in_pieces<UInt64, Int64>(p, from, to, kItemBytes, alignment);
+  } else {
+    copy_in_pieces<UInt32, Int32>(p, from, to, kItemBytes, alignment);
   }
 }
