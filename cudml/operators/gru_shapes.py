@@ -24,23 +24,24 @@ BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 2
 
-# kernels/gru/grid.cu
+# kernels/gru/exchanged_grid.cuh
 GRID_WARPS = 8
+
+# kernels/gru/grid.cu
 GRID_UNITS = 2
 GRID_BATCH = 2
 GRID_REGISTER_CHUNKS = 4
 
 # kernels/gru/matrix_grid.cu
-MATRIX_WARPS = 8
 MATRIX_TILES = 2
 MATRIX_UNITS = 16 * MATRIX_TILES
-MATRIX_CHUNK_COLUMNS = 128
+MATRIX_CHUNK_COLUMNS = 16 * GRID_WARPS
 MATRIX_REGISTER_CHUNKS = 4
 MATRIX_ROUND_BATCH = 8
 MATRIX_ROW_PADDING = 8
-MATRIX_SUM_BYTES = MATRIX_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
+MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
 
-#: Bytes of a state and the number of its exchange, in float32 and half precision.
+# kernels/common/exchange.cuh: bytes of a state and the number of its exchange.
 EXCHANGED_BYTES = 8
 MATRIX_EXCHANGED_BYTES = 4
 
@@ -286,7 +287,7 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | N
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, MATRIX_CHUNK_COLUMNS)
     shape = Shape(
-        num_warps=MATRIX_WARPS,
+        num_warps=GRID_WARPS,
         thread_units=MATRIX_TILES,
         num_groups=num_groups,
         group_batch=group_batch,

@@ -1,24 +1,83 @@
-// Floats that blocks of a running grid pass to each other, every one with the number of its
-// exchange in the same 64-bit word, so that the data is its own flag: no fence, no counter, one
-// write and one read.
+// Numbers that blocks of a running grid pass to each other, every one with the number of its exchange
+// in the same word, so that the data is its own flag: no fence, no counter, one write and one read.
 //
-// Numbers start at 1 in zeroed memory and grow by one an exchange; two buffers take turns. A block
-// may write exchange e + 2 over exchange e once it has read everything it reads of exchange e + 1,
-// if every other block writes e + 1 only after it has read e: then nobody still waits for what is
-// overwritten.
+// Exchanges count from 1 in zeroed memory; two buffers take turns. A word has one writer and, in every
+// block, one reader, which waits for the number of the exchange. A block writes exchange e + 2 over
+// exchange e, and nobody may still wait for e then. That holds if a block computes what it sends in
+// e + 1 from all that it reads of e, and what it writes in e + 2 from something of e + 1 of every
+// block: a read of e that found e + 2 would be among its own causes, through instructions that depend
+// on each other, shared storage and words like these, and PTX's memory model has no values out of thin
+// air. Barriers between them serve the shared storage alone: no relaxed access needs to be complete at
+// one. What a thread reads of one word also never goes back from e + 2 to e (sequential consistency per
+// location), and a group of words that is loaded at once promises nothing beyond its single words.
 #pragma once
 
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 
-__device__ __forceinline__ void send_tagged(UInt64* address, float value, UInt32 tag) {
-  store_relaxed(address, static_cast<UInt64>(tag) << 32 | __float_as_uint(value));
-}
+// A float and 32 bits of the number.
+struct TaggedFloats {
+  using Word = UInt64;
+  using Words = WordPair;
+  using Value = float;
+  static constexpr int kNumWords = 2;  // of one load
+  // Whether a float32 arrives as it was sent.
+  static constexpr bool kIsExact = true;
 
-__device__ __forceinline__ bool has_tag(UInt64 word, UInt32 tag) {
-  return static_cast<UInt32>(word >> 32) == tag;
-}
+  __device__ __forceinline__ static Words load(const Word* address) {
+    return load_pair_relaxed(address);
+  }
+  __device__ __forceinline__ static Value value_of(float number) { return number; }
+  __device__ __forceinline__ static Word word(Value value, UInt32 tag) {
+    return static_cast<UInt64>(tag) << 32 | __float_as_uint(value);
+  }
+  __device__ __forceinline__ static bool has_tag(Word word, UInt32 tag) {
+    return static_cast<UInt32>(word >> 32) == tag;
+  }
+  // The values go to neighbouring places, the first of which is a multiple of kNumWords.
+  __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
+    uint2 floats;
+    floats.x = static_cast<UInt32>(from.words[0]);
+    floats.y = static_cast<UInt32>(from.words[1]);
+    *reinterpret_cast<uint2*>(to) = floats;
+  }
+};
 
-__device__ __forceinline__ float tagged_value(UInt64 word) {
-  return __uint_as_float(static_cast<UInt32>(word));
+// A half and the lower 16 bits of the number: 65536 exchanges lie between equal ones.
+struct TaggedHalves {
+  using Word = UInt32;
+  using Words = WordQuad;
+  using Value = UInt16;
+  static constexpr int kNumWords = 4;
+  static constexpr bool kIsExact = false;
+
+  __device__ __forceinline__ static Words load(const Word* address) {
+    return load_quad_relaxed(address);
+  }
+  __device__ __forceinline__ static Value value_of(float number) {
+    return half_bits_from_float(number);
+  }
+  __device__ __forceinline__ static Word word(Value value, UInt32 tag) { return tag << 16 | value; }
+  __device__ __forceinline__ static bool has_tag(Word word, UInt32 tag) {
+    return word >> 16 == (tag & 0xffff);
+  }
+  __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
+    const UInt32* words = from.words;
+    uint2 halves;
+    halves.x = (words[0] & 0xffff) | words[1] << 16;
+    halves.y = (words[2] & 0xffff) | words[3] << 16;
+    *reinterpret_cast<uint2*>(to) = halves;
+  }
+};
+
+// Whether the first `num_words` of the words have come; the others are never sent.
+template <class Format>
+__device__ __forceinline__ bool have_come(const typename Format::Words& from, int num_words,
+                                          UInt32 tag) {
+  bool all = Format::has_tag(from.words[0], tag);
+#pragma unroll
+  for (int i = 1; i < Format::kNumWords; ++i) {
+    all = all && (i >= num_words || Format::has_tag(from.words[i], tag));
+  }
+  return all;
 }

@@ -76,15 +76,14 @@ __device__ __forceinline__ void store_relaxed(UInt64* address, UInt64 value) {
 }
 
 struct WordPair {
-  UInt64 first;
-  UInt64 second;
+  UInt64 words[2];
 };
 
 // Two neighbouring words at a multiple of 16 bytes, each as if loaded by itself.
 __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
   WordPair v;
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
-               : "=l"(v.first), "=l"(v.second)
+               : "=l"(v.words[0]), "=l"(v.words[1])
                : "l"(address)
                : "memory");
   return v;

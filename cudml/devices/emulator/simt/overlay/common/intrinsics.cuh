@@ -52,8 +52,7 @@ __device__ __forceinline__ void store_relaxed(UInt64* address, UInt64 value) {
 }
 
 struct WordPair {
-  UInt64 first;
-  UInt64 second;
+  UInt64 words[2];
 };
 
 __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {

@@ -1,0 +1,285 @@
+// What the kernels share whose blocks exchange states: a cooperative grid takes a layer's steps.
+//
+// A group of blocks has some sequences, each of its blocks (a shard) some hidden units of them all. A step,
+// or half a step where the layer is not linear before reset, goes by rounds of sequences: their states come
+// into shared storage, the block multiplies them with the rows of R that it keeps, and a thread finishes
+// each item, a hidden unit of a sequence, and sends its state to the other blocks.
+#pragma once
+
+#include "common/exchange.cuh"
+#include "gru/layer.cuh"
+
+constexpr int kGridThreads = 256;
+constexpr int kGridWarps = kGridThreads / kWarpSize;
+// Loads of one thread that are on their way at a time.
+constexpr int kLoadsInFlight = 4;
+
+struct alignas(16) SharedWords {
+  UInt32 words[4];
+};
+
+// What is known of an item from one step or half step to the next.
+struct Carried {
+  float update;
+  float state;
+};
+
+// The part of a layer that a block has; blocks are in order of direction, group and shard.
+struct GridPart {
+  int direction;
+  Int64 first_sequence;
+  Int64 num_sequences;
+  int first_unit;
+
+  __device__ __forceinline__ static GridPart of_block(const GruParams& params, int pass_units) {
+    const int shard = blockIdx.x % params.num_shards;
+    const int group = blockIdx.x / params.num_shards % params.num_groups;
+    const int direction = blockIdx.x / params.num_shards / params.num_groups;
+    const Int64 first = group * params.group_batch;
+    return {direction, first, min(params.group_batch, params.batch_size - first),
+            shard * params.num_passes * pass_units};
+  }
+};
+
+// `Block` derives from this and has
+//   kPassUnits: hidden units of a pass, for which the block has a thread each in every sequence of a round;
+//   states: shared, `Format::Value`s by sequence of the round and column, rows row_stride() apart;
+//   partials: shared, sums_per_pass() floats for each of two passes in turn, or for the only one;
+//   round_batch(): sequences of a round;
+//   load_weights(), before the first step;
+//   multiply_round<kFirst, kLast>(pass, count, sums): each warp's part of the products of `count` states for
+//     the gates kFirst to kLast - 1;
+//   sum_place(warp, gate, row, unit): where among those sums it leaves that of an item.
+template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset>
+struct ExchangedGrid {
+  using Word = typename Format::Word;
+
+  Layer<Element> layer;
+  GridPart part;
+  Word* exchange;
+  Carried* carried;
+
+  __device__ __forceinline__ const Block& block() const { return static_cast<const Block&>(*this); }
+  __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
+  // Loads that a row of states comes in.
+  __device__ __forceinline__ int loads_per_row() const {
+    return (hidden() + Format::kNumWords - 1) / Format::kNumWords;
+  }
+  __device__ __forceinline__ Int64 row_of(Int64 n) const {
+    return layer.direction * layer.params.batch_size + n;
+  }
+
+  // The words of sequence n in the buffer that an exchange uses.
+  __device__ __forceinline__ Word* exchanged(UInt32 tag, Int64 n) const {
+    const Int64 num_rows = layer.params.num_directions * layer.params.batch_size;
+    return exchange + ((tag & 1) * num_rows + row_of(n)) * (Format::kNumWords * loads_per_row());
+  }
+
+  __device__ __forceinline__ void send(UInt32 tag, Int64 n, int unit, float value) const {
+    store_relaxed(exchanged(tag, n) + unit, Format::word(Format::value_of(value), tag));
+  }
+
+  __device__ __forceinline__ Carried* carried_of(Int64 n, int unit) const {
+    return carried + row_of(n) * hidden() + unit;
+  }
+
+  // Brings the states of the sequences [first, first + count) that take this step into shared
+  // storage. Rows of the others keep what they had; nothing that is computed from them is used.
+  __device__ __forceinline__ void gather(UInt32 step, UInt32 tag, Int64 first, int count) const {
+    const int num_loads = loads_per_row();
+    int row = 0;
+    int load = threadIdx.x;
+    const auto settle = [&] {
+      while (load >= num_loads) {
+        load -= num_loads;
+        ++row;
+      }
+    };
+    settle();
+    while (row < count) {
+      typename Format::Words words[kLoadsInFlight];
+      const Word* sources[kLoadsInFlight];
+      int targets[kLoadsInFlight];
+      int num_words[kLoadsInFlight];
+#pragma unroll
+      for (int i = 0; i < kLoadsInFlight; ++i) {
+        sources[i] = nullptr;
+        if (row < count && step < layer.length(first + row)) {
+          const int column = Format::kNumWords * load;
+          sources[i] = exchanged(tag, first + row) + column;
+          targets[i] = row * block().row_stride() + column;
+          num_words[i] = hidden() - column;
+          words[i] = Format::load(sources[i]);
+        }
+        load += kGridThreads;
+        settle();
+      }
+#pragma unroll
+      for (int i = 0; i < kLoadsInFlight; ++i) {
+        if (sources[i] == nullptr) continue;
+        while (!have_come<Format>(words[i], num_words[i], tag)) {
+          give_way();
+          words[i] = Format::load(sources[i]);
+        }
+        // Zeros past the hidden size stay: words there are never sent, so they are zeros too.
+        Format::unpack(words[i], block().states + targets[i]);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void gather_initial(Int64 first, int count) const {
+    for (int row = 0; row < count; ++row) {
+      for (int unit = threadIdx.x; unit < hidden(); unit += kGridThreads) {
+        block().states[row * block().row_stride() + unit] =
+            Format::value_of(layer.initial_state(first + row, unit));
+      }
+    }
+  }
+
+  // What an item brings along in global memory. States that are exact in shared storage are read there.
+  template <bool kIsSecondHalf>
+  __device__ __forceinline__ Carried load_carried(UInt32 step, Int64 n, int unit) const {
+    if constexpr (kIsSecondHalf) return *carried_of(n, unit);
+    if constexpr (Format::kIsExact) return {};
+    return {0.0f, step == 0 ? layer.initial_state(n, unit) : carried_of(n, unit)->state};
+  }
+
+  // The gates kFirst to kLast - 1 of the sequences [first, first + count) at one step.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void process_round(UInt32 step, Int64 first, int count) const {
+    constexpr bool kIsSecondHalf = kFirst == kCandidate;
+    // Exchanges are numbered by what they carry: the state after `step` steps, or step's reset
+    // state.
+    const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
+
+    const int row = threadIdx.x / Block::kPassUnits;
+    const int pass_unit = threadIdx.x % Block::kPassUnits;
+    const Int64 n = first + row;
+    const UInt32 length = row < count ? layer.length(n) : 0;
+    const Int64 time = layer.time(step, length);
+    const Activations activations = layer.activations();
+    const int num_passes = layer.params.num_passes;
+    GateInputs inputs = {};
+    GateBiases biases = {};
+    Carried before = {};
+    const auto load_pass = [&](int pass) {
+      const int unit = part.first_unit + pass * Block::kPassUnits + pass_unit;
+      if (step >= length || unit >= hidden()) return;
+      inputs = layer.load_inputs(time, n, unit);
+      biases = layer.load_biases(unit);
+      before = load_carried<kIsSecondHalf>(step, n, unit);
+    };
+
+    // What does not depend on other blocks is on its way while they are waited for.
+    load_pass(0);
+    if (tag == 0) {
+      gather_initial(first, count);
+    } else {
+      gather(step, tag, first, count);
+    }
+    // The states of the round are complete before any thread multiplies with them.
+    __syncthreads();
+
+    for (int pass = 0; pass < num_passes; ++pass) {
+      const int unit = part.first_unit + pass * Block::kPassUnits + pass_unit;
+      const bool is_mine = step < length && unit < hidden();
+      if constexpr (Format::kIsExact && !kIsSecondHalf) {
+        // Read before the barrier: after the last one of a round its states may be replaced.
+        if (is_mine) before.state = block().states[row * block().row_stride() + unit];
+      }
+      float* sums_of_pass = block().partials + (pass & 1) * block().sums_per_pass();
+      block().template multiply_round<kFirst, kLast>(pass, count, sums_of_pass);
+      // All warps' sums of this pass are complete before they are added. The next pass writes the
+      // other half of `partials`; the one after it comes after another barrier. States may be
+      // replaced.
+      __syncthreads();
+
+      if (is_mine) {
+        float products[kLast - kFirst];
+#pragma unroll
+        for (int gate = 0; gate < kLast - kFirst; ++gate) {
+          float sums[kGridWarps];
+#pragma unroll
+          for (int warp = 0; warp < kGridWarps; ++warp) {
+            sums[warp] = sums_of_pass[block().sum_place(warp, kFirst + gate, row, pass_unit)];
+          }
+          products[gate] = ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
+                           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+        }
+        finish<kFirst, kLast>(activations, inputs, biases, products, before, step, length, n, unit);
+      }
+      if (pass + 1 < num_passes) load_pass(pass + 1);
+    }
+  }
+
+  // The gates of one item, from the complete products.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void finish(const Activations& activations, const GateInputs& inputs,
+                                         const GateBiases& biases,
+                                         const float (&products)[kLast - kFirst], Carried before,
+                                         UInt32 step, UInt32 length, Int64 n, int unit) const {
+    float next;
+    if constexpr (kLinearBeforeReset) {
+      next =
+          step_linear_before_reset<kStandard>(activations, inputs, biases, products, before.state);
+    } else if constexpr (kFirst == kUpdate) {
+      const UpdateAndReset gates = step_gates<kStandard>(activations, inputs, biases, products);
+      send(2 * step + 1, n, unit, gates.reset * before.state);
+      *carried_of(n, unit) = {gates.update, before.state};
+      return;
+    } else {
+      next = step_candidate<kStandard>(activations, inputs, biases, products[0], before.update,
+                                       before.state);
+    }
+    if (step + 1 < length) {
+      send(kLinearBeforeReset ? step + 1 : 2 * step + 2, n, unit, next);
+      if constexpr (!Format::kIsExact) *carried_of(n, unit) = {0.0f, next};
+    }
+    layer.store_state(step, length, n, unit, next);
+  }
+
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void process(UInt32 step) const {
+    const int round_batch = block().round_batch();
+    for (Int64 done = 0; done < part.num_sequences; done += round_batch) {
+      const Int64 left = part.num_sequences - done;
+      process_round<kFirst, kLast>(step, part.first_sequence + done,
+                                   left < round_batch ? static_cast<int>(left) : round_batch);
+    }
+  }
+
+  // The longest sequence of the group; the same in every thread.
+  __device__ __forceinline__ UInt32 num_steps() const {
+    if (layer.lengths == nullptr) return layer.params.num_steps;
+    UInt32 longest = 0;
+#pragma unroll 1
+    for (Int64 n = part.first_sequence; n < part.first_sequence + part.num_sequences; ++n) {
+      longest = max(longest, layer.length(n));
+    }
+    return longest;
+  }
+
+  __device__ __forceinline__ void run() {
+    const int end_unit =
+        min(part.first_unit + layer.params.num_passes * Block::kPassUnits, hidden());
+    layer.store_padding(part.first_sequence, part.num_sequences, part.first_unit, end_unit,
+                        threadIdx.x, kGridThreads);
+    static_cast<Block&>(*this).load_weights();
+    // Columns past the hidden size and rows past the batch stay 0: no infinity meets a weight of 0.
+    for (int i = threadIdx.x; i < block().round_batch() * block().row_stride(); i += kGridThreads) {
+      block().states[i] = 0;
+    }
+    // The zeros are written before states overwrite them.
+    __syncthreads();
+
+    const UInt32 steps = num_steps();
+    for (UInt32 step = 0; step < steps; ++step) {
+      if constexpr (kLinearBeforeReset) {
+        process<kUpdate, kNumGates>(step);
+      } else {
+        process<kUpdate, kCandidate>(step);
+        process<kCandidate, kNumGates>(step);
+      }
+    }
+  }
+};
