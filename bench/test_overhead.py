@@ -89,6 +89,15 @@ def test_slice_out(timed: Any, cupy: Any, x: Any) -> None:
     timed(lambda: cudml.slice(x, (0, 1), (32, 300), (2, 3), out=out), ARRAY_FUNCTION_BAR_US)
 
 
+def test_slice_of_one_stretch(timed: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's copy, which is for long stretches, on few bytes: it happens here."""
+    import cudml
+    from cudml.operators import strided_copy
+
+    monkeypatch.setattr(strided_copy, "MIN_DRIVER_COPY_BYTES", 0)
+    timed(lambda: cudml.slice(x, (0, 0), (1, 16)), ARRAY_FUNCTION_BAR_US)
+
+
 def test_reverse_subsequences(timed: Any, x: Any, lengths: Any) -> None:
     import cudml
 

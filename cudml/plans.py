@@ -167,7 +167,27 @@ class Fill:
         return f"fill {self.buffer} {self.num_bytes} bytes with 0x{self.value:02x}"
 
 
-Step = KernelLaunch | MatMul | Fill
+@dataclass(frozen=True)
+class Copy:
+    """Copy `num_bytes` bytes from one place to another that it does not overlap; offsets are in bytes."""
+
+    source: str
+    target: str
+    num_bytes: int
+    source_offset: int = 0
+    target_offset: int = 0
+
+    def __str__(self) -> str:
+        return (
+            f"copy {self.num_bytes} bytes of {self.source} from {self.source_offset} "
+            f"to {self.target} at {self.target_offset}"
+        )
+
+
+#: A step that the device's own library does.
+LibraryStep = MatMul | Fill | Copy
+
+Step = KernelLaunch | LibraryStep
 
 
 @dataclass(frozen=True)

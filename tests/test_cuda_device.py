@@ -10,13 +10,16 @@ from typing import Any
 
 import pytest
 
-from cudml.plans import MatMul, Params, Workspace
+from cudml.plans import Fill, MatMul, Params, Workspace
 from tests.machine_code.compiler import device_options, nvrtc_options
 from tests.stand_in import cases
 from tests.stand_in.cases import scale_launch, scale_plan
 from tests.stand_in.process import NEEDS_STAND_IN, Run
 
 pytestmark = NEEDS_STAND_IN
+
+#: The number in `cudaMemcpyKind`.
+DEVICE_TO_DEVICE = 3
 
 
 def pointers(launch: Any) -> list[int]:
@@ -258,8 +261,22 @@ def test_arrays_of_the_device(stand_in: Run) -> None:
 
 def test_bytes_are_copied_on_the_stream(stand_in: Run) -> None:
     calls, data = stand_in(cases.copied_bytes)
-    assert [call for call in calls if call.startswith("memcpy")] == [f"memcpyAsync 10 stream {0x7020}"]
+    (copy,) = [call for call in calls if call.startswith("memcpy")]
+    assert copy == f"memcpyAsync 10 kind {DEVICE_TO_DEVICE} stream {0x7020} device 0"
     assert data == bytes(range(10)) + bytes(6)
+
+
+@pytest.mark.parametrize("on_stream", [False, True])
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_copy_of_a_plan(stand_in: Run, is_alone: bool, number: int, on_stream: bool) -> None:
+    others = [] if is_alone else [Fill("out", 1, 9)]
+    seen = stand_in(cases.copied_by_a_plan, *others, number=number, on_stream=on_stream)
+    copy = f"memcpyAsync 10 kind {DEVICE_TO_DEVICE} stream {seen['stream']} device {number}"
+    fills = [] if is_alone else [f"memsetAsync 9 1 stream {seen['stream']} device {number}"]
+    assert seen["calls"] == [copy, *fills]
+    assert seen["bytes"] == bytes([0 if is_alone else 9, 0, 0, 0, 0, *range(3, 13), 0])
+    assert seen["current"] == 0
 
 
 def test_arrays_of_other_libraries_are_taken_without_a_copy(stand_in: Run) -> None:

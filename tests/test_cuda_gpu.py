@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cudml.devices import cuda
-from cudml.plans import Fill, KernelLaunch, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace
 from tests.stand_in.cases import KERNELS
 
 pytestmark = [
@@ -108,15 +108,16 @@ def test_null_pointer_and_offset_into_the_workspace(gpu: cuda.CudaDevice) -> Non
 
 
 def test_captured_graph_replays_every_kind_of_step(gpu: cuda.CudaDevice, stream: Any) -> None:
-    """A product where cuBLAS is installed, a fill, launches, one of them cooperative."""
+    """A product where cuBLAS is installed, a fill, a copy, launches, one of them cooperative."""
     pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
     size = 64
     plan = plan_of(
         Fill("bias", 4, 0),
         MatMul("a", "a", "product", m=size, n=size, k=size, element="float32"),
         scale_step(size * size, 2.0, buffers=("product", "bias", "out")),
-        scale_step(size * size, 3.0, buffers=("out", "bias", "out"), cooperative=True),
-        workspaces=(Workspace("product", 4 * size * size),),
+        Copy("out", "copied", 4 * size * size),
+        scale_step(size * size, 3.0, buffers=("copied", "bias", "out"), cooperative=True),
+        workspaces=(Workspace("product", 4 * size * size), Workspace("copied", 4 * size * size)),
     )
     program = gpu.load(plan)
     first, second = np.eye(size, dtype=np.float32), whole_numbers(size * size).reshape(size, size) % 8
@@ -134,6 +135,22 @@ def test_captured_graph_replays_every_kind_of_step(gpu: cuda.CudaDevice, stream:
             out.fill(-1)
             graph.launch(stream)
             assert np.array_equal(out.get(), matrix @ matrix.T * 6)
+
+
+def test_long_stretch_is_copied_in_the_order_of_its_stream(gpu: cuda.CudaDevice, stream: Any) -> None:
+    """80 MiB of a longer array, right after they were written on that stream, on and off whole words."""
+    import cupy
+
+    import cudml
+
+    size = 80 << 18
+    values = np.arange(size + 8, dtype=np.float32)
+    with stream:
+        a = cupy.empty(size + 8, np.float32)
+        for first in (0, 1, 4):
+            a.fill(-1)
+            a.set(values)
+            assert np.array_equal(cudml.slice(a, (first,), (size,)).get(), values[first : first + size])
 
 
 def test_graph_replays_on_another_stream(gpu: cuda.CudaDevice, stream: Any) -> None:

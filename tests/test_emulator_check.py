@@ -10,7 +10,7 @@ from cudml.devices import emulator
 from cudml.devices.emulator import build, checked
 from cudml.devices.emulator.device import EmulatorProgram
 from cudml.errors import CompilerError, KernelError
-from cudml.plans import Fill, KernelLaunch, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, KernelLaunch, LibraryStep, MatMul, Params, Plan, Workspace
 from tests.emulator_support import EVERY_ORDER, KERNELS, launch, line_of
 
 NUM_THREADS = 96
@@ -235,7 +235,7 @@ def test_library_steps_are_checked() -> None:
     product = MatMul("a", "scratch", "out", 2, 3, 4, "float32")
     operands = [np.ones((2, 4), np.float32), np.zeros((2, 3), np.float32)]
 
-    def reports(*steps: MatMul | Fill) -> list[str]:
+    def reports(*steps: LibraryStep) -> list[str]:
         plan = Plan("test", ("a", "out"), steps, (Workspace("scratch", 48),), outputs=("out",))
         with emulator.schedule(check=True), pytest.raises(KernelError) as caught:
             emulator.get_device().load(plan)(operands, np.zeros(256, np.uint8))
@@ -244,6 +244,12 @@ def test_library_steps_are_checked() -> None:
     assert "read of memory that was never written; byte offset 0 of scratch" in reports(product)[0]
     assert "byte offset 40 of scratch" in reports(Fill("scratch", 40), product)[0]
     assert "64 bytes at offset 0 of scratch, which has 48" in reports(Fill("scratch", 64))[0]
+    copy = Copy("scratch", "out", 8, source_offset=32, target_offset=20)
+    assert "byte offset 36 of scratch" in reports(Fill("scratch", 36), copy)[0]
+    assert "8 bytes at offset 20 of out, which has 24" in reports(Fill("scratch", 48), copy)[0]
+    # What was copied counts as written.
+    copies = Fill("scratch", 40), Copy("scratch", "scratch", 4, target_offset=40), product
+    assert "byte offset 44 of scratch" in reports(*copies)[0]
 
 
 def test_arrays_too_large_for_the_shadow(monkeypatch: pytest.MonkeyPatch) -> None:

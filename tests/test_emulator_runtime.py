@@ -11,7 +11,7 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.errors import CompilerError, KernelError
-from cudml.plans import Fill, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, MatMul, Params, Plan, Workspace
 from tests.emulator_support import EVERY_ORDER, KERNELS, launch, line_of
 
 every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
@@ -336,7 +336,7 @@ def test_what_is_not_offered_does_not_compile(text: str, expected: str, tmp_path
 
 
 @pytest.mark.parametrize("element", ["float32", "float16"])
-def test_matrix_products_and_fills(element: str, rng: np.random.Generator) -> None:
+def test_matrix_products_fills_and_copies(element: str, rng: np.random.Generator) -> None:
     m, n, k = 5, 7, 11
     a = rng.integers(-8, 8, 3 + m * k).astype(element)
     b = rng.integers(-8, 8, 2 + n * k).astype(element)
@@ -345,6 +345,7 @@ def test_matrix_products_and_fills(element: str, rng: np.random.Generator) -> No
         MatMul("a", "b", "scratch", m, n, k, element, a_offset=3, b_offset=2, out_offset=1),
         MatMul("a", "b", "out", m, n, k, element, a_offset=3, b_offset=2, out_offset=4),
         Fill("out", 12, 0xFF),
+        Copy("out", "out", 8, source_offset=4, target_offset=16 + 4 * (m * n - 2)),
     )
     plan = Plan(
         "test", ("a", "b", "out"), steps, (Workspace("other", 1), Workspace("scratch", 4 * (1 + m * n)))
@@ -352,7 +353,8 @@ def test_matrix_products_and_fills(element: str, rng: np.random.Generator) -> No
     workspace = np.zeros(plan.temporary_bytes, np.uint8)
     emulator.get_device().load(plan)((a, b, out), workspace)
     expected = a[3:].reshape(m, k).astype(np.float32) @ b[2:].reshape(n, k).astype(np.float32).T
-    np.testing.assert_array_equal(out[4:].reshape(m, n), expected)
+    np.testing.assert_array_equal(out[4:-2], expected.ravel()[:-2])
+    assert (out[-2:].view(np.uint32) == 0xFFFFFFFF).all()
     assert (out[:3].view(np.uint32) == 0xFFFFFFFF).all()
     assert out[3] == 9
     scratch = workspace[256:].view(np.float32)

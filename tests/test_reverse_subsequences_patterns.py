@@ -11,8 +11,9 @@ from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import strided_copy
-from cudml.operators.lane_reversal import PATTERNS, lanes_of, reversal_launch
-from cudml.plans import KernelLaunch, Plan
+from cudml.operators.lane_reversal import PATTERNS, lanes_of, reversal_step
+from cudml.plans import Copy, KernelLaunch, Plan
+from cudml.tensors import TensorDesc
 from tests.layouts import Layout, lay_out, run_on_bytes
 from tests.oracle.reverse_subsequences import reverse_lanes
 from tests.support import assert_identical, schedules
@@ -197,15 +198,17 @@ def test_choice_of_the_plan(case: tuple) -> None:
     ]
     limits = emulator.get_device().limits
     expected = PATTERNS[name].launch(lanes_of(*descs, axis), limits)
-    assert reversal_launch(*descs, axis, limits) == expected
+    assert reversal_step(*descs, axis, limits) == expected
     assert expected.source == f"reverse_subsequences/{name}.cu"
-    single = reversal_launch(*descs, axis, replace(limits, warp_lanes=1))
+    single = reversal_step(*descs, axis, replace(limits, warp_lanes=1))
     assert (single.source, single.block) == ("reverse_subsequences/serial.cu", (1, 1, 1))
 
 
 def test_lanes_of_one_element_are_copied() -> None:
     descs = [lay_out((7, 1), DataType.FLOAT32).desc] * 3
-    assert reversal_launch(*descs, 1, emulator.get_device().limits).source.startswith("slice/")
+    assert reversal_step(*descs, 1, emulator.get_device().limits).source.startswith("slice/")
+    descs = [TensorDesc(DataType.FLOAT32, (1 << 24, 1))] * 3
+    assert reversal_step(*descs, 1, emulator.get_device().limits) == Copy(OPERANDS[0], OPERANDS[2], 64 << 20)
 
 
 @pytest.mark.parametrize("name", PATTERNS)

@@ -11,8 +11,10 @@ from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators import strided_copy
 from cudml.operators.coalesce import Space, coalesced, dimensions_of
-from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_launch
-from cudml.plans import KernelLaunch, Plan
+from cudml.operators.slice import Slice1Desc, plan
+from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_step
+from cudml.plans import Copy, Limits, Plan, Step
+from cudml.tensors import TensorDesc
 from tests.layouts import Layout, lay_out, run_on_bytes
 from tests.support import assert_identical, schedules
 
@@ -23,13 +25,13 @@ def space_of(source: Layout, target: Layout) -> Space:
     return coalesced(Space(dimensions, (0, 0), target.desc.element.size), TARGET, (SOURCE, TARGET))
 
 
-def run_launch(device: Device, launch: KernelLaunch, source: Layout, target: Layout, seed: int) -> None:
-    """Compare a launch with NumPy's assignment, every byte between and around the outputs included."""
+def run_step(device: Device, step: Step, source: Layout, target: Layout, seed: int) -> None:
+    """Compare a step with NumPy's assignment, every byte between and around the outputs included."""
     rng = np.random.default_rng(seed)
     raw = {"source": source.fill(rng), "target": target.fill(rng)}
     expected = raw["target"].copy()
     target.view(expected)[...] = source.view(raw["source"])
-    plan = Plan("copy", ("source", "target"), (launch,), outputs=("target",))
+    plan = Plan("copy", ("source", "target"), (step,), outputs=("target",))
     got = run_on_bytes(device, plan, raw, {"source": source, "target": target}, "target")
     assert_identical(got, expected)
 
@@ -40,7 +42,7 @@ def run_every_pattern(device: Device, source: Layout, target: Layout, seed: int)
     names = {name for name, pattern in PATTERNS.items() if pattern.can(space)}
     for name in names:
         launch = PATTERNS[name].launch(space, "source", "target", device.limits)
-        run_launch(device, launch, source, target, seed)
+        run_step(device, launch, source, target, seed)
     return names
 
 
@@ -159,7 +161,7 @@ def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.Monke
     target = lay_out(sizes, BITS_BY_SIZE[4], pads=(0, 1, 2))
     launch = PATTERNS[name].launch(space_of(source, target), "source", "target", device.limits)
     assert next(field for field in launch.params.fields if field.name == "is_wide").values == (1,)
-    run_launch(device, launch, source, target, 4)
+    run_step(device, launch, source, target, 4)
 
 
 #: Copies that the plan is expected to give to each kernel: item bytes, sizes, source strides.
@@ -185,10 +187,65 @@ def test_choice_of_the_plan(case: tuple) -> None:
     space = space_of(source, target)
     limits = emulator.get_device().limits
     expected = PATTERNS[name].launch(space, "source", "target", limits)
-    assert copy_launch(space, "source", "target", limits) == expected
+    assert copy_step(space, "source", "target", limits) == expected
     assert expected.source == f"slice/{name}.cu"
-    single = copy_launch(space, "source", "target", replace(limits, warp_lanes=1))
+    single = copy_step(space, "source", "target", replace(limits, warp_lanes=1))
     assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))
+
+
+MIB = 1 << 20
+
+#: Slices of float32 that are one stretch or nearly so: sizes, window offsets, window sizes, window strides,
+#: and where the driver's copy starts, in bytes, None where a kernel does it.
+STRETCHES = {
+    "whole": ((16 * MIB,), (0,), (16 * MIB,), (1,), 0),
+    "rows": ((20_000, 1024), (3, 0), (16_384, 1024), (1, 1), 12_288),
+    "rows of a single column block": ((2, 1, 16 * MIB), (1, 0, 0), (1, 1, 16 * MIB), (1, 1, 1), 64 * MIB),
+    "a word less": ((16 * MIB,), (0,), (16 * MIB - 4,), (1,), None),
+    "an item more": ((16 * MIB + 1,), (0,), (16 * MIB + 1,), (1,), None),
+    "an item on": ((16 * MIB + 4,), (1,), (16 * MIB,), (1,), None),
+    "mirrored": ((16 * MIB,), (0,), (16 * MIB,), (-1,), None),
+    "rows with gaps": ((16_384, 1028), (0, 0), (16_384, 1024), (1, 1), None),
+    "every other word": ((8 * MIB, 4), (0, 0), (8 * MIB, 4), (2, 1), None),
+    "every other row": ((32_768, 1024), (0, 0), (32_768, 1024), (2, 1), None),
+}
+
+
+@pytest.mark.parametrize("case", STRETCHES.values(), ids=STRETCHES.keys())
+def test_long_stretches_of_words_are_left_to_the_driver(case: tuple) -> None:
+    sizes, offsets, windows, steps, start = case
+    out_sizes = tuple(1 + (w - 1) // abs(step) for w, step in zip(windows, steps, strict=True))
+    tensors = (TensorDesc(BITS_BY_SIZE[4], shape) for shape in (sizes, out_sizes))
+    desc = Slice1Desc(*tensors, offsets, windows, steps)
+
+    def step(limits: Limits) -> Step:
+        return plan(desc, limits).steps[0]
+
+    limits = emulator.get_device().limits
+    got = step(limits)
+    if start is None:
+        assert got.source.startswith("slice/")
+    else:
+        assert got == Copy("input_tensor", "output_tensor", 64 * MIB, source_offset=start)
+        assert str(got) == f"copy 67108864 bytes of input_tensor from {start} to output_tensor at 0"
+    assert step(replace(limits, warp_lanes=1)).source == "slice/serial.cu"
+
+
+@pytest.mark.parametrize("source_byte", [0, 16, 7])
+@pytest.mark.parametrize("target_byte", [0, 3])
+@pytest.mark.parametrize("num_bytes", [16, 4080, 70_000])
+def test_stretches(
+    device: Device, source_byte: int, target_byte: int, num_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's copy on few bytes, at any address, dimensions of both sides running backwards."""
+    monkeypatch.setattr(strided_copy, "MIN_DRIVER_COPY_BYTES", 0)
+    sizes, strides = (num_bytes // 16, 16), (-16, 1)
+    source, target = (
+        strided_layout(sizes, BITS_BY_SIZE[1], strides, at) for at in (source_byte, target_byte)
+    )
+    step = copy_step(space_of(source, target), "source", "target", device.limits)
+    assert step == Copy("source", "target", num_bytes, 16 - num_bytes, 16 - num_bytes)
+    run_step(device, step, source, target, 5)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -207,4 +264,4 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
     assert launch.grid == (1, 1, 1)
     for schedule in schedules():
         with schedule:
-            run_launch(device, launch, source, target, 3)
+            run_step(device, launch, source, target, 3)

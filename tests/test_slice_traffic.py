@@ -12,8 +12,8 @@ from cudml.devices.emulator.meter import LaunchTraffic
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import strided_copy
-from cudml.operators.lane_reversal import reversal_launch
-from cudml.operators.strided_copy import gather_launch
+from cudml.operators.lane_reversal import reversal_step
+from cudml.operators.strided_copy import tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.layouts import Layout, lay_out, run_on_bytes
 from tests.test_slice_patterns import strided_layout
@@ -54,7 +54,7 @@ def test_rows_are_read_and_written_once(
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)
     target = strided_layout((num_rows, row), kind, (row + 1, 1), items_off[1] * item_bytes)
-    launch = gather_launch(source.desc, "source", target.desc, "target", get_device().limits)
+    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
     traffic = traffic_of(launch, {"source": source, "target": target})
     assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
     assert traffic.buffers["target"].bytes_written == num_rows * row_bytes
@@ -66,7 +66,7 @@ def test_a_small_stride_reads_each_sector_once(item_bytes: int, stride: int) -> 
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((1, 6000), kind, (0, stride), 0)
     target = strided_layout((1, 6000), kind, (0, 1), 4)
-    launch = gather_launch(source.desc, "source", target.desc, "target", get_device().limits)
+    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
     assert launch.function == "slice_strided"
     traffic = traffic_of(launch, {"source": source, "target": target})
     assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
@@ -78,7 +78,7 @@ def test_a_transposition_reads_and_writes_each_sector_about_once(item_bytes: int
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out((128, 192), kind, order=(1, 0))
     target = lay_out((128, 192), kind)
-    launch = gather_launch(source.desc, "source", target.desc, "target", get_device().limits)
+    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
     assert launch.function == "slice_transpose"
     traffic = traffic_of(launch, {"source": source, "target": target})
     fewest = 128 * 192 * item_bytes // 32
@@ -94,7 +94,7 @@ def test_lanes_are_read_and_written_once(axis: int, shared: bool, row: int) -> N
     source, target = lay_out(sizes, DataType.FLOAT32), lay_out(sizes, DataType.FLOAT32)
     one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     lengths = lay_out(one, DataType.UINT8, broadcast=(shared, shared))
-    launch = reversal_launch(source.desc, lengths.desc, target.desc, axis, get_device().limits)
+    launch = reversal_step(source.desc, lengths.desc, target.desc, axis, get_device().limits)
     places = dict(zip(launch.buffers, (source, lengths, target), strict=True))
     traffic = traffic_of(launch, places)
     assert traffic.buffers["input_tensor"].bytes_read <= MOST * 20 * row * 4

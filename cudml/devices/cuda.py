@@ -26,7 +26,7 @@ from cudml.devices.guards import check_kernel, check_launch
 from cudml.devices.kernel_text import kernel_text
 from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
-from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Plan, Step
+from cudml.plans import Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
 
 #: The oldest GPUs that the CUDA 13 compiler still knows.
 MIN_COMPUTE_CAPABILITY = 75
@@ -47,7 +47,7 @@ _DLPACK_CUDA = (2, 13)
 _LEGACY_STREAMS = (0, 1)
 
 # What a step is run with: the addresses or arrays of operands and workspaces, and the stream or None.
-_Run = Callable[[tuple[Any, ...], Any], None]
+_Run = Callable[[Sequence[Any], Any], None]
 
 
 @dataclass(frozen=True)
@@ -337,6 +337,19 @@ class CudaDevice:
                         function(grid, block, (*operands, *params), shared_bytes, stream)
 
             return launch_alone
+        if isinstance(only, Copy) and not offsets:
+            copy = self._prepare_copy(only, slots)
+
+            def copy_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+                if stream is not None and type(stream) is not stream_type:
+                    stream = as_stream(stream)
+                if current_device() == number:
+                    copy(operands, stream)
+                else:
+                    with device(number):
+                        copy(operands, stream)
+
+            return copy_alone
 
         steps = [self._prepare_step(step, slots) for step in plan.steps]
 
@@ -360,6 +373,8 @@ class CudaDevice:
             return self._prepare_launch(step, slots)
         if isinstance(step, MatMul):
             return self._prepare_matmul(step, slots)
+        if isinstance(step, Copy):
+            return self._prepare_copy(step, slots)
         return self._prepare_fill(step, slots)
 
     def _prepare_launch(self, launch: KernelLaunch, slots: dict[str, int]) -> _Run:
@@ -374,8 +389,8 @@ class CudaDevice:
         order += range(null + 1, null + 1 + len(params))
         pick = operator.itemgetter(*order) if len(order) > 1 else lambda all_: tuple(all_[i] for i in order)
 
-        def run(buffers: tuple[Any, ...], stream: Any) -> None:
-            function(grid, block, pick(buffers + fixed), shared_bytes, stream, cooperative)
+        def run(buffers: Sequence[Any], stream: Any) -> None:
+            function(grid, block, pick((*buffers, *fixed)), shared_bytes, stream, cooperative)
 
         return run
 
@@ -399,7 +414,7 @@ class CudaDevice:
             ) from error
         current_stream = self._cupy.cuda.get_current_stream
 
-        def run(buffers: tuple[Any, ...], stream: Any) -> None:
+        def run(buffers: Sequence[Any], stream: Any) -> None:
             chosen = current_stream() if stream is None else stream
             multiply(
                 get_handle(), chosen.ptr, _pointer(buffers[a]), _pointer(buffers[b]), _pointer(buffers[out])
@@ -412,9 +427,22 @@ class CudaDevice:
         memset = self._cupy.cuda.runtime.memsetAsync
         current_stream = self._cupy.cuda.get_current_stream
 
-        def run(buffers: tuple[Any, ...], stream: Any) -> None:
+        def run(buffers: Sequence[Any], stream: Any) -> None:
             chosen = current_stream() if stream is None else stream
             memset(_pointer(buffers[slot]), value, num_bytes, chosen.ptr)
+
+        return run
+
+    def _prepare_copy(self, step: Copy, slots: dict[str, int]) -> _Run:
+        source, target, num_bytes = slots[step.source], slots[step.target], step.num_bytes
+        source_offset, target_offset = step.source_offset, step.target_offset
+        runtime, current_stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream
+        copy, kind = runtime.memcpyAsync, runtime.memcpyDeviceToDevice
+
+        def run(buffers: Sequence[Any], stream: Any) -> None:
+            chosen = current_stream() if stream is None else stream
+            to, from_ = _pointer(buffers[target]) + target_offset, _pointer(buffers[source]) + source_offset
+            copy(to, from_, num_bytes, kind, chosen.ptr)
 
         return run
 

@@ -22,7 +22,7 @@ from cudml.operators.gru_shapes import (
     matrix_shape,
     serial_shape,
 )
-from cudml.operators.strided_copy import gather_launch
+from cudml.operators.strided_copy import tensor_copy_step
 from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Params, Step, Workspace, round_up
 from cudml.tensors import TensorDesc, num_elements
 
@@ -49,8 +49,8 @@ def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
     name = f"packed_{member}"
     target = TensorDesc(tensor.data_type, tensor.sizes)
     num_bytes = num_elements(tensor.sizes) * tensor.element.size
-    launch = gather_launch(tensor, member, target, name, limits)
-    return name, ((launch,), (Workspace(name, num_bytes),))
+    step = tensor_copy_step(tensor, member, target, name, limits)
+    return name, ((step,), (Workspace(name, num_bytes),))
 
 
 def project(layer: Layer, limits: Limits) -> Steps:

@@ -1,4 +1,4 @@
-"""The launches of `REVERSE_SUBSEQUENCES`: which kernel reverses lanes of a given layout.
+"""The steps of `REVERSE_SUBSEQUENCES`: what reverses lanes of a given layout.
 
 Operands of an index space here are the source, the target and the lengths; the dimension that the
 lanes run along is kept apart, since only its source coordinate depends on the data.
@@ -11,7 +11,7 @@ from cudml.operators.coalesce import Dimension, Space, coalesced, dimensions_of,
 from cudml.operators.strided_copy import (
     BLOCK_THREADS,
     Members,
-    copy_launch,
+    copy_step,
     grid_blocks,
     index_members,
     item_type,
@@ -19,7 +19,7 @@ from cudml.operators.strided_copy import (
     run_shape,
     serial_blocks,
 )
-from cudml.plans import KernelLaunch, Limits, Params, ceil_div
+from cudml.plans import KernelLaunch, Limits, Params, Step, ceil_div
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
@@ -78,15 +78,15 @@ class Pattern:
     launch: Callable[[Lanes, Limits], KernelLaunch]
 
 
-def reversal_launch(
+def reversal_step(
     source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int, limits: Limits
-) -> KernelLaunch:
-    """The launch that reverses the lanes of a tensor that is not empty."""
+) -> Step:
+    """The step that reverses the lanes of a tensor that is not empty."""
     lanes = lanes_of(source, lengths, target, axis)
     if lanes.axis.size == 1:
         copied = tuple(Dimension(d.size, d.strides[:LENGTHS]) for d in lanes.others.dimensions)
         space = Space(copied, lanes.others.offsets[:LENGTHS], lanes.item_bytes)
-        return copy_launch(space, _BUFFERS[0], _BUFFERS[2], limits)
+        return copy_step(space, _BUFFERS[0], _BUFFERS[2], limits)
     pattern = next(p for p in PATTERNS.values() if p.can(lanes, limits) and p.pays(lanes, limits))
     return pattern.launch(lanes, limits)
 

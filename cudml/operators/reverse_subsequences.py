@@ -16,7 +16,7 @@ from cudml.checks import (
     tensor_ok,
 )
 from cudml.enums import DataType, FeatureLevel
-from cudml.operators.lane_reversal import reversal_launch
+from cudml.operators.lane_reversal import reversal_step
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, num_elements
 
@@ -104,7 +104,7 @@ def check(desc: ReverseSubsequencesDesc, level: FeatureLevel) -> None:
 
 
 def plan(desc: ReverseSubsequencesDesc, limits: Limits) -> Plan:
-    """The plan of a valid descriptor: one launch, or nothing where the output is empty.
+    """The plan of a valid descriptor: one step, or nothing where the output is empty.
 
     Strides may be negative, the data type any of a size of 1 to 16 bytes and the lengths any integers
     (a negative one is 0): the array functions use all three.
@@ -114,6 +114,6 @@ def plan(desc: ReverseSubsequencesDesc, limits: Limits) -> Plan:
     return Plan(
         operator="REVERSE_SUBSEQUENCES",
         operands=("input_tensor", "sequence_lengths_tensor", "output_tensor"),
-        steps=() if is_empty else (reversal_launch(*tensors, desc.axis, limits),),
+        steps=() if is_empty else (reversal_step(*tensors, desc.axis, limits),),
         outputs=("output_tensor",),
     )

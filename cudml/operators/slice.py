@@ -17,7 +17,7 @@ from cudml.checks import (
 )
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.coalesce import Space, dimensions_of
-from cudml.operators.strided_copy import copy_launch
+from cudml.operators.strided_copy import copy_step
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, frozen, num_elements
 
@@ -227,7 +227,7 @@ def plan(desc: SliceDesc | Slice1Desc, limits: Limits) -> Plan:
     return Plan(
         operator=_name(desc),
         operands=("input_tensor", "output_tensor"),
-        steps=() if is_empty else (copy_launch(space, "input_tensor", "output_tensor", limits),),
+        steps=() if is_empty else (copy_step(space, "input_tensor", "output_tensor", limits),),
         outputs=("output_tensor",),
     )
 

@@ -1,4 +1,4 @@
-"""The launches of strided copies: which kernel moves a box of items from one place to another.
+"""The steps of strided copies: what moves a box of items from one place to another.
 
 `SLICE` and `SLICE1` are such copies, and so is packing an operand for a matrix product.
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.coalesce import (
+    MAX_ITEM_BYTES,
     MAX_NARROW_COUNT,
     Dimension,
     Space,
@@ -21,7 +22,7 @@ from cudml.operators.coalesce import (
     reach_items,
     span_bytes,
 )
-from cudml.plans import KernelLaunch, Limits, Params, ceil_div, round_up
+from cudml.plans import Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 #: Operands of a copy's index space.
@@ -68,6 +69,11 @@ STRIDED_PIECES_PER_MULTIPROCESSOR = 64
 SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
 MAX_SERIAL_PIECE_BYTES = 1 << 16
 
+#: Shortest stretch that is left to the driver's own copy. On an H200 it moves 4.0 TB/s at this size and
+#: 4.3 at 4 GiB, a kernel of 16-byte copies 3.8 and 3.85; at 16 MiB and below it is not ahead
+#: (bench/results/nvidia-h200-micro.csv, group bandwidth).
+MIN_DRIVER_COPY_BYTES = 64 << 20
+
 _MAX_DIMENSIONS = 8
 
 Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
@@ -82,10 +88,10 @@ class Pattern:
     launch: Callable[[Space, str, str, Limits], KernelLaunch]
 
 
-def gather_launch(
+def tensor_copy_step(
     source: TensorDesc, source_buffer: str, target: TensorDesc, target_buffer: str, limits: Limits
-) -> KernelLaunch:
-    """The launch that copies one tensor to another of the same sizes and item size, strides free.
+) -> Step:
+    """The step that copies one tensor to another of the same sizes and item size, strides free.
 
     Parameters
     ----------
@@ -96,14 +102,38 @@ def gather_launch(
         The operands or workspaces that hold them.
     """
     dimensions = dimensions_of(target.sizes, source.element_strides, target.element_strides)
-    return copy_launch(Space(dimensions, (0, 0), target.element.size), source_buffer, target_buffer, limits)
+    return copy_step(Space(dimensions, (0, 0), target.element.size), source_buffer, target_buffer, limits)
 
 
-def copy_launch(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
-    """The launch of a copy whose space has the source as its first operand and the target as its second."""
+def copy_step(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> Step:
+    """The step of a copy whose space has the source as its first operand and the target as its second."""
     space = coalesced(space, TARGET, (SOURCE, TARGET))
+    if is_stretch(space) and stretch_pays(space, limits):
+        return Copy(
+            source_buffer,
+            target_buffer,
+            space.num_items * space.item_bytes,
+            source_offset=space.offsets[SOURCE] * space.item_bytes,
+            target_offset=space.offsets[TARGET] * space.item_bytes,
+        )
     pattern = next(p for p in PATTERNS.values() if p.can(space) and p.pays(space, limits))
     return pattern.launch(space, source_buffer, target_buffer, limits)
+
+
+def is_stretch(space: Space) -> bool:
+    """Whether all of a coalesced space is one stretch on both sides: two such dimensions would be merged."""
+    return all(dimension.strides == (1, 1) for dimension in space.dimensions)
+
+
+def stretch_pays(space: Space, limits: Limits) -> bool:
+    """Whether the driver's copy is better than a kernel for a stretch.
+
+    That is known of whole words at whole words alone, and not so of a CPU: kernels copy there with all its
+    cores, the C library with one.
+    """
+    num_bytes = space.num_items * space.item_bytes
+    is_of_words = space.item_bytes == MAX_ITEM_BYTES
+    return limits.warp_lanes > 1 and is_of_words and num_bytes >= MIN_DRIVER_COPY_BYTES
 
 
 def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.plans import Fill, KernelLaunch, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace
 from tests.stand_in import SONAME, Launch, StandIn, load
 
 KERNELS = Path(__file__).resolve().parent.parent / "cuda_kernels"
@@ -360,6 +360,39 @@ def copied_bytes() -> tuple[list[str], bytes]:
     device.copy_bytes(source, target, 10, cupy.cuda.Stream.from_external(_Handle(0x7020)))
     calls = _stand_in.calls()
     return calls, target.get().tobytes()
+
+
+def copied_by_a_plan(*others: Any, number: int = 0, on_stream: bool = False) -> dict[str, Any]:
+    """What a plan asks for that copies bytes 3 to 13 of its second operand to byte 5 of its third, before
+    other steps; and what the third, of zeros, then holds. cuda:0 is current."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    device = cuda.get_device(number)
+    step = Copy("bias", "out", 10, source_offset=3, target_offset=5)
+    program = device.load(scale_plan(step, *others))
+    arrays = [device.empty((16,), np.uint8) for _ in range(3)]
+    for array, first in zip(arrays, (100, 0, 0), strict=True):
+        array.set(
+            np.arange(first, first + 16, dtype=np.uint8) if array is not arrays[2] else np.zeros(16, np.uint8)
+        )
+    with cupy.cuda.Device(number):
+        streams = [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+        streams[0].use()
+    try:
+        _stand_in.record()
+        program(arrays, None, *([streams[1].ptr] if on_stream else []))
+        calls = _stand_in.calls()
+    finally:
+        with cupy.cuda.Device(number):
+            cupy.cuda.Stream.null.use()
+    return {
+        "calls": [call for call in calls if not call.startswith("setDevice")],
+        "stream": streams[on_stream].ptr,
+        "current": cupy.cuda.runtime.getDevice(),
+        "bytes": arrays[2].get().tobytes(),
+    }
 
 
 def streams_of_allocations() -> list[int]:

@@ -151,7 +151,7 @@ Object* runtime_memcpy(intptr_t to, intptr_t from, size_t size, int kind, int sk
 }
 Object* runtime_memcpyAsync(intptr_t to, intptr_t from, size_t size, int kind, intptr_t stream,
                             int skip) {
-  CALLED("memcpyAsync %zu stream %ld", size, (long)stream);
+  CALLED("memcpyAsync %zu kind %d stream %ld device %d", size, kind, (long)stream, current_device);
   memcpy((void*)to, (void*)from, size);
   return none();
 }

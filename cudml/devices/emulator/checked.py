@@ -14,7 +14,7 @@ from cudml.devices.emulator.launch import Kernel
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.emulator.structures import Check, Region
 from cudml.errors import KernelError
-from cudml.plans import WORKSPACE_ALIGNMENT, Fill, KernelLaunch, MatMul, Plan
+from cudml.plans import WORKSPACE_ALIGNMENT, KernelLaunch, LibraryStep, Plan
 
 #: Bytes on both sides of a private copy that belong to nobody.
 _PADDING = 4096
@@ -170,7 +170,7 @@ class CheckedProgram:
             report.add(kernel.launch, [buffer.names for buffer in buffers], regions, check)
 
     def _run_library_step(
-        self, step: MatMul | Fill, of_name: dict[str, _Buffer], addresses: dict[str, int]
+        self, step: LibraryStep, of_name: dict[str, _Buffer], addresses: dict[str, int]
     ) -> None:
         reports = []
         for name, offset, num_bytes, is_write in library_steps.accesses(step):

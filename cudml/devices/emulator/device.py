@@ -16,7 +16,7 @@ from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import Kernel
 from cudml.devices.emulator.schedule import Schedule
-from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Plan
+from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
 #: What the emulator offers plans: one small made-up GPU, the same on every machine, so that a plan and
 #: its tests do not depend on where they run. Shared storage is that of sm_90.
@@ -175,6 +175,6 @@ def _kernel_step(kernel: Kernel) -> _Step:
     return step
 
 
-def _library_step(step: MatMul | Fill) -> _Step:
+def _library_step(step: LibraryStep) -> _Step:
     run = library_steps.prepare(step)
     return lambda addresses, schedule: run(addresses)

@@ -1,4 +1,4 @@
-"""The steps of a plan that NumPy does: matrix products and fills, on addresses."""
+"""The steps of a plan that NumPy and the C library do: products, fills and copies, on addresses."""
 
 import ctypes
 from collections.abc import Callable, Mapping
@@ -7,23 +7,30 @@ from typing import Any
 import numpy as np
 
 from cudml.devices import Array
-from cudml.plans import Fill, MatMul
+from cudml.plans import Copy, Fill, LibraryStep, MatMul
 
 #: Half-precision operands of a matrix product are converted this many elements at a time.
 _CONVERTED_ELEMENTS = 1 << 20
 
 
-def prepare(step: MatMul | Fill) -> Callable[[Mapping[str, int]], None]:
+def prepare(step: LibraryStep) -> Callable[[Mapping[str, int]], None]:
     """The step as a function of the addresses of its buffers."""
     if isinstance(step, Fill):
         return lambda addresses: _fill(step, addresses)
+    if isinstance(step, Copy):
+        return lambda addresses: _copy(step, addresses)
     return lambda addresses: _matmul(step, addresses)
 
 
-def accesses(step: MatMul | Fill) -> list[tuple[str, int, int, bool]]:
+def accesses(step: LibraryStep) -> list[tuple[str, int, int, bool]]:
     """What the step touches, reads first: (buffer, byte offset, bytes, whether written)."""
     if isinstance(step, Fill):
         return [(step.buffer, 0, step.num_bytes, True)]
+    if isinstance(step, Copy):
+        return [
+            (step.source, step.source_offset, step.num_bytes, False),
+            (step.target, step.target_offset, step.num_bytes, True),
+        ]
     size = np.dtype(step.element).itemsize
     return [
         (step.a, step.a_offset * size, step.m * step.k * size, False),
@@ -34,6 +41,11 @@ def accesses(step: MatMul | Fill) -> list[tuple[str, int, int, bool]]:
 
 def _fill(step: Fill, addresses: Mapping[str, int]) -> None:
     ctypes.memset(addresses[step.buffer], step.value, step.num_bytes)
+
+
+def _copy(step: Copy, addresses: Mapping[str, int]) -> None:
+    source, target = addresses[step.source] + step.source_offset, addresses[step.target] + step.target_offset
+    ctypes.memmove(target, source, step.num_bytes)
 
 
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
