@@ -81,6 +81,7 @@ CASES = {
     "scattered halves on a CPU": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=CPU),
     "adjacent words on a CPU": Case(copy((40, 40), WORD, (1, 1), offsets=(0, 3)), limits=CPU),
     "adjacent bytes": Case(copy((5000,), BYTE, (1,), offsets=(3,)), limits=ONE),
+    "one byte": Case(copy((3,), BYTE, (1,), offsets=(2,))),
     "rows of bytes": Case(copy((70, 61), BYTE, (1, 1), offsets=(0, 7), out_pad=1), limits=ONE),
     "mirrored rows": Case(copy((9, 333), HALF, (1, -1), out_pad=1), limits=ONE),
     "every third byte": Case(copy((3, 6000), BYTE, (1, 3), offsets=(0, 1), out_pad=1), limits=ONE),

@@ -206,5 +206,6 @@ def test_rows_farther_apart_than_32_bits_count(
     desc = Slice1Desc(TensorDesc.of(rows), TensorDesc.of(out), (0, 7), (2, columns), (1, step))
     launches = plan(desc, device.limits)
     assert [launch.source for launch in launches.steps] == [f"slice/{source}.cu"]
-    run_plan(device, launches, {"input_tensor": rows, "output_tensor": out})
+    with emulator.schedule(check=False):  # even with --sanitize, which would keep bytes for each of memory
+        run_plan(device, launches, {"input_tensor": rows, "output_tensor": out})
     assert_identical(out, expected)

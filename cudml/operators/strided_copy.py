@@ -396,23 +396,24 @@ def index_members(space: Space, is_wide: bool | None = None, **units: int) -> Me
 
     `units` names the strides' members in the order of the operands; a stride is multiplied by its
     unit, which is 1 to count items and the item's size to count bytes. Left out, `is_wide` is whether
-    the numbers of the items need 64 bits.
+    the numbers of the items need 64 bits. There is one dimension at least.
     """
     if is_wide is None:
         is_wide = space.num_items >= MAX_NARROW_COUNT
-    divisions = [magic_division(d.size, 64 if is_wide else 32) for d in space.dimensions]
+    dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
+    divisions = [magic_division(d.size, 64 if is_wide else 32) for d in dimensions]
 
     def row(values: list[int]) -> tuple[int, ...]:
         return tuple(values + [0] * (_MAX_DIMENSIONS - len(values)))
 
     return {
-        "sizes": ("Int64", row([d.size for d in space.dimensions])),
+        "sizes": ("Int64", row([d.size for d in dimensions])),
         "multipliers": ("UInt64", row([multiplier for multiplier, _ in divisions])),
         **{
-            name: ("Int64", row([d.strides[k] * unit for d in space.dimensions]))
+            name: ("Int64", row([d.strides[k] * unit for d in dimensions]))
             for k, (name, unit) in enumerate(units.items())
         },
         "shifts": ("Int32", row([shift for _, shift in divisions])),
-        "num_dimensions": ("Int32", len(space.dimensions)),
+        "num_dimensions": ("Int32", len(dimensions)),
         "is_wide": ("Int32", int(is_wide)),
     }

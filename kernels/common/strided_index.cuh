@@ -1,6 +1,6 @@
 // From the number of an item to where it lies: mixed-radix digits by multiplication, no division.
 // A kernel's parameter struct names the members itself; these functions take any struct that has
-// num_dimensions, is_wide, sizes, multipliers and shifts (dimension 0 is the innermost).
+// num_dimensions, is_wide, sizes, multipliers and shifts (dimension 0 is the innermost; there is one).
 #pragma once
 
 #include "common/types.cuh"
