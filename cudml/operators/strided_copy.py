@@ -40,8 +40,9 @@ GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
 RUN_WORDS_PER_LANE = 4
 STRIDED_THREADS = 128
 STRIDED_MAX_STRIDE = 8
-STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES
 STRIDED_MAX_ITEM_BYTES = 4
+# A gap of 4 bytes after every 128 keeps lanes out of each other's banks.
+STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES // 128 * 132
 
 #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item:
 #: below, moving items one by one costs no more instructions.

@@ -33,67 +33,89 @@ struct SliceStridedParams {
   Int32 tile_words;  // words that a lane writes per tile: |stride| * tile_words <= kMaxStride
 };
 
+// A stretch is kept with a gap of 4 bytes after every 128, so that lanes that pick at multiples of a power of two
+// reach different banks.
+constexpr UInt32 kLineBytes = 128;
+constexpr UInt32 kKeptLineBytes = kLineBytes + 4;
+
 struct Storage {
-  uint4 words[kWarps][kLoadsPerLane * kWarpSize];
+  UInt8 bytes[kWarps][kLoadsPerLane * kWarpSize * kWordBytes / kLineBytes * kKeptLineBytes];
 };
 
-// One tile: the row's items [begin, end), of which the first is at `source` and the target words start
-// at `word`, one before the first item's place where that is inside a word.
+// Where byte `offset` of a stretch is kept.
+__device__ __forceinline__ constexpr UInt32 kept_at(UInt32 offset) {
+  return offset + offset / kLineBytes * (kKeptLineBytes - kLineBytes);
+}
+
+// One tile: the row's items [begin, end), which go into `tile_words` words a lane from `word` on. The first
+// of these may begin `lead` items before item `begin`.
 template <class Item>
 __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Extent& extent,
-                                          uint4* shared, const UInt8* row_source, UInt8* row_target,
-                                          UInt8* word, Int64 begin, Int64 end, int lane) {
+                                          UInt8* kept, const UInt8* row_source, UInt8* word,
+                                          Int64 begin, int num_items, int lead, int lane) {
   constexpr int kItemBytes = sizeof(Item);
   constexpr int kItemsPerWord = kWordBytes / kItemBytes;
-  const Int64 step = static_cast<Int64>(p.stride) * kItemBytes;
+  const int step = p.stride * kItemBytes;
   const UInt8* first = row_source + begin * step;
-  const UInt8* last = row_source + (end - 1) * step;
+  const UInt8* last = first + (num_items - 1) * step;
   const UInt8* low = p.stride > 0 ? first : last;
   const UInt8* high = (p.stride > 0 ? last : first) + kItemBytes;
   const UInt8* stretch = word_of(low);
-  const int num_words =
-      begin < end ? static_cast<int>((high - stretch + kWordBytes - 1) / kWordBytes) : 0;
+  const int num_words = static_cast<int>(high - stretch + kWordBytes - 1) / kWordBytes;
+  // Of those, [whole_begin, whole_end) belong to the tensor with all their bytes.
+  const int whole_begin = stretch < extent.begin ? 1 : 0;
+  const int whole_end = stretch + num_words * kWordBytes > extent.end ? num_words - 1 : num_words;
 
   uint4 loaded[kLoadsPerLane];
 #pragma unroll
   for (int k = 0; k < kLoadsPerLane; ++k) {
     const int w = lane + k * kWarpSize;
-    const UInt8* at = stretch + w * kWordBytes;
-    if (w < num_words) {
-      if (at >= extent.begin && at + kWordBytes <= extent.end) {
-        loaded[k] = load_16_bytes(at);
-      } else {
-        loaded[k] = load_bytes_between(at, low, high);
-      }
-    }
+    if (w >= whole_begin && w < whole_end) loaded[k] = load_16_bytes(stretch + w * kWordBytes);
   }
+  __syncwarp();  // all loads are under way before one is waited for
+  UInt8* lane_kept = kept + kept_at(lane * kWordBytes);
 #pragma unroll
   for (int k = 0; k < kLoadsPerLane; ++k) {
     const int w = lane + k * kWarpSize;
-    if (w < num_words) shared[w] = loaded[k];
+    if (w >= whole_begin && w < whole_end) {
+      UInt32* words = reinterpret_cast<UInt32*>(lane_kept + k * kept_at(kWarpSize * kWordBytes));
+      words[0] = loaded[k].x;
+      words[1] = loaded[k].y;
+      words[2] = loaded[k].z;
+      words[3] = loaded[k].w;
+    }
+  }
+  if (whole_begin > 0 || whole_end < num_words) {
+    for (int offset = lane * kItemBytes; offset < num_words * kWordBytes;
+         offset += kWarpSize * kItemBytes) {
+      const UInt8* at = stretch + offset;
+      const bool is_loaded = offset >= whole_begin * kWordBytes && offset < whole_end * kWordBytes;
+      if (!is_loaded && at >= low && at < high) {
+        *reinterpret_cast<Item*>(kept + kept_at(offset)) = load_item<Item>(at);
+      }
+    }
   }
   __syncwarp();  // the stretch is complete before any lane picks from it
 
-  const UInt8* picked_from = reinterpret_cast<const UInt8*>(shared) + (row_source - stretch);
+  const int origin = static_cast<int>(first - stretch);
   for (int k = 0; k < p.tile_words; ++k) {
-    UInt8* target = word + (lane + k * kWarpSize) * kWordBytes;
-    const Int64 item = (target - row_target) / kItemBytes;
+    const int w = lane + k * kWarpSize;
+    const int item = w * kItemsPerWord - lead;
+    const int offset = origin + item * step;
     UInt32 words[4] = {0, 0, 0, 0};
+    if (item >= 0 && item + kItemsPerWord <= num_items) {
 #pragma unroll
-    for (int i = 0; i < kItemsPerWord; ++i) {
-      if (item + i >= begin && item + i < end) {
-        const UInt32 bits = *reinterpret_cast<const Item*>(picked_from + (item + i) * step);
+      for (int i = 0; i < kItemsPerWord; ++i) {
+        const UInt32 bits = *reinterpret_cast<const Item*>(kept + kept_at(offset + i * step));
         words[i * kItemBytes / 4] |= bits << (i * kItemBytes % 4 * 8);
       }
-    }
-    const uint4 v = {words[0], words[1], words[2], words[3]};
-    if (item >= begin && item + kItemsPerWord <= end) {
-      store_16_bytes(target, v);
-    } else if (item < end && item + kItemsPerWord > begin) {
-      const int from = item < begin ? static_cast<int>(begin - item) * kItemBytes : 0;
-      const int to =
-          item + kItemsPerWord > end ? static_cast<int>(end - item) * kItemBytes : kWordBytes;
-      store_bytes_between(target, v, from, to);
+      store_16_bytes(word + w * kWordBytes, uint4{words[0], words[1], words[2], words[3]});
+    } else {
+#pragma unroll 1
+      for (int i = max(item, 0); i < min(item + kItemsPerWord, num_items); ++i) {
+        store_item<Item>(word + w * kWordBytes + (i - item) * kItemBytes,
+                         *reinterpret_cast<const Item*>(kept + kept_at(origin + i * step)));
+      }
     }
   }
   __syncwarp();  // every lane has picked before the next tile overwrites the stretch
@@ -136,10 +158,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     } else {
       UInt8* word = word_of(row_target + begin * kItemBytes);
       for (Int64 i = begin; i < end; word += tile_bytes) {
-        const Int64 reached = (word + tile_bytes - row_target) / kItemBytes;
+        const Int64 word_item = (word - row_target) / kItemBytes;
+        const Int64 reached = word_item + tile_bytes / kItemBytes;
         const Int64 tile_end = reached < end ? reached : end;
-        copy_tile<Item>(p, extent, storage.words[warp], row_source, row_target, word, i, tile_end,
-                        lane);
+        copy_tile<Item>(p, extent, storage.bytes[warp], row_source, word, i,
+                        static_cast<int>(tile_end - i), static_cast<int>(i - word_item), lane);
         i = tile_end;
       }
     }
