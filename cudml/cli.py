@@ -89,8 +89,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _device(name: str | None) -> "Device":
     from cudml.devices import get_device
+    from cudml.devices.emulator.schedule import environment_schedule
 
     try:
+        environment_schedule()
         return get_device(name)
     except ValueError as error:
         raise DeviceError(str(error)) from None
@@ -144,7 +146,7 @@ def _info(options: argparse.Namespace) -> int:
         ("host compiler", _compiler_text()),
         ("kernels", str(sources.kernel_root())),
         ("cache", _cache_text()),
-        *sorted((name, value) for name, value in os.environ.items() if name.startswith("CUDML_")),
+        *sorted((name, _setting_text(name)) for name in os.environ if name.startswith("CUDML_")),
     ]
     print(_table([row for row in rows if row[1]]))
     return EXIT_GOOD
@@ -172,6 +174,18 @@ def _cache_text() -> str:
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
     num_bytes = sum(path.stat().st_size for path in files)
     return f"{folder}: {len(files)} files, {num_bytes / 2**20:.1f} MiB"
+
+
+def _setting_text(name: str) -> str:
+    from cudml.devices.emulator.schedule import environment_schedule
+
+    value = os.environ[name]
+    if name == "CUDML_EMULATOR":
+        try:
+            environment_schedule()
+        except ValueError as error:
+            return f"{value} (invalid: {error})"
+    return value
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

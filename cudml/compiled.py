@@ -216,12 +216,15 @@ class CompiledOperator:
         temporary_resource : array, optional
             Scratch: C-contiguous, of at least `temporary_resource_size` bytes.
         stream : optional
-            A CuPy stream, an object with `__cuda_stream__` or the integer handle; None is the current stream.
+            A CuPy stream, an object with `__cuda_stream__` or the integer handle; None is the current stream,
+            and all that a CPU takes.
 
         Raises
         ------
         BindingError
             Lists everything that is wrong. Nothing was launched, no output was touched.
+        TypeError
+            `stream` is no stream, or one for a CPU; likewise.
 
         Notes
         -----

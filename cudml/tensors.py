@@ -102,8 +102,12 @@ class TensorDesc:
         Raises
         ------
         TypeError
-            The dtype has no DirectML data type, or a stride is no multiple of the item size.
+            It is no such array, its dtype has no DirectML data type, or a stride is no multiple of the item
+            size.
         """
+        if not all(hasattr(array, member) for member in ("dtype", "shape", "strides")):
+            kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
+            raise TypeError(f"TensorDesc.of: takes a NumPy or CuPy array, got a {kind}")
         element_type = element_type_of(array.dtype)
         if not isinstance(element_type, DataType):
             raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")

@@ -177,6 +177,32 @@ def test_info_names_versions_devices_compiler_and_cache(
     assert {"Python", "CUDA", "host compiler", "kernels"} <= rows.keys()
 
 
+def test_info_says_that_a_setting_is_invalid(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDML_EMULATOR", "order=up")
+    assert cli.main(["info"]) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "CUDML_EMULATOR " in line]
+    expected = (
+        "order=up (invalid: CUDML_EMULATOR: order must be one of fast, forward, reverse, random, got 'up')"
+    )
+    assert line.split(maxsplit=1)[1] == expected
+
+
+def test_invalid_setting_ends_the_commands_that_need_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model = written(tmp_path, SLICE_MODEL)
+    monkeypatch.setenv("CUDML_EMULATOR", "chekc")
+    for command in (["demo"], ["dispatch", str(model)]):
+        assert cli.main([*command, "--device", "cpu"]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith(
+            "cudml: CUDML_EMULATOR has 'chekc'; it takes NAME=VALUE with NAME one of"
+        )
+
+
 def test_info_says_what_to_install_where_there_is_no_compiler(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

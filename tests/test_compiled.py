@@ -34,6 +34,31 @@ def test_dispatch_computes_into_the_bound_output(device: Device) -> None:
     assert_identical(arrays["input_tensor"], X)
 
 
+@pytest.mark.parametrize("stream", [object(), "1", True])
+def test_what_is_no_stream_is_refused_before_anything_is_done(device: Device, stream: object) -> None:
+    """On a CPU that is everything: a stream that is silently left out would be a mistake unnoticed."""
+    arrays = bound(device)
+    before = to_numpy(arrays["output_tensor"]).copy()
+    with pytest.raises(TypeError, match=r"stream must be None.*, got (object|str|bool)$"):
+        compile_operator(REVERSE, device=device).dispatch(**arrays, stream=stream)
+    assert_identical(arrays["output_tensor"], before)
+
+
+def test_a_cpu_takes_no_stream() -> None:
+    device = get_device("cpu")
+    owned = TensorDesc(F32, (3, 4), flags=TensorFlags.OWNED_BY_DML)
+    desc = ReverseSubsequencesDesc(owned, TensorDesc(U32, (3, 1)), TensorDesc(F32, (3, 4)), 1)
+    operator = compile_operator(desc, device=device)
+    message = "stream must be None on cpu, which has no streams, got int"
+    with pytest.raises(TypeError, match=message):
+        operator.initialize(input_tensor=X, stream=1)
+    operator.initialize(input_tensor=X)
+    arrays = bound(device)
+    del arrays["input_tensor"]
+    with pytest.raises(TypeError, match=message):
+        operator.dispatch(**arrays, stream=1)
+
+
 def test_device_by_name_is_the_device(device: Device) -> None:
     assert compile_operator(REVERSE, device=device.name).device is device
 

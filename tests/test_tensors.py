@@ -55,6 +55,12 @@ def test_of_refuses_dtypes_that_directml_lacks(array: np.ndarray) -> None:
         TensorDesc.of(array)
 
 
+@pytest.mark.parametrize(("value", "kind"), [([1], "list"), (None, "NoneType"), (range(3), "range")])
+def test_of_refuses_what_is_no_array(value: object, kind: str) -> None:
+    with pytest.raises(TypeError, match=rf"TensorDesc\.of: takes a NumPy or CuPy array, got a {kind}$"):
+        TensorDesc.of(value)
+
+
 def test_of_refuses_strides_between_elements() -> None:
     records = np.zeros(3, np.dtype([("a", "u1"), ("b", "<f4")], align=False))
     with pytest.raises(TypeError, match=r"strides \(5,\) are not multiples of the item size 4"):

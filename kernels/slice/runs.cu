@@ -2,7 +2,7 @@
 // Idea: rows are runs of bytes, moved in aligned 16-byte words that are shifted and reversed in registers.
 // 4 to 256 threads own a piece of a run; short runs are one piece, of which several share a warp; blocks stride over them.
 // The host gives runs of items of 1 to 16 bytes, pieces that are multiples of 16 bytes, and the source's extent.
-// The plan picks it for runs long for their item, not for one long stretch, which the driver copies; short runs go through gather.cu.
+// The plan picks it for runs that are long for their item, but for one long stretch, which the driver copies.
 #include "common/run_copy.cuh"
 #include "common/strided_index.cuh"
 

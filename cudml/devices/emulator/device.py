@@ -48,6 +48,7 @@ class EmulatorDevice:
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
         """A new uninitialised C-contiguous array."""
+        refuse_stream(stream)
         return np.empty(shape, dtype)
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
@@ -73,6 +74,7 @@ class EmulatorDevice:
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another."""
+        refuse_stream(stream)
         ctypes.memmove(self.address(destination), self.address(source), num_bytes)
 
     def keep_captured(
@@ -93,6 +95,12 @@ class EmulatorDevice:
             There is no compiler, or a kernel does not compile.
         """
         return EmulatorProgram(plan)
+
+
+def refuse_stream(stream: Any) -> None:
+    """Raise TypeError for anything but None: a stream on a CPU is a mistake of whoever has one."""
+    if stream is not None:
+        raise TypeError(f"stream must be None on cpu, which has no streams, got {type(stream).__name__}")
 
 
 @cache
@@ -117,13 +125,16 @@ class EmulatorProgram:
             self._steps = _load_steps(plan)
 
     def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
-        """Run every step in order; see `cudml.devices.Program`. There are no streams here.
+        """Run every step in order; see `cudml.devices.Program`.
 
         Raises
         ------
+        TypeError
+            A stream is given.
         KernelError
             A kernel went wrong; `reports` says where and how.
         """
+        refuse_stream(stream)
         schedule = schedules.current()
         with self._lock:
             if _is_checked(schedule):

@@ -107,7 +107,10 @@ def _parse(text: str) -> Schedule:
         except (ValueError, KeyError):
             known = f"NAME=VALUE with NAME one of {', '.join(_READERS)}"
             raise ValueError(f"CUDML_EMULATOR has {option!r}; it takes {known}") from None
-    return Schedule(**options)
+    try:
+        return Schedule(**options)
+    except ValueError as error:
+        raise ValueError(f"CUDML_EMULATOR: {error}") from None
 
 
 @contextlib.contextmanager
