@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,9 +172,13 @@ def _compiler_text() -> str:
 
 def _cache_text() -> str:
     folder = settings.cache_dir()
-    files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    num_bytes = sum(path.stat().st_size for path in files)
-    return f"{folder}: {len(files)} files, {num_bytes / 2**20:.1f} MiB"
+    sizes = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            # What another process was just writing may be gone again.
+            with suppress(FileNotFoundError):
+                sizes.append(os.lstat(os.path.join(parent, name)).st_size)
+    return f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB"
 
 
 def _setting_text(name: str) -> str:

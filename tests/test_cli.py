@@ -177,6 +177,26 @@ def test_info_names_versions_devices_compiler_and_cache(
     assert {"Python", "CUDA", "host compiler", "kernels"} <= rows.keys()
 
 
+def test_info_counts_the_files_that_are_still_there(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Other processes write to the cache and take their temporary files away."""
+    monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/module").write_bytes(bytes(3 << 20))
+    (tmp_path / "temporary").write_bytes(bytes(1 << 20))
+    size_of = os.lstat
+
+    def lstat(path: str) -> os.stat_result:
+        if Path(path) == tmp_path / "temporary":
+            os.unlink(path)
+        return size_of(path)
+
+    monkeypatch.setattr(cli.os, "lstat", lstat)
+    assert cli.main(["info"]) == 0
+    assert f"{tmp_path}: 1 files, 3.0 MiB" in capsys.readouterr().out
+
+
 def test_info_says_that_a_setting_is_invalid(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,6 +51,8 @@ def test_a_cpu_takes_no_stream() -> None:
     operator = compile_operator(desc, device=device)
     message = "stream must be None on cpu, which has no streams, got int"
     with pytest.raises(TypeError, match=message):
+        device.empty((1,), np.uint8, 1)
+    with pytest.raises(TypeError, match=message):
         operator.initialize(input_tensor=X, stream=1)
     operator.initialize(input_tensor=X)
     arrays = bound(device)
