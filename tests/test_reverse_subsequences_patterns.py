@@ -1,5 +1,6 @@
 """Every kernel that can reverse some lanes gives the same bytes, whichever the plan would choose."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +20,14 @@ from tests.oracle.reverse_subsequences import reverse_lanes
 from tests.support import assert_identical, schedules
 
 OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks_of_one_thread() -> Iterator[None]:
+    """As small as the arrays here are, they would be one block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strided_copy, "MIN_SERIAL_BLOCK_BYTES", 1)
+        yield
 
 
 def run_launch(

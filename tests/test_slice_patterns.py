@@ -1,5 +1,6 @@
 """Every kernel that can do a copy gives the same bytes, whichever the plan would choose."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,14 @@ from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
 from tests.layouts import Layout, lay_out, run_on_bytes
 from tests.support import assert_identical, schedules
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks_of_one_thread() -> Iterator[None]:
+    """As small as the arrays here are, they would be one block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(strided_copy, "MIN_SERIAL_BLOCK_BYTES", 1)
+        yield
 
 
 def space_of(source: Layout, target: Layout) -> Space:
@@ -193,6 +202,17 @@ def test_choice_of_the_plan(case: tuple) -> None:
     assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))
 
 
+@pytest.mark.parametrize(
+    ("num_rows", "row_bytes", "blocks"), [(16, 64, 1), (3, 1 << 20, 3), (256, 128, 2), (1000, 1 << 16, 16)]
+)
+def test_blocks_of_one_thread_are_worth_their_start(
+    num_rows: int, row_bytes: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(strided_copy, "MIN_SERIAL_BLOCK_BYTES", 1 << 14)
+    limits = emulator.get_device().limits
+    num_blocks, rows_per_block = strided_copy.serial_blocks(num_rows, row_bytes, limits)
+    assert num_blocks == blocks
+    assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
 MIB = 1 << 20
 
 #: Slices of float32 that are one stretch or nearly so: sizes, window offsets, window sizes, window strides,

@@ -139,7 +139,7 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
     space, axis = _with_axis(lanes)
     row, *rest = space.dimensions
     rows = Space(tuple(rest), space.offsets, space.item_bytes)
-    num_blocks, rows_per_block = serial_blocks(rows.num_items, limits)
+    num_blocks, rows_per_block = serial_blocks(rows.num_items, row.size * lanes.item_bytes, limits)
     return _launch(
         "serial",
         (item_type(lanes.item_bytes),),
