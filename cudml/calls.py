@@ -187,12 +187,17 @@ class CallCache:
                 if call is not None and address & call.first_mask:
                     call = None
                 return key, call
-            described = [_describers[type(array)](array) for array in (*inputs, *outputs)]
-            key = (others, *[layout for _, layout in described])
+            addresses: list[int] = []
+            layouts: list[Hashable] = [others]
+            for array in (*inputs, *outputs):
+                address, layout = _describers[type(array)](array)
+                addresses.append(address)
+                layouts.append(layout)
+            key = tuple(layouts)
             call = self._calls.get(key)
         except (KeyError, TypeError):  # no array of either device's own type, something unhashable
             return None, None
-        if call is not None and not call.takes(tuple([address for address, _ in described])):
+        if call is not None and not call.takes(tuple(addresses)):
             call = None
         return key, call
 

@@ -11,7 +11,13 @@ CUDML_PRINT_PLAN       1 prints every plan when it is loaded
 
 import os
 import shlex
+from functools import partial
 from pathlib import Path
+
+try:
+    from posix import environ as _raw_environment  # the dictionary behind os.environ
+except ImportError:  # there is no emulator either
+    _raw_environment = {}
 
 
 def cache_dir() -> Path:
@@ -28,9 +34,9 @@ def compiler_command() -> list[str] | None:
     return shlex.split(os.environ.get("CUDML_CXX", "")) or None
 
 
-def emulator_options() -> str:
-    """The text of CUDML_EMULATOR; `devices/emulator/schedule.py` reads it."""
-    return os.environ.get("CUDML_EMULATOR", "")
+#: Gives the text of CUDML_EMULATOR, undecoded, or None; `devices/emulator/schedule.py` reads it. Every call
+#: of an array function asks, and os.environ.get takes half a microsecond to say that a name is absent.
+emulator_options = partial(_raw_environment.get, b"CUDML_EMULATOR")
 
 
 def keep_source() -> bool:

@@ -213,6 +213,8 @@ def test_blocks_of_one_thread_are_worth_their_start(
     num_blocks, rows_per_block = strided_copy.serial_blocks(num_rows, row_bytes, limits)
     assert num_blocks == blocks
     assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
+
+
 MIB = 1 << 20
 
 #: Slices of float32 that are one stretch or nearly so: sizes, window offsets, window sizes, window strides,

@@ -211,7 +211,7 @@ def runtime(*, is_checked: bool = False) -> Path:
     def build(path: Path) -> None:
         text = path.with_suffix(".cpp")
         text.write_text(runtime_source(is_checked=is_checked))
-        link = ["-shared", f"-Wl,-soname,{name}", "-lrt", "-o", str(path)]
+        link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
         _run([*found.command, *flags, str(text), *link], "the emulator's runtime")
 
     return _cached(name, build)

@@ -10,7 +10,7 @@ import numpy as np
 
 from cudml.devices import Array
 from cudml.devices.emulator import library_steps, meter
-from cudml.devices.emulator.launch import Kernel
+from cudml.devices.emulator.launch import BufferTable, Kernel
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.emulator.structures import Check, Region
 from cudml.errors import KernelError
@@ -68,9 +68,14 @@ class CheckedProgram:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+        self._table = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
         launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
+
+        def load(launch: KernelLaunch) -> Kernel:
+            return Kernel(launch, self._table, is_checked=True)
+
         with ThreadPoolExecutor() as pool:
-            kernels = iter(list(pool.map(lambda launch: Kernel(launch, is_checked=True), launches)))
+            kernels = iter(list(pool.map(load, launches)))
         self._steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
 
     def __call__(self, operands: Sequence[Array], schedule: Schedule) -> None:
@@ -92,9 +97,11 @@ class CheckedProgram:
             for name, array in zip(self._plan.operands, operands, strict=True)
         }
         addresses |= {piece.name: of_name[piece.name].start for piece in self._plan.workspaces}
+        for number, address in enumerate(addresses.values()):
+            self._table.addresses[number] = address
         for step in self._steps:
             if isinstance(step, Kernel):
-                self._run_kernel(step, buffers, addresses, schedule)
+                self._run_kernel(step, buffers, schedule)
             else:
                 self._run_library_step(step, of_name, addresses)
         for buffer in buffers:
@@ -140,12 +147,7 @@ class CheckedProgram:
             buffers[-1].is_writable = True
         return buffers
 
-    def _run_kernel(
-        self, kernel: Kernel, buffers: list[_Buffer], addresses: dict[str, int], schedule: Schedule
-    ) -> None:
-        for i, name in enumerate(kernel.launch.buffers):
-            if name is not None:
-                kernel.pointers[i] = addresses[name]
+    def _run_kernel(self, kernel: Kernel, buffers: list[_Buffer], schedule: Schedule) -> None:
         names = [", ".join(buffer.names).encode() for buffer in buffers]
         regions = (Region * max(len(buffers), 1))(
             *(
@@ -165,7 +167,7 @@ class CheckedProgram:
             num_regions=len(buffers),
             use_meter=report is not None,
         )
-        kernel.run(schedule, check)
+        kernel.prepared(schedule, check)()
         if report is not None:
             report.add(kernel.launch, [buffer.names for buffer in buffers], regions, check)
 

@@ -14,7 +14,7 @@ from cudml.devices import Array, Layout
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
-from cudml.devices.emulator.launch import Kernel
+from cudml.devices.emulator.launch import BufferTable, Kernel
 from cudml.devices.emulator.schedule import Schedule
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
@@ -33,6 +33,16 @@ LIMITS = Limits(
 )
 
 _LIMITS_BY_LANES = {lanes: replace(LIMITS, warp_lanes=lanes) for lanes in (1, 32)}
+
+#: Where an ndarray object holds the address of its elements: behind the head that every object has. NumPy's
+#: C interface fixes that for all compiled extensions; `__array_interface__` takes eight times as long.
+_ADDRESS_OFFSET = object.__basicsize__
+_pointer_at = ctypes.c_size_t.from_address
+
+
+def address_of(array: Array) -> int:
+    """Address of element (0, ..., 0) of a NumPy array."""
+    return _pointer_at(id(array) + _ADDRESS_OFFSET).value
 
 
 class EmulatorDevice:
@@ -53,6 +63,9 @@ class EmulatorDevice:
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
         """What makes new uninitialised C-contiguous arrays of these shapes and dtypes."""
+        if len(arrays) == 1:  # by far the most frequent, so it has a shorter way
+            (shape, dtype) = arrays[0]
+            return lambda: [np.empty(shape, dtype)]
         return lambda: [np.empty(shape, dtype) for shape, dtype in arrays]
 
     def owns(self, array: Any) -> bool:
@@ -61,16 +74,20 @@ class EmulatorDevice:
 
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
-        return int(array.__array_interface__["data"][0])
+        return address_of(array)
 
     def describe(self, array: Any) -> tuple[int, Layout]:
         """The address, and the rest in one hashable value; TypeError for all but a `numpy.ndarray`."""
         if type(array) is not np.ndarray:
             raise TypeError(f"cpu takes numpy.ndarray, got {type(array).__name__}")
-        interface = array.__array_interface__
-        address, is_read_only = interface["data"]
-        num_lanes = schedules.current().num_lanes
-        return address, (interface["shape"], interface["strides"], array.dtype, not is_read_only, num_lanes)
+        layout = (
+            array.shape,
+            array.strides,
+            array.dtype,
+            array.flags.writeable,
+            schedules.current().num_lanes,
+        )
+        return _pointer_at(id(array) + _ADDRESS_OFFSET).value, layout
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another."""
@@ -115,14 +132,18 @@ class EmulatorProgram:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._lock = threading.Lock()
-        self._offsets = plan.offsets()
+        self._buffers = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
+        self._workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
         self._steps: tuple[_Step, ...] | None = None
         self._checked: CheckedProgram | None = None
-        # The other way of running is compiled when it is first asked for.
-        if _is_checked(schedules.current()):
+        # How the last call ran, and its steps for that: most calls are like the one before.
+        self._schedule: Schedule | None = None
+        self._runs: tuple[Callable[[], None], ...] = ()
+        # The other way of running, checked or not, is compiled when it is first asked for.
+        if schedules.current().check or meter.current() is not None:
             self._checked = CheckedProgram(plan)
         else:
-            self._steps = _load_steps(plan)
+            self._steps = self._load_steps()
 
     def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
         """Run every step in order; see `cudml.devices.Program`.
@@ -134,58 +155,46 @@ class EmulatorProgram:
         KernelError
             A kernel went wrong; `reports` says where and how.
         """
-        refuse_stream(stream)
+        if stream is not None:
+            refuse_stream(stream)
         schedule = schedules.current()
         with self._lock:
-            if _is_checked(schedule):
+            if schedule.check or meter.current() is not None:
                 if self._checked is None:
                     self._checked = CheckedProgram(self.plan)
                 self._checked(operands, schedule)
                 return
-            if self._steps is None:
-                self._steps = _load_steps(self.plan)
-            addresses = {
-                name: array.__array_interface__["data"][0]
-                for name, array in zip(self.plan.operands, operands, strict=True)
-            }
+            if schedule is not self._schedule:
+                self._prepare(schedule)
+            addresses = self._buffers.addresses
+            for number, operand in enumerate(operands):
+                addresses[number] = _pointer_at(id(operand) + _ADDRESS_OFFSET).value
             if workspace is not None:
-                start = workspace.__array_interface__["data"][0]
-                for name, offset in self._offsets.items():
-                    addresses[name] = start + offset
-            for step in self._steps:
-                step(addresses, schedule)
+                start = address_of(workspace)
+                for number, offset in self._workspace_offsets:
+                    addresses[number] = start + offset
+            for run in self._runs:
+                run()
+
+    def _prepare(self, schedule: Schedule) -> None:
+        if self._steps is None:
+            self._steps = self._load_steps()
+        self._runs = tuple(step(schedule) for step in self._steps)
+        self._schedule = schedule
+
+    def _load_steps(self) -> tuple["_Step", ...]:
+        launches = [step for step in self.plan.steps if isinstance(step, KernelLaunch)]
+        with ThreadPoolExecutor() as pool:
+            kernels = iter(list(pool.map(lambda launch: Kernel(launch, self._buffers), launches)))
+        return tuple(
+            next(kernels).prepared if isinstance(step, KernelLaunch) else self._library_step(step)
+            for step in self.plan.steps
+        )
+
+    def _library_step(self, step: LibraryStep) -> "_Step":
+        run = library_steps.prepare(step)
+        return lambda schedule: lambda: run(self._buffers.by_name())
 
 
-#: A step of a program: takes the addresses of all buffers by name.
-_Step = Callable[[dict[str, int], Schedule], None]
-
-
-def _is_checked(schedule: Schedule) -> bool:
-    return schedule.check or meter.current() is not None
-
-
-def _load_steps(plan: Plan) -> tuple[_Step, ...]:
-    launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
-    with ThreadPoolExecutor() as pool:
-        kernels = iter(list(pool.map(Kernel, launches)))
-    return tuple(
-        _kernel_step(next(kernels)) if isinstance(step, KernelLaunch) else _library_step(step)
-        for step in plan.steps
-    )
-
-
-def _kernel_step(kernel: Kernel) -> _Step:
-    bound = [(i, name) for i, name in enumerate(kernel.launch.buffers) if name is not None]
-    pointers = kernel.pointers
-
-    def step(addresses: dict[str, int], schedule: Schedule) -> None:
-        for i, name in bound:
-            pointers[i] = addresses[name]
-        kernel.run(schedule)
-
-    return step
-
-
-def _library_step(step: LibraryStep) -> _Step:
-    run = library_steps.prepare(step)
-    return lambda addresses, schedule: run(addresses)
+#: A step of a program: takes a schedule and gives what runs it so, on the buffers of the program's table.
+_Step = Callable[[Schedule], Callable[[], None]]

@@ -1,6 +1,7 @@
 """Call a compiled kernel: its arguments, the launch structure, the error text."""
 
 import ctypes
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,31 +25,48 @@ def _load_runtime(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+class BufferTable:
+    """The addresses of a plan's buffers, in memory where kernels fetch their arguments.
+
+    The caller fills `addresses`, in the order of the names, before it runs a kernel; one caller at a time.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._numbers = {name: number for number, name in enumerate(names)}
+        # The last one stays null: an absent buffer's.
+        self.addresses = (ctypes.c_uint64 * (len(names) + 1))()
+
+    def place(self, name: str | None) -> int:
+        """Where the address of a buffer is."""
+        number = len(self._numbers) if name is None else self._numbers[name]
+        return ctypes.addressof(self.addresses) + 8 * number
+
+    def by_name(self) -> dict[str, int]:
+        """All addresses."""
+        return {name: self.addresses[number] for name, number in self._numbers.items()}
+
+
 class Kernel:
     """A launch of a plan, compiled and loaded, with its arguments laid out.
 
-    `pointers` is the array that the caller fills with the address of each buffer before `run`; one
-    caller at a time. A checked kernel is instrumented, and needs the `check` of each run.
+    A checked kernel is instrumented, and needs the `check` of each run.
     """
 
-    def __init__(self, launch: KernelLaunch, *, is_checked: bool = False) -> None:
+    def __init__(self, launch: KernelLaunch, buffers: BufferTable, *, is_checked: bool = False) -> None:
         _load_runtime(build.runtime(is_checked=is_checked))
         self._module = build.module(launch.source, launch.name_expression, is_checked=is_checked)
         library = ctypes.CDLL(str(self._module))
+        # No argtypes: every call passes the same two references, which need no conversion.
         self._function = library.simt_kernel
-        self._function.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self._function.restype = ctypes.c_int
         self.launch = launch
         self._is_checked = is_checked
-        num_buffers = len(launch.buffers)
-        self.pointers = (ctypes.c_uint64 * max(num_buffers, 1))()
+        self._buffers = buffers  # kept alive: the arguments point into it
         self._params = ctypes.create_string_buffer(launch.params.pack())
         self._check_arguments(library)
-        addresses = [ctypes.addressof(self.pointers) + 8 * i for i in range(num_buffers)]
-        self._arguments = (ctypes.c_void_p * (num_buffers + 1))(*addresses, ctypes.addressof(self._params))
-        self._arguments_address = ctypes.addressof(self._arguments)
+        places = [buffers.place(name) for name in launch.buffers]
+        self._arguments = (ctypes.c_void_p * (len(places) + 1))(*places, ctypes.addressof(self._params))
         self._error = ctypes.create_string_buffer(_ERROR_BYTES)
-        self._structures: dict[Schedule, tuple[Launch, int]] = {}
 
     def _check_arguments(self, library: ctypes.CDLL) -> None:
         """Compare what the plan passes with what the kernel takes."""
@@ -66,17 +84,22 @@ class Kernel:
                 ]
             )
 
-    def run(self, schedule: Schedule, check: Check | None = None) -> None:
-        """Run all blocks; raise KernelError where one goes wrong."""
-        prepared = self._structures.get(schedule)
-        if prepared is None:
-            structure = self._structure(schedule)
-            prepared = self._structures[schedule] = (structure, ctypes.addressof(structure))
+    def prepared(self, schedule: Schedule, check: Check | None = None) -> Callable[[], None]:
+        """What runs all blocks by a schedule; it raises KernelError where one goes wrong."""
+        structure = self._structure(schedule)
         if check is not None:
-            prepared[0].check = ctypes.pointer(check)
-        if self._function(prepared[1], self._arguments_address):
-            text = self._error.value.decode(errors="replace").replace(f"{sources.kernel_root()}/", "")
-            raise KernelError(symbols.with_lines(text, self._module).split(_REPORT_SEPARATOR))
+            structure.check = ctypes.pointer(check)
+        function, launch, arguments = self._function, ctypes.byref(structure), ctypes.byref(self._arguments)
+
+        def run() -> None:
+            if function(launch, arguments):
+                raise self._error_of_launch()
+
+        return run
+
+    def _error_of_launch(self) -> KernelError:
+        text = self._error.value.decode(errors="replace").replace(f"{sources.kernel_root()}/", "")
+        return KernelError(symbols.with_lines(text, self._module).split(_REPORT_SEPARATOR))
 
     def _structure(self, schedule: Schedule) -> Launch:
         launch = self.launch

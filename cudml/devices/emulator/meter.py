@@ -100,9 +100,8 @@ def _traffic(counted: Any) -> BufferTraffic:
 _current: ContextVar[Report | None] = ContextVar("cudml_emulator_report", default=None)
 
 
-def current() -> Report | None:
-    """The report of the innermost `with emulator_report()`."""
-    return _current.get()
+#: The report of the innermost `with emulator_report()`.
+current = _current.get
 
 
 @contextlib.contextmanager

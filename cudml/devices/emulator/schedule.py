@@ -5,6 +5,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from cudml import settings
@@ -43,7 +44,7 @@ class Schedule:
         """What `strict` is, or follows from."""
         return self.check if self.strict is None else self.strict
 
-    @property
+    @cached_property
     def num_lanes(self) -> int:
         """What `warp_lanes` is, or follows from: an order and a check are about the kernels of a GPU."""
         if self.warp_lanes is not None:
@@ -59,7 +60,7 @@ class Schedule:
 
 
 _current: ContextVar[Schedule | None] = ContextVar("cudml_emulator_schedule", default=None)
-_from_environment: tuple[str, Schedule] = ("", Schedule())
+_from_environment: tuple[bytes | None, Schedule] = (None, Schedule())
 
 
 def current() -> Schedule:
@@ -72,7 +73,7 @@ def environment_schedule() -> Schedule:
     global _from_environment
     text = settings.emulator_options()
     if text != _from_environment[0]:
-        _from_environment = (text, _parse(text))
+        _from_environment = (text, _parse(os.fsdecode(text or b"")))
     return _from_environment[1]
 
 

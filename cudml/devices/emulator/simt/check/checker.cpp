@@ -197,7 +197,7 @@ void Checker::bad_index(const std::string& place, const std::string& what) {
 // ---- Where an access goes
 
 Checker::Where Checker::locate(const void* pc, const void* address, size_t bytes, bool is_write) {
-  if (worker_.overdue)
+  if (worker_.watched.overdue)
     fail(Place{}, place_text(place_of(pc)) + ": " + overdue_text(*worker_.launch));
   const Context& stack = *worker_.running;
   if (Range{reinterpret_cast<unsigned char*>(stack.bottom),

@@ -1,16 +1,14 @@
 // Launches: the workers, the distribution of blocks among them, and the blocks' shared storage.
 #include <pthread.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <thread>
 
 #include "errors.h"
 #include "observer.h"
+#include "pool.h"
 #include "scheduler.h"
 #include "state.h"
 
@@ -38,6 +36,20 @@ Worker& worker_of_this_thread() {
   current_worker = worker.get();
   return *worker;
 }
+
+// Of all launches of the process.
+struct Shared {
+  std::mutex one_checked_launch_at_a_time;
+  Watchdog watchdog;
+  Pool pool;
+};
+
+// Never freed: its threads use it until the process ends. A forked child has none of its parent's
+// threads, and locks in an unknown state, so it starts with a new one.
+Shared* shared_state = [] {
+  pthread_atfork(nullptr, nullptr, [] { shared_state = new Shared; });
+  return new Shared;
+}();
 
 // ---- One group of blocks: 1, a cluster, or a whole cooperative grid
 
@@ -73,10 +85,11 @@ void check_guards(Worker& worker, const Block& block) {
   }
 }
 
-void run_one_group(Worker& worker, unsigned group) {
+void begin_group(Worker& worker, unsigned group) {
   Launch& launch = *worker.launch;
   const unsigned first =
       (launch.group_order.empty() ? group : launch.group_order[group]) * launch.group_blocks;
+  worker.has_group = true;
   worker.num_resident = launch.group_blocks;
   while (worker.blocks.size() < launch.group_blocks) worker.blocks.push_back(new Block);
   for (unsigned i = 0; i < launch.group_blocks; i++) {
@@ -86,12 +99,16 @@ void run_one_group(Worker& worker, unsigned group) {
     block.num_warps = (launch.num_threads + kWarpSize - 1) / kWarpSize;
     prepare_shared(*launch.spec, block);
   }
-  run_group(worker);
+}
+
+void end_group(Worker& worker) {
+  Launch& launch = *worker.launch;
+  worker.has_group = false;
   for (unsigned i = 0; i < launch.group_blocks; i++) observe::block_ends(worker, i);
   if (launch.aborted.load(std::memory_order_relaxed)) return;
   if (launch.spec->guard)
     for (unsigned i = 0; i < launch.group_blocks; i++) check_guards(worker, *worker.blocks[i]);
-  launch.finished_groups.fetch_add(1, std::memory_order_relaxed);
+  if (launch.spec->workers > 1) launch.finished_groups.fetch_add(1, std::memory_order_relaxed);
 }
 
 // ---- A worker's part of a launch
@@ -105,113 +122,35 @@ void begin(Worker& worker, Launch& launch) {
   blockDim = spec.block;
   gridDim = spec.grid;
   simt_shared_bytes = spec.shared_bytes;
-  worker.overdue = false;
-  worker.progress_time = std::chrono::steady_clock::now();
+  worker.watched.overdue = false;
   observe::launch_begins(worker);
-  worker.watchdog.start();
+  if (worker.watchdog != &shared_state->watchdog) {
+    worker.watchdog = &shared_state->watchdog;
+    worker.watchdog->add(worker);
+  }
+  worker.watchdog->launch_begins(worker.watched);
 }
 
 void end(Worker& worker) {
-  worker.watchdog.stop();
+  Watchdog::launch_ends(worker.watched);
   observe::launch_ends(worker);
   if (worker.launch->aborted.load()) worker.contexts.give_back_all();
   worker.launch = nullptr;
 }
 
+// Returns whether there are groups left.
 bool run_chunk(Worker& worker, unsigned chunk) {
   Launch& launch = *worker.launch;
   const unsigned first = launch.next_group.fetch_add(chunk, std::memory_order_relaxed);
-  for (unsigned i = first; i < std::min(first + chunk, launch.num_groups); i++) {
-    if (launch.aborted.load(std::memory_order_relaxed)) return false;
-    run_one_group(worker, i);
-  }
-  return first + chunk < launch.num_groups;
+  worker.next_group = first;
+  worker.end_group = std::min(first + chunk, launch.num_groups);
+  while (next_group(worker)) run_group(worker);
+  return worker.end_group < launch.num_groups && !launch.aborted.load(std::memory_order_relaxed);
 }
 
 unsigned chunk_of(const Launch& launch) {
   return std::clamp(launch.num_groups / (kChunksPerWorker * launch.spec->workers), 1u, kMaxChunk);
 }
-
-// ---- The pool of further workers
-
-class Pool {
- public:
-  // Lets up to `helpers` pool threads take part in the launch.
-  void start(Launch& launch, unsigned helpers) {
-    while (num_threads_ < helpers) add_thread();
-    {
-      std::lock_guard lock(mutex_);
-      launch_ = &launch;
-      wanted_ = helpers;
-    }
-    wake_.notify_all();
-  }
-
-  // Waits until no pool thread works on the launch, and lets none begin.
-  void finish() {
-    std::unique_lock lock(mutex_);
-    launch_ = nullptr;
-    wanted_ = 0;
-    done_.wait(lock, [this] { return busy_ == 0; });
-  }
-
- private:
-  void add_thread() {
-    const unsigned number = num_threads_++;
-    std::thread thread([this] { serve(); });
-    pin(thread.native_handle(), number);
-    thread.detach();
-  }
-
-  // Left alone, the kernel tends to keep a short-lived pair of threads on one CPU.
-  static void pin(pthread_t thread, unsigned number) {
-    cpu_set_t allowed, chosen;
-    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    const int own = sched_getcpu();
-    std::vector<int> others;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-      if (CPU_ISSET(cpu, &allowed) && cpu != own) others.push_back(cpu);
-    if (others.empty()) return;
-    CPU_ZERO(&chosen);
-    CPU_SET(others[number % others.size()], &chosen);
-    pthread_setaffinity_np(thread, sizeof chosen, &chosen);
-  }
-
-  void serve() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      wake_.wait(lock, [this] { return launch_ && wanted_ > 0; });
-      Launch& launch = *launch_;
-      wanted_--;
-      busy_++;
-      lock.unlock();
-      Worker& worker = worker_of_this_thread();
-      begin(worker, launch);
-      while (run_chunk(worker, chunk_of(launch))) {
-      }
-      end(worker);
-      lock.lock();
-      if (--busy_ == 0) done_.notify_all();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  Launch* launch_ = nullptr;
-  unsigned num_threads_ = 0, wanted_ = 0, busy_ = 0;
-};
-
-struct Shared {
-  std::mutex one_launch_at_a_time;
-  Pool pool;
-};
-
-// Never freed: pool threads use it until the process ends. A forked child has none of its parent's
-// threads, and locks in an unknown state, so it starts with a new one.
-Shared* shared_state = [] {
-  pthread_atfork(nullptr, nullptr, [] { shared_state = new Shared; });
-  return new Shared;
-}();
 
 // ---- A launch
 
@@ -245,24 +184,36 @@ std::string refuse(const SimtLaunch& spec) {
   return "";
 }
 
-void run(Launch& launch) {
+// All that one worker can do of a launch.
+void help(Launch& launch) {
   Worker& worker = worker_of_this_thread();
   begin(worker, launch);
-  const unsigned helpers = std::min(launch.spec->workers - 1, launch.num_groups - 1);
-  bool more;
-  if (helpers == 0) {
-    while (run_chunk(worker, kMaxChunk)) {
-    }
-  } else {
-    // The first group shows whether the rest is worth waking anybody.
+  while (run_chunk(worker, chunk_of(launch))) {
+  }
+  end(worker);
+}
+
+void run(Launch& launch) {
+  const unsigned helpers = std::min(launch.spec->workers, launch.num_groups) - 1;
+  Worker& worker = worker_of_this_thread();
+  begin(worker, launch);
+  bool more = true, has_help = false;
+  if (helpers > 0) {
+    // The groups done so far show whether the rest is worth waking anybody. One that finds the others busy
+    // for another thread's launch works alone.
     const auto start = std::chrono::steady_clock::now();
     more = run_chunk(worker, 1);
-    const auto first = std::chrono::steady_clock::now() - start;
-    const bool wake = more && first * (launch.num_groups - 1) > kWakeCost;
-    if (wake) shared_state->pool.start(launch, helpers);
-    while (more) more = run_chunk(worker, chunk_of(launch));
-    if (wake) shared_state->pool.finish();
+    for (unsigned done = 1; more; done += kMaxChunk) {
+      const auto elapsed = std::chrono::steady_clock::now() - start;
+      if (elapsed / done * (launch.num_groups - done) > kWakeCost) {
+        has_help = shared_state->pool.start(launch, helpers, help);
+        break;
+      }
+      more = run_chunk(worker, kMaxChunk);
+    }
   }
+  while (more) more = run_chunk(worker, has_help ? chunk_of(launch) : kMaxChunk);
+  if (has_help) shared_state->pool.finish();
   end(worker);
 }
 
@@ -270,7 +221,17 @@ void run(Launch& launch) {
 
 SIMT_THREAD_LOCAL Worker* current_worker;
 
+bool next_group(Worker& worker) {
+  if (worker.has_group) end_group(worker);
+  if (worker.next_group >= worker.end_group ||
+      worker.launch->aborted.load(std::memory_order_relaxed))
+    return false;
+  begin_group(worker, worker.next_group++);
+  return true;
+}
+
 Worker::~Worker() {
+  if (watchdog == &shared_state->watchdog) watchdog->remove(*this);
   for (Block* block : blocks) delete block;
 }
 
@@ -279,7 +240,9 @@ Worker::~Worker() {
 extern "C" int simt_launch(const SimtLaunch* spec, void (*entry)(void**), void** arguments,
                            const unsigned long long* argument_bytes) {
   using namespace simt;
-  std::lock_guard lock(shared_state->one_launch_at_a_time);
+  // The checker looks after one launch.
+  std::unique_lock lock(shared_state->one_checked_launch_at_a_time, std::defer_lock);
+  if (spec->check) lock.lock();
   Launch launch{};
   launch.spec = spec;
   launch.entry = entry;

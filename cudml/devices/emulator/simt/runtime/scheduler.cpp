@@ -212,17 +212,40 @@ void finish_plain(Block& block) {
   block.alive = 0;
 }
 
-// First function on every new stack.
+// Sets up the worker's blocks. Those that may turn out to be a plain loop get only what can_run, pick and
+// context_of read; `enter` does the rest if it does not stay one.
+void begin_blocks(Worker& worker) {
+  for (unsigned i = 0; i < worker.num_resident; i++) {
+    Block& block = *worker.blocks[i];
+    observe::block_begins(worker, i);
+    block.done = false;
+    block.promoted = !is_fast(*worker.launch);
+    if (block.promoted || worker.num_resident > 1) {
+      reset_threads(worker, block);
+    } else {
+      block.current = 0;
+      block.num_started = 0;
+      block.alive = block.num_threads;
+      block.start_order.clear();
+      block.warps[0].ready = block.warps[0].polling = 0;
+      block.threads[0].context = nullptr;
+    }
+  }
+  activate(worker, 0);
+}
+
+// First function on every new stack. Blocks that are alone and stay plain loops follow each other on one.
 void trampoline() {
   Worker& worker = this_worker();
-  worker.launch->entry(worker.launch->arguments);
-  if (!simt_promoted) {
+  for (;;) {
+    worker.launch->entry(worker.launch->arguments);
+    if (simt_promoted) leave_for(worker, kNobody);
     check_stack(worker);
     finish_plain(*worker.block);
     note_progress();
-    leave_for(worker, pick_any(worker));
+    if (worker.num_resident > 1 || !next_group(worker)) leave_for(worker, pick_any(worker));
+    begin_blocks(worker);
   }
-  leave_for(worker, kNobody);
 }
 
 void end_current_thread(Worker& worker, Block& block) {
@@ -312,25 +335,7 @@ void note_progress() {
 }
 
 void run_group(Worker& worker) {
-  for (unsigned i = 0; i < worker.num_resident; i++) {
-    Block& block = *worker.blocks[i];
-    observe::block_begins(worker, i);
-    block.done = false;
-    block.promoted = !is_fast(*worker.launch);
-    if (block.promoted) {
-      reset_threads(worker, block);
-    } else {
-      // Only what can_run, pick and context_of read before the plain loop starts.
-      block.current = 0;
-      block.num_started = 0;
-      block.alive = block.num_threads;
-      block.start_order.clear();
-      block.warps[0].ready = block.warps[0].polling = 0;
-      block.threads[0].context = nullptr;
-      if (worker.num_resident > 1) reset_threads(worker, block);
-    }
-  }
-  activate(worker, 0);
+  begin_blocks(worker);
   const int first = pick_any(worker);
   set_current(worker, static_cast<unsigned>(first));
   worker.running = &worker.main;

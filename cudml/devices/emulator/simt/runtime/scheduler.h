@@ -20,6 +20,10 @@ void yield(Block& block, Place place);
 // Something was completed: polling may now have a reason to go on.
 void note_progress();
 
+// Ends the worker's group, if it has one, and begins the next one of its chunk. False where there is
+// none, or the launch was aborted.
+bool next_group(Worker& worker);
+
 // Runs the blocks of the worker's group until all are done or the launch is aborted.
 void run_group(Worker& worker);
 

@@ -134,10 +134,11 @@ struct Worker {
   unsigned idle_finished_groups = 0;
   std::chrono::steady_clock::time_point idle_since;
 
-  Watchdog watchdog;
-  uint64_t seen_progress = 0;
-  volatile bool overdue = false;  // has made no progress for the time limit
-  std::chrono::steady_clock::time_point progress_time;
+  unsigned next_group = 0, end_group = 0;  // of the chunk it works on, those not begun
+  bool has_group = false;                  // one has begun and not ended
+
+  Watched watched;
+  Watchdog* watchdog = nullptr;  // that it was added to
 
   ~Worker();
 };

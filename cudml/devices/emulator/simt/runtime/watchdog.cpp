@@ -1,24 +1,24 @@
 #include "watchdog.h"
 
 #include <dlfcn.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
+#include <csignal>
+#include <thread>
 
 #include "errors.h"
 #include "state.h"
-
-#ifndef sigev_notify_thread_id
-#define sigev_notify_thread_id _sigev_un._tid
-#endif
 
 namespace simt {
 
 namespace {
 
-constexpr long kInterval = 100'000'000;  // nanoseconds
+constexpr std::chrono::milliseconds kInterval{100};
+
+// Without a launch for as many intervals, the watchdog sleeps until there is one.
+constexpr unsigned kQuietIntervals = 10;
 
 // Real-time signals have no meaning of their own.
 int watchdog_signal() { return SIGRTMIN + 7; }
@@ -37,6 +37,8 @@ bool in_same_module(const void* a, const void* b) {
   return dladdr(a, &of_a) && dladdr(b, &of_b) && of_a.dli_fbase == of_b.dli_fbase;
 }
 
+bool is_in_launch(uint64_t phase) { return phase % 2 != 0; }
+
 // Changes whenever a thread ends or polls, a collective completes, or the plain loop goes on to another thread.
 uint64_t progress_of(const Worker& worker) {
   uint64_t mixed = worker.num_progress + worker.idle_rounds;
@@ -46,21 +48,27 @@ uint64_t progress_of(const Worker& worker) {
   return mixed;
 }
 
+// The interruption of the running thread's worker.
 void look_after_worker(void* context) {
   Worker* worker = current_worker;
-  if (!worker || !worker->launch) return;
+  if (!worker) return;
+  Watched& watched = worker->watched;
+  const uint64_t phase = watched.phase.load(std::memory_order_relaxed);
+  // It may have come late, after the launch that it was about.
+  if (!is_in_launch(phase)) return;
   const uint64_t progress = progress_of(*worker);
   const auto now = std::chrono::steady_clock::now();
-  if (progress != worker->seen_progress) {
-    worker->seen_progress = progress;
-    worker->progress_time = now;
+  if (phase != watched.seen_phase || progress != watched.seen_progress) {
+    watched.seen_phase = phase;
+    watched.seen_progress = progress;
+    watched.progress_time = now;
     return;
   }
   const double limit = worker->launch->spec->time_limit;
-  if (std::chrono::duration<double>(now - worker->progress_time).count() < limit) return;
+  if (std::chrono::duration<double>(now - watched.progress_time).count() < limit) return;
   // Only the kernel's own code may be left where it stands: the runtime or the C library could hold a
   // lock. The next interruption will find the kernel's, or the check mode look at `overdue`.
-  worker->overdue = true;
+  watched.overdue = true;
   if (in_same_module(interrupted_at(context), reinterpret_cast<const void*>(worker->launch->entry)))
     fail(Place{}, overdue_text(*worker->launch));
 }
@@ -68,7 +76,7 @@ void look_after_worker(void* context) {
 // The signal carries the function to call, because each loaded runtime has its own workers, and there is
 // one handler in the process.
 void handle(int, siginfo_t* info, void* context) {
-  if (info->si_code == SI_TIMER)
+  if (info->si_code == SI_QUEUE && info->si_pid == getpid())
     reinterpret_cast<void (*)(void*)>(info->si_value.sival_ptr)(context);
 }
 
@@ -82,34 +90,73 @@ void install_handler() {
 
 }  // namespace
 
-Watchdog::~Watchdog() {
-  if (has_timer_) timer_delete(timer_);
+void Watchdog::add(Worker& worker) {
+  std::lock_guard lock(mutex_);
+  worker.watched.thread = pthread_self();
+  workers_.push_back(&worker);
+  phases_.push_back(0);
+  if (is_running_) return;
+  is_running_ = true;
+  install_handler();
+  start_service_thread([](void* self) { static_cast<Watchdog*>(self)->watch(); }, this);
 }
 
-void Watchdog::start() {
-  // Not std::call_once: it needs static thread-local storage of libstdc++, which is no longer to be
-  // had where another library has loaded that one before.
-  static const bool is_installed = (install_handler(), true);
-  (void)is_installed;
-  // A forked child has its parent's memory, but not its timers.
-  if (has_timer_ && set(kInterval)) return;
-  sigevent event{};
-  event.sigev_notify = SIGEV_THREAD_ID;
-  event.sigev_signo = watchdog_signal();
-  event.sigev_value.sival_ptr = reinterpret_cast<void*>(&look_after_worker);
-  event.sigev_notify_thread_id = static_cast<pid_t>(syscall(SYS_gettid));
-  has_timer_ = timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
-  if (has_timer_) set(kInterval);
+void Watchdog::remove(Worker& worker) {
+  std::lock_guard lock(mutex_);
+  const auto found = std::find(workers_.begin(), workers_.end(), &worker);
+  phases_.erase(phases_.begin() + (found - workers_.begin()));
+  workers_.erase(found);
 }
 
-void Watchdog::stop() {
-  if (has_timer_) set(0);
+// Returns whether there was any launch since the last time.
+bool Watchdog::interrupt_all() {
+  bool any = false;
+  for (size_t i = 0; i < workers_.size(); i++) {
+    const Watched& watched = workers_[i]->watched;
+    const uint64_t phase = watched.phase.load();
+    any |= is_in_launch(phase) || phase != phases_[i];
+    phases_[i] = phase;
+    if (!is_in_launch(phase)) continue;
+    sigval function;
+    function.sival_ptr = reinterpret_cast<void*>(&look_after_worker);
+    pthread_sigqueue(watched.thread, watchdog_signal(), function);
+  }
+  return any;
 }
 
-bool Watchdog::set(long nanoseconds) {
-  itimerspec times{};
-  times.it_value.tv_nsec = times.it_interval.tv_nsec = nanoseconds;
-  return timer_settime(timer_, 0, &times, nullptr) == 0;
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  for (unsigned quiet = 0;;) {
+    wake_.wait_for(lock, kInterval);
+    quiet = interrupt_all() ? 0 : quiet + 1;
+    if (quiet < kQuietIntervals) continue;
+    // A launch stores its phase, then looks whether to wake; here it is the other way round, so one of
+    // both sees the other.
+    asleep_.store(true);
+    if (!interrupt_all()) wake_.wait(lock, [this] { return !asleep_.load(); });
+    asleep_.store(false);
+    quiet = 0;
+  }
+}
+
+void Watchdog::wake() {
+  {
+    std::lock_guard lock(mutex_);
+    asleep_.store(false);
+  }
+  wake_.notify_one();
+}
+
+pthread_t start_service_thread(void (*function)(void*), void* argument) {
+  sigset_t others, before;
+  sigfillset(&others);
+  sigdelset(&others, watchdog_signal());
+  pthread_sigmask(SIG_SETMASK, &others, &before);
+  std::thread thread(function, argument);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  const pthread_t handle = thread.native_handle();
+  thread.detach();
+  return handle;
 }
 
 }  // namespace simt

@@ -1,0 +1,30 @@
+// Threads that help the caller of a launch with its blocks.
+#pragma once
+
+#include <condition_variable>
+#include <mutex>
+
+#include "state.h"
+
+namespace simt {
+
+// Serves one launch at a time. Its threads, made when they are first wanted, never end.
+class Pool {
+ public:
+  // Lets up to `helpers` threads do `work` for the launch. False where another launch has them.
+  bool start(Launch& launch, unsigned helpers, void (*work)(Launch&));
+
+  // Waits until no thread works on the launch, and lets none begin.
+  void finish();
+
+ private:
+  void serve();
+
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  Launch* launch_ = nullptr;
+  void (*work_)(Launch&) = nullptr;
+  unsigned num_threads_ = 0, wanted_ = 0, busy_ = 0;
+};
+
+}  // namespace simt
