@@ -1,4 +1,4 @@
-"""How the kernels of a GRU divide a layer, and what a step then costs.
+"""How the kernels of a GRU divide a layer, and what it then costs.
 
 The constants here mirror those of the kernels; the estimates only choose between what is right anyway.
 """
@@ -159,6 +159,10 @@ class Shape:
             self.fixed_bytes + self.round_batch * self.state_bytes + self.num_stored_chunks * self.chunk_bytes
         )
 
+    def load_clocks(self) -> int:
+        """Clocks that a block takes to load its weights."""
+        return self.num_passes * self.num_chunks * self.chunk_bytes // L2_BYTES_PER_CLOCK
+
     def product_clocks(self) -> int:
         """Clocks that the products of one step's states take."""
         sequences = self.group_batch
@@ -208,9 +212,10 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
-    """Clocks that a step of the block kernel is estimated to take."""
+    """Clocks that the block kernel is estimated to take."""
     waves = ceil_div(shape.num_groups * layer.num_directions, limits.num_multiprocessors)
-    return waves * (BLOCK_STEP_CLOCKS + shape.product_clocks())
+    step = BLOCK_STEP_CLOCKS + shape.product_clocks()
+    return waves * (shape.load_clocks() + layer.num_steps * step)
 
 
 def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
@@ -261,10 +266,11 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
 
 
 def grid_clocks(shape: Shape, layer: Layer) -> int:
-    """Clocks that a step of the grid kernel is estimated to take."""
+    """Clocks that the grid kernel is estimated to take."""
     gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
     num_exchanges = 1 if layer.linear_before_reset else 2
-    return num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks()
+    step = num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks()
+    return shape.load_clocks() + layer.num_steps * step
 
 
 def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
@@ -304,7 +310,7 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | N
 
 
 def matrix_clocks(shape: Shape, layer: Layer) -> int:
-    """Clocks that a step of the kernel with matrix instructions is estimated to take."""
+    """Clocks that the kernel with matrix instructions is estimated to take."""
     num_rounds = ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
     gathered = shape.group_batch * layer.hidden_size * MATRIX_EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
     num_exchanges = 1 if layer.linear_before_reset else 2
@@ -312,7 +318,8 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     product = shape.num_passes * instructions * CLOCKS_PER_MATRIX_INSTRUCTION
     product += shape.num_stored_chunks * shape.chunk_bytes // SHARED_BYTES_PER_CLOCK
     product += shape.num_overflow_chunks * shape.chunk_bytes // L2_BYTES_PER_CLOCK
-    return num_exchanges * (GRID_STEP_CLOCKS + gathered) + num_rounds * product
+    step = num_exchanges * (GRID_STEP_CLOCKS + gathered) + num_rounds * product
+    return shape.load_clocks() + layer.num_steps * step
 
 
 def serial_shape(layer: Layer, limits: Limits) -> Shape:

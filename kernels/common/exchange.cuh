@@ -36,10 +36,10 @@ struct TaggedFloats {
   }
   // The values go to neighbouring places, the first of which is a multiple of kNumWords.
   __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
-    uint2 floats;
-    floats.x = static_cast<UInt32>(from.words[0]);
-    floats.y = static_cast<UInt32>(from.words[1]);
-    *reinterpret_cast<uint2*>(to) = floats;
+    float2 floats;
+    floats.x = __uint_as_float(static_cast<UInt32>(from.words[0]));
+    floats.y = __uint_as_float(static_cast<UInt32>(from.words[1]));
+    *reinterpret_cast<float2*>(to) = floats;
   }
 };
 

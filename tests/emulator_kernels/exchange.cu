@@ -3,38 +3,49 @@
 #include "common/exchange.cuh"
 
 struct Params {
+  UInt32 first_round;
   Int32 num_rounds;
 };
 
-// The value of word `index`, once it has come in its exchange: the words that it is loaded with are later.
-__device__ float receive(const UInt64* buffer, int index, UInt32 tag) {
-  constexpr int kNumWords = TaggedFloats::kNumWords;
+__device__ float number_in(UInt64 word) { return __uint_as_float(static_cast<UInt32>(word)); }
+__device__ float number_in(UInt32 word) { return float_from_half_bits(static_cast<UInt16>(word)); }
+
+// The number in word `index`, once it has come in its exchange; its neighbours may come later.
+template <class Format>
+__device__ float receive(const typename Format::Word* buffer, int index, UInt32 tag) {
+  constexpr int kNumWords = Format::kNumWords;
   const int place = index % kNumWords;
-  float values[kNumWords];
-  for (;;) {
-    const WordPair pair = TaggedFloats::load(buffer + (index - place));
-    TaggedFloats::unpack(pair, values);
-    if (TaggedFloats::has_tag(pair.words[place], tag)) return values[place];
+  typename Format::Words words = Format::load(buffer + (index - place));
+  while (!Format::has_tag(words.words[place], tag)) {
     give_way();
+    words = Format::load(buffer + (index - place));
   }
+  return number_in(words.words[place]);
 }
 
-// Each thread adds what it receives from the block before to its own value, once a round. `words` is zeroed.
-__global__ void ring(const float* x, UInt64* words, float* out, Params params) {
+template <class Format>
+__device__ void send(typename Format::Word* address, float number, UInt32 tag) {
+  store_relaxed(address, Format::word(Format::value_of(number), tag));
+}
+
+// Each thread adds what it receives from the block before to its own number, once a round. `words` is zeroed.
+template <class Format>
+__global__ void ring(const float* x, typename Format::Word* words, float* out, Params params) {
   const int num_threads = blockDim.x, num_words = gridDim.x * num_threads;
   const int own = blockIdx.x * num_threads + threadIdx.x;
   const int before = (blockIdx.x + gridDim.x - 1) % gridDim.x * num_threads + threadIdx.x;
   const int after = (blockIdx.x + 1) % gridDim.x * num_threads + threadIdx.x;
+  typename Format::Word* acknowledged = words + 2 * num_words;
   float sum = x[own];
-  for (int round = 1; round <= params.num_rounds; ++round) {
-    UInt64* buffer = words + round % 2 * num_words;
-    store_relaxed(buffer + own, TaggedFloats::word(sum, round));
-    sum = 0.5f * sum + receive(buffer, before, round);
+  for (int i = 0; i < params.num_rounds; ++i) {
+    const UInt32 round = params.first_round + i;
+    typename Format::Word* buffer = words + round % 2 * num_words;
+    send<Format>(buffer + own, sum, round);
+    sum = 0.5f * sum + receive<Format>(buffer, before, round);
     // Nobody overwrites a word before its reader has sent the next one, and with it has read this one:
     // the reader is the block after, so every block waits for that as well.
-    UInt64* acknowledged = words + 2 * num_words;
-    store_relaxed(acknowledged + own, TaggedFloats::word(sum, round));
-    receive(acknowledged, after, round);
+    send<Format>(acknowledged + own, sum, round);
+    receive<Format>(acknowledged, after, round);
   }
   out[own] = sum;
 }
