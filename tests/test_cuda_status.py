@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cudml.devices import cuda
+from cudml.devices.cuda import device
 from cudml.devices.kernel_text import kernel_text
 from cudml.errors import DeviceError
 from cudml.plans import KernelLaunch, Params
@@ -115,7 +116,7 @@ def test_status_of_a_cupy_that_cannot_be_imported(
 
 
 def test_device_that_cannot_be_used_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "status", lambda: cuda.Status(False, "no CUDA driver"))
+    monkeypatch.setattr(device, "status", lambda: cuda.Status(False, "no CUDA driver"))
     with pytest.raises(DeviceError, match="CUDA cannot be used: no CUDA driver"):
         cuda.get_device(0)
 
@@ -126,7 +127,7 @@ class _OnGpu:
 
 
 def test_gpu_array_without_a_usable_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda, "status", lambda: cuda.Status(False, "CuPy is not installed"))
+    monkeypatch.setattr(device, "status", lambda: cuda.Status(False, "CuPy is not installed"))
     with pytest.raises(DeviceError, match="_OnGpu is an array on a GPU: CuPy is not installed"):
         cuda.as_array(_OnGpu())
 

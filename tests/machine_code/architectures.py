@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from cudml.devices.cuda import PORTABLE_CLUSTER_BLOCKS
+from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.plans import Limits, ceil_div, round_up
 
 REGISTERS_PER_MULTIPROCESSOR = 65536

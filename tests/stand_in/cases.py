@@ -251,8 +251,8 @@ def multiply(step: MatMul, math_mode: int, how: str) -> dict[str, Any]:
     that is captured."""
     import cupy
 
-    from cudml.devices import cublas as products
     from cudml.devices import cuda
+    from cudml.devices.cuda import cublas as products
 
     device = cuda.get_device(0)
     arrays = _arrays(device)

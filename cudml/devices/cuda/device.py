@@ -1,0 +1,293 @@
+"""The GPUs of this machine through CuPy, as devices: arrays, limits, and the loading of plans."""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from cudml.devices import Array, Layout, Program
+from cudml.devices.cuda import capture
+from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
+from cudml.devices.cuda.program import ProgramLoader
+from cudml.devices.cuda.streams import as_stream
+from cudml.errors import DeviceError
+from cudml.plans import Limits, Plan
+
+#: The oldest GPUs that the CUDA 13 compiler still knows.
+MIN_COMPUTE_CAPABILITY = 75
+
+# Numbers of `cudaError` and DLPack's `DLDeviceType`, and the streams that cannot be captured: the handles of
+# CUDA's legacy default stream.
+_ERROR_INSUFFICIENT_DRIVER = 35
+_ERROR_NO_DEVICE = 100
+_DLPACK_CUDA = (2, 13)
+_LEGACY_STREAMS = (0, 1)
+
+
+@dataclass(frozen=True)
+class Status:
+    """Whether CUDA can be used on this machine, and what was found or what is missing."""
+
+    usable: bool
+    reason: str
+
+
+@cache
+def status() -> Status:
+    """Look once whether there is a usable GPU; never raises.
+
+    Examples
+    --------
+    >>> from cudml.devices import cuda
+    >>> cuda.status().reason  # doctest: +SKIP
+    'no CUDA driver, or one too old for this CuPy'
+    """
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        if error.name == "cupy":
+            return Status(False, "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'")
+        return Status(False, f"CuPy cannot be imported: {error}")
+    except Exception as error:  # a NumPy it was not built for, a cache folder it cannot make, ...
+        return Status(False, f"CuPy cannot be imported: {type(error).__name__}: {error}")
+    runtime = cupy.cuda.runtime
+    try:
+        count = runtime.getDeviceCount()
+        found = [_compute_capability(runtime, number) for number in range(count)]
+    except Exception as error:
+        return Status(False, _driver_problem(error))
+    if not any(capability >= MIN_COMPUTE_CAPABILITY for capability in found):
+        told = ", ".join(f"cuda:{n} has {c / 10:.1f}" for n, c in enumerate(found)) or "there is none"
+        return Status(
+            False, f"no CUDA device of compute capability {MIN_COMPUTE_CAPABILITY / 10} or more: {told}"
+        )
+    told = ", ".join(f"cuda:{n} of compute capability {c / 10:.1f}" for n, c in enumerate(found))
+    return Status(True, told)
+
+
+def _driver_problem(error: Exception) -> str:
+    code = getattr(error, "status", None)
+    if code == _ERROR_INSUFFICIENT_DRIVER:
+        return "no CUDA driver, or one too old for this CuPy"
+    if code == _ERROR_NO_DEVICE:
+        return "a CUDA driver, but no CUDA device that this process may see"
+    return f"the CUDA driver is broken: {type(error).__name__}: {error}"
+
+
+def _compute_capability(runtime: Any, number: int) -> int:
+    # CuPy has no names for these two.
+    major, minor = (int(runtime.deviceGetAttribute(code, number)) for code in (75, 76))
+    return 10 * major + minor
+
+
+_devices: dict[int, "CudaDevice"] = {}
+_devices_lock = threading.Lock()
+
+
+def get_device(number: int | None = None) -> "CudaDevice":
+    """The GPU of a number, None for the current one. The same object every time.
+
+    Raises
+    ------
+    cudml.errors.DeviceError
+        There is no usable GPU (says what is missing), or none of that number.
+    """
+    if not status().usable:
+        raise DeviceError(f"CUDA cannot be used: {status().reason}")
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    if number is None:
+        number = int(runtime.getDevice())
+    with _devices_lock:
+        if number not in _devices:
+            if number >= (count := runtime.getDeviceCount()):
+                raise DeviceError(f"cuda:{number} does not exist: this process sees {count} CUDA devices")
+            if (capability := _compute_capability(runtime, number)) < MIN_COMPUTE_CAPABILITY:
+                raise DeviceError(
+                    f"cuda:{number} has compute capability {capability / 10:.1f}, "
+                    f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
+                )
+            _devices[number] = CudaDevice(number)
+        return _devices[number]
+
+
+def as_array(candidate: Any) -> Any | None:
+    """The GPU array that an object holds, as a `cupy.ndarray` without a copy; None if it holds none.
+
+    Taken are CuPy arrays, objects whose `__dlpack_device__` is CUDA, and objects with
+    `__cuda_array_interface__`. Work queued on the producer's stream is waited for as CuPy does it: on the
+    current stream through DLPack, by synchronising the stream that the interface names otherwise.
+
+    Raises
+    ------
+    cudml.errors.DeviceError
+        The object is a GPU array and CUDA cannot be used from here.
+    """
+    imported = sys.modules.get("cupy")
+    if imported is not None and isinstance(candidate, imported.ndarray):
+        return candidate
+    exporter = getattr(candidate, "__dlpack_device__", None)
+    if exporter is not None:
+        if int(exporter()[0]) not in _DLPACK_CUDA:
+            return None
+        take = "from_dlpack"
+    elif hasattr(candidate, "__cuda_array_interface__"):
+        take = "asarray"
+    else:
+        return None
+    if not status().usable:
+        raise DeviceError(f"{type(candidate).__name__} is an array on a GPU: {status().reason}")
+    import cupy
+
+    return getattr(cupy, take)(candidate)
+
+
+class CudaDevice:
+    """One GPU through CuPy; `get_device` makes it. Implements `cudml.devices.Device`.
+
+    Outputs and workspaces come from CuPy's allocator. Kernels are built once for each device; what is
+    loaded may be run from any thread.
+    """
+
+    has_fixed_arrays = True
+
+    def __init__(self, number: int) -> None:
+        import cupy
+
+        self.name = f"cuda:{number}"
+        self.number = number
+        self._cupy = cupy
+        self._ndarray = cupy.ndarray
+        self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
+        self._limits = self._read_limits()
+        self._programs = ProgramLoader(cupy, number, self._limits)
+
+    @property
+    def limits(self) -> Limits:
+        """What the driver says of this GPU."""
+        return self._limits
+
+    def _read_limits(self) -> Limits:
+        runtime = self._cupy.cuda.runtime
+
+        def attribute(name: str) -> int:
+            return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), self.number))
+
+        capability = _compute_capability(runtime, self.number)
+        return Limits(
+            num_multiprocessors=attribute("MultiProcessorCount"),
+            max_threads_per_block=attribute("MaxThreadsPerBlock"),
+            shared_bytes_per_block=attribute("MaxSharedMemoryPerBlockOptin"),
+            shared_bytes_per_multiprocessor=attribute("MaxSharedMemoryPerMultiprocessor"),
+            registers_per_multiprocessor=attribute("MaxRegistersPerMultiprocessor"),
+            max_threads_per_multiprocessor=attribute("MaxThreadsPerMultiProcessor"),
+            max_cluster_blocks=PORTABLE_CLUSTER_BLOCKS if capability >= 90 else 1,
+            l2_bytes=attribute("L2CacheSize"),
+            compute_capability=capability,
+        )
+
+    def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
+        """A new uninitialised C-contiguous `cupy.ndarray` on this GPU, in the stream's order."""
+        if stream is None and self._current_device() == self.number:
+            return self._ndarray(shape, dtype)
+        with self._cupy.cuda.Device(self.number), self._made_current(stream):
+            return self._ndarray(shape, dtype)
+
+    def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
+        """What `empty` does for several shapes and dtypes, in the order of the current stream."""
+        ndarray, number, current_device = self._ndarray, self.number, self._current_device
+        device = self._cupy.cuda.Device
+        # CuPy finds a scalar type sooner than a dtype; those that say less than the dtype stay.
+        dtypes = [np.dtype(dtype) for _, dtype in arrays]
+        kinds = [dtype.type if np.dtype(dtype.type) == dtype else dtype for dtype in dtypes]
+        wanted = tuple((shape, kind) for (shape, _), kind in zip(arrays, kinds, strict=True))
+
+        def allocate() -> list[Array]:
+            if current_device() == number:
+                return [ndarray(shape, dtype) for shape, dtype in wanted]
+            with device(number):
+                return [ndarray(shape, dtype) for shape, dtype in wanted]
+
+        if len(wanted) != 2:
+            return allocate
+        (first_shape, first), (second_shape, second) = wanted
+
+        def allocate_two() -> list[Array]:  # a loop takes longer than its two turns
+            if current_device() == number:
+                return [ndarray(first_shape, first), ndarray(second_shape, second)]
+            return allocate()
+
+        return allocate_two
+
+    def owns(self, array: Any) -> bool:
+        """Whether it is a `cupy.ndarray` in this GPU's memory."""
+        return isinstance(array, self._ndarray) and array.data.device_id == self.number
+
+    def address(self, array: Array) -> int:
+        """Address of element (0, ..., 0)."""
+        return int(array.data.ptr)
+
+    def describe(self, array: Any) -> tuple[int, Layout]:
+        """The address, and the rest in one hashable value; TypeError for all but a `cupy.ndarray`."""
+        if type(array) is not self._ndarray:
+            raise TypeError(f"{self.name} takes cupy.ndarray, got {type(array).__name__}")
+        memory = array.data
+        strides = None if array._c_contiguous else array.strides
+        return memory.ptr, (array.shape, strides, array.dtype, True, memory.device_id)
+
+    def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
+        """Queue a copy of bytes within this GPU."""
+        runtime = self._cupy.cuda.runtime
+        with self._cupy.cuda.Device(self.number):
+            chosen = self._cupy.cuda.get_current_stream() if stream is None else as_stream(stream)
+            runtime.memcpyAsync(
+                destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDeviceToDevice, chosen.ptr
+            )
+
+    def keep_captured(
+        self,
+        made: Sequence[Array],
+        inputs: Sequence[Array],
+        outputs: Sequence[Array],
+        stream: Any = None,
+    ) -> None:
+        """While the stream is captured, let what a call made live as long as its outputs (`capture.py`)."""
+        cuda = self._cupy.cuda
+        handle = (cuda.get_current_stream(self.number) if stream is None else as_stream(stream)).ptr
+        if handle in _LEGACY_STREAMS or not cuda.runtime.streamIsCapturing(handle):
+            return
+        # Memory of CUDA's own asynchronous pool is allocated and freed by nodes of the graph.
+        capture.keep([a for a in made if not isinstance(a.data.mem, cuda.MemoryAsync)], inputs, outputs)
+
+    def _made_current(self, stream: Any) -> AbstractContextManager[Any]:
+        """A context in which CuPy's allocator uses the stream; None changes nothing."""
+        if stream is None:
+            return nullcontext()
+        chosen = as_stream(stream)
+        entered: AbstractContextManager[Any] = (
+            chosen if hasattr(chosen, "__enter__") else self._cupy.cuda.Stream.from_external(chosen)
+        )
+        return entered
+
+    def load(self, plan: Plan) -> Program:
+        """Build what is not built yet, check every launch, and prepare the call.
+
+        The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or the
+        integer handle) or on the current stream of this GPU, allocates nothing, synchronises nothing, and
+        can be captured in a graph.
+
+        Raises
+        ------
+        cudml.errors.CompilerError
+            A kernel does not compile (with the compiler's log), or there is no compiler.
+        ValueError
+            A launch cannot run on this GPU; says what would fit.
+        """
+        with self._cupy.cuda.Device(self.number):
+            return self._programs.load(plan)

@@ -1,0 +1,189 @@
+"""Plans made ready for one GPU: what each step calls is looked up once, when the plan is loaded.
+
+CuPy launches whatever it is given, so what it leaves unchecked is checked here and never again: the
+kernel's parameters (by the compiler, `kernel_text.py`), an empty grid (CuPy would launch one block), a
+cooperative grid that does not fit (CuPy would shrink it), and the hash of every file a kernel includes
+(CuPy's disk cache would miss an edit). Scalars travel as the bytes of `Params.pack`; a Python number never
+reaches a kernel.
+"""
+
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cudml.devices import Array, Program
+from cudml.devices.cuda import cublas
+from cudml.devices.cuda.guards import check_launch
+from cudml.devices.cuda.kernel import Kernel, by_value
+from cudml.devices.cuda.streams import as_stream
+from cudml.devices.kernel_text import kernel_text
+from cudml.errors import DeviceError
+from cudml.plans import Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
+
+# What a step is run with: the addresses or arrays of operands and workspaces, and the stream or None.
+_Run = Callable[[Sequence[Any], Any], None]
+
+
+class ProgramLoader:
+    """Makes programs for the GPU of a number and its limits; keeps the kernels that it built."""
+
+    def __init__(self, cupy: Any, number: int, limits: Limits) -> None:
+        self._cupy = cupy
+        self._name = f"cuda:{number}"
+        self._number = number
+        self._limits = limits
+        self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
+        self._kernels: dict[tuple[str, str], Kernel] = {}
+        self._build_lock = threading.Lock()
+
+    def load(self, plan: Plan) -> Program:
+        """`CudaDevice.load`, while the GPU is the current one."""
+        slots = {name: slot for slot, name in enumerate([*plan.operands, *plan.offsets()])}
+        offsets = tuple(plan.offsets().values())
+        current_device, number, device = self._current_device, self._number, self._cupy.cuda.Device
+        stream_type = self._cupy.cuda.Stream
+
+        only = plan.steps[0] if len(plan.steps) == 1 else None
+        if isinstance(only, KernelLaunch) and only.buffers == plan.operands and not only.cooperative:
+            # By far the most frequent plan, so it has a path with nothing to look up.
+            kernel = self._kernel(only)
+            function, params = kernel.function, kernel.params(only)
+            grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
+
+            def launch_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+                if stream is not None and type(stream) is not stream_type:
+                    stream = as_stream(stream)
+                if current_device() == number:
+                    function(grid, block, (*operands, *params), shared_bytes, stream)
+                else:
+                    with device(number):
+                        function(grid, block, (*operands, *params), shared_bytes, stream)
+
+            return launch_alone
+        if isinstance(only, Copy) and not offsets:
+            copy = self._prepare_copy(only, slots)
+
+            def copy_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+                if stream is not None and type(stream) is not stream_type:
+                    stream = as_stream(stream)
+                if current_device() == number:
+                    copy(operands, stream)
+                else:
+                    with device(number):
+                        copy(operands, stream)
+
+            return copy_alone
+
+        steps = [self._prepare_step(step, slots) for step in plan.steps]
+
+        def run_steps(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+            if stream is not None and type(stream) is not stream_type:
+                stream = as_stream(stream)
+            base = 0 if workspace is None else workspace.data.ptr
+            buffers = (*operands, *[base + offset for offset in offsets])
+            if current_device() == number:
+                for step in steps:
+                    step(buffers, stream)
+            else:
+                with device(number):
+                    for step in steps:
+                        step(buffers, stream)
+
+        return run_steps
+
+    def _prepare_step(self, step: Step, slots: dict[str, int]) -> _Run:
+        if isinstance(step, KernelLaunch):
+            return self._prepare_launch(step, slots)
+        if isinstance(step, MatMul):
+            return self._prepare_matmul(step, slots)
+        if isinstance(step, Copy):
+            return self._prepare_copy(step, slots)
+        return self._prepare_fill(step, slots)
+
+    def _prepare_launch(self, launch: KernelLaunch, slots: dict[str, int]) -> _Run:
+        kernel = self._kernel(launch)
+        function, params = kernel.function, kernel.params(launch)
+        grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
+        cooperative = launch.cooperative
+        # A step's arguments are picked out of the buffers and these two.
+        fixed = (by_value(bytes(8)), *params)
+        null = len(slots)
+        order = [null if name is None else slots[name] for name in launch.buffers]
+        order += range(null + 1, null + 1 + len(params))
+        pick = operator.itemgetter(*order) if len(order) > 1 else lambda all_: tuple(all_[i] for i in order)
+
+        def run(buffers: Sequence[Any], stream: Any) -> None:
+            function(grid, block, pick((*buffers, *fixed)), shared_bytes, stream, cooperative)
+
+        return run
+
+    def _prepare_matmul(self, step: MatMul, slots: dict[str, int]) -> _Run:
+        a, b, out = slots[step.a], slots[step.b], slots[step.out]
+        m, n, k = step.m, step.n, step.k
+        if not m or not n:
+            return lambda buffers, stream: None
+        if max(m, n, k) > cublas.MAX_SIZE:
+            raise ValueError(f"{step}: cuBLAS takes sizes up to {cublas.MAX_SIZE}")
+        try:
+            from cupy_backends.cuda.libs import cublas as binding
+
+            get_handle = self._cupy.cuda.device.get_cublas_handle  # each thread has its own
+            get_handle()  # made here, because making one allocates
+            multiply = cublas.product(binding.__file__, step)
+        except (AttributeError, ImportError, OSError, RuntimeError) as error:
+            raise DeviceError(
+                f"cuBLAS cannot be used on {self._name} ({error}): pip install 'cudml[cuda13]' or "
+                "'cudml[cuda12]' brings it"
+            ) from error
+        current_stream = self._cupy.cuda.get_current_stream
+
+        def run(buffers: Sequence[Any], stream: Any) -> None:
+            chosen = current_stream() if stream is None else stream
+            multiply(
+                get_handle(), chosen.ptr, _pointer(buffers[a]), _pointer(buffers[b]), _pointer(buffers[out])
+            )
+
+        return run
+
+    def _prepare_fill(self, step: Fill, slots: dict[str, int]) -> _Run:
+        slot, num_bytes, value = slots[step.buffer], step.num_bytes, step.value
+        memset = self._cupy.cuda.runtime.memsetAsync
+        current_stream = self._cupy.cuda.get_current_stream
+
+        def run(buffers: Sequence[Any], stream: Any) -> None:
+            chosen = current_stream() if stream is None else stream
+            memset(_pointer(buffers[slot]), value, num_bytes, chosen.ptr)
+
+        return run
+
+    def _prepare_copy(self, step: Copy, slots: dict[str, int]) -> _Run:
+        source, target, num_bytes = slots[step.source], slots[step.target], step.num_bytes
+        source_offset, target_offset = step.source_offset, step.target_offset
+        runtime, current_stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream
+        copy, kind = runtime.memcpyAsync, runtime.memcpyDeviceToDevice
+
+        def run(buffers: Sequence[Any], stream: Any) -> None:
+            chosen = current_stream() if stream is None else stream
+            to, from_ = _pointer(buffers[target]) + target_offset, _pointer(buffers[source]) + source_offset
+            copy(to, from_, num_bytes, kind, chosen.ptr)
+
+        return run
+
+    def _kernel(self, launch: KernelLaunch) -> Kernel:
+        """The built kernel instance, on the current device, after the checks of this launch."""
+        check_launch(launch, self._limits, self._name)
+        text = kernel_text((launch,))
+        with self._build_lock:
+            # CuPy lets every thread that comes first compile; here one does and the others wait.
+            kernel = self._kernels.get((text, launch.name_expression))
+            if kernel is None:
+                kernel = Kernel(self._cupy, launch, text)
+                self._kernels[text, launch.name_expression] = kernel
+            kernel.grant(launch)
+        kernel.check(launch, self._limits, self._name)
+        return kernel
+
+
+def _pointer(buffer: Any) -> int:
+    return buffer if type(buffer) is int else buffer.data.ptr
