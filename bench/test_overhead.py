@@ -175,6 +175,13 @@ def test_piece_empty(timed: Any, x: Any) -> None:
     timed(lambda: device.empty(SHAPE, dtype))
 
 
+def test_piece_keep_captured(timed: Any, cupy: Any, x: Any) -> None:
+    """What a call with scratch pays to be safe in a graph, on a stream that could be captured."""
+    _, device = sample_program()
+    with cupy.cuda.Stream(non_blocking=True):
+        timed(lambda: device.keep_captured((x,), (), (x,)))
+
+
 def test_piece_describe(timed: Any, x: Any) -> None:
     _, device = sample_program()
     timed(lambda: device.describe(x))
