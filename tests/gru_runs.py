@@ -1,6 +1,5 @@
 """What the GRU tests share: random layers, running them in any layout, and the bound on their error."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,10 +161,12 @@ def four_dimensional(name: str, array: np.ndarray) -> TensorDesc:
 
 
 def stale_workspace(device: Device, chosen: Any) -> Any:
-    """A temporary resource in which every word claims to be the state after step 1."""
+    """A temporary resource in which every exchanged word claims to be a NaN of the state after step 1."""
     if not chosen.temporary_bytes:
         return None
-    words = to_device(device, np.full(math.ceil(chosen.temporary_bytes / 4), 1, np.uint32))
+    is_half = chosen.steps[-1].function == "gru_matrix_grid"
+    word = np.uint32(1 << 16 | 0x7E00) if is_half else np.uint64(1 << 32 | 0x7FC0_0000)
+    words = to_device(device, np.full(chosen.temporary_bytes // word.itemsize, word))
     return words.view(np.uint8)
 
 

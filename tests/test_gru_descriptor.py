@@ -9,7 +9,7 @@ from cudml.enums import DataType, FeatureLevel, OperatorType, RecurrentNetworkDi
 from cudml.errors import DescriptorError
 from cudml.operators.activations import ACTIVATIONS, Activation, activation_named
 from cudml.operators.gru import GruDesc, check, plan
-from cudml.plans import Limits
+from cudml.plans import KernelLaunch, Limits, MatMul
 from cudml.tensors import TensorDesc
 
 F32, F16, U32 = DataType.FLOAT32, DataType.FLOAT16, DataType.UINT32
@@ -322,6 +322,15 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
     assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
     assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
+
+
+def test_one_step_exchanges_nothing() -> None:
+    """A call for each step, as decoders make, costs a product and a launch where no state is exchanged."""
+    for hidden in (4, 32, 1024):
+        one, several = (plan(gru_of(num_steps, 1, hidden), LIMITS) for num_steps in (1, 2))
+        assert [type(step) for step in one.steps] == [MatMul, KernelLaunch]
+        assert [space.name for space in one.workspaces] == ["projection"]
+        assert ("exchange" in several.offsets()) == several.steps[-1].cooperative
 
 
 def test_plan_refuses_what_cannot_be() -> None:

@@ -4,7 +4,6 @@ Every path multiplies all inputs by their weights at once, with the device's own
 runs all steps in one launch that keeps the weights of the recurrence on the chip.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -28,8 +27,6 @@ from cudml.tensors import TensorDesc, num_elements
 
 #: The steps of a plan and the workspaces they use.
 Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
-
-_MAX_FLOAT32 = (2 - 2**-23) * 2.0**127
 
 #: The most activations that a layer has.
 _MAX_ACTIVATIONS = 4
@@ -193,7 +190,7 @@ def _params(layer: Layer, shape: Shape) -> Params:
         tensor = layer.tensors.get(member)
         return (0,) * (4 - first) if tensor is None else tensor.element_strides[first:]
 
-    parameters = [(*(_as_float32(v) for v in a.parameters), 0.0, 0.0) for a in layer.activations]
+    parameters = [(*a.parameters, 0.0, 0.0) for a in layer.activations]
     missing = _MAX_ACTIVATIONS - len(parameters)
     return Params.of(
         bias_strides=("Int64", strides("bias_tensor", 2)),
@@ -217,11 +214,6 @@ def _params(layer: Layer, shape: Shape) -> Params:
         activation_firsts=("Float32", (*(p[0] for p in parameters), *[0.0] * missing)),
         activation_seconds=("Float32", (*(p[1] for p in parameters), *[0.0] * missing)),
     )
-
-
-def _as_float32(value: float) -> float:
-    """A number that can be packed as float32: what is too large becomes infinity."""
-    return math.copysign(math.inf, value) if abs(value) > _MAX_FLOAT32 else float(value)
 
 
 def _too_large(layer: Layer, limits: Limits) -> str:
