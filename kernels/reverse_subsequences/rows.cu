@@ -73,7 +73,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     // All but a row's last piece end where the next one's words begin.
     UInt8* words = word_of(run.target);
     const Int64 end = begin + p.piece_bytes;
-    copy_words(group, run, words + begin,
-               end < p.run_bytes ? words + end : run.target + p.run_bytes);
+    copy_run(group, run, words + begin, end < p.run_bytes ? words + end : run.target + p.run_bytes);
   }
 }

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     } else {
       // All but a run's last piece end where the next one's words begin.
       UInt8* words = word_of(run.target);
-      copy_words(group, run, words + begin, end < run.num_bytes ? words + end : run.target + end);
+      copy_run(group, run, words + begin, end < run.num_bytes ? words + end : run.target + end);
     }
   }
 }
