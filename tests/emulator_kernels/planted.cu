@@ -342,6 +342,18 @@ KERNEL(reads_constants) {
   out[i] = local[i % 8] + params.n;
 }
 
+// A compiler makes one call of the C library's of each loop.
+KERNEL(cleared_and_copied_in_one_go) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  if (t == 0) {
+    for (int i = 0; i < kThreads; i++) shared.values[i] = 0;
+    for (int i = 0; i < kThreads; i++) shared.more[i] = in[i];
+  }
+  __syncthreads();  // everything is written
+  out[t] = shared.values[t] + shared.more[kThreads - 1 - t];
+}
+
 KERNEL(many_blocks) { sum_by_last_block<true, true>(in, out, flags, scratch); }
 
 KERNEL(runs_for_ever) {

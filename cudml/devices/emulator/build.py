@@ -34,6 +34,7 @@ _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w")
 _MODULE_FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_FLAGS = ("-O1", "-g", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
+_MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
 # Not -march=native: the context switch saves only what the base instruction set has.
 _RUNTIME_FLAGS = ("-O2", "-g", "-pthread")
 
@@ -223,20 +224,38 @@ def _module_flags(found: Compiler, is_checked: bool) -> tuple[str, ...]:
     return (*_COMMON_FLAGS, *_CHECKED_FLAGS, *_CHECKED_DEFINES, *_sanitizer_flags(found))
 
 
+def _is_clang(found: Compiler) -> bool:
+    return "clang" in found.version
+
+
 def _sanitizer_flags(found: Compiler) -> tuple[str, ...]:
     """What the hooks of simt/check/hooks.cpp serve.
 
-    clang's "bounds" has a part that traps; what "alignment" finds there, the hooks of "thread" find too.
-    It also leaves out a read that is followed by a write of the same place, but that read may be of
-    something uninitialised. The compiler wheel, which is clang, links array bounds to a library of its
-    own, so it goes without.
+    clang's "bounds" has a part that traps. It would also leave out a read that is followed by a write of the
+    same place, but that read may be of something uninitialised; and an access to what it knows to be a null
+    pointer. Of its newest debug information GNU's addr2line does not find the inlined frames. The compiler
+    of the wheel ignores what stands behind "thread" in one option.
     """
-    every_read = ("-mllvm", "-tsan-instrument-read-before-write")
-    if any("zig" in part for part in found.command):
-        return ("-fsanitize=thread", *every_read)
-    if "clang" in found.version:
-        return ("-fsanitize=thread,array-bounds", *every_read)
+    if _is_clang(found):
+        return (
+            "-fsanitize=thread",
+            "-fsanitize=alignment,array-bounds",
+            "-fno-delete-null-pointer-checks",
+            "-gdwarf-4",
+            *("-mllvm", "-tsan-instrument-read-before-write"),
+        )
     return ("-fsanitize=thread,alignment,bounds",)
+
+
+def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
+    """What keeps to the hooks.
+
+    clang before 16 calls the C library's functions where later ones call hooks, and the compiler of the
+    wheel links its own handlers of array bounds.
+    """
+    if not _is_clang(found):
+        return ()
+    return ("-fno-sanitize=undefined", *(f"-Wl,--wrap={name}" for name in _MEMORY_FUNCTIONS))
 
 
 @cache
@@ -281,7 +300,9 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
     shorten = (f"-fmacro-prefix-map={root}=kernels", f"-fdebug-prefix-map={root}=/kernels")
     flags = (*_module_flags(found, is_checked), *shorten)
     stub = f'#include "simt.h"\n#include "{root / source}"\nSIMT_EXPORT({name_expression})\n'
-    key = _key(stub, sources.source_hash(source), library.name, found.version, *found.command, *flags, _cpu())
+    link = ("-shared", *(_checked_link_flags(found) if is_checked else ()))
+    compiled_by = (found.version, *found.command, *flags, *link, _cpu())
+    key = _key(stub, sources.source_hash(source), library.name, *compiled_by)
     function = "".join(c if c.isalnum() else "_" for c in name_expression)[:60]
     name = f"{function}-{key}.so"
 
@@ -296,6 +317,6 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
         # Linked without the compiler's sanitizer libraries: the runtime has the functions they would.
         code = path.with_suffix(".o")
         _run([*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
-        _run([*found.command, "-shared", str(code), str(library), "-o", str(path)], what)
+        _run([*found.command, *link, str(code), str(library), "-o", str(path)], what)
 
     return _cached(name, build)

@@ -65,23 +65,28 @@ SIMT_HOOK void __tsan_write_range(void* p, size_t bytes) {
   checker->plain(SIMT_PC, p, bytes, true);
 }
 
-SIMT_HOOK void* __tsan_memcpy(void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return to;
-  checker->plain(SIMT_PC, from, bytes, false);
-  checker->plain(SIMT_PC, to, bytes, true);
-  return std::memcpy(to, from, bytes);
-}
-SIMT_HOOK void* __tsan_memmove(void* to, const void* from, size_t bytes) {
-  if (bytes == 0) return to;
-  checker->plain(SIMT_PC, from, bytes, false);
-  checker->plain(SIMT_PC, to, bytes, true);
-  return std::memmove(to, from, bytes);
-}
-SIMT_HOOK void* __tsan_memset(void* to, int value, size_t bytes) {
-  if (bytes == 0) return to;
-  checker->plain(SIMT_PC, to, bytes, true);
-  return std::memset(to, value, bytes);
-}
+// Compilers call the first name; where one calls the C library's, the linker turns it into the second.
+#define SIMT_COPY(name, function)                                  \
+  SIMT_HOOK void* name(void* to, const void* from, size_t bytes) { \
+    if (bytes == 0) return to;                                     \
+    checker->plain(SIMT_PC, from, bytes, false);                   \
+    checker->plain(SIMT_PC, to, bytes, true);                      \
+    return function(to, from, bytes);                              \
+  }
+#define SIMT_SET(name)                                      \
+  SIMT_HOOK void* name(void* to, int value, size_t bytes) { \
+    if (bytes == 0) return to;                              \
+    checker->plain(SIMT_PC, to, bytes, true);               \
+    return std::memset(to, value, bytes);                   \
+  }
+SIMT_COPY(__tsan_memcpy, std::memcpy)
+SIMT_COPY(__wrap_memcpy, std::memcpy)
+SIMT_COPY(__tsan_memmove, std::memmove)
+SIMT_COPY(__wrap_memmove, std::memmove)
+SIMT_SET(__tsan_memset)
+SIMT_SET(__wrap_memset)
+#undef SIMT_SET
+#undef SIMT_COPY
 
 // The 16-byte accesses of common/intrinsics.cuh: one access where the compiler would make four.
 SIMT_HOOK void simt_load_16(const void* from, void* to) {
