@@ -87,6 +87,7 @@ CASES = {
     "every third byte": Case(copy((3, 6000), BYTE, (1, 3), offsets=(0, 1), out_pad=1), limits=ONE),
     "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), limits=ONE),
     "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), limits=ONE),
+    "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), limits=ONE),
     "transposed wide items": Case(copy((40, 35), WIDEST, (1, 1), strides=(1, 40)), limits=ONE),
     "scattered halves": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=ONE),
     "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),

@@ -104,26 +104,63 @@ def test_rows_of_every_sth_item(copy: tuple[Layout, Layout], seed: int) -> None:
     assert ("strided" in names) == (copy[0].desc.element.size <= 4)
 
 
-@settings(deadline=None, max_examples=40)
-@given(
-    item_bytes=st.sampled_from(sorted(BITS_BY_SIZE)),
-    sizes=st.tuples(st.integers(1, 3), st.integers(2, 90), st.integers(2, 90)),
-    flip=st.booleans(),
-    gaps=st.tuples(st.integers(0, 3), st.integers(0, 3)),
-    offsets=st.tuples(st.integers(0, 16), st.integers(0, 16)),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_lines_across_the_source(
-    item_bytes: int, sizes: tuple, flip: bool, gaps: tuple, offsets: tuple, seed: int
-) -> None:
+def across(
+    item_bytes: int,
+    sizes: tuple[int, int, int],
+    flip: bool,
+    pads: tuple[int, int],
+    offsets: tuple[int, int],
+    outer_pads: tuple[int, int] = (0, 0),
+) -> tuple[Layout, Layout]:
+    """Matrices (count, source line, target line), of which the source has the columns as its rows.
+
+    Pads lengthen the lines of source and target, outer pads their matrices; all and offsets count items.
+    """
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out(
-        sizes, kind, order=(0, 2, 1), pads=(0, gaps[0], 0), flips=(False, flip, False),
+        sizes, kind, order=(0, 2, 1), pads=(0, pads[0], outer_pads[0]), flips=(False, flip, False),
         byte_offset=offsets[0] * item_bytes,
     )  # fmt: skip
-    target = lay_out(sizes, kind, pads=(0, 0, gaps[1]), byte_offset=offsets[1] * item_bytes)
+    target = lay_out(sizes, kind, pads=(0, outer_pads[1], pads[1]), byte_offset=offsets[1] * item_bytes)
+    return source, target
+
+
+@st.composite
+def sides_in_items(draw: st.DrawFn, line: int) -> tuple[int, int]:
+    """The pad of lines of one side and its offset: of whole words in half of the cases."""
+    if draw(st.booleans()):
+        return -line % 4 + 4 * draw(st.integers(0, 1)), 4 * draw(st.integers(0, 4))
+    return draw(st.integers(0, 3)), draw(st.integers(0, 16))
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
+    item_bytes = data.draw(st.sampled_from(sorted(BITS_BY_SIZE)), "item bytes")
+    sides = st.integers(2, 9) | st.integers(2, 40).map(lambda n: 4 * n) | st.integers(2, 300)
+    sizes = (data.draw(st.integers(1, 3)), data.draw(sides, "source line"), data.draw(sides, "target line"))
+    source_side = data.draw(sides_in_items(sizes[1]), "source pad and offset")
+    target_side = data.draw(sides_in_items(sizes[2]), "target pad and offset")
+    source, target = across(
+        item_bytes, sizes, data.draw(st.booleans(), "mirrored"),
+        *zip(source_side, target_side, strict=True),
+        data.draw(st.tuples(st.integers(0, 1), st.integers(0, 1)), "outer pads"),
+    )  # fmt: skip
     names = run_every_pattern(emulator.get_device(), source, target, seed)
     assert "transpose" in names
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("tails", [(0, 0), (1, 0), (0, 1), (2, 3)])
+@pytest.mark.parametrize("offsets", [(0, 0), (4, 3), (2, 8), (1, 1)])
+def test_narrow_items_across_in_words_and_one_by_one(
+    device: Device, item_bytes: int, flip: bool, tails: tuple[int, int], offsets: tuple[int, int]
+) -> None:
+    """Several tiles each way, the last of which ends with a word or inside one."""
+    sizes = (2, 264 - tails[0], 136 - tails[1])
+    source, target = across(item_bytes, sizes, flip, (tails[0] + 4, tails[1]), offsets)
+    assert "transpose" in run_every_pattern(device, source, target, 5)
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -184,7 +221,10 @@ CHOSEN = {
     "short rows": ("gather", 4, (500, 3), (5, 1)),
     "wide stride": ("gather", 4, (50, 300), (9000, 17)),
     "wide items with a stride": ("gather", 8, (50, 300), (9000, 2)),
-    "a few columns": ("gather", 4, (500, 4), (1, 500)),
+    "a few columns": ("transpose", 4, (500, 4), (1, 500)),
+    "planes of pixels": ("transpose", 1, (3, 5000), (1, 3)),
+    "small matrices": ("gather", 4, (300, 8, 8), (64, 1, 8)),
+    "one column many times": ("gather", 4, (500, 400), (1, 0)),
 }
 
 

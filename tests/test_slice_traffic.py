@@ -42,6 +42,14 @@ def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic
     return counted.launches[0]
 
 
+def transposition(source: Layout, target: Layout) -> KernelLaunch:
+    """The launch of a copy that is given to tiles."""
+    step = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
+    assert isinstance(step, KernelLaunch)
+    assert step.function == "slice_transpose"
+    return step
+
+
 @pytest.mark.parametrize("item_bytes", [1, 2, 4, 16])
 @pytest.mark.parametrize("inner", [1, -1])
 @pytest.mark.parametrize("row_bytes", [32, 48, 80, 256, 1008, 40016])
@@ -73,17 +81,47 @@ def test_a_small_stride_reads_each_sector_once(item_bytes: int, stride: int) -> 
     assert traffic.buffers["target"].bytes_written == 6000 * item_bytes
 
 
-@pytest.mark.parametrize("item_bytes", [1, 4, 16])
-def test_a_transposition_reads_and_writes_each_sector_about_once(item_bytes: int) -> None:
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_transposition_reads_and_writes_whole_words_once(item_bytes: int, flip: bool) -> None:
     kind = BITS_BY_SIZE[item_bytes]
-    source = lay_out((128, 192), kind, order=(1, 0))
-    target = lay_out((128, 192), kind)
-    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
-    assert launch.function == "slice_transpose"
-    traffic = traffic_of(launch, {"source": source, "target": target})
-    fewest = 128 * 192 * item_bytes // 32
-    assert traffic.buffers["source"].sectors_read == fewest
-    assert traffic.buffers["target"].sectors_written == fewest
+    source = lay_out((128, 256), kind, order=(1, 0), flips=(flip, False))
+    target = lay_out((128, 256), kind)
+    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    num_bytes = 128 * 256 * item_bytes
+    read, written = traffic.buffers["source"], traffic.buffers["target"]
+    assert (read.bytes_read, read.sectors_read) == (num_bytes, num_bytes // 32)
+    assert (written.bytes_written, written.sectors_written) == (num_bytes, num_bytes // 32)
+    # 32 lanes each move a word of 4 bytes, or an item that is wider.
+    assert read.requests_read == written.requests_written == num_bytes // (32 * max(item_bytes, 4))
+    assert traffic.shared.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("line_share", [0, 1, 2, 3, 5, 8, 10])
+def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
+    """One full tile each: inside its storage, in at most twice the passes that its bytes need."""
+    least = max(2, 4 // item_bytes)
+    line = min(least << line_share, strided_copy.TRANSPOSED_TILE_BYTES // item_bytes // least)
+    other = strided_copy.TRANSPOSED_TILE_BYTES // item_bytes // line
+    source = lay_out((other, line), BITS_BY_SIZE[item_bytes], order=(1, 0))
+    target = lay_out((other, line), BITS_BY_SIZE[item_bytes])
+    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    assert traffic.launch.grid == (1, 1, 1)
+    shared, tile_bytes = traffic.shared, strided_copy.TRANSPOSED_TILE_BYTES
+    assert shared.bytes_read == shared.bytes_written == tile_bytes
+    assert shared.bank_conflicts <= 2 * tile_bytes // 128
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("sizes", [(3, 6001), (6001, 3), (131, 261)])
+def test_a_transposition_of_odd_lines_moves_every_byte_once(item_bytes: int, sizes: tuple[int, int]) -> None:
+    kind = BITS_BY_SIZE[item_bytes]
+    source = lay_out(sizes, kind, order=(1, 0), byte_offset=item_bytes)
+    target = lay_out(sizes, kind, byte_offset=3 * item_bytes)
+    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    num_bytes = sizes[0] * sizes[1] * item_bytes
+    assert traffic.buffers["source"].bytes_read == traffic.buffers["target"].bytes_written == num_bytes
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -6,7 +6,7 @@ Plans outlive the buffers they run on, so none knows how a pointer is aligned: t
 branch once for the whole launch.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cudml.dtypes import BITS_BY_SIZE, element_info
@@ -43,6 +43,9 @@ STRIDED_MAX_STRIDE = 8
 STRIDED_MAX_ITEM_BYTES = 4
 # A gap of 4 bytes after every 128 keeps lanes out of each other's banks.
 STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES // 128 * 132
+TRANSPOSED_TILE_BYTES = 16384
+TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
+TRANSPOSED_WORD_BYTES = 4
 
 #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item:
 #: below, moving items one by one costs no more instructions.
@@ -51,8 +54,8 @@ MIN_RUN_BYTES = {1: 24, 2: 32, 4: 96, 8: 256, 16: 512}
 #: Shortest rows with a stride that fill enough of a tile, in bytes of the target.
 MIN_STRIDED_ROW_BYTES = 512
 
-#: Shortest side of a transposition that is worth a tile, in items.
-MIN_TRANSPOSED_ITEMS = 8
+#: Least of a tile that is worth moving through it, on average: below, most of a block's time is waiting.
+MIN_TRANSPOSED_BYTES = 2048
 
 #: Fewest threads that own a run: below, their words are too far apart.
 MIN_OWNERS = 4
@@ -331,19 +334,40 @@ def crossing(space: Space) -> int | None:
 
 
 def transposed_pays(space: Space, limits: Limits) -> bool:
-    """Whether both sides of the tiles are long enough, and the target's line jumps in the source."""
+    """Whether the lines of both sides fill enough of their tiles, and the target's jumps in the source."""
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
-    is_far = abs(line.strides[SOURCE]) * space.item_bytes > WORD_BYTES
-    return is_far and min(line.size, other.size) >= MIN_TRANSPOSED_ITEMS
+    sides = tile_sides(line.size, other.size, space.item_bytes)
+    num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
+    filled = line.size * other.size * space.item_bytes
+    return abs(line.strides[SOURCE]) > 1 and filled >= MIN_TRANSPOSED_BYTES * num_tiles
+
+
+def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
+    """A tile's items along a line of the target and along one of the source, powers of two.
+
+    It is as square as can be, unless one of the two is so short that the other side had better be longer.
+    """
+    items_shift = (TRANSPOSED_TILE_BYTES // item_bytes).bit_length() - 1
+    line_shift = items_shift // 2
+    least = max((TRANSPOSED_WORD_BYTES // item_bytes).bit_length() - 1, 0)
+    needed = [max((size - 1).bit_length(), least) for size in (line_items, other_items)]
+    if needed[0] < line_shift:
+        line_shift = needed[0]
+    elif needed[1] < items_shift - line_shift:
+        line_shift = items_shift - needed[1]
+    return 1 << line_shift, 1 << (items_shift - line_shift)
 
 
 def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
-    """Lines of the target across lines of the source: square tiles through shared storage."""
+    """Lines of the target across lines of the source: tiles through shared storage."""
     position = crossing(space)
     line, other = space.dimensions[0], space.dimensions[position or 0]
     outer = tuple(d for i, d in enumerate(space.dimensions) if i not in (0, position))
-    side = 32 if space.item_bytes >= 4 else 64
-    counts = (Dimension(ceil_div(line.size, side), (0, 0)), Dimension(ceil_div(other.size, side), (0, 0)))
+    sides = tile_sides(line.size, other.size, space.item_bytes)
+    counts = (
+        Dimension(ceil_div(line.size, sides[0]), (0, 0)),
+        Dimension(ceil_div(other.size, sides[1]), (0, 0)),
+    )
     tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
     return KernelLaunch(
         source="slice/transpose.cu",
@@ -362,21 +386,30 @@ def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limi
             source_line_stride=("Int64", other.strides[TARGET]),
             **index_members(tiles, source_strides=1, target_strides=1),
             source_step=("Int32", other.strides[SOURCE]),
+            target_side_shift=("Int32", sides[0].bit_length() - 1),
+            source_side_shift=("Int32", sides[1].bit_length() - 1),
+            source_keeps_words=("Int32", int(keeps_words((line, *outer), SOURCE, space.item_bytes))),
+            target_keeps_words=("Int32", int(keeps_words((other, *outer), TARGET, space.item_bytes))),
         ),
-        shared_bytes=side * (side + 1) * space.item_bytes,
+        shared_bytes=TRANSPOSED_SHARED_BYTES,
     )
+
+
+def keeps_words(dimensions: Iterable[Dimension], operand: int, item_bytes: int) -> bool:
+    """Whether a step along any of the dimensions leads from an aligned word to another one."""
+    return all(d.strides[operand] * item_bytes % TRANSPOSED_WORD_BYTES == 0 for d in dimensions)
 
 
 #: The first that can and pays is taken; the last does any copy.
 PATTERNS: dict[str, Pattern] = {
     "serial": Pattern(lambda space: True, lambda space, limits: limits.warp_lanes == 1, serial),
     "runs": Pattern(is_run, lambda space, limits: run_pays(space.dimensions[0].size, space.item_bytes), runs),
+    "transpose": Pattern(lambda space: crossing(space) is not None, transposed_pays, transpose),
     "strided": Pattern(
         has_small_stride,
         lambda space, limits: space.dimensions[0].size * space.item_bytes >= MIN_STRIDED_ROW_BYTES,
         strided,
     ),
-    "transpose": Pattern(lambda space: crossing(space) is not None, transposed_pays, transpose),
     "gather": Pattern(lambda space: True, lambda space, limits: True, gather),
 }
 

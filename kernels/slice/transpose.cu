@@ -1,15 +1,20 @@
 // Copies a box whose rows lie across the source: one dimension is contiguous here, another one there.
-// Idea: tiles go through shared storage, so that both sides are read and written along their own rows.
-// A block owns a tile of kTile x kTile items; a warp moves whole lines of it; blocks stride over tiles.
-// The host names the two dimensions and gives the source's step along the lines, 1 or -1. Pointers may be misaligned.
-// The plan picks it where both dimensions are long; otherwise gather.cu does not lose.
+// Idea: tiles go through shared storage; four bytes or two halves of as many lines change places in registers.
+// A block owns a tile of 16 KiB, a thread 64 bytes of it, which it loads before any is used; blocks stride over tiles.
+// The host names the two dimensions, the tile's sides, the source's step, and whether strides keep whole words.
+// The plan picks it where lines of both sides together fill enough of a tile. Pointers may be misaligned.
 #include "common/move_item.cuh"
 #include "common/strided_index.cuh"
 
 constexpr int kThreads = 256;
+constexpr int kThreadsShift = 8;
 // At least, so that registers are never spilled for more.
-constexpr int kBlocksPerMultiprocessor = 2;
-constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kBlocksPerMultiprocessor = 4;
+constexpr int kTileBytes = 16384;
+// Rows of four words are a word longer, longer ones by less.
+constexpr int kStorageBytes = kTileBytes / 4 * 5;
+constexpr int kBankBytes = 128;  // of all banks
+constexpr int kWarpShift = 5;
 
 struct SliceTransposeParams {
   Int64 num_tiles;
@@ -26,99 +31,341 @@ struct SliceTransposeParams {
   Int32 shifts[kMaxDimensions];
   Int32 num_dimensions;
   Int32 is_wide;
-  Int32 source_step;  // 1 or -1
+  Int32 source_step;         // 1 or -1
+  Int32 target_side_shift;   // log2 of the tile's items along the target's line, a word at least
+  Int32 source_side_shift;   // and along the source's line
+  Int32 source_keeps_words;  // whether lines of the source lie whole words of 4 bytes apart
+  Int32 target_keeps_words;
 };
 
-// Lines long enough that narrow items too move whole 32-byte sectors at least.
+// What a thread moves at once: an item, or a word of narrow ones.
 template <class Item>
-constexpr int kTile = sizeof(Item) >= 4 ? 32 : 64;
+struct WordOf {
+  using Type = Item;
+};
+template <>
+struct WordOf<UInt8> {
+  using Type = UInt32;
+};
+template <>
+struct WordOf<UInt16> {
+  using Type = UInt32;
+};
 
+constexpr int log2_of(int power) { return power == 1 ? 0 : 1 + log2_of(power / 2); }
+
+template <class Item>
+struct Shape {
+  using Word = typename WordOf<Item>::Type;
+  static constexpr int kItemBytes = sizeof(Item);
+  static constexpr int kWordItems = sizeof(Word) / sizeof(Item);
+  static constexpr int kWordItemsShift = log2_of(kWordItems);
+  static constexpr int kThreadWords = kTileBytes / kThreads / sizeof(Word);
+};
+
+// Rows are places along the source's line; a row's words lie along the target's.
 template <class Item>
 struct Storage {
-  Item items[kTile<Item>][kTile<Item> + 1];  // [along the target's line][along the source's line]
+  typename Shape<Item>::Word words[kStorageBytes / sizeof(typename Shape<Item>::Word)];
 };
+
+// Words between rows: such that a warp that writes words of different rows meets every bank once.
+template <class Item>
+__device__ __forceinline__ int row_pitch(const SliceTransposeParams& p) {
+  using S = Shape<Item>;
+  constexpr int kWordsAtOnce = kBankBytes / static_cast<int>(sizeof(typename S::Word));
+  const int row_words = 1 << (p.target_side_shift - S::kWordItemsShift);
+  // Two words and less are not worth a gap.
+  return row_words <= 2
+             ? row_words
+             : row_words + max(1, kWordsAtOnce >> (p.source_side_shift - S::kWordItemsShift));
+}
+
+// One tile: its first item on both sides, and how many there are along the lines of each.
+struct Tile {
+  const UInt8* source;
+  UInt8* target;
+  int num_t;  // along the target's line
+  int num_s;  // along the source's line
+};
+
+// A thread's way through the cells of a tile: threads are neighbours along a line, and step across lines,
+// or along them where there are fewer lines than steps.
+struct Walk {
+  int along;
+  int across;
+  int along_step;
+  int across_step;
+  int step_shift;  // log2 of the one that is not 0
+
+  // Of the thread's steps, how many lie in a tile of so many cells.
+  __device__ __forceinline__ int num_steps(int cells_along, int cells_across) const {
+    const int left_along = cells_along - along;
+    const int left_across = cells_across - across;
+    const int left = across_step != 0 ? left_across : left_along;
+    return min(left_along, left_across) > 0 ? (left + (1 << step_shift) - 1) >> step_shift : 0;
+  }
+};
+
+__device__ __forceinline__ Walk walk_of_thread(int along_shift, int across_shift, int steps_shift) {
+  const bool steps_across = across_shift >= steps_shift;
+  const int lanes_shift = steps_across ? along_shift : along_shift - steps_shift;
+  const int step_shift = steps_across ? kThreadsShift - lanes_shift : lanes_shift;
+  const int thread = static_cast<int>(threadIdx.x);
+  return Walk{thread & ((1 << lanes_shift) - 1), thread >> lanes_shift,
+              steps_across ? 0 : 1 << step_shift, steps_across ? 1 << step_shift : 0, step_shift};
+}
+
+// A square of items: word i gets item (i ^ flip) of every word.
+__device__ __forceinline__ void transpose_square(UInt32 (&words)[2], int flip) {
+  const UInt32 order = flip != 0 ? 0x7632 : 0x5410;
+  const UInt32 first = words[0];
+  words[0] = __byte_perm(first, words[1], order);
+  words[1] = __byte_perm(first, words[1], order ^ 0x2222);
+}
+
+__device__ __forceinline__ void transpose_square(UInt32 (&words)[4], int flip) {
+  const UInt32 bytes = (flip & 2) != 0 ? 0x7362 : 0x5140;
+  const UInt32 halves = (flip & 1) != 0 ? 0x7632 : 0x5410;
+  const UInt32 upper_first = __byte_perm(words[0], words[1], bytes);
+  const UInt32 upper_second = __byte_perm(words[0], words[1], bytes ^ 0x2222);
+  const UInt32 lower_first = __byte_perm(words[2], words[3], bytes);
+  const UInt32 lower_second = __byte_perm(words[2], words[3], bytes ^ 0x2222);
+  words[0] = __byte_perm(upper_first, lower_first, halves);
+  words[1] = __byte_perm(upper_first, lower_first, halves ^ 0x2222);
+  words[2] = __byte_perm(upper_second, lower_second, halves);
+  words[3] = __byte_perm(upper_second, lower_second, halves ^ 0x2222);
+}
+
+template <class Word>
+__device__ __forceinline__ void transpose_square(Word (&)[1], int) {}
+
+// Of a thread's steps along or across words of the target's line, those that meet item `i` of a word.
+template <class Item>
+__device__ __forceinline__ int steps_with_item(const Walk& w, int cells_along, int num_t, int i) {
+  using S = Shape<Item>;
+  return w.num_steps(cells_along, (num_t - i + S::kWordItems - 1) >> S::kWordItemsShift);
+}
+
+// From the source to storage in words, in squares of as many as a word has items.
+template <class Item>
+__device__ __forceinline__ void load_words(const SliceTransposeParams& p, const Tile& tile,
+                                           int pitch, Storage<Item>& storage) {
+  using S = Shape<Item>;
+  using Word = typename S::Word;
+  constexpr int kSide = S::kWordItems;
+  constexpr int kThreadSquares = S::kThreadWords / kSide;
+  const int words_shift = p.source_side_shift - S::kWordItemsShift;
+  const Walk w = walk_of_thread(words_shift, p.target_side_shift - S::kWordItemsShift,
+                                log2_of(kThreadSquares));
+  const Int64 line_bytes = p.target_line_stride * S::kItemBytes;
+  const Int64 word_bytes = p.source_step * static_cast<int>(sizeof(Word));
+  const UInt8* place = tile.source + w.along * word_bytes + w.across * line_bytes * kSide;
+  if (p.source_step < 0) place -= (kSide - 1) * S::kItemBytes;
+  const Int64 step_bytes = w.along_step * word_bytes + w.across_step * line_bytes * kSide;
+  int num_steps[kSide];
+#pragma unroll
+  for (int i = 0; i < kSide; ++i) {
+    num_steps[i] = steps_with_item<Item>(w, tile.num_s >> S::kWordItemsShift, tile.num_t, i);
+  }
+  Word words[kThreadSquares][kSide];
+#pragma unroll
+  for (int k = 0; k < kThreadSquares; ++k) {
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) {
+      words[k][i] = Word{};
+      if (k < num_steps[i]) words[k][i] = load_item<Word>(place + i * line_bytes);
+    }
+    place += step_bytes;
+  }
+
+  // Lanes whose rows begin in the same bank write the rows of their squares in different orders.
+  const int lanes_shift = max(min(words_shift, kWarpShift) - S::kWordItemsShift, 0);
+  const int flip = (w.along >> lanes_shift) & (kSide - 1);
+  const int mirror = p.source_step < 0 ? kSide - 1 : 0;
+  Word* slot = storage.words + w.along * kSide * pitch + w.across;
+  const int slot_step = w.along_step * kSide * pitch + w.across_step;
+#pragma unroll
+  for (int k = 0; k < kThreadSquares; ++k) {
+    transpose_square(words[k], flip ^ mirror);
+#pragma unroll
+    for (int i = 0; i < kSide; ++i) slot[(i ^ flip) * pitch] = words[k][i];
+    slot += slot_step;
+  }
+}
+
+// The same where the source's words are not aligned or not whole: items one by one.
+template <class Item>
+__device__ __forceinline__ void load_items(const SliceTransposeParams& p, const Tile& tile,
+                                           int pitch, Storage<Item>& storage) {
+  using S = Shape<Item>;
+  constexpr int kBatch = 8 / S::kWordItems;
+  const Walk w = walk_of_thread(p.source_side_shift, p.target_side_shift - S::kWordItemsShift,
+                                log2_of(S::kThreadWords));
+  const Int64 line_bytes = p.target_line_stride * S::kItemBytes;
+  const Int64 item_bytes = p.source_step * S::kItemBytes;
+  const UInt8* place = tile.source + w.along * item_bytes + w.across * line_bytes * S::kWordItems;
+  const Int64 step_bytes = w.along_step * item_bytes + w.across_step * line_bytes * S::kWordItems;
+  UInt32* slot = storage.words + w.along * pitch + w.across;
+  const int slot_step = w.along_step * pitch + w.across_step;
+  int num_steps[S::kWordItems];
+#pragma unroll
+  for (int i = 0; i < S::kWordItems; ++i) {
+    num_steps[i] = steps_with_item<Item>(w, tile.num_s, tile.num_t, i);
+  }
+#pragma unroll 1
+  for (int k = 0; k < S::kThreadWords; k += kBatch) {
+    UInt32 items[kBatch][S::kWordItems];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+#pragma unroll
+      for (int i = 0; i < S::kWordItems; ++i) {
+        items[b][i] = 0;
+        if (k + b < num_steps[i]) items[b][i] = load_item<Item>(place + i * line_bytes);
+      }
+      place += step_bytes;
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      UInt32 word = 0;
+#pragma unroll
+      for (int i = 0; i < S::kWordItems; ++i) word |= items[b][i] << (i * S::kItemBytes * 8);
+      *slot = word;
+      slot += slot_step;
+    }
+  }
+}
+
+// From storage to the target in pieces of a word, or of an item.
+template <class Piece, class Item>
+__device__ __forceinline__ void store_pieces(const SliceTransposeParams& p, const Tile& tile,
+                                             int pitch, const Storage<Item>& storage) {
+  using S = Shape<Item>;
+  constexpr int kPieceItems = sizeof(Piece) / sizeof(Item);
+  constexpr int kWordPieces = S::kWordItems / kPieceItems;
+  constexpr int kThreadPieces = S::kThreadWords * kWordPieces;
+  constexpr int kBatch = kThreadPieces < 8 ? kThreadPieces : 8;
+  constexpr Int64 kPieceBytes = sizeof(Piece);
+  const Walk w = walk_of_thread(p.target_side_shift - log2_of(kPieceItems), p.source_side_shift,
+                                log2_of(kThreadPieces));
+  const Int64 line_bytes = p.source_line_stride * S::kItemBytes;
+  UInt8* place = tile.target + w.along * kPieceBytes + w.across * line_bytes;
+  const Int64 step_bytes = w.along_step * kPieceBytes + w.across_step * line_bytes;
+  const Piece* slot =
+      reinterpret_cast<const Piece*>(storage.words) + w.across * pitch * kWordPieces + w.along;
+  const int slot_step = w.across_step * pitch * kWordPieces + w.along_step;
+  const int num_steps = w.num_steps(tile.num_t / kPieceItems, tile.num_s);
+#pragma unroll 1
+  for (int k = 0; k < kThreadPieces; k += kBatch) {
+    Piece batch[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      batch[b] = *slot;
+      slot += slot_step;
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      if (k + b < num_steps) store_item<Piece>(place, batch[b]);
+      place += step_bytes;
+    }
+  }
+}
+
+// Whether a tile of narrow items can be loaded in aligned words, none of which reaches beyond its lines.
+template <class Item>
+__device__ __forceinline__ bool loads_in_words(const SliceTransposeParams& p, const Tile& tile) {
+  using S = Shape<Item>;
+  // Mirrored, the first word of a line ends where its first item does.
+  const UInt64 bound = address_of(tile.source) + (p.source_step < 0 ? S::kItemBytes : 0);
+  return p.source_keeps_words != 0 && bound % sizeof(typename S::Word) == 0 &&
+         tile.num_s % S::kWordItems == 0;
+}
+
+// The same for storing.
+template <class Item>
+__device__ __forceinline__ bool stores_in_words(const SliceTransposeParams& p, const Tile& tile) {
+  using S = Shape<Item>;
+  return p.target_keeps_words != 0 && address_of(tile.target) % sizeof(typename S::Word) == 0 &&
+         tile.num_t % S::kWordItems == 0;
+}
+
+// A tile whose items are at no multiple of their size on either side.
+__device__ __forceinline__ void move_tile_in_pieces(const SliceTransposeParams& p, const Tile& tile,
+                                                    int item_bytes, int alignment) {
+  const int side = 1 << p.source_side_shift;
+  const int num_places = side * tile.num_t;
+  for (int i = static_cast<int>(threadIdx.x); i < num_places; i += kThreads) {
+    const int s = i & (side - 1);
+    const int t = i >> p.source_side_shift;
+    if (s < tile.num_s) {
+      move_pieces(tile.target + (s * p.source_line_stride + t) * item_bytes,
+                  tile.source + (t * p.target_line_stride + s * p.source_step) * item_bytes,
+                  item_bytes, alignment);
+    }
+  }
+}
+
+// The tile of a number.
+template <class Item>
+__device__ __forceinline__ Tile tile_of(const SliceTransposeParams& p, const UInt8* source,
+                                        UInt8* target, Int64 index) {
+  Int64 t = 0;
+  Int64 s = 0;
+  Int64 source_item = p.source_offset;
+  Int64 target_item = p.target_offset;
+  visit_coordinates(p, index, [&](int d, Int64 coordinate) {
+    if (d == 0) {
+      t = coordinate << p.target_side_shift;
+    } else if (d == 1) {
+      s = coordinate << p.source_side_shift;
+    } else {
+      source_item += coordinate * p.source_strides[d];
+      target_item += coordinate * p.target_strides[d];
+    }
+  });
+  source_item += t * p.target_line_stride + s * p.source_step;
+  target_item += t + s * p.source_line_stride;
+  const Int64 rest_t = p.target_line_items - t;
+  const Int64 rest_s = p.source_line_items - s;
+  const int side_t = 1 << p.target_side_shift;
+  const int side_s = 1 << p.source_side_shift;
+  return Tile{source + source_item * static_cast<int>(sizeof(Item)),
+              target + target_item * static_cast<int>(sizeof(Item)),
+              rest_t < side_t ? static_cast<int>(rest_t) : side_t,
+              rest_s < side_s ? static_cast<int>(rest_s) : side_s};
+}
 
 template <class Item>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     slice_transpose(const void* source, void* target, SliceTransposeParams p) {
   SHARED_STORAGE(Storage<Item>, storage);
-  constexpr int kItemBytes = sizeof(Item);
-  constexpr int kSide = kTile<Item>;
+  constexpr int kItemBytes = Shape<Item>::kItemBytes;
   const UInt8* from = static_cast<const UInt8*>(source);
   UInt8* to = static_cast<UInt8*>(target);
   const int alignment = common_alignment(source, target, kItemBytes);
-  const int lane = static_cast<int>(threadIdx.x) & (kWarpSize - 1);
-  const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+  const int pitch = row_pitch<Item>(p);
 
-  for (Int64 tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
-    Int64 t0 = 0;  // first place along the target's line
-    Int64 s0 = 0;  // first place along the source's line
-    Int64 source_item = p.source_offset;
-    Int64 target_item = p.target_offset;
-    visit_coordinates(p, tile, [&](int d, Int64 coordinate) {
-      if (d == 0) {
-        t0 = coordinate * kSide;
-      } else if (d == 1) {
-        s0 = coordinate * kSide;
-      } else {
-        source_item += coordinate * p.source_strides[d];
-        target_item += coordinate * p.target_strides[d];
-      }
-    });
-    source_item += t0 * p.target_line_stride + s0 * p.source_step;
-    target_item += t0 + s0 * p.source_line_stride;
-    const int num_t =
-        p.target_line_items - t0 < kSide ? static_cast<int>(p.target_line_items - t0) : kSide;
-    const int num_s =
-        p.source_line_items - s0 < kSide ? static_cast<int>(p.source_line_items - s0) : kSide;
-    const UInt8* tile_source = from + source_item * kItemBytes;
-    UInt8* tile_target = to + target_item * kItemBytes;
-
+  for (Int64 index = blockIdx.x; index < p.num_tiles; index += gridDim.x) {
+    const Tile tile = tile_of<Item>(p, from, to, index);
     if (alignment != kItemBytes) {
-      for (int t = warp; t < num_t; t += kWarps) {
-        for (int s = lane; s < num_s; s += kWarpSize) {
-          move_pieces(tile_target + (s * p.source_line_stride + t) * kItemBytes,
-                      tile_source + (t * p.target_line_stride + s * p.source_step) * kItemBytes,
-                      kItemBytes, alignment);
-        }
-      }
+      move_tile_in_pieces(p, tile, kItemBytes, alignment);
       continue;
     }
-    Item items[kSide / kWarps][kSide / kWarpSize];
-#pragma unroll
-    for (int i = 0; i < kSide / kWarps; ++i) {
-#pragma unroll
-      for (int j = 0; j < kSide / kWarpSize; ++j) {
-        const int t = warp + i * kWarps;
-        const int s = lane + j * kWarpSize;
-        if (t < num_t && s < num_s) {
-          items[i][j] = load_item<Item>(
-              tile_source + (t * p.target_line_stride + s * p.source_step) * kItemBytes);
-        }
-      }
-    }
     __syncthreads();  // the tile before this one has been written out
-#pragma unroll
-    for (int i = 0; i < kSide / kWarps; ++i) {
-#pragma unroll
-      for (int j = 0; j < kSide / kWarpSize; ++j) {
-        const int t = warp + i * kWarps;
-        const int s = lane + j * kWarpSize;
-        if (t < num_t && s < num_s) storage.items[t][s] = items[i][j];
-      }
+    if constexpr (Shape<Item>::kWordItems == 1) {
+      load_words<Item>(p, tile, pitch, storage);
+    } else if (loads_in_words<Item>(p, tile)) {
+      load_words<Item>(p, tile, pitch, storage);
+    } else {
+      load_items<Item>(p, tile, pitch, storage);
     }
     __syncthreads();  // the tile is complete before lines across it are written
-#pragma unroll
-    for (int i = 0; i < kSide / kWarps; ++i) {
-#pragma unroll
-      for (int j = 0; j < kSide / kWarpSize; ++j) {
-        const int s = warp + i * kWarps;
-        const int t = lane + j * kWarpSize;
-        if (t < num_t && s < num_s) {
-          store_item<Item>(tile_target + (s * p.source_line_stride + t) * kItemBytes,
-                           storage.items[t][s]);
-        }
-      }
+    if constexpr (Shape<Item>::kWordItems == 1) {
+      store_pieces<Item, Item>(p, tile, pitch, storage);
+    } else if (stores_in_words<Item>(p, tile)) {
+      store_pieces<UInt32, Item>(p, tile, pitch, storage);
+    } else {
+      store_pieces<Item, Item>(p, tile, pitch, storage);
     }
   }
 }

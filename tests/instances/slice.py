@@ -14,7 +14,7 @@ PROMISES = {
     "slice_runs": Promise(wide_loads=True, wide_stores=True, min_warps=24),
     "slice_strided": Promise(wide_loads=True, wide_stores=True, min_warps=12),
     "slice_gather": Promise(min_warps=24),
-    "slice_transpose": Promise(min_warps=16),
+    "slice_transpose": Promise(min_warps=24),
 }
 
 #: (input sizes, window offsets, window sizes, window strides, output sizes); item sizes are multiplied in.
