@@ -202,6 +202,78 @@ def test_the_cache_follows_the_users_settings(monkeypatch: pytest.MonkeyPatch, t
     assert settings.cache_dir() == Path.home() / "kept"
 
 
+def compiler_like(folder: Path, text: str) -> str:
+    """A compiler that answers --version, and does `text` for everything else."""
+    script = folder / "like-c++"
+    script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo "like-c++ 1.0"\n{text}\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return str(script)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("true", r"like-c\+\+ ends well but compiles nothing; install g\+\+"),
+        (
+            "echo \"fatal error: 'atomic' file not found\" >&2; exit 1",
+            r"(?s)the emulator's runtime does not compile:.*'atomic' file not found.*incomplete or too old",
+        ),
+    ],
+    ids=["compiles nothing", "has no library"],
+)
+def test_a_broken_compiler_says_what_to_install(
+    text: str, message: str, kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, text))
+    with pytest.raises(CompilerError, match=message):
+        run(kernel)
+
+
+def test_a_compiler_for_another_machine(
+    kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = 'while [ "$1" != -o ]; do shift; done; echo not an ELF file > "$2"'
+    monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, write))
+    with pytest.raises(CompilerError, match=r"cannot be loaded: .*\(CUDML_CXX\) .*\(CUDML_CACHE_DIR\)"):
+        run(kernel)
+
+
+def test_a_full_disk(kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler is the first that notices; where the temporary folder is full as well, that is said."""
+    full = 'echo "cannot write $*: No space left on device" >&2; exit 1'
+    other = " ".join(build.compiler().command)
+    in_cache = f'case "$*" in *{cache}/tmp*) {full};; esac\nexec {other} "$@"'
+    monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, in_cache))
+    with pytest.warns(RuntimeWarning, match=r"cannot be used \(No space left on device\)"):
+        assert run(kernel) == 21
+    monkeypatch.setattr(build, "folder", build.Folder())
+    monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, full))
+    message = r"nowhere to put compiled kernels: .*No space left on device.*CUDML_CACHE_DIR and TMPDIR"
+    with pytest.warns(RuntimeWarning, match="cannot be used"), pytest.raises(CompilerError, match=message):
+        run(kernel)
+
+
+def test_no_temporary_folder_either(kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path / "file"))
+    monkeypatch.setattr(build, "folder", build.Folder())
+    monkeypatch.setattr(build.tempfile, "tempdir", str(tmp_path / "missing"))
+    with pytest.raises(CompilerError, match="nowhere to put compiled kernels"):
+        run(kernel)
+
+
+def test_several_processes_build_at_once(kernel: Path, cache: Path) -> None:
+    script = f"from cudml.devices.emulator import build; print(build.module({str(kernel)!r}, 'scale<3>'))"
+    processes = [
+        subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    answers = {process.communicate()[0].strip() for process in processes}
+    assert len(answers) == 1
+    assert modules(cache).keys() == {Path(answer).name for answer in answers}
+    assert not list(cache.glob("tmp*"))
+    assert run(kernel) == 21
+
+
 @pytest.mark.skipif(
     not (shutil.which("aarch64-linux-gnu-g++") and shutil.which("qemu-aarch64")),
     reason="needs aarch64-linux-gnu-g++ and qemu-aarch64",

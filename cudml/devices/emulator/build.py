@@ -5,6 +5,7 @@ that the compiled code depends on, so a file that exists is right: nothing is ev
 """
 
 import atexit
+import errno
 import hashlib
 import importlib.util
 import os
@@ -128,7 +129,10 @@ class Folder:
         with self._lock:
             if self._fallback is not None:
                 return
-            self._fallback = Path(tempfile.mkdtemp(prefix="cudml-"))
+            try:
+                self._fallback = Path(tempfile.mkdtemp(prefix="cudml-"))
+            except OSError as second:
+                raise _nowhere_to_write(second) from error
             atexit.register(shutil.rmtree, self._fallback, ignore_errors=True)
         warnings.warn(
             f"the cache folder {settings.cache_dir()} cannot be used ({error.strerror or error}); "
@@ -136,6 +140,13 @@ class Folder:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def _nowhere_to_write(error: OSError) -> CompilerError:
+    return CompilerError(
+        f"there is nowhere to put compiled kernels: neither in {settings.cache_dir()} nor in temporary "
+        f"folders ({error.strerror or error}). CUDML_CACHE_DIR and TMPDIR name others"
+    )
 
 
 #: Where this process keeps what it compiles.
@@ -167,6 +178,9 @@ def _cached(name: str, build: Callable[[Path], None]) -> Path:
             with tempfile.TemporaryDirectory(dir=place) as scratch:
                 built = Path(scratch) / name
                 build(built)
+                if not built.is_file():
+                    command = shlex.join(compiler().command)
+                    raise CompilerError(f"{command} ends well but compiles nothing; {_INSTALL}")
                 data = built.read_bytes()
                 # A new file, never the old one overwritten: that one may be mapped by a process.
                 sealed = Path(scratch) / "sealed"
@@ -175,17 +189,22 @@ def _cached(name: str, build: Callable[[Path], None]) -> Path:
             return place / name
         except OSError as error:
             if place != settings.cache_dir() / "emulator":
-                raise
+                raise _nowhere_to_write(error) from error
             folder.fall_back(error)
 
 
-def _run(command: Sequence[str], what: str) -> None:
+def _run(command: Sequence[str], what: str, hint: str = "") -> None:
+    english = {**os.environ, "LC_ALL": "C"}
     try:
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace")
+        result = subprocess.run(command, capture_output=True, text=True, errors="replace", env=english)
     except OSError as error:
         raise CompilerError(f"{shlex.join(command[:1])} cannot be run ({error}); {_INSTALL}") from error
-    if result.returncode:
-        raise CompilerError(f"{what} does not compile:\n{shlex.join(command)}\n{result.stderr.strip()}")
+    if result.returncode == 0:
+        return
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    if str(full.strerror) in result.stderr:
+        raise full
+    raise CompilerError(f"{what} does not compile:\n{shlex.join(command)}\n{result.stderr.strip()}{hint}")
 
 
 def runtime_source(*, is_checked: bool = False) -> str:
@@ -213,7 +232,8 @@ def runtime(*, is_checked: bool = False) -> Path:
         text = path.with_suffix(".cpp")
         text.write_text(runtime_source(is_checked=is_checked))
         link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
-        _run([*found.command, *flags, str(text), *link], "the emulator's runtime")
+        hint = f"\nThe compiler may be incomplete or too old for C++17; {_INSTALL}"
+        _run([*found.command, *flags, str(text), *link], "the emulator's runtime", hint)
 
     return _cached(name, build)
 

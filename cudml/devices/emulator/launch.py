@@ -10,7 +10,7 @@ from cudml.devices import sources
 from cudml.devices.emulator import build, symbols
 from cudml.devices.emulator.schedule import ORDERS, Schedule
 from cudml.devices.emulator.structures import Check, Dim, Launch
-from cudml.errors import KernelError
+from cudml.errors import CompilerError, KernelError
 from cudml.plans import KernelLaunch
 
 _ERROR_BYTES = 65536
@@ -19,10 +19,20 @@ _ERROR_BYTES = 65536
 _REPORT_SEPARATOR = "\f"
 
 
+def _load(path: Path) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(
+            f"what was compiled cannot be loaded: {error}. Either the compiler (CUDML_CXX) is one for "
+            "another machine, or the cache folder (CUDML_CACHE_DIR) is where nothing may be executed"
+        ) from error
+
+
 @cache
 def _load_runtime(path: Path) -> ctypes.CDLL:
     """Modules find the runtime by its soname once it is loaded."""
-    return ctypes.CDLL(str(path))
+    return _load(path)
 
 
 class BufferTable:
@@ -55,7 +65,7 @@ class Kernel:
     def __init__(self, launch: KernelLaunch, buffers: BufferTable, *, is_checked: bool = False) -> None:
         _load_runtime(build.runtime(is_checked=is_checked))
         self._module = build.module(launch.source, launch.name_expression, is_checked=is_checked)
-        library = ctypes.CDLL(str(self._module))
+        library = _load(self._module)
         # No argtypes: every call passes the same two references, which need no conversion.
         self._function = library.simt_kernel
         self._function.restype = ctypes.c_int
