@@ -106,12 +106,35 @@ def test_lanes_across_rows_of_different_lengths(case: tuple) -> None:
     assert "columns" in run_every_pattern(emulator.get_device(), *case)
 
 
+@st.composite
+def packed_boxes(draw: st.DrawFn) -> tuple:
+    """(outer, axis, inner) without gaps, at any two bytes; lengths of one lane or of many."""
+    item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
+    sizes = (draw(st.integers(1, 300)), draw(st.integers(2, 20)), draw(st.integers(1, 9)))
+    where = (draw(st.integers(0, 16)), draw(st.integers(0, 16)))
+    places = layouts_of(sizes, item_bytes, 1, where, gap=0)
+    shared = (draw(st.booleans()), False, draw(st.booleans()))
+    one = (sizes[0], 1, sizes[2])
+    places["sequence_lengths_tensor"] = lay_out(one, DataType.UINT32, broadcast=shared)
+    few = tuple(1 if share else n for n, share in zip(one, shared, strict=True))
+    seed = draw(st.integers(0, 2**32 - 1))
+    values = np.random.default_rng(seed).integers(0, sizes[1] + 2, few)
+    return places, 1, np.broadcast_to(values, one)
+
+
+@settings(deadline=None, max_examples=100)
+@given(case=packed_boxes())
+def test_boxes_one_after_another(case: tuple) -> None:
+    """Tiles of whole words and tiles that share them, boxes of one lane and of several."""
+    assert "boxes" in run_every_pattern(emulator.get_device(), *case)
+
+
 def layouts_of(
-    sizes: tuple[int, ...], item_bytes: int, axis: int, where: tuple[int, int]
+    sizes: tuple[int, ...], item_bytes: int, axis: int, where: tuple[int, int], gap: int = 1
 ) -> dict[str, Layout]:
     """Packed rows with a gap after each, at two byte offsets."""
     kind = BITS_BY_SIZE[item_bytes]
-    pads = (0,) * (len(sizes) - 1) + (1,)
+    pads = (0,) * (len(sizes) - 1) + (gap,)
     one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     source = lay_out(sizes, kind, pads=pads, byte_offset=where[0])
     target = lay_out(sizes, kind, pads=pads, byte_offset=where[1])
@@ -182,29 +205,33 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
     run_every_pattern(device, places, axis, values)
 
 
-#: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths.
+#: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths, and
+#: perhaps the gap after each row.
 CHOSEN = {
     "long lanes": ("lanes", 4, (30, 1000), 1, (False, False)),
-    "lanes of bytes": ("lanes", 1, (30, 40), 1, (False, False)),
-    "short lanes": ("gather", 4, (30, 8), 1, (False, False)),
+    "long lanes of bytes": ("lanes", 1, (30, 200), 1, (False, False)),
+    "short lanes": ("boxes", 4, (30, 8), 1, (False, False)),
+    "short lanes of bytes": ("boxes", 1, (30, 100), 1, (False, False)),
+    "short lanes between gaps": ("gather", 4, (30, 8), 1, (False, False), 3),
     "one length a row": ("rows", 4, (6, 50, 200), 1, (False, False, True)),
     "one length a short row": ("gather", 4, (6, 50, 100), 1, (False, False, True)),
+    "one length a row of a small box": ("boxes", 4, (6, 5, 200), 1, (False, False, True)),
     "one length a lane": ("columns", 4, (6, 50, 100), 1, (False, False, False)),
-    "long lanes of their own lengths": ("gather", 4, (5000, 100), 0, (False, False)),
-    "narrow rows one after another": ("columns", 4, (50, 3), 0, (False, False)),
+    "one length a lane of a small box": ("boxes", 4, (6, 50, 10), 1, (False, False, False)),
+    "long lanes of their own lengths": ("columns", 4, (5000, 100), 0, (False, False)),
+    "longer lanes of their own lengths": ("gather", 4, (20_000, 100), 0, (False, False)),
+    "narrow rows one after another": ("columns", 4, (500, 3), 0, (False, False)),
 }
 
 
 @pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
 def test_choice_of_the_plan(case: tuple) -> None:
-    name, item_bytes, sizes, axis, shared = case
+    name, item_bytes, sizes, axis, shared, *gap = case
+    pads = (0,) * (len(sizes) - 1) + tuple(gap) if gap else None
     kind = BITS_BY_SIZE[item_bytes]
     one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
-    descs = [
-        lay_out(sizes, kind).desc,
-        lay_out(one, DataType.UINT32, broadcast=shared).desc,
-        lay_out(sizes, kind).desc,
-    ]
+    tensor = lay_out(sizes, kind, pads=pads).desc
+    descs = [tensor, lay_out(one, DataType.UINT32, broadcast=shared).desc, tensor]
     limits = emulator.get_device().limits
     expected = PATTERNS[name].launch(lanes_of(*descs, axis), limits)
     assert reversal_step(*descs, axis, limits) == expected
@@ -222,12 +249,14 @@ def test_lanes_of_one_element_are_copied() -> None:
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One block, so that it takes several tiles one after another."""
+    """One block, so that it takes several tiles one after another, except where every block has one."""
     monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
     monkeypatch.setattr(strided_copy, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
     axis = {"rows": 0, "columns": 0}.get(name, 1)
-    sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150)}.get(name, (30, 50))
-    places = layouts_of(sizes, 2, axis, (2, 6))
+    sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "boxes": (150, 50)}.get(
+        name, (30, 50)
+    )
+    places = layouts_of(sizes, 2, axis, (2, 6), gap=0 if name == "boxes" else 1)
     shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     values = np.random.default_rng(3).integers(0, sizes[axis] + 2, shape)
     if name == "rows":
@@ -237,7 +266,7 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
     limits = replace(device.limits, num_multiprocessors=1)
     lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
     launch = PATTERNS[name].launch(lanes, limits)
-    assert launch.grid == (1, 1, 1)
+    assert launch.grid == (3 if name == "columns" else 1, 1, 1)
     for schedule in schedules():
         with schedule:
             run_launch(device, launch, places, axis, values)

@@ -100,9 +100,18 @@ TABLE = {
     "columns": moving(
         Case(reversal((64, 256), WORD, 0)), 65536, 65536, 1.054, sequence_lengths_tensor=8 * 1024
     ),
-    # Every item asks for its lane's length.
+    # A block of 256 threads has 64 or 63 columns, so that four read the length of each.
+    "columns of halves at odd places": moving(
+        Case(reversal((64, 255), HALF, 0)), 32640, 32640, 1.046, sequence_lengths_tensor=4 * 1020
+    ),
     "short lanes": moving(
-        Case(reversal((500, 8), WORD, 1)), 16000, 16000, 1.412, sequence_lengths_tensor=16000
+        Case(reversal((500, 8), WORD, 1)), 16000, 16000, 1.0, sequence_lengths_tensor=2000
+    ),
+    "short lanes of bytes": moving(
+        Case(reversal((800, 7), BYTE, 1)), 5600, 5600, 1.0, sequence_lengths_tensor=3200
+    ),
+    "small boxes": moving(
+        Case(reversal((100, 5, 7), BYTE, 1)), 3500, 3500, 1.0, sequence_lengths_tensor=2800
     ),
     # A top-k reads again the elements that it returns.
     "top-k of columns by threads": selecting(

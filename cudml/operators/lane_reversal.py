@@ -4,12 +4,23 @@ Operands of an index space here are the source, the target and the lengths; the 
 lanes run along is kept apart, since only its source coordinate depends on the data.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cudml.operators.coalesce import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
+from cudml.operators.coalesce import (
+    Dimension,
+    Space,
+    coalesced,
+    dimensions_of,
+    magic_division,
+    merged,
+    span_bytes,
+    widened,
+)
 from cudml.operators.strided_copy import (
     BLOCK_THREADS,
+    WORD_BYTES,
     Members,
     copy_step,
     grid_blocks,
@@ -19,7 +30,7 @@ from cudml.operators.strided_copy import (
     run_shape,
     serial_blocks,
 )
-from cudml.plans import KernelLaunch, Limits, Params, Step, ceil_div
+from cudml.plans import KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
@@ -27,11 +38,27 @@ SOURCE, TARGET, LENGTHS = 0, 1, 2
 #: What the gather kernel is compiled with.
 GATHER_ITEMS_PER_THREAD = 4
 
-#: Strips of lanes are as wide as fits, down to one sector.
-STRIP_BYTES = (128, 64, 32)
+#: Most bytes of a tile of boxes: one word less than the kernel's, since the first and the last are in part.
+BOX_TILE_BYTES = (1024 - 1) * WORD_BYTES
+BOX_TILE_LANES = 4096
 
-#: Blocks that share a multiprocessor's shared storage when strips are sized.
-STRIPS_PER_MULTIPROCESSOR = 3
+#: Tiles are smaller where there are not enough of them for so many blocks.
+BOX_BLOCKS_PER_MULTIPROCESSOR = 4
+MIN_BOX_TILE_BYTES = 4096
+
+#: Largest boxes of one lane, in bytes, by the size of their item: above, words that are shifted and reversed
+#: cost no more instructions than items picked one by one. And of several lanes, which have no words.
+MAX_LANE_BOX_BYTES = {1: 128, 2: 512, 4: 1024, 8: 1024, 16: 1024}
+MAX_BOX_BYTES = 4096
+
+LINE_BYTES = 128
+SECTOR_BYTES = 32
+
+#: Strips of lanes are as wide as fits, down to half a sector, of which a neighbour takes the other half.
+STRIP_BYTES = (1024, 512, 256, 128, 64, 32, 16)
+
+#: Blocks that share a multiprocessor's shared storage where strips fit so; else one has it all.
+STRIPS_PER_MULTIPROCESSOR = (3, 1)
 
 _BUFFERS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 
@@ -60,10 +87,19 @@ class Lanes:
         others = self.others
         return span_bytes(Space((*others.dimensions, self.axis), others.offsets, self.item_bytes), SOURCE)
 
-    def length_members(self) -> Members:
-        """The members that tell a kernel the type of the lengths."""
-        element = self.lengths.element
+    def members(self, space: Space, unit: int = 1) -> Members:
+        """The members of `LaneSpace`, for the kernel's own index space.
+
+        `unit` is what source and target are counted in: 1 for items, the item's size for bytes. Lengths
+        count lengths.
+        """
+        element, offsets = self.lengths.element, self.others.offsets
         return {
+            "axis_size": ("Int64", self.axis.size),
+            "source_offset": ("Int64", offsets[SOURCE] * unit),
+            "target_offset": ("Int64", offsets[TARGET] * unit),
+            "length_offset": ("Int64", offsets[LENGTHS]),
+            **index_members(space, source_strides=unit, target_strides=unit, length_strides=1),
             "length_bytes": ("Int32", element.size),
             "length_is_signed": ("Int32", int(element.kind == "i")),
         }
@@ -111,7 +147,6 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
 
 def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Any layout: a thread finds the place of each of its items and asks the lane's length."""
-    others, along = lanes.others, lanes.axis
     space, axis = _with_axis(lanes)
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
     return _launch(
@@ -119,23 +154,17 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (item_type(space.item_bytes),),
         grid_blocks(num_tiles, limits),
         Params.of(
+            **lanes.members(space),
             num_items=("Int64", space.num_items),
             num_tiles=("Int64", num_tiles),
-            source_offset=("Int64", others.offsets[SOURCE]),
-            target_offset=("Int64", others.offsets[TARGET]),
-            length_offset=("Int64", others.offsets[LENGTHS]),
-            axis_size=("Int64", along.size),
-            axis_stride=("Int64", along.strides[SOURCE]),
-            **_index_members(space, unit=1),
+            axis_stride=("Int64", lanes.axis.strides[SOURCE]),
             axis=("Int32", axis),
-            **lanes.length_members(),
         ),
     )
 
 
 def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Any layout by blocks of one thread: rows are lanes, or run across them at one place."""
-    others, along = lanes.others, lanes.axis
     space, axis = _with_axis(lanes)
     row, *rest = space.dimensions
     rows = Space(tuple(rest), space.offsets, space.item_bytes)
@@ -145,22 +174,64 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (item_type(lanes.item_bytes),),
         num_blocks,
         Params.of(
+            **lanes.members(rows),
             num_rows=("Int64", rows.num_items),
             rows_per_block=("Int64", rows_per_block),
             row_items=("Int64", row.size),
-            source_offset=("Int64", others.offsets[SOURCE]),
-            target_offset=("Int64", others.offsets[TARGET]),
-            length_offset=("Int64", others.offsets[LENGTHS]),
             row_source_stride=("Int64", row.strides[SOURCE]),
             row_target_stride=("Int64", row.strides[TARGET]),
             row_length_stride=("Int64", row.strides[LENGTHS]),
-            axis_size=("Int64", along.size),
-            axis_stride=("Int64", along.strides[SOURCE]),
-            **_index_members(rows, unit=1),
+            axis_stride=("Int64", lanes.axis.strides[SOURCE]),
             axis=("Int32", axis - 1),
-            **lanes.length_members(),
         ),
         block_threads=1,
+    )
+
+
+def boxes_touch(lanes: Lanes, limits: Limits) -> bool:
+    """Whether source and target are the same boxes one after another, small enough for a tile.
+
+    A box is what the axis and the dimensions inside it span: one lane, or several that cross its rows.
+    """
+    count = 1
+    for dimension in sorted((*lanes.others.dimensions, lanes.axis), key=lambda d: d.strides[TARGET]):
+        if dimension.strides[:LENGTHS] != (count, count):
+            return False
+        count *= dimension.size
+    return _box_bytes(lanes) <= BOX_TILE_BYTES
+
+
+def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
+    """Small boxes one after another: many of them through shared storage at once."""
+    row_lanes, axis_size = lanes.axis.strides[TARGET], lanes.axis.size
+    in_lengths = merged(Dimension(d.size, (0, 0, d.strides[LENGTHS])) for d in lanes.others.dimensions)
+    each = Space(in_lengths, lanes.others.offsets, lanes.item_bytes)
+    share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * BOX_BLOCKS_PER_MULTIPROCESSOR)
+    tile_bytes = min(max(share, MIN_BOX_TILE_BYTES), BOX_TILE_BYTES)
+    tile_boxes = max(1, min(tile_bytes // _box_bytes(lanes), BOX_TILE_LANES // row_lanes))
+    # Where a tile can end with a word, none shares words with its neighbours.
+    whole = WORD_BYTES // math.gcd(WORD_BYTES, _box_bytes(lanes))
+    tile_boxes -= tile_boxes % whole if tile_boxes >= whole else 0
+    num_tiles = ceil_div(each.num_items, tile_boxes * row_lanes)
+    box_multiplier, box_shift = magic_division(row_lanes * axis_size, 32)
+    row_multiplier, row_shift = magic_division(row_lanes, 32)
+    return _launch(
+        "boxes",
+        (item_type(lanes.item_bytes), row_lanes > 1),
+        grid_blocks(num_tiles, limits),
+        Params.of(
+            **lanes.members(each),
+            num_lanes=("Int64", each.num_items),
+            num_tiles=("Int64", num_tiles),
+            box_multiplier=("UInt32", box_multiplier),
+            row_multiplier=("UInt32", row_multiplier),
+            box_shift=("Int32", box_shift),
+            row_shift=("Int32", row_shift),
+            box_items=("Int32", row_lanes * axis_size),
+            row_lanes=("Int32", row_lanes),
+            tile_lanes=("Int32", tile_boxes * row_lanes),
+        ),
+        shared_bytes=BOX_TILE_BYTES + WORD_BYTES + round_up(2 * tile_boxes * row_lanes, WORD_BYTES),
     )
 
 
@@ -182,19 +253,14 @@ def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (),
         grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
         Params.of(
+            **lanes.members(pieces, unit=item_bytes),
             num_pieces=("Int64", pieces.num_items),
-            axis_size=("Int64", along.size),
             piece_bytes=("Int64", shape.piece_bytes),
-            source_offset=("Int64", others.offsets[SOURCE] * item_bytes),
-            target_offset=("Int64", others.offsets[TARGET] * item_bytes),
             source_begin=("Int64", begin),
             source_end=("Int64", end),
-            length_offset=("Int64", others.offsets[LENGTHS]),
-            **_index_members(pieces, unit=item_bytes),
             item_bytes=("Int32", item_bytes),
             is_backwards=("Int32", int(along.strides[SOURCE] < 0)),
             **shape.members(),
-            **lanes.length_members(),
         ),
     )
 
@@ -206,7 +272,7 @@ def rows_share_lengths(lanes: Lanes, limits: Limits) -> bool:
 
 def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Lanes that cross rows of one length: whole rows move as runs."""
-    others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
+    others, item_bytes = lanes.others, lanes.item_bytes
     run_bytes = others.dimensions[0].size * item_bytes
     shape = run_shape(run_bytes, lanes.num_bytes, limits)
     space, axis = _with_axis(lanes)
@@ -219,31 +285,38 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (),
         grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
         Params.of(
+            **lanes.members(pieces, unit=item_bytes),
             num_pieces=("Int64", pieces.num_items),
             run_bytes=("Int64", run_bytes),
             piece_bytes=("Int64", shape.piece_bytes),
-            source_offset=("Int64", others.offsets[SOURCE] * item_bytes),
-            target_offset=("Int64", others.offsets[TARGET] * item_bytes),
             source_begin=("Int64", begin),
             source_end=("Int64", end),
-            length_offset=("Int64", others.offsets[LENGTHS]),
-            axis_size=("Int64", along.size),
-            axis_stride=("Int64", along.strides[SOURCE] * item_bytes),
-            **_index_members(pieces, unit=item_bytes),
+            axis_stride=("Int64", lanes.axis.strides[SOURCE] * item_bytes),
             axis=("Int32", axis),
             **shape.members(),
-            **lanes.length_members(),
         ),
     )
 
 
 def strip_width(lanes: Lanes, limits: Limits) -> int | None:
-    """The most lanes, a power of two, whose strip fits the shared storage; None where no sector's does."""
-    share = limits.shared_bytes_per_multiprocessor // STRIPS_PER_MULTIPROCESSOR
-    most = min(share, limits.shared_bytes_per_block)
-    row = 1 << (lanes.others.dimensions[0].size - 1).bit_length()
-    widths = (min(width // lanes.item_bytes, row) for width in STRIP_BYTES)
-    return next((width for width in widths if width * lanes.item_bytes * lanes.axis.size <= most), None)
+    """The most lanes, a power of two, whose strip fits the shared storage; None where no strip does.
+
+    Strips wider than a line are for short lanes, and there have to be enough of them.
+    """
+    row_size, item_bytes = lanes.others.dimensions[0].size, lanes.item_bytes
+    num_rows = lanes.others.num_items // row_size
+    most = min(BLOCK_THREADS, 1 << (row_size - 1).bit_length())
+    # What the system keeps for itself of each block's share.
+    reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
+    for num_blocks in STRIPS_PER_MULTIPROCESSOR:
+        room = limits.shared_bytes_per_multiprocessor // num_blocks - reserved
+        for width in (min(strip_bytes // item_bytes, most) for strip_bytes in STRIP_BYTES):
+            num_strips = num_rows * ceil_div(row_size, width)
+            is_spread = num_strips >= num_blocks * limits.num_multiprocessors
+            fits = width * item_bytes * lanes.axis.size <= room
+            if fits and (is_spread or width * item_bytes <= LINE_BYTES):
+                return width
+    return None
 
 
 def strips_fit(lanes: Lanes, limits: Limits) -> bool:
@@ -264,22 +337,16 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     return _launch(
         "columns",
         (item_type(lanes.item_bytes),),
-        grid_blocks(strips.num_items, limits),
+        strips.num_items,
         Params.of(
-            num_strips=("Int64", strips.num_items),
+            **lanes.members(strips),
             num_columns=("Int64", row.size),
-            axis_size=("Int64", along.size),
-            source_offset=("Int64", others.offsets[SOURCE]),
-            target_offset=("Int64", others.offsets[TARGET]),
-            length_offset=("Int64", others.offsets[LENGTHS]),
             axis_source_stride=("Int64", along.strides[SOURCE]),
             axis_target_stride=("Int64", along.strides[TARGET]),
             column_length_stride=("Int64", row.strides[LENGTHS]),
-            **_index_members(strips, unit=1),
             column_shift=("Int32", width.bit_length() - 1),
-            **lanes.length_members(),
         ),
-        shared_bytes=width * lanes.item_bytes * along.size,
+        shared_bytes=round_up(width * lanes.item_bytes * along.size, WORD_BYTES),
     )
 
 
@@ -292,14 +359,14 @@ def _with_axis(lanes: Lanes) -> tuple[Space, int]:
     return Space(tuple(ordered), others.offsets, others.item_bytes), axis
 
 
-def _index_members(space: Space, unit: int) -> Members:
-    """The members for the three operands; lengths count lengths, whatever the unit of the others."""
-    return index_members(space, source_strides=unit, target_strides=unit, length_strides=1)
+def _box_bytes(lanes: Lanes) -> int:
+    """Bytes of the axis and the dimensions inside it, where those have no gaps."""
+    return lanes.axis.strides[TARGET] * lanes.axis.size * lanes.item_bytes
 
 
 def _launch(
     name: str,
-    template: tuple[str, ...],
+    template: tuple[str | int | bool, ...],
     num_blocks: int,
     params: Params,
     shared_bytes: int = 0,
@@ -322,12 +389,19 @@ def _columns_pay(lanes: Lanes, limits: Limits) -> bool:
     """Neighbours of one length come from one row anyway; narrow rows waste sectors unless they touch."""
     row = lanes.others.dimensions[0]
     touch = lanes.axis.strides[:LENGTHS] == (row.size, row.size)
-    return row.strides[LENGTHS] != 0 and (touch or row.size * lanes.item_bytes >= STRIP_BYTES[-1])
+    return row.strides[LENGTHS] != 0 and (touch or row.size * lanes.item_bytes >= SECTOR_BYTES)
+
+
+def _boxes_pay(lanes: Lanes, limits: Limits) -> bool:
+    """Whether the boxes are small: a larger one has runs of its own, or is a strip of columns."""
+    is_lane = lanes_are_runs(lanes, limits)
+    return _box_bytes(lanes) <= (MAX_LANE_BOX_BYTES[lanes.item_bytes] if is_lane else MAX_BOX_BYTES)
 
 
 #: The first that can and pays is taken; the last reverses any lanes.
 PATTERNS: dict[str, Pattern] = {
     "serial": Pattern(lambda s, limits: True, lambda s, limits: limits.warp_lanes == 1, serial),
+    "boxes": Pattern(boxes_touch, _boxes_pay, boxes),
     "lanes": Pattern(lanes_are_runs, lambda s, limits: run_pays(s.axis.size, s.item_bytes), whole_lanes),
     "rows": Pattern(
         rows_share_lengths,

@@ -1,110 +1,192 @@
-// Reverses lanes that run across rows, each by its own length: REVERSE_SUBSEQUENCES along an outer axis, in full.
-// Idea: a strip of lanes, as wide as a few sectors, goes through shared storage whole and is picked apart there.
-// A block owns a strip; a thread loads and stores items of one lane of it and reads its length once.
-// The host sizes the strip so that it fits; strip widths are powers of two up to the block's threads.
-// The plan picks it where a strip of one sector's width fits; longer lanes go through gather.cu.
-#include "common/move_item.cuh"
-#include "common/strided_index.cuh"
-#include "reverse_subsequences/lengths.cuh"
+// Reverses lanes that run across rows, each by its own length: REVERSE_SUBSEQUENCES along an outer axis.
+// Idea: a strip of lanes goes through shared storage whole, in words of several lanes, and is picked apart there.
+// A block owns a strip; a thread loads one word of every n-th row, and stores cells of a few lanes, whose lengths it keeps.
+// The host sizes the strip so that it fits; a strip has a power of two of lanes, at most one for each thread.
+// The plan picks it where a strip fits; longer lanes go through gather.cu, small boxes of lanes through boxes.cu.
+#include "reverse_subsequences/cells.cuh"
+#include "reverse_subsequences/lane_space.cuh"
 
-constexpr int kThreads = 256;
+constexpr int kThreadShift = 8;
+constexpr int kThreads = 1 << kThreadShift;
 // At least, so that registers are never spilled for more.
 constexpr int kBlocksPerMultiprocessor = 3;
 
-struct ReverseColumnsParams {
-  Int64 num_strips;
+// In items; dimension 0 counts the strips of a row.
+struct ReverseColumnsParams : LaneSpace {
   Int64 num_columns;
-  Int64 axis_size;
-  Int64 source_offset;  // offsets and strides count items, those of lengths count lengths
-  Int64 target_offset;
-  Int64 length_offset;
   Int64 axis_source_stride;
   Int64 axis_target_stride;
   Int64 column_length_stride;
-  Int64 sizes[kMaxDimensions];  // dimension 0 counts the strips of a row
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int64 length_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
   Int32 column_shift;  // a strip has 1 << column_shift lanes
-  Int32 length_bytes;
-  Int32 length_is_signed;
 };
 
-template <class Item>
 struct Storage {
-  Item items[1];  // [place in the lane][lane of the strip], as many as the launch has bytes for
+  uint4 strip[1];  // rows of the strip one after another, as many as the launch has bytes for
 };
 
+// A strip's rows in one tensor: from the byte at `first` on, num_bytes of each, `step` bytes apart.
+template <class Byte>
+struct StripRows {
+  Byte* first;
+  Int64 step;
+  int num_bytes;
+  int num_rows;
+
+  // What divides the start and the bytes of every row, a power of two.
+  __device__ __forceinline__ int alignment() const {
+    const UInt64 bits = address_of(first) | static_cast<UInt64>(step) |
+                        static_cast<UInt64>(num_bytes) | sizeof(uint4);
+    return static_cast<int>(bits & -bits);
+  }
+};
+
+constexpr int floor_log2(int value) { return value < 2 ? 0 : 1 + floor_log2(value / 2); }
+
+// What a thread has of rows that are 1 << row_shift bytes apart in shared storage: the same word or cell of
+// every row_step-th row. There, these are a block's width of them apart.
+template <class Word>
+struct Share {
+  int first_row;
+  int row_step;
+  int byte;
+  int num_words;
+
+  __device__ __forceinline__ Share(int row_shift, int num_bytes, int num_rows) {
+    const int shift = row_shift - floor_log2(sizeof(Word));
+    const int thread = static_cast<int>(threadIdx.x);
+    first_row = thread >> shift;
+    row_step = kThreads >> shift;
+    byte = (thread - (first_row << shift)) * static_cast<int>(sizeof(Word));
+    const int rows_left = byte < num_bytes ? max(num_rows - first_row, 0) : 0;
+    num_words = (rows_left + row_step - 1) >> (kThreadShift - shift);
+  }
+};
+
+// The next words of a thread to shared storage: kLoads of them, or those that are left.
+template <class Word, int kLoads, bool kIsWhole>
+__device__ __forceinline__ void load_words(Word* to, const UInt8* from, Int64 step, int num_left) {
+  Word words[kLoads];
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+    if (kIsWhole || k < num_left) words[k] = load_item<Word>(from);
+    from += step;
+  }
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+    if (kIsWhole || k < num_left) to[k * kThreads] = words[k];
+  }
+}
+
+// The rows to shared storage.
+template <class Word>
+__device__ __forceinline__ void load_rows(UInt8* strip, int row_shift,
+                                          const StripRows<const UInt8>& rows) {
+  // In flight: 64 bytes and more of a thread, where 32 registers hold them.
+  constexpr int kLoads = sizeof(Word) >= 8 ? 8 : (sizeof(Word) == 4 ? 16 : 32);
+  const Share<Word> share(row_shift, rows.num_bytes, rows.num_rows);
+  const UInt8* from = rows.first + share.first_row * rows.step + share.byte;
+  const Int64 step = share.row_step * rows.step;
+  Word* to = reinterpret_cast<Word*>(strip) + threadIdx.x;
+  int num_left = share.num_words;
+#pragma unroll 1
+  for (; num_left >= kLoads; num_left -= kLoads) {
+    load_words<Word, kLoads, true>(to, from, step, num_left);
+    from += kLoads * step;
+    to += kLoads * kThreads;
+  }
+  if (num_left > 0) load_words<Word, kLoads, false>(to, from, step, num_left);
+}
+
+// One strip: in words as wide as its rows in the source are aligned, out in cells of the target.
+template <class Item, class Cell>
+__device__ __forceinline__ void move_strip(const ReverseColumnsParams& p, const void* lengths,
+                                           Int64 length_index, UInt8* strip, int row_shift,
+                                           const StripRows<const UInt8>& from,
+                                           const StripRows<UInt8>& to) {
+  constexpr int kItemBytes = sizeof(Item);
+  constexpr int kItems = sizeof(Cell) / sizeof(Item);
+  const Share<Cell> share(row_shift, to.num_bytes, to.num_rows);
+  UInt64 length_bits[kItems];  // on their way while the strip is
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const Int64 index = length_index + (share.byte / kItemBytes + i) * p.column_length_stride;
+    length_bits[i] = share.num_words > 0 ? load_length(lengths, index, p.length_bytes) : 0;
+  }
+  const int source_alignment = from.alignment();
+  if (source_alignment == sizeof(Bits128)) {
+    load_rows<Bits128>(strip, row_shift, from);
+  } else if (source_alignment >= static_cast<int>(sizeof(typename CellOf<Item>::Type))) {
+    load_rows<typename CellOf<Item>::Type>(strip, row_shift, from);
+  } else {
+    load_rows<Item>(strip, row_shift, from);
+  }
+  int last[kItems];  // where in the strip a lane's first item comes from; below 0 where it stays
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    const Int64 length =
+        clamp_length(length_bits[i], p.length_bytes, p.length_is_signed, p.axis_size);
+    last[i] = (static_cast<int>(length) - 1) * (1 << row_shift);
+  }
+  __syncthreads();  // the strip is complete before its lanes are read in another order
+  UInt8* place = to.first + share.first_row * to.step + share.byte;
+  const Int64 step = share.row_step * to.step;
+  int straight = share.first_row << row_shift;
+#pragma unroll 4
+  for (int cell = 0; cell < share.num_words; ++cell) {
+    Item items[kItems];
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      const int mirrored = last[i] - straight;
+      const int at = mirrored >= 0 ? mirrored : straight;
+      items[i] = *reinterpret_cast<const Item*>(strip + at + share.byte + i * kItemBytes);
+    }
+    store_item<Cell>(place, joined(items));
+    place += step;
+    straight += kThreads * static_cast<int>(sizeof(Cell));
+  }
+}
+
+// A block has one strip: in a loop over strips the compiler keeps the offsets of all loads, and spills them.
 template <class Item>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_columns(const void* source, const void* lengths, void* target, ReverseColumnsParams p) {
-  SHARED_STORAGE(Storage<Item>, storage);
+  SHARED_STORAGE(Storage, storage);
+  using Cell = typename CellOf<Item>::Type;
   constexpr int kItemBytes = sizeof(Item);
-  constexpr int kLoads =
-      kItemBytes <= 4 ? 16 : 64 / kItemBytes;  // in flight, for want of wider ones
-  Item* strip_items = storage.items;
-  const int alignment = common_alignment(source, target, kItemBytes);
-  const int axis_size = static_cast<int>(p.axis_size);
-  const int width = 1 << p.column_shift;
-  const int column = static_cast<int>(threadIdx.x) & (width - 1);
-  const int first_place = static_cast<int>(threadIdx.x) >> p.column_shift;
-  const int place_step = kThreads >> p.column_shift;
+  UInt8* strip_bytes = reinterpret_cast<UInt8*>(storage.strip);
+  const int row_shift = p.column_shift + floor_log2(kItemBytes);
+  const int num_rows = static_cast<int>(p.axis_size);
 
-  for (Int64 strip = blockIdx.x; strip < p.num_strips; strip += gridDim.x) {
-    Int64 first_column = 0;
-    Int64 source_item = p.source_offset;
-    Int64 target_item = p.target_offset;
-    Int64 length_index = p.length_offset;
-    visit_coordinates(p, strip, [&](int d, Int64 coordinate) {
-      if (d == 0) {
-        first_column = coordinate << p.column_shift;
-      } else {
-        source_item += coordinate * p.source_strides[d];
-        target_item += coordinate * p.target_strides[d];
-        length_index += coordinate * p.length_strides[d];
-      }
-    });
-    const Int64 lane = first_column + column;
-    const bool is_live = lane < p.num_columns;
-    const UInt8* lane_source =
-        static_cast<const UInt8*>(source) + (source_item + lane) * kItemBytes;
-    UInt8* lane_target = static_cast<UInt8*>(target) + (target_item + lane) * kItemBytes;
-    const Int64 source_step = p.axis_source_stride * kItemBytes;
-    const Int64 target_step = p.axis_target_stride * kItemBytes;
-    int length = 0;
-    if (is_live) {
-      length = static_cast<int>(read_length(lengths, length_index + lane * p.column_length_stride,
-                                            p.length_bytes, p.length_is_signed, p.axis_size));
-    }
-    if (alignment != kItemBytes) {
+  const LanePosition at = position_of(p, blockIdx.x, -1);
+  const Int64 column = at.part << p.column_shift;
+  const Int64 length_index = at.length + column * p.column_length_stride;
+  const Int64 columns_left = p.num_columns - column;
+  const int width = 1 << p.column_shift;
+  const int num_bytes =
+      (columns_left < width ? static_cast<int>(columns_left) : width) * kItemBytes;
+  const StripRows<const UInt8> from{
+      static_cast<const UInt8*>(source) + (at.source + column) * kItemBytes,
+      p.axis_source_stride * kItemBytes, num_bytes, num_rows};
+  const StripRows<UInt8> to{static_cast<UInt8*>(target) + (at.target + column) * kItemBytes,
+                            p.axis_target_stride * kItemBytes, num_bytes, num_rows};
+  const int alignment = min(from.alignment(), to.alignment());
+
+  if (alignment < kItemBytes) {
+    const Share<Item> share(row_shift, num_bytes, num_rows);
+    if (share.num_words == 0) return;
+    const int length = static_cast<int>(
+        length_at(p, lengths, length_index + share.byte / kItemBytes * p.column_length_stride));
 #pragma unroll 1
-      for (int place = first_place; is_live && place < axis_size; place += place_step) {
-        const int origin = place < length ? length - 1 - place : place;
-        move_pieces(lane_target + place * target_step, lane_source + origin * source_step,
-                    kItemBytes, alignment);
-      }
-      continue;
+    for (int row = share.first_row; row < num_rows; row += share.row_step) {
+      move_pieces(to.first + row * to.step + share.byte,
+                  from.first + origin_of(row, length) * from.step + share.byte, kItemBytes,
+                  alignment);
     }
-#pragma unroll kLoads
-    for (int place = first_place; place < axis_size; place += place_step) {
-      if (is_live) {
-        strip_items[(place << p.column_shift) + column] =
-            load_item<Item>(lane_source + place * source_step);
-      }
-    }
-    __syncthreads();  // the strip is complete before its lanes are read in another order
-#pragma unroll kLoads
-    for (int place = first_place; place < axis_size; place += place_step) {
-      const int origin = place < length ? length - 1 - place : place;
-      if (is_live) {
-        store_item<Item>(lane_target + place * target_step,
-                         strip_items[(origin << p.column_shift) + column]);
-      }
-    }
-    __syncthreads();  // the strip has been written out before the next one is loaded
+    return;
+  }
+  if (to.alignment() >= static_cast<int>(sizeof(Cell))) {
+    move_strip<Item, Cell>(p, lengths, length_index, strip_bytes, row_shift, from, to);
+  } else {
+    move_strip<Item, Item>(p, lengths, length_index, strip_bytes, row_shift, from, to);
   }
 }

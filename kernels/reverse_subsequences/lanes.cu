@@ -2,38 +2,24 @@
 // Idea: a lane is two runs, one mirrored and one straight; both move in aligned 16-byte words.
 // 4 to 256 threads own a piece of a lane, read its length once, and do both parts of it; blocks stride over pieces.
 // The host gives pieces that are multiples of 16 bytes, the source's extent, and whether it runs backwards itself.
-// The plan picks it for lanes that are long for their item; shorter ones go through gather.cu.
+// The plan picks it for lanes that are long for their item; shorter ones go through boxes.cu or, between gaps, gather.cu.
 #include "common/run_copy.cuh"
-#include "common/strided_index.cuh"
-#include "reverse_subsequences/lengths.cuh"
+#include "reverse_subsequences/lane_space.cuh"
 
 constexpr int kThreads = 256;
 // At least, so that registers are never spilled for more.
 constexpr int kBlocksPerMultiprocessor = 3;
 
-struct ReverseLanesParams {
+// In bytes, from item 0 of a lane on; dimension 0 counts the pieces of a lane.
+struct ReverseLanesParams : LaneSpace {
   Int64 num_pieces;
-  Int64 axis_size;
   Int64 piece_bytes;
-  Int64 source_offset;  // bytes, of item 0 of the first lane; so are strides and extents
-  Int64 target_offset;
   Int64 source_begin;
   Int64 source_end;
-  Int64 length_offset;          // in lengths, as are their strides
-  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a lane
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int64 length_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
   Int32 item_bytes;
   Int32 is_backwards;  // item i of a lane lies i items below item 0 in the source
   Int32 owner_shift;   // 1 << owner_shift threads own a piece
   Int32 lane_words;    // that each takes at once
-  Int32 length_bytes;
-  Int32 length_is_signed;
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
@@ -50,26 +36,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
        first += static_cast<Int64>(gridDim.x) * pieces_per_block) {
     const Int64 index = first + (threadIdx.x >> p.owner_shift);
     const bool is_live = index < p.num_pieces;
-    Int64 begin = 0;
-    Int64 source_byte = p.source_offset;
-    Int64 target_byte = p.target_offset;
-    Int64 length_index = p.length_offset;
-    Int64 split = 0;
-    if (is_live) {
-      visit_coordinates(p, index, [&](int d, Int64 coordinate) {
-        if (d == 0) {
-          begin = coordinate * p.piece_bytes;
-        } else {
-          source_byte += coordinate * p.source_strides[d];
-          target_byte += coordinate * p.target_strides[d];
-          length_index += coordinate * p.length_strides[d];
-        }
-      });
-      split = p.item_bytes *
-              read_length(lengths, length_index, p.length_bytes, p.length_is_signed, p.axis_size);
-    }
+    const LanePosition at = position_of(p, is_live ? index : 0, -1);
+    const Int64 split = is_live ? p.item_bytes * length_at(p, lengths, at.length) : 0;
+    const Int64 begin = at.part * p.piece_bytes;
     const Int64 end = begin + p.piece_bytes < lane_bytes ? begin + p.piece_bytes : lane_bytes;
-    UInt8* lane_target = to + target_byte;
+    UInt8* lane_target = to + at.target;
     // All but a lane's last piece end where the next one's words begin.
     UInt8* words = word_of(lane_target);
     UInt8* words_end = end < lane_bytes ? words + end : lane_target + end;
@@ -83,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       const bool has_part = is_live && part_begin < part_end && (overlaps || cuts_items);
       if (!__any_sync(kFullMask, has_part)) continue;
       const Int64 lowest =
-          p.is_backwards ? source_byte - (part_end - p.item_bytes) : source_byte + part_begin;
+          p.is_backwards ? at.source - (part_end - p.item_bytes) : at.source + part_begin;
       const Run run{from + lowest, lane_target + part_begin, has_part ? part_end - part_begin : 0,
                     (part == 0) != (p.is_backwards != 0)};
       if (cuts_items && (part == 0) != (p.is_backwards != 0)) {

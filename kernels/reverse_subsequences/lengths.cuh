@@ -4,31 +4,19 @@
 
 #include "common/types.cuh"
 
-__device__ __forceinline__ Int64 clamp_signed(Int64 length, Int64 axis_size) {
-  return length < 0 ? 0 : (length < axis_size ? length : axis_size);
+// The bits of length number `index` of integers of length_bytes bytes each, without their sign.
+__device__ __forceinline__ UInt64 load_length(const void* lengths, Int64 index,
+                                              Int32 length_bytes) {
+  if (length_bytes == 4) return static_cast<const UInt32*>(lengths)[index];
+  if (length_bytes == 8) return static_cast<const UInt64*>(lengths)[index];
+  if (length_bytes == 2) return static_cast<const UInt16*>(lengths)[index];
+  return static_cast<const UInt8*>(lengths)[index];
 }
 
-__device__ __forceinline__ Int64 clamp_unsigned(UInt64 length, Int64 axis_size) {
-  return length < static_cast<UInt64>(axis_size) ? static_cast<Int64>(length) : axis_size;
-}
-
-// Length number `index` of integers of length_bytes bytes each.
-__device__ __forceinline__ Int64 read_length(const void* lengths, Int64 index, Int32 length_bytes,
-                                             Int32 length_is_signed, Int64 axis_size) {
-  UInt64 bits = 0;
-  Int64 value = 0;
-  if (length_bytes == 4) {
-    bits = static_cast<const UInt32*>(lengths)[index];
-    value = static_cast<Int32>(static_cast<UInt32>(bits));
-  } else if (length_bytes == 8) {
-    bits = static_cast<const UInt64*>(lengths)[index];
-    value = static_cast<Int64>(bits);
-  } else if (length_bytes == 2) {
-    bits = static_cast<const UInt16*>(lengths)[index];
-    value = static_cast<Int16>(static_cast<UInt16>(bits));
-  } else {
-    bits = static_cast<const UInt8*>(lengths)[index];
-    value = static_cast<Int8>(static_cast<UInt8>(bits));
-  }
-  return length_is_signed ? clamp_signed(value, axis_size) : clamp_unsigned(bits, axis_size);
+// What such bits mean.
+__device__ __forceinline__ Int64 clamp_length(UInt64 bits, Int32 length_bytes,
+                                              Int32 length_is_signed, Int64 axis_size) {
+  const bool is_negative = length_is_signed && (bits >> (8 * length_bytes - 1) & 1) != 0;
+  if (is_negative) return 0;
+  return bits < static_cast<UInt64>(axis_size) ? static_cast<Int64>(bits) : axis_size;
 }

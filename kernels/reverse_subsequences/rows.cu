@@ -4,37 +4,23 @@
 // The host gives pieces that are multiples of 16 bytes, no source stride for the axis, and the source's extent.
 // The plan picks it where lengths have stride 0 along rows that are long for their item.
 #include "common/run_copy.cuh"
-#include "common/strided_index.cuh"
-#include "reverse_subsequences/lengths.cuh"
+#include "reverse_subsequences/lane_space.cuh"
 
 constexpr int kThreads = 256;
 // At least, so that registers are never spilled for more.
 constexpr int kBlocksPerMultiprocessor = 3;
 
-struct ReverseRowsParams {
+// In bytes; dimension 0 counts the pieces of a row.
+struct ReverseRowsParams : LaneSpace {
   Int64 num_pieces;
   Int64 run_bytes;
   Int64 piece_bytes;
-  Int64 source_offset;  // bytes; so are strides and extents
-  Int64 target_offset;
   Int64 source_begin;
   Int64 source_end;
-  Int64 length_offset;  // in lengths, as are their strides
-  Int64 axis_size;
-  Int64 axis_stride;            // of the source
-  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a row
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int64 length_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
+  Int64 axis_stride;  // of the source
   Int32 axis;
   Int32 owner_shift;  // 1 << owner_shift threads own a piece
   Int32 lane_words;   // that each takes at once
-  Int32 length_bytes;
-  Int32 length_is_signed;
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
@@ -48,28 +34,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   for (Int64 first = static_cast<Int64>(blockIdx.x) * pieces_per_block; first < p.num_pieces;
        first += static_cast<Int64>(gridDim.x) * pieces_per_block) {
     const Int64 index = first + (threadIdx.x >> p.owner_shift);
-    Int64 begin = 0;
-    Int64 source_byte = p.source_offset;
-    Int64 target_byte = p.target_offset;
-    if (index < p.num_pieces) {
-      Int64 length_index = p.length_offset;
-      Int64 place = 0;
-      visit_coordinates(p, index, [&](int d, Int64 coordinate) {
-        if (d == 0) {
-          begin = coordinate * p.piece_bytes;
-        } else {
-          source_byte += coordinate * p.source_strides[d];
-          target_byte += coordinate * p.target_strides[d];
-          length_index += coordinate * p.length_strides[d];
-          if (d == p.axis) place = coordinate;
-        }
-      });
-      const Int64 length =
-          read_length(lengths, length_index, p.length_bytes, p.length_is_signed, p.axis_size);
-      source_byte += (place < length ? length - 1 - place : place) * p.axis_stride;
-    }
-    const Run run{from + source_byte, to + target_byte, index < p.num_pieces ? p.run_bytes : 0,
-                  false};
+    const bool is_live = index < p.num_pieces;
+    const LanePosition at = position_of(p, is_live ? index : 0, p.axis);
+    const Int64 length = is_live ? length_at(p, lengths, at.length) : 0;
+    const Int64 source_byte = at.source + origin_of(at.place, length) * p.axis_stride;
+    const Run run{from + source_byte, to + at.target, is_live ? p.run_bytes : 0, false};
+    const Int64 begin = at.part * p.piece_bytes;
     // All but a row's last piece end where the next one's words begin.
     UInt8* words = word_of(run.target);
     const Int64 end = begin + p.piece_bytes;

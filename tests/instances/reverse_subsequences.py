@@ -11,12 +11,13 @@ from cudml.tensors import TensorDesc, packed_strides
 from tests.instances import Promise, random_size
 from tests.instances.slice import any_strides
 
-#: Lanes and rows move in words of 16 bytes whatever their items.
+#: Lanes and rows move in words of 16 bytes whatever their items; boxes and columns are loaded so.
 PROMISES = {
     "reverse_lanes": Promise(wide_loads=True, wide_stores=True, min_warps=24),
     "reverse_rows": Promise(wide_loads=True, wide_stores=True, min_warps=24),
     "reverse_gather": Promise(min_warps=24),
-    "reverse_columns": Promise(min_warps=8),
+    "reverse_boxes": Promise(wide_loads=True, min_warps=16),
+    "reverse_columns": Promise(wide_loads=True, min_warps=8),
 }
 
 #: (sizes, axis): long, short and single lanes along the innermost, an inner and the outermost dimension.
@@ -29,6 +30,7 @@ _LAYOUTS = (
     ((512, 2048), 0),
     ((512, 2047), 0),
     ((5, 3), 0),
+    ((1000, 5, 3), 1),
     ((16, 300, 64), 1),
     ((16, 300, 33), 1),
     ((16, 300, 1), 1),

@@ -1,0 +1,175 @@
+// Reverses the lanes of small boxes that lie one after another: REVERSE_SUBSEQUENCES of short lanes.
+// Idea: many boxes go through shared storage as one stretch of 16-byte words, and are picked apart there.
+// A block owns a tile of whole boxes: a thread loads words of it and lengths, and stores cells of the target.
+// The host gives tiles that fit, and boxes of the same layout in the source and the target, without gaps.
+// The plan picks it for boxes of less than a few KiB: a box is a lane, or as many lanes as cross its rows.
+#include "common/run_copy.cuh"
+#include "reverse_subsequences/cells.cuh"
+#include "reverse_subsequences/lane_space.cuh"
+
+constexpr int kThreads = 256;
+// At least, so that registers are never spilled for more.
+constexpr int kBlocksPerMultiprocessor = 4;
+constexpr int kTileWords = 1024;
+constexpr int kLoads = kTileWords / kThreads;
+constexpr int kLengthsAtOnce = 2;
+
+// In items; the index space is that of the lanes alone, in the order of a box and then from box to box.
+struct ReverseBoxesParams : LaneSpace {
+  Int64 num_lanes;
+  Int64 num_tiles;
+  UInt32 box_multiplier;  // divides by box_items
+  UInt32 row_multiplier;  // divides by row_lanes
+  Int32 box_shift;
+  Int32 row_shift;
+  Int32 box_items;
+  Int32 row_lanes;  // of a box: how many lanes cross each of its rows
+  Int32 tile_lanes;
+};
+
+struct Storage {
+  uint4 words[kTileWords];
+  UInt16 lengths[1];  // as many as a tile has lanes
+};
+
+// An item of a tile: its lane and its place there. Boxes have several lanes where `kHasRows`.
+template <bool kHasRows>
+struct TileItem {
+  int index;
+  int box_lane;  // the first lane of its box
+  int row_lane;  // its lane, counted from that
+  int place;
+
+  __device__ __forceinline__ TileItem(const ReverseBoxesParams& p, int index) : index(index) {
+    const int box =
+        static_cast<int>(divide(static_cast<UInt32>(index), p.box_multiplier, p.box_shift));
+    box_lane = kHasRows ? box * p.row_lanes : box;
+    row_lane = 0;
+    place = index - box * p.box_items;
+    if (kHasRows) {
+      const int row =
+          static_cast<int>(divide(static_cast<UInt32>(place), p.row_multiplier, p.row_shift));
+      row_lane = place - row * p.row_lanes;
+      place = row;
+    }
+  }
+
+  // Goes on to the next item.
+  __device__ __forceinline__ void advance(const ReverseBoxesParams& p) {
+    ++index;
+    if (kHasRows && ++row_lane < p.row_lanes) return;
+    row_lane = 0;
+    if (++place < static_cast<int>(p.axis_size)) return;
+    place = 0;
+    box_lane += kHasRows ? p.row_lanes : 1;
+  }
+
+  // The index of what comes here.
+  __device__ __forceinline__ int origin(const ReverseBoxesParams& p, const UInt16* lengths) const {
+    const int length = lengths[box_lane + row_lane];
+    const int distance = origin_of(place, length) - place;
+    return index + (kHasRows ? distance * p.row_lanes : distance);
+  }
+};
+
+template <class Item, bool kHasRows>
+__global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
+    reverse_boxes(const void* source, const void* lengths, void* target, ReverseBoxesParams p) {
+  SHARED_STORAGE(Storage, storage);
+  using Cell = typename CellOf<Item>::Type;
+  constexpr int kItemBytes = sizeof(Item);
+  constexpr int kItems = sizeof(Cell) / sizeof(Item);
+  const int thread = static_cast<int>(threadIdx.x);
+  const UInt8* all = static_cast<const UInt8*>(source) + p.source_offset * kItemBytes;
+  const UInt8* all_end = all + p.num_lanes * p.axis_size * kItemBytes;
+  const int alignment = common_alignment(source, target, kItemBytes);
+
+  for (Int64 tile = blockIdx.x; tile < p.num_tiles; tile += gridDim.x) {
+    const Int64 first_lane = tile * p.tile_lanes;
+    const Int64 lanes_left = p.num_lanes - first_lane;
+    const int num_lanes = lanes_left < p.tile_lanes ? static_cast<int>(lanes_left) : p.tile_lanes;
+    const int num_items = num_lanes * static_cast<int>(p.axis_size);
+    const Int64 first_byte = first_lane * p.axis_size * kItemBytes;
+    const UInt8* from = all + first_byte;
+    const UInt8* from_end = from + num_items * kItemBytes;
+    UInt8* to = static_cast<UInt8*>(target) + p.target_offset * kItemBytes + first_byte;
+
+    const UInt8* word = word_of(from) + thread * kWordBytes;
+    uint4 words[kLoads];
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) {
+      const UInt8* at = word + k * kThreads * kWordBytes;
+      if (at < from_end) {
+        if (at >= all && at + kWordBytes <= all_end) {
+          words[k] = load_16_bytes(at);
+        } else {
+          words[k] = load_bytes_between(at, all, all_end);
+        }
+      }
+    }
+#pragma unroll 1
+    for (int first = thread; first < num_lanes; first += kThreads * kLengthsAtOnce) {
+      LanePosition positions[kLengthsAtOnce];
+      UInt64 length_bits[kLengthsAtOnce];
+      positions_of(p, first_lane + first, kThreads, -1, positions);
+#pragma unroll
+      for (int k = 0; k < kLengthsAtOnce; ++k) {
+        if (first + k * kThreads < num_lanes) {
+          length_bits[k] = load_length(lengths, positions[k].length, p.length_bytes);
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kLengthsAtOnce; ++k) {
+        const int lane = first + k * kThreads;
+        if (lane < num_lanes) {
+          storage.lengths[lane] = static_cast<UInt16>(
+              clamp_length(length_bits[k], p.length_bytes, p.length_is_signed, p.axis_size));
+        }
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) {
+      const int at = thread + k * kThreads;
+      if (word + k * kThreads * kWordBytes < from_end) storage.words[at] = words[k];
+    }
+    __syncthreads();  // the tile and its lengths are complete before they are picked from
+
+    if (alignment == kItemBytes) {
+      const UInt8* items = reinterpret_cast<const UInt8*>(storage.words) + (from - word_of(from));
+      // Cells are aligned; where neighbouring tiles share one, its items are moved one by one.
+      const int head =
+          kItems == 1 ? 0 : static_cast<int>(-address_of(to) & (sizeof(Cell) - 1)) / kItemBytes;
+      const int num_cells = max(num_items - head, 0) / kItems;
+      const int tail = head + num_cells * kItems;
+#pragma unroll 2
+      for (int cell = thread; cell < num_cells; cell += kThreads) {
+        TileItem<kHasRows> item(p, head + cell * kItems);
+        UInt8* place = to + item.index * kItemBytes;
+        Item picked[kItems];
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+          picked[i] =
+              *reinterpret_cast<const Item*>(items + item.origin(p, storage.lengths) * kItemBytes);
+          item.advance(p);
+        }
+        store_item<Cell>(place, joined(picked));
+      }
+      if (kItems > 1) {
+        const int index = thread < head ? thread : thread - head + tail;
+        if (thread < head + kItems && index < num_items) {
+          const TileItem<kHasRows> item(p, index);
+          store_item<Item>(
+              to + index * kItemBytes,
+              *reinterpret_cast<const Item*>(items + item.origin(p, storage.lengths) * kItemBytes));
+        }
+      }
+    } else {
+      for (int index = thread; index < num_items; index += kThreads) {
+        const TileItem<kHasRows> item(p, index);
+        move_pieces(to + index * kItemBytes, from + item.origin(p, storage.lengths) * kItemBytes,
+                    kItemBytes, alignment);
+      }
+    }
+    __syncthreads();  // all has been picked before the next tile is loaded
+  }
+}

@@ -1,0 +1,31 @@
+// Cells: what a thread writes at once of items that it picked one by one.
+#pragma once
+
+#include "common/move_item.cuh"
+#include "common/types.cuh"
+
+// Four bytes of narrow items, so that the threads of a warp write whole lines, and one of the others.
+template <class Item, bool kIsNarrow = (sizeof(Item) < 4)>
+struct CellOf {
+  using Type = Item;
+};
+template <class Item>
+struct CellOf<Item, true> {
+  using Type = UInt32;
+};
+
+// The items of a cell in their order.
+template <class Item>
+__device__ __forceinline__ Item joined(const Item (&items)[1]) {
+  return items[0];
+}
+
+template <class Item, int kItems>
+__device__ __forceinline__ UInt32 joined(const Item (&items)[kItems]) {
+  UInt32 cell = 0;
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    cell |= static_cast<UInt32>(items[i]) << (8 * static_cast<int>(sizeof(Item)) * i);
+  }
+  return cell;
+}
