@@ -115,10 +115,14 @@ def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
 
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 @pytest.mark.parametrize("sizes", [(3, 6001), (6001, 3), (131, 261)])
-def test_a_transposition_of_odd_lines_moves_every_byte_once(item_bytes: int, sizes: tuple[int, int]) -> None:
+@pytest.mark.parametrize("items_off", [(0, 0), (1, 3)])
+def test_a_transposition_of_odd_lines_moves_every_byte_once(
+    item_bytes: int, sizes: tuple[int, int], items_off: tuple[int, int]
+) -> None:
+    """Lines lie at every place in a word, wherever the first one does."""
     kind = BITS_BY_SIZE[item_bytes]
-    source = lay_out(sizes, kind, order=(1, 0), byte_offset=item_bytes)
-    target = lay_out(sizes, kind, byte_offset=3 * item_bytes)
+    source = lay_out(sizes, kind, order=(1, 0), byte_offset=items_off[0] * item_bytes)
+    target = lay_out(sizes, kind, byte_offset=items_off[1] * item_bytes)
     traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
     num_bytes = sizes[0] * sizes[1] * item_bytes
     assert traffic.buffers["source"].bytes_read == traffic.buffers["target"].bytes_written == num_bytes
