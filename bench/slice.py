@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,17 @@ from bench.targets import to_torch
 
 @dataclass(frozen=True, kw_only=True)
 class SliceCase(Case):
-    """`y[i] = x[offset + i * stride]` in every dimension, `sizes` long; a negative stride runs backwards."""
+    """`y[i] = x[offset + i * stride]` in every dimension, `sizes` long; a negative stride runs backwards.
+
+    `order` names the dimensions of x as they lie in memory, outermost first; empty, they lie as numbered.
+    """
 
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: str = "float32"
+    order: tuple[int, ...] = ()
 
 
 def _case(
@@ -67,6 +71,11 @@ def _vector(kib: int, dtype: str = "float32", offset: int = 4, quick: bool = Fal
     return _case("part of a vector", (size + 2 * offset,), (offset,), (size,), (1,), dtype, quick)
 
 
+def _across(use: str, sizes: tuple[int, ...], order: tuple[int, ...], dtype: str) -> SliceCase:
+    """All of an input whose dimensions lie in another order than those of the output."""
+    return replace(_case(use, sizes, (0,) * len(sizes), sizes, (1,) * len(sizes), dtype), order=order)
+
+
 CASES: tuple[SliceCase, ...] = (
     _rows(32768, 2048, "float32"),
     _stepped(2),
@@ -94,6 +103,15 @@ CASES: tuple[SliceCase, ...] = (
     _case("half of both", (16384, 16384), (0, 0), (8192, 8192), (2, 2)),
     _case("last steps", (64, 1024, 1024), (0, 1023, 0), (64, 1, 1024), (1, 1, 1)),
     _case("one column", (1 << 20, 64), (0, 7), (1 << 20, 1), (1, 1)),
+    _across("columns as rows", (16384, 16384), (1, 0), "uint8"),
+    _across("columns as rows", (8192, 16384), (1, 0), "float16"),
+    _across("columns as rows", (8192, 8192), (1, 0), "float32"),
+    _across("columns as rows", (8191, 8193), (1, 0), "float16"),
+    _across("columns as rows", (4096, 8192), (1, 0), "float64"),
+    _across("columns as rows", (4096, 4096), (1, 0), "complex128"),
+    _across("pixels as planes", (64, 3, 1024, 1024), (0, 2, 3, 1), "uint8"),
+    _across("planes as pixels", (64, 1024, 1024, 3), (0, 3, 1, 2), "uint8"),
+    _across("channels first", (64, 64, 128, 128), (0, 2, 3, 1), "float16"),
     _vector(4 << 20),
     _vector(64 << 10),
     _vector(16 << 10),
@@ -105,7 +123,9 @@ CASES: tuple[SliceCase, ...] = (
 
 
 def make(case: SliceCase, source: Source) -> Inputs:
-    return {"x": source.bits(case.shape, case.dtype)}
+    order = case.order or tuple(range(len(case.shape)))
+    x = source.bits(tuple(case.shape[d] for d in order), case.dtype)
+    return {"x": x.transpose(np.argsort(order).tolist()) if case.order else x}
 
 
 def run(case: SliceCase, inputs: Inputs) -> Any:
