@@ -291,7 +291,7 @@ def _require_sanitizer(found: Compiler) -> None:
         raise CompilerError(
             f"{shlex.join(found.command)} cannot instrument code for the check mode "
             f"({shlex.join(flags)}): {result.stderr.strip()}\n"
-            "g++ 8 or later, clang++ 10 or later and the compiler of `pip install 'cudml[cpu]'` can"
+            "g++ 8 or later, clang++ 11 or later and the compiler of `pip install 'cudml[cpu]'` can"
         )
 
 

@@ -36,7 +36,7 @@ struct SimtCheck {
   unsigned long long block_barriers, warp_collectives;
 };
 
-// One launch, filled in by Python (launch.py has the same members in the same order).
+// One launch, filled in by Python (structures.py has the same members in the same order).
 struct SimtLaunch {
   uint3 grid, block;
   unsigned cluster_blocks;  // along x; 1 where there are no clusters
