@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import strided_copy
-from cudml.operators.lane_reversal import PATTERNS, lanes_of, reversal_step
+from cudml.operators import lane_reversal, strided_copy
+from cudml.operators.lane_reversal import PATTERNS, Pattern, lanes_of, reversal_step
 from cudml.plans import Copy, KernelLaunch, Plan
 from cudml.tensors import TensorDesc
 from tests.layouts import Layout, lay_out, run_on_bytes
@@ -37,11 +37,12 @@ def run_launch(
     rng = np.random.default_rng(1)
     raw = {name: place.fill(rng) for name, place in places.items()}
     lengths = places["sequence_lengths_tensor"].view(raw["sequence_lengths_tensor"])
-    lengths[...] = values.astype(np.uint32).view(lengths.dtype)
+    dtype = np.dtype(places["sequence_lengths_tensor"].desc.element.numpy_name)
+    lengths[...] = values.astype(dtype).view(lengths.dtype)
     expected = raw["output_tensor"].copy()
     source = places["input_tensor"].view(raw["input_tensor"])
     places["output_tensor"].view(expected)[...] = reverse_lanes(
-        source, np.ascontiguousarray(lengths).view(np.uint32), axis
+        source, np.ascontiguousarray(lengths).view(dtype), axis
     )
     plan = Plan("reversal", OPERANDS, (launch,), outputs=("output_tensor",))
     assert_identical(run_on_bytes(device, plan, raw, places, "output_tensor"), expected)
@@ -55,6 +56,15 @@ def run_every_pattern(device: Device, places: dict[str, Layout], axis: int, valu
     for name in names:
         run_launch(device, PATTERNS[name].launch(lanes, device.limits), places, axis, values)
     return names
+
+
+def run_checked(pattern: Pattern, places: dict[str, Layout], axis: int, values: np.ndarray) -> None:
+    """Run one kernel that can reverse these lanes, with every access observed: misaligned ones too."""
+    device = emulator.get_device()
+    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
+    assert pattern.can(lanes, device.limits)
+    with emulator.schedule("forward", check=True):
+        run_launch(device, pattern.launch(lanes, device.limits), places, axis, values)
 
 
 @st.composite
@@ -153,6 +163,50 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
     values = np.random.default_rng(2).integers(0, sizes[axis] + 2, shape)
     names = run_every_pattern(emulator.get_device(), places, axis, values)
     assert ("lanes", "columns")[1 - axis] in names
+
+
+#: Lengths as bits of their type: none, short, all, beyond; the largest is negative in a type with a sign.
+LENGTHS_OF = {
+    kind: np.array([0, 1, 2, 11, 20, 37, 38, 2**bits - 1], np.uint64)
+    for bits, kinds in (
+        (8, (DataType.INT8, DataType.UINT8)),
+        (16, (DataType.INT16, DataType.UINT16)),
+        (32, (DataType.INT32, DataType.UINT32)),
+        (64, (DataType.INT64, DataType.UINT64)),
+    )
+    for kind in kinds
+}
+
+
+@pytest.mark.parametrize("strip_bytes", [1024, 128, 16])
+@pytest.mark.parametrize("width", [256, 300, 303])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_strips_of_any_width_and_alignment(
+    item_bytes: int, width: int, strip_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words and cells of every width, aligned whatever the gaps, and lengths of every type."""
+    monkeypatch.setattr(lane_reversal, "STRIP_BYTES", (strip_bytes,))
+    monkeypatch.setattr(lane_reversal, "LINE_BYTES", strip_bytes)
+    for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
+        where = (number % 4 * 4, number // 4 * 2)
+        places = layouts_of((37, width), item_bytes, 0, where, gap=number % 2)
+        places["sequence_lengths_tensor"] = lay_out((1, width), kind)
+        values = np.random.default_rng(number).choice(bits, (1, width))
+        run_checked(PATTERNS["columns"], places, 0, values)
+
+
+@pytest.mark.parametrize("where", [(0, 0), (15, 1), (2, 4), (8, 14)])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("box", [(3, 1), (7, 5), (16, 2)])
+def test_full_tiles_of_boxes(
+    box: tuple[int, int], item_bytes: int, where: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles as large as shared storage takes, which begin and end anywhere in a word."""
+    monkeypatch.setattr(lane_reversal, "MIN_BOX_TILE_BYTES", lane_reversal.BOX_TILE_BYTES)
+    count = 2 * lane_reversal.BOX_TILE_BYTES // (box[0] * box[1] * item_bytes) + 3
+    places = layouts_of((count, *box), item_bytes, 1, where, gap=0)
+    values = np.random.default_rng(1).integers(0, box[0] + 2, (count, 1, box[1]))
+    run_checked(PATTERNS["boxes"], places, 1, values)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 4095, 20_001, 35_999, 36_000, 2**31])
