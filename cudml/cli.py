@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,24 +19,33 @@ from cudml.errors import CompilerError, DeviceError, KernelError, ModelError, Pr
 if TYPE_CHECKING:
     from cudml.devices import Device
 
-#: Exit codes: everything is well; results differ; the request could not be carried out.
-EXIT_GOOD, EXIT_DIFFERENT, EXIT_FAILED = 0, 1, 2
+#: Exit codes: everything is well; results differ; the request could not be carried out; Ctrl-C.
+EXIT_GOOD, EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and give its exit code: 0, 1 where results differ, 2 for any error."""
+    """Run a command line and give its exit code: 0, 1 where results differ, 2 for errors, 130 for Ctrl-C."""
     options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a model may name what the terminal cannot show
     try:
         code: int = options.run(options)
+        sys.stdout.flush()
     except (ModelError, ProblemsError, DeviceError, CompilerError, KernelError) as error:
         print(f"cudml: {error}", file=sys.stderr)
         return EXIT_FAILED
     except MemoryError as error:
         print(f"cudml: out of memory: {error}", file=sys.stderr)
         return EXIT_FAILED
-    except BrokenPipeError:  # the reader of our output is gone; so is what Python would flush at exit
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):  # with that, the reader of our output just left
+            print(f"cudml: {error}", file=sys.stderr)
+        # What could not be written must not fail again when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
+    except KeyboardInterrupt:
+        print("cudml: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
     return code
 
 

@@ -1,7 +1,9 @@
 """DxDispatch models: buffers with first values, operators on them, and the commands that run and print."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,9 @@ import numpy as np
 from cudml.checks import camel
 from cudml.compiled import CompiledOperator, compile_operator
 from cudml.devices import Array, Device
-from cudml.dtypes import element_info
+from cudml.dtypes import element_info, element_type_of
 from cudml.enums import DataType, ExecutionFlags, FeatureLevel
-from cudml.errors import ModelError
+from cudml.errors import ModelError, ProblemsError
 from cudml.json_model import read_enum, read_operator
 from cudml.json_reader import Node
 from cudml.tensors import TensorDesc
@@ -21,6 +23,9 @@ from cudml.transfer import download, upload
 
 #: DirectML's buffers end at a multiple of this many bytes.
 BUFFER_ALIGNMENT = 4
+
+#: No array has more bytes.
+MAX_BUFFER_BYTES = 2**63 - BUFFER_ALIGNMENT
 
 _UINT32_MAX = 2**32 - 1
 
@@ -105,9 +110,9 @@ def load_model(path: str | Path) -> Model:
     """
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows write a byte-order mark
     except OSError as error:
-        raise ModelError("the file", "readable", f"not: {error.strerror}", str(path)) from None
+        raise ModelError("the file", "readable", f"unreadable ({error.strerror})", str(path)) from None
     except UnicodeDecodeError as error:
         raise ModelError(f"byte {error.start}", "UTF-8 text", "not", str(path)) from None
     except json.JSONDecodeError as error:
@@ -115,6 +120,8 @@ def load_model(path: str | Path) -> Model:
         raise ModelError(where, "JSON", f"not JSON ({error.msg})", str(path)) from None
     except RecursionError:
         raise ModelError("the file", "nested less deeply", "not JSON that can be read", str(path)) from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise ModelError("the file", "JSON of smaller numbers", f"unreadable ({error})", str(path)) from None
     return read_model(Node(data, "", str(path)), path.parent)
 
 
@@ -163,21 +170,27 @@ def run_model(
     Raises
     ------
     DescriptorError, BindingError
-        An operator or its bindings break rules.
+        An operator or its bindings break rules; says which dispatchable or command.
+    ModelError
+        A file cannot be written, or a resource to save in `output` has no name for a file.
     """
+    if output is not None:
+        _check_file_names(model)
     buffers = {name: _buffer(device, resource) for name, resource in model.resources.items()}
     operators: dict[str, CompiledOperator] = {}
     for name, dispatchable in model.dispatchables.items():
-        operator = compile_operator(
-            dispatchable.desc, device=device, feature_level=feature_level, flags=dispatchable.flags
-        )
-        if operator.persistent_resource_size:
-            operator.initialize(**_bound(dispatchable.owned, dispatchable.desc, buffers))
+        with _place_of_problems(f"dispatchables.{name}"):
+            operator = compile_operator(
+                dispatchable.desc, device=device, feature_level=feature_level, flags=dispatchable.flags
+            )
+            if operator.persistent_resource_size:
+                operator.initialize(**_bound(dispatchable.owned, dispatchable.desc, buffers))
         operators[name] = operator
-    for command in model.commands:
+    for number, command in enumerate(model.commands):
         if isinstance(command, Dispatch):
             desc = model.dispatchables[command.dispatchable].desc
-            operators[command.dispatchable].dispatch(**_bound(command.bindings, desc, buffers))
+            with _place_of_problems(f"commands[{number}]"):
+                operators[command.dispatchable].dispatch(**_bound(command.bindings, desc, buffers))
             continue
         values = _values(model.resources[command.resource], buffers[command.resource])
         if isinstance(command, WriteFile):
@@ -186,6 +199,23 @@ def run_model(
             _save(output / f"{command.resource}.npy", values)
         else:
             echo(f"Resource '{command.resource}': {', '.join(_shown(values))}")
+
+
+def _check_file_names(model: Model) -> None:
+    """Raise `ModelError` unless every resource that is printed has a name that a file can have."""
+    for number, command in enumerate(model.commands):
+        if isinstance(command, Print) and Path(command.resource).name != command.resource:
+            expected = "the name of a file without folders, since it is saved"
+            raise ModelError(f"commands[{number}].resource", expected, repr(command.resource))
+
+
+@contextmanager
+def _place_of_problems(place: str) -> Iterator[None]:
+    """Have an error that lists problems say at which place of the model they are."""
+    try:
+        yield
+    except ProblemsError as error:
+        raise type(error)(f"{place}: {error.operator}", error.problems) from None
 
 
 def _named(node: Node) -> Iterator[tuple[str, Node]]:
@@ -199,8 +229,8 @@ def _resource(node: Node, folder: Path) -> Resource:
     num_bytes = values.nbytes
     size = node.get("sizeInBytes")
     if size is not None:
-        if size.integer() < num_bytes:
-            size.fail(f"at least {num_bytes}, the size of the initial values")
+        if not num_bytes <= size.integer() <= MAX_BUFFER_BYTES:
+            size.fail(f"from {num_bytes}, the size of the initial values, to {MAX_BUFFER_BYTES}")
         num_bytes = size.integer()
     return Resource(values, -(-num_bytes // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT)
 
@@ -282,7 +312,7 @@ def _values_of_file(node: Node, values: Node, folder: Path) -> np.ndarray:
     values.only("sourcePath")
     path_node = values.need("sourcePath", "a path")
     name = path_node.text()
-    path = next((p for p in (folder / name, Path(name)) if p.is_file()), None)
+    path = next((p for p in (folder / name, Path(name)) if os.path.isfile(p)), None)
     if path is None:
         path_node.fail(f"a file in {folder} or in the current folder")
     if path.suffix == ".npy":
@@ -292,7 +322,10 @@ def _values_of_file(node: Node, values: Node, folder: Path) -> np.ndarray:
             path_node.fail(f"a file that NumPy can read ({error})")
         if array.size == 0:
             path_node.fail("a file with at least one element", "empty")
-        return np.ascontiguousarray(array)
+        native = array.astype(array.dtype.newbyteorder("="), copy=False)
+        if not isinstance(element_type_of(native.dtype), DataType):
+            path_node.fail("a file of a dtype that DirectML has", f"of dtype {array.dtype}")
+        return np.ascontiguousarray(native)
     if path.suffix not in _RAW_SUFFIXES:
         path_node.fail(f"a file of .npy, {' or '.join(_RAW_SUFFIXES)}")
     kind_node = node.need("initialValuesDataType", "the name of a data type")
@@ -405,8 +438,12 @@ def _text(value: Any) -> str:
 
 
 def _save(path: Path, values: np.ndarray) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".npy":
-        np.save(path, values)
-    else:
-        path.write_bytes(values.tobytes())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".npy":
+            np.save(path, values)
+        else:
+            path.write_bytes(values.tobytes())
+    except (OSError, ValueError) as error:  # ValueError where no file can have the name
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise ModelError("the file", "writable", f"not written ({reason})", str(path)) from None

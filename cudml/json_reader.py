@@ -93,7 +93,10 @@ class Node:
         if isinstance(self.value, str) and self.value.lower() in SPECIAL_FLOATS:
             return SPECIAL_FLOATS[self.value.lower()]
         if isinstance(self.value, (int, float)) and not isinstance(self.value, bool):
-            return float(self.value)
+            try:
+                return float(self.value)
+            except OverflowError:
+                self.fail("a number that float64 has, which ends at 1.8e308")
         self.fail('a number, "nan", "inf" or "-inf"')
 
     def boolean(self) -> bool:

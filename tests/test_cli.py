@@ -18,6 +18,8 @@ from tests.oracle import reverse_subsequences as reverse_oracle
 from tests.oracle import top_k as top_k_oracle
 from tests.test_dispatch_model import SLICE_MODEL, with_change, written
 
+ROOT = Path(__file__).resolve().parent.parent
+
 
 def test_demo_shows_every_case_and_exits_with_0(device: Device, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["demo", "--device", device.name]) == 0
@@ -135,11 +137,11 @@ def test_dispatch_takes_a_feature_level(tmp_path: Path, capsys: pytest.CaptureFi
         (with_change("commands", value=...), "model.json: commands is missing, must be a list"),
         (
             with_change("dispatchables", "slice", "desc", "Offsets", 3, value=4),
-            "SLICE has 1 problem\n  Offsets[3]",
+            "cudml: dispatchables.slice: SLICE has 1 problem\n  Offsets[3]",
         ),
         (
             with_change("commands", 0, "bindings", "OutputTensor", value="input"),
-            "OutputTensor is overlapping InputTensor",
+            "cudml: commands[0]: SLICE has 1 problem\n  OutputTensor is overlapping InputTensor",
         ),
         (
             with_change("commands", 0, "bindings", "OutputTensor", value=...),
@@ -154,6 +156,29 @@ def test_dispatch_tells_what_is_wrong_and_exits_with_2(
     printed = capsys.readouterr()
     assert message in printed.err
     assert printed.out == ""
+
+
+def test_dispatch_tells_that_it_cannot_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, SLICE_MODEL)
+    assert cli.main(["dispatch", str(path), "--device", "cpu", "--output", str(path)]) == 2
+    told = f"cudml: {path}/output.npy: the file is not written (File exists), must be writable\n"
+    assert capsys.readouterr().err.endswith(told)
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None:
+    model = json.loads(json.dumps(SLICE_MODEL).replace('"output"', json.dumps("größe\ud800")))
+    done = run_cli("dispatch", written(tmp_path, model), "--device", "cpu", PYTHONIOENCODING="ascii")
+    assert done.stdout == "Resource 'gr\\xf6\\xdfe\\ud800': 7, 9, 12, 14, 17, 19\n"
+    assert done.returncode == 0
+
+
+def test_ctrl_c_is_no_crash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(case: demo.Case, device: Device) -> demo.Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "run_case", run)
+    assert cli.main(["demo", "--device", "cpu"]) == 130
+    assert capsys.readouterr().err == "cudml: interrupted\n"
 
 
 def test_unknown_devices_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -255,6 +280,35 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"cudml {cudml.__version__}\n"
 
 
+def run_cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command in an interpreter of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "cudml.cli", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("is_unbuffered", ["", "1"])
+def test_a_full_disk_is_no_crash(is_unbuffered: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cudml.cli", "info"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONUNBUFFERED": is_unbuffered},
+            check=False,
+        )
+    assert done.stderr == "cudml: [Errno 28] No space left on device\n"
+    assert done.returncode == 2
+
+
 def test_a_reader_that_leaves_is_no_crash(tmp_path: Path) -> None:
     many = {"initialValuesDataType": "INT8", "initialValues": {"valueCount": 1 << 18, "value": 1}}
     model = {
@@ -266,7 +320,7 @@ def test_a_reader_that_leaves_is_no_crash(tmp_path: Path) -> None:
         [sys.executable, "-m", "cudml.cli", "dispatch", str(written(tmp_path, model)), "--device", "cpu"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        cwd=Path(__file__).parent.parent,
+        cwd=ROOT,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert process.stdout is not None

@@ -1,6 +1,7 @@
 """Whole models of DxDispatch: resources, dispatchables, commands, and what is wrong with broken ones."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,29 @@ def test_resources_are_saved_where_that_is_asked_for(device: Device, tmp_path: P
     assert (tmp_path / "out/a.bin").read_bytes() == expected.tobytes()
 
 
+@pytest.mark.parametrize("name", ["no-folder/a.npy", "folder.npy", "a\0b.npy"])
+def test_a_file_that_cannot_be_written_is_told(name: str, tmp_path: Path) -> None:
+    (tmp_path / "no-folder").write_text("")
+    (tmp_path / "folder.npy").mkdir()
+    command = {"type": "writeFile", "resource": "output", "targetPath": name}
+    model = load_model(written(tmp_path, with_change("commands", 1, value=command)))
+    expected = re.escape(f"{tmp_path / name}: the file is not written (")
+    with pytest.raises(ModelError, match=rf"^{expected}.+\), must be writable$"):
+        run_model(model, get_device("cpu"), output=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../output", "a/b", "/tmp/output"])
+def test_no_name_of_a_resource_leads_out_of_the_folder_it_is_saved_in(name: str, tmp_path: Path) -> None:
+    model = json.loads(json.dumps(SLICE_MODEL).replace('"output"', json.dumps(name)))
+    path = written(tmp_path, model)
+    assert lines_of(path, get_device("cpu")) == [f"Resource '{name}': 7, 9, 12, 14, 17, 19"]
+    with pytest.raises(ModelError) as caught:
+        run_model(load_model(path), get_device("cpu"), output=tmp_path / "out")
+    expected = "the name of a file without folders, since it is saved"
+    assert str(caught.value) == f"commands[1].resource is {name!r}, must be {expected}"
+    assert not (tmp_path / "out").exists()
+
+
 BROKEN: dict[str, tuple[Any, str]] = {
     "resources": (with_change("resources", value=...), "resources is missing, must be an object"),
     "commands": (with_change("commands", value={}), "commands is {}, must be a list"),
@@ -177,6 +201,12 @@ BROKEN: dict[str, tuple[Any, str]] = {
         ),
         "resources.input.initialValues[1] is 256, must be from 0 to 255, which uint8 has",
     ),
+    "range of doubles": (
+        with_change(
+            "resources", "input", value={"initialValuesDataType": "UINT8", "initialValues": [10**400]}
+        ),
+        "resources.input.initialValues[0] is 1000000000000000000000000000000000",
+    ),
     "fraction": (
         with_change("resources", "input", value={"initialValuesDataType": "UINT8", "initialValues": ["nan"]}),
         "resources.input.initialValues[0] is 'nan', must be an integer, which uint8 has",
@@ -198,7 +228,19 @@ BROKEN: dict[str, tuple[Any, str]] = {
     ),
     "size": (
         with_change("resources", "input", "sizeInBytes", value=99),
-        "resources.input.sizeInBytes is 99, must be at least 100, the size of the initial values",
+        "resources.input.sizeInBytes is 99, must be from 100, the size of the initial values, to 92233720368",
+    ),
+    "size of no array": (
+        with_change("resources", "input", "sizeInBytes", value=2**63),
+        "resources.input.sizeInBytes is 9223372036854775808, must be from 100, the size of the initial ",
+    ),
+    "no double": (
+        with_change("resources", "input", "initialValues", "valueStart", value=10**400),
+        "resources.input.initialValues.valueStart is 1000000000000000000000000000000000000000000000000000000",
+    ),
+    "long file name": (
+        with_change("resources", "input", "initialValues", value={"sourcePath": "a" * 5000 + ".npy"}),
+        "resources.input.initialValues.sourcePath is 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
     ),
     "no file": (
         with_change("resources", "input", "initialValues", value={"sourcePath": "none.npy"}),
@@ -271,8 +313,35 @@ def test_files_that_are_no_json_are_told(tmp_path: Path) -> None:
         with pytest.raises(ModelError) as caught:
             load_model(path)
         assert str(caught.value) == f"{path}: {message}"
-    with pytest.raises(ModelError, match="the file is not: No such file or directory, must be readable"):
+    path.write_text("[" + "9" * 5000 + "]")
+    with pytest.raises(ModelError, match=r"model\.json: the (file is unreadable|top level is \[9999)"):
+        load_model(path)
+    with pytest.raises(
+        ModelError, match=r"file is unreadable \(No such file or directory\), must be readable"
+    ):
         load_model(tmp_path / "none.json")
+
+
+def test_a_byte_order_mark_of_a_windows_editor_is_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path, SLICE_MODEL)
+    expected = load_model(path).commands
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load_model(path).commands == expected
+
+
+def test_source_files_in_swapped_byte_order_hold_the_same_numbers(device: Device, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.arange(1, 26, dtype=np.float32).astype(">f4"))
+    model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.npy"})
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 7, 9, 12, 14, 17, 19"]
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "U1", "datetime64[D]", "f4,f4", "longdouble"])
+def test_source_files_of_other_dtypes_are_refused(dtype: str, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros(4, dtype))
+    model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.npy"})
+    expected = f"sourcePath is of dtype {np.dtype(dtype)}, must be a file of a dtype that DirectML has"
+    with pytest.raises(ModelError, match=re.escape(expected)):
+        load_model(written(tmp_path, model))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
@@ -288,6 +357,6 @@ def test_nothing_runs_where_a_later_operator_is_wrong(tmp_path: Path) -> None:
     model["dispatchables"]["bad"] = json.loads(json.dumps(model["dispatchables"]["slice"]))
     model["dispatchables"]["bad"]["desc"]["Offsets"][3] = 9
     lines: list[str] = []
-    with pytest.raises(DescriptorError, match=r"Offsets\[3\]"):
+    with pytest.raises(DescriptorError, match=r"^dispatchables\.bad: SLICE has 1 problem\n  Offsets\[3\]"):
         run_model(load_model(written(tmp_path, model)), get_device("cpu"), echo=lines.append)
     assert lines == []
