@@ -136,7 +136,8 @@ def _demo(options: argparse.Namespace) -> int:
 
 
 def _dispatch(options: argparse.Namespace) -> int:
-    from cudml.dispatch_model import load_model, run_model
+    from cudml.dispatch_model import load_model
+    from cudml.dispatch_run import run_model
 
     model = load_model(options.model)
     device = _device(options.device)

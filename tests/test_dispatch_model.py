@@ -10,7 +10,8 @@ import pytest
 
 from cudml import DescriptorError, ModelError
 from cudml.devices import Device, get_device
-from cudml.dispatch_model import load_model, run_model
+from cudml.dispatch_model import load_model
+from cudml.dispatch_run import run_model
 
 SLICE_MODEL: dict[str, Any] = {
     "$schema": "./_schema.json",
