@@ -261,16 +261,19 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
             raise ValueError(is_wrong(function, f"sizes[{i}]", size, "0 or more"))
         if stride == 0:
             raise ValueError(is_wrong(function, f"strides[{i}]", 0, "any integer but 0"))
+        if size and not n:
+            raise ValueError(is_wrong(function, f"sizes[{i}]", size, f"0, since dimension {i} is empty"))
         # Where nothing is taken, the end of the dimension will do, as in NumPy's a[n:n].
-        largest = n - 1 if size and n else n
+        largest = n - 1 if size else n
         if not 0 <= offset <= largest:
             expected = f"from 0 to {largest}, {'an element' if size else 'a place'} of dimension {i}"
             raise ValueError(is_wrong(function, f"offsets[{i}]", offset, expected))
         last = offset + (size - 1) * stride
         if size and not 0 <= last < n:
             got = f"{last} = {offset} + ({size} - 1) * {stride}"
-            expected = f"from 0 to {n - 1}" if n else "left out: the dimension is empty"
-            raise ValueError(is_wrong(function, f"the last element of dimension {i}", got, expected))
+            raise ValueError(
+                is_wrong(function, f"the last element of dimension {i}", got, f"from 0 to {n - 1}")
+            )
     if out is not None:
         check_output(function, "out", out, sizes, array.dtype)
     source = Argument.input("a", "input_tensor", kind, array, any_address=True)

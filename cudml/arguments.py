@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.exceptions import AxisError
 
+from cudml.checks import one_of
 from cudml.devices import Array, Device, get_device
 from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.tensors import is_injective
@@ -28,16 +29,19 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
     array: Any
     if isinstance(candidate, np.ndarray):
         if isinstance(candidate, np.ma.MaskedArray):
-            raise TypeError(is_wrong(function, name, "a masked array", "filled first: a.filled(value)"))
+            expected = "an array without a mask, such as its .filled(value) or its .data"
+            raise TypeError(is_wrong(function, name, "a masked array", expected))
         array = candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)
         return array, get_device("cpu")
+    expected = "a NumPy array, a CuPy array or an object with GPU memory"
+    if isinstance(candidate, type):  # the class of an array has the attributes of one
+        raise TypeError(is_wrong(function, name, f"the class {candidate.__qualname__}", expected))
     from cudml.devices import cuda
 
     array = cuda.as_array(candidate)
     if array is not None:
         return array, cuda.get_device(array.data.device_id)
     kind = f"{type(candidate).__module__}.{type(candidate).__qualname__}".removeprefix("builtins.")
-    expected = "a NumPy array, a CuPy array or an object with GPU memory"
     if hasattr(candidate, "__dlpack__"):
         expected += "; numpy.from_dlpack makes one of CPU memory"
     elif isinstance(candidate, (list, tuple, int, float, complex, np.generic)):
@@ -158,11 +162,13 @@ def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementT
     TypeError
         It is none of them; says which are.
     """
-    kind = allowed.get(array.dtype.name) if array.dtype.isnative else None
-    if kind is None:
-        dtype = array.dtype.name if array.dtype.isnative else array.dtype.str
-        raise TypeError(is_wrong(function, name, f"of dtype {dtype}", f"of {', '.join(allowed)}"))
-    return kind
+    kind = allowed.get(array.dtype.name)
+    if kind is not None and array.dtype.isnative:
+        return kind
+    expected = f"of {one_of([*allowed])}"
+    if kind is not None:
+        expected = f"in native byte order, as {name}.astype({array.dtype.name!r}) is"
+    raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
 
 
 def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:

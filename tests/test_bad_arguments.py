@@ -24,11 +24,12 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "list": (([1, 2], 1), {}, TypeError, "a is a list, must be a NumPy array, a CuPy array or an object"),
     "none": ((None, 1), {}, TypeError, "a is a NoneType, must be a NumPy array"),
     "scalar": ((np.float32(1), 1), {}, TypeError, "a is a numpy.float32, must be a NumPy array"),
-    "masked": ((np.ma.masked_array(A, A > 3), 1), {}, TypeError, "a is a masked array, must be filled first"),
+    "masked": ((np.ma.masked_array(A, A > 3), 1), {}, TypeError, "a is a masked array, must be an array"),
     "objects": ((OBJECTS, 1), {}, TypeError, "a is of dtype object, must be of bool, int8, int16, int32, in"),
     "complex": ((A.astype(complex), 1), {}, TypeError, "a is of dtype complex128, must be of bool"),
-    "swapped": ((A.astype(">f4"), 1), {}, TypeError, "a is of dtype >f4, must be of bool"),
-    "text": ((np.array(["a", "b"]), 1), {}, TypeError, "a is of dtype str32, must be of bool"),
+    "class": ((np.ndarray, 1), {}, TypeError, "a is the class ndarray, must be a NumPy array, a CuPy array"),
+    "swapped": ((A.astype(">f4"), 1), {}, TypeError, "a is of dtype >f4, must be in native byte order, as a"),
+    "text": ((np.array(["a", "b"]), 1), {}, TypeError, "a is of dtype <U1, must be of bool"),
     "k zero": ((A, 0), {}, ValueError, "k is 0, must be from 1 to the size of axis 1, which is 4"),
     "k negative": ((A, -1), {}, ValueError, "k is -1, must be from 1 to the size of axis 1, which is 4"),
     "k large": ((A, 4), {"axis": 0}, ValueError, "k is 4, must be from 1 to the size of axis 0, which is 3"),
@@ -74,7 +75,7 @@ SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "end": ((A, (1, 0), (3, 1)), ValueError, "the last element of dimension 0 is 3 = 1 + (3 - 1) * 1, must"),
     "start": ((A, (0, 1), (1, 3), (1, -1)), ValueError, "the last element of dimension 1 is -1 = 1 + (3 - 1"),
     "huge": ((A, (0, 0), (1, 2**70)), ValueError, "the last element of dimension 1 is 118059162071741130342"),
-    "empty": ((A[:0], (0, 0), (1, 1)), ValueError, "the last element of dimension 0 is 0 = 0 + (1 - 1) * 1,"),
+    "empty": ((A[:0], (0, 0), (1, 1)), ValueError, "sizes[0] is 1, must be 0, since dimension 0 is empty"),
 }  # fmt: skip
 
 
@@ -118,7 +119,7 @@ def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no r": ({"r": None}, TypeError, "r is None, must be an array"),
     "list": ({"w": [1]}, TypeError, "w is a list, must be a NumPy array"),
-    "double": ({"x": zeros(2, 1, 3, dtype=float)}, TypeError, "x is of dtype float64, must be of float16, f"),
+    "double": ({"x": zeros(2, 1, 3, dtype=float)}, TypeError, "x is of dtype float64, must be of float16 or"),
     "mixed": ({"w": zeros(1, 6, 3, dtype="f2")}, TypeError, "w is of dtype float16, must be of float32, as"),
     "bias": ({"b": zeros(1, 12, dtype=float)}, TypeError, "b is of dtype float64, must be of float32, as x"),
     "x": ({"x": zeros(2, 3)}, ValueError, "x is of shape (2, 3), must be (T, N, I)"),
