@@ -116,7 +116,7 @@ def to_dict(desc: Any) -> dict[str, Any]:
     Raises
     ------
     TypeError
-        It is no descriptor.
+        It is no descriptor, or one with a member of a type that JSON has no spelling of.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def to_dict(desc: Any) -> dict[str, Any]:
         if count is not None:
             members[count] = len(value)
         if value is not None:
-            members[key] = _plain(value)
+            members[key] = _plain(value, key)
     return {"Type": f"{_PREFIXES[OperatorType]}{kind.name}", "Desc": members}
 
 
@@ -236,39 +236,44 @@ def _check_count(node: Node, key: str, length: int) -> None:
         count.fail(f"{length}, the length of the list that it counts, or left out")
 
 
-def _plain(value: Any) -> Any:
-    """A member's value in types that JSON has."""
+def _plain(value: Any, path: str) -> Any:
+    """The value of a member, whose keys are given, in types that JSON has."""
     if isinstance(value, TensorDesc):
-        return _plain_tensor(value)
+        return _plain_tensor(value, path)
     if isinstance(value, Activation):
-        return _plain_activation(value)
+        return _plain_activation(value, path)
     if isinstance(value, (IntEnum, IntFlag)):
         return f"{_PREFIXES[type(value)]}{value.name}"
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, f"{path}[{i}]") for i, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         return next(name for name, special in SPECIAL_FLOATS.items() if str(special) == str(value))
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"to_dict: {path} is {value!r}, must be what compile_operator takes")
     return value
 
 
-def _plain_activation(activation: Activation) -> dict[str, Any]:
+def _plain_activation(activation: Activation, path: str) -> dict[str, Any]:
     info = ACTIVATIONS[activation.operator_type]
-    values = zip(info.parameters, activation.parameters, strict=True)
+    values = {camel(n): v for n, v in zip(info.parameters, activation.parameters, strict=True)}
     return {
         "Type": f"{_PREFIXES[OperatorType]}{info.name}",
-        "Desc": {camel(name): _plain(value) for name, value in values},
+        "Desc": {key: _plain(value, f"{path}.{key}") for key, value in values.items()},
     }
 
 
-def _plain_tensor(tensor: TensorDesc) -> dict[str, Any]:
+def _plain_tensor(tensor: TensorDesc, path: str) -> dict[str, Any]:
     """A tensor without the members that have their default."""
-    members: dict[str, Any] = {"DataType": tensor.data_type.name, "Sizes": list(tensor.sizes)}
+    if not isinstance(tensor.data_type, DataType):
+        raise TypeError(f"to_dict: {path}.DataType is {tensor.data_type!r}, must be a cudml.DataType")
+    members: dict[str, Any] = {"Sizes": tensor.sizes}
     if tensor.strides is not None:
-        members["Strides"] = list(tensor.strides)
+        members["Strides"] = tensor.strides
     if tensor.flags:
-        members["Flags"] = _plain(tensor.flags)
+        members["Flags"] = tensor.flags
     if tensor.total_tensor_size_in_bytes is not None:
         members["TotalTensorSizeInBytes"] = tensor.total_tensor_size_in_bytes
     if tensor.guaranteed_base_offset_alignment:
         members["GuaranteedBaseOffsetAlignment"] = tensor.guaranteed_base_offset_alignment
-    return members
+    plain = {key: _plain(value, f"{path}.{key}") for key, value in members.items()}
+    return {"DataType": tensor.data_type.name, **plain}

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from cudml.dtypes import ElementInfo, ElementType, element_info, element_type_of
@@ -41,14 +42,31 @@ def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
-def frozen(value: Any) -> Any:
-    """A sequence as a tuple of Python integers where that is possible, anything else unchanged."""
+def plain_integer(value: Any) -> Any:
+    """An integer of another library as Python's, anything else unchanged."""
+    if isinstance(value, int):
+        return value
+    try:
+        return index(value)
+    except TypeError:
+        return value
+
+
+def plain_integers(value: Any) -> Any:
+    """A sequence as a tuple, its integers as Python's; anything else unchanged."""
     if value is None or isinstance(value, (str, bytes)):
         return value
     try:
-        return tuple(item.__index__() if hasattr(item, "__index__") else item for item in value)
+        return tuple(map(plain_integer, value))
     except TypeError:
         return value
+
+
+def make_plain(desc: object, integers: Sequence[str] = (), sequences: Sequence[str] = ()) -> None:
+    """Replace members of a frozen dataclass by their plain values, which hash, compare and print alike."""
+    for names, convert in ((integers, plain_integer), (sequences, plain_integers)):
+        for name in names:
+            object.__setattr__(desc, name, convert(getattr(desc, name)))
 
 
 @dataclass(frozen=True)
@@ -92,8 +110,11 @@ class TensorDesc:
     guaranteed_base_offset_alignment: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sizes", frozen(self.sizes))
-        object.__setattr__(self, "strides", frozen(self.strides))
+        make_plain(
+            self,
+            integers=("total_tensor_size_in_bytes", "guaranteed_base_offset_alignment"),
+            sequences=("sizes", "strides"),
+        )
 
     @staticmethod
     def of(array: Any) -> "TensorDesc":

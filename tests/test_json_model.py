@@ -1,6 +1,7 @@
 """Descriptors as dictionaries, in DxDispatch's spelling."""
 
 import contextlib
+import dataclasses
 import json
 import math
 from typing import Any
@@ -91,6 +92,24 @@ def test_every_activation_survives(info: Any) -> None:
 def test_a_nan_survives() -> None:
     desc = from_dict(json.loads(json.dumps(to_dict(gru((Activation.elu(math.nan), Activation.tanh()))))))
     assert math.isnan(desc.activation_descs[0].parameters[0])
+
+
+def test_members_that_json_has_no_spelling_of_are_told() -> None:
+    desc = TopKDesc(tensor(1, 8), tensor(1, 2), tensor(1, 2, kind=U32), 1, 2)
+    for changes, message in [
+        ({"k": "2"}, "to_dict: K is '2', must be what compile_operator takes"),
+        (
+            {"output_index_tensor": TensorDesc(U32, ("a",))},
+            "to_dict: OutputIndexTensor.Sizes[0] is 'a', must",
+        ),
+        (
+            {"input_tensor": TensorDesc("U", (8,))},
+            "to_dict: InputTensor.DataType is 'U', must be a cudml.Data",
+        ),
+    ]:
+        with pytest.raises(TypeError) as caught:
+            to_dict(dataclasses.replace(desc, **changes))
+        assert str(caught.value).startswith(message)
 
 
 def test_spelling_is_that_of_dxdispatch() -> None:

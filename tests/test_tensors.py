@@ -1,14 +1,24 @@
 """Tensor descriptors: sizes, strides, bytes, overlap."""
 
 import itertools
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudml import DataType, TensorDesc
-from cudml.tensors import frozen, is_injective, num_elements, packed_strides
+from cudml import (
+    AxisDirection,
+    DataType,
+    ReverseSubsequencesDesc,
+    TensorDesc,
+    TensorFlags,
+    TopK1Desc,
+    TopKDesc,
+)
+from cudml.tensors import is_injective, num_elements, packed_strides, plain_integer, plain_integers
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5).map(tuple)
 
@@ -103,11 +113,38 @@ def test_dimensions_of_one_do_not_make_a_tensor_strided() -> None:
     assert not TensorDesc(DataType.FLOAT32, (2, 3), (0, 1)).is_packed
 
 
-def test_sequences_become_tuples_of_plain_integers_and_the_rest_is_left_to_the_checks() -> None:
-    tensor = TensorDesc(DataType.FLOAT32, [np.int64(2), 3], np.array([3, 1]))  # type: ignore[arg-type]
+def test_integers_of_other_libraries_become_pythons_and_the_rest_is_left_to_the_checks() -> None:
+    tensor = TensorDesc(DataType.FLOAT32, [np.int64(2), 3], np.array([3, 1]), TensorFlags.NONE, np.int32(24))  # type: ignore[arg-type]
     assert (tensor.sizes, tensor.strides) == ((2, 3), (3, 1))
-    assert {type(size) for size in tensor.sizes} == {int}
-    assert hash(tensor) == hash(TensorDesc(DataType.FLOAT32, (2, 3), (3, 1)))
-    assert frozen("ab") == "ab"
-    assert frozen(5) == 5
-    assert frozen([1.5]) == (1.5,)
+    assert {type(size) for size in (*tensor.sizes, tensor.total_tensor_size_in_bytes)} == {int}
+    assert hash(tensor) == hash(TensorDesc(DataType.FLOAT32, (2, 3), (3, 1), TensorFlags.NONE, 24))
+    for value, plain in [("ab", "ab"), (5, 5), ([1.5], (1.5,)), ([True], (True,)), (None, None)]:
+        assert repr(plain_integers(value)) == repr(plain)
+    for value, plain in [
+        (np.uint8(3), 3),
+        (np.array(3), 3),
+        (True, True),
+        (1.0, 1.0),
+        ("2", "2"),
+        (None, None),
+    ]:
+        assert repr(plain_integer(value)) == repr(plain)
+
+
+A, VALUES = TensorDesc(DataType.FLOAT32, (2, 8)), TensorDesc(DataType.FLOAT32, (2, 1))
+INDICES = TensorDesc(DataType.UINT32, (2, 1))
+
+
+@pytest.mark.parametrize(
+    ("desc", "members"),
+    [
+        (ReverseSubsequencesDesc(A, INDICES, A, 1), ["axis"]),
+        (TopKDesc(A, VALUES, INDICES, 1, 1), ["axis", "k"]),
+        (TopK1Desc(A, VALUES, INDICES, 1, 1, AxisDirection.INCREASING), ["axis", "k"]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_numbers_of_descriptors_may_be_numpys(desc: Any, members: list[str]) -> None:
+    same = replace(desc, **dict.fromkeys(members, np.int64(1)))
+    assert same == desc
+    assert [type(getattr(same, member)) for member in members] == [int] * len(members)

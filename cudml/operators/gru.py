@@ -17,7 +17,7 @@ from cudml.operators.activations import Activation, activation_ok
 from cudml.operators.gru_paths import PATHS, choose_path, packed, project
 from cudml.operators.gru_shapes import Layer
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, frozen
+from cudml.tensors import TensorDesc, make_plain
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class GruDesc:
     linear_before_reset: bool
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "activation_descs", frozen(self.activation_descs))
+        make_plain(self, sequences=("activation_descs",))
 
 
 _INPUTS = (

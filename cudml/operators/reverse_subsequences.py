@@ -18,7 +18,7 @@ from cudml.checks import (
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.lane_reversal import reversal_step
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, num_elements
+from cudml.tensors import TensorDesc, make_plain, num_elements
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,9 @@ class ReverseSubsequencesDesc:
     sequence_lengths_tensor: TensorDesc
     output_tensor: TensorDesc
     axis: int
+
+    def __post_init__(self) -> None:
+        make_plain(self, integers=("axis",))
 
 
 def _row(

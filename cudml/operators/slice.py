@@ -19,7 +19,7 @@ from cudml.enums import DataType, FeatureLevel
 from cudml.operators.coalesce import Space, dimensions_of
 from cudml.operators.strided_copy import copy_step
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, frozen, num_elements
+from cudml.tensors import TensorDesc, make_plain, num_elements
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
@@ -59,8 +59,7 @@ class SliceDesc:
     strides: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for member in ("offsets", "sizes", "strides"):
-            object.__setattr__(self, member, frozen(getattr(self, member)))
+        make_plain(self, sequences=("offsets", "sizes", "strides"))
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,7 @@ class Slice1Desc:
     input_window_strides: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        for member in ("input_window_offsets", "input_window_sizes", "input_window_strides"):
-            object.__setattr__(self, member, frozen(getattr(self, member)))
+        make_plain(self, sequences=("input_window_offsets", "input_window_sizes", "input_window_strides"))
 
 
 def _rows(*rows: tuple[FeatureLevel, tuple[int, ...], tuple[DataType, ...]]) -> tuple[Support, ...]:

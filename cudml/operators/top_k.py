@@ -18,7 +18,7 @@ from cudml.checks import (
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.top_k_paths import PATHS, Path, Problem, choose_path, problem_of
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, make_plain
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,9 @@ class TopK1Desc:
     k: int
     axis_direction: AxisDirection
 
+    def __post_init__(self) -> None:
+        make_plain(self, integers=("axis", "k"))
+
 
 @dataclass(frozen=True)
 class TopKDesc:
@@ -85,6 +88,9 @@ class TopKDesc:
     output_index_tensor: TensorDesc
     axis: int
     k: int
+
+    def __post_init__(self) -> None:
+        make_plain(self, integers=("axis", "k"))
 
 
 def _row(
