@@ -71,7 +71,9 @@ def compile_operator(
     DescriptorError
         The descriptor breaks rules; the error lists all of them.
     TypeError
-        `desc`, `feature_level` or `flags` is of another type.
+        `desc`, `device`, `feature_level` or `flags` is of another type.
+    ValueError
+        `device` is no name of a device.
     DeviceError, CompilerError
         The device cannot be used or the kernels cannot be built; says what is missing.
 
@@ -100,6 +102,8 @@ def compile_operator(
         raise TypeError(f"feature_level is {feature_level!r}, must be a cudml.FeatureLevel")
     if not isinstance(flags, ExecutionFlags):
         raise TypeError(f"flags is {flags!r}, must be cudml.ExecutionFlags")
+    if not (device is None or isinstance(device, str) or hasattr(device, "limits")):
+        raise TypeError(f"device is {device!r}, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml's")
     # Checked each time: the cache takes 1.0 and True for 1, the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = get_device(device) if device is None or isinstance(device, str) else device

@@ -95,6 +95,10 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
         {"input_tensor": np.float32(1)},
         "InputTensor is a numpy.float32 on cpu, must be a numpy.ndarray on cpu",
     ),
+    "masked": (
+        {"input_tensor": np.ma.masked_array(X, X > 3)},
+        f"InputTensor is a {np.ma.MaskedArray.__module__}.MaskedArray on cpu, must be a numpy.ndarray on cpu",
+    ),
     "wide": ({"input_tensor": X.astype(np.float64)}, "InputTensor is float64, must be float32"),
     "signed": (
         {"sequence_lengths_tensor": LENGTHS.astype(np.int32)},

@@ -95,6 +95,10 @@ def test_other_types_of_arguments_are_refused() -> None:
         TypeError, match="desc is a dict, must be one of cudml's SliceDesc, TopKDesc, GruDesc, "
     ):
         compile_operator({}, device="cpu")
+    with pytest.raises(
+        TypeError, match=r"device is 0, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml's"
+    ):
+        compile_operator(REVERSE, device=0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"feature_level is 25600, must be a cudml\.FeatureLevel"):
         compile_operator(REVERSE, device="cpu", feature_level=0x6400)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"flags is 1, must be cudml\.ExecutionFlags"):

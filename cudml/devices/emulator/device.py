@@ -69,8 +69,8 @@ class EmulatorDevice:
         return lambda: [np.empty(shape, dtype) for shape, dtype in arrays]
 
     def owns(self, array: Any) -> bool:
-        """Whether the array is a NumPy array."""
-        return isinstance(array, np.ndarray)
+        """Whether the array is a NumPy array, without a mask that kernels would pass over."""
+        return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
 
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
