@@ -5,7 +5,6 @@ import importlib
 import re
 import sys
 import time
-from pathlib import Path
 
 from bench import results
 from bench.results import Row
@@ -32,7 +31,7 @@ def main(arguments: list[str]) -> int:
         timer_of(target),
         Options(
             quick=options.quick,
-            names=re.compile(options.filter),
+            names=options.filter,
             peers=options.peers,
             seconds=options.seconds,
             deadline=time.monotonic() + 60 * options.minutes,
@@ -40,12 +39,14 @@ def main(arguments: list[str]) -> int:
         tell=lambda text: print(text, file=sys.stderr, flush=True),
     )
     print(f"{target.name}: " + ", ".join(f"{k} {v}" for k, v in target.environment.items() if v))
-    path = Path(options.results) / f"{target.slug}.csv"
+    path = options.results / f"{target.slug}.csv"
     for operator in [options.operator] if options.operator else OPERATORS:
         for row in runner.run(operator):
             print(_line(row), flush=True)
             if not options.dry:  # at once, so that nothing is lost when a later case hangs
                 results.merge(path, [row])
+    if not runner.num_cases:
+        runner.problems.append(f"no case of this device matches --filter {options.filter.pattern!r}")
     for problem in runner.problems:
         print(problem, file=sys.stderr)
     return 1 if runner.problems else 0
@@ -58,6 +59,20 @@ def _line(row: Row) -> str:
     )
 
 
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression ({error})") from None
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench",
@@ -66,20 +81,26 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("operator", nargs="?", choices=OPERATORS, help="default: all")
     parser.add_argument("--quick", action="store_true", help="small cases only, as always on the CPU")
-    parser.add_argument("--filter", default="", metavar="REGEX", help="cases whose name it matches somewhere")
+    parser.add_argument(
+        "--filter", type=_pattern, default="", metavar="REGEX", help="cases whose name it matches somewhere"
+    )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU where there is one")
     parser.add_argument("--peers", action="store_true", help="time the peers that are installed, too")
     parser.add_argument(
-        "--seconds", type=float, default=0.2, help="time for one measurement (default %(default)s)"
+        "--seconds", type=_positive, default=0.2, help="time for one measurement (default %(default)s)"
     )
     parser.add_argument(
         "--minutes",
-        type=float,
+        type=_positive,
         default=float("inf"),
         help="start no case after this long (default: no limit)",
     )
     parser.add_argument(
-        "--results", default=str(results.RESULTS), metavar="FOLDER", help="where the CSV file is"
+        "--results",
+        type=results.folder,
+        default=results.RESULTS,
+        metavar="FOLDER",
+        help="where the CSV file is",
     )
     parser.add_argument("--dry", action="store_true", help="write no file")
     parser.add_argument("--commit", help="recorded in the rows where git is not at hand")

@@ -17,23 +17,33 @@ README_CASES = 6
 def main(arguments: list[str]) -> int:
     """Write the tables and, where matplotlib is installed, the plots; 1 where there is nothing to report."""
     parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__)
-    parser.add_argument("--results", default=str(results.RESULTS), metavar="FOLDER")
+    parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
     parser.add_argument(
-        "--readme", default="README.md", metavar="FILE", help="file with the two marker lines"
+        "--readme",
+        type=Path,
+        default="README.md",
+        metavar="FILE",
+        help="file with the two marker lines (default: %(default)s)",
     )
     options = parser.parse_args(arguments)
-    folder, readme = Path(options.results), Path(options.readme)
+    folder: Path = options.results
+    readme: Path = options.readme
+    try:
+        readme_text = readme.read_text()
+    except OSError as error:
+        parser.error(f"{readme} cannot be read ({error.strerror})")
     files = [p for p in sorted(folder.glob("*.csv")) if not p.stem.endswith(("-micro", "machine_code"))]
     devices = {path: rows for path in files if (rows := current_rows(path))}
     if not devices:
         print(f"no results of present cases in {folder}")
         return 1
+    between = "\n".join(device_text(rows, README_CASES) for rows in devices.values())
+    readme_text = replaced(readme_text, between, str(readme))
     (folder / "README.md").write_text(
         "# Results\n\nWritten by `python -m bench report`.\n\n"
         + "\n".join(map(device_text, devices.values()))
     )
-    between = "\n".join(device_text(rows, README_CASES) for rows in devices.values())
-    readme.write_text(replaced(readme.read_text(), between, str(readme)))
+    readme.write_text(readme_text)
     for path, rows in devices.items():
         for operator in operators_of(rows):
             draw(rows, operator, path.with_name(f"{path.stem}-{operator}.svg"))

@@ -1,5 +1,6 @@
 """Committed numbers: one CSV file a device, one row per operator, case, implementation and cache state."""
 
+import argparse
 import csv
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -7,6 +8,21 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+
+
+def folder(text: str) -> Path:
+    """A folder for results, of a command line: made at once, so that no run fails when it has measured.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        It cannot be made.
+    """
+    try:
+        Path(text).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text} cannot be made ({error.strerror})") from None
+    return Path(text)
 
 
 @dataclass(frozen=True)
@@ -69,7 +85,6 @@ def read(path: Path) -> list[Row]:
 def merge(path: Path, rows: Iterable[Row]) -> None:
     """Write rows into a file, each in place of the one with its key, new ones at the end."""
     merged = {row.key: row for row in read(path)} | {row.key: row for row in rows}
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [member.name for member in fields(Row)], lineterminator="\n")
         writer.writeheader()

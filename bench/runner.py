@@ -29,10 +29,14 @@ class Options:
 
 
 class Runner:
-    """Runs operators on one device; `problems` collects what went wrong, `tell` gets progress."""
+    """Runs operators on one device; `problems` collects what went wrong, `tell` gets progress.
+
+    `num_cases` counts the cases that were selected.
+    """
 
     def __init__(self, target: Target, timer: Timer, options: Options, tell: Callable[[str], None]) -> None:
         self.problems: list[str] = []
+        self.num_cases = 0
         self._target = target
         self._timer = timer
         self._options = options
@@ -43,6 +47,7 @@ class Runner:
         module: Any = importlib.import_module(f"bench.{operator}")
         for case in module.CASES:
             if self._selected(case):
+                self.num_cases += 1
                 yield from self._run_case(operator, module, case)
 
     def _selected(self, case: Case) -> bool:

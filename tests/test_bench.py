@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bench import report, results, runner
+from bench.__main__ import main as bench_command
 from bench.cases import Peer
 from bench.checks import WrongResultError, require_error_within, require_identical
 from bench.micro import command
@@ -151,7 +152,7 @@ def test_a_timing_is_the_median_and_two_percentiles() -> None:
 
 
 def test_results_replace_rows_of_the_same_key(tmp_path: Path) -> None:
-    path = tmp_path / "results" / "a-gpu.csv"
+    path = results.folder(str(tmp_path / "new/results")) / "a-gpu.csv"
     other = replace(ROW, implementation="cupy", host_us=None)
     results.merge(path, [ROW, other])
     faster = replace(ROW, median_us=1.0)
@@ -162,7 +163,7 @@ def test_results_replace_rows_of_the_same_key(tmp_path: Path) -> None:
 
 def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     peer = replace(ROW, implementation="cupy", median_us=7.0, contract="does less")
-    folder = tmp_path / "results"
+    folder = results.folder(str(tmp_path / "results"))
     results.merge(folder / "a-gpu.csv", [ROW, peer, replace(ROW, cache="warm", median_us=1.0)])
     (folder / "a-gpu-micro.csv").write_text("group,name,value,unit\n")  # not of this report
     readme = tmp_path / "README.md"
@@ -188,9 +189,39 @@ def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
     ]
 
 
-def test_report_needs_its_markers() -> None:
-    with pytest.raises(SystemExit, match=r"R\.md has no lines"):
-        report.replaced("text", "new", "R.md")
+def test_report_needs_its_markers_and_writes_nothing_without(tmp_path: Path) -> None:
+    results.merge(tmp_path / "a-gpu.csv", [ROW])
+    readme = tmp_path / "R.md"
+    readme.write_text("text")
+    for name, message in [("R.md", r"R\.md has no lines"), ("none.md", "2")]:
+        with pytest.raises(SystemExit, match=message):
+            report.main(["--results", str(tmp_path), "--readme", str(tmp_path / name)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["R.md", "a-gpu.csv"]
+    assert readme.read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--filter", "("], "--filter: '(' is no regular expression (missing ), unterminated subpattern"),
+        (["--seconds", "0"], "--seconds: 0 is not above 0"),
+        (["--seconds", "nan"], "--seconds: nan is not above 0"),
+        (["--minutes", "-1"], "--minutes: -1 is not above 0"),
+        (["--results", f"{__file__}/results"], "/results cannot be made (Not a directory)"),
+    ],
+)
+def test_wrong_options_are_told(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        bench_command([*arguments, "--dry", "--device", "cpu"])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_filter_that_leaves_no_case_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_command(["--dry", "--device", "cpu", "--filter", "no such case"]) == 1
+    assert capsys.readouterr().err == "no case of this device matches --filter 'no such case'\n"
 
 
 @pytest.mark.parametrize("file", sorted(MICRO_INSTANCES))

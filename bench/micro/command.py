@@ -20,7 +20,7 @@ def main(arguments: list[str]) -> int:
     """Print each figure as it comes and write `<device>-micro.csv`; 1 where a group failed."""
     parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
-    parser.add_argument("--results", default=str(results.RESULTS), metavar="FOLDER")
+    parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
     parser.add_argument("--commit", help="recorded where git is not at hand")
     options = parser.parse_args(arguments)
     if unknown := set(options.groups) - set(GROUPS):
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
             failed = True
             print(f"{group}: {type(error).__name__}: {error}", file=sys.stderr)
         gpu.xp.get_default_memory_pool().free_all_blocks()
-    merge(Path(options.results) / f"{target.slug}-micro.csv", figures, target.environment)
+    merge(options.results / f"{target.slug}-micro.csv", figures, target.environment)
     return 1 if failed else 0
 
 
@@ -58,7 +58,6 @@ def merge(path: Path, figures: list[Figure], environment: Mapping[str, str]) -> 
             "unit": figure.unit,
         }
         records.append(own | dict(environment))
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
