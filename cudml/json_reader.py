@@ -1,7 +1,7 @@
 """Reading parsed JSON with its place in mind: every complaint names the keys that lead there."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
@@ -113,7 +113,3 @@ class Node:
             hint = f"; the closest is {close[0]}" if close else ""
             self.fail(f"one of {', '.join(choices)}{hint}")
         return choices[name]
-
-    def typed(self, reader: "Callable[[Node], Result]") -> Result:
-        """What a reader makes of this place."""
-        return reader(self)

@@ -1,7 +1,6 @@
 """Small problems that reach every kernel, each with its plan and its operands: for proofs on the emulator."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any
@@ -191,16 +190,3 @@ def reversal(
     shared = (*packed_strides(one[:-1]), 0) if one_length_a_row else None
     tensor = TensorDesc(element, sizes, packed_strides((*sizes[:-1], sizes[-1] + pad)) if pad else None)
     return ReverseSubsequencesDesc(tensor, TensorDesc(length_type, one, shared), tensor, axis)
-
-
-def paths_of(operator: str) -> dict[str, Callable[..., Any]]:
-    """The ways to compute an operator by name."""
-    module = {
-        "top_k": "top_k_paths",
-        "gru": "gru_paths",
-        "slice": "strided_copy",
-        "reverse_subsequences": "lane_reversal",
-    }[operator]
-    loaded = import_module(f"cudml.operators.{module}")
-    found: dict[str, Callable[..., Any]] = getattr(loaded, "PATHS", None) or loaded.PATTERNS
-    return found

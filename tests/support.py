@@ -9,6 +9,10 @@ import numpy as np
 
 from cudml.devices import Device, emulator
 from cudml.plans import Plan
+from cudml.transfer import download, upload
+
+#: Moves an array into a device's memory, packed, and back.
+to_device, to_numpy = upload, download
 
 #: Thread orders and their seeds: every kernel gives the same bits under each.
 ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2), ("random", 3))
@@ -21,21 +25,6 @@ def schedules() -> Iterator[contextlib.AbstractContextManager[Any]]:
     """Every thread order with every poison, as contexts to launch under."""
     for (order, seed), poison in itertools.product(ORDERS, POISONS):
         yield emulator.schedule(order=order, seed=seed, poison=poison, strict=True, guard=True)
-
-
-def to_device(device: Device, array: np.ndarray) -> Any:
-    """The array in the device's memory, packed."""
-    moved = device.empty(array.shape, array.dtype)
-    if isinstance(moved, np.ndarray):
-        moved[...] = array
-    else:
-        moved.set(np.ascontiguousarray(array))
-    return moved
-
-
-def to_numpy(array: Any) -> np.ndarray:
-    """A device's array as a NumPy array."""
-    return array if isinstance(array, np.ndarray) else array.get()
 
 
 def run_plan(device: Device, plan: Plan, operands: dict[str, Any]) -> None:
