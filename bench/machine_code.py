@@ -28,8 +28,8 @@ class Row:
     """One kernel instance on one architecture.
 
     `shared_bytes` is what its launch asks for. `blocks` and `warps` are those that one multiprocessor holds
-    at once. Loads and stores are global instructions in the code, `_16` those of 16 bytes; `generic` are
-    accesses whose memory space the compiler did not know.
+    at once; `flight_bytes` is what their loads bring at once. Loads and stores are global instructions in
+    the code, `_16` those of 16 bytes; `generic` are accesses whose memory space the compiler did not know.
     """
 
     source: str
@@ -41,6 +41,7 @@ class Row:
     shared_bytes: int
     blocks: int
     warps: int
+    flight_bytes: int
     loads: int
     loads_16: int
     stores: int
@@ -82,6 +83,7 @@ def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Ro
         shared_bytes=launch.shared_bytes,
         blocks=blocks,
         warps=blocks * math.ceil(threads / 32),
+        flight_bytes=facts.resident_flight_bytes(launch, architecture),
         loads=facts.count("LDG", "LDGSTS"),
         loads_16=facts.count("LDG", "LDGSTS", containing=".128"),
         stores=facts.count("STG"),

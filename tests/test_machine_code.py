@@ -86,6 +86,7 @@ def problems_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) 
     expected = _parameters(launch)
     num_threads = math.prod(launch.block)
     resident = facts.resident_blocks(launch, architecture)
+    flight_kib = facts.resident_flight_bytes(launch, architecture) // 1024
     checks = (
         (facts.spilled_bytes == 0, f"{facts.spilled_bytes} bytes of registers are spilled"),
         (kernel.stack_bytes == 0, f"{kernel.stack_bytes} bytes of local memory"),
@@ -100,6 +101,10 @@ def problems_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) 
         (
             resident * num_threads >= 32 * promise.min_warps,
             f"{resident * num_threads // 32} warps a multiprocessor, {promise.min_warps} are promised",
+        ),
+        (
+            flight_kib >= promise.min_flight_kib,
+            f"loads of {flight_kib} KiB under way on a multiprocessor, {promise.min_flight_kib} are promised",
         ),
         (
             kernel.registers <= (promise.max_registers or 255),

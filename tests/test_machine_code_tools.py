@@ -71,6 +71,7 @@ def test_planted_faults_are_found(architecture: Architecture) -> None:
     assert wide == []
     assert facts["wide"].count("LDG", containing=".128") == 1
     assert facts["wide"].count("STG", containing=".128") == 1
+    assert facts["wide"].flight_bytes == 16
     assert facts["wide"].kernel.max_threads == 64
     assert facts["wide"].kernel.parameters == ((0, 8), (8, 8), (16, 16))
 
@@ -125,6 +126,46 @@ def test_opcodes_are_counted_by_their_whole_name() -> None:
     assert disassembly.count(opcodes, "LD") == 7
 
 
+A = "LDG.E.128.CONSTANT R4,desc[UR8][R40.64]"  # brings R4 to R7
+B = "LDG.E R8,desc[UR8][R40.64+0x10]"
+C = "LDG.E.U8 R9,desc[UR8][R42.64]"
+
+
+@pytest.mark.parametrize(
+    ("code", "flight_bytes"),
+    [
+        ([], 0),
+        ([A, B, C], 21),
+        ([A, "IADD3 R40,R41,R42,RZ", B, C], 21),
+        # Whoever reads a register that a load brings has waited for it, and for the loads before it.
+        ([A, B, "IADD3 R0,R8,R1,RZ", C], 20),
+        ([A, "IADD3 R0,R7,R1,RZ", B, C], 16),
+        ([B, A, "IADD3 R0,R8,R1,RZ", C], 20),
+        ([A, B, "@P0 IADD3 R0,R8,R1,RZ", C], 20),
+        # A store names the first register of its value and reads those behind it.
+        ([B, "STS.128 [R30],R6", A], 16),
+        ([B, "STS [R30],R6", A], 20),
+        ([A, "STS.64 [R30],R2", B], 20),
+        ([A, "STS.64 [R30],R3", B], 16),
+        # A load that brings a register anew, or needs it as its address.
+        ([A, "LDG.E R6,desc[UR8][R40.64]", B], 16),
+        ([C, "LDG.E R20,desc[UR8][R9.64]", B], 8),
+        # Branches that may not be taken are not.
+        ([A, "@P0 BRA 0x100", B], 20),
+        ([A, "BRA 0x100", B], 16),
+        ([A, "EXIT", B, C], 16),
+        # Loads from elsewhere, stores.
+        (["LDS.128 R4,[R2]", "LDC R3,c[0x0][R2]", "STG.E desc[UR8][R2.64],R9"], 0),
+    ],
+)
+def test_loads_under_way(code: list[str], flight_bytes: int) -> None:
+    instructions = []
+    for line in code:
+        opcode, _, operands = line.removeprefix("@P0 ").partition(" ")
+        instructions.append(disassembly.Instruction(opcode, operands, line.startswith("@P0 ")))
+    assert disassembly.flight_bytes_of(instructions) == flight_bytes
+
+
 @pytest.mark.parametrize(
     ("number", "registers", "threads", "shared_bytes", "blocks"),
     [
@@ -157,9 +198,8 @@ def test_resident_blocks(number: int, registers: int, threads: int, shared_bytes
 def row(**changes: object) -> machine_code.Row:
     launch = planted("wide", 64)
     kernel = cubin.Kernel(32, 0, 0, 1024, 64, ())
-    facts = Facts(
-        kernel, 0, disassembly.Counter({"LDG.E.128": 2, "LDG.E": 1, "ST.E": 4, "HMMA.16816.F32": 3})
-    )
+    opcodes = disassembly.Counter({"LDG.E.128": 2, "LDG.E": 1, "ST.E": 4, "HMMA.16816.F32": 3})
+    facts = Facts(kernel, 0, opcodes, 20)
     made = machine_code.row_of(launch, facts, OF_NUMBER[90])
     return machine_code.Row(**{**vars(made), **changes})
 
@@ -171,7 +211,7 @@ def test_table_is_written_read_and_compared(tmp_path: Path) -> None:
     table = machine_code.recorded(path)
     assert table == machine_code.Table("13.5.37", (first, second))
     assert (first.loads, first.loads_16, first.stores, first.generic, first.matrix) == (3, 2, 0, 4, 3)
-    assert (first.blocks, first.warps) == (32, 64)
+    assert (first.blocks, first.warps, first.flight_bytes) == (32, 64, 32 * 64 * 20)
     where = f"{first.source} b sm_90"
     assert machine_code.differences(table.rows, (first, row(kernel="b", registers=48, matrix=0))) == [
         f"{where}: registers 40 -> 48, matrix 3 -> 0"

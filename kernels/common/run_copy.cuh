@@ -144,6 +144,7 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const int begin = clamp_to_piece(run_begin);
   const int stop =
       run.num_bytes == 0 ? 0 : clamp_to_piece((end < target_end ? end : target_end) - first);
+
   // The 16 source bytes of position 0 begin at `start`. `own` is the aligned word that holds the first
   // of them, mirrored the last; the rest is in the neighbour, which is the own word of the next
   // position's. Over positions both move forwards, mirrored backwards.

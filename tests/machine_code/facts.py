@@ -25,11 +25,15 @@ MATRIX_OPCODES = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "IGMMA", "QGM
 
 @dataclass(frozen=True)
 class Facts:
-    """One kernel instance on one architecture: what its cubin, the compiler's log and its code say."""
+    """One kernel instance on one architecture: what its cubin, the compiler's log and its code say.
+
+    `flight_bytes` is what the global loads of a thread bring at once.
+    """
 
     kernel: cubin.Kernel
     spilled_bytes: int
     opcodes: Counter[str]
+    flight_bytes: int
 
     def count(self, *prefixes: str, containing: str = "") -> int:
         """How many instructions of these names the code has."""
@@ -40,6 +44,10 @@ class Facts:
         return architecture.resident_blocks(
             self.kernel.registers, math.prod(launch.block), self.kernel.shared_bytes + launch.shared_bytes
         )
+
+    def resident_flight_bytes(self, launch: KernelLaunch, architecture: Architecture) -> int:
+        """What the global loads of all threads that one multiprocessor holds bring at once."""
+        return self.resident_blocks(launch, architecture) * math.prod(launch.block) * self.flight_bytes
 
 
 def facts_of(launches: Sequence[KernelLaunch], architecture: Architecture) -> dict[str, Facts]:
@@ -60,9 +68,14 @@ def _measure(text: str, names: Sequence[str], architecture: Architecture) -> dic
     compiled = compile_cubin(text, architecture.name, names, ("--ptxas-options=-v",))
     kernels = cubin.kernels_of(compiled.cubin)
     spilled = cubin.spilled_bytes(compiled.log)
-    opcodes = disassembly.opcodes_of(compiled.cubin)
+    code = disassembly.instructions_of(compiled.cubin)
     return {
-        name: Facts(kernels[mangled], spilled[mangled], opcodes[mangled])
+        name: Facts(
+            kernels[mangled],
+            spilled[mangled],
+            disassembly.opcodes_of(code[mangled]),
+            disassembly.flight_bytes_of(code[mangled]),
+        )
         for name, mangled in compiled.mangled.items()
     }
 
@@ -87,7 +100,8 @@ def _load(path: Path) -> dict[str, Facts] | None:
 def _facts(row: dict[str, Any]) -> Facts:
     fields = row["kernel"]
     fields["parameters"] = tuple(map(tuple, fields["parameters"]))
-    return Facts(cubin.Kernel(**fields), row["spilled_bytes"], Counter(row["opcodes"]))
+    opcodes = Counter(row["opcodes"])
+    return Facts(cubin.Kernel(**fields), row["spilled_bytes"], opcodes, row["flight_bytes"])
 
 
 def _store(path: Path, known: dict[str, Facts]) -> None:
@@ -96,6 +110,7 @@ def _store(path: Path, known: dict[str, Facts]) -> None:
             "kernel": asdict(facts.kernel),
             "spilled_bytes": facts.spilled_bytes,
             "opcodes": dict(facts.opcodes),
+            "flight_bytes": facts.flight_bytes,
         }
         for name, facts in known.items()
     }
