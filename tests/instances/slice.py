@@ -11,10 +11,10 @@ from tests.instances import Promise, random_size
 
 #: Runs move in words of 16 bytes whatever their items; small strides are read and written in such words.
 PROMISES = {
-    "slice_runs": Promise(wide_loads=True, wide_stores=True, min_warps=24),
-    "slice_strided": Promise(wide_loads=True, wide_stores=True, min_warps=12),
+    "slice_runs": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),
+    "slice_strided": Promise(wide_loads=True, wide_stores=True, min_warps=12, min_flight_kib=48),
     "slice_gather": Promise(min_warps=24),
-    "slice_transpose": Promise(min_warps=24),
+    "slice_transpose": Promise(min_warps=24, min_flight_kib=48),
 }
 
 #: (input sizes, window offsets, window sizes, window strides, output sizes); item sizes are multiplied in.
