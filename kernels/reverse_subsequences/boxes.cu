@@ -99,10 +99,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) {
       const UInt8* at = word + k * kThreads * kWordBytes;
-      if (at < from_end) {
-        if (at >= all && at + kWordBytes <= all_end) {
-          words[k] = load_16_bytes(at);
-        } else {
+      if (at < from_end && at >= all && at + kWordBytes <= all_end) words[k] = load_16_bytes(at);
+    }
+    // The first and the last word of all may reach beyond the tensor.
+    if (word_of(from) < all || from_end + (kWordBytes - 1) > all_end) {
+#pragma unroll
+      for (int k = 0; k < kLoads; ++k) {
+        const UInt8* at = word + k * kThreads * kWordBytes;
+        if (at < from_end && (at < all || at + kWordBytes > all_end)) {
           words[k] = load_bytes_between(at, all, all_end);
         }
       }
