@@ -120,14 +120,15 @@ def table_text(table: Table) -> str:
 
 
 def recorded(path: Path = TABLE) -> Table:
-    """The table of a file; without rows, of no version, where there is no file."""
+    """The table of a file; without rows, of no version, where there is no file or it has other columns."""
     if not path.exists():
         return Table("none", ())
     first, *lines = path.read_text().splitlines()
     types = {field.name: int if field.type in (int, "int") else str for field in fields(Row)}
-    rows = tuple(
-        Row(**{name: types[name](value) for name, value in line.items()}) for line in csv.DictReader(lines)
-    )
+    table = csv.DictReader(lines)
+    if table.fieldnames != list(types):
+        return Table("none", ())
+    rows = tuple(Row(**{name: types[name](value) for name, value in line.items()}) for line in table)
     return Table(first.removeprefix("# NVRTC "), rows)
 
 

@@ -219,3 +219,5 @@ def test_table_is_written_read_and_compared(tmp_path: Path) -> None:
     assert machine_code.differences(table.rows, (first,)) == [f"{where}: is no longer there"]
     assert machine_code.differences((first,), table.rows) == [f"{where}: is new"]
     assert machine_code.recorded(tmp_path / "absent.csv") == machine_code.Table("none", ())
+    path.write_text(path.read_text().replace("registers", "registers_of_old"))
+    assert machine_code.recorded(path) == machine_code.Table("none", ())

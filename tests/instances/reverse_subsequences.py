@@ -13,11 +13,11 @@ from tests.instances.slice import any_strides
 
 #: Lanes and rows move in words of 16 bytes whatever their items; boxes and columns are loaded so.
 PROMISES = {
-    "reverse_lanes": Promise(wide_loads=True, wide_stores=True, min_warps=24),
-    "reverse_rows": Promise(wide_loads=True, wide_stores=True, min_warps=24),
+    "reverse_lanes": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),
+    "reverse_rows": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),
     "reverse_gather": Promise(min_warps=24),
-    "reverse_boxes": Promise(wide_loads=True, min_warps=16),
-    "reverse_columns": Promise(wide_loads=True, min_warps=8),
+    "reverse_boxes": Promise(wide_loads=True, min_warps=16, min_flight_kib=48),
+    "reverse_columns": Promise(wide_loads=True, min_warps=8, min_flight_kib=48),
 }
 
 #: (sizes, axis): long, short and single lanes along the innermost, an inner and the outermost dimension.
