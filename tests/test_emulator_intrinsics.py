@@ -179,6 +179,18 @@ def test_fused_multiply_add_rounds_once(order: str, seed: int, rng: np.random.Ge
 
 
 @every_order
+def test_storage_is_read_in_another_type(order: str, seed: int, rng: np.random.Generator) -> None:
+    """A C++ compiler may assume that nobody does this, unless it is told."""
+    written, before = (rng.integers(-1000, 1000, NUM).astype(np.float32) for _ in range(2))
+    storage, out = before.copy(), np.zeros(NUM, np.float32)
+    buffers = {"bits": written.view(np.uint32), "words": storage, "floats": storage, "out": out}
+    with emulator.schedule(order, seed):
+        n = Params.of(n=("Int64", NUM))
+        launch("functions.cu", "read_as_another_type", buffers, n, grid=3, block=NUM_THREADS)
+    np.testing.assert_array_equal(out, written - before)
+
+
+@every_order
 def test_fast_float_functions(order: str, seed: int, rng: np.random.Generator) -> None:
     """Within two units of the last place of the correctly rounded value: the host's library is that good."""
     a = rng.uniform(-5, 5, NUM).astype(np.float32)

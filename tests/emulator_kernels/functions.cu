@@ -115,3 +115,13 @@ __global__ void fast_floats(const Float32* a_, const Float32* b_, UInt64* out, P
   row << rsqrt(static_cast<Float64>(b));
   row << __frsqrt_rn(b);
 }
+
+// Kernels read storage in other types than it was written in: here both pointers are to the same.
+__global__ void read_as_another_type(const UInt32* bits, UInt32* words, const Float32* floats,
+                                     Float32* out, Params params) {
+  const Int64 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= params.n) return;
+  const Float32 before = floats[i];
+  words[i] = bits[i];
+  out[i] = floats[i] - before;
+}

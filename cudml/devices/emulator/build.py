@@ -31,7 +31,8 @@ SIMT = Path(__file__).resolve().parent / "simt"
 _COMPILERS = ("g++", "c++", "clang++")
 _INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'` for a compiler as a wheel"
 
-_COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w")
+# Kernels read storage in other types than it was written in, as CUDA code does.
+_COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing")
 _MODULE_FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_FLAGS = ("-O1", "-g", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
