@@ -177,20 +177,7 @@ def _plan_gru(
         if made:
             device.keep_captured(made, tuple(own.values()), result)
         return GruResult(*outs.values()) if outs else result
-    kinds: dict[str, ElementType] = {"sequence_lengths": DataType.UINT32}
-    inputs = [
-        Argument.input(
-            name, member, kinds.get(name, kind), arrays[name], _four_dimensional(arrays[name].shape)
-        )
-        for name, member in _MEMBERS.items()
-        if name in given
-    ]
-    outputs = [
-        Argument.output("out[0]", "output_sequence_tensor", kind, arrays.get("out[0]"), shapes[0], dtype),
-        Argument.output(
-            "out[1]", "output_single_tensor", kind, arrays.get("out[1]"), shapes[1], dtype, (1, *shapes[1])
-        ),
-    ]
+    inputs, outputs = _arguments(given, arrays, kind, shapes)
     if steps == 0:
         results = [device.empty(shape, dtype) for shape in shapes]
         results[1].fill(0)
@@ -212,6 +199,38 @@ def _plan_gru(
         return _gru_operator.plan(desc, device.limits)
 
     return GruResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
+
+
+def _arguments(
+    given: dict[str, Any],
+    arrays: dict[str, Array],
+    kind: ElementType,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> tuple[list[Argument], list[Argument]]:
+    """The inputs that were given, and both outputs, of which `shapes` has the sequence's first."""
+    dtype = arrays["x"].dtype
+    kinds: dict[str, ElementType] = {"sequence_lengths": DataType.UINT32}
+    inputs = [
+        Argument.input(
+            name, member, kinds.get(name, kind), arrays[name], _four_dimensional(arrays[name].shape)
+        )
+        for name, member in _MEMBERS.items()
+        if name in given
+    ]
+    sequence, single = shapes
+    outputs = [
+        Argument.output("out[0]", "output_sequence_tensor", kind, arrays.get("out[0]"), sequence, dtype),
+        Argument.output(
+            "out[1]",
+            "output_single_tensor",
+            kind,
+            arrays.get("out[1]"),
+            single,
+            dtype,
+            _four_dimensional(single),
+        ),
+    ]
+    return inputs, outputs
 
 
 def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:

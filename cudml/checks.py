@@ -7,7 +7,7 @@ Members are spelled as DirectML's documentation spells them.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, TypeGuard
 
 from cudml.dtypes import ElementType
 from cudml.enums import DataType, FeatureLevel, TensorFlags
@@ -67,7 +67,7 @@ def one_of(values: Sequence[Any]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
 
-def is_integer(value: object) -> bool:
+def is_integer(value: object) -> TypeGuard[int]:
     """Whether a value is an integer and not a bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
@@ -92,7 +92,7 @@ def integers_ok(
 
 def integer_ok(problems: Problems, member: str, value: object, low: int, high: int) -> bool:
     """Report a member that is no integer in [low, high]; True where it is one."""
-    if is_integer(value) and low <= value <= high:  # type: ignore[operator]
+    if is_integer(value) and low <= value <= high:
         return True
     problems.add(member, "range", f"an integer from {low} to {high}", repr(value))
     return False

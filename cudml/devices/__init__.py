@@ -11,7 +11,8 @@ from cudml.plans import Limits, Plan
 #: An array of a device's own library: numpy.ndarray on the emulator, cupy.ndarray on CUDA.
 Array = Any
 
-#: (shape, strides in bytes or None where C-contiguous, dtype, whether writable, device number).
+#: Shape, strides in bytes (or None where C-contiguous), dtype, whether writable, and what else decides a
+#: plan: the number of the GPU, or on the CPU the lanes of a warp.
 Layout = tuple[tuple[int, ...], tuple[int, ...] | None, Any, bool, int]
 
 
@@ -28,7 +29,7 @@ class Program(Protocol):
 
 
 class Device(Protocol):
-    """What `compiled.py` and `api.py` ask of a device."""
+    """What the package asks of a device."""
 
     name: str
 

@@ -2,7 +2,7 @@
 // As gru/grid.cu, but R stays in registers as matrix operands and states travel and are multiplied as half.
 // A group of blocks shares the hidden units of some sequences, eight at a time; 8 warps split the columns.
 // All blocks are resident; `exchange` is zeroed; the states themselves are kept in float32 in `carried`.
-// Chosen for float16 where it is estimated to be the fastest, see operators/gru_shapes.py.
+// Chosen for float16 where it is estimated to be the fastest, see operators/gru_paths.py.
 
 #include "gru/exchanged_grid.cuh"
 
