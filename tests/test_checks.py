@@ -114,6 +114,32 @@ def test_each_rule_of_a_tensor_gives_its_own_problem(tensor: object, message: st
     assert found.startswith(message)
 
 
+@pytest.mark.parametrize(
+    ("tensor", "is_sized"),
+    [
+        (GOOD, True),
+        (TensorDesc(DataType.UNKNOWN, (2, 3), (-1, 1)), True),
+        (TensorDesc(F32, (2**16, 2**16)), True),
+        ([2, 3], False),
+        (TensorDesc(F32, 5), False),  # type: ignore[arg-type]
+        (TensorDesc(F32, (0,)), False),
+        (TensorDesc(F32, ()), False),
+        (TensorDesc(F32, (1,) * 9), False),
+    ],
+)
+def test_operators_rely_on_the_sizes_of_sized_tensors_alone(tensor: object, is_sized: bool) -> None:
+    assert tensor_ok(Problems("OP"), "input_tensor", tensor) == is_sized
+
+
+@pytest.mark.parametrize("kind", [DataType.UNKNOWN, DataType.UINT4, DataType.INT4, 0, None])
+def test_nothing_follows_from_what_is_no_type_of_a_tensor(kind: object) -> None:
+    untyped, problems = TensorDesc(kind, (1,) * 4), Problems("OP")  # type: ignore[arg-type]
+    same_type(problems, "output_tensor", untyped, "input_tensor", GOOD)
+    same_type(problems, "output_tensor", GOOD, "input_tensor", untyped)
+    assert support_ok(problems, ROWS, FeatureLevel.LEVEL_6_4, {"input_tensor": untyped})
+    assert problems.found == []
+
+
 @pytest.mark.parametrize("strides", [(0, 1), (1, 1), (3, 2), (2, 1)])
 def test_outputs_must_not_overlap_themselves(strides: tuple[int, int]) -> None:
     tensor = TensorDesc(F32, (2, 3), strides)

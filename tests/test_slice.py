@@ -188,6 +188,14 @@ def test_offsets_beyond_32_bits_reach_the_kernel() -> None:
         assert (members["source_begin"], members["source_end"]) == ((2,), (2 * size,))
 
 
+@pytest.mark.parametrize(("size", "is_wide"), [(1, 0), (2**31 - 1, 0), (2**31, 1)])
+def test_indices_are_narrow_as_long_as_they_fit(size: int, is_wide: int) -> None:
+    one, out = TensorDesc(DataType.UINT64, (size,), (0,)), TensorDesc(DataType.UINT64, (size,))
+    (step,) = plan(SliceDesc(one, out, (0,), (size,), (1,)), emulator.get_device().limits).steps
+    assert step.source == "slice/gather.cu"
+    assert {field.name: field.values for field in step.params.fields}["is_wide"] == (is_wide,)
+
+
 @pytest.mark.parametrize("distance", [2**31 - 2, 2**31 - 1, 2**31 + 5, 2**32 - 1, 2**32 + 9])
 @pytest.mark.parametrize(
     ("columns", "step", "source"),

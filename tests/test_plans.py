@@ -1,0 +1,93 @@
+"""Plans as values: the bytes of parameters, where workspaces lie, what a plan prints."""
+
+import ctypes
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace, ceil_div, round_up
+
+C_KINDS = {
+    "Int32": (ctypes.c_int32, -3),
+    "UInt32": (ctypes.c_uint32, 2**32 - 1),
+    "Int64": (ctypes.c_int64, -(2**40)),
+    "UInt64": (ctypes.c_uint64, 2**64 - 1),
+    "Float32": (ctypes.c_float, 1.5),
+}
+
+#: DML_TEMPORARY_BUFFER_ALIGNMENT of DirectML.h.
+TEMPORARY_BUFFER_ALIGNMENT = 256
+
+
+@given(st.lists(st.tuples(st.sampled_from(sorted(C_KINDS)), st.integers(1, 3)), min_size=1, max_size=9))
+def test_parameters_are_packed_as_c_lays_out_a_struct(members: list[tuple[str, int]]) -> None:
+    fields, given_members, values = [], {}, []
+    for i, (kind, count) in enumerate(members):
+        c_kind, value = C_KINDS[kind]
+        fields.append((f"member{i}", c_kind * count))
+        values.append((c_kind * count)(*[value] * count))
+        given_members[f"member{i}"] = (kind, value if count == 1 else (value,) * count)
+    structure = type("Structure", (ctypes.Structure,), {"_fields_": fields})
+    assert Params.of(**given_members).pack() == bytes(structure(*values))
+
+
+@given(st.lists(st.integers(0, 2000), max_size=5))
+def test_workspaces_are_aligned_and_apart_in_the_temporary_resource(sizes: list[int]) -> None:
+    pieces = tuple(Workspace(f"piece{i}", size) for i, size in enumerate(sizes))
+    plan = Plan("OP", (), (), pieces)
+    starts = plan.offsets()
+    assert list(starts) == [piece.name for piece in pieces]
+    assert all(start % TEMPORARY_BUFFER_ALIGNMENT == 0 for start in starts.values())
+    places = [(starts[piece.name], starts[piece.name] + piece.num_bytes) for piece in pieces]
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
+    last = max((end for _, end in places), default=0)
+    assert last <= plan.temporary_bytes < last + TEMPORARY_BUFFER_ALIGNMENT
+
+
+@pytest.mark.parametrize("multiple", [1, 3, 16])
+@pytest.mark.parametrize("value", [0, 1, 15, 16, 17, 2**60 + 1])
+def test_rounding_up_is_exact(value: int, multiple: int) -> None:
+    assert ceil_div(value, multiple) == value // multiple + (value % multiple > 0)
+    assert round_up(value, multiple) == ceil_div(value, multiple) * multiple
+
+
+def test_a_plan_prints_its_workspaces_and_every_step() -> None:
+    launch = KernelLaunch(
+        source="op/rows.cu",
+        function="op_rows",
+        template=("Float32", True, 4),
+        grid=(7, 2, 1),
+        block=(128, 1, 1),
+        buffers=("input_tensor", None, "sums"),
+        params=Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3))),
+        shared_bytes=64,
+        cooperative=True,
+        cluster_blocks=2,
+    )
+    plain = KernelLaunch(
+        "op/all.cu", "op_all", (), (1, 1, 1), (32, 1, 1), ("out",), Params.of(n=("Int32", 1))
+    )
+    steps = (
+        launch,
+        plain,
+        MatMul("x", "w", "sums", 2, 3, 4, "float16"),
+        Fill("sums", 24, 255),
+        Fill("sums", 8),
+        Copy("input_tensor", "out", 40, source_offset=8, target_offset=16),
+        Copy("input_tensor", "out", 40),
+    )
+    plan = Plan("OP", ("input_tensor", "out"), steps, (Workspace("sums", 24),), ("out",))
+    assert str(plan).splitlines() == [
+        "OP(input_tensor, out)",
+        "  sums: 24 bytes temporary",
+        "  op/rows.cu op_rows<Float32, true, 4>  grid (7, 2, 1) block (128, 1, 1) shared 64 cooperative "
+        "cluster 2  (input_tensor, None, sums)  num_rows=5 sizes=[2, 3]",
+        "  op/all.cu op_all  grid (1, 1, 1) block (32, 1, 1) shared 0  (out)  n=1",
+        "  matmul sums[2, 3] = x @ w.T over 4, float16",
+        "  fill sums 24 bytes with 0xff",
+        "  fill sums 8 bytes with 0x00",
+        "  copy 40 bytes of input_tensor from 8 to out at 16",
+        "  copy 40 bytes of input_tensor from 0 to out at 0",
+    ]
