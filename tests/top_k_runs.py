@@ -9,7 +9,7 @@ from cudml.devices import Device
 from cudml.dtypes import ElementType, element_type_of
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import TopK1Desc, plan
-from cudml.operators.top_k_paths import PATHS, problem_of
+from cudml.operators.top_k_paths import PATHS, selection_of
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from tests.layouts import Layout, at_alignment, lay_out
@@ -121,10 +121,10 @@ def dirty_workspace(device: Device, chosen: Plan) -> Any:
 
 
 def possible_paths(x: np.ndarray, options: Options, limits: Limits) -> list[str]:
-    """The paths that can do a problem."""
+    """The paths that can do a selection."""
     kind = element_type(x)
     sizes = output_sizes(x.shape, options)
-    problem = problem_of(
+    selection = selection_of(
         TensorDesc(kind, x.shape),
         TensorDesc(kind, sizes),
         TensorDesc(options.index_type, sizes),
@@ -133,4 +133,4 @@ def possible_paths(x: np.ndarray, options: Options, limits: Limits) -> list[str]
         is_largest=options.largest,
         nan_last=options.nan_last,
     )
-    return [name for name, path in PATHS.items() if path.can_do(problem, limits)]
+    return [name for name, path in PATHS.items() if path.can_do(selection, limits)]

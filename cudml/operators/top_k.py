@@ -16,7 +16,7 @@ from cudml.checks import (
     tensor_ok,
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
-from cudml.operators.top_k_paths import PATHS, Path, Problem, choose_path, problem_of
+from cudml.operators.top_k_paths import PATHS, Path, Selection, choose_path, selection_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain
 
@@ -186,7 +186,7 @@ def plan(
         `path` is unknown or cannot do this, or the axis is longer than 4294967295.
     """
     direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
-    problem = problem_of(
+    selection = selection_of(
         desc.input_tensor,
         desc.output_value_tensor,
         desc.output_index_tensor,
@@ -195,7 +195,7 @@ def plan(
         is_largest=direction == AxisDirection.DECREASING,
         nan_last=nan_last,
     )
-    steps, workspaces = _taken_path(problem, limits, path).steps(problem, limits)
+    steps, workspaces = _taken_path(selection, limits, path).steps(selection, limits)
     return Plan(
         operator=_name(desc),
         operands=("input_tensor", "output_value_tensor", "output_index_tensor"),
@@ -205,16 +205,16 @@ def plan(
     )
 
 
-def _taken_path(problem: Problem, limits: Limits, path: str | None) -> Path:
+def _taken_path(selection: Selection, limits: Limits, path: str | None) -> Path:
     """The path asked for, or the fastest."""
     if path is None:
-        return PATHS[choose_path(problem, limits)]
+        return PATHS[choose_path(selection, limits)]
     if path not in PATHS:
         raise ValueError(f"path must be one of {', '.join(PATHS)}, got {path!r}")
-    if not PATHS[path].can_do(problem, limits):
+    if not PATHS[path].can_do(selection, limits):
         raise ValueError(
-            f"path {path!r} cannot select {problem.k} of {problem.row_length} elements in "
-            f"{problem.num_rows} rows on this device"
+            f"path {path!r} cannot select {selection.k} of {selection.row_length} elements in "
+            f"{selection.num_rows} rows on this device"
         )
     return PATHS[path]
 

@@ -66,7 +66,7 @@ _NUM_BINS = 1 << _DIGIT_BITS
 
 
 @dataclass(frozen=True)
-class Problem:
+class Selection:
     """A top-k as the kernels see it: rows of one length, and what makes one element rank before another.
 
     `outer` are the other dimensions, coalesced, innermost first; the strides of a dimension, as those of
@@ -101,7 +101,7 @@ class Problem:
         return self.element.size + 4
 
 
-def problem_of(
+def selection_of(
     source: TensorDesc,
     values: TensorDesc,
     indices: TensorDesc,
@@ -110,15 +110,15 @@ def problem_of(
     k: int,
     is_largest: bool,
     nan_last: bool,
-) -> Problem:
-    """The problem of a descriptor's members."""
+) -> Selection:
+    """The selection of a descriptor's members."""
     if source.sizes[axis] > MAX_ROW_LENGTH:
         raise ValueError(f"the axis must have at most {MAX_ROW_LENGTH} elements, got {source.sizes[axis]}")
     strides = (source.element_strides, values.element_strides, indices.element_strides)
     sizes = tuple(1 if d == axis else size for d, size in enumerate(source.sizes))
     # In the order the input lies in memory, so that neighbouring rows are read together.
     outer = sorted(without_ones(dimensions_of(sizes, *strides)), key=lambda d: abs(d.strides[0]))
-    return Problem(
+    return Selection(
         element=source.element,
         index_bytes=indices.element.size,
         row_length=source.sizes[axis],
@@ -155,23 +155,23 @@ def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict
 
 
 def _params(
-    problem: Problem, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
+    selection: Selection, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
 ) -> Params:
     """The `TopKParams` of `kernels/top_k/rows.cuh`."""
-    outermost_first = problem.outer[::-1]
+    outermost_first = selection.outer[::-1]
     unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(outermost_first))
-    order = key_order(problem.element, is_largest=problem.is_largest, nan_last=problem.nan_last)
+    order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     outer_strides = [tuple(d.strides[i] for d in outermost_first) + unused for i in range(3)]
     return Params.of(
-        num_rows=("Int64", problem.num_rows),
-        row_length=("Int64", problem.row_length),
-        k=("Int64", problem.k),
-        input_axis_stride=("Int64", problem.axis_strides[0]),
-        value_axis_stride=("Int64", problem.axis_strides[1]),
-        index_axis_stride=("Int64", problem.axis_strides[2]),
+        num_rows=("Int64", selection.num_rows),
+        row_length=("Int64", selection.row_length),
+        k=("Int64", selection.k),
+        input_axis_stride=("Int64", selection.axis_strides[0]),
+        value_axis_stride=("Int64", selection.axis_strides[1]),
+        index_axis_stride=("Int64", selection.axis_strides[2]),
         **{name: ("UInt64", value) for name, value in order.items()},
         num_outer_dimensions=("Int32", len(outermost_first)),
-        index_bytes=("Int32", problem.index_bytes),
+        index_bytes=("Int32", selection.index_bytes),
         sorts_pairs=("Int32", int(sorts_pairs)),
         blocks_per_row=("Int32", blocks_per_row),
         list_capacity=("Int64", list_capacity),
@@ -188,119 +188,119 @@ def _blocks(limits: Limits, num_blocks: int, threads: int, most: int | None = No
     return min(num_blocks, limits.num_multiprocessors * min(most or by_threads, by_threads))
 
 
-def _fits_warp(problem: Problem, limits: Limits) -> bool:
+def _fits_warp(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the registers of a warp."""
-    return limits.warp_lanes == _WARP_LANES and problem.row_length <= _WARP_ITEMS[-1] * _WARP_LANES
+    return limits.warp_lanes == _WARP_LANES and selection.row_length <= _WARP_ITEMS[-1] * _WARP_LANES
 
 
-def _can_warp_select(problem: Problem, limits: Limits) -> bool:
+def _can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits a warp and a result of each rank fits a lane."""
-    return _fits_warp(problem, limits) and problem.k <= _WARP_SELECT_MAX_K
+    return _fits_warp(selection, limits) and selection.k <= _WARP_SELECT_MAX_K
 
 
-def _on_warps(function: str, problem: Problem, limits: Limits) -> Steps:
+def _on_warps(function: str, selection: Selection, limits: Limits) -> Steps:
     """A kernel that gives each warp a row."""
-    items = next(n for n in _WARP_ITEMS if problem.row_length <= n * _WARP_LANES)
+    items = next(n for n in _WARP_ITEMS if selection.row_length <= n * _WARP_LANES)
     rows_per_block = _WARP_THREADS // _WARP_LANES
     launch = KernelLaunch(
         source=f"top_k/{function}.cu",
         function=f"top_k_{function}",
-        template=(problem.word, items),
-        grid=(_blocks(limits, ceil_div(problem.num_rows, rows_per_block), _WARP_THREADS), 1, 1),
+        template=(selection.word, items),
+        grid=(_blocks(limits, ceil_div(selection.num_rows, rows_per_block), _WARP_THREADS), 1, 1),
         block=(_WARP_THREADS, 1, 1),
         buffers=_OPERANDS,
-        params=_params(problem),
+        params=_params(selection),
     )
     return (launch,), ()
 
 
-def _thread_list(problem: Problem, limits: Limits) -> Steps:
+def _thread_list(selection: Selection, limits: Limits) -> Steps:
     threads = _THREAD_LIST_THREADS if limits.warp_lanes == _WARP_LANES else 1
     launch = KernelLaunch(
         source="top_k/thread_list.cu",
         function="top_k_thread_list",
-        template=(problem.word, next(n for n in _THREAD_LIST_SIZES if problem.k <= n), threads),
-        grid=(_blocks(limits, ceil_div(problem.num_rows, threads), threads), 1, 1),
+        template=(selection.word, next(n for n in _THREAD_LIST_SIZES if selection.k <= n), threads),
+        grid=(_blocks(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
         block=(threads, 1, 1),
         buffers=_OPERANDS,
-        params=_params(problem),
+        params=_params(selection),
     )
     return (launch,), ()
 
 
-def _block_radix(problem: Problem, limits: Limits) -> Steps:
+def _block_radix(selection: Selection, limits: Limits) -> Steps:
     threads = _BLOCK_THREADS if limits.warp_lanes == _WARP_LANES else 1
-    by_network = threads > 1 and problem.k <= _NETWORK_MAX_K
+    by_network = threads > 1 and selection.k <= _NETWORK_MAX_K
     if by_network:
         capacity, num_lists = _NETWORK_CAPACITY, 1
     else:
-        capacity, num_lists = _ordered_capacity(problem, limits), 2
-    list_bytes = num_lists * capacity * problem.pair_bytes
-    blocks = _blocks(limits, problem.num_rows, threads, _BLOCKS if threads > 1 else None)
+        capacity, num_lists = _ordered_capacity(selection, limits), 2
+    list_bytes = num_lists * capacity * selection.pair_bytes
+    blocks = _blocks(limits, selection.num_rows, threads, _BLOCKS if threads > 1 else None)
     storage_bytes = _select_storage_bytes(threads, limits.warp_lanes)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
         source="top_k/block_radix.cu",
         function="top_k_block_radix",
-        template=(problem.word, threads, limits.warp_lanes),
+        template=(selection.word, threads, limits.warp_lanes),
         grid=(blocks, 1, 1),
         block=(threads, 1, 1),
         buffers=(*_OPERANDS, None if in_shared else "lists"),
-        params=_params(problem, list_capacity=capacity, sorts_pairs=by_network),
+        params=_params(selection, list_capacity=capacity, sorts_pairs=by_network),
         shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
     )
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
 
 
-def _filter_shape(problem: Problem, limits: Limits) -> tuple[int, int, int]:
+def _filter_shape(selection: Selection, limits: Limits) -> tuple[int, int, int]:
     """Threads of a block, elements of its list, bytes of its shared storage."""
     if limits.warp_lanes == _WARP_LANES:
         threads, num_lists = _FILTER_THREADS, 1
         # `Filter::kTile` of kernels/top_k/filter.cuh.
-        tile = threads * (16 // problem.element.size) * (1 if problem.element.size == 1 else 4)
-        capacity = tile + round_up(problem.k, 8)
+        tile = threads * (16 // selection.element.size) * (1 if selection.element.size == 1 else 4)
+        capacity = tile + round_up(selection.k, 8)
     else:
         # The list is sorted into another one; the longer it is, the more seldom it is cut.
         threads, num_lists = 1, 2
-        capacity = 1024 + round_up(3 * problem.k, 8)
+        capacity = 1024 + round_up(3 * selection.k, 8)
     storage_bytes = round_up(_select_storage_bytes(threads, limits.warp_lanes) + 4, 8)
-    return threads, capacity, storage_bytes + num_lists * capacity * problem.pair_bytes
+    return threads, capacity, storage_bytes + num_lists * capacity * selection.pair_bytes
 
 
-def _can_filter(problem: Problem, limits: Limits) -> bool:
+def _can_filter(selection: Selection, limits: Limits) -> bool:
     """Whether the first k and a tile fit shared storage, and the first k a network."""
-    is_small = problem.k <= _NETWORK_MAX_K or limits.warp_lanes != _WARP_LANES
-    return is_small and _filter_shape(problem, limits)[2] <= limits.shared_bytes_per_block
+    is_small = selection.k <= _NETWORK_MAX_K or limits.warp_lanes != _WARP_LANES
+    return is_small and _filter_shape(selection, limits)[2] <= limits.shared_bytes_per_block
 
 
-def _block_filter(problem: Problem, limits: Limits) -> Steps:
-    threads, capacity, shared_bytes = _filter_shape(problem, limits)
+def _block_filter(selection: Selection, limits: Limits) -> Steps:
+    threads, capacity, shared_bytes = _filter_shape(selection, limits)
     resident = limits.num_multiprocessors * _FILTER_BLOCKS
-    longest = problem.row_length // _FILTER_MIN_STRETCH
-    parts = max(1, min(resident // problem.num_rows, longest)) if threads > 1 else 1
+    longest = selection.row_length // _FILTER_MIN_STRETCH
+    parts = max(1, min(resident // selection.num_rows, longest)) if threads > 1 else 1
     workspaces: tuple[Workspace, ...] = ()
     clearing: tuple[Step, ...] = ()
     if parts > 1:
-        kept_bytes = problem.num_rows * round_up(parts * problem.k, 8) * problem.pair_bytes
-        workspaces = (Workspace("num_done", 4 * problem.num_rows), Workspace("kept", kept_bytes))
-        clearing = (Fill("num_done", 4 * problem.num_rows),)
+        kept_bytes = selection.num_rows * round_up(parts * selection.k, 8) * selection.pair_bytes
+        workspaces = (Workspace("num_done", 4 * selection.num_rows), Workspace("kept", kept_bytes))
+        clearing = (Fill("num_done", 4 * selection.num_rows),)
     launch = KernelLaunch(
         source="top_k/block_filter.cu",
         function="top_k_block_filter",
-        template=(problem.word, threads, limits.warp_lanes),
-        grid=(_blocks(limits, problem.num_rows * parts, threads), 1, 1),
+        template=(selection.word, threads, limits.warp_lanes),
+        grid=(_blocks(limits, selection.num_rows * parts, threads), 1, 1),
         block=(threads, 1, 1),
         buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "kept" if parts > 1 else None),
-        params=_params(problem, list_capacity=capacity, blocks_per_row=parts),
+        params=_params(selection, list_capacity=capacity, blocks_per_row=parts),
         shared_bytes=shared_bytes,
     )
     return (*clearing, launch), workspaces
 
 
-def _ordered_capacity(problem: Problem, limits: Limits) -> int:
+def _ordered_capacity(selection: Selection, limits: Limits) -> int:
     """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
-    slack = max(problem.k // 4, 1024 if limits.warp_lanes == _WARP_LANES else 64)
-    return round_up(min(problem.k + slack, problem.row_length), 8)
+    slack = max(selection.k // 4, 1024 if limits.warp_lanes == _WARP_LANES else 64)
+    return round_up(min(selection.k + slack, selection.row_length), 8)
 
 
 def _select_storage_bytes(threads: int, lanes: int) -> int:
@@ -308,46 +308,46 @@ def _select_storage_bytes(threads: int, lanes: int) -> int:
     return round_up(4 * (_NUM_BINS + threads // lanes + 4), 8) + 8
 
 
-def _can_share_rows(problem: Problem, limits: Limits) -> bool:
+def _can_share_rows(selection: Selection, limits: Limits) -> bool:
     """Whether each row can have blocks of its own that all run at once."""
-    return limits.warp_lanes == _WARP_LANES and problem.num_rows <= limits.num_multiprocessors
+    return limits.warp_lanes == _WARP_LANES and selection.num_rows <= limits.num_multiprocessors
 
 
-def _grid_radix(problem: Problem, limits: Limits) -> Steps:
+def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     # One block a multiprocessor always fits, so that the blocks of a row can wait for each other.
     blocks_per_row = min(
-        limits.num_multiprocessors // problem.num_rows, ceil_div(problem.row_length, _GRID_MIN_STRETCH)
+        limits.num_multiprocessors // selection.num_rows, ceil_div(selection.row_length, _GRID_MIN_STRETCH)
     )
     storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS, _WARP_LANES) + 4 * (_NUM_BINS + 1), 8)
     # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
-    shared_capacity = min((limits.shared_bytes_per_block - storage_bytes) // problem.pair_bytes, 4096) & -8
+    shared_capacity = min((limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes, 4096) & -8
     evenly = 256 * isqrt(blocks_per_row)
-    by_counting = problem.k <= min(evenly, shared_capacity // 2)
+    by_counting = selection.k <= min(evenly, shared_capacity // 2)
     if by_counting:
-        capacity = min(max(2 * problem.k, 2 * evenly), shared_capacity) & -8
-        list_shared_bytes = capacity * problem.pair_bytes
+        capacity = min(max(2 * selection.k, 2 * evenly), shared_capacity) & -8
+        list_shared_bytes = capacity * selection.pair_bytes
     else:
-        capacity = _ordered_capacity(problem, limits)
+        capacity = _ordered_capacity(selection, limits)
         list_shared_bytes = 0
-    num_digits = ceil_div(problem.element.bits, _DIGIT_BITS)
-    state_bytes = problem.num_rows * 4 * (64 + num_digits * _NUM_BINS)
+    num_digits = ceil_div(selection.element.bits, _DIGIT_BITS)
+    state_bytes = selection.num_rows * 4 * (64 + num_digits * _NUM_BINS)
     launch = KernelLaunch(
         source="top_k/grid_radix.cu",
         function="top_k_grid_radix",
-        template=(problem.word,),
-        grid=(problem.num_rows * blocks_per_row, 1, 1),
+        template=(selection.word,),
+        grid=(selection.num_rows * blocks_per_row, 1, 1),
         block=(_GRID_THREADS, 1, 1),
         buffers=(*_OPERANDS, "states", "counts", "lists"),
         params=_params(
-            problem, list_capacity=capacity, sorts_pairs=by_counting, blocks_per_row=blocks_per_row
+            selection, list_capacity=capacity, sorts_pairs=by_counting, blocks_per_row=blocks_per_row
         ),
         shared_bytes=storage_bytes + list_shared_bytes,
         cooperative=True,
     )
     workspaces = (
         Workspace("states", state_bytes),
-        Workspace("counts", problem.num_rows * blocks_per_row * 4 * _SORT_BINS),
-        Workspace("lists", problem.num_rows * 2 * capacity * problem.pair_bytes),
+        Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS),
+        Workspace("lists", selection.num_rows * 2 * capacity * selection.pair_bytes),
     )
     return (Fill("states", state_bytes), launch), workspaces
 
@@ -356,54 +356,56 @@ def _grid_radix(problem: Problem, limits: Limits) -> Steps:
 class Path:
     """A way to compute a top-k: which problems it takes, and its steps for one of them."""
 
-    can_do: Callable[[Problem, Limits], bool]
-    steps: Callable[[Problem, Limits], Steps]
+    can_do: Callable[[Selection, Limits], bool]
+    steps: Callable[[Selection, Limits], Steps]
 
 
-def _for_warps(function: str) -> Callable[[Problem, Limits], Steps]:
-    return lambda problem, limits: _on_warps(function, problem, limits)
+def _for_warps(function: str) -> Callable[[Selection, Limits], Steps]:
+    return lambda selection, limits: _on_warps(function, selection, limits)
 
 
 PATHS = {
-    "thread_list": Path(lambda problem, limits: problem.k <= _THREAD_LIST_SIZES[-1], _thread_list),
+    "thread_list": Path(lambda selection, limits: selection.k <= _THREAD_LIST_SIZES[-1], _thread_list),
     "warp_select": Path(_can_warp_select, _for_warps("warp_select")),
     "warp_sort": Path(_fits_warp, _for_warps("warp_sort")),
     "block_filter": Path(_can_filter, _block_filter),
-    "block_radix": Path(lambda problem, limits: True, _block_radix),
+    "block_radix": Path(lambda selection, limits: True, _block_radix),
     "grid_radix": Path(_can_share_rows, _grid_radix),
 }
 
 
-def choose_path(problem: Problem, limits: Limits) -> str:
+def choose_path(selection: Selection, limits: Limits) -> str:
     """The name of the fastest path."""
     if limits.warp_lanes != _WARP_LANES:
-        return _choose_path_on_cpu(problem, limits)
-    if _prefers_threads(problem, limits):
+        return _choose_path_on_cpu(selection, limits)
+    if _prefers_threads(selection, limits):
         return "thread_list"
-    if _can_warp_select(problem, limits):
+    if _can_warp_select(selection, limits):
         return "warp_select"
-    if _fits_warp(problem, limits):
+    if _fits_warp(selection, limits):
         return "warp_sort"
-    leaves_half_idle = 2 * problem.num_rows <= limits.num_multiprocessors
-    is_long = problem.row_length >= _GRID_MIN_ROW_LENGTH
+    leaves_half_idle = 2 * selection.num_rows <= limits.num_multiprocessors
+    is_long = selection.row_length >= _GRID_MIN_ROW_LENGTH
     # Reading twice costs little as long as the second time finds the rows in the cache.
-    in_cache = problem.num_rows * problem.row_length * problem.element.size <= limits.l2_bytes // 2
-    if _can_filter(problem, limits) and problem.row_length >= _FILTER_MIN_ROW_LENGTH:
+    in_cache = selection.num_rows * selection.row_length * selection.element.size <= limits.l2_bytes // 2
+    if _can_filter(selection, limits) and selection.row_length >= _FILTER_MIN_ROW_LENGTH:
         return "grid_radix" if leaves_half_idle and is_long and in_cache else "block_filter"
     return "grid_radix" if leaves_half_idle and is_long else "block_radix"
 
 
-def _choose_path_on_cpu(problem: Problem, limits: Limits) -> str:
+def _choose_path_on_cpu(selection: Selection, limits: Limits) -> str:
     """The same where a block is one thread."""
-    if _can_filter(problem, limits) and problem.row_length >= max(4 * problem.k, _FILTER_MIN_ROW_LENGTH):
+    if _can_filter(selection, limits) and selection.row_length >= max(
+        4 * selection.k, _FILTER_MIN_ROW_LENGTH
+    ):
         return "block_filter"
-    return "thread_list" if problem.k <= _THREAD_LIST_SIZES[-1] else "block_radix"
+    return "thread_list" if selection.k <= _THREAD_LIST_SIZES[-1] else "block_radix"
 
 
-def _prefers_threads(problem: Problem, limits: Limits) -> bool:
+def _prefers_threads(selection: Selection, limits: Limits) -> bool:
     """Whether a thread a row reads best: rows side by side in memory, and enough to fill the device."""
-    if problem.k > _THREAD_LIST_SIZES[-1]:
+    if selection.k > _THREAD_LIST_SIZES[-1]:
         return False
-    rows_are_adjacent = bool(problem.outer) and abs(problem.outer[0].strides[0]) == 1
+    rows_are_adjacent = bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
     rows_in_flight = limits.num_multiprocessors * limits.max_threads_per_multiprocessor // 4
-    return rows_are_adjacent and problem.row_length > 1 and problem.num_rows >= rows_in_flight
+    return rows_are_adjacent and selection.row_length > 1 and selection.num_rows >= rows_in_flight
