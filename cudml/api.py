@@ -53,7 +53,7 @@ _reverse_calls = CallCache()
 
 
 class TopKResult(NamedTuple):
-    """What `top_k` returns."""
+    """What `top_k` returns: the selected elements, and where they were along the axis, as int64."""
 
     values: Any
     indices: Any

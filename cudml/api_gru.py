@@ -46,7 +46,7 @@ _calls = CallCache()
 
 
 class GruResult(NamedTuple):
-    """What `gru` returns."""
+    """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
 
     sequence: Any
     single: Any

@@ -113,6 +113,18 @@ def read_operator(node: Node, *other_keys: str) -> Any:
 def to_dict(desc: Any) -> dict[str, Any]:
     """A descriptor as `from_dict` reads it, of values that `json.dumps` can write.
 
+    Members that have their default are left out; whether the descriptor keeps the rules is not checked.
+
+    Parameters
+    ----------
+    desc : TopK1Desc, TopKDesc, GruDesc, SliceDesc, Slice1Desc or ReverseSubsequencesDesc
+        What to spell.
+
+    Returns
+    -------
+    dict
+        `{"Type": "DML_OPERATOR_SLICE", "Desc": {"InputTensor": {...}, ...}}`
+
     Raises
     ------
     TypeError
@@ -124,6 +136,10 @@ def to_dict(desc: Any) -> dict[str, Any]:
     >>> tensor = cudml.TensorDesc(cudml.DataType.INT8, (4,))
     >>> cudml.to_dict(cudml.SliceDesc(tensor, tensor, (0,), (4,), (1,)))["Desc"]["InputTensor"]
     {'DataType': 'INT8', 'Sizes': [4]}
+
+    Notes
+    -----
+    Source: the guide of DxDispatch, Microsoft's command-line runner of DirectML operators.
     """
     kind = operator_type_of(desc)
     members: dict[str, Any] = {}

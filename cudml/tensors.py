@@ -92,6 +92,7 @@ class TensorDesc:
 
     Examples
     --------
+    >>> from cudml import DataType, TensorDesc
     >>> TensorDesc(DataType.FLOAT32, (2, 3)).minimum_bytes
     24
     >>> TensorDesc(DataType.INT8, (3,)).minimum_bytes

@@ -127,6 +127,7 @@ class Activation:
 
     Examples
     --------
+    >>> from cudml import Activation, OperatorType
     >>> Activation.leaky_relu(0.01)
     Activation.leaky_relu(alpha=0.01)
     >>> Activation.sigmoid() == Activation(OperatorType.ACTIVATION_SIGMOID)

@@ -63,13 +63,15 @@ class GruDesc:
 
     Examples
     --------
+    >>> from cudml import Activation, DataType, GruDesc, RecurrentNetworkDirection, TensorDesc
     >>> def tensor(*sizes):
     ...     return TensorDesc(DataType.FLOAT32, sizes)
     >>> desc = GruDesc(
     ...     tensor(1, 5, 2, 3), tensor(1, 1, 12, 3), tensor(1, 1, 12, 4), None, None, None,
     ...     tensor(5, 1, 2, 4), None, (Activation.sigmoid(), Activation.tanh()),
     ...     RecurrentNetworkDirection.FORWARD, True)
-    >>> check(desc, FeatureLevel.LEVEL_1_0)
+    >>> desc.output_sequence_tensor.sizes
+    (5, 1, 2, 4)
 
     Notes
     -----

@@ -41,6 +41,7 @@ class ReverseSubsequencesDesc:
 
     Examples
     --------
+    >>> from cudml import DataType, ReverseSubsequencesDesc, TensorDesc
     >>> a = TensorDesc(DataType.FLOAT32, (2, 3))
     >>> ReverseSubsequencesDesc(a, TensorDesc(DataType.UINT32, (2, 1)), a, 1).axis
     1

@@ -43,6 +43,7 @@ class SliceDesc:
 
     Examples
     --------
+    >>> from cudml import DataType, SliceDesc, TensorDesc
     >>> a = TensorDesc(DataType.FLOAT32, (4, 4))
     >>> SliceDesc(a, TensorDesc(DataType.FLOAT32, (2, 2)), (1, 0), (2, 2), (2, 3)).strides
     (2, 3)
@@ -82,6 +83,7 @@ class Slice1Desc:
 
     Examples
     --------
+    >>> from cudml import DataType, Slice1Desc, TensorDesc
     >>> a = TensorDesc(DataType.FLOAT32, (5,))
     >>> Slice1Desc(a, TensorDesc(DataType.FLOAT32, (2,)), (1,), (4,), (-3,)).input_window_strides
     (-3,)

@@ -46,6 +46,7 @@ class TopK1Desc:
 
     Examples
     --------
+    >>> from cudml import AxisDirection, DataType, TensorDesc, TopK1Desc
     >>> a = TensorDesc(DataType.FLOAT32, (2, 8))
     >>> values, indices = TensorDesc(DataType.FLOAT32, (2, 3)), TensorDesc(DataType.UINT32, (2, 3))
     >>> TopK1Desc(a, values, indices, 1, 3, AxisDirection.DECREASING).k
@@ -76,6 +77,14 @@ class TopKDesc:
     ----------
     input_tensor, output_value_tensor, output_index_tensor, axis, k
         As in `TopK1Desc`.
+
+    Examples
+    --------
+    >>> from cudml import DataType, TensorDesc, TopKDesc
+    >>> a = TensorDesc(DataType.FLOAT32, (2, 8))
+    >>> values, indices = TensorDesc(DataType.FLOAT32, (2, 3)), TensorDesc(DataType.UINT32, (2, 3))
+    >>> TopKDesc(a, values, indices, 1, 3).k
+    3
 
     Notes
     -----

@@ -108,15 +108,23 @@ current = _current.get
 def emulator_report() -> Iterator[Report]:
     """Count the memory traffic of every kernel that runs on the CPU emulator inside the `with` block.
 
-    Kernels run as with `schedule(check=True)`: slowly, and an error in one raises `KernelError`.
+    Kernels run observed, as with `CUDML_EMULATOR=check`: slowly.
 
     Yields
     ------
     Report
         `launches` has one entry a kernel launch; `total(name)` adds them up for one operand.
 
+    Raises
+    ------
+    KernelError
+        At a call inside: what its kernel did wrong.
+    CompilerError
+        At a call inside: the compiler cannot instrument kernels.
+
     Examples
     --------
+    >>> import numpy as np, cudml
     >>> with cudml.emulator_report() as report:
     ...     y = cudml.slice(np.arange(1000, dtype=np.float32), [100], [800])
     >>> report.total("output_tensor").bytes_written

@@ -159,8 +159,12 @@ def schedule(
 
     Examples
     --------
-    >>> with schedule(order="random", seed=1, poison=0x7FC00000, strict=True):
-    ...     cudml.top_k(a, 5)
+    >>> import numpy as np, cudml
+    >>> from cudml.devices import emulator
+    >>> with emulator.schedule(order="random", seed=1, poison=0x7FC00000, strict=True):
+    ...     values, indices = cudml.top_k(np.array([3, 1, 2]), 2)
+    >>> indices.tolist()
+    [0, 2]
     """
     outer = current()
     chosen = replace(
