@@ -33,6 +33,10 @@ class ProblemsError(ValueError):
         count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__("\n  ".join([f"{operator} has {count}", *map(str, problems)]))
 
+    def __reduce__(self) -> tuple[type["ProblemsError"], tuple[str, tuple[Problem, ...]]]:
+        """How it travels between processes: exceptions are made anew of their text otherwise."""
+        return type(self), (self.operator, self.problems)
+
 
 class DescriptorError(ProblemsError):
     """A descriptor breaks DirectML's rules. `problems` has all of them, `hresult` is E_INVALIDARG."""
@@ -63,6 +67,10 @@ class KernelError(RuntimeError):
         self.reports = list(reports)
         super().__init__("\n".join(reports))
 
+    def __reduce__(self) -> tuple[type["KernelError"], tuple[list[str]]]:
+        """As for `ProblemsError`."""
+        return type(self), (self.reports,)
+
 
 class ModelError(ValueError):
     """A JSON model or a dictionary is malformed.
@@ -82,3 +90,7 @@ class ModelError(ValueError):
         self.got = got
         where = f"{source}: {path}" if source else path
         super().__init__(f"{where} is {got}, must be {expected}")
+
+    def __reduce__(self) -> tuple[type["ModelError"], tuple[str, str, str, str]]:
+        """As for `ProblemsError`."""
+        return type(self), (self.path, self.expected, self.got, self.source)

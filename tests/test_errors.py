@@ -1,0 +1,24 @@
+"""The exceptions as values: how they travel from a worker process to whoever started it."""
+
+import pickle
+
+import pytest
+
+from cudml import BindingError, DescriptorError, KernelError, ModelError, Problem
+
+PROBLEMS = [Problem("K", "range", "at most 4", "5"), Problem("Axis", "range", "0", "1")]
+ERRORS: list[Exception] = [
+    DescriptorError("TOP_K", PROBLEMS),
+    BindingError("GRU", PROBLEMS[:1]),
+    KernelError(["a.cu:1: race", "a.cu:2: race"]),
+    ModelError("commands", "a list", "{}", "model.json"),
+    ModelError("commands", "a list", "{}"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+def test_errors_survive_the_way_between_processes(error: Exception) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
