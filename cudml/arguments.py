@@ -44,7 +44,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
     kind = f"{type(candidate).__module__}.{type(candidate).__qualname__}".removeprefix("builtins.")
     if hasattr(candidate, "__dlpack__"):
         expected += "; numpy.from_dlpack makes one of CPU memory"
-    elif isinstance(candidate, (list, tuple, int, float, complex, np.generic)):
+    elif isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
         expected += "; numpy.asarray makes one"
     raise TypeError(is_wrong(function, name, f"a {kind}", expected))
 

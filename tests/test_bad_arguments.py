@@ -20,9 +20,19 @@ def arrays() -> dict[str, np.ndarray]:
 A = np.arange(12, dtype=np.float32).reshape(3, 4)
 OBJECTS = np.array([[None, 1]])
 
+
+class Table:
+    """Something that NumPy can make an array of, as pandas' tables are."""
+
+    def __array__(self) -> np.ndarray:
+        return A
+
+
 TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = {
     "list": (([1, 2], 1), {}, TypeError, "a is a list, must be a NumPy array, a CuPy array or an object"),
     "none": ((None, 1), {}, TypeError, "a is a NoneType, must be a NumPy array"),
+    "table": ((Table(), 1), {}, TypeError, "a is a tests.test_bad_arguments.Table, must be a NumPy array"),
+    "2**32": ((np.broadcast_to(A[0, 0], 2**32), 1), {}, ValueError, "the size of axis 0 is 4294967296, mus"),
     "scalar": ((np.float32(1), 1), {}, TypeError, "a is a numpy.float32, must be a NumPy array"),
     "masked": ((np.ma.masked_array(A, A > 3), 1), {}, TypeError, "a is a masked array, must be an array"),
     "objects": ((OBJECTS, 1), {}, TypeError, "a is of dtype object, must be of bool, int8, int16, int32, in"),
@@ -56,6 +66,12 @@ def test_top_k_says_what_is_wrong(
         with pytest.raises(kind) as caught:
             cudml.top_k(*given_, **options)
         assert str(caught.value).startswith(f"top_k: {message}")
+
+
+@pytest.mark.parametrize("given_", [[1.0], 1, np.float32(1), Table()], ids=["list", "int", "scalar", "table"])
+def test_what_numpy_makes_an_array_of_is_told_so(given_: Any) -> None:
+    with pytest.raises(TypeError, match=r"; numpy\.asarray makes one$"):
+        cudml.top_k(given_, 1)
 
 
 SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {

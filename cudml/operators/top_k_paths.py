@@ -113,7 +113,8 @@ def selection_of(
 ) -> Selection:
     """The selection of a descriptor's members."""
     if source.sizes[axis] > MAX_ROW_LENGTH:
-        raise ValueError(f"the axis must have at most {MAX_ROW_LENGTH} elements, got {source.sizes[axis]}")
+        got, expected = source.sizes[axis], f"at most {MAX_ROW_LENGTH}"
+        raise ValueError(f"top_k: the size of axis {axis} is {got}, must be {expected}")
     strides = (source.element_strides, values.element_strides, indices.element_strides)
     sizes = tuple(1 if d == axis else size for d, size in enumerate(source.sizes))
     # In the order the input lies in memory, so that neighbouring rows are read together.
