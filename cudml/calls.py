@@ -11,7 +11,7 @@ from cudml.compiled import load_plan
 from cudml.devices import Array, Device, Layout, Program, get_device
 from cudml.dtypes import ElementType
 from cudml.plans import Plan
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, byte_extent
 
 #: Planned calls that each array function keeps; when they are too many, all go.
 MAX_CALLS = 1024
@@ -210,12 +210,7 @@ class CallCache:
 
 
 def _byte_extent(array: Array) -> tuple[int, int]:
-    """The lowest byte and past the highest that an array addresses, from its first element."""
-    if array.size == 0:
-        return 0, 0
-    steps = [(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)]
-    low, high = sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps)
-    return low, high + int(array.dtype.itemsize)
+    return byte_extent(array.shape, array.strides, array.dtype.itemsize)
 
 
 def first_overlap(ranges: Sequence[tuple[int, int]], num_inputs: int) -> tuple[int, int] | None:

@@ -27,6 +27,17 @@ def num_elements(sizes: Iterable[int]) -> int:
     return count
 
 
+def byte_extent(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> tuple[int, int]:
+    """The lowest byte and past the highest that an array addresses, from its first element.
+
+    The strides are in bytes.
+    """
+    if 0 in shape:
+        return 0, 0
+    steps = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    return sum(min(step, 0) for step in steps), sum(max(step, 0) for step in steps) + item_bytes
+
+
 def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether no two indices of a non-empty tensor address the same element.
 

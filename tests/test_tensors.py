@@ -18,7 +18,14 @@ from cudml import (
     TopK1Desc,
     TopKDesc,
 )
-from cudml.tensors import is_injective, num_elements, packed_strides, plain_integer, plain_integers
+from cudml.tensors import (
+    byte_extent,
+    is_injective,
+    num_elements,
+    packed_strides,
+    plain_integer,
+    plain_integers,
+)
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5).map(tuple)
 
@@ -106,6 +113,19 @@ def test_what_counts_as_injective_is(pairs: list[tuple[int, int]]) -> None:
 def test_span_is_from_the_first_to_the_last_place(sizes: tuple[int, ...], data: st.DataObject) -> None:
     strides = data.draw(st.tuples(*[st.integers(0, 9) for _ in sizes]))
     assert TensorDesc(DataType.UINT8, sizes, strides).span_bytes == max(places(sizes, strides)) + 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 2, -1, -3])), min_size=1, max_size=4))
+def test_extent_in_bytes_is_numpys(axes: list[tuple[int, int]]) -> None:
+    whole = np.zeros([size * abs(step) for size, step in axes], np.int16)
+    view = whole[tuple(slice(None, None, step) for _, step in axes)]
+    first = view.__array_interface__["data"][0]
+    low, high = np.lib.array_utils.byte_bounds(view)
+    assert byte_extent(view.shape, view.strides, 2) == (low - first, high - first)
+
+
+def test_nothing_has_no_extent() -> None:
+    assert byte_extent((3, 0), (-4, 4), 4) == (0, 0)
 
 
 def test_dimensions_of_one_do_not_make_a_tensor_strided() -> None:

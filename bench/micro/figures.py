@@ -10,6 +10,7 @@ import numpy as np
 from bench.sources import Source
 from bench.targets import Target
 from bench.timing import CudaTimer
+from cudml.devices.cuda.kernel import DEFAULT_SHARED_BYTES
 from cudml.devices.sources import kernel_root
 
 HERE = Path(__file__).parent
@@ -31,7 +32,7 @@ class Kernel:
     def __init__(self, function: Any, shared_bytes: int) -> None:
         self.function = function
         self._shared_bytes = shared_bytes
-        if shared_bytes > 48 * 1024:
+        if shared_bytes > DEFAULT_SHARED_BYTES:
             function.max_dynamic_shared_size_bytes = shared_bytes
 
     def __call__(self, grid: int, block: int, *arguments: Any) -> None:

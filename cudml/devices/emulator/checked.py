@@ -15,6 +15,7 @@ from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.emulator.structures import Check, Region
 from cudml.errors import KernelError
 from cudml.plans import WORKSPACE_ALIGNMENT, KernelLaunch, LibraryStep, Plan
+from cudml.tensors import byte_extent
 
 #: Bytes on both sides of a private copy that belong to nobody.
 _PADDING = 4096
@@ -44,11 +45,8 @@ class _Buffer:
 def _extent(array: Array) -> tuple[int, int]:
     """The first and one past the last byte of an array."""
     start = array.__array_interface__["data"][0]
-    if array.size == 0:
-        return start, start
-    spans = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
-    low = start + sum(span for span in spans if span < 0)
-    return low, start + sum(span for span in spans if span > 0) + array.itemsize
+    low, high = byte_extent(array.shape, array.strides, array.itemsize)
+    return start + low, start + high
 
 
 def _available_bytes() -> int | None:
