@@ -59,6 +59,21 @@ __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 ro
                                       : row_start_by_division(params, static_cast<UInt64>(row));
 }
 
+// A warp's elements of a row: element j * 32 + lane in item j of the lane, 0 past the end. Nothing is computed
+// in between, so that all loads are under way before one is waited for.
+template <class Word, int kItems>
+__device__ __forceinline__ void load_row(const Word* __restrict__ input, const TopKParams& params,
+                                         const RowStart& start, UInt32 lane,
+                                         Word (&elements)[kItems]) {
+  const UInt32 length = static_cast<UInt32>(params.row_length);
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    const UInt32 index = j * kWarpSize + lane;
+    elements[j] = 0;
+    if (index < length) elements[j] = input[start.input + index * params.input_axis_stride];
+  }
+}
+
 // The element at `index` of the row is the result of rank `rank`. Its bits are read again rather
 // than made from the key: a zero keeps its sign and a NaN its payload.
 template <class Word>

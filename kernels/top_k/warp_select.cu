@@ -30,7 +30,7 @@ __device__ __forceinline__ UInt32 first_of_warp(Word key, UInt32 index) {
 }
 
 template <class Word, int kItems>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     top_k_warp_select(const Word* __restrict__ input, Word* values, void* indices,
                       const __grid_constant__ TopKParams params) {
   const UInt32 lane = threadIdx.x % kWarpSize;
@@ -41,15 +41,12 @@ __global__ void __launch_bounds__(kThreads)
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
     const RowStart start = row_start(params, row);
     Word keys[kItems];
+    load_row(input, params, start, lane, keys);
     UInt32 left = 0;  // bit j: item j is an element that has not been picked
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
-      const UInt32 index = j * kWarpSize + lane;
-      keys[j] = 0;
-      if (index < length) {
-        keys[j] = ordering_key(input[start.input + index * params.input_axis_stride], params);
-        left |= 1u << j;
-      }
+      keys[j] = ordering_key(keys[j], params);
+      if (j * kWarpSize + lane < length) left |= 1u << j;
     }
     UInt32 result = 0;  // the index of rank `lane`
     Word first_key = 0;

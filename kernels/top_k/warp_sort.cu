@@ -67,15 +67,13 @@ __global__ void __launch_bounds__(kThreads, 3)
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
     const RowStart start = row_start(params, row);
+    Word elements[kItems];
+    load_row(input, params, start, static_cast<UInt32>(lane), elements);
     Pair items[kItems];
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const UInt32 index = j * kWarpSize + lane;
-      items[j] = Pair::none();
-      if (index < length) {
-        const Word element = input[start.input + index * params.input_axis_stride];
-        items[j] = Pair::of(ordering_key(element, params), index);
-      }
+      items[j] = index < length ? Pair::of(ordering_key(elements[j], params), index) : Pair::none();
     }
     sort_warp(items, lane, size);
 #pragma unroll
