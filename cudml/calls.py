@@ -71,9 +71,7 @@ class Argument:
     ) -> "Argument":
         """An array that is read; `any_address` where the kernels take it at any address."""
         shape = tuple(array.shape)
-        return Argument.output(
-            name, member, kind, array, shape, array.dtype, sizes or shape, any_address=any_address
-        )
+        return Argument.output(name, member, kind, array, shape, array.dtype, sizes, any_address=any_address)
 
     @staticmethod
     def output(

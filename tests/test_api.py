@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import cudml
-from cudml import Activation, api
-from cudml.calls import CallCache
+from cudml import Activation, DataType, TensorDesc, api
+from cudml.calls import Argument, CallCache
 from cudml.devices import Device, get_device
 from cudml.enums import RecurrentNetworkDirection
 from tests.oracle import gru as gru_oracle
@@ -287,6 +287,8 @@ def test_empty_results_are_empty_and_launch_nothing(
 def test_arrays_without_dimensions() -> None:
     a = np.array(5.0)
     assert_identical(cudml.slice(a, (), ()), a)
+    described = Argument.input("a", "input_tensor", DataType.FLOAT64, a).tensor
+    assert described == TensorDesc(DataType.FLOAT64, (1,))
     with pytest.raises(np.exceptions.AxisError):
         cudml.top_k(a, 1)
     with pytest.raises(np.exceptions.AxisError):
@@ -379,6 +381,7 @@ def test_arrays_at_odd_addresses(function: str, first_byte: int, rng: np.random.
     for got in (run(odd(a), odd(lengths)), run(a, odd(lengths), out), run(odd(a), lengths, out)):
         for result, want in zip(got, expected, strict=True):
             assert_identical(np.array(result), want)
+    assert all(result is given_ for result, given_ in zip(got, out, strict=True))
 
 
 def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
@@ -390,9 +393,22 @@ def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
         cudml.reverse_subsequences(a, even, -1, out=outs[0] if outs else None)
         assert api._reverse_calls.find((a, even), outs, -1)[1] is not None
         assert api._reverse_calls.find((a, odd), outs, -1)[1] is None
-    cudml.top_k(memory[:32].view(np.float32), 2)
-    assert api._top_k_calls.find((memory[:32].view(np.float32),), (), (2, -1, "largest"))[1] is not None
-    assert api._top_k_calls.find((memory[1:33].view(np.float32),), (), (2, -1, "largest"))[1] is None
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "i8"])
+def test_a_planned_call_takes_arrays_wherever_their_type_is_aligned(dtype: str) -> None:
+    memory = np.zeros(64, np.int64).view(np.uint8)
+    indices = np.zeros(2, np.int64)
+    places = [memory[first : first + 64].view(dtype)[:8] for first in range(8)]
+    outputs = [memory[first : first + 64].view(dtype)[:2] for first in range(256, 264)]
+    cudml.top_k(places[0], 2)
+    cudml.top_k(places[0], 2, out=(outputs[0], indices))
+    others = (2, -1, "largest")
+    for place, output in zip(places, outputs, strict=True):
+        assert (api._top_k_calls.find((place,), (), others)[1] is not None) == place.flags.aligned
+        for given_ in ((place, outputs[0]), (places[0], output)):
+            _, call = api._top_k_calls.find(given_[:1], (given_[1], indices), others)
+            assert (call is not None) == place.flags.aligned
 
 
 def test_fields_of_records_are_copied() -> None:

@@ -5,8 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import cudml
+from cudml import api
 
 SENTINEL = -77
 
@@ -240,3 +243,26 @@ def test_a_planned_call_still_looks_for_overlap() -> None:
         cudml.slice(a, (0,), (4,), out=within)
     assert memory[3:7].tolist() == [3, 4, 5, 6]
     cudml.slice(a, (0,), (4,), out=apart)
+
+
+#: Where a view of four elements of 30 starts, and its step.
+PLACES = st.tuples(st.integers(0, 29), st.sampled_from((-3, -2, -1, 1, 2, 3))).filter(
+    lambda place: 0 <= place[0] + 3 * place[1] < 30
+)
+
+
+@given(source=PLACES, target=PLACES, size=st.sampled_from((0, 4)))
+def test_overlap_is_of_what_arrays_span(source: tuple[int, int], target: tuple[int, int], size: int) -> None:
+    def view(memory: np.ndarray, place: tuple[int, int]) -> np.ndarray:
+        return np.lib.stride_tricks.as_strided(memory[place[0] :], (size,), (2 * place[1],))
+
+    memory, elsewhere = np.zeros(30, np.uint16), np.zeros(30, np.uint16)
+    a, out = view(memory, source), view(memory, target)
+    api._slice_calls._calls.clear()
+    for _ in range(2):  # planned, then found
+        if np.may_share_memory(a, out):
+            with pytest.raises(ValueError, match="slice: out is overlapping a"):
+                cudml.slice(a, (0,), (size,), out=out)
+        else:
+            assert cudml.slice(a, (0,), (size,), out=out) is out
+        cudml.slice(a, (0,), (size,), out=view(elsewhere, target))

@@ -48,6 +48,16 @@ def test_strided_arrays_of_the_descriptors_strides_may_be_bound(device: Device) 
     assert_identical(output, X)
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1, 1, 1, 1), (2, 1)])
+def test_single_elements_may_be_bound_in_any_shape(device: Device, shape: tuple[int, ...]) -> None:
+    operator = compile_operator(copy_desc(TensorDesc(F32, (1, 1, 1, 1))), device=device)
+    output = to_device(device, np.full(shape, SENTINEL))
+    operator.dispatch(input_tensor=to_device(device, np.full(shape, np.float32(7))), output_tensor=output)
+    expected = np.full(shape, SENTINEL)
+    expected.reshape(-1)[0] = 7
+    assert_identical(output, expected)
+
+
 def test_broadcast_inputs_may_be_bound() -> None:
     operator = compile_operator(copy_desc(TensorDesc(F32, (3, 4), (0, 1))), device="cpu")
     output = np.zeros((3, 4), np.float32)
