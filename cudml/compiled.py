@@ -146,7 +146,7 @@ class CompiledOperator:
         self._last: dict[str, Callable[[], Any]] = {}
         self._last_scratch: Callable[[], Any] = _no_array
         self._persistent_resource: Array | None = None
-        self._persistent: dict[str, Array] | None = None if self._owned else {}
+        self._persistent: dict[str, Array] | None = None
         starts = [0]
         for member in self._owned:
             starts.append(round_up(starts[-1] + member.tensor.minimum_bytes, WORKSPACE_ALIGNMENT))

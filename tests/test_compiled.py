@@ -65,6 +65,12 @@ def test_device_by_name_is_the_device(device: Device) -> None:
     assert compile_operator(REVERSE, device=device.name).device is device
 
 
+def test_no_device_is_the_current_gpu_or_the_cpu() -> None:
+    assert compile_operator(REVERSE).device is get_device(
+        "cuda" if cudml.devices.cuda.status().usable else "cpu"
+    )
+
+
 def test_unknown_device_names_are_refused() -> None:
     for name in ("gpu", "cuda:x", "cuda:-1", ""):
         with pytest.raises(
@@ -164,12 +170,14 @@ def test_plans_name_the_outputs() -> None:
 
 def test_a_dispatch_like_an_earlier_one_is_not_checked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     operator = compile_operator(REVERSE, device="cpu")
-    arrays = bound(get_device("cpu"))
-    operator.dispatch(**arrays)
+    kept = [bound(get_device("cpu")) for _ in range(3)]
+    for arrays in kept:
+        operator.dispatch(**arrays)
     monkeypatch.setattr(operator, "_check", lambda *_: pytest.fail("checked again"))
-    arrays["output_tensor"][...] = SENTINEL
-    operator.dispatch(**arrays)
-    assert_identical(arrays["output_tensor"], REVERSED)
+    for arrays in kept:
+        arrays["output_tensor"][...] = SENTINEL
+        operator.dispatch(**arrays)
+        assert_identical(arrays["output_tensor"], REVERSED)
 
 
 def test_what_was_checked_once_is_refused_once_it_changed() -> None:
