@@ -140,7 +140,7 @@ class TensorDesc:
         """
         if not all(hasattr(array, member) for member in ("dtype", "shape", "strides")):
             kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
-            raise TypeError(f"TensorDesc.of: takes a NumPy or CuPy array, got a {kind}")
+            raise TypeError(f"TensorDesc.of: array is a {kind}, must be a NumPy or CuPy array")
         element_type = element_type_of(array.dtype)
         if not isinstance(element_type, DataType):
             raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")

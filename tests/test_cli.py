@@ -184,7 +184,7 @@ def test_ctrl_c_is_no_crash(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 def test_unknown_devices_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["demo"], ["dispatch", str(written(tmp_path, SLICE_MODEL))]):
         assert cli.main([*command, "--device", "tpu"]) == 2
-        assert "cudml: device must be 'cpu', 'cuda' or 'cuda:N'" in capsys.readouterr().err
+        assert "cudml: device is 'tpu', must be 'cpu', 'cuda' or 'cuda:N'" in capsys.readouterr().err
 
 
 def test_info_names_versions_devices_compiler_and_cache(
@@ -229,7 +229,7 @@ def test_info_says_that_a_setting_is_invalid(
     assert cli.main(["info"]) == 0
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "CUDML_EMULATOR " in line]
     expected = (
-        "order=up (invalid: CUDML_EMULATOR: order must be one of fast, forward, reverse, random, got 'up')"
+        "order=up (invalid: CUDML_EMULATOR: order is 'up', must be one of fast, forward, reverse, random)"
     )
     assert line.split(maxsplit=1)[1] == expected
 

@@ -74,7 +74,7 @@ def test_memory_is_taken_in_the_order_of_the_stream_that_is_named(stand_in: Run)
 
 def test_what_is_no_stream_is_refused(stand_in: Run) -> None:
     assert stand_in(cases.refused_stream) == (
-        "stream must be None, a CuPy stream, an object with __cuda_stream__ or an integer handle, got str"
+        "stream is a str, must be None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
     )
 
 

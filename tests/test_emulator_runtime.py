@@ -368,7 +368,7 @@ def test_schedules_nest_and_end() -> None:
         assert emulator.current_schedule().order == "random"
     assert emulator.current_schedule().order == "fast"
     with pytest.raises(
-        ValueError, match="order must be one of fast, forward, reverse, random, got 'sideways'"
+        ValueError, match="order is 'sideways', must be one of fast, forward, reverse, random"
     ):
         emulator.schedule("sideways").__enter__()
 
@@ -393,7 +393,7 @@ def test_options_from_the_environment(
 @pytest.mark.parametrize("text", ["chekc", "order", "seed=x", "strict=maybe", "order=up"])
 def test_wrong_options_in_the_environment(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDML_EMULATOR", text)
-    with pytest.raises(ValueError, match=r"^CUDML_EMULATOR( has|: order must be one of)"):
+    with pytest.raises(ValueError, match=r"^CUDML_EMULATOR( has|: order is '\w*', must be one of)"):
         emulator.current_schedule()
 
 

@@ -334,7 +334,7 @@ def test_one_step_exchanges_nothing() -> None:
 
 
 def test_plan_refuses_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="path must be one of block, grid, matrix_grid, serial, got 'warp'"):
+    with pytest.raises(ValueError, match="path is 'warp', must be block, grid, matrix_grid or serial"):
         plan(GRU, LIMITS, path="warp")
     with pytest.raises(ValueError, match="'matrix_grid' is for FLOAT16 alone"):
         plan(GRU, LIMITS, path="matrix_grid")

@@ -197,13 +197,13 @@ def test_axis_that_is_too_long() -> None:
         TensorDesc(DataType.UINT64, (1,)),
         Options(1),
     )
-    with pytest.raises(ValueError, match="at most 4294967295 elements, got 4294967296"):
+    with pytest.raises(ValueError, match="the size of axis 0 is 4294967296, must be at most 4294967295"):
         plan(desc, emulator.get_device().limits)
 
 
 def test_paths_that_do_not_exist_or_do_not_fit(device: Device) -> None:
     x = np.zeros((1, 5000), np.float32)
-    with pytest.raises(ValueError, match=r"path must be one of .*block_radix.*, got 'quick'"):
+    with pytest.raises(ValueError, match=r"path is 'quick', must be .*block_radix"):
         plan_for(x, Options(1, path="quick"), device.limits)
     with pytest.raises(ValueError, match="'warp_sort' cannot select 1 of 5000 elements in 1 rows"):
         plan_for(x, Options(1, path="warp_sort"), device.limits)

@@ -94,7 +94,7 @@ def get_device(name: str | None = None) -> Device:
         from cudml.devices import cuda
 
         return cuda.get_device(int(number) if colon else None)
-    raise ValueError(f"device must be 'cpu', 'cuda' or 'cuda:N' with N a device number, got {name!r}")
+    raise ValueError(f"device is {name!r}, must be 'cpu', 'cuda' or 'cuda:N' with N a device number")
 
 
 def _cpu() -> Device:

@@ -7,6 +7,7 @@ from cudml.checks import (
     Support,
     enum_ok,
     not_owned,
+    one_of,
     same_sizes,
     same_type,
     support_ok,
@@ -218,7 +219,7 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     if path is None:
         path = choose_path(layer, limits)
     if path not in PATHS:
-        raise ValueError(f"path must be one of {', '.join(PATHS)}, got {path!r}")
+        raise ValueError(f"path is {path!r}, must be {one_of([*PATHS])}")
     projection, projection_spaces = project(layer, limits)
     recurrence, (packing, packing_spaces) = packed(layer, "recurrence_tensor", limits)
     launches, launch_spaces = PATHS[path](layer, recurrence, limits)

@@ -9,6 +9,7 @@ from cudml.checks import (
     Support,
     enum_ok,
     integer_ok,
+    one_of,
     same_dimensions,
     same_sizes,
     same_type,
@@ -219,7 +220,7 @@ def _taken_path(selection: Selection, limits: Limits, path: str | None) -> Path:
     if path is None:
         return PATHS[choose_path(selection, limits)]
     if path not in PATHS:
-        raise ValueError(f"path must be one of {', '.join(PATHS)}, got {path!r}")
+        raise ValueError(f"path is {path!r}, must be {one_of([*PATHS])}")
     if not PATHS[path].can_do(selection, limits):
         raise ValueError(
             f"path {path!r} cannot select {selection.k} of {selection.row_length} elements in "

@@ -24,6 +24,6 @@ def as_stream(stream: Any) -> Any:
     if hasattr(stream, "__cuda_stream__"):
         return _StreamHandle(int(stream.__cuda_stream__()[1]))
     raise TypeError(
-        "stream must be None, a CuPy stream, an object with __cuda_stream__ or an integer handle, "
-        f"got {type(stream).__name__}"
+        f"stream is a {type(stream).__name__}, must be None, a CuPy stream, an object with __cuda_stream__ "
+        "or an integer handle"
     )

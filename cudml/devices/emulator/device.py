@@ -117,7 +117,7 @@ class EmulatorDevice:
 def refuse_stream(stream: Any) -> None:
     """Raise TypeError for anything but None: a stream on a CPU is a mistake of whoever has one."""
     if stream is not None:
-        raise TypeError(f"stream must be None on cpu, which has no streams, got {type(stream).__name__}")
+        raise TypeError(f"stream is a {type(stream).__name__}, must be None on cpu, which has no streams")
 
 
 @cache

@@ -31,13 +31,13 @@ class Schedule:
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
-            raise ValueError(f"order must be one of {', '.join(ORDERS)}, got {self.order!r}")
+            raise ValueError(f"order is {self.order!r}, must be one of {', '.join(ORDERS)}")
         if self.warp_lanes not in (None, 1, 32):
-            raise ValueError(f"warp_lanes must be 1 or 32, got {self.warp_lanes}")
+            raise ValueError(f"warp_lanes is {self.warp_lanes}, must be 1 or 32")
         if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers}")
+            raise ValueError(f"workers is {self.workers}, must be at least 1")
         if not self.time_limit > 0:
-            raise ValueError(f"time_limit must be a positive number of seconds, got {self.time_limit}")
+            raise ValueError(f"time_limit is {self.time_limit}, must be a positive number of seconds")
 
     @property
     def is_strict(self) -> bool:
