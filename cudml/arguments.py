@@ -10,6 +10,7 @@ from numpy.exceptions import AxisError
 from cudml.checks import one_of
 from cudml.devices import Array, Device, get_device
 from cudml.dtypes import BITS_BY_SIZE, ElementType
+from cudml.errors import a_type
 from cudml.tensors import is_injective
 
 
@@ -41,12 +42,11 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
     array = cuda.as_array(candidate)
     if array is not None:
         return array, cuda.get_device(array.data.device_id)
-    kind = f"{type(candidate).__module__}.{type(candidate).__qualname__}".removeprefix("builtins.")
     if hasattr(candidate, "__dlpack__"):
         expected += "; numpy.from_dlpack makes one of CPU memory"
     elif isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
         expected += "; numpy.asarray makes one"
-    raise TypeError(is_wrong(function, name, f"a {kind}", expected))
+    raise TypeError(is_wrong(function, name, a_type(candidate), expected))
 
 
 def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, Array], Device]:
@@ -134,7 +134,7 @@ def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
     if out is None:
         return ()
     if not isinstance(out, tuple) or len(out) != 2:
-        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else f"a {type(out).__name__}"
+        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else a_type(out)
         raise TypeError(is_wrong(function, "out", got, f"a tuple of two arrays, ({names})"))
     return out
 

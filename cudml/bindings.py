@@ -8,7 +8,7 @@ from typing import Any
 
 from cudml.checks import camel, one_of
 from cudml.devices import Array, Device
-from cudml.errors import SIMILARITY, Problem
+from cudml.errors import SIMILARITY, Problem, a_type
 from cudml.tensors import TensorDesc
 
 #: Scratch starts at a multiple of this many bytes, the widest access of a kernel.
@@ -168,7 +168,7 @@ def _overlap_problems(ranges: Sequence[tuple[str, bool, range]]) -> list[Problem
 
 def _wrong_array(device: Device, label: str, array: Any) -> Problem:
     kind = "numpy.ndarray" if device.name == "cpu" else "cupy.ndarray"
-    got = f"a {type(array).__module__}.{type(array).__qualname__}".replace("builtins.", "")
+    got = a_type(array)
     if hasattr(array, "device"):
         got += f" on {array.device}"
     return Problem(label, "array", f"a {kind} on {device.name}", got)

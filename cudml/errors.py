@@ -10,6 +10,12 @@ E_INVALIDARG = 0x80070057
 SIMILARITY = 0.75
 
 
+def a_type(value: object) -> str:
+    """`a list`, `an int`, `a numpy.float32`: the type of a value, as messages name it."""
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
 @dataclass(frozen=True)
 class Problem:
     """One broken rule: the member in DirectML's spelling, the rule's name, what is allowed, what came."""

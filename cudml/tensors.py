@@ -7,6 +7,7 @@ from typing import Any
 
 from cudml.dtypes import ElementInfo, ElementType, element_info, element_type_of
 from cudml.enums import DataType, TensorFlags
+from cudml.errors import a_type
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -139,8 +140,7 @@ class TensorDesc:
             size.
         """
         if not all(hasattr(array, member) for member in ("dtype", "shape", "strides")):
-            kind = f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins.")
-            raise TypeError(f"TensorDesc.of: array is a {kind}, must be a NumPy or CuPy array")
+            raise TypeError(f"TensorDesc.of: array is {a_type(array)}, must be a NumPy or CuPy array")
         element_type = element_type_of(array.dtype)
         if not isinstance(element_type, DataType):
             raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")

@@ -19,7 +19,7 @@ MAX_LINES = 600
 LAYERS = {
     "enums": set(),
     "dtypes": {"enums"},
-    "tensors": {"dtypes", "enums"},
+    "tensors": {"dtypes", "enums", "errors"},
     "errors": set(),
     "checks": {"dtypes", "enums", "errors", "tensors"},
     "plans": set(),
@@ -28,7 +28,7 @@ LAYERS = {
     "devices": {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"},
     "bindings": {"checks", "devices", "errors", "tensors"},
     "compiled": {"bindings", "devices", "enums", "errors", "operators", "plans", "settings"},
-    "arguments": {"checks", "devices", "dtypes", "tensors"},
+    "arguments": {"checks", "devices", "dtypes", "errors", "tensors"},
     "calls": {"arguments", "compiled", "devices", "dtypes", "plans", "tensors"},
     "transfer": {"devices"},
     "json_reader": {"errors"},

@@ -36,6 +36,7 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "none": ((None, 1), {}, TypeError, "a is a NoneType, must be a NumPy array"),
     "table": ((Table(), 1), {}, TypeError, "a is a tests.test_bad_arguments.Table, must be a NumPy array"),
     "2**32": ((np.broadcast_to(A[0, 0], 2**32), 1), {}, ValueError, "the size of axis 0 is 4294967296, mus"),
+    "number": ((3, 1), {}, TypeError, "a is an int, must be a NumPy array"),
     "scalar": ((np.float32(1), 1), {}, TypeError, "a is a numpy.float32, must be a NumPy array"),
     "masked": ((np.ma.masked_array(A, A > 3), 1), {}, TypeError, "a is a masked array, must be an array"),
     "objects": ((OBJECTS, 1), {}, TypeError, "a is of dtype object, must be of bool, int8, int16, int32, in"),
@@ -55,7 +56,7 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "axis text": ((A, 1), {"axis": "x"}, TypeError, "axis is 'x', must be an integer"),
     "mode": ((A, 1), {"mode": "max"}, ValueError, "mode is 'max', must be 'largest' or 'smallest'"),
     "mode list": ((A, 1), {"mode": []}, ValueError, "mode is [], must be 'largest' or 'smallest'"),
-    "out alone": ((A, 1), {"out": A}, TypeError, "out is a ndarray, must be a tuple of two arrays, (values,"),
+    "out alone": ((A, 1), {"out": A}, TypeError, "out is a numpy.ndarray, must be a tuple of two arr"),
     "out of three": ((A, 1), {"out": (A, A, A)}, TypeError, "out is a tuple of 3, must be a tuple of two ar"),
     "out list": ((A, 1), {"out": (A[:, :1].copy(), [1])}, TypeError, "out[1] is a list, must be a NumPy arr"),
 }  # fmt: skip
@@ -158,7 +159,7 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "string": ({"activations": "Tanh"}, TypeError, "activations is 'Tanh', must be a sequence of names or A"),
     "set": ({"activations": 7}, TypeError, "activations is 7, must be a sequence of names or Activation obj"),
     "reset": ({"linear_before_reset": "no"}, TypeError, "linear_before_reset is 'no', must be True or False"),
-    "out": ({"out": zeros(2, 1, 1, 2)}, TypeError, "out is a ndarray, must be a tuple of two arrays, (seque"),
+    "out": ({"out": zeros(2, 1, 1, 2)}, TypeError, "out is a numpy.ndarray, must be a tuple of two arr"),
 }  # fmt: skip
 
 

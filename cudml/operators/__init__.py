@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Any
 
 from cudml.enums import FeatureLevel, OperatorType
+from cudml.errors import a_type
 from cudml.plans import Limits, Plan
 
 
@@ -59,5 +60,5 @@ def operator_type_of(descriptor: object) -> OperatorType:
     kind = _BY_CLASS.get((cls.__module__, cls.__qualname__))
     if kind is None:
         names = ", ".join(row.descriptor_name for row in OPERATORS.values())
-        raise TypeError(f"desc is a {cls.__name__}, must be one of cudml's {names}")
+        raise TypeError(f"desc is {a_type(descriptor)}, must be one of cudml's {names}")
     return kind

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from cudml.errors import a_type
+
 
 class _StreamHandle:
     """The integer handle of a stream, as CuPy's launch and `Stream.from_external` take it."""
@@ -24,6 +26,6 @@ def as_stream(stream: Any) -> Any:
     if hasattr(stream, "__cuda_stream__"):
         return _StreamHandle(int(stream.__cuda_stream__()[1]))
     raise TypeError(
-        f"stream is a {type(stream).__name__}, must be None, a CuPy stream, an object with __cuda_stream__ "
+        f"stream is {a_type(stream)}, must be None, a CuPy stream, an object with __cuda_stream__ "
         "or an integer handle"
     )

@@ -16,6 +16,7 @@ from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import BufferTable, Kernel
 from cudml.devices.emulator.schedule import Schedule
+from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
 #: What the emulator offers plans: one small made-up GPU, the same on every machine, so that a plan and
@@ -117,7 +118,7 @@ class EmulatorDevice:
 def refuse_stream(stream: Any) -> None:
     """Raise TypeError for anything but None: a stream on a CPU is a mistake of whoever has one."""
     if stream is not None:
-        raise TypeError(f"stream is a {type(stream).__name__}, must be None on cpu, which has no streams")
+        raise TypeError(f"stream is {a_type(stream)}, must be None on cpu, which has no streams")
 
 
 @cache
