@@ -1,9 +1,7 @@
-"""The array functions: any shape, stride and dtype, `out=`, and every error with its text."""
+"""The array functions: any shape, stride and dtype, and `out=`."""
 
-import threading
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,51 +9,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import cudml
-from cudml import Activation, DataType, TensorDesc, api
+from cudml import DataType, TensorDesc, api
 from cudml.calls import Argument, CallCache
 from cudml.devices import Device, get_device
-from cudml.enums import RecurrentNetworkDirection
-from tests.oracle import gru as gru_oracle
+from tests.function_arrays import INTEGERS, LAYOUTS, REALS, layer, strided, values
 from tests.oracle import reverse_subsequences as reverse_oracle
 from tests.oracle import top_k as top_k_oracle
 from tests.support import assert_identical, to_device, to_numpy
 
-INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-REALS = ["bool", *INTEGERS, "float16", "float32", "float64", ml_dtypes.bfloat16]
 MOVED = [*REALS, "complex64", "complex128", "S4", "datetime64[s]", ">f4", "V16"]
 SENTINEL = 77
 
 few = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Random bits with many ties; floats have NaN, infinities and both zeros among them."""
-    dtype = np.dtype(dtype)
-    if dtype.kind in "fV" and dtype.itemsize <= 8:
-        pool = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 3.0]).astype(dtype)
-    elif dtype.kind == "b":
-        pool = np.array([False, True])
-    else:
-        pool = np.frombuffer(rng.bytes(8 * dtype.itemsize), dtype)
-    return pool[rng.integers(0, len(pool), shape)]
-
-
-def strided(device: Device, array: np.ndarray, how: str) -> Any:
-    """An array on the device with these elements that lies in memory in one of several ways."""
-    if how == "packed":
-        return to_device(device, array)
-    if how == "fortran":
-        return to_device(device, np.ascontiguousarray(array.T)).T
-    if how == "backwards":
-        flip = (slice(None, None, -1),) * array.ndim
-        return to_device(device, np.ascontiguousarray(array[flip]))[flip]
-    wide = np.zeros([2 * n + 1 for n in array.shape], array.dtype)
-    inner = (slice(1, None, 2),) * array.ndim
-    wide[inner] = array
-    return to_device(device, wide)[inner]
-
-
-LAYOUTS = ["packed", "fortran", "backwards", "gaps"]
 
 
 @pytest.mark.parametrize("mode", ["largest", "smallest"])
@@ -146,121 +111,6 @@ def test_reverse_takes_lengths_at_the_ends_of_their_types() -> None:
     assert cudml.reverse_subsequences(a, lengths).tolist() == [[0, 1, 2, 3], [7, 6, 5, 4]]
     lengths = np.array([[2**32], [2**64 - 1]], np.uint64)
     assert cudml.reverse_subsequences(a, lengths).tolist() == [[3, 2, 1, 0], [7, 6, 5, 4]]
-
-
-DIRECTIONS = {
-    "forward": RecurrentNetworkDirection.FORWARD,
-    "reverse": RecurrentNetworkDirection.BACKWARD,
-    "bidirectional": RecurrentNetworkDirection.BIDIRECTIONAL,
-}
-
-
-def layer(rng: np.random.Generator, direction: str, dtype: Any = np.float32) -> dict[str, np.ndarray]:
-    """Arrays of a layer with T 5, N 3, I 4, H 6."""
-    d = 2 if direction == "bidirectional" else 1
-    shapes = {"x": (5, 3, 4), "w": (d, 18, 4), "r": (d, 18, 6), "b": (d, 36), "h0": (d, 3, 6)}
-    arrays = {name: rng.uniform(-0.5, 0.5, shape).astype(dtype) for name, shape in shapes.items()}
-    return arrays | {"sequence_lengths": np.array([5, 0, 3], np.int64)}
-
-
-def close_to_oracle(got: Any, arrays: dict[str, np.ndarray], direction: str, **options: Any) -> None:
-    """The error against float64 is at most twice that of NumPy in float32."""
-    weights = {("lengths" if name == "sequence_lengths" else name): a for name, a in arrays.items()}
-    activations = options.pop("activations", (Activation.sigmoid(), Activation.tanh()) * 2)
-    run = (gru_oracle.Weights(**weights), activations, DIRECTIONS[direction], options.pop("before", False))
-    exact, rounded = gru_oracle.gru(*run), gru_oracle.gru(*run, precision=np.float32)
-    for result, want, near in zip(map(to_numpy, got), exact, rounded, strict=True):
-        assert result.shape == want.shape
-        assert result.dtype == arrays["x"].dtype
-        unit = np.finfo(result.dtype).eps / 4
-
-        def error(a: np.ndarray, want: np.ndarray = want) -> float:
-            return float(np.sqrt(np.mean((a.astype(np.float64) - want) ** 2)))
-
-        assert error(result) <= 2 * max(error(near.astype(result.dtype)), unit * error(0 * near))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("direction", DIRECTIONS)
-def test_gru(direction: Any, dtype: Any, device: Device, rng: np.random.Generator) -> None:
-    arrays = layer(rng, direction, dtype)
-    on_device = {name: to_device(device, a) for name, a in arrays.items()}
-    close_to_oracle(cudml.gru(**on_device, direction=direction), arrays, direction)
-
-
-@pytest.mark.parametrize("missing", [("b",), ("h0",), ("sequence_lengths",), ("b", "h0", "sequence_lengths")])
-def test_gru_without_its_optional_inputs(missing: tuple[str, ...], rng: np.random.Generator) -> None:
-    arrays = {name: a for name, a in layer(rng, "reverse").items() if name not in missing}
-    close_to_oracle(cudml.gru(**arrays, direction="reverse"), arrays, "reverse")
-
-
-def test_gru_takes_its_arguments_in_onnx_order(rng: np.random.Generator) -> None:
-    arrays = layer(rng, "forward")
-    by_name, by_place = cudml.gru(**arrays), cudml.gru(*arrays.values())
-    assert_identical(by_place.sequence, by_name.sequence)
-    assert_identical(by_place.single, by_name.single)
-    assert by_name._fields == ("sequence", "single")
-
-
-def test_backward_is_another_name_for_reverse(rng: np.random.Generator) -> None:
-    arrays = layer(rng, "reverse")
-    other = cudml.gru(**arrays, direction="backward")  # type: ignore[arg-type]
-    assert_identical(other.sequence, cudml.gru(**arrays, direction="reverse").sequence)
-
-
-def test_a_flag_of_gru_may_be_numpys(rng: np.random.Generator) -> None:
-    arrays = layer(rng, "forward")
-    numpys = cudml.gru(**arrays, linear_before_reset=np.True_)  # type: ignore[arg-type]
-    assert_identical(numpys.sequence, cudml.gru(**arrays, linear_before_reset=True).sequence)
-
-
-def test_gru_activations_by_name_and_by_value(rng: np.random.Generator) -> None:
-    arrays = layer(rng, "forward")
-    named = cudml.gru(**arrays, activations=["hardsigmoid", "RELU"], linear_before_reset=True)
-    given_ = cudml.gru(
-        **arrays, activations=(Activation.hard_sigmoid(0.2, 0.5), Activation.relu()), linear_before_reset=True
-    )
-    assert_identical(named.sequence, given_.sequence)
-    chosen = (Activation.hard_sigmoid(0.2, 0.5), Activation.relu())
-    close_to_oracle(named, arrays, "forward", activations=chosen, before=True)
-
-
-@pytest.mark.parametrize("how", LAYOUTS[1:])
-def test_gru_of_any_strides(how: str, device: Device, rng: np.random.Generator) -> None:
-    arrays = layer(rng, "bidirectional")
-    packed = cudml.gru(**{n: to_device(device, a) for n, a in arrays.items()}, direction="bidirectional")
-    got = cudml.gru(**{n: strided(device, a, how) for n, a in arrays.items()}, direction="bidirectional")
-    assert_identical(got.sequence, to_numpy(packed.sequence))
-    assert_identical(got.single, to_numpy(packed.single))
-
-
-@pytest.mark.parametrize("dtype", INTEGERS)
-def test_gru_takes_lengths_of_any_integer_type(dtype: str, rng: np.random.Generator) -> None:
-    arrays = layer(rng, "forward")
-    expected = cudml.gru(**arrays).sequence
-    arrays["sequence_lengths"] = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min, 3], dtype)
-    if dtype.startswith("u"):
-        arrays["sequence_lengths"][1] = 0
-    assert_identical(cudml.gru(**arrays).sequence, expected)
-
-
-def test_gru_without_steps_inputs_sequences_or_units(device: Device, rng: np.random.Generator) -> None:
-    arrays = layer(rng, "forward")
-
-    def run(**others: np.ndarray) -> Any:
-        return cudml.gru(**{name: to_device(device, a) for name, a in (arrays | others).items()})
-
-    no_steps = run(x=np.zeros((0, 3, 4), np.float32))
-    assert no_steps.sequence.shape == (0, 1, 3, 6)
-    assert_identical(no_steps.single, np.zeros((1, 3, 6), np.float32))
-    no_inputs = {"x": np.zeros((5, 3, 0), np.float32), "w": np.zeros((1, 18, 0), np.float32)}
-    close_to_oracle(run(**no_inputs), arrays | no_inputs, "forward")
-    no_sequences = {"x": np.zeros((5, 0, 4)), "h0": np.zeros((1, 0, 6)), "sequence_lengths": np.zeros(0, int)}
-    got = run(**{n: a if n == "sequence_lengths" else a.astype(np.float32) for n, a in no_sequences.items()})
-    assert (got.sequence.shape, got.single.shape) == ((5, 1, 0, 6), (1, 0, 6))
-    no_units = {"w": (1, 0, 4), "r": (1, 0, 0), "b": (1, 0), "h0": (1, 3, 0)}
-    got = run(**{name: np.zeros(shape, np.float32) for name, shape in no_units.items()})
-    assert (got.sequence.shape, got.single.shape) == ((5, 1, 3, 0), (1, 3, 0))
 
 
 EMPTY = [
@@ -384,33 +234,6 @@ def test_arrays_at_odd_addresses(function: str, first_byte: int, rng: np.random.
     assert all(result is given_ for result, given_ in zip(got, out, strict=True))
 
 
-def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
-    """Where a processor takes any address, only this tells."""
-    memory = np.zeros(64, np.uint8)
-    a, out = np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64)
-    even, odd = memory[:12].view(np.uint32).reshape(3, 1), memory[1:13].view(np.uint32).reshape(3, 1)
-    for outs in ((), (out,)):
-        cudml.reverse_subsequences(a, even, -1, out=outs[0] if outs else None)
-        assert api._reverse_calls.find((a, even), outs, -1)[1] is not None
-        assert api._reverse_calls.find((a, odd), outs, -1)[1] is None
-
-
-@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "i8"])
-def test_a_planned_call_takes_arrays_wherever_their_type_is_aligned(dtype: str) -> None:
-    memory = np.zeros(64, np.int64).view(np.uint8)
-    indices = np.zeros(2, np.int64)
-    places = [memory[first : first + 64].view(dtype)[:8] for first in range(8)]
-    outputs = [memory[first : first + 64].view(dtype)[:2] for first in range(256, 264)]
-    cudml.top_k(places[0], 2)
-    cudml.top_k(places[0], 2, out=(outputs[0], indices))
-    others = (2, -1, "largest")
-    for place, output in zip(places, outputs, strict=True):
-        assert (api._top_k_calls.find((place,), (), others)[1] is not None) == place.flags.aligned
-        for given_ in ((place, outputs[0]), (places[0], output)):
-            _, call = api._top_k_calls.find(given_[:1], (given_[1], indices), others)
-            assert (call is not None) == place.flags.aligned
-
-
 def test_fields_of_records_are_copied() -> None:
     records = np.zeros((3, 4), np.dtype([("tag", "u1"), ("value", "<f4")]))
     records["value"] = np.arange(12).reshape(3, 4)
@@ -445,39 +268,6 @@ def test_named_results() -> None:
     assert type(got) is type(cudml.top_k(np.arange(4), 2, out=(np.zeros(2, int), np.zeros(2, int))))
 
 
-def test_a_warm_call_plans_nothing(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
-    def calls() -> list[Any]:
-        a, arrays = values(rng, (4, 11), np.float32), layer(rng, "forward")
-        return [
-            cudml.top_k(a, 2),
-            cudml.top_k(a, np.int64(2), axis=np.int8(1), out=cudml.top_k(a, 2)),  # type: ignore[arg-type]
-            cudml.slice(a, [0, 1], (np.int64(2), 3)),
-            cudml.reverse_subsequences(a, np.array([[1], [2], [3], [4]]), np.int32(-1)),  # type: ignore[arg-type]
-            cudml.gru(**arrays),
-            cudml.gru(**arrays, activations=["Tanh", Activation.relu()]),
-        ]
-
-    first = calls()
-    monkeypatch.setattr("cudml.calls.Call.__init__", lambda *_: pytest.fail("planned again"))
-    for got, want in zip(calls(), first, strict=True):
-        assert type(got) is type(want)
-
-
-def test_calls_of_equal_numbers_of_other_types_are_not_mixed_up() -> None:
-    a = np.arange(6)
-    cudml.top_k(a, 1, axis=0)
-    cudml.slice(a, (1,), (2,), (1,))
-    cudml.reverse_subsequences(a, np.array([3]), 0)
-    with pytest.raises(TypeError, match=r"top_k: k is 1\.0, must be an integer"):
-        cudml.top_k(a, 1.0, axis=0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"top_k: axis is 0\.0, must be an integer"):
-        cudml.top_k(a, 1, axis=0.0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"slice: offsets is \(1\.0,\), must be a sequence of integers"):
-        cudml.slice(a, (1.0,), (2,), (1,))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"reverse_subsequences: axis is 0\.0, must be an integer"):
-        cudml.reverse_subsequences(a, np.array([3]), 0.0)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("as_given", [np.array, tuple, iter], ids=["array", "tuple", "iterator"])
 def test_the_box_of_a_slice_may_be_any_sequence_of_integers(
     as_given: Any, monkeypatch: pytest.MonkeyPatch
@@ -486,54 +276,6 @@ def test_the_box_of_a_slice_may_be_any_sequence_of_integers(
     a = np.arange(12).reshape(3, 4)
     offsets, sizes, strides = as_given([2, 0]), as_given([2, 2]), as_given([-1, 3])
     assert_identical(cudml.slice(a, offsets, sizes, strides), a[:0:-1, ::3])
-
-
-@pytest.mark.parametrize(
-    ("strides", "message"),
-    [
-        ((), "strides is (), of length 0, must be of length 1, one a dimension"),
-        (np.array([0]), "strides[0] is 0, must be any integer but 0"),
-        (0, "strides is 0, must be a sequence of integers"),
-    ],
-    ids=["empty", "zero in an array", "zero"],
-)
-def test_wrong_strides_do_not_find_the_call_without_strides(strides: Any, message: str) -> None:
-    a = np.arange(6)
-    cudml.slice(a, (1,), (2,))
-    with pytest.raises((TypeError, ValueError)) as caught:
-        cudml.slice(a, (1,), (2,), strides)
-    assert str(caught.value) == f"slice: {message}"
-
-
-def test_more_calls_than_are_kept_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudml.calls.MAX_CALLS", 3)
-    monkeypatch.setattr("cudml.calls.MAX_PLACES", 3)
-    a = np.arange(40)
-    for size in [*range(1, 8)] * 2:
-        out = np.zeros(size, int)
-        cudml.slice(a, (2,), (size,), out=out)
-        assert out.tolist() == [*range(2, 2 + size)]
-        assert cudml.slice(a, (2,), (size,)).tolist() == [*range(2, 2 + size)]
-    assert len(api._slice_calls._calls) <= 3
-
-
-def test_many_threads_call_at_once(rng: np.random.Generator) -> None:
-    a = values(rng, (6, 50), np.int32)
-    expected = {k: top_k_oracle.top_k(a, k) for k in range(1, 9)}
-    wrong: list[int] = []
-
-    def work() -> None:
-        for k, want in expected.items():
-            got = cudml.top_k(a, k)
-            if not ((got.values == want[0]).all() and (got.indices == want[1]).all()):
-                wrong.append(k)
-
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert wrong == []
 
 
 @pytest.mark.gpu
