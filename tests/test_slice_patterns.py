@@ -255,6 +255,20 @@ def test_blocks_of_one_thread_are_worth_their_start(
     assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
 
 
+@pytest.mark.parametrize("item_bytes", [1, 2, 4])
+@pytest.mark.parametrize("stride", [2, 3, -4, 5, -8])
+@pytest.mark.parametrize("row", [600, 100_000, 1 << 28])
+def test_pieces_of_rows_with_a_small_stride_are_whole_tiles(item_bytes: int, stride: int, row: int) -> None:
+    """As the kernel has it: a lane writes `tile_words` words of a tile, and reads 8 for them at most."""
+    source = strided_layout((3, row), BITS_BY_SIZE[item_bytes], (9 * row, stride), 0)
+    space = space_of(source, lay_out((3, row), BITS_BY_SIZE[item_bytes]))
+    launch = PATTERNS["strided"].launch(space, "source", "target", emulator.get_device().limits)
+    given_ = {field.name: field.values[0] for field in launch.params.fields}
+    assert given_["tile_words"] * abs(stride) <= 8 < (given_["tile_words"] + 1) * abs(stride)
+    assert given_["piece_items"] * item_bytes % (32 * 16 * given_["tile_words"]) == 0
+    assert given_["num_pieces"] == 3 * -(-row // given_["piece_items"])
+
+
 MIB = 1 << 20
 
 #: Slices of float32 that are one stretch or nearly so: sizes, window offsets, window sizes, window strides,
