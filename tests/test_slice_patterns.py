@@ -69,7 +69,7 @@ def strided_layout(
 
 @st.composite
 def copies(draw: st.DrawFn, inner_strides: st.SearchStrategy[int]) -> tuple[Layout, Layout]:
-    """Rows of a given inner stride, a row count, gaps on both sides and any alignment of either."""
+    """Rows of a given inner stride, upwards or downwards, gaps on both sides and any alignment of either."""
     item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
     kind = BITS_BY_SIZE[item_bytes]
     row = draw(st.integers(2, 40) | st.integers(2, 3000 // item_bytes + 2))
@@ -77,7 +77,7 @@ def copies(draw: st.DrawFn, inner_strides: st.SearchStrategy[int]) -> tuple[Layo
     inner = draw(inner_strides)
     row_span = abs(inner) * (row - 1) + 1
     outer = (row_span + draw(st.integers(0, 9))) * draw(st.sampled_from((1, -1)))
-    target_row = row + draw(st.integers(0, 5))
+    target_row = (row + draw(st.integers(0, 5))) * draw(st.sampled_from((1, -1)))
     source = strided_layout((num_rows, row), kind, (outer, inner), draw(st.integers(0, 16)) * item_bytes)
     target = strided_layout((num_rows, row), kind, (target_row, 1), draw(st.integers(0, 16)) * item_bytes)
     return source, target
@@ -111,17 +111,22 @@ def across(
     pads: tuple[int, int],
     offsets: tuple[int, int],
     outer_pads: tuple[int, int] = (0, 0),
+    downwards: bool = False,
 ) -> tuple[Layout, Layout]:
     """Matrices (count, source line, target line), of which the source has the columns as its rows.
 
-    Pads lengthen the lines of source and target, outer pads their matrices; all and offsets count items.
+    The target has them `downwards` from the last. Pads lengthen the lines of source and target, outer pads
+    their matrices; all and offsets count items.
     """
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out(
         sizes, kind, order=(0, 2, 1), pads=(0, pads[0], outer_pads[0]), flips=(False, flip, False),
         byte_offset=offsets[0] * item_bytes,
     )  # fmt: skip
-    target = lay_out(sizes, kind, pads=(0, outer_pads[1], pads[1]), byte_offset=offsets[1] * item_bytes)
+    target = lay_out(
+        sizes, kind, pads=(0, outer_pads[1], pads[1]), flips=(downwards, False, False),
+        byte_offset=offsets[1] * item_bytes,
+    )  # fmt: skip
     return source, target
 
 
@@ -145,6 +150,7 @@ def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
         item_bytes, sizes, data.draw(st.booleans(), "mirrored"),
         *zip(source_side, target_side, strict=True),
         data.draw(st.tuples(st.integers(0, 1), st.integers(0, 1)), "outer pads"),
+        data.draw(st.booleans(), "downwards"),
     )  # fmt: skip
     names = run_every_pattern(emulator.get_device(), source, target, seed)
     assert "transpose" in names
