@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,6 +25,11 @@ BUFFER_ALIGNMENT = 4
 MAX_BUFFER_BYTES = 2**63 - BUFFER_ALIGNMENT
 
 _UINT32_MAX = 2**32 - 1
+
+# Strings are matched first, so that nothing within them is.
+_STRING = r'"(?:[^"\\\n]|\\.)*"'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+_COMMA_TOO_MANY = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
 
 _RAW_SUFFIXES = (".bin", ".dat")
 
@@ -104,7 +110,8 @@ def load_model(path: str | Path) -> Model:
     """
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))  # editors of Windows write a byte-order mark
+        # Editors of Windows write a byte-order mark.
+        data = json.loads(_strict_json(path.read_text(encoding="utf-8-sig")))
     except OSError as error:
         raise ModelError("the file", "readable", f"unreadable ({error.strerror})", str(path)) from None
     except UnicodeDecodeError as error:
@@ -117,6 +124,15 @@ def load_model(path: str | Path) -> Model:
     except ValueError as error:  # an integer of thousands of digits
         raise ModelError("the file", "JSON of smaller numbers", f"unreadable ({error})", str(path)) from None
     return read_model(Node(data, "", str(path)), path.parent)
+
+
+def _strict_json(text: str) -> str:
+    """JSON without comments and commas before a closing bracket, which DxDispatch takes, each place kept."""
+
+    def blank(match: re.Match[str]) -> str:
+        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+
+    return _COMMA_TOO_MANY.sub(blank, _COMMENT.sub(blank, text))
 
 
 def read_model(node: Node, folder: Path) -> Model:
@@ -156,16 +172,18 @@ def _initial_values(node: Node, folder: Path) -> np.ndarray:
     values = node.need("initialValues", "a list, or an object with valueCount or sourcePath")
     if isinstance(values.value, dict) and "sourcePath" in values.value:
         return _values_of_file(node, values, folder)
-    kind_node = node.need("initialValuesDataType", "the name of a data type")
-    kind = read_enum(kind_node, DataType)
-    if isinstance(values.value, dict):
-        return _generated(values, _element(kind_node, kind))
-    items = list(values.items())
-    if not items:
+    if isinstance(values.value, list) and not values.value:
         values.fail("a list that is not empty")
-    if kind == DataType.UNKNOWN:
-        return _struct(items)
-    dtype = _element(kind_node, kind)
+    if isinstance(values.value, list) and all(isinstance(item, dict) for item in values.value):
+        kind_node = node.get("initialValuesDataType")
+        if kind_node is not None and read_enum(kind_node, DataType) != DataType.UNKNOWN:
+            kind_node.fail("UNKNOWN, since every value has a type of its own, or left out")
+        return _struct(list(values.items()))
+    kind_node = node.need("initialValuesDataType", "the name of a data type")
+    dtype = _element(kind_node, read_enum(kind_node, DataType))
+    if isinstance(values.value, dict):
+        return _generated(values, dtype)
+    items = values.items()
     return np.array([_number(item, dtype) for item in items], dtype)
 
 
@@ -232,7 +250,8 @@ def _values_of_file(node: Node, values: Node, folder: Path) -> np.ndarray:
     path = next((p for p in (folder / name, Path(name)) if os.path.isfile(p)), None)
     if path is None:
         path_node.fail(f"a file in {folder} or in the current folder")
-    if path.suffix == ".npy":
+    suffix = path.suffix.lower()
+    if suffix == ".npy":
         try:
             array = np.load(path, allow_pickle=False)
         except (OSError, ValueError, EOFError) as error:
@@ -243,7 +262,7 @@ def _values_of_file(node: Node, values: Node, folder: Path) -> np.ndarray:
         if not isinstance(element_type_of(native.dtype), DataType):
             path_node.fail("a file of a dtype that DirectML has", f"of dtype {array.dtype}")
         return np.ascontiguousarray(native)
-    if path.suffix not in _RAW_SUFFIXES:
+    if suffix not in _RAW_SUFFIXES:
         path_node.fail(f"a file of .npy, {' or '.join(_RAW_SUFFIXES)}")
     kind_node = node.need("initialValuesDataType", "the name of a data type")
     dtype = _element(kind_node, read_enum(kind_node, DataType))
@@ -308,13 +327,14 @@ def _binding(node: Node, member: str, resources: dict[str, Resource]) -> Binding
         node = node.child(0)
     if not isinstance(node.value, dict):
         return Binding(member, _resource_name(node, resources), 0)
-    node.only("name", "elementOffset", "elementCount", "elementStride", "format")
+    node.only("name", "elementOffset", "elementCount", "elementSizeInBytes", "elementStride", "format")
     name = _resource_name(node.need("name", "the name of a resource"), resources)
     offset = node.get("elementOffset")
     resource = resources[name]
     if offset is None:
         return Binding(member, name, 0)
-    first_byte = offset.integer() * resource.values.dtype.itemsize
+    size = node.get("elementSizeInBytes")
+    first_byte = offset.integer() * (size.integer() if size else resource.values.dtype.itemsize)
     if not 0 <= first_byte < resource.num_bytes:
         offset.fail(f"an element of the resource, which has {resource.num_bytes} bytes")
     return Binding(member, name, first_byte)

@@ -10,7 +10,7 @@ import pytest
 
 from cudml import DescriptorError, ModelError
 from cudml.devices import Device, get_device
-from cudml.dispatch_model import load_model
+from cudml.dispatch_model import Print, load_model
 from cudml.dispatch_run import run_model
 
 SLICE_MODEL: dict[str, Any] = {
@@ -95,6 +95,13 @@ def test_a_resource_may_be_bound_from_an_element_on(device: Device, tmp_path: Pa
     assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 12, 14, 17, 19, 22, 24"]
 
 
+def test_the_size_of_an_element_may_be_given_to_count_an_offset_in(device: Device, tmp_path: Path) -> None:
+    model = with_change("resources", "input", "initialValues", "valueCount", value=30)
+    binding = {"name": "input", "elementOffset": 1, "elementSizeInBytes": 20}
+    model["commands"][0]["bindings"]["InputTensor"] = binding
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 12, 14, 17, 19, 22, 24"]
+
+
 def resource(kind: str | None, values: Any, **others: Any) -> dict[str, Any]:
     named = {} if kind is None else {"initialValuesDataType": kind}
     return named | {"initialValues": values} | others
@@ -117,13 +124,16 @@ STRUCT = [{"name": "n", "type": "UINT16", "value": 258}, {"type": "UINT8", "valu
         ),
         (resource("UINT8", [7], sizeInBytes=256), "7"),
         (resource("UNKNOWN", STRUCT), "2, 1, 3"),
+        (resource(None, STRUCT), "2, 1, 3"),
+        (resource("INT16", {"sourcePath": "VALUES.BIN"}), "513, 1027"),
         (resource(None, {"sourcePath": "values.npy"}), "1, 2, 3, 4"),
         (resource("INT16", {"sourcePath": "values.bin"}), "513, 1027"),
     ],
 )
 def test_first_values(given: dict[str, Any], text: str, device: Device, tmp_path: Path) -> None:
     np.save(tmp_path / "values.npy", np.arange(1, 5, dtype=np.int32).reshape(2, 2))
-    (tmp_path / "values.bin").write_bytes(bytes([1, 2, 3, 4]))
+    for name in ("values.bin", "VALUES.BIN"):
+        (tmp_path / name).write_bytes(bytes([1, 2, 3, 4]))
     model = {
         "resources": {"r": given},
         "dispatchables": {},
@@ -227,6 +237,12 @@ BROKEN: dict[str, tuple[Any, str]] = {
         with_change("resources", "input", "initialValuesDataType", value="INT4"),
         "resources.input.initialValuesDataType is 'INT4', must be a type of 8, 16, 32 or 64 bits",
     ),
+    "types of values": (
+        with_change(
+            "resources", "input", value={"initialValuesDataType": "INT8", "initialValues": [{"type": "INT8"}]}
+        ),
+        "resources.input.initialValuesDataType is 'INT8', must be UNKNOWN, since every value has a type of",
+    ),
     "size": (
         with_change("resources", "input", "sizeInBytes", value=99),
         "resources.input.sizeInBytes is 99, must be from 100, the size of the initial values, to 92233720368",
@@ -321,6 +337,37 @@ def test_files_that_are_no_json_are_told(tmp_path: Path) -> None:
         ModelError, match=r"file is unreadable \(No such file or directory\), must be readable"
     ):
         load_model(tmp_path / "none.json")
+
+
+def test_comments_and_commas_too_many_are_passed_over(tmp_path: Path) -> None:
+    """As DxDispatch does; its guide has commas before closing brackets."""
+    path = tmp_path / "model.json"
+    path.write_text(
+        """{ // /* of SLICE
+        "resources": {"a//b": {"initialValues": [1, 2, /* 3, */ ], "initialValuesDataType": "INT8", }, },
+        "dispatchables": {}, /* "x": {},
+        "y": */ "commands": [{"type": "print", "resource": "a//b"}, // ,]
+        ],\n}"""
+    )
+    model = load_model(path)
+    assert model.resources["a//b"].values.tolist() == [1, 2]
+    assert [command.resource for command in model.commands if isinstance(command, Print)] == ["a//b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("{/* two\nlines */ ]", "line 2, column 10"),
+        ('{"a": ",]", // b\n  x}', "line 2, column 3"),
+        ("[1,,2]", "line 1, column 4"),
+        ('["a\n', "line 1, column 4"),
+    ],
+)
+def test_what_is_no_json_beside_comments_is_told_by_its_place(text: str, place: str, tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    with pytest.raises(ModelError, match=f"{place} is not JSON"):
+        load_model(path)
 
 
 def test_a_byte_order_mark_of_a_windows_editor_is_passed_over(tmp_path: Path) -> None:
