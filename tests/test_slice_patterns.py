@@ -13,7 +13,7 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators import strided_copy
 from cudml.operators.coalesce import Space, coalesced, dimensions_of
 from cudml.operators.slice import Slice1Desc, plan
-from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_step
+from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_step, run_shape
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
 from tests.layouts import Layout, lay_out, run_on_bytes
@@ -259,6 +259,29 @@ def test_blocks_of_one_thread_are_worth_their_start(
     num_blocks, rows_per_block = strided_copy.serial_blocks(num_rows, row_bytes, limits)
     assert num_blocks == blocks
     assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("stride", [1, 3])
+def test_blocks_of_one_thread_share_a_long_row(item_bytes: int, stride: int) -> None:
+    sizes, kind = ((16 << 20) // item_bytes,), BITS_BY_SIZE[item_bytes]
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    step = copy_step(
+        space_of(strided_layout(sizes, kind, (stride,), 0), lay_out(sizes, kind)), "a", "b", limits
+    )
+    assert step.grid[0] >= limits.num_multiprocessors
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_runs_are_shaped_by_all_the_bytes_that_are_moved(item_bytes: int) -> None:
+    sizes, kind = (64, (1 << 20) // item_bytes), BITS_BY_SIZE[item_bytes]
+    space = space_of(strided_layout(sizes, kind, (sizes[1] + 1, 1), 0), lay_out(sizes, kind))
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    step, shape = copy_step(space, "a", "b", limits), run_shape(1 << 20, 64 << 20, limits)
+    members = {field.name: field.values[0] for field in step.params.fields}
+    assert (members["run_bytes"], members["piece_bytes"]) == (1 << 20, shape.piece_bytes)
+    assert members["num_pieces"] == 64 * shape.pieces_per_run
+    assert shape not in (run_shape(1 << 20, total << 20, limits) for total in (1, 4))
 
 
 @pytest.mark.parametrize("item_bytes", [1, 2, 4])
