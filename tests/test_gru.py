@@ -1,7 +1,10 @@
 """GRU against its formulas: every option, on both kernels, in every thread order."""
 
 import itertools
+import math
+from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +81,30 @@ def test_hidden_sizes(device: Device, rng: np.random.Generator, path, hidden):
     options = Options(FORWARD)
     arrays = random_layer(rng, (3, 3, 5, hidden), options, path=path)
     assert_as_precise_as_numpy(run_gru(device, arrays, options, path=path), arrays, options)
+
+
+class OneElementOn(Layout):
+    """Packed, one element behind the start of its memory."""
+
+    def view(self, packed: Any) -> Any:
+        return packed[1:].reshape(self.shape)
+
+    @property
+    def packed_size(self) -> int:
+        return math.prod(self.shape) + 1
+
+
+@every_path_and_type
+@pytest.mark.parametrize("hidden", [8, 100, 260])
+def test_weights_at_odd_addresses(device: Device, rng: np.random.Generator, path, dtype, hidden):
+    """Where their rows allow loads of several weights, and their address does not."""
+    options = Options(FORWARD)
+    arrays = random_layer(rng, (2, 2, 4, hidden), options, dtype=dtype)
+    layouts = {"r": OneElementOn((), (), (), arrays.r.shape)}
+    # A CPU forgives many misaligned loads; its check mode reports them.
+    with emulator.schedule(check=True) if hidden == 8 else nullcontext():
+        got = run_gru(device, arrays, options, path=path, layouts=layouts)
+    assert_identical(got["sequence"], run_gru(device, arrays, options, path=path)["sequence"])
 
 
 @every_path

@@ -69,11 +69,23 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
     return tiles + threadIdx.x;
   }
 
-  __device__ __forceinline__ UInt32 weight_bits(int gate, int unit, int column) const {
-    if (unit >= hidden() || column >= hidden()) return 0;
-    return layer.recurrence[layer.weight_row(gate, unit) + column].bits;
+  // Two neighbouring weights of a row from where R lies; 0 outside of it.
+  template <bool kIsAligned>
+  __device__ __forceinline__ UInt32 load_pair(int gate, int unit, int column) const {
+    const Float16* first = layer.recurrence + (layer.weight_row(gate, unit) + column);
+    UInt32 pair = 0;
+    if constexpr (kIsAligned) {
+      if (unit < hidden() && column < hidden()) pair = *reinterpret_cast<const UInt32*>(first);
+    } else {
+      if (unit < hidden() && column < hidden()) pair = first[0].bits;
+      if (unit < hidden() && column + 1 < hidden()) {
+        pair |= static_cast<UInt32>(first[1].bits) << 16;
+      }
+    }
+    return pair;
   }
 
+  template <bool kIsAligned>
   __device__ __forceinline__ MatrixRows load_tile(int tile, int pass_unit, int chunk) const {
     const int lane = threadIdx.x % kWarpSize;
     const int gate = tile / kTilesPerGate;
@@ -82,28 +94,50 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
     for (int i = 0; i < 4; ++i) {
       const int unit = pass_unit + tile % kTilesPerGate * kTileRows + lane / 4 + i % 2 * 8;
       const int column = tile_column(chunk) + lane % 4 * 2 + i / 2 * 8;
-      rows.words[i] = weight_bits(gate, unit, column) | weight_bits(gate, unit, column + 1) << 16;
+      rows.words[i] = load_pair<kIsAligned>(gate, unit, column);
     }
     return rows;
   }
 
   __device__ __forceinline__ void load_weights() {
+    // Whether the pairs of all rows of R can be loaded as a whole.
+    const bool is_aligned =
+        hidden() % 2 == 0 && reinterpret_cast<UInt64>(layer.recurrence) % sizeof(UInt32) == 0;
+    if (is_aligned) {
+      load_tiles<true>();
+    } else {
+      load_tiles<false>();
+    }
+  }
+
+  template <bool kIsAligned>
+  __device__ __forceinline__ void load_tiles() {
 #pragma unroll
     for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
 #pragma unroll
       for (int tile = 0; tile < kPassTiles; ++tile) {
-        if (chunk < num_chunks()) registers[chunk][tile] = load_tile(tile, part.first_unit, chunk);
+        if (chunk < num_chunks()) {
+          registers[chunk][tile] = load_tile<kIsAligned>(tile, part.first_unit, chunk);
+        }
       }
     }
     const int num_chunks_left = layer.params.num_passes * num_chunks() - num_register_chunks();
     for (int m = 0; m < num_chunks_left; ++m) {
       const int index = m + num_register_chunks();
       const int pass = index / num_chunks();
-      MatrixRows* tiles = chunk_tiles(m);
+      const int unit = part.first_unit + pass * kPassUnits;
+      const int chunk = index - pass * num_chunks();
+      MatrixRows* kept = chunk_tiles(m);
 #pragma unroll 1
-      for (int tile = 0; tile < kPassTiles; ++tile) {
-        tiles[tile * kGridThreads] =
-            load_tile(tile, part.first_unit + pass * kPassUnits, index - pass * num_chunks());
+      for (int tile = 0; tile < kPassTiles; tile += kTilesPerGate) {
+        // The tiles of a gate are under way before one is waited for.
+        MatrixRows tiles[kTilesPerGate];
+#pragma unroll
+        for (int t = 0; t < kTilesPerGate; ++t) {
+          tiles[t] = load_tile<kIsAligned>(tile + t, unit, chunk);
+        }
+#pragma unroll
+        for (int t = 0; t < kTilesPerGate; ++t) kept[(tile + t) * kGridThreads] = tiles[t];
       }
     }
   }

@@ -54,14 +54,22 @@ struct ResidentWeights {
   }
 
   // Four weights of a row from where R lies; 0 outside of it.
-  __device__ __forceinline__ void load_quad(int gate, int unit, int column,
-                                            float (&quad)[kQuad]) const {
+  template <bool kIsAligned>
+  __device__ __forceinline__ WeightQuad<Element> load_quad(int gate, int unit, int column) const {
     const int hidden = layer.params.hidden_size;
-    const UInt32 first = layer.weight_row(gate, unit) + column;
+    const Element* first = layer.recurrence + (layer.weight_row(gate, unit) + column);
+    WeightQuad<Element> quad = {};
+    if constexpr (kIsAligned) {
+      if (unit < hidden && column < hidden) {
+        quad = *reinterpret_cast<const WeightQuad<Element>*>(first);
+      }
+    } else {
 #pragma unroll
-    for (int q = 0; q < kQuad; ++q) {
-      quad[q] = unit < hidden && column + q < hidden ? to_float(layer.recurrence[first + q]) : 0.0f;
+      for (int q = 0; q < kQuad; ++q) {
+        if (unit < hidden && column + q < hidden) quad.values[q] = first[q];
+      }
     }
+    return quad;
   }
 
   // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x
@@ -77,16 +85,42 @@ struct ResidentWeights {
 
   // The block's units start at `block_unit`; `pass_units` lie between one pass and the next.
   __device__ __forceinline__ void load(int block_unit, int pass_units) {
-    const int unit = block_unit + first_unit();
+    // Whether the quads of all rows of R can be loaded as a whole.
+    const bool is_aligned =
+        layer.params.hidden_size % kQuad == 0 &&
+        reinterpret_cast<UInt64>(layer.recurrence) % sizeof(WeightQuad<Element>) == 0;
+    if (is_aligned) {
+      load_quads<true>(block_unit + first_unit(), pass_units);
+    } else {
+      load_quads<false>(block_unit + first_unit(), pass_units);
+    }
+  }
+
+  // From the thread's first unit; all rows of a chunk, or of a gate of it, are under way before one is
+  // waited for.
+  template <bool kIsAligned>
+  __device__ __forceinline__ void load_quads(int unit, int pass_units) {
 #pragma unroll
     for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
+      WeightQuad<Element> quads[kNumGates][kUnits];
 #pragma unroll
       for (int gate = 0; gate < kNumGates; ++gate) {
 #pragma unroll
         for (int i = 0; i < kUnits; ++i) {
-          // A branch a row keeps few loads, and so few registers, in flight.
-          if (chunk < num_chunks())
-            load_quad(gate, unit + i, column(chunk), registers[chunk][gate][i]);
+          quads[gate][i] = {};
+          if (chunk < num_chunks()) {
+            quads[gate][i] = load_quad<kIsAligned>(gate, unit + i, column(chunk));
+          }
+        }
+      }
+#pragma unroll
+      for (int gate = 0; gate < kNumGates; ++gate) {
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+#pragma unroll
+          for (int q = 0; q < kQuad; ++q) {
+            registers[chunk][gate][i][q] = to_float(quads[gate][i].values[q]);
+          }
         }
       }
     }
@@ -95,12 +129,16 @@ struct ResidentWeights {
       const int index = m + num_register_chunks();
       const int pass = index / num_chunks();
       const int chunk = index - pass * num_chunks();
-      WeightQuad<Element>* quads = chunk_quads(m);
+      WeightQuad<Element>* kept = chunk_quads(m);
 #pragma unroll 1
-      for (int row = 0; row < kNumGates * kUnits; ++row) {
-        float quad[kQuad];
-        load_quad(row / kUnits, unit + pass * pass_units + row % kUnits, column(chunk), quad);
-        for (int q = 0; q < kQuad; ++q) store(&quads[row * blockDim.x].values[q], quad[q]);
+      for (int gate = 0; gate < kNumGates; ++gate) {
+        WeightQuad<Element> quads[kUnits];
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) {
+          quads[i] = load_quad<kIsAligned>(gate, unit + pass * pass_units + i, column(chunk));
+        }
+#pragma unroll
+        for (int i = 0; i < kUnits; ++i) kept[(gate * kUnits + i) * blockDim.x] = quads[i];
       }
     }
   }
