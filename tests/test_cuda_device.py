@@ -259,6 +259,13 @@ def test_arrays_of_the_device(stand_in: Run) -> None:
     assert facts["made"] == [((2, 3), "int16", 1), ((0,), "float32", 1)]
 
 
+def test_an_array_between_addresses_of_its_items_is_refused_before_anything_is_done(stand_in: Run) -> None:
+    address, message, calls = stand_in(cases.refused_at_an_odd_address)
+    expected = "must be at multiples of 4 bytes"
+    assert message == f"top_k: a is at address {address} with strides (4,), {expected}"
+    assert calls == []
+
+
 def test_bytes_are_copied_on_the_stream(stand_in: Run) -> None:
     calls, data = stand_in(cases.copied_bytes)
     (copy,) = [call for call in calls if call.startswith("memcpy")]

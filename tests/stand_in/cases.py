@@ -313,6 +313,21 @@ def arrays_taken() -> dict[str, Any]:
     }
 
 
+def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
+    """An address that is no multiple of an item, the message for an array there, and the calls till then."""
+    import cupy
+
+    import cudml
+
+    array = cupy.ndarray((4,), np.float32, cupy.ndarray((64,), np.uint8).data + 2)
+    _stand_in.record()
+    try:
+        cudml.top_k(array, 1)
+    except ValueError as error:
+        return hex(array.data.ptr), str(error), _stand_in.calls()
+    return "", "", []
+
+
 def array_facts() -> dict[str, Any]:
     """What the device tells of its own and of other arrays."""
     import cupy
