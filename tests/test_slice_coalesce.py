@@ -170,26 +170,34 @@ def test_division_by_multiplication(word_bits: int, rng: np.random.Generator) ->
                 assert (product + numerator) >> shift == numerator // divisor
 
 
-@pytest.mark.parametrize("run_bytes", [1, 15, 16, 17, 64, 100, 16384, 16385, 10**5, 10**9, 2**40])
-def test_shapes_of_runs_cover_them(run_bytes: int) -> None:
+@pytest.mark.parametrize("most_owners", [32, 256])
+@pytest.mark.parametrize(
+    "run_bytes", [1, 15, 16, 17, 64, 100, 2048, 2049, 4097, 16384, 16385, 10**5, 10**9, 2**40]
+)
+def test_shapes_of_runs_cover_them(run_bytes: int, most_owners: int) -> None:
     for total in (run_bytes, 2**30, 2**45):
-        shape = run_shape(run_bytes, max(run_bytes, total), LIMITS)
+        shape = run_shape(run_bytes, max(run_bytes, total), LIMITS, most_owners)
         assert shape.piece_bytes % 16 == 0
         assert (shape.pieces_per_run - 1) * shape.piece_bytes < run_bytes
         assert run_bytes <= shape.pieces_per_run * shape.piece_bytes
         assert shape.num_owners in (4, 8, 16, 32, 64, 128, 256)
         assert 1 <= shape.lane_words <= RUN_WORDS_PER_LANE
-        step_bytes = shape.num_owners * shape.lane_words * 16
-        if shape.num_owners < 256:
-            assert shape.pieces_per_run == 1
-            assert step_bytes >= run_bytes + (15 if run_bytes % 16 else 0)
-            assert shape.num_owners == 4 or step_bytes < 4 * (run_bytes + 15)
+        if run_bytes <= 16384:
+            # A piece is one step, also where the target begins within a word.
+            step_bytes = shape.num_owners * shape.lane_words * 16
+            last_bytes = run_bytes - (shape.pieces_per_run - 1) * shape.piece_bytes
+            assert shape.num_owners <= most_owners
+            assert step_bytes >= shape.piece_bytes
+            assert step_bytes >= last_bytes + (15 if run_bytes % 16 else 0)
+            assert shape.num_owners == 4 or step_bytes < 4 * (shape.piece_bytes + 15)
 
 
 def test_runs_of_whole_words_leave_no_lane_idle() -> None:
     assert run_shape(4096, 2**30, LIMITS) == RunShape(1, 4096, 64, 4)
     assert run_shape(16384, 2**30, LIMITS) == RunShape(1, 16384, 256, 4)
     assert run_shape(4100, 2**30, LIMITS) == RunShape(1, 4112, 128, 3)
+    assert run_shape(4096, 2**30, LIMITS, 32) == RunShape(2, 2048, 32, 4)
+    assert run_shape(4100, 2**30, LIMITS, 32) == RunShape(3, 1376, 32, 3)
 
 
 def test_shapes_of_long_runs_fill_the_device() -> None:

@@ -20,6 +20,7 @@ from cudml.operators.coalesce import (
 )
 from cudml.operators.strided_copy import (
     BLOCK_THREADS,
+    WARP_LANES,
     WORD_BYTES,
     Members,
     copy_step,
@@ -243,7 +244,8 @@ def lanes_are_runs(lanes: Lanes, limits: Limits) -> bool:
 def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Contiguous lanes: two runs each, one mirrored."""
     others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
-    shape = run_shape(along.size * item_bytes, lanes.num_bytes, limits)
+    # By single warps: each has words of one run then, but for the one in which the two of a lane meet.
+    shape = run_shape(along.size * item_bytes, lanes.num_bytes, limits, WARP_LANES)
     pieces = Space(
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *others.dimensions), others.offsets, item_bytes
     )

@@ -259,20 +259,25 @@ class RunShape:
         }
 
 
-def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
+def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int = BLOCK_THREADS) -> RunShape:
     """The shape for runs of so many bytes, of all that are moved.
 
-    Runs that a block copies in one step are one piece, owned by as few threads as take it in one step.
-    Longer ones are cut for whole blocks, which take fewer words at once where that gives more blocks
-    work, and several steps a piece where there is work for all.
+    Runs that a block copies in one step are pieces of one step, owned by as few threads as take it, and by
+    `most_owners` at most. Longer ones are cut for whole blocks, which take fewer words at once where that
+    gives more blocks work, and several steps a piece where there is work for all.
     """
     # One more where the target is not aligned, which runs of whole words are seldom.
     most_words = ceil_div(run_bytes, WORD_BYTES) + (run_bytes % WORD_BYTES != 0)
     if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
+        num_pieces = ceil_div(most_words, most_owners * RUN_WORDS_PER_LANE)
+        piece_words = ceil_div(most_words, num_pieces)
         num_owners = MIN_OWNERS
-        while num_owners * RUN_WORDS_PER_LANE < most_words:
+        while num_owners * RUN_WORDS_PER_LANE < piece_words:
             num_owners *= 2
-        return RunShape(1, round_up(run_bytes, WORD_BYTES), num_owners, ceil_div(most_words, num_owners))
+        piece_bytes = min(piece_words * WORD_BYTES, round_up(run_bytes, WORD_BYTES))
+        return RunShape(
+            ceil_div(run_bytes, piece_bytes), piece_bytes, num_owners, ceil_div(piece_words, num_owners)
+        )
     resident = limits.num_multiprocessors * RUN_BLOCKS_PER_MULTIPROCESSOR
     lane_words, steps = RUN_WORDS_PER_LANE, 1
     while lane_words > 1 and total_bytes < resident * BLOCK_THREADS * lane_words * WORD_BYTES:

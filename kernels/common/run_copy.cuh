@@ -201,6 +201,9 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
 #pragma unroll
     for (int k = 0; k < kWordsPerLane; ++k) {
       if (k >= group.num_words) break;
+      const int at = position + k * step;
+      // A warp whose words all lie outside spares itself what follows.
+      if (!__any_sync(kFullMask, at + kWordBytes > begin && at < stop)) continue;
       uint4 v = words[k];
       if (any_shifted) {
         const uint4 given = group.lane == 0 ? words[k + 1] : words[k];
@@ -212,7 +215,6 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
         if (shift != 0) v = run.is_reversed ? bytes_at(next, v, shift) : bytes_at(v, next, shift);
       }
       if (run.is_reversed) v = reverse_items(v, group.item_bytes);
-      const int at = position + k * step;
       if (at >= begin && at + kWordBytes <= stop) {
         store_16_bytes(first + at, v);
       } else if (at < stop) {
