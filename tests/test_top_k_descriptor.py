@@ -22,6 +22,14 @@ BROKEN = {
         {"input_tensor": None},
         ["InputTensor is None, must be a cudml.TensorDesc"],
     ),
+    "no values": (
+        {"output_value_tensor": None},
+        ["OutputValueTensor is None, must be a cudml.TensorDesc"],
+    ),
+    "indices without sizes": (
+        {"output_index_tensor": TensorDesc(U32, ())},
+        ["OutputIndexTensor.DimensionCount is 0, must be 1 to 8"],
+    ),
     "types differ": (
         {"output_value_tensor": TensorDesc(DataType.INT32, OUT)},
         ["OutputValueTensor.DataType is INT32, must be FLOAT32, as InputTensor.DataType"],
