@@ -259,6 +259,14 @@ def test_arrays_of_the_device(stand_in: Run) -> None:
     assert facts["made"] == [((2, 3), "int16", 1), ((0,), "float32", 1)]
 
 
+def test_arrays_of_several_devices_are_refused(stand_in: Run) -> None:
+    wrong = "reverse_subsequences: sequence_lengths is on"
+    assert stand_in(cases.refused_on_several_devices) == {
+        "gpu": f"ValueError: {wrong} cuda:1, must be on cuda:0, where a is",
+        "cpu": f"TypeError: {wrong} cpu, must be on cuda:0, where a is",
+    }
+
+
 def test_an_array_between_addresses_of_its_items_is_refused_before_anything_is_done(stand_in: Run) -> None:
     address, message, calls = stand_in(cases.refused_at_an_odd_address)
     expected = "must be at multiples of 4 bytes"

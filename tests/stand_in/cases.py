@@ -328,6 +328,24 @@ def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
     return "", "", []
 
 
+def refused_on_several_devices() -> dict[str, str]:
+    """The errors of calls whose second array is elsewhere than the first, by where it is."""
+    import cupy
+
+    import cudml
+
+    a = cupy.ndarray((3, 4), np.float32)
+    with cupy.cuda.Device(1):
+        others = {"gpu": cupy.ndarray((3, 1), np.int32), "cpu": np.zeros((3, 1), np.int32)}
+    messages = {}
+    for where, lengths in others.items():
+        try:
+            cudml.reverse_subsequences(a, lengths)
+        except (TypeError, ValueError) as error:
+            messages[where] = f"{type(error).__name__}: {error}"
+    return messages
+
+
 def array_facts() -> dict[str, Any]:
     """What the device tells of its own and of other arrays."""
     import cupy
