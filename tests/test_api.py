@@ -244,13 +244,46 @@ def test_fields_of_records_are_copied() -> None:
     assert (records["tag"] == 0).all()
 
 
-def test_subclasses_count_as_arrays() -> None:
-    class Tagged(np.ndarray):
-        pass
+class Tagged(np.ndarray):
+    """A subclass, which the functions take for the array that it is."""
 
-    got = cudml.slice(np.arange(4).view(Tagged), (1,), (2,))
-    assert type(got) is np.ndarray
-    assert got.tolist() == [1, 2]
+
+def tagged(values: Any) -> Any:
+    """The same arrays as subclasses; anything else as it is."""
+    return [value.view(Tagged) if isinstance(value, np.ndarray) else value for value in values]
+
+
+@pytest.mark.parametrize("function", ["top_k", "slice", "reverse_subsequences", "gru"])
+@pytest.mark.parametrize("is_input", [False, True])
+@pytest.mark.parametrize("is_output", [False, True])
+def test_subclasses_count_as_arrays(
+    function: str, is_input: bool, is_output: bool, rng: np.random.Generator
+) -> None:
+    a, arrays = values(rng, (5, 9), np.float32), [*layer(rng, "reverse").values()]
+    given_, named = {
+        "top_k": ([a, 3], {"axis": 0, "mode": "smallest"}),
+        "slice": ([a, (4, 1), (2, 3), (-2, 3)], {}),
+        "reverse_subsequences": ([a, np.arange(9, dtype=np.int32)[None], 0], {}),
+        "gru": (
+            arrays,
+            {"direction": "reverse", "activations": ("Tanh", "Relu"), "linear_before_reset": True},
+        ),
+    }[function]
+    is_pair = function in ("top_k", "gru")
+    run = getattr(cudml, function)
+    plain = run(*given_, **named)
+    expected = plain if is_pair else (plain,)
+    arguments = tagged(given_) if is_input else given_
+    got = run(*arguments, **named)
+    for result, want in zip(got if is_pair else (got,), expected, strict=True):
+        assert type(result) is np.ndarray
+        assert_identical(result, want)
+    outs = [np.zeros_like(want) for want in expected]
+    outs = tagged(outs) if is_output else outs
+    got = run(*arguments, **named, out=tuple(outs) if is_pair else outs[0])
+    for result, out, want in zip(got if is_pair else (got,), outs, expected, strict=True):
+        assert result is out
+        assert_identical(np.asarray(result), want)
 
 
 def test_results_are_new_arrays_and_inputs_stay(rng: np.random.Generator) -> None:

@@ -23,6 +23,20 @@ def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
         assert api._reverse_calls.find((a, odd), outs, -1)[1] is None
 
 
+def test_planned_copies_take_arrays_at_any_address() -> None:
+    memory, lengths = np.zeros(96, np.uint8), np.array([[2], [1], [3]])
+    even, odd = (memory[first : first + 48].view(np.float32).reshape(3, 4) for first in (0, 1))
+    even_out, odd_out = (
+        np.zeros(64, np.uint8)[first:][:48].view(np.float32).reshape(3, 4) for first in (0, 1)
+    )
+    box = ((0, 0), (3, 4), None)
+    cudml.slice(even, *box, out=even_out)
+    cudml.reverse_subsequences(even, lengths, -1, out=even_out)
+    for a, out in ((odd, even_out), (even, odd_out), (odd, odd_out)):
+        assert api._slice_calls.find((a,), (out,), box)[1] is not None
+        assert api._reverse_calls.find((a, lengths), (out,), -1)[1] is not None
+
+
 @pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "i8"])
 def test_a_planned_call_takes_arrays_wherever_their_type_is_aligned(dtype: str) -> None:
     memory = np.zeros(64, np.int64).view(np.uint8)
