@@ -220,7 +220,8 @@ def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.Monke
 CHOSEN = {
     "contiguous rows": ("runs", 4, (100, 1000), (2000, 1)),
     "mirrored rows": ("runs", 2, (100, 1000), (2000, -1)),
-    "odd rows of bytes": ("runs", 1, (1000, 33), (50, 1)),
+    "odd rows of bytes": ("runs", 1, (1000, 99), (150, 1)),
+    "short rows of bytes": ("gather", 1, (1000, 33), (50, 1)),
     "every third item": ("strided", 4, (10, 1000), (4000, 3)),
     "backwards by two": ("strided", 1, (10, 1000), (4000, -2)),
     "columns as rows": ("transpose", 4, (500, 400), (1, 500)),

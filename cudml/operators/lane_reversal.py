@@ -27,7 +27,6 @@ from cudml.operators.strided_copy import (
     grid_blocks,
     index_members,
     item_type,
-    run_pays,
     run_shape,
     serial_blocks,
 )
@@ -51,6 +50,10 @@ MIN_BOX_TILE_BYTES = 4096
 #: cost no more instructions than items picked one by one. And of several lanes, which have no words.
 MAX_LANE_BOX_BYTES = {1: 128, 2: 512, 4: 1024, 8: 1024, 16: 1024}
 MAX_BOX_BYTES = 4096
+
+#: Shortest lanes and rows, in bytes, that are worth shifting words for, by the size of their widest item:
+#: below, moving items one by one costs no more instructions.
+MIN_RUN_BYTES = {1: 24, 2: 32, 4: 96, 8: 256, 16: 512}
 
 LINE_BYTES = 128
 SECTOR_BYTES = 32
@@ -400,14 +403,18 @@ def _boxes_pay(lanes: Lanes, limits: Limits) -> bool:
     return _box_bytes(lanes) <= (MAX_LANE_BOX_BYTES[lanes.item_bytes] if is_lane else MAX_BOX_BYTES)
 
 
+def _run_pays(num_items: int, item_bytes: int) -> bool:
+    return num_items * item_bytes >= MIN_RUN_BYTES[item_bytes]
+
+
 #: The first that can and pays is taken; the last reverses any lanes.
 PATTERNS: dict[str, Pattern] = {
     "serial": Pattern(lambda s, limits: True, lambda s, limits: limits.warp_lanes == 1, serial),
     "boxes": Pattern(boxes_touch, _boxes_pay, boxes),
-    "lanes": Pattern(lanes_are_runs, lambda s, limits: run_pays(s.axis.size, s.item_bytes), whole_lanes),
+    "lanes": Pattern(lanes_are_runs, lambda s, limits: _run_pays(s.axis.size, s.item_bytes), whole_lanes),
     "rows": Pattern(
         rows_share_lengths,
-        lambda s, limits: run_pays(s.others.dimensions[0].size, s.item_bytes),
+        lambda s, limits: _run_pays(s.others.dimensions[0].size, s.item_bytes),
         whole_rows,
     ),
     "columns": Pattern(strips_fit, _columns_pay, columns),

@@ -47,9 +47,9 @@ TRANSPOSED_TILE_BYTES = 16384
 TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
 TRANSPOSED_WORD_BYTES = 4
 
-#: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item:
-#: below, moving items one by one costs no more instructions.
-MIN_RUN_BYTES = {1: 24, 2: 32, 4: 96, 8: 256, 16: 512}
+#: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item. The gather
+#: takes about 25 instructions an item; a run some 450, and 65 a word, by a quarter of a warp at least.
+MIN_RUN_BYTES = {1: 64, 2: 128, 4: 512, 8: 512, 16: 512}
 
 #: Shortest rows with a stride that fill enough of a tile, in bytes of the target.
 MIN_STRIDED_ROW_BYTES = 512
@@ -204,6 +204,11 @@ def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, i
 def is_run(space: Space) -> bool:
     """Whether rows are contiguous in the target and contiguous or mirrored in the source."""
     return bool(space.dimensions) and space.dimensions[0].strides in ((1, 1), (-1, 1))
+
+
+def run_pays(space: Space, limits: Limits) -> bool:
+    """Whether a run is long enough for words, rather than items one by one."""
+    return space.dimensions[0].size * space.item_bytes >= MIN_RUN_BYTES[space.item_bytes]
 
 
 def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
@@ -408,7 +413,7 @@ def keeps_words(dimensions: Iterable[Dimension], operand: int, item_bytes: int) 
 #: The first that can and pays is taken; the last does any copy.
 PATTERNS: dict[str, Pattern] = {
     "serial": Pattern(lambda space: True, lambda space, limits: limits.warp_lanes == 1, serial),
-    "runs": Pattern(is_run, lambda space, limits: run_pays(space.dimensions[0].size, space.item_bytes), runs),
+    "runs": Pattern(is_run, run_pays, runs),
     "transpose": Pattern(lambda space: crossing(space) is not None, transposed_pays, transpose),
     "strided": Pattern(
         has_small_stride,
@@ -417,11 +422,6 @@ PATTERNS: dict[str, Pattern] = {
     ),
     "gather": Pattern(lambda space: True, lambda space, limits: True, gather),
 }
-
-
-def run_pays(num_items: int, item_bytes: int) -> bool:
-    """Whether a run is long enough for words, rather than items one by one."""
-    return num_items * item_bytes >= MIN_RUN_BYTES[item_bytes]
 
 
 def item_type(item_bytes: int) -> str:
