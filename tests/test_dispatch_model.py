@@ -95,6 +95,14 @@ def test_a_resource_may_be_bound_from_an_element_on(device: Device, tmp_path: Pa
     assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 12, 14, 17, 19, 22, 24"]
 
 
+@pytest.mark.parametrize("offset", [{}, {"elementOffset": 0}])
+def test_a_resource_may_be_bound_by_name_from_its_start(
+    offset: dict[str, int], device: Device, tmp_path: Path
+) -> None:
+    model = with_change("commands", 0, "bindings", "InputTensor", value={"name": "input", **offset})
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'output': 7, 9, 12, 14, 17, 19"]
+
+
 def test_the_size_of_an_element_may_be_given_to_count_an_offset_in(device: Device, tmp_path: Path) -> None:
     model = with_change("resources", "input", "initialValues", "valueCount", value=30)
     binding = {"name": "input", "elementOffset": 1, "elementSizeInBytes": 20}
@@ -122,6 +130,8 @@ STRUCT = [{"name": "n", "type": "UINT16", "value": 258}, {"type": "UINT8", "valu
             resource("INT64", {"valueCount": 2, "valueStart": 2**60, "valueDelta": -1}),
             "1152921504606846976, 1152921504606846975",
         ),
+        (resource("UINT8", {"valueCount": 3, "valueStart": 4, "valueDelta": -2}), "4, 2, 0"),
+        (resource("INT32", {"valueCount": 1, "value": 9}), "9"),
         (resource("UINT8", [7], sizeInBytes=256), "7"),
         (resource("UNKNOWN", STRUCT), "2, 1, 3"),
         (resource(None, STRUCT), "2, 1, 3"),
@@ -233,6 +243,17 @@ BROKEN: dict[str, tuple[Any, str]] = {
         ),
         "resources.input.initialValues.valueDelta is 1, must be such that 126 to 128 lie in -128 to 127, ",
     ),
+    "falling sequence": (
+        with_change(
+            "resources",
+            "input",
+            value={
+                "initialValuesDataType": "UINT8",
+                "initialValues": {"valueCount": 6, "valueStart": 4, "valueDelta": -1},
+            },
+        ),
+        "resources.input.initialValues.valueDelta is -1, must be such that 4 to -1 lie in 0 to 255, ",
+    ),
     "four bits": (
         with_change("resources", "input", "initialValuesDataType", value="INT4"),
         "resources.input.initialValuesDataType is 'INT4', must be a type of 8, 16, 32 or 64 bits",
@@ -302,6 +323,10 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "printed": (
         with_change("commands", 1, "resource", value=3),
         "commands[1].resource is 3, must be a string",
+    ),
+    "file of what is printed": (
+        with_change("commands", 1, "targetPath", value="a.npy"),
+        "commands[1].targetPath is unknown, must be one of type, resource",
     ),
     "image": (
         with_change("commands", 1, value={"type": "writeFile", "resource": "output", "targetPath": "a.png"}),
@@ -389,6 +414,28 @@ def test_source_files_of_other_dtypes_are_refused(dtype: str, tmp_path: Path) ->
     model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.npy"})
     expected = f"sourcePath is of dtype {np.dtype(dtype)}, must be a file of a dtype that DirectML has"
     with pytest.raises(ModelError, match=re.escape(expected)):
+        load_model(written(tmp_path, model))
+
+
+def test_a_source_file_may_hold_one_element_but_not_none(device: Device, tmp_path: Path) -> None:
+    model = {
+        "resources": {"r": resource(None, {"sourcePath": "a.npy"})},
+        "dispatchables": {},
+        "commands": [{"type": "print", "resource": "r"}],
+    }
+    np.save(tmp_path / "a.npy", np.array([5], np.int8))
+    assert lines_of(written(tmp_path, model), device) == ["Resource 'r': 5"]
+    np.save(tmp_path / "a.npy", np.zeros((0, 3), np.int8))
+    with pytest.raises(ModelError, match="sourcePath is empty, must be a file with at least one element"):
+        load_model(written(tmp_path, model))
+
+
+@pytest.mark.parametrize("num_bytes", [0, 3, 6])
+def test_raw_source_files_hold_whole_elements(num_bytes: int, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(num_bytes))
+    model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.bin"})
+    expected = f"sourcePath is of {num_bytes} bytes, must be a file of a multiple of 4 bytes"
+    with pytest.raises(ModelError, match=expected):
         load_model(written(tmp_path, model))
 
 
