@@ -54,6 +54,7 @@ CHOICES = {
     ((16384, 1000), 1, 100): "warp_sort",
     ((16, 135, 172, 172), 1, 3): "thread_list",
     ((2, 135, 17), 1, 3): "warp_select",
+    ((200_000, 20), 1, 3): "warp_select",
     ((4096, 2000), 1, 50): "block_radix",
     ((256, 131072), 1, 50): "block_filter",
     ((256, 131072), 1, 2048): "block_radix",
@@ -70,6 +71,24 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
     sizes, axis, k = case
     limits = replace(emulator.get_device().limits, num_multiprocessors=132)
     x, options = np.broadcast_to(np.float32(0), sizes), Options(k, axis)
+    assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
+
+
+#: (row length, k) -> the path on a CPU.
+CHOICES_OF_A_CPU = {
+    (50, 4): "thread_list",
+    (1_000_000, 4): "block_filter",
+    (5000, 1000): "block_filter",
+    (5000, 2000): "block_radix",
+    (1000, 100): "block_radix",
+}
+
+
+@pytest.mark.parametrize(("case", "path"), CHOICES_OF_A_CPU.items(), ids=str)
+def test_choice_of_a_path_on_a_cpu(case: tuple[int, int], path: str) -> None:
+    row_length, k = case
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    x, options = np.broadcast_to(np.float32(0), (3, row_length)), Options(k)
     assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
 
 
