@@ -94,13 +94,14 @@ def test_oracle_against_the_definition(
 
 
 def hard_values(dtype: np.dtype, size: int, rng: np.random.Generator) -> np.ndarray:
-    """NaNs of both signs and several payloads, zeros of both signs, subnormals, extremes, infinities."""
+    """NaNs of both signs and several payloads, the least too, zeros of both signs, subnormals, extremes."""
     edges = edge_values(dtype)
     if dtype.kind not in "iu":
         bits = edges.view(f"u{dtype.itemsize}")
-        nans = bits[np.isnan(edges.astype(np.float64))]
+        nans, infinities = (bits[is_one(edges.astype(np.float64))] for is_one in (np.isnan, np.isinf))
         sign = np.array(1 << (8 * dtype.itemsize - 1), bits.dtype)
-        edges = np.concatenate([bits, nans | sign, nans + 1, (nans | sign) + 3, bits ^ sign]).view(dtype)
+        others = [nans | sign, nans + 1, (nans | sign) + 3, infinities + 1, bits ^ sign]
+        edges = np.concatenate([bits, *others]).view(dtype)
     return rng.choice(edges, size)
 
 
