@@ -29,24 +29,24 @@ struct SliceGatherParams {
   Int32 target_is_packed;  // item i goes to place i
 };
 
-// Where items first, first + kThreads, ... of an operand lie, in items from its pointer.
-template <class Index, class Place, int kCount>
+// Where items first, first + kThreads, ... of an operand lie, in items from its pointer. Without a sign,
+// because numbers past the last item may lead anywhere: who uses a place gives it its sign.
+template <class Index, int kCount>
 __device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 offset,
                                        const Int64 (&strides)[kMaxDimensions], Index first,
-                                       Place (&places)[kCount]) {
+                                       Index (&places)[kCount]) {
   Index rest[kCount];
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
     rest[k] = first + k * kThreads;
-    places[k] = static_cast<Place>(offset);
+    places[k] = static_cast<Index>(offset);
   }
   visit_coordinates_together(p, rest, [&](int d, int k, Index coordinate) {
-    // Without a sign, because products of numbers past the last item may wrap around.
-    places[k] += static_cast<Place>(coordinate * static_cast<Index>(strides[d]));
+    places[k] += coordinate * static_cast<Index>(strides[d]);
   });
 }
 
-// Index counts items; Place has a sign and reaches any item from its operand's pointer.
+// Index counts items; Place is it with a sign.
 template <class Item, int kCount, class Index, class Place>
 __device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UInt8* source,
                                            UInt8* target) {
@@ -57,14 +57,15 @@ __device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UIn
   for (Int64 tile_begin = static_cast<Int64>(blockIdx.x) * kItemsPerTile; tile_begin < p.num_items;
        tile_begin += static_cast<Int64>(gridDim.x) * kItemsPerTile) {
     const Index first = static_cast<Index>(tile_begin) + threadIdx.x;
-    Place from[kCount];
-    Place to[kCount];
+    Index from[kCount];
+    Index to[kCount];
     Item items[kCount];
     locate(p, p.source_offset, p.source_strides, first, from);
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
       if (first + k * kThreads < num_items) {
-        items[k] = load_item<Item>(source + static_cast<Int64>(from[k]) * kItemBytes);
+        items[k] =
+            load_item<Item>(source + static_cast<Int64>(static_cast<Place>(from[k])) * kItemBytes);
       }
     }
     if (p.target_is_packed) {
@@ -80,7 +81,8 @@ __device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UIn
 #pragma unroll
       for (int k = 0; k < kCount; ++k) {
         if (first + k * kThreads < num_items) {
-          store_item<Item>(target + static_cast<Int64>(to[k]) * kItemBytes, items[k]);
+          store_item<Item>(target + static_cast<Int64>(static_cast<Place>(to[k])) * kItemBytes,
+                           items[k]);
         }
       }
     }
@@ -94,12 +96,13 @@ __device__ __forceinline__ void copy_in_pieces(const SliceGatherParams& p, const
   const Int64 step = static_cast<Int64>(gridDim.x) * kThreads;
   for (Int64 i = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; i < p.num_items;
        i += step) {
-    Place from[1];
-    Place to[1];
+    Index from[1];
+    Index to[1];
     locate(p, p.source_offset, p.source_strides, static_cast<Index>(i), from);
     locate(p, p.target_offset, p.target_strides, static_cast<Index>(i), to);
-    move_pieces(target + static_cast<Int64>(to[0]) * item_bytes,
-                source + static_cast<Int64>(from[0]) * item_bytes, item_bytes, alignment);
+    move_pieces(target + static_cast<Int64>(static_cast<Place>(to[0])) * item_bytes,
+                source + static_cast<Int64>(static_cast<Place>(from[0])) * item_bytes, item_bytes,
+                alignment);
   }
 }
 

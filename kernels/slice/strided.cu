@@ -47,8 +47,8 @@ __device__ __forceinline__ constexpr UInt32 kept_at(UInt32 offset) {
   return offset + offset / kLineBytes * (kKeptLineBytes - kLineBytes);
 }
 
-// One tile: the row's items [begin, end), which go into `tile_words` words a lane from `word` on. The first
-// of these may begin `lead` items before item `begin`.
+// One tile: `num_items` items of the row from `begin` on, which go into `tile_words` words a lane from `word`
+// on. The first of these begins `lead` items before item `begin`, where that is inside a word.
 template <class Item>
 __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Extent& extent,
                                           UInt8* kept, const UInt8* row_source, UInt8* word,
