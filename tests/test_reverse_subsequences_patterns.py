@@ -275,6 +275,8 @@ CHOSEN = {
     "long lanes of their own lengths": ("columns", 4, (5000, 100), 0, (False, False)),
     "longer lanes of their own lengths": ("gather", 4, (20_000, 100), 0, (False, False)),
     "narrow rows one after another": ("columns", 4, (500, 3), 0, (False, False)),
+    "narrow rows between gaps": ("gather", 4, (500, 7), 0, (False, False), 2),
+    "rows of a sector between gaps": ("columns", 4, (500, 8), 0, (False, False), 2),
 }
 
 
