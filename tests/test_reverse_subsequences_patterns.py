@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import lane_reversal, strided_copy
+from cudml.operators import lane_reversal, movement
 from cudml.operators.lane_reversal import PATTERNS, Pattern, lanes_of, reversal_step
 from cudml.plans import Copy, KernelLaunch, Plan
 from cudml.tensors import TensorDesc
@@ -26,7 +26,7 @@ OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 def small_blocks_of_one_thread() -> Iterator[None]:
     """As small as the arrays here are, they would be one block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strided_copy, "MIN_SERIAL_BLOCK_BYTES", 1)
+        patch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1)
         yield
 
 
@@ -216,7 +216,7 @@ def test_lanes_of_several_pieces(
     device: Device, length: int, where: tuple[int, int], resident_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
-    monkeypatch.setattr(strided_copy, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
     places = layouts_of((2, 36_000), 1, 1, where)
     values = np.array([[length], [length // 2]])
     assert "lanes" in run_every_pattern(device, places, 1, values)
@@ -248,7 +248,7 @@ def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool)
 @pytest.mark.parametrize("shared", [False, True])
 def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there are 2**31 items or more, on few."""
-    monkeypatch.setattr(strided_copy, "MAX_NARROW_COUNT", 1)
+    monkeypatch.setattr(movement, "MAX_NARROW_COUNT", 1)
     sizes = (5, 9, 35)
     places = layouts_of(sizes, 4, axis, (0, 4))
     shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
@@ -306,8 +306,8 @@ def test_lanes_of_one_element_are_copied() -> None:
 @pytest.mark.parametrize("name", PATTERNS)
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another, except where every block has one."""
-    monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    monkeypatch.setattr(strided_copy, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(movement, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(movement, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
     axis = {"rows": 0, "columns": 0}.get(name, 1)
     sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "boxes": (150, 50)}.get(
         name, (30, 50)

@@ -18,7 +18,7 @@ from cudml.operators.coalesce import (
     widened,
     without_ones,
 )
-from cudml.operators.strided_copy import RUN_WORDS_PER_LANE, RunShape, run_shape
+from cudml.operators.movement import RUN_WORDS_PER_LANE, RunShape, run_shape
 from cudml.plans import Limits
 
 LIMITS = Limits(132, 1024, 232448, 233472, 65536, 2048, 8, 50 << 20, 90)

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
-from cudml.operators import strided_copy
+from cudml.operators import movement, strided_copy
 from cudml.operators.coalesce import Space, coalesced, dimensions_of
+from cudml.operators.movement import run_shape
 from cudml.operators.slice import Slice1Desc, plan
-from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_step, run_shape
+from cudml.operators.strided_copy import PATTERNS, SOURCE, TARGET, copy_step
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
 from tests.layouts import Layout, lay_out, run_on_bytes
@@ -24,7 +25,7 @@ from tests.support import assert_identical, schedules
 def small_blocks_of_one_thread() -> Iterator[None]:
     """As small as the arrays here are, they would be one block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(strided_copy, "MIN_SERIAL_BLOCK_BYTES", 1)
+        patch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1)
         yield
 
 
@@ -196,7 +197,7 @@ def test_runs_of_several_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Many pieces of one short step, and one of several long steps."""
-    monkeypatch.setattr(strided_copy, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
     kind = BITS_BY_SIZE[1]
     source = strided_layout((2, 40_000), kind, (40_001, inner), source_byte)
     target = strided_layout((2, 40_000), kind, (40_003, 1), target_byte)
@@ -206,7 +207,7 @@ def test_runs_of_several_pieces(
 @pytest.mark.parametrize("name", PATTERNS)
 def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there are 2**31 items or more, on few."""
-    monkeypatch.setattr(strided_copy, "MAX_NARROW_COUNT", 1)
+    monkeypatch.setattr(movement, "MAX_NARROW_COUNT", 1)
     strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
     sizes = (3, 7, 41)
     source = strided_layout(sizes, BITS_BY_SIZE[4], strides.get(name, (9000, 200, 5)), 4)
@@ -255,9 +256,9 @@ def test_choice_of_the_plan(case: tuple) -> None:
 def test_blocks_of_one_thread_are_worth_their_start(
     num_rows: int, row_bytes: int, blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strided_copy, "MIN_SERIAL_BLOCK_BYTES", 1 << 14)
+    monkeypatch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1 << 14)
     limits = emulator.get_device().limits
-    num_blocks, rows_per_block = strided_copy.serial_blocks(num_rows, row_bytes, limits)
+    num_blocks, rows_per_block = movement.serial_blocks(num_rows, row_bytes, limits)
     assert num_blocks == blocks
     assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
 
@@ -357,8 +358,8 @@ def test_stretches(
 @pytest.mark.parametrize("name", PATTERNS)
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another."""
-    monkeypatch.setattr(strided_copy, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    monkeypatch.setattr(strided_copy, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(movement, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(movement, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
     strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70)}.get(name, (500, 5))
     sizes = {"strided": (5, 600), "transpose": (70, 70)}.get(name, (70, 60))
     kind = BITS_BY_SIZE[2]

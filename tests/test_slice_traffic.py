@@ -11,7 +11,7 @@ from cudml.devices.emulator import emulator_report, get_device
 from cudml.devices.emulator.meter import LaunchTraffic
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import strided_copy
+from cudml.operators import movement, strided_copy
 from cudml.operators.lane_reversal import reversal_step
 from cudml.operators.strided_copy import tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
@@ -57,7 +57,7 @@ def transposition(source: Layout, target: Layout) -> KernelLaunch:
 def test_rows_are_read_and_written_once(
     item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strided_copy, "RUN_BLOCKS_PER_MULTIPROCESSOR", 0)  # pieces of several steps
+    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", 0)  # pieces of several steps
     row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)

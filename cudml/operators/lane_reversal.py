@@ -18,18 +18,18 @@ from cudml.operators.coalesce import (
     span_bytes,
     widened,
 )
-from cudml.operators.strided_copy import (
+from cudml.operators.movement import (
     BLOCK_THREADS,
     WARP_LANES,
     WORD_BYTES,
     Members,
-    copy_step,
     grid_blocks,
     index_members,
     item_type,
     run_shape,
     serial_blocks,
 )
+from cudml.operators.strided_copy import copy_step
 from cudml.plans import KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 

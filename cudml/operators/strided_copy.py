@@ -9,18 +9,25 @@ branch once for the whole launch.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.coalesce import (
     MAX_ITEM_BYTES,
-    MAX_NARROW_COUNT,
     Dimension,
     Space,
     coalesced,
     dimensions_of,
     is_packed,
-    magic_division,
     reach_items,
     span_bytes,
+)
+from cudml.operators.movement import (
+    BLOCK_THREADS,
+    WARP_LANES,
+    WORD_BYTES,
+    grid_blocks,
+    index_members,
+    item_type,
+    run_shape,
+    serial_blocks,
 )
 from cudml.plans import Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
@@ -28,16 +35,8 @@ from cudml.tensors import TensorDesc
 #: Operands of a copy's index space.
 SOURCE, TARGET = 0, 1
 
-#: Blocks that a multiprocessor is given before blocks take several tiles each: a few waves.
-BLOCKS_PER_MULTIPROCESSOR = 32
-
-WARP_LANES = 32
-WORD_BYTES = 16
-
 #: What the kernels are compiled with.
-BLOCK_THREADS = 256
 GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
-RUN_WORDS_PER_LANE = 4
 STRIDED_THREADS = 128
 STRIDED_MAX_STRIDE = 8
 STRIDED_MAX_ITEM_BYTES = 4
@@ -57,31 +56,16 @@ MIN_STRIDED_ROW_BYTES = 512
 #: Least of a tile that is worth moving through it, on average: below, most of a block's time is waiting.
 MIN_TRANSPOSED_BYTES = 2048
 
-#: Fewest threads that own a run: below, their words are too far apart.
-MIN_OWNERS = 4
-
-#: Blocks of runs that a multiprocessor holds, as their registers have it; and steps of a piece at most,
-#: where there are a few waves of blocks even so.
-RUN_BLOCKS_PER_MULTIPROCESSOR = 3
-MAX_RUN_STEPS = 4
-WAVES = 4
-
 #: Pieces of rows with a small stride: enough for this many warps a multiprocessor.
 STRIDED_PIECES_PER_MULTIPROCESSOR = 64
 
-#: Blocks of one thread: enough to even out their speeds, few enough to cost nothing.
-SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
+#: Rows are cut for blocks of one thread.
 MAX_SERIAL_PIECE_BYTES = 1 << 16
-MIN_SERIAL_BLOCK_BYTES = 1 << 14
 
 #: Shortest stretch that is left to the driver's own copy. On an H200 it moves 4.0 TB/s at this size and
 #: 4.3 at 4 GiB, a kernel of 16-byte copies 3.8 and 3.85; at 16 MiB and below it is not ahead
 #: (bench/results/nvidia-h200-micro.csv, group bandwidth).
 MIN_DRIVER_COPY_BYTES = 64 << 20
-
-_MAX_DIMENSIONS = 8
-
-Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
 
 
 @dataclass(frozen=True)
@@ -145,7 +129,6 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
     """Any copy: a thread finds the place of each of its items."""
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
     reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
-    is_wide = max(space.num_items, reach) >= MAX_NARROW_COUNT
     return KernelLaunch(
         source="slice/gather.cu",
         function="slice_gather",
@@ -157,7 +140,7 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
             num_items=("Int64", space.num_items),
             source_offset=("Int64", space.offsets[SOURCE]),
             target_offset=("Int64", space.offsets[TARGET]),
-            **index_members(space, is_wide, source_strides=1, target_strides=1),
+            **index_members(space, reach=reach, source_strides=1, target_strides=1),
             target_is_packed=("Int32", int(is_packed(space, TARGET))),
         ),
     )
@@ -190,15 +173,6 @@ def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
             **index_members(pieces, source_strides=1, target_strides=1),
         ),
     )
-
-
-def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
-    """Blocks of one thread, and how many neighbouring rows each takes."""
-    rows_per_block = max(
-        ceil_div(num_rows, limits.num_multiprocessors * SERIAL_BLOCKS_PER_MULTIPROCESSOR),
-        min(num_rows, ceil_div(MIN_SERIAL_BLOCK_BYTES, row_bytes)),
-    )
-    return ceil_div(num_rows, rows_per_block), rows_per_block
 
 
 def is_run(space: Space) -> bool:
@@ -240,57 +214,6 @@ def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -
             **shape.members(),
         ),
     )
-
-
-@dataclass(frozen=True)
-class RunShape:
-    """How runs are spread over threads: pieces of a run, threads that own one, words a lane takes at once."""
-
-    pieces_per_run: int
-    piece_bytes: int
-    num_owners: int
-    lane_words: int
-
-    @property
-    def pieces_per_block(self) -> int:
-        """Pieces that a block has in hand at a time."""
-        return BLOCK_THREADS // self.num_owners
-
-    def members(self) -> Members:
-        """The members of a kernel's parameters that describe who owns what."""
-        return {
-            "owner_shift": ("Int32", self.num_owners.bit_length() - 1),
-            "lane_words": ("Int32", self.lane_words),
-        }
-
-
-def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int = BLOCK_THREADS) -> RunShape:
-    """The shape for runs of so many bytes, of all that are moved.
-
-    Runs that a block copies in one step are pieces of one step, owned by as few threads as take it, and by
-    `most_owners` at most. Longer ones are cut for whole blocks, which take fewer words at once where that
-    gives more blocks work, and several steps a piece where there is work for all.
-    """
-    # One more where the target is not aligned, which runs of whole words are seldom.
-    most_words = ceil_div(run_bytes, WORD_BYTES) + (run_bytes % WORD_BYTES != 0)
-    if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
-        num_pieces = ceil_div(most_words, most_owners * RUN_WORDS_PER_LANE)
-        piece_words = ceil_div(most_words, num_pieces)
-        num_owners = MIN_OWNERS
-        while num_owners * RUN_WORDS_PER_LANE < piece_words:
-            num_owners *= 2
-        piece_bytes = min(piece_words * WORD_BYTES, round_up(run_bytes, WORD_BYTES))
-        return RunShape(
-            ceil_div(run_bytes, piece_bytes), piece_bytes, num_owners, ceil_div(piece_words, num_owners)
-        )
-    resident = limits.num_multiprocessors * RUN_BLOCKS_PER_MULTIPROCESSOR
-    lane_words, steps = RUN_WORDS_PER_LANE, 1
-    while lane_words > 1 and total_bytes < resident * BLOCK_THREADS * lane_words * WORD_BYTES:
-        lane_words //= 2
-    step_bytes = BLOCK_THREADS * lane_words * WORD_BYTES
-    while steps < MAX_RUN_STEPS and total_bytes >= WAVES * resident * step_bytes * steps * 2:
-        steps *= 2
-    return RunShape(ceil_div(run_bytes, step_bytes * steps), step_bytes * steps, BLOCK_THREADS, lane_words)
 
 
 def has_small_stride(space: Space) -> bool:
@@ -422,41 +345,3 @@ PATTERNS: dict[str, Pattern] = {
     ),
     "gather": Pattern(lambda space: True, lambda space, limits: True, gather),
 }
-
-
-def item_type(item_bytes: int) -> str:
-    """The kernels' type that moves an item."""
-    return element_info(BITS_BY_SIZE[item_bytes]).cpp
-
-
-def grid_blocks(num_tiles: int, limits: Limits) -> int:
-    """Blocks for so many tiles: one each while that is a few waves, then the blocks stride."""
-    return min(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
-
-
-def index_members(space: Space, is_wide: bool | None = None, **units: int) -> Members:
-    """The members that `common/strided_index.cuh` reads, and the strides of the operands.
-
-    `units` names the strides' members in the order of the operands; a stride is multiplied by its
-    unit, which is 1 to count items and the item's size to count bytes. Left out, `is_wide` is whether
-    the numbers of the items need 64 bits. There is one dimension at least.
-    """
-    if is_wide is None:
-        is_wide = space.num_items >= MAX_NARROW_COUNT
-    dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
-    divisions = [magic_division(d.size, 64 if is_wide else 32) for d in dimensions]
-
-    def row(values: list[int]) -> tuple[int, ...]:
-        return tuple(values + [0] * (_MAX_DIMENSIONS - len(values)))
-
-    return {
-        "sizes": ("Int64", row([d.size for d in dimensions])),
-        "multipliers": ("UInt64", row([multiplier for multiplier, _ in divisions])),
-        **{
-            name: ("Int64", row([d.strides[k] * unit for d in dimensions]))
-            for k, (name, unit) in enumerate(units.items())
-        },
-        "shifts": ("Int32", row([shift for _, shift in divisions])),
-        "num_dimensions": ("Int32", len(dimensions)),
-        "is_wide": ("Int32", int(is_wide)),
-    }
