@@ -16,6 +16,9 @@ C_TYPES: dict[str, tuple[str, int]] = {
     "Float32": ("f", 4),
 }
 
+#: Blocks along the first dimension of a grid, the same on every GPU.
+MAX_GRID_BLOCKS = 2**31 - 1
+
 #: Temporary buffers start at multiples of this many bytes.
 WORKSPACE_ALIGNMENT = 256
 

@@ -296,6 +296,16 @@ def test_choice_of_the_plan(case: tuple) -> None:
     assert (single.source, single.block) == ("reverse_subsequences/serial.cu", (1, 1, 1))
 
 
+def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
+    limits = emulator.get_device().limits
+    for num_rows, source in ((2**31 - 1, "columns"), (2**31, "gather")):
+        tensor = TensorDesc(DataType.UINT32, (num_rows, 2, 8), (20, 10, 1))
+        lengths = TensorDesc(DataType.UINT32, (num_rows, 1, 8))
+        step = reversal_step(tensor, lengths, tensor, 1, limits)
+        assert step.source == f"reverse_subsequences/{source}.cu"
+        assert step.grid[0] < 2**31
+
+
 def test_lanes_of_one_element_are_copied() -> None:
     descs = [lay_out((7, 1), DataType.FLOAT32).desc] * 3
     assert reversal_step(*descs, 1, emulator.get_device().limits).source.startswith("slice/")

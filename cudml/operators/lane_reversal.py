@@ -30,7 +30,7 @@ from cudml.operators.movement import (
     serial_blocks,
 )
 from cudml.operators.strided_copy import copy_step
-from cudml.plans import KernelLaunch, Limits, Params, Step, ceil_div, round_up
+from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
@@ -247,7 +247,7 @@ def lanes_are_runs(lanes: Lanes, limits: Limits) -> bool:
 def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Contiguous lanes: two runs each, one mirrored."""
     others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
-    # By single warps: each has words of one run then, but for the one in which the two of a lane meet.
+    # Short ones by single warps: each has words of one run then, unless both runs of a lane meet in it.
     shape = run_shape(along.size * item_bytes, lanes.num_bytes, limits, WARP_LANES)
     pieces = Space(
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *others.dimensions), others.offsets, item_bytes
@@ -325,10 +325,13 @@ def strip_width(lanes: Lanes, limits: Limits) -> int | None:
 
 
 def strips_fit(lanes: Lanes, limits: Limits) -> bool:
-    """Whether lanes cross rows that are contiguous on both sides, and a strip of them fits."""
+    """Whether lanes cross rows that are contiguous on both sides, and strips of them fit, a block each."""
     if not lanes.others.dimensions or lanes.others.dimensions[0].strides[:LENGTHS] != (1, 1):
         return False
-    return strip_width(lanes, limits) is not None
+    width = strip_width(lanes, limits)
+    row, *outer = lanes.others.dimensions
+    num_rows = math.prod(d.size for d in outer)
+    return width is not None and num_rows * ceil_div(row.size, width) <= MAX_GRID_BLOCKS
 
 
 def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:

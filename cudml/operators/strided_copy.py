@@ -47,7 +47,7 @@ TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
 TRANSPOSED_WORD_BYTES = 4
 
 #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item. The gather
-#: takes about 25 instructions an item; a run some 450, and 65 a word, by a quarter of a warp at least.
+#: takes about 25 instructions an item; each lane of a run some 450, and 65 a word.
 MIN_RUN_BYTES = {1: 64, 2: 128, 4: 512, 8: 512, 16: 512}
 
 #: Shortest rows with a stride that fill enough of a tile, in bytes of the target.

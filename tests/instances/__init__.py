@@ -24,8 +24,9 @@ class Promise:
     `wide_loads`, `wide_stores`: global accesses of 16 bytes. `matrix`: matrix instructions.
     `max_registers`: the most registers a thread takes, None for as many as the compiler likes.
     `min_warps`: warps that a multiprocessor holds at least. `min_flight_kib`: KiB that the loads of all
-    these bring at once at least. To copy at the speed of the memory takes 48 on an H200 and 16 on an A100
-    (NVIDIA's CCCL, `cub/device/dispatch/tuning/tuning_transform.cuh`).
+    these bring at once at least, on that way through the kernel which has most of them. To copy at the speed
+    of the memory takes 48 on an H200 and 16 on an A100 (NVIDIA's CCCL,
+    `cub/device/dispatch/tuning/tuning_transform.cuh`).
     """
 
     wide_loads: bool = False

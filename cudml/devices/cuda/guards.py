@@ -2,10 +2,10 @@
 
 import math
 
-from cudml.plans import KernelLaunch, Limits
+from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits
 
 #: Blocks along x, y and z, the same on every GPU.
-MAX_GRID = (2**31 - 1, 65535, 65535)
+MAX_GRID = (MAX_GRID_BLOCKS, 65535, 65535)
 
 
 def check_launch(launch: KernelLaunch, limits: Limits, device: str) -> None:
