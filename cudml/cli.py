@@ -109,12 +109,21 @@ def _device(name: str | None) -> "Device":
         raise DeviceError(str(error)) from None
 
 
+def _named(device: "Device", asked: str | None) -> str:
+    """The device's name and, where the CPU was not asked for, why no GPU was taken."""
+    from cudml.devices import cuda
+
+    if asked is not None or device.name != "cpu":
+        return device.name
+    return f"{device.name} ({cuda.status().reason})"
+
+
 def _demo(options: argparse.Namespace) -> int:
     from cudml import demo
     from cudml.devices import emulator
 
     device = _device(options.device)
-    print(f"cudml {cudml.__version__} on {device.name}", flush=True)
+    print(f"cudml {cudml.__version__} on {_named(device, options.device)}", flush=True)
     outcomes = []
     # A CPU, too, shows the kernels that a GPU gets, not those that it is faster with.
     with emulator.schedule(warp_lanes=32):
@@ -142,7 +151,7 @@ def _dispatch(options: argparse.Namespace) -> int:
     model = load_model(options.model)
     device = _device(options.device)
     level = next(level for level in FeatureLevel if str(level) == options.feature_level)
-    print(f"Running on '{device.name}'", file=sys.stderr)
+    print(f"Running on {_named(device, options.device)}", file=sys.stderr)
     run_model(model, device, feature_level=level, output=options.output)
     return EXIT_GOOD
 

@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from bench.targets import get_target
 from bench.timing import HostTimer, Timing
 from tests.machine_code.compiler import compile_cubin, unavailable
 
+ROOT = Path(__file__).resolve().parent.parent
 MICRO = Path(runner.__file__).parent / "micro"
 
 #: Kernels of the micro-figures that between them instantiate everything in their files.
@@ -234,3 +237,18 @@ def test_kernels_of_the_micro_figures_compile(file: str) -> None:
 
 def test_every_micro_file_is_compiled_above() -> None:
     assert {path.name for path in MICRO.glob("*.cu")} == set(MICRO_INSTANCES)
+
+
+def test_overhead_is_skipped_where_cupy_is_missing() -> None:
+    """Each test is skipped with what to install; none is an error."""
+    code = """if True:
+        import sys, pytest
+        from importlib.machinery import PathFinder
+        find = PathFinder.find_spec
+        PathFinder.find_spec = lambda name, *rest: None if name == "cupy" else find(name, *rest)
+        sys.exit(pytest.main(["bench/test_overhead.py", "-n", "0", "-rs", "-p", "no:cacheprovider"]))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "CuPy is not installed: pip install -e '.[nvrtc]'" in done.stdout
+    assert re.search(r"\n\d+ skipped in ", done.stdout)
+    assert done.returncode == 0

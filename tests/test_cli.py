@@ -13,7 +13,7 @@ import pytest
 
 import cudml
 from cudml import cli, demo
-from cudml.devices import Device, get_device
+from cudml.devices import Device, cuda, get_device
 from tests.oracle import reverse_subsequences as reverse_oracle
 from tests.oracle import top_k as top_k_oracle
 from tests.test_dispatch_model import SLICE_MODEL, with_change, written
@@ -41,6 +41,23 @@ def test_demo_has_the_eight_worked_examples_and_a_real_case_per_operator() -> No
         *(f"REVERSE_SUBSEQUENCES example {number}" for number in (1, 2)),
     ]
     assert len(demo.REAL_CASES) == 4
+
+
+@pytest.mark.skipif(cuda.status().usable, reason="a GPU is there, and taken")
+@pytest.mark.parametrize("command", ["demo", "dispatch"])
+def test_the_cpu_taken_for_want_of_a_gpu_says_why(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "CASES", demo.EXAMPLES[4:5])
+    monkeypatch.setattr(demo, "REAL_CASES", demo.CASES)
+    for reason in ("no CUDA driver, or one too old for this CuPy", "CuPy is not installed: pip install X"):
+        monkeypatch.setattr(cuda, "status", lambda reason=reason: cuda.Status(False, reason))
+        model = [str(written(tmp_path, SLICE_MODEL))] * (command == "dispatch")
+        assert cli.main([command, *model]) == 0
+        printed = capsys.readouterr()
+        assert f"cpu ({reason})\n" in printed.out + printed.err
+        assert cli.main([command, *model, "--device", "cpu"]) == 0
+        assert reason not in capsys.readouterr().out
 
 
 def test_demo_exits_with_1_where_something_differs(
@@ -112,7 +129,7 @@ def test_dispatch_prints_what_the_model_prints(tmp_path: Path, capsys: pytest.Ca
     assert cli.main(["dispatch", str(written(tmp_path, SLICE_MODEL)), "--device", "cpu"]) == 0
     printed = capsys.readouterr()
     assert printed.out == "Resource 'output': 7, 9, 12, 14, 17, 19\n"
-    assert printed.err == "Running on 'cpu'\n"
+    assert printed.err == "Running on cpu\n"
 
 
 def test_dispatch_saves_what_the_model_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,5 +343,5 @@ def test_a_reader_that_leaves_is_no_crash(tmp_path: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     assert process.stderr is not None
-    assert process.stderr.read() == b"Running on 'cpu'\n"
+    assert process.stderr.read() == b"Running on cpu\n"
     assert process.wait() == 2
