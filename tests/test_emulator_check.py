@@ -26,6 +26,10 @@ BUGS: dict[str, tuple[int, str, dict[str, object]]] = {
     "missing_barrier": (1, "race: |never written", {}),
     "scan_without_second_barrier": (1, "race: ", {}),
     "missing_syncwarp": (1, "race: |never written", {}),
+    "shuffle_alone": (1, "race: |never written", {}),
+    "vote_alone": (1, "race: |never written", {}),
+    "match_alone": (1, "race: |never written", {}),
+    "reduction_alone": (1, "race: |never written", {}),
     "stale_exchange": (1, "race: ", {}),
     "named_barrier_of_others": (1, "race: |never written", {}),
     "counter_never_cleared": (1, "never written; byte offset 768 of shared storage", {}),
@@ -71,6 +75,16 @@ BUGS: dict[str, tuple[int, str, dict[str, object]]] = {
         "race: this read and an earlier write by block \\(0,0,0\\) thread \\(0,0,0\\)",
         {"cooperative": True},
     ),
+    "fence_before_the_write": (
+        2,
+        "race: this read and an earlier write by block \\(0,0,0\\) thread \\(5,0,0\\)",
+        {"cooperative": True},
+    ),
+    "store_over_a_release": (
+        3,
+        "race: this read and an earlier write by block \\(0,0,0\\) thread \\(0,0,0\\)",
+        {"cooperative": True},
+    ),
     "cluster_reads_too_late": (2, "race: ", {"cluster_blocks": 2}),
 }
 
@@ -78,6 +92,8 @@ BUGS: dict[str, tuple[int, str, dict[str, object]]] = {
 EASILY_MISTAKEN: dict[str, tuple[int, dict[str, object]]] = {
     "warp_then_release": (2, {"cooperative": True}),
     "relaxed_poll_then_fence": (2, {"cooperative": True}),
+    "store_after_its_own_release": (2, {"cooperative": True}),
+    "place_by_shuffle": (1, {}),
     "reads_constants": (2, {}),
     "cleared_and_copied_in_one_go": (1, {}),
 }

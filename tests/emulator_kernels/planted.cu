@@ -58,6 +58,30 @@ KERNEL(missing_syncwarp) {
   out[t] = shared.values[t ^ 1];  // bug: missing_syncwarp
 }
 
+// Lanes wait for each other in these too, and that is all: they order no memory.
+template <bool HasBarrier, class Collective>
+__device__ __forceinline__ void exchange_across(const Int32* in, Int32* out, Collective wait) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];  // bug: shuffle_alone vote_alone match_alone reduction_alone
+  wait(t);
+  if (HasBarrier) __syncwarp();   // the warp's values are written
+  out[t] = shared.values[t ^ 1];  // bug: shuffle_alone vote_alone match_alone reduction_alone
+}
+
+KERNEL(shuffle_alone) {
+  exchange_across<!kHasBug>(in, out, [](UInt32 t) { return __shfl_sync(kFullMask, t, 7); });
+}
+KERNEL(vote_alone) {
+  exchange_across<!kHasBug>(in, out, [](UInt32 t) { return __ballot_sync(kFullMask, t % 2); });
+}
+KERNEL(match_alone) {
+  exchange_across<!kHasBug>(in, out, [](UInt32 t) { return __match_any_sync(kFullMask, t % 2); });
+}
+KERNEL(reduction_alone) {
+  exchange_across<!kHasBug>(in, out, [](UInt32 t) { return warp_max(t); });
+}
+
 // Two buffers in turn need one barrier a step; reading the one being written is a step too early.
 KERNEL(stale_exchange) {
   SHARED_STORAGE(Exchange, shared);
@@ -266,6 +290,47 @@ KERNEL(acquired_by_another_block) {
   out[i] = blockIdx.x == 0 ? 0 : scratch[0];  // bug: acquired_by_another_block
 }
 
+// A fence orders what comes before it with what comes after it, not what lies between it and the store.
+KERNEL(fence_before_the_write) {
+  const Int32 i = global_thread();
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 5) {
+      if (kHasBug) __threadfence();
+      scratch[0] = in[0];  // bug: fence_before_the_write
+      if (!kHasBug) __threadfence();
+      store_relaxed(flags, 1);
+    }
+  } else {
+    while (load_acquire(flags) == 0) {
+    }
+  }
+  out[i] = blockIdx.x == 0 ? 0 : scratch[0];  // bug: fence_before_the_write
+}
+
+// Who reads what was stored over a released value has not read the release.
+KERNEL(store_over_a_release) {
+  const Int32 i = global_thread();
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) {
+      scratch[0] = in[0];  // bug: store_over_a_release
+      store_release(flags, 1);
+    }
+  } else if (blockIdx.x == 1) {
+    if (threadIdx.x == 0) {
+      while (load_relaxed(flags) == 0) __nanosleep(10);
+      if (kHasBug) {
+        store_relaxed(flags, 2);
+      } else {
+        atomicAdd(flags, 1u);
+      }
+    }
+  } else {
+    while (load_acquire(flags) < 2) {
+    }
+  }
+  out[i] = blockIdx.x < 2 ? 0 : scratch[0];  // bug: store_over_a_release
+}
+
 KERNEL(cluster_reads_too_late) {
   SHARED_STORAGE(Exchange, shared);
   const UInt32 t = threadIdx.x;
@@ -311,6 +376,36 @@ KERNEL(relaxed_poll_then_fence) {
     __threadfence();
     out[i] = scratch[0];
   }
+}
+
+// What a thread stores after a release of its own at the same place releases the same.
+KERNEL(store_after_its_own_release) {
+  const Int32 i = global_thread();
+  if (blockIdx.x == 0) {
+    if (threadIdx.x == 0) {
+      scratch[0] = in[0];
+      store_release(flags, 1);
+      store_relaxed(flags, 2);
+    }
+  } else {
+    while (load_acquire(flags) < 2) {
+    }
+  }
+  out[i] = blockIdx.x == 0 ? 0 : scratch[0];
+}
+
+// One thread of a warp counts for all, and tells them by a shuffle; the barrier orders the data.
+KERNEL(place_by_shuffle) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  if (t == 0) shared.count = 0;
+  __syncthreads();  // the counter is clear
+  UInt32 first = 0;
+  if (t % 32 == 0) first = atomicAdd(&shared.count, 32u);
+  const UInt32 place = __shfl_sync(kFullMask, first, 0) + t % 32;
+  shared.values[place] = 1;
+  __syncthreads();  // every place is written
+  out[global_thread()] = shared.values[t] + in[global_thread()];
 }
 
 // Threads that end while others wait: the first end completes the warp collective, the second the

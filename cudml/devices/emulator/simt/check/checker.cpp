@@ -133,8 +133,8 @@ void Checker::cluster_barrier() {
   data_.block_barriers += blocks.size();
 }
 
-void Checker::warp_collective(const Block&, unsigned warp, uint32_t lanes) {
-  order().warp_collective(warp, lanes);
+void Checker::warp_collective(unsigned warp, uint32_t lanes, bool orders_memory) {
+  if (orders_memory) order().warp_barrier(warp, lanes);
   data_.warp_collectives++;
 }
 
@@ -170,7 +170,7 @@ void Checker::before_atomic(const void* pc, const void* address, size_t bytes, b
     if (reads) touch(where, pc, bytes, Kind::kAtomic, false);
     if (writes) touch(where, pc, bytes, Kind::kAtomic, true);
   }
-  if (writes) releases_.before_write(order(), current_thread(), address, memory_order);
+  if (writes) releases_.before_write(order(), current_thread(), address, reads, memory_order);
 }
 
 void Checker::after_atomic(const void* address, bool reads, int memory_order) {
@@ -329,8 +329,8 @@ void named_barrier(Worker&, const Block& block, const uint32_t* waiting) {
   check::checker->named_barrier(block, waiting);
 }
 void cluster_barrier(Worker&) { check::checker->cluster_barrier(); }
-void warp_collective(Worker&, const Block& block, unsigned warp, uint32_t lanes) {
-  check::checker->warp_collective(block, warp, lanes);
+void warp_collective(Worker&, const Block&, unsigned warp, uint32_t lanes, bool orders_memory) {
+  check::checker->warp_collective(warp, lanes, orders_memory);
 }
 
 }  // namespace simt::observe

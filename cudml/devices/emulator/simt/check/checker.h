@@ -28,7 +28,7 @@ class Checker {
   void block_barrier(const Block& block);
   void named_barrier(const Block& block, const uint32_t* waiting);
   void cluster_barrier();
-  void warp_collective(const Block& block, unsigned warp, uint32_t lanes);
+  void warp_collective(unsigned warp, uint32_t lanes, bool orders_memory);
   std::string take_reports();
 
   // ---- What the kernel's instrumented code tells; `pc` is its return address.

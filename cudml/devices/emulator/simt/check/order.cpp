@@ -1,6 +1,8 @@
-// Two rules are lenient, so that correct kernels are never reported: a location's releases are
-// joined, not replaced by the next one; and a relaxed store after any earlier fence publishes all
-// that the thread knows now, which covers "all write, all fence, barrier, one thread stores".
+// Fences are those of PTX, where __threadfence is fence.sc. A relaxed store after a fence of the same
+// thread releases what was known at the fence; a relaxed load before a fence of the same thread acquires.
+// Besides, all such fences have one order, so that a fence knows what was known at any fence that the
+// thread has heard of, by barriers and by atomics of any order: "all write, all fence, barrier, one
+// thread counts" on one side and "one thread counts, barrier, all fence, all read" on the other.
 #include "order.h"
 
 #include <algorithm>
@@ -26,7 +28,7 @@ void BlockOrder::begin(uint32_t block, unsigned count) {
   epoch = 1;
   num_threads = count;
   known.clear();
-  fenced_later.clear();
+  fenced.clear();
   threads.assign(count, ThreadOrder{});
 }
 
@@ -50,47 +52,59 @@ void BlockOrder::block_barrier() {
       known.join(thread.extra);
       thread.extra.clear();
     }
-    if (!thread.pending.empty()) {
-      fenced_later.join(thread.pending);
-      thread.pending.clear();
+    if (!thread.fenced.empty()) {
+      fenced.join(thread.fenced);
+      thread.fenced.clear();
     }
   }
   epoch++;
 }
 
 void BlockOrder::named_barrier(const uint32_t* waiting) {
-  SharedView all;
-  for (unsigned t = 0; t < num_threads; t++)
-    if (waiting[t / kWarpSize] >> (t % kWarpSize) & 1) all.join(snapshot(t));
-  for (unsigned t = 0; t < num_threads; t++)
-    if (waiting[t / kWarpSize] >> (t % kWarpSize) & 1) threads[t].extra.join(all);
+  SharedView all, all_fenced;
+  const auto for_each_waiting = [&](auto visit) {
+    for (unsigned t = 0; t < num_threads; t++)
+      if (waiting[t / kWarpSize] >> (t % kWarpSize) & 1) visit(t);
+  };
+  for_each_waiting([&](unsigned t) {
+    all.join(snapshot(t));
+    all_fenced.join(threads[t].fenced);
+  });
+  for_each_waiting([&](unsigned t) {
+    threads[t].extra.join(all);
+    threads[t].fenced.join(all_fenced);
+  });
 }
 
-void BlockOrder::warp_collective(unsigned warp, uint32_t lanes) {
+void BlockOrder::warp_barrier(unsigned warp, uint32_t lanes) {
   ThreadOrder* const first = threads.data() + warp * kWarpSize;
   uint32_t clocks[kWarpSize] = {};
-  SharedView extra;
+  SharedView extra, fences;
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     const int lane = __builtin_ctz(rest);
     ThreadOrder& thread = first[lane];
     thread.warp_clock[lane] = thread.clock;
     for (unsigned i = 0; i < kWarpSize; i++) clocks[i] = std::max(clocks[i], thread.warp_clock[i]);
-    if (!thread.extra.empty()) extra.join(thread.extra);
+    extra.join(thread.extra);
+    fences.join(thread.fenced);
   }
   for (uint32_t rest = lanes; rest; rest &= rest - 1) {
     ThreadOrder& thread = first[__builtin_ctz(rest)];
     std::copy(std::begin(clocks), std::end(clocks), thread.warp_clock);
-    if (!extra.empty()) thread.extra.join(extra);
+    thread.extra.join(extra);
+    thread.fenced.join(fences);
     thread.clock++;
   }
 }
 
 void BlockOrder::fence(unsigned t) {
   ThreadOrder& thread = threads[t];
-  thread.fenced = true;
   thread.extra.join(thread.pending);
-  thread.extra.join(fenced_later);
   thread.pending.clear();
+  thread.extra.join(thread.fenced);
+  thread.extra.join(fenced);
+  thread.released = snapshot(t);
+  thread.fenced.join(thread.released);
 }
 
 SharedView BlockOrder::snapshot(unsigned t) {
@@ -108,24 +122,47 @@ SharedView BlockOrder::snapshot(unsigned t) {
 }
 
 void cluster_barrier(std::vector<BlockOrder*>& blocks) {
-  SharedView all;
+  SharedView all, all_fenced;
   for (BlockOrder* block : blocks) {
     block->block_barrier();
     all.join(block->known);
     all.own().learn_block(block->index, block->epoch);
+    all_fenced.join(block->fenced);
   }
-  for (BlockOrder* block : blocks) block->known.join(all);
+  for (BlockOrder* block : blocks) {
+    block->known.join(all);
+    block->fenced.join(all_fenced);
+  }
 }
 
-void Releases::before_write(BlockOrder& block, unsigned t, const void* address, int memory_order) {
-  if (releases(memory_order) || block.threads[t].fenced) views_[address].join(block.snapshot(t));
+// An operation that reads what it replaces passes on what was released before it; a store does so only
+// for the thread's own releases.
+void Releases::before_write(BlockOrder& block, unsigned t, const void* address, bool also_reads,
+                            int memory_order) {
+  ThreadOrder& thread = block.threads[t];
+  const bool is_release = releases(memory_order);
+  const auto found = locations_.find(address);
+  const bool has_news =
+      is_release || !thread.released.empty() || !thread.fenced.empty() || !block.fenced.empty();
+  if (found == locations_.end() && !has_news) return;
+  Location& location = found == locations_.end() ? locations_[address] : found->second;
+  if (!also_reads) {
+    if (location.block != block.index || location.thread != t) location.released.clear();
+    location.fenced.clear();
+  }
+  location.block = block.index;
+  location.thread = t;
+  location.released.join(is_release ? block.snapshot(t) : thread.released);
+  location.fenced.join(thread.fenced);
+  location.fenced.join(block.fenced);
 }
 
 void Releases::after_read(BlockOrder& block, unsigned t, const void* address, int memory_order) {
-  const auto released = views_.find(address);
-  if (released == views_.end()) return;
+  const auto found = locations_.find(address);
+  if (found == locations_.end()) return;
   ThreadOrder& thread = block.threads[t];
-  (acquires(memory_order) ? thread.extra : thread.pending).join(released->second);
+  (acquires(memory_order) ? thread.extra : thread.pending).join(found->second.released);
+  thread.fenced.join(found->second.fenced);
 }
 
 }  // namespace simt::check

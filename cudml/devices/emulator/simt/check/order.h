@@ -1,7 +1,8 @@
 // Happens-before. The scheduler knows exactly who has synchronised with whom, so a block needs no
 // full vector clocks: a block barrier advances the block's epoch, and whatever has an earlier epoch
-// is known to the whole block; a warp collective exchanges clocks within the warp; and only what
-// atomics carry across blocks needs views.
+// is known to the whole block; __syncwarp exchanges clocks within the warp; and only what atomics
+// carry across blocks needs views. Shuffles, votes and matches make lanes wait for each other and
+// order no memory.
 #pragma once
 
 #include <unordered_map>
@@ -16,16 +17,17 @@ struct ThreadOrder {
   uint32_t clock = 1;
   uint32_t warp_clock[kWarpSize] = {};  // what it knows of each lane of its warp
   SharedView extra;                     // what it knows beyond its block
-  SharedView pending;                   // what relaxed loads saw: known after the next fence
-  bool fenced = false;                  // has executed a fence, so its relaxed stores release
+  SharedView pending;   // what its relaxed loads saw released: known after its next fence
+  SharedView released;  // what it knew at its last fence: its relaxed stores release that
+  SharedView fenced;    // what was known at fences that it has heard of
 };
 
 struct BlockOrder {
   uint32_t index = 0;
   uint32_t epoch = 1;
   unsigned num_threads = 0;
-  SharedView known;         // to every thread of the block, beyond the block itself
-  SharedView fenced_later;  // what any thread's relaxed loads saw before the last barrier
+  SharedView known;   // to every thread of the block, beyond the block itself
+  SharedView fenced;  // what was known at fences that every thread of the block has heard of
   std::vector<ThreadOrder> threads;
 
   void begin(uint32_t block, unsigned num_threads);
@@ -36,7 +38,7 @@ struct BlockOrder {
 
   void block_barrier();
   void named_barrier(const uint32_t* waiting);
-  void warp_collective(unsigned warp, uint32_t lanes);
+  void warp_barrier(unsigned warp, uint32_t lanes);
   void fence(unsigned t);
 
   // All that thread `t` knows, for whoever acquires it. What it does afterwards is not part of it.
@@ -51,12 +53,17 @@ class Releases {
  public:
   // `memory_order` is a compiler's __ATOMIC constant. `before_write` comes first where the
   // operation writes, `after_read` next where it reads.
-  void before_write(BlockOrder& block, unsigned t, const void* address, int memory_order);
+  void before_write(BlockOrder& block, unsigned t, const void* address, bool also_reads,
+                    int memory_order);
   void after_read(BlockOrder& block, unsigned t, const void* address, int memory_order);
-  void clear() { views_.clear(); }
 
  private:
-  std::unordered_map<const void*, SharedView> views_;
+  struct Location {
+    uint32_t block, thread;  // the last that wrote
+    SharedView released;     // for whoever acquires, or fences after reading
+    SharedView fenced;       // for fences of whoever hears of the value
+  };
+  std::unordered_map<const void*, Location> locations_;
 };
 
 }  // namespace simt::check

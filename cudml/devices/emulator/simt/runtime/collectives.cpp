@@ -206,7 +206,8 @@ void exchange(Warp& warp, const Rendezvous& open) {
 
 void complete_rendezvous(Block& block, unsigned number, Rendezvous& open) {
   Warp& warp = block.warps[number];
-  observe::warp_collective(this_worker(), block, number, open.arrived);
+  // Every collective makes its lanes wait for each other; __syncwarp alone orders memory.
+  observe::warp_collective(this_worker(), block, number, open.arrived, open.op == kWarpSync);
   if (open.op != kWarpSync) exchange(warp, open);
   warp.ready |= open.arrived;
   open = warp.open[--warp.num_open];

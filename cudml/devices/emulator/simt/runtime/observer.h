@@ -18,7 +18,8 @@ void block_ends(Worker& worker, unsigned resident);
 void block_barrier(Worker& worker, const Block& block);
 void named_barrier(Worker& worker, const Block& block, const uint32_t* waiting);
 void cluster_barrier(Worker& worker);
-void warp_collective(Worker& worker, const Block& block, unsigned warp, uint32_t lanes);
+void warp_collective(Worker& worker, const Block& block, unsigned warp, uint32_t lanes,
+                     bool orders_memory);
 
 #else
 
@@ -29,7 +30,7 @@ inline void block_ends(Worker&, unsigned) {}
 inline void block_barrier(Worker&, const Block&) {}
 inline void named_barrier(Worker&, const Block&, const uint32_t*) {}
 inline void cluster_barrier(Worker&) {}
-inline void warp_collective(Worker&, const Block&, unsigned, uint32_t) {}
+inline void warp_collective(Worker&, const Block&, unsigned, uint32_t, bool) {}
 
 #endif
 
