@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         KernelError,
         ModelError,
         Problem,
+        SettingError,
     )
     from cudml.json_model import from_dict, to_dict
     from cudml.operators.activations import Activation
@@ -66,6 +67,7 @@ _HOMES = {
         "KernelError",
         "ModelError",
         "Problem",
+        "SettingError",
     ),
     "json_model": ("from_dict", "to_dict"),
     "operators.activations": ("Activation",),
@@ -97,6 +99,7 @@ __all__ = [
     "Problem",
     "RecurrentNetworkDirection",
     "ReverseSubsequencesDesc",
+    "SettingError",
     "Slice1Desc",
     "SliceDesc",
     "TensorDesc",

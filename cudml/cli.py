@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import cudml
 from cudml import settings
 from cudml.enums import FeatureLevel
-from cudml.errors import CompilerError, DeviceError, KernelError, ModelError, ProblemsError
+from cudml.errors import CompilerError, DeviceError, KernelError, ModelError, ProblemsError, SettingError
 
 if TYPE_CHECKING:
     from cudml.devices import Device
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = options.run(options)
         sys.stdout.flush()
-    except (ModelError, ProblemsError, DeviceError, CompilerError, KernelError) as error:
+    except (ModelError, ProblemsError, DeviceError, CompilerError, KernelError, SettingError) as error:
         print(f"cudml: {error}", file=sys.stderr)
         return EXIT_FAILED
     except MemoryError as error:
@@ -185,13 +185,16 @@ def _compiler_text() -> str:
 
     try:
         compiler = build.compiler()
-    except CompilerError as error:
+    except (CompilerError, SettingError) as error:
         return str(error)
     return f"{' '.join(compiler.command)}: {compiler.version.splitlines()[0]}"
 
 
 def _cache_text() -> str:
-    folder = settings.cache_dir()
+    try:
+        folder = settings.cache_dir()
+    except (OSError, SettingError) as error:
+        return str(error)
     sizes = []
     for parent, _, names in os.walk(folder):
         for name in names:

@@ -52,6 +52,10 @@ class BindingError(ProblemsError):
     """What was bound does not fit the compiled operator. Nothing was launched, no output was touched."""
 
 
+class SettingError(ValueError):
+    """An environment variable of cudml has a value that cannot be used."""
+
+
 class CompilerError(RuntimeError):
     """A kernel could not be compiled: no compiler, one that lacks a feature, or an error in the text."""
 

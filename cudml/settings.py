@@ -1,7 +1,7 @@
 """The few environment variables, read each time they are asked for, so that a program can set them late.
 
 =====================  ==============================================================================
-CUDML_CACHE_DIR        where compiled kernels are kept; default `~/.cache/cudml` (XDG_CACHE_HOME is heeded)
+CUDML_CACHE_DIR        where compiled kernels are kept; default `$XDG_CACHE_HOME/cudml`, `~/.cache/cudml`
 CUDML_CXX              the host compiler of the CPU emulator, as a command line; default: the first found
 CUDML_EMULATOR         how the emulator runs kernels: `check`, or options such as `order=random,seed=3`
 CUDML_KEEP_SOURCE      1 keeps the generated sources beside the compiled modules
@@ -9,10 +9,13 @@ CUDML_PRINT_PLAN       1 prints every plan when it is loaded
 =====================  ==============================================================================
 """
 
+import errno
 import os
 import shlex
 from functools import partial
 from pathlib import Path
+
+from cudml.errors import SettingError
 
 try:
     from posix import environ as _raw_environment  # the dictionary behind os.environ
@@ -21,17 +24,44 @@ except ImportError:  # there is no emulator either
 
 
 def cache_dir() -> Path:
-    """The folder for compiled kernels; it need not exist."""
+    """The folder for compiled kernels; it need not exist.
+
+    Raises
+    ------
+    SettingError
+        CUDML_CACHE_DIR is relative, or names the home folder of a user who does not exist.
+    FileNotFoundError
+        It is not set, and there is no home folder.
+    """
     chosen = os.environ.get("CUDML_CACHE_DIR")
     if chosen:
-        return Path(chosen).expanduser()
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "cudml"
+        expanded = os.path.expanduser(chosen)
+        if not os.path.isabs(expanded):
+            no_home = "; there is no such home folder" if chosen.startswith("~") else ""
+            raise SettingError(f"CUDML_CACHE_DIR is {chosen!r}, must be an absolute path{no_home}")
+        return Path(expanded)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):  # the specification of XDG has relative paths ignored
+        base = os.path.expanduser("~/.cache")
+    if not os.path.isabs(base):
+        raise FileNotFoundError(errno.ENOENT, "there is no home folder")
+    return Path(base) / "cudml"
 
 
 def compiler_command() -> list[str] | None:
-    """The host compiler the user asked for, None where the choice is ours."""
-    return shlex.split(os.environ.get("CUDML_CXX", "")) or None
+    """The host compiler the user asked for, None where the choice is ours.
+
+    Raises
+    ------
+    SettingError
+        CUDML_CXX is no command line.
+    """
+    chosen = os.environ.get("CUDML_CXX", "")
+    try:
+        return shlex.split(chosen) or None
+    except ValueError as error:
+        expected = "a command line, quoted as in a shell"
+        raise SettingError(f"CUDML_CXX is {chosen!r}, must be {expected}: {error}") from None
 
 
 #: Gives the text of CUDML_EMULATOR, undecoded, or None; `devices/emulator/schedule.py` reads it. Every call

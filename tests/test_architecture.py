@@ -23,7 +23,7 @@ LAYERS = {
     "errors": set(),
     "checks": {"dtypes", "enums", "errors", "tensors"},
     "plans": set(),
-    "settings": set(),
+    "settings": {"errors"},
     "operators": {"checks", "dtypes", "enums", "errors", "operators", "plans", "tensors"},
     "devices": {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"},
     "bindings": {"checks", "devices", "errors", "tensors"},

@@ -1,21 +1,24 @@
 """Compiling for the emulator: what the cache depends on, damaged and unusable caches, missing compilers."""
 
+import hashlib
 import os
 import re
 import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cudml.devices import sources
-from cudml.devices.emulator import build
-from cudml.errors import CompilerError
+from cudml.devices.emulator import build, cache_files, elf
+from cudml.errors import CompilerError, SettingError
 from cudml.plans import Params
 from tests.emulator_support import KERNELS, launch
 
@@ -38,16 +41,17 @@ def kernel(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache with the runtime alone in it, since that takes seconds to build."""
     runtime = build.runtime()
-    folder = tmp_path / "cache"
-    (folder / "emulator").mkdir(parents=True)
-    # A link, not a copy: a copy would be loaded beside the one this process has already.
-    (folder / "emulator" / runtime.name).symlink_to(runtime)
-    monkeypatch.setenv("CUDML_CACHE_DIR", str(folder))
-    monkeypatch.setattr(build, "folder", build.Folder())
-    return folder / "emulator"
+    monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
+    with tempfile.TemporaryDirectory(dir=runtime.parent.parent) as folder:
+        place = Path(folder) / "emulator"
+        place.mkdir()
+        # A second name, not a copy: a copy would be loaded beside the one this process has already.
+        (place / runtime.name).hardlink_to(runtime)
+        monkeypatch.setenv("CUDML_CACHE_DIR", folder)
+        yield place
 
 
 def run(source: Path, factor: int = 3) -> int:
@@ -114,7 +118,7 @@ def test_an_unusable_cache_is_said_once_and_done_without(
     blocked = tmp_path / "file"
     blocked.write_text("not a folder")
     monkeypatch.setenv("CUDML_CACHE_DIR", str(blocked))
-    monkeypatch.setattr(build, "folder", build.Folder())
+    monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
     with pytest.warns(RuntimeWarning, match=r"the cache folder .*file cannot be used") as caught:
         assert run(kernel) == 21
     assert len([w for w in caught if "cache folder" in str(w.message)]) == 1
@@ -153,6 +157,14 @@ def test_a_wrong_compiler_setting_is_named(
     message = rf"CUDML_CXX is '{re.escape(command)}', which cannot be run .*install"
     with pytest.raises(CompilerError, match=message):
         run(kernel)
+
+
+def test_a_setting_that_is_no_command_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDML_CXX", "'x")
+    with pytest.raises(
+        SettingError, match=r"CUDML_CXX is \"'x\", must be a command line, quoted .*quotation"
+    ):
+        build.compiler()
 
 
 def test_the_compiler_of_the_setting_is_used(
@@ -213,7 +225,7 @@ def compiler_like(folder: Path, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("true", r"like-c\+\+ ends well but compiles nothing; install g\+\+"),
+        ("true", r"like-c\+\+ \(CUDML_CXX\) reports success, but what it wrote is nothing; install g\+\+"),
         (
             "echo \"fatal error: 'atomic' file not found\" >&2; exit 1",
             r"(?s)the emulator's runtime does not compile:.*'atomic' file not found.*incomplete or too old",
@@ -229,13 +241,48 @@ def test_a_broken_compiler_says_what_to_install(
         run(kernel)
 
 
-def test_a_compiler_for_another_machine(
+def test_what_a_broken_compiler_wrote_is_not_kept(
     kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The same compiler, once it is repaired, makes what runs."""
+    broken = tmp_path / "broken"
+    broken.write_text("")
     write = 'while [ "$1" != -o ]; do shift; done; echo not an ELF file > "$2"'
-    monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, write))
+    text = f'if [ -e {broken} ]; then {write}; else exec {" ".join(build.compiler().command)} "$@"; fi'
+    monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, text))
+    with pytest.raises(CompilerError, match=r"like-c\+\+ \(CUDML_CXX\) reports success, but .* no ELF file"):
+        run(kernel)
+    broken.unlink()
+    assert run(kernel) == 21
+
+
+def test_what_cannot_be_loaded_is_not_kept(kernel: Path, cache: Path) -> None:
+    path = build.module(str(kernel), "scale<3>")
+    path.unlink()
+    path.write_bytes(b"text" + hashlib.sha256(b"text").digest())
     with pytest.raises(CompilerError, match=r"cannot be loaded: .*\(CUDML_CXX\) .*\(CUDML_CACHE_DIR\)"):
         run(kernel)
+    assert run(kernel) == 21
+
+
+def test_a_library_is_looked_at_before_it_is_kept(kernel: Path, cache: Path, tmp_path: Path) -> None:
+    whole = build.module(str(kernel), "scale<3>").read_bytes()
+    assert {"simt_kernel", "simt_argument_bytes"} <= elf.exported_symbols(whole)
+    assert "simt_launch" not in elf.exported_symbols(whole)  # taken from the runtime
+    another_machine = whole[:18] + bytes([whole[18] ^ 0xFF]) + whole[19:]
+    a_program = whole[:16] + b"\2" + whole[17:]
+    for data, message in (
+        (b"", "no ELF file"),
+        (whole[:40], "no ELF file"),
+        (whole[:2000], "without its end"),
+        (another_machine, "another machine"),
+        (a_program, "no shared library"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            elf.exported_symbols(data)
+    (tmp_path / "library").write_bytes(whole)
+    with pytest.raises(ValueError, match="a shared library without simt_launch"):
+        elf.require_symbol(tmp_path / "library", "simt_launch")
 
 
 def test_a_full_disk(kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +293,7 @@ def test_a_full_disk(kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, in_cache))
     with pytest.warns(RuntimeWarning, match=r"cannot be used \(No space left on device\)"):
         assert run(kernel) == 21
-    monkeypatch.setattr(build, "folder", build.Folder())
+    monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
     monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, full))
     message = r"nowhere to put compiled kernels: .*No space left on device.*CUDML_CACHE_DIR and TMPDIR"
     with pytest.warns(RuntimeWarning, match="cannot be used"), pytest.raises(CompilerError, match=message):
@@ -256,8 +303,8 @@ def test_a_full_disk(kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pyt
 def test_no_temporary_folder_either(kernel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path / "file"))
-    monkeypatch.setattr(build, "folder", build.Folder())
-    monkeypatch.setattr(build.tempfile, "tempdir", str(tmp_path / "missing"))
+    monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(CompilerError, match="nowhere to put compiled kernels"):
         run(kernel)
 

@@ -1,6 +1,7 @@
 """Find the kernel sources, follow their includes, and hash what they reach."""
 
 import hashlib
+import os
 import re
 from functools import cache
 from pathlib import Path
@@ -46,5 +47,5 @@ def source_hash(source: str) -> str:
     """A hash of the text of `source` and of every file it reaches, in hexadecimal."""
     digest = hashlib.sha256()
     for path in reached_files(source):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+        digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -4,7 +4,6 @@ A module is one generated translation unit per kernel instance. Its file name ca
 that the compiled code depends on, so a file that exists is right: nothing is ever invalidated.
 """
 
-import atexit
 import errno
 import hashlib
 import importlib.util
@@ -15,15 +14,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from cudml import settings
 from cudml.devices import sources
+from cudml.devices.emulator import cache_files, elf
 from cudml.errors import CompilerError
 
 #: The emulator's C++.
@@ -40,8 +38,6 @@ _MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
 # Not -march=native: the context switch saves only what the base instruction set has.
 _RUNTIME_FLAGS = ("-O2", "-g", "-pthread")
 
-_DIGEST_BYTES = 32
-
 
 @dataclass(frozen=True)
 class Compiler:
@@ -56,13 +52,13 @@ def _compiler(chosen: tuple[str, ...] | None, path: str | None) -> Compiler:
     """The compiler of CUDML_CXX or the first one found on `path` (a key of the cache only)."""
     for command in _candidates(chosen):
         try:
-            answer = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True)
+            answer = subprocess.run([*command, "--version"], capture_output=True, check=True)
         except (OSError, subprocess.CalledProcessError) as error:
             if chosen is None:
                 continue
             message = f"CUDML_CXX is {shlex.join(chosen)!r}, which cannot be run ({error}); {_INSTALL}"
             raise CompilerError(message) from error
-        return Compiler(command, answer.stdout)
+        return Compiler(command, os.fsdecode(answer.stdout))
     raise CompilerError(f"no C++ compiler found for the CPU emulator ({', '.join(_COMPILERS)}); {_INSTALL}")
 
 
@@ -92,7 +88,7 @@ def _cpu() -> str:
     """What `-march=native` depends on: code for one CPU may be illegal on another with the same folder."""
     wanted = ("model name", "flags", "CPU part", "Features")
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(errors="surrogateescape").splitlines()
     except OSError:
         return platform.machine() + platform.processor()
     end = lines.index("") if "" in lines else len(lines)
@@ -109,89 +105,9 @@ def _own_text() -> bytes:
 def _key(*parts: str | bytes) -> str:
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode() if isinstance(part, str) else part
+        data = os.fsencode(part) if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "little") + data)
     return digest.hexdigest()[:32]
-
-
-class Folder:
-    """The cache, or a temporary folder where the cache cannot be used."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._fallback: Path | None = None
-
-    def path(self) -> Path:
-        """Where to look for files and put them; it need not exist."""
-        return self._fallback or settings.cache_dir() / "emulator"
-
-    def fall_back(self, error: OSError) -> None:
-        """Carry on in a temporary folder, and say so once."""
-        with self._lock:
-            if self._fallback is not None:
-                return
-            try:
-                self._fallback = Path(tempfile.mkdtemp(prefix="cudml-"))
-            except OSError as second:
-                raise _nowhere_to_write(second) from error
-            atexit.register(shutil.rmtree, self._fallback, ignore_errors=True)
-        warnings.warn(
-            f"the cache folder {settings.cache_dir()} cannot be used ({error.strerror or error}); "
-            "kernels are compiled anew in every process. CUDML_CACHE_DIR names another folder",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-
-
-def _nowhere_to_write(error: OSError) -> CompilerError:
-    return CompilerError(
-        f"there is nowhere to put compiled kernels: neither in {settings.cache_dir()} nor in temporary "
-        f"folders ({error.strerror or error}). CUDML_CACHE_DIR and TMPDIR name others"
-    )
-
-
-#: Where this process keeps what it compiles.
-folder = Folder()
-
-
-def _is_whole(path: Path) -> bool:
-    """Whether a cached file carries the digest that was appended to it when it was written."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return False
-    body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-    return len(data) > _DIGEST_BYTES and hashlib.sha256(body).digest() == digest
-
-
-def _cached(name: str, build: Callable[[Path], None]) -> Path:
-    """The file `name` of the cache, built by `build(path)` where it is missing or damaged.
-
-    The loader ignores what follows an ELF file's sections, so the digest stands at the end. Several
-    processes may build one file at once: each writes its own and the last replaces the others.
-    """
-    while True:
-        place = folder.path()
-        if _is_whole(place / name):
-            return place / name
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=place) as scratch:
-                built = Path(scratch) / name
-                build(built)
-                if not built.is_file():
-                    command = shlex.join(compiler().command)
-                    raise CompilerError(f"{command} ends well but compiles nothing; {_INSTALL}")
-                data = built.read_bytes()
-                # A new file, never the old one overwritten: that one may be mapped by a process.
-                sealed = Path(scratch) / "sealed"
-                sealed.write_bytes(data + hashlib.sha256(data).digest())
-                os.replace(sealed, place / name)
-            return place / name
-        except OSError as error:
-            if place != settings.cache_dir() / "emulator":
-                raise _nowhere_to_write(error) from error
-            folder.fall_back(error)
 
 
 def _run(command: Sequence[str], what: str, hint: str = "") -> None:
@@ -206,6 +122,20 @@ def _run(command: Sequence[str], what: str, hint: str = "") -> None:
     if str(full.strerror) in result.stderr:
         raise full
     raise CompilerError(f"{what} does not compile:\n{shlex.join(command)}\n{result.stderr.strip()}{hint}")
+
+
+def _require_library(found: Compiler, path: Path, symbol: str) -> None:
+    """Raise CompilerError unless the compiler wrote what can be loaded: a file that is kept stays."""
+    try:
+        elf.require_symbol(path, symbol)
+    except FileNotFoundError:
+        written = "nothing"
+    except ValueError as error:
+        written = str(error)
+    else:
+        return
+    command = shlex.join(found.command)
+    raise CompilerError(f"{command} (CUDML_CXX) reports success, but what it wrote is {written}; {_INSTALL}")
 
 
 def runtime_source(*, is_checked: bool = False) -> str:
@@ -231,12 +161,13 @@ def runtime(*, is_checked: bool = False) -> Path:
 
     def build(path: Path) -> None:
         text = path.with_suffix(".cpp")
-        text.write_text(runtime_source(is_checked=is_checked))
+        text.write_bytes(os.fsencode(runtime_source(is_checked=is_checked)))
         link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
         hint = f"\nThe compiler may be incomplete or too old for C++17; {_INSTALL}"
         _run([*found.command, *flags, str(text), *link], "the emulator's runtime", hint)
+        _require_library(found, path, "simt_launch")
 
-    return _cached(name, build)
+    return cache_files.cached(name, build)
 
 
 def _module_flags(found: Compiler, is_checked: bool) -> tuple[str, ...]:
@@ -331,13 +262,14 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
 
     def build(path: Path) -> None:
         text = path.with_suffix(".cpp")
-        text.write_text(stub)
+        text.write_bytes(os.fsencode(stub))
         if settings.keep_source():
-            shutil.copy(text, folder.path() / text.name)
+            cache_files.keep_beside(text.name, os.fsencode(stub))
         includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
         # Linked without the compiler's sanitizer libraries: the runtime has the functions they would.
         code = path.with_suffix(".o")
         _run([*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
         _run([*found.command, *link, str(code), str(library), "-o", str(path)], what)
+        _require_library(found, path, "simt_kernel")
 
-    return _cached(name, build)
+    return cache_files.cached(name, build)

@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from cudml.devices import Array
 from cudml.devices.emulator import library_steps, meter
-from cudml.devices.emulator.launch import BufferTable, Kernel
+from cudml.devices.emulator.launch import BufferTable, Kernel, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.emulator.structures import Check, Region
 from cudml.errors import KernelError
@@ -68,12 +67,7 @@ class CheckedProgram:
         self._plan = plan
         self._table = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
         launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
-
-        def load(launch: KernelLaunch) -> Kernel:
-            return Kernel(launch, self._table, is_checked=True)
-
-        with ThreadPoolExecutor() as pool:
-            kernels = iter(list(pool.map(load, launches)))
+        kernels = iter(load_kernels(launches, self._table, is_checked=True))
         self._steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
 
     def __call__(self, operands: Sequence[Array], schedule: Schedule) -> None:

@@ -3,7 +3,6 @@
 import ctypes
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from cudml.devices import Array, Layout
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
-from cudml.devices.emulator.launch import BufferTable, Kernel
+from cudml.devices.emulator.launch import BufferTable, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
@@ -185,8 +184,7 @@ class EmulatorProgram:
 
     def _load_steps(self) -> tuple["_Step", ...]:
         launches = [step for step in self.plan.steps if isinstance(step, KernelLaunch)]
-        with ThreadPoolExecutor() as pool:
-            kernels = iter(list(pool.map(lambda launch: Kernel(launch, self._buffers), launches)))
+        kernels = iter(load_kernels(launches, self._buffers))
         return tuple(
             next(kernels).prepared if isinstance(step, KernelLaunch) else self._library_step(step)
             for step in self.plan.steps

@@ -2,12 +2,13 @@
 
 import ctypes
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from cudml.devices import sources
-from cudml.devices.emulator import build, symbols
+from cudml.devices.emulator import build, cache_files, symbols
 from cudml.devices.emulator.schedule import ORDERS, Schedule
 from cudml.devices.emulator.structures import Check, Dim, Launch
 from cudml.errors import CompilerError, KernelError
@@ -23,6 +24,7 @@ def _load(path: Path) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
+        cache_files.discard(path)
         raise CompilerError(
             f"what was compiled cannot be loaded: {error}. Either the compiler (CUDML_CXX) is one for "
             "another machine, or the cache folder (CUDML_CACHE_DIR) is where nothing may be executed"
@@ -33,6 +35,17 @@ def _load(path: Path) -> ctypes.CDLL:
 def _load_runtime(path: Path) -> ctypes.CDLL:
     """Modules find the runtime by its soname once it is loaded."""
     return _load(path)
+
+
+def load_kernels(
+    launches: Sequence[KernelLaunch], buffers: "BufferTable", *, is_checked: bool = False
+) -> list["Kernel"]:
+    """Compile and load kernels, those not in the cache at the same time."""
+    try:
+        with ThreadPoolExecutor() as pool:
+            return list(pool.map(lambda launch: Kernel(launch, buffers, is_checked=is_checked), launches))
+    finally:
+        cache_files.folder.warn()
 
 
 class BufferTable:

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from cudml import settings
+from cudml.errors import SettingError
 
 #: Thread orders, numbered as in simt/interface.h.
 ORDERS = ("fast", "forward", "reverse", "random")
@@ -107,11 +108,11 @@ def _parse(text: str) -> Schedule:
             options[name] = _READERS[name](value)
         except (ValueError, KeyError):
             known = f"NAME=VALUE with NAME one of {', '.join(_READERS)}"
-            raise ValueError(f"CUDML_EMULATOR has {option!r}; it takes {known}") from None
+            raise SettingError(f"CUDML_EMULATOR has {option!r}; it takes {known}") from None
     try:
         return Schedule(**options)
     except ValueError as error:
-        raise ValueError(f"CUDML_EMULATOR: {error}") from None
+        raise SettingError(f"CUDML_EMULATOR: {error}") from None
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Turn places in a module's code into file, line and function."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -28,10 +29,10 @@ def _look_up(offsets: list[str], module: Path) -> dict[str, str]:
     if tool is None:
         return {offset: f"{module.name}+0x{offset} (install binutils for lines)" for offset in offsets}
     command = [tool, "-a", "-f", "-C", "-i", "-e", str(module), *(f"0x{offset}" for offset in offsets)]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    answer = subprocess.run(command, capture_output=True, check=True).stdout
     # For each address: the address itself, then two lines a frame, function and file:line.
     names = {}
-    for part in re.split(r"^0x", answer, flags=re.MULTILINE)[1:]:
+    for part in re.split(r"^0x", os.fsdecode(answer), flags=re.MULTILINE)[1:]:
         address, *lines = part.splitlines()
         frames = list(zip(lines[::2], lines[1::2], strict=True))
         own = [(f, place) for f, place in frames if not place.startswith(f"{build.SIMT}/")] or frames[-1:]
