@@ -9,6 +9,7 @@ from typing import Any
 from cudml.checks import camel, one_of
 from cudml.devices import Array, Device
 from cudml.errors import SIMILARITY, Problem, a_type
+from cudml.overlap import Box, box_of, share_a_byte
 from cudml.tensors import TensorDesc
 
 #: Scratch starts at a multiple of this many bytes, the widest access of a kernel.
@@ -41,7 +42,7 @@ def binding_problems(
     none) and whether it is written itself.
     """
     found = _name_problems([m.name for m in members], bindings)
-    ranges: list[tuple[str, bool, range]] = []
+    boxes: list[tuple[str, bool, Box]] = []
     for member in members:
         if member.name not in bindings:
             continue
@@ -49,13 +50,12 @@ def binding_problems(
         problems = _array_problems(device, member, array)
         found += problems
         if not any(problem.rule == "array" for problem in problems):
-            start = device.address(array)
-            ranges.append((member.label, member.is_output, range(start, start + member.tensor.span_bytes)))
+            boxes.append((member.label, member.is_output, _box(device.address(array), member.tensor)))
     for label, resource, is_written in resources:
         if resource is not None and device.owns(resource):
-            start = device.address(resource)
-            ranges.append((label, is_written, range(start, start + resource.nbytes)))
-    return found + _overlap_problems(ranges)
+            whole = box_of(device.address(resource), (resource.nbytes,), (1,), 1)
+            boxes.append((label, is_written, whole))
+    return found + _overlap_problems(boxes)
 
 
 def owned_problems(
@@ -155,11 +155,18 @@ def _layout_problem(member: Member, array: Array) -> Problem:
     return Problem(member.label, "layout", expected, got)
 
 
-def _overlap_problems(ranges: Sequence[tuple[str, bool, range]]) -> list[Problem]:
-    """Each pair of byte ranges that share a byte although one of them is written."""
+def _box(address: int, tensor: TensorDesc) -> Box:
+    """The bytes of the elements of a tensor at an address."""
+    item_bytes = tensor.element.size
+    strides = [stride * item_bytes for stride in tensor.element_strides]
+    return box_of(address, tensor.sizes, strides, item_bytes)
+
+
+def _overlap_problems(boxes: Sequence[tuple[str, bool, Box]]) -> list[Problem]:
+    """Each pair of boxes that share a byte although one of them is written."""
     found = []
-    for (label, is_written, ours), (other, other_is_written, theirs) in combinations(ranges, 2):
-        if (is_written or other_is_written) and max(ours.start, theirs.start) < min(ours.stop, theirs.stop):
+    for (label, is_written, ours), (other, other_is_written, theirs) in combinations(boxes, 2):
+        if (is_written or other_is_written) and share_a_byte(ours, theirs):
             written, rest = (label, other) if is_written else (other, label)
             expected = "in memory of its own: no operator runs in place"
             found.append(Problem(written, "overlap", expected, f"overlapping {rest}"))

@@ -10,8 +10,9 @@ from cudml.arguments import is_wrong
 from cudml.compiled import load_plan
 from cudml.devices import Array, Device, Layout, Program, get_device
 from cudml.dtypes import ElementType
+from cudml.overlap import Box, box_of, first_overlap
 from cudml.plans import Plan
-from cudml.tensors import TensorDesc, byte_extent
+from cudml.tensors import TensorDesc
 
 #: Planned calls that each array function keeps; when they are too many, all go.
 MAX_CALLS = 1024
@@ -98,7 +99,10 @@ class Argument:
         item_bytes = self.array.dtype.itemsize
         leading = (0,) * (len(sizes) - len(self.shape))
         own = zip(sizes[len(leading) :], self.shape, self.array.strides, strict=False)
-        strides = leading + tuple(step // item_bytes if size == n else 0 for size, n, step in own)
+        # Where there is one index, the stride may be anything.
+        strides = leading + tuple(
+            step // item_bytes if size == n and step % item_bytes == 0 else 0 for size, n, step in own
+        )
         tensor = TensorDesc(self.kind, sizes, strides if self.shape else (0,) * len(sizes))
         return TensorDesc(self.kind, sizes) if tensor.is_packed else tensor
 
@@ -125,7 +129,7 @@ class Call:
         given = [a for a in (*inputs, *outputs) if a.array is not None]
         self._masks = tuple(a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
-        self._extents = tuple(_byte_extent(a.array) for a in given)
+        self._boxes = tuple(_box(a.array) for a in given)
         self._make_outputs = device.allocator([(output.shape, output.dtype) for output in outputs])
         self._program: Program | None = None
         self._order: tuple[int, ...] | None = None
@@ -143,8 +147,7 @@ class Call:
             return True
         if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
             return False
-        ranges = [(a + low, a + high) for a, (low, high) in zip(addresses, self._extents, strict=True)]
-        if first_overlap(ranges, self._num_inputs):
+        if first_overlap(self._boxes, addresses, self._num_inputs):
             return False
         if len(self._good_places) >= MAX_PLACES:
             self._good_places.clear()
@@ -207,18 +210,9 @@ class CallCache:
             self._calls[key] = call
 
 
-def _byte_extent(array: Array) -> tuple[int, int]:
-    return byte_extent(array.shape, array.strides, array.dtype.itemsize)
-
-
-def first_overlap(ranges: Sequence[tuple[int, int]], num_inputs: int) -> tuple[int, int] | None:
-    """The numbers of the first range past the inputs and of one before it that share a byte."""
-    for out in range(num_inputs, len(ranges)):
-        start, stop = ranges[out]
-        for other in range(out):
-            if start < ranges[other][1] and ranges[other][0] < stop:
-                return out, other
-    return None
+def _box(array: Array) -> Box:
+    """What the array addresses, from address 0."""
+    return box_of(0, array.shape, array.strides, array.dtype.itemsize)
 
 
 def execute(
@@ -286,12 +280,8 @@ def store(
 
 
 def _check_overlap(function: str, device: Device, arguments: Sequence[Argument], num_inputs: int) -> None:
-    ranges = []
-    for argument in arguments:
-        low, high = _byte_extent(argument.array)
-        address = device.address(argument.array)
-        ranges.append((address + low, address + high))
-    overlap = first_overlap(ranges, num_inputs)
+    arrays = [argument.array for argument in arguments]
+    overlap = first_overlap([_box(a) for a in arrays], [device.address(a) for a in arrays], num_inputs)
     if overlap is not None:
         out, other = (arguments[number].name for number in overlap)
         raise ValueError(is_wrong(function, out, f"overlapping {other}", "in memory of its own"))
@@ -309,7 +299,9 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
     if array is None:
         return argument
     item_bytes = array.dtype.itemsize
-    is_regular = all(stride % item_bytes == 0 for stride in array.strides)
+    is_regular = all(
+        stride % item_bytes == 0 for size, stride in zip(array.shape, array.strides, strict=True) if size > 1
+    )
     if is_regular and device.address(array) % argument.alignment == 0:
         return argument
     if device.name != "cpu":

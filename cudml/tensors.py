@@ -136,8 +136,8 @@ class TensorDesc:
         Raises
         ------
         TypeError
-            It is no such array, its dtype has no DirectML data type, or a stride is no multiple of the item
-            size.
+            It is no such array, its dtype has no DirectML data type, or a stride of a size over 1 is no
+            multiple of the item size.
         """
         if not all(hasattr(array, member) for member in ("dtype", "shape", "strides")):
             raise TypeError(f"TensorDesc.of: array is {a_type(array)}, must be a NumPy or CuPy array")
@@ -145,13 +145,18 @@ class TensorDesc:
         if not isinstance(element_type, DataType):
             raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")
         item_bytes = array.dtype.itemsize
-        if any(stride % item_bytes for stride in array.strides):
+        packed = packed_strides(array.shape)
+        # The stride of a size of 1 is never taken, so it may be no multiple.
+        strides = tuple(
+            step * item_bytes if size == 1 and stride % item_bytes else stride
+            for size, stride, step in zip(array.shape, array.strides, packed, strict=True)
+        )
+        if any(stride % item_bytes for stride in strides):
             raise TypeError(
                 f"TensorDesc.of: strides {array.strides} are not multiples of the item size {item_bytes}"
             )
-        strides = tuple(stride // item_bytes for stride in array.strides)
-        packed = strides == packed_strides(array.shape)
-        return TensorDesc(element_type, array.shape, None if packed else strides)
+        strides = tuple(stride // item_bytes for stride in strides)
+        return TensorDesc(element_type, array.shape, None if strides == packed else strides)
 
     @property
     def dimension_count(self) -> int:

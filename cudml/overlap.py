@@ -1,0 +1,131 @@
+"""Whether strided boxes of memory share a byte: decided from addresses, shapes and strides alone.
+
+A box is what an array addresses: the bytes `address + sum(i[d] * strides[d]) + b` for every index i below the
+shape and every byte b of an element. Two boxes share a byte where a bounded linear equation has a solution in
+integers. That is hard in general, and easy for views of one array, whose strides nest.
+"""
+
+from collections.abc import Sequence
+from math import gcd
+from typing import NamedTuple
+
+#: Steps that the search for a common byte may take. Views of one array take a few for each dimension.
+MAX_STEPS = 20_000
+
+
+class Box(NamedTuple):
+    """The bytes of an array: where they start and end, and what lies between.
+
+    `start` is its lowest byte and `stop` is past its highest; `steps` has (stride, size) of every dimension
+    that moves, strides positive and one of 1 for the bytes of an element. An empty array has none.
+    """
+
+    start: int
+    stop: int
+    steps: tuple[tuple[int, int], ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes from the first to past the last; 0 where the array is empty."""
+        return self.stop - self.start
+
+    def at(self, address: int) -> "Box":
+        """The same box moved by an address."""
+        return Box(self.start + address, self.stop + address, self.steps)
+
+
+def box_of(address: int, shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> Box:
+    """The box of an array; strides are in bytes, of either sign, and those of sizes of 1 do not matter."""
+    if 0 in shape:
+        return Box(address, address, ())
+    steps = []
+    start = stop = address
+    for size, stride in zip(shape, strides, strict=True):
+        if size == 1 or stride == 0:
+            continue
+        if stride < 0:
+            start += (size - 1) * stride
+        else:
+            stop += (size - 1) * stride
+        steps.append((abs(stride), size))
+    if item_bytes > 1:
+        steps.append((1, item_bytes))
+    return Box(start, stop + item_bytes, tuple(steps))
+
+
+def first_overlap(boxes: Sequence[Box], addresses: Sequence[int], num_inputs: int) -> tuple[int, int] | None:
+    """The numbers of the first box past the inputs and of one before it that share a byte.
+
+    The boxes are moved by the addresses, one each.
+    """
+    for out in range(num_inputs, len(boxes)):
+        first, last = boxes[out].start + addresses[out], boxes[out].stop + addresses[out]
+        for other in range(out):
+            if (
+                first < boxes[other].stop + addresses[other]
+                and boxes[other].start + addresses[other] < last
+                and share_a_byte(boxes[out].at(addresses[out]), boxes[other].at(addresses[other]))
+            ):
+                return out, other
+    return None
+
+
+def share_a_byte(one: Box, other: Box) -> bool:
+    """Whether two boxes have a byte in common.
+
+    Exact, except that boxes which take a search of more than `MAX_STEPS` (some 20 ms) count as sharing one.
+    """
+    if one.start >= other.stop or other.start >= one.stop or not (one.size and other.size):
+        return False
+    # A byte of one is start + sum(x * stride), 0 <= x < size, and so is one of the other. With the other's
+    # x counted from its end every term of the difference is positive: sum(term * x) == target.
+    bounds: dict[int, int] = {}
+    target = other.start - one.start
+    for stride, size in one.steps:
+        bounds[stride] = bounds.get(stride, 0) + size - 1
+    for stride, size in other.steps:
+        bounds[stride] = bounds.get(stride, 0) + size - 1
+        target += stride * (size - 1)
+    terms = sorted(bounds.items(), reverse=True)
+    return _is_sum(terms, target)
+
+
+def _is_sum(terms: Sequence[tuple[int, int]], target: int) -> bool:
+    """Whether `target` is a sum of each term's stride, up to its bound of times; strides fall.
+
+    Depth first, the largest stride first. What the smaller ones reach at most and their greatest common
+    divisor leave few counts of it; where they reach every multiple of the divisor, nothing is left to search.
+    """
+    reach, divisor, is_dense = [0], [0], [True]  # of the terms from each one on, last first
+    for stride, bound in reversed(terms):
+        common = gcd(divisor[-1], stride)
+        # Neighbouring multiples of the stride are filled between by what the smaller ones reach.
+        is_filled = divisor[-1] in (0, common) and reach[-1] + common >= stride
+        is_dense.append(is_dense[-1] and is_filled)
+        reach.append(reach[-1] + stride * bound)
+        divisor.append(common)
+    for facts in (reach, divisor, is_dense):
+        facts.reverse()
+    if not 0 <= target <= reach[0]:
+        return False
+    steps_left = MAX_STEPS
+    pending = [(0, target)]
+    seen = set(pending)
+    while pending:
+        level, rest = pending.pop()
+        if rest == 0:
+            return True
+        if rest % divisor[level]:
+            continue
+        if is_dense[level]:
+            return True
+        stride, bound = terms[level]
+        lowest = max(0, -(-(rest - reach[level + 1]) // stride))
+        highest = min(bound, rest // stride)
+        steps_left -= highest - lowest + 1
+        if steps_left < 0:
+            return True
+        places = {(level + 1, rest - count * stride) for count in range(lowest, highest + 1)} - seen
+        seen |= places
+        pending += places
+    return False
