@@ -220,8 +220,8 @@ class CompiledOperator:
         temporary_resource : array, optional
             Scratch: C-contiguous, of at least `temporary_resource_size` bytes.
         stream : optional
-            A CuPy stream, an object with `__cuda_stream__` or the integer handle; None is the current stream,
-            and all that a CPU takes.
+            A CuPy stream, an object with `__cuda_stream__` or the integer handle, of the operator's GPU; None
+            is the current stream, and all that a CPU takes.
 
         Raises
         ------
@@ -229,6 +229,8 @@ class CompiledOperator:
             Lists everything that is wrong. Nothing was launched, no output was touched.
         TypeError
             `stream` is no stream, or one for a CPU; likewise.
+        ValueError
+            `stream` belongs to another GPU, as far as it says to which; likewise.
 
         Notes
         -----

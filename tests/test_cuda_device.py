@@ -12,14 +12,14 @@ import pytest
 
 from cudml.plans import Fill, MatMul, Params, Workspace
 from tests.machine_code.compiler import device_options, nvrtc_options
-from tests.stand_in import cases
+from tests.stand_in import cases, products, streams
 from tests.stand_in.cases import scale_launch, scale_plan
 from tests.stand_in.process import NEEDS_STAND_IN, Run
 
 pytestmark = NEEDS_STAND_IN
 
-#: The number in `cudaMemcpyKind`.
-DEVICE_TO_DEVICE = 3
+#: The number in `cudaMemcpyKind`: the driver looks at the addresses.
+DEFAULT_KIND = 4
 
 
 def pointers(launch: Any) -> list[int]:
@@ -64,18 +64,31 @@ def test_cooperative_launch_has_its_own_call_and_its_whole_grid(stand_in: Run) -
 
 
 def test_launch_goes_to_the_stream_that_is_named(stand_in: Run) -> None:
-    for name, (handle, launched_on) in stand_in(cases.streams_of_launches).items():
+    for name, (handle, launched_on) in stand_in(streams.streams_of_launches).items():
         assert launched_on == handle, name
 
 
 def test_memory_is_taken_in_the_order_of_the_stream_that_is_named(stand_in: Run) -> None:
-    assert stand_in(cases.streams_of_allocations) == [0, 0x7030, 0x7040, 0x7050]
+    assert stand_in(streams.streams_of_allocations) == [0, 0x7030, 0x7040, 0x7050]
 
 
-def test_what_is_no_stream_is_refused(stand_in: Run) -> None:
-    assert stand_in(cases.refused_stream) == (
-        "stream is a str, must be None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
-    )
+def test_what_is_no_stream_of_the_device_is_refused(stand_in: Run) -> None:
+    expected = "None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
+    told = {
+        "text": f"TypeError: stream is a str, must be {expected}",
+        "bool": f"TypeError: stream is a bool, must be {expected}",
+        "event": f"TypeError: stream is a cupy.cuda.stream.Event, must be {expected}",
+        "array": f"TypeError: stream is a cupy.ndarray, must be {expected}",
+        "class": f"TypeError: stream is a type, must be {expected}",
+        "negative": "ValueError: stream is the handle -1, must be 0 or more",
+        "no pair": "TypeError: stream is a types.SimpleNamespace whose __cuda_stream__() is 28672, "
+        "must be one whose is (0, handle)",
+        "text in pair": "TypeError: stream is a types.SimpleNamespace whose __cuda_stream__() is (0, 'x'), "
+        "must be one whose is (0, handle)",
+    }
+    for kind in ("cupy's", "external", "torch's", "cuda.core's"):
+        told[f"{kind} of cuda:1"] = "ValueError: stream is one of cuda:1, must be one of cuda:0"
+    assert stand_in(streams.refused_streams) == {name: (message, 0) for name, message in told.items()}
 
 
 def test_program_of_another_device_runs_there_and_leaves_the_current_one(stand_in: Run) -> None:
@@ -221,28 +234,39 @@ def test_fill_sets_the_bytes_it_names(stand_in: Run) -> None:
 @pytest.mark.parametrize(("element", "cuda_type", "size"), [("float32", 0, 4), ("float16", 2, 2)])
 def test_matmul_is_one_exact_gemm(stand_in: Run, element: str, cuda_type: int, size: int, how: str) -> None:
     step = MatMul("a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6)
-    tf32, default_math = 3, 0
-    seen = stand_in(cases.multiply, step, tf32, how)
-    handle = str(seen["handle"])
+    seen = stand_in(products.multiply, step, how)
+    handle = seen["calls"][-1][1]
     a, b, out = seen["addresses"]
     compute_32f, default_algorithm = 68, -1
     # Column-major: out.T (7, 5) = b (7, 3) @ a.T (3, 5), with b stored as its own transpose.
     product = (1, 0, 7, 5, 3, 1, b + 4 * size, cuda_type, 3, a + 2 * size, cuda_type, 3, 0, out + 6 * 4, 0, 7)
-    assert seen["calls"] == [
+    assert [call for call in seen["calls"] if call[0] != "cublasCreate_v2"] == [
         ["cublasSetStream_v2", handle, str(seen["stream"])],
-        ["cublasSetMathMode", handle, str(default_math)],
         ["cublasGemmEx", handle, *map(str, product), str(compute_32f), str(default_algorithm)],
-        ["cublasSetMathMode", handle, str(tf32)],
-    ], "TF32 must be off during the product and on again after it"
+    ], "a handle of its own needs no mode to be set"
     assert seen["error"] == ""
 
 
-def test_matmul_that_fails_is_an_error_and_leaves_the_math_mode(stand_in: Run) -> None:
+def test_matmul_that_fails_is_an_error(stand_in: Run) -> None:
     step = MatMul("a", "b", "out", m=1, n=1, k=1001, element="float32")
-    tf32, execution_failed = 3, 13
-    seen = stand_in(cases.multiply, step, tf32, "current")
+    execution_failed = 13
+    seen = stand_in(products.multiply, step, "current")
     assert seen["error"] == f"DeviceError: cublasGemmEx of cuBLAS failed with status {execution_failed}"
-    assert seen["calls"][-1] == ["cublasSetMathMode", str(seen["handle"]), str(tf32)]
+
+
+def test_every_thread_multiplies_with_a_handle_of_its_own(stand_in: Run) -> None:
+    """Two threads on each GPU: one has the handle that was made with the program, the other makes one."""
+    relaxed = 2
+    seen = stand_in(products.handles_of_threads)
+    made = seen["made"]
+    assert made["load"] == [f"cublasCreate_v2 device {number} mode {relaxed}" for number in range(2)]
+    for number in range(2):
+        handles = seen["used"][f"device {number}"]
+        assert sorted(handles.count(handle) for handle in set(handles)) == [2, 2]
+        assert made[f"device {number}"] == [f"cublasCreate_v2 device {number} mode {relaxed}"]
+    assert set(seen["used"]["device 0"]).isdisjoint(seen["used"]["device 1"])
+    assert set(seen["used"]["later"]) < set(seen["used"]["device 0"])
+    assert made["later"] == []
 
 
 def test_arrays_of_the_device(stand_in: Run) -> None:
@@ -277,7 +301,7 @@ def test_an_array_between_addresses_of_its_items_is_refused_before_anything_is_d
 def test_bytes_are_copied_on_the_stream(stand_in: Run) -> None:
     calls, data = stand_in(cases.copied_bytes)
     (copy,) = [call for call in calls if call.startswith("memcpy")]
-    assert copy == f"memcpyAsync 10 kind {DEVICE_TO_DEVICE} stream {0x7020} device 0"
+    assert copy == f"memcpyAsync 10 kind {DEFAULT_KIND} stream {0x7020} device 0"
     assert data == bytes(range(10)) + bytes(6)
 
 
@@ -287,7 +311,7 @@ def test_bytes_are_copied_on_the_stream(stand_in: Run) -> None:
 def test_copy_of_a_plan(stand_in: Run, is_alone: bool, number: int, on_stream: bool) -> None:
     others = [] if is_alone else [Fill("out", 1, 9)]
     seen = stand_in(cases.copied_by_a_plan, *others, number=number, on_stream=on_stream)
-    copy = f"memcpyAsync 10 kind {DEVICE_TO_DEVICE} stream {seen['stream']} device {number}"
+    copy = f"memcpyAsync 10 kind {DEFAULT_KIND} stream {seen['stream']} device {number}"
     fills = [] if is_alone else [f"memsetAsync 9 1 stream {seen['stream']} device {number}"]
     assert seen["calls"] == [copy, *fills]
     assert seen["bytes"] == bytes([0 if is_alone else 9, 0, 0, 0, 0, *range(3, 13), 0])
@@ -310,6 +334,12 @@ def test_devices_that_cannot_be_used(stand_in: Run) -> None:
         "beyond": "DeviceError: cuda:9 does not exist: this process sees 2 CUDA devices",
         "old": "DeviceError: cuda:2 has compute capability 7.0, 7.5 is the least",
     }
+
+
+def test_an_old_device_hides_no_other(stand_in: Run) -> None:
+    name, told = stand_in(cases.device_beside_an_old_one)
+    assert name == "cuda:1"
+    assert told == "cuda:0 has compute capability 7.0, cuda:1 of compute capability 9.0"
 
 
 def test_cache_that_cannot_be_written_is_told_once_and_done_without(stand_in: Run) -> None:

@@ -16,6 +16,11 @@ from cudml.errors import DeviceError
 from cudml.plans import KernelLaunch, Params
 
 
+@pytest.fixture(autouse=True)
+def _not_probed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device, "_usable", [])
+
+
 class _RuntimeError(RuntimeError):
     def __init__(self, status: int) -> None:
         self.status = status
@@ -61,7 +66,7 @@ def raising(error: Exception) -> Any:
             lambda: 1,
             (7, 0),
             False,
-            "no CUDA device of compute capability 7.5 or more: cuda:0 has 7.0",
+            "no CUDA device of compute capability 7.5 or more: cuda:0 has compute capability 7.0",
         ),
         (lambda: 0, (9, 0), False, "no CUDA device of compute capability 7.5 or more: there is none"),
         (
@@ -80,12 +85,38 @@ def test_status_tells_what_is_missing(
     reason: str,
 ) -> None:
     monkeypatch.setitem(sys.modules, "cupy", fake_cupy(get_device_count, capability))
-    assert cuda.status.__wrapped__() == cuda.Status(usable, reason)
+    assert device.status() == cuda.Status(usable, reason)
+
+
+def test_a_device_that_cannot_be_asked_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = fake_cupy(lambda: 3)
+
+    def attribute(attribute: int, number: int) -> int:
+        if number == 0:
+            raise _RuntimeError(46)
+        return ((7, 0), (8, 6))[number - 1][attribute - 75]
+
+    cupy.cuda.runtime.deviceGetAttribute = attribute
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    assert device.status() == cuda.Status(
+        True,
+        "cuda:0 cannot be asked: _RuntimeError: cudaError 46, cuda:1 has compute capability 7.0, "
+        "cuda:2 of compute capability 8.6",
+    )
+
+
+def test_what_could_not_be_used_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(raising(_RuntimeError(999))))
+    assert not device.status().usable
+    monkeypatch.setitem(sys.modules, "cupy", fake_cupy(lambda: 1))
+    assert device.status().usable
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    assert device.status().usable, "what can be used is looked at once"
 
 
 def test_status_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cupy", None)
-    assert cuda.status.__wrapped__() == cuda.Status(
+    assert device.status() == cuda.Status(
         False, "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'"
     )
 
@@ -112,7 +143,7 @@ def test_status_of_a_cupy_that_cannot_be_imported(
 
     monkeypatch.delitem(sys.modules, "cupy", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    assert cuda.status.__wrapped__() == cuda.Status(False, f"CuPy cannot be imported: {told}")
+    assert device.status() == cuda.Status(False, f"CuPy cannot be imported: {told}")
 
 
 def test_device_that_cannot_be_used_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,8 @@ class StandIn:
         library.stand_in_record.restype = ctypes.c_char_p
 
     def set(self, **settings: int) -> None:
-        """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`, and the handle
-        of the `captured_stream`, 0 for none."""
+        """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`, the handle of the
+        `captured_stream`, 0 for none, and the number of the `old_device` of capability 7.0, -1 for none."""
         for name, value in settings.items():
             if self._library.stand_in_set(name.encode(), ctypes.c_long(value)):
                 raise KeyError(name)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tests.stand_in.cases import cublas, the_stand_in
+from tests.stand_in.cases import the_stand_in
+from tests.stand_in.products import cublas
 
 STEPS, BATCH, INPUTS, HIDDEN = 3, 2, 4, 8
 NINE = (2,) * 9

@@ -1,20 +1,17 @@
 """What tests run on the CUDA device over the stand-in, in a process of its own; results go back by value."""
 
 import os
-import sys
 import threading
 import types
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace
-from tests.stand_in import SONAME, Launch, StandIn, load
+from cudml.plans import Copy, Fill, KernelLaunch, Params, Plan, Workspace
+from tests.stand_in import Launch, StandIn, load
 
 KERNELS = Path(__file__).resolve().parent.parent / "cuda_kernels"
 NUM_ITEMS = 300
@@ -62,11 +59,11 @@ def scale_plan(*steps: Any, workspaces: tuple[Workspace, ...] = (), **changes: A
     return Plan("TEST", ("a", "bias", "out"), steps or (scale_launch(**changes),), workspaces, ("out",))
 
 
-def _arrays(device: Any) -> list[Any]:
+def operands(device: Any) -> list[Any]:
     return [device.empty((NUM_ITEMS,), np.float32) for _ in range(3)]
 
 
-def _addresses(arrays: list[Any]) -> list[int]:
+def addresses(arrays: list[Any]) -> list[int]:
     return [array.data.ptr for array in arrays]
 
 
@@ -76,11 +73,11 @@ def launch_once(plan: Plan, number: int = 0) -> tuple[list[Launch], list[int], i
 
     device = cuda.get_device(number)
     program = device.load(plan)
-    arrays = _arrays(device)
+    arrays = operands(device)
     workspace = device.empty((plan.temporary_bytes,), np.uint8) if plan.temporary_bytes else None
     _stand_in.record(*SCALE_SIZES)
     program(arrays, workspace)
-    return _stand_in.launches(), _addresses(arrays), workspace.data.ptr if workspace is not None else 0
+    return _stand_in.launches(), addresses(arrays), workspace.data.ptr if workspace is not None else 0
 
 
 def calls_of_a_warm_program(plan: Plan) -> list[str]:
@@ -89,53 +86,12 @@ def calls_of_a_warm_program(plan: Plan) -> list[str]:
 
     device = cuda.get_device(0)
     program = device.load(plan)
-    arrays = _arrays(device)
+    arrays = operands(device)
     workspace = device.empty((plan.temporary_bytes,), np.uint8)
     program(arrays, workspace)
     _stand_in.record()
     program(arrays, workspace)
     return _stand_in.calls()
-
-
-def streams_of_launches() -> dict[str, tuple[int, int]]:
-    """(the stream's handle, the stream that the launch was given) for every way to name a stream."""
-    import cupy
-
-    from cudml.devices import cuda
-
-    device = cuda.get_device(0)
-    program = device.load(scale_plan())
-    arrays = _arrays(device)
-    stream = cupy.cuda.Stream(non_blocking=True)
-    protocol = types.SimpleNamespace(__cuda_stream__=lambda: (0, 0x7000))
-    found = {}
-    for name, handle, given in (
-        ("none", 0, None),
-        ("cupy", stream.ptr, stream),
-        ("external", stream.ptr, cupy.cuda.Stream.from_external(stream)),
-        ("integer", 0x7010, 0x7010),
-        ("protocol", 0x7000, protocol),
-    ):
-        _stand_in.record()
-        program(arrays, None, given)
-        found[name] = handle, _stand_in.launches()[0].stream
-    _stand_in.record()
-    with stream:
-        program(arrays, None)
-    found["current"] = stream.ptr, _stand_in.launches()[0].stream
-    return found
-
-
-def refused_stream() -> str:
-    """The message for something that is no stream."""
-    from cudml.devices import cuda
-
-    device = cuda.get_device(0)
-    try:
-        device.load(scale_plan())(_arrays(device), None, "stream 1")
-    except TypeError as error:
-        return str(error)
-    return ""
 
 
 def launch_on_another_device() -> tuple[list[Launch], int, int]:
@@ -147,7 +103,7 @@ def launch_on_another_device() -> tuple[list[Launch], int, int]:
 
     device = cuda.get_device(1)
     program = device.load(scale_plan())
-    arrays = _arrays(device)
+    arrays = operands(device)
     with cupy.cuda.Device(1):
         stream = cupy.cuda.Stream(non_blocking=True)
         stream.use()
@@ -210,7 +166,7 @@ def arguments_from_threads(
 
     device = cuda.get_device(0)
     program = device.load(scale_plan())
-    arrays = [_arrays(device) for _ in range(num_threads)]
+    arrays = [operands(device) for _ in range(num_threads)]
 
     def call(own: list[Any]) -> None:
         for _ in range(num_calls):
@@ -223,59 +179,7 @@ def arguments_from_threads(
         tuple(int.from_bytes(pointer, "little") for pointer in launch.arguments[:3])
         for launch in _stand_in.launches()
     }
-    return {tuple(_addresses(own)) for own in arrays}, arrived
-
-
-@contextmanager
-def cublas() -> Iterator[int]:
-    """cuBLAS, played by the stand-in, where CuPy's binding would be found; gives the handle."""
-    import cupy
-    from cupy_backends.cuda import libs
-
-    name = "cupy_backends.cuda.libs.cublas"
-    library = types.ModuleType(name)
-    library.__file__ = SONAME
-    device_module = cupy.cuda.device
-    get_handle = device_module.get_cublas_handle
-    sys.modules[name] = libs.cublas = library
-    device_module.get_cublas_handle = lambda: 0xB1A5
-    try:
-        yield 0xB1A5
-    finally:
-        device_module.get_cublas_handle = get_handle
-        del sys.modules[name], libs.cublas
-
-
-def multiply(step: MatMul, math_mode: int, how: str) -> dict[str, Any]:
-    """What reaches cuBLAS for a plan of one product: on the current stream, on one that is named, or while
-    that is captured."""
-    import cupy
-
-    from cudml.devices import cuda
-    from cudml.devices.cuda import cublas as products
-
-    device = cuda.get_device(0)
-    arrays = _arrays(device)
-    stream = None if how == "current" else cupy.cuda.Stream(non_blocking=True)
-    with cublas() as handle:
-        program = device.load(Plan("TEST", ("a", "b", "out"), (step,), (), ("out",)))
-        products.functions(SONAME)["cublasSetMathMode"](handle, math_mode)
-        _stand_in.set(captured_stream=stream.ptr if stream and how == "captured" else 0)
-        _stand_in.record()
-        error = ""
-        try:
-            program(arrays, None, stream)
-        except Exception as raised:
-            error = f"{type(raised).__name__}: {raised}"
-        finally:
-            _stand_in.set(captured_stream=0)
-    return {
-        "calls": [line.split() for line in _stand_in.calls() if line.startswith("cublas")],
-        "handle": handle,
-        "stream": stream.ptr if stream else 0,
-        "addresses": _addresses(arrays),
-        "error": error,
-    }
+    return {tuple(addresses(own)) for own in arrays}, arrived
 
 
 def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:
@@ -290,7 +194,7 @@ def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:
     workspace = device.empty((plan.temporary_bytes,), np.uint8)
     workspace.set(np.full(plan.temporary_bytes, 0xEE, np.uint8))
     _stand_in.record()
-    program(_arrays(device), workspace)
+    program(operands(device), workspace)
     calls = _stand_in.calls()
     return calls, workspace.get().tobytes()
 
@@ -390,7 +294,7 @@ def copied_bytes() -> tuple[list[str], bytes]:
     source.set(np.arange(16, dtype=np.uint8))
     target.set(np.zeros(16, np.uint8))
     _stand_in.record()
-    device.copy_bytes(source, target, 10, cupy.cuda.Stream.from_external(_Handle(0x7020)))
+    device.copy_bytes(source, target, 10, cupy.cuda.ExternalStream(0x7020))
     calls = _stand_in.calls()
     return calls, target.get().tobytes()
 
@@ -428,45 +332,6 @@ def copied_by_a_plan(*others: Any, number: int = 0, on_stream: bool = False) -> 
     }
 
 
-def streams_of_allocations() -> list[int]:
-    """The stream that is current while memory is taken, for every way to name a stream."""
-    import cupy
-
-    from cudml.devices import cuda
-
-    seen = []
-
-    def allocate(size: int) -> Any:
-        seen.append(cupy.cuda.get_current_stream().ptr)
-        return pool.malloc(size)
-
-    pool = cupy.get_default_memory_pool()
-    before = cupy.cuda.get_allocator()
-    cupy.cuda.set_allocator(allocate)
-    try:
-        for stream in (None, 0x7030, _Handle(0x7040), cupy.cuda.Stream.from_external(_Handle(0x7050))):
-            cuda.get_device(0).empty((4,), np.uint8, stream)
-    finally:
-        cupy.cuda.set_allocator(before)
-    return seen
-
-
-class _Handle:
-    """A stream of another library, which is also a context, of that library's own."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return 0, self._handle
-
-
 def device_errors() -> dict[str, str]:
     """The messages for devices that are not there or too old."""
     from cudml.devices import cuda
@@ -484,6 +349,23 @@ def device_errors() -> dict[str, str]:
         finally:
             _stand_in.set(num_devices=2, compute_capability=90)
     return found
+
+
+def device_beside_an_old_one() -> tuple[str, str]:
+    """The device that is taken where the current one, cuda:0, is too old, and what is told of both."""
+    from cudml.devices import cuda
+    from cudml.devices.cuda import device
+
+    devices, usable = dict(device._devices), list(device._usable)
+    device._devices.clear()
+    device._usable.clear()
+    _stand_in.set(num_devices=2, old_device=0)
+    try:
+        return cuda.get_device(None).name, cuda.status().reason
+    finally:
+        _stand_in.set(old_device=-1)
+        device._devices.update(devices)
+        device._usable[:] = usable
 
 
 def load_without(what: str) -> tuple[list[str], str]:

@@ -12,8 +12,8 @@
 
 static struct {
   long num_devices, record_calls, resident_blocks, max_threads_of_kernel, compute_capability;
-  long captured_stream;
-} settings = {2, 0, 2, 1024, 90, 0};
+  long captured_stream, old_device;
+} settings = {2, 0, 2, 1024, 90, 0, -1};
 
 enum { kMaxParameters = 32 };
 static int num_parameters;
@@ -58,6 +58,8 @@ int stand_in_set(const char* name, long value) {
     settings.compute_capability = value;
   else if (!strcmp(name, "captured_stream"))
     settings.captured_stream = value;
+  else if (!strcmp(name, "old_device"))
+    settings.old_device = value;
   else
     return 1;
   return 0;
@@ -78,7 +80,7 @@ void stand_in_clear(void) { record_size = 0; }
 
 static __thread int current_device;
 
-static int device_attribute(int attribute) {
+static int device_attribute(int attribute, int device) {
   static const struct {
     int attribute, value;
   } known[] = {
@@ -91,8 +93,9 @@ static int device_attribute(int attribute) {
       {81, 233472},    {82, 65536}, {95, 1},
       {97, 232448},  // shared, registers, cooperative, opt-in shared
   };
-  if (attribute == 75) return (int)settings.compute_capability / 10;
-  if (attribute == 76) return (int)settings.compute_capability % 10;
+  long capability = device == settings.old_device ? 70 : settings.compute_capability;
+  if (attribute == 75) return (int)capability / 10;
+  if (attribute == 76) return (int)capability % 10;
   for (size_t i = 0; i < sizeof known / sizeof *known; ++i)
     if (known[i].attribute == attribute) return known[i].value;
   return 0;
@@ -116,7 +119,7 @@ Object* runtime__ensure_context(void) { return none(); }
 int runtime_getDevice(int skip) { return current_device; }
 int runtime_getDeviceCount(int skip) { return (int)settings.num_devices; }
 int runtime_deviceGetAttribute(int attribute, int device, int skip) {
-  return device_attribute(attribute);
+  return device_attribute(attribute, device);
 }
 int runtime_driverGetVersion(int skip) { return 13050; }
 Object* runtime_setDevice(int device, int skip) {
@@ -205,7 +208,7 @@ Object* call_getDeviceCount(Object* self, Object* none_given) {
 Object* call_deviceGetAttribute(Object* self, Object* arguments) {
   int attribute, device;
   if (!PyArg_ParseTuple(arguments, "ii", &attribute, &device)) return NULL;
-  return PyLong_FromLong(device_attribute(attribute));
+  return PyLong_FromLong(device_attribute(attribute, device));
 }
 Object* call_setDevice(Object* self, Object* arguments) {
   int device;
@@ -231,20 +234,17 @@ Object* call_streamIsCapturing(Object* self, Object* arguments) {
   return PyLong_FromLong(runtime_streamIsCapturing(stream, 0));
 }
 
-// ---- cuBLAS. There is one handle and its math mode; a product is only recorded.
+// ---- cuBLAS. A handle is a number; a product is only recorded.
 
-static int math_mode;
+static __thread int capture_mode;
+int cublasCreate_v2(intptr_t* handle) {
+  static intptr_t last = 0xB1A50;
+  CALLED("cublasCreate_v2 device %d mode %d", current_device, capture_mode);
+  *handle = __sync_add_and_fetch(&last, 16);
+  return 0;
+}
 int cublasSetStream_v2(intptr_t handle, intptr_t stream) {
   CALLED("cublasSetStream_v2 %ld %ld", (long)handle, (long)stream);
-  return 0;
-}
-int cublasGetMathMode(intptr_t handle, int* mode) {
-  *mode = math_mode;
-  return 0;
-}
-int cublasSetMathMode(intptr_t handle, int mode) {
-  CALLED("cublasSetMathMode %ld %d", (long)handle, mode);
-  math_mode = mode;
   return 0;
 }
 int cublasGemmEx(intptr_t handle, int op_a, int op_b, int m, int n, int k, const float* alpha,
@@ -255,6 +255,13 @@ int cublasGemmEx(intptr_t handle, int op_a, int op_b, int m, int n, int k, const
          op_a, op_b, m, n, k, *alpha, (long)a, type_a, pitch_a, (long)b, type_b, pitch_b, *beta,
          (long)c, type_c, pitch_c, compute, algorithm);
   return k > 1000 ? 13 : 0;  // CUBLAS_STATUS_EXECUTION_FAILED
+}
+
+int cuThreadExchangeStreamCaptureMode(int* mode) {
+  int before = capture_mode;
+  capture_mode = *mode;
+  *mode = before;
+  return 0;
 }
 
 // ---- The driver. A module is its number, a function its name.

@@ -3,32 +3,34 @@
 CuPy's binding refuses every call on a stream that is being captured (CuPy issue 6290), though cuBLAS can be
 captured: memory that it needs becomes nodes of the graph ("CUDA Graphs Support" in its documentation). So the
 few functions are called here, in the library that CuPy's binding found and is linked with.
+
+The handles are cudml's own: a handle of CuPy's would lose the workspace that its user set with the first
+`cublasSetStream`, and be in whatever pointer and math mode its user chose.
 """
 
 import ctypes
+import threading
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from cudml.devices.cuda.driver import relaxed_capture
 from cudml.errors import DeviceError
 from cudml.plans import MatMul
 
 #: The largest size that the functions take.
 MAX_SIZE = 2**31 - 1
 
-# Numbers of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t`, `cublasGemmAlgo_t` and
-# `cublasMath_t`.
+# Numbers of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t`.
 _OP_N, _OP_T = 0, 1
 _TYPES = {"float32": (0, 4), "float16": (2, 2)}  # number, bytes
 _COMPUTE_32F = 68
 _GEMM_DEFAULT = -1
-_DEFAULT_MATH = 0
 
 _POINTER, _INT = ctypes.c_void_p, ctypes.c_int
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "cublasCreate_v2": (_POINTER,),
     "cublasSetStream_v2": (_POINTER, _POINTER),
-    "cublasGetMathMode": (_POINTER, _POINTER),
-    "cublasSetMathMode": (_POINTER, _INT),
     "cublasGemmEx": (
         *(_POINTER, _INT, _INT, _INT, _INT, _INT),  # handle, operations, sizes
         *(_POINTER, _POINTER, _INT, _INT, _POINTER, _INT, _INT),  # alpha, a, b
@@ -58,9 +60,58 @@ def functions(path: str) -> dict[str, _Function]:
     return {name: checked(name) for name in _ARGUMENTS}
 
 
+class Handles:
+    """The handles of one GPU: each thread that launches has its own, which a later one inherits.
+
+    A new handle computes in the default math mode, so without TF32, and takes alpha and beta from the host.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._create = functions(path)["cublasCreate_v2"]
+        # Handles of no thread; taking from a list and adding to it are atomic.
+        self._free: list[int] = [self._made()]
+        self._threads = threading.local()
+
+    def get(self) -> int:
+        """The handle of this thread, on the current GPU."""
+        try:
+            handle: int = self._threads.lease.handle
+        except AttributeError:
+            lease = self._threads.lease = _Lease(self._free, self._made)
+            handle = lease.handle
+        return handle
+
+    def _made(self) -> int:
+        handle = ctypes.c_void_p()
+        with relaxed_capture():  # it takes memory, and a thread's first launch may be a captured one
+            self._create(ctypes.addressof(handle))
+        return handle.value or 0
+
+
+class _Lease:
+    """A handle for as long as a thread lives."""
+
+    def __init__(self, free: list[int], make: Callable[[], int]) -> None:
+        self._free = free
+        try:
+            self.handle = free.pop()
+        except IndexError:
+            self.handle = make()
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            self._free.append(self.handle)
+
+
+@cache
+def handles(path: str, number: int) -> Handles:
+    """The handles of the GPU of a number, which is the current one; a first one is made."""
+    return Handles(path)
+
+
 def product(path: str, step: MatMul) -> Callable[[int, int, int, int, int], None]:
     """The step as a function of a handle of cuBLAS, a stream, and the addresses of a, b and out."""
-    set_stream, get_mode, set_mode, gemm = functions(path).values()
+    set_stream, gemm = (functions(path)[name] for name in ("cublasSetStream_v2", "cublasGemmEx"))
     m, n, k = step.m, step.n, step.k
     element, size = _TYPES[step.element]
     result, result_size = _TYPES["float32"]
@@ -70,19 +121,13 @@ def product(path: str, step: MatMul) -> Callable[[int, int, int, int, int], None
 
     def multiply(handle: int, stream: int, a: int, b: int, out: int, keep: Any = (one, zero)) -> None:
         set_stream(handle, stream)
-        mode = ctypes.c_int()
-        get_mode(handle, ctypes.addressof(mode))
-        set_mode(handle, _DEFAULT_MATH)  # no TF32, whatever the process chose
-        try:
-            # Row-major out = a @ b.T is column-major out.T = b @ a.T.
-            gemm(
-                handle, _OP_T, _OP_N, n, m, k,
-                alpha, b + b_start, element, k,
-                a + a_start, element, k,
-                beta, out + out_start, result, n,
-                _COMPUTE_32F, _GEMM_DEFAULT,
-            )  # fmt: skip
-        finally:
-            set_mode(handle, mode.value)
+        # Row-major out = a @ b.T is column-major out.T = b @ a.T.
+        gemm(
+            handle, _OP_T, _OP_N, n, m, k,
+            alpha, b + b_start, element, k,
+            a + a_start, element, k,
+            beta, out + out_start, result, n,
+            _COMPUTE_32F, _GEMM_DEFAULT,
+        )  # fmt: skip
 
     return multiply

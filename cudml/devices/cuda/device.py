@@ -5,7 +5,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,19 +13,17 @@ from cudml.devices import Array, Layout, Program
 from cudml.devices.cuda import capture
 from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
-from cudml.devices.cuda.streams import as_stream
+from cudml.devices.cuda.streams import LEGACY_STREAMS, Streams
 from cudml.errors import DeviceError
 from cudml.plans import Limits, Plan
 
 #: The oldest GPUs that the CUDA 13 compiler still knows.
 MIN_COMPUTE_CAPABILITY = 75
 
-# Numbers of `cudaError` and DLPack's `DLDeviceType`, and the streams that cannot be captured: the handles of
-# CUDA's legacy default stream.
+# Numbers of `cudaError` and DLPack's `DLDeviceType`.
 _ERROR_INSUFFICIENT_DRIVER = 35
 _ERROR_NO_DEVICE = 100
 _DLPACK_CUDA = (2, 13)
-_LEGACY_STREAMS = (0, 1)
 
 
 @dataclass(frozen=True)
@@ -37,9 +34,12 @@ class Status:
     reason: str
 
 
-@cache
+#: What the last probe found, if that can be used.
+_usable: list[Status] = []
+
+
 def status() -> Status:
-    """Look once whether there is a usable GPU; never raises.
+    """Whether there is a usable GPU; never raises. What cannot be used is looked at anew by each call.
 
     Examples
     --------
@@ -47,6 +47,15 @@ def status() -> Status:
     >>> cuda.status().reason  # doctest: +SKIP
     'no CUDA driver, or one too old for this CuPy'
     """
+    if _usable:
+        return _usable[0]
+    found = _probe()
+    if found.usable:
+        _usable.append(found)
+    return found
+
+
+def _probe() -> Status:
     try:
         import cupy
     except ModuleNotFoundError as error:
@@ -58,16 +67,17 @@ def status() -> Status:
     runtime = cupy.cuda.runtime
     try:
         count = runtime.getDeviceCount()
-        found = [_compute_capability(runtime, number) for number in range(count)]
     except Exception as error:
         return Status(False, _driver_problem(error))
-    if not any(capability >= MIN_COMPUTE_CAPABILITY for capability in found):
-        told = ", ".join(f"cuda:{n} has {c / 10:.1f}" for n, c in enumerate(found)) or "there is none"
-        return Status(
-            False, f"no CUDA device of compute capability {MIN_COMPUTE_CAPABILITY / 10} or more: {told}"
-        )
-    told = ", ".join(f"cuda:{n} of compute capability {c / 10:.1f}" for n, c in enumerate(found))
-    return Status(True, told)
+    problems = [_device_problem(runtime, number) for number in range(count)]
+    told = ", ".join(
+        f"cuda:{number} {problem or f'of compute capability {_compute_capability(runtime, number) / 10:.1f}'}"
+        for number, problem in enumerate(problems)
+    )
+    if None in problems:
+        return Status(True, told)
+    least = f"no CUDA device of compute capability {MIN_COMPUTE_CAPABILITY / 10} or more"
+    return Status(False, f"{least}: {told or 'there is none'}")
 
 
 def _driver_problem(error: Exception) -> str:
@@ -77,6 +87,15 @@ def _driver_problem(error: Exception) -> str:
     if code == _ERROR_NO_DEVICE:
         return "a CUDA driver, but no CUDA device that this process may see"
     return f"the CUDA driver is broken: {type(error).__name__}: {error}"
+
+
+def _device_problem(runtime: Any, number: int) -> str | None:
+    """Why one device cannot be used; None where it can."""
+    try:
+        capability = _compute_capability(runtime, number)
+    except Exception as error:  # lost, in an exclusive process, ...
+        return f"cannot be asked: {type(error).__name__}: {error}"
+    return None if capability >= MIN_COMPUTE_CAPABILITY else f"has compute capability {capability / 10:.1f}"
 
 
 def _compute_capability(runtime: Any, number: int) -> int:
@@ -90,29 +109,33 @@ _devices_lock = threading.Lock()
 
 
 def get_device(number: int | None = None) -> "CudaDevice":
-    """The GPU of a number, None for the current one. The same object every time.
+    """The GPU of a number, the same object every time; None is the current one.
+
+    Where the current one cannot be used, None is the first that can.
 
     Raises
     ------
     cudml.errors.DeviceError
         There is no usable GPU (says what is missing), or none of that number.
     """
-    if not status().usable:
-        raise DeviceError(f"CUDA cannot be used: {status().reason}")
+    found = status()
+    if not found.usable:
+        raise DeviceError(f"CUDA cannot be used: {found.reason}")
     import cupy
 
     runtime = cupy.cuda.runtime
     if number is None:
         number = int(runtime.getDevice())
+        if number not in _devices and _device_problem(runtime, number) is not None:
+            others = range(runtime.getDeviceCount())
+            number = next((other for other in others if _device_problem(runtime, other) is None), number)
     with _devices_lock:
         if number not in _devices:
             if number >= (count := runtime.getDeviceCount()):
                 raise DeviceError(f"cuda:{number} does not exist: this process sees {count} CUDA devices")
-            if (capability := _compute_capability(runtime, number)) < MIN_COMPUTE_CAPABILITY:
-                raise DeviceError(
-                    f"cuda:{number} has compute capability {capability / 10:.1f}, "
-                    f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
-                )
+            if problem := _device_problem(runtime, number):
+                least = f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
+                raise DeviceError(f"cuda:{number} {problem}" + (f", {least}" * problem.startswith("has")))
             _devices[number] = CudaDevice(number)
         return _devices[number]
 
@@ -166,7 +189,8 @@ class CudaDevice:
         self._ndarray = cupy.ndarray
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._limits = self._read_limits()
-        self._programs = ProgramLoader(cupy, number, self._limits)
+        self._as_stream = Streams(cupy, number)
+        self._programs = ProgramLoader(cupy, number, self._limits, self._as_stream)
 
     @property
     def limits(self) -> Limits:
@@ -245,9 +269,9 @@ class CudaDevice:
         """Queue a copy of bytes within this GPU."""
         runtime = self._cupy.cuda.runtime
         with self._cupy.cuda.Device(self.number):
-            chosen = self._cupy.cuda.get_current_stream() if stream is None else as_stream(stream)
+            chosen = self._cupy.cuda.get_current_stream() if stream is None else self._as_stream(stream)
             runtime.memcpyAsync(
-                destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDeviceToDevice, chosen.ptr
+                destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDefault, chosen.ptr
             )
 
     def keep_captured(
@@ -259,8 +283,8 @@ class CudaDevice:
     ) -> None:
         """While the stream is captured, let what a call made live as long as its outputs (`capture.py`)."""
         cuda = self._cupy.cuda
-        handle = (cuda.get_current_stream(self.number) if stream is None else as_stream(stream)).ptr
-        if handle in _LEGACY_STREAMS or not cuda.runtime.streamIsCapturing(handle):
+        handle = (cuda.get_current_stream(self.number) if stream is None else self._as_stream(stream)).ptr
+        if handle in LEGACY_STREAMS or not cuda.runtime.streamIsCapturing(handle):
             return
         # Memory of CUDA's own asynchronous pool is allocated and freed by nodes of the graph.
         capture.keep([a for a in made if not isinstance(a.data.mem, cuda.MemoryAsync)], inputs, outputs)
@@ -269,7 +293,7 @@ class CudaDevice:
         """A context in which CuPy's allocator uses the stream; None changes nothing."""
         if stream is None:
             return nullcontext()
-        chosen = as_stream(stream)
+        chosen = self._as_stream(stream)
         entered: AbstractContextManager[Any] = (
             chosen if hasattr(chosen, "__enter__") else self._cupy.cuda.Stream.from_external(chosen)
         )

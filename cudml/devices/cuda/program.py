@@ -16,7 +16,7 @@ from cudml.devices import Array, Program
 from cudml.devices.cuda import cublas
 from cudml.devices.cuda.guards import check_launch
 from cudml.devices.cuda.kernel import Kernel, by_value
-from cudml.devices.cuda.streams import as_stream
+from cudml.devices.cuda.streams import Streams
 from cudml.devices.kernel_text import kernel_text
 from cudml.errors import DeviceError
 from cudml.plans import Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
@@ -28,8 +28,9 @@ _Run = Callable[[Sequence[Any], Any], None]
 class ProgramLoader:
     """Makes programs for the GPU of a number and its limits; keeps the kernels that it built."""
 
-    def __init__(self, cupy: Any, number: int, limits: Limits) -> None:
+    def __init__(self, cupy: Any, number: int, limits: Limits, as_stream: Streams) -> None:
         self._cupy = cupy
+        self._as_stream = as_stream
         self._name = f"cuda:{number}"
         self._number = number
         self._limits = limits
@@ -42,7 +43,7 @@ class ProgramLoader:
         slots = {name: slot for slot, name in enumerate([*plan.operands, *plan.offsets()])}
         offsets = tuple(plan.offsets().values())
         current_device, number, device = self._current_device, self._number, self._cupy.cuda.Device
-        stream_type = self._cupy.cuda.Stream
+        as_stream = self._as_stream
 
         only = plan.steps[0] if len(plan.steps) == 1 else None
         if isinstance(only, KernelLaunch) and only.buffers == plan.operands and not only.cooperative:
@@ -52,7 +53,7 @@ class ProgramLoader:
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
 
             def launch_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
-                if stream is not None and type(stream) is not stream_type:
+                if stream is not None:
                     stream = as_stream(stream)
                 if current_device() == number:
                     function(grid, block, (*operands, *params), shared_bytes, stream)
@@ -65,7 +66,7 @@ class ProgramLoader:
             copy = self._prepare_copy(only, slots)
 
             def copy_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
-                if stream is not None and type(stream) is not stream_type:
+                if stream is not None:
                     stream = as_stream(stream)
                 if current_device() == number:
                     copy(operands, stream)
@@ -78,7 +79,7 @@ class ProgramLoader:
         steps = [self._prepare_step(step, slots) for step in plan.steps]
 
         def run_steps(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
-            if stream is not None and type(stream) is not stream_type:
+            if stream is not None:
                 stream = as_stream(stream)
             base = 0 if workspace is None else workspace.data.ptr
             buffers = (*operands, *[base + offset for offset in offsets])
@@ -128,10 +129,9 @@ class ProgramLoader:
         try:
             from cupy_backends.cuda.libs import cublas as binding
 
-            get_handle = self._cupy.cuda.device.get_cublas_handle  # each thread has its own
-            get_handle()  # made here, because making one allocates
+            get_handle = cublas.handles(binding.__file__, self._number).get
             multiply = cublas.product(binding.__file__, step)
-        except (AttributeError, ImportError, OSError, RuntimeError) as error:
+        except (AttributeError, ImportError, OSError, DeviceError) as error:
             raise DeviceError(
                 f"cuBLAS cannot be used on {self._name} ({error}): pip install 'cudml[cuda13]' or "
                 "'cudml[cuda12]' brings it"
@@ -161,7 +161,7 @@ class ProgramLoader:
         source, target, num_bytes = slots[step.source], slots[step.target], step.num_bytes
         source_offset, target_offset = step.source_offset, step.target_offset
         runtime, current_stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream
-        copy, kind = runtime.memcpyAsync, runtime.memcpyDeviceToDevice
+        copy, kind = runtime.memcpyAsync, runtime.memcpyDefault  # managed and pinned memory are taken, too
 
         def run(buffers: Sequence[Any], stream: Any) -> None:
             chosen = current_stream() if stream is None else stream

@@ -2,30 +2,94 @@
 
 from typing import Any
 
+import numpy as np
+
 from cudml.errors import a_type
+
+#: CUDA's legacy default stream has two handles, and that of a thread has one; they belong to every GPU.
+LEGACY_STREAMS = (0, 1)
+PER_THREAD_STREAM = 2
+
+#: CuPy's `device_id` of a stream that belongs to every GPU, or of which CuPy was not told.
+_ANY_DEVICE = -1
+
+_EXPECTED = "None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
 
 
 class _StreamHandle:
-    """The integer handle of a stream, as CuPy's launch and `Stream.from_external` take it."""
+    """The handle of a stream, as CuPy's launch and `Stream.from_external` take it.
 
-    __slots__ = ("ptr",)
+    `owner` is the object that it was got from, which keeps the stream alive.
+    """
 
-    def __init__(self, ptr: int) -> None:
+    __slots__ = ("owner", "ptr")
+
+    def __init__(self, ptr: int, owner: Any = None) -> None:
         self.ptr = ptr
+        self.owner = owner
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.ptr
 
 
-def as_stream(stream: Any) -> Any:
-    """Something with the handle of a stream in `ptr`, from CuPy's, another library's, or an integer."""
-    if hasattr(stream, "ptr"):
-        return stream
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return _StreamHandle(stream)
-    if hasattr(stream, "__cuda_stream__"):
-        return _StreamHandle(int(stream.__cuda_stream__()[1]))
-    raise TypeError(
-        f"stream is {a_type(stream)}, must be None, a CuPy stream, an object with __cuda_stream__ "
-        "or an integer handle"
-    )
+class Streams:
+    """Takes streams for the GPU of a number."""
+
+    def __init__(self, cupy: Any, number: int) -> None:
+        self._kind = cupy.cuda.Stream
+        self._kinds = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
+        self._number = number
+
+    def __call__(self, stream: Any) -> Any:
+        """Something with the handle of a stream in `ptr`.
+
+        The GPU of a bare handle is not known here: the driver refuses a kernel on a stream of another one.
+
+        Raises
+        ------
+        TypeError
+            It is neither a CuPy stream nor an object with `__cuda_stream__` nor an integer.
+        ValueError
+            It is a stream of another GPU, or a negative handle.
+        """
+        if type(stream) is self._kind and stream.device_id == self._number:
+            return stream
+        if isinstance(stream, self._kinds):
+            self._check_device(stream.device_id)
+            return stream
+        if isinstance(stream, (int, np.integer)) and not isinstance(stream, (bool, np.bool_)):
+            return _handle(int(stream))
+        method = getattr(stream, "__cuda_stream__", None)
+        if method is None or isinstance(stream, type):
+            raise TypeError(f"stream is {a_type(stream)}, must be {_EXPECTED}")
+        self._check_device(_number_of(stream))
+        # The protocol's version and the handle; version 0 is all there is.
+        answer = method()
+        if (
+            not isinstance(answer, tuple)
+            or len(answer) != 2
+            or not all(isinstance(part, (int, np.integer)) for part in answer)
+        ):
+            got = f"{a_type(stream)} whose __cuda_stream__() is {answer!r}"
+            raise TypeError(f"stream is {got}, must be one whose is (0, handle)")
+        return _handle(int(answer[1]), stream)
+
+    def _check_device(self, number: int | None) -> None:
+        if number not in (self._number, _ANY_DEVICE, None):
+            raise ValueError(f"stream is one of cuda:{number}, must be one of cuda:{self._number}")
+
+
+def _handle(ptr: int, owner: Any = None) -> _StreamHandle:
+    if ptr < 0:
+        raise ValueError(f"stream is the handle {ptr}, must be 0 or more")
+    return _StreamHandle(ptr, owner)
+
+
+def _number_of(stream: Any) -> int | None:
+    """The number of the GPU that another library's stream says it is on, if it says so."""
+    device = getattr(stream, "device", None)
+    for holder, name in ((stream, "device_id"), (device, "index"), (device, "device_id")):
+        number = getattr(holder, name, None)
+        if isinstance(number, (int, np.integer)):
+            return int(number)
+    return None
