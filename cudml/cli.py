@@ -25,10 +25,13 @@ EXIT_GOOD, EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and give its exit code: 0, 1 where results differ, 2 for errors, 130 for Ctrl-C."""
-    options = _parser().parse_args(arguments)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this process
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a model may name what the terminal cannot show
     try:
+        options = _parser().parse_args(arguments)
         code: int = options.run(options)
         sys.stdout.flush()
     except (ModelError, ProblemsError, DeviceError, CompilerError, KernelError, SettingError) as error:
@@ -44,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except KeyboardInterrupt:
+        _progress("")
         print("cudml: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
     return code
@@ -77,6 +81,18 @@ def _parser() -> argparse.ArgumentParser:
         help="save what would be printed as DIR/RESOURCE.npy, and begin the paths of writeFile there",
     )
     dispatch.add_argument(
+        "--iterations",
+        type=_positive,
+        metavar="N",
+        help="time each dispatch N times after a warm-up: with CUDA events on a GPU, by the clock on a CPU",
+    )
+    dispatch.add_argument(
+        "--allow-outside",
+        action="store_true",
+        help="let the model read files outside its own folder, and write outside --output (default: "
+        "the current folder)",
+    )
+    dispatch.add_argument(
         "--feature-level",
         choices=[str(level) for level in FeatureLevel],
         default=str(FeatureLevel.LEVEL_6_4),
@@ -96,6 +112,16 @@ def _parser() -> argparse.ArgumentParser:
     )
     info.set_defaults(run=_info)
     return parser
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least 1")
+    return value
 
 
 def _device(name: str | None) -> "Device":
@@ -148,11 +174,19 @@ def _dispatch(options: argparse.Namespace) -> int:
     from cudml.dispatch_model import load_model
     from cudml.dispatch_run import run_model
 
-    model = load_model(options.model)
+    model = load_model(options.model, allow_outside=options.allow_outside)
     device = _device(options.device)
     level = next(level for level in FeatureLevel if str(level) == options.feature_level)
     print(f"Running on {_named(device, options.device)}", file=sys.stderr)
-    run_model(model, device, feature_level=level, output=options.output)
+    run_model(
+        model,
+        device,
+        feature_level=level,
+        output=options.output,
+        iterations=options.iterations,
+        allow_outside=options.allow_outside,
+        progress=_progress,
+    )
     return EXIT_GOOD
 
 

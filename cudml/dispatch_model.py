@@ -1,45 +1,38 @@
 """Reading DxDispatch models: buffers with first values, operators on them, and the commands to run."""
 
 import json
-import os
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cudml.checks import camel
-from cudml.dtypes import element_info, element_type_of
-from cudml.enums import DataType, ExecutionFlags
+from cudml.dispatch_values import FILE_SUFFIXES, Resource, SourceFolder, read_resource
+from cudml.enums import ExecutionFlags
 from cudml.errors import ModelError
-from cudml.json_model import read_enum, read_operator
+from cudml.json_model import read_flags, read_operator
 from cudml.json_reader import Node
+from cudml.operators import OPERATORS
 from cudml.tensors import TensorDesc
-
-#: DirectML's buffers end at a multiple of this many bytes.
-BUFFER_ALIGNMENT = 4
-
-#: No array has more bytes.
-MAX_BUFFER_BYTES = 2**63 - BUFFER_ALIGNMENT
 
 _UINT32_MAX = 2**32 - 1
 
-# Strings are matched first, so that nothing within them is.
-_STRING = r'"(?:[^"\\\n]|\\.)*"'
-_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*.*?\*/", re.DOTALL)
+#: NumPy's arrays have no more dimensions.
+_MAX_DIMENSIONS = 64
+
+#: What DxDispatch runs besides, in small letters.
+_OTHER_DISPATCHABLES = ("hlsl", "onnx", "dmlserializedgraph")
+
+_COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
+
+# Strings are matched first, so that nothing within them is. What is not closed is matched to its end, or a
+# long file of opening quotes would be looked through once for each.
+_STRING = r'"(?:[^"\\\n]|\\.)*"?'
+_COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _COMMA_TOO_MANY = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
-
-_RAW_SUFFIXES = (".bin", ".dat")
-
-
-@dataclass(frozen=True)
-class Resource:
-    """A buffer: its first values, of their own type and shape, and how many bytes it has."""
-
-    values: np.ndarray
-    num_bytes: int
 
 
 @dataclass(frozen=True)
@@ -70,17 +63,19 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Print:
-    """The command that shows a resource."""
+    """The command that shows a resource; `verbose` shows places and bits too."""
 
     resource: str
+    verbose: bool = False
 
 
 @dataclass(frozen=True)
 class WriteFile:
-    """The command that saves a resource."""
+    """The command that saves a resource; None as dimensions are those of its first values."""
 
     resource: str
     target_path: str
+    dimensions: tuple[int, ...] | None = None
 
 
 Command = Dispatch | Print | WriteFile
@@ -95,8 +90,15 @@ class Model:
     commands: tuple[Command, ...]
 
 
-def load_model(path: str | Path) -> Model:
+def load_model(path: str | Path, *, allow_outside: bool = False) -> Model:
     """Read a model file.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    allow_outside : bool
+        Whether the model may read files that are not in its own folder.
 
     Raises
     ------
@@ -111,7 +113,8 @@ def load_model(path: str | Path) -> Model:
     path = Path(path)
     try:
         # Editors of Windows write a byte-order mark.
-        data = json.loads(_strict_json(path.read_text(encoding="utf-8-sig")))
+        text = _strict_json(path.read_text(encoding="utf-8-sig"))
+        data = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
     except OSError as error:
         raise ModelError("the file", "readable", f"unreadable ({error.strerror})", str(path)) from None
     except UnicodeDecodeError as error:
@@ -121,25 +124,58 @@ def load_model(path: str | Path) -> Model:
         raise ModelError(where, "JSON", f"not JSON ({error.msg})", str(path)) from None
     except RecursionError:
         raise ModelError("the file", "nested less deeply", "not JSON that can be read", str(path)) from None
-    except ValueError as error:  # an integer of thousands of digits
+    except _JsonError as error:
+        raise ModelError("the file", error.expected, error.got, str(path)) from None
+    except ValueError as error:  # an integer of thousands of digits, or no name of a file
         raise ModelError("the file", "JSON of smaller numbers", f"unreadable ({error})", str(path)) from None
-    return read_model(Node(data, "", str(path)), path.parent)
+    return read_model(Node(data, "", str(path)), SourceFolder(path.parent, allow_outside))
+
+
+class _JsonError(ValueError):
+    """What Python's JSON takes and DxDispatch's does not."""
+
+    def __init__(self, expected: str, got: str) -> None:
+        super().__init__(got)
+        self.expected, self.got = expected, got
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object, whose keys differ."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        keys = sorted(key for key, _ in pairs)
+        twice = next(key for key, after in pairwise(keys) if key == after)
+        raise _JsonError("JSON objects of different keys", f"JSON that gives {twice!r} twice")
+    return members
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise _JsonError("JSON of numbers that float64 has, which ends at 1.8e308", f"JSON with {text:.60}")
+    return value
+
+
+def _no_constant(text: str) -> float:
+    raise _JsonError('JSON, which has strings for them ("nan", "inf", "-inf")', f"not JSON ({text})")
 
 
 def _strict_json(text: str) -> str:
     """JSON without comments and commas before a closing bracket, which DxDispatch takes, each place kept."""
 
     def blank(match: re.Match[str]) -> str:
-        return match[0] if match[0].startswith('"') else re.sub(r"[^\n]", " ", match[0])
+        text = match[0]
+        is_open = text.startswith("/*") and not text.endswith("*/", 2)
+        return text if text.startswith('"') or is_open else re.sub(r"[^\n]", " ", text)
 
     return _COMMA_TOO_MANY.sub(blank, _COMMENT.sub(blank, text))
 
 
-def read_model(node: Node, folder: Path) -> Model:
-    """The model of parsed JSON; files it names are looked for in `folder` and in the current one."""
+def read_model(node: Node, source: SourceFolder) -> Model:
+    """The model of parsed JSON."""
     node.only("resources", "dispatchables", "commands")
     resources = {
-        name: _resource(child, folder) for name, child in _named(node.need("resources", "an object"))
+        name: read_resource(child, source) for name, child in _named(node.need("resources", "an object"))
     }
     dispatchables = {
         name: _dispatchable(child, resources)
@@ -156,157 +192,70 @@ def _named(node: Node) -> Iterator[tuple[str, Node]]:
         yield name, node.child(name)
 
 
-def _resource(node: Node, folder: Path) -> Resource:
-    node.only("initialValuesDataType", "initialValues", "sizeInBytes")
-    values = _initial_values(node, folder)
-    num_bytes = values.nbytes
-    size = node.get("sizeInBytes")
-    if size is not None:
-        if not num_bytes <= size.integer() <= MAX_BUFFER_BYTES:
-            size.fail(f"from {num_bytes}, the size of the initial values, to {MAX_BUFFER_BYTES}")
-        num_bytes = size.integer()
-    return Resource(values, -(-num_bytes // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT)
-
-
-def _initial_values(node: Node, folder: Path) -> np.ndarray:
-    values = node.need("initialValues", "a list, or an object with valueCount or sourcePath")
-    if isinstance(values.value, dict) and "sourcePath" in values.value:
-        return _values_of_file(node, values, folder)
-    if isinstance(values.value, list) and not values.value:
-        values.fail("a list that is not empty")
-    if isinstance(values.value, list) and all(isinstance(item, dict) for item in values.value):
-        kind_node = node.get("initialValuesDataType")
-        if kind_node is not None and read_enum(kind_node, DataType) != DataType.UNKNOWN:
-            kind_node.fail("UNKNOWN, since every value has a type of its own, or left out")
-        return _struct(list(values.items()))
-    kind_node = node.need("initialValuesDataType", "the name of a data type")
-    dtype = _element(kind_node, read_enum(kind_node, DataType))
-    if isinstance(values.value, dict):
-        return _generated(values, dtype)
-    items = values.items()
-    return np.array([_number(item, dtype) for item in items], dtype)
-
-
-def _element(node: Node, kind: DataType) -> np.dtype[Any]:
-    """The NumPy dtype of a data type of whole bytes."""
-    if kind in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4):
-        node.fail("a type of 8, 16, 32 or 64 bits")
-    return np.dtype(element_info(kind).numpy_name)
-
-
-def _number(node: Node, dtype: np.dtype[Any]) -> Any:
-    """A number that the dtype has; floats are rounded to it."""
-    value = node.number()
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return dtype.type(value)
-    limits = np.iinfo(dtype)
-    exact = node.value if isinstance(node.value, int) else value
-    if value != value or value in (float("inf"), -float("inf")) or int(exact) != exact:
-        node.fail(f"an integer, which {dtype} has")
-    if not limits.min <= int(exact) <= limits.max:
-        node.fail(f"from {limits.min} to {limits.max}, which {dtype} has")
-    return dtype.type(int(exact))
-
-
-def _generated(node: Node, dtype: np.dtype[Any]) -> np.ndarray:
-    """`valueCount` times `value`, or from `valueStart` in steps of `valueDelta`."""
-    expected = "value, or valueStart and valueDelta"
-    node.only("valueCount", "value", "valueStart", "valueDelta")
-    count_node = node.need("valueCount", "an integer")
-    count = count_node.integer()
-    if not 1 <= count <= _UINT32_MAX:
-        count_node.fail(f"from 1 to {_UINT32_MAX}")
-    if node.get("valueStart") is None:
-        return np.full(count, _number(node.need("value", expected), dtype), dtype)
-    start = node.need("valueStart", expected)
-    delta = node.need("valueDelta", expected)
-    if dtype.kind == "f":
-        with np.errstate(over="ignore"):
-            return (start.number() + delta.number() * np.arange(count)).astype(dtype)
-    first, step = (node.integer() for node in (start, delta))
-    last = first + step * (count - 1)
-    limits = np.iinfo(dtype)
-    if not (limits.min <= min(first, last) and max(first, last) <= limits.max):
-        delta.fail(f"such that {first} to {last} lie in {limits.min} to {limits.max}, which {dtype} has")
-    return np.array([first + step * i for i in range(count)], dtype)
-
-
-def _struct(items: list[Node]) -> np.ndarray:
-    """The bytes of a list of elements, each with its own type."""
-    data = b""
-    for item in items:
-        item.only("name", "type", "value")
-        kind_node = item.need("type", "the name of a data type")
-        dtype = _element(kind_node, read_enum(kind_node, DataType))
-        data += dtype.type(_number(item.need("value", "a number"), dtype)).tobytes()
-    return np.frombuffer(data, np.uint8)
-
-
-def _values_of_file(node: Node, values: Node, folder: Path) -> np.ndarray:
-    values.only("sourcePath")
-    path_node = values.need("sourcePath", "a path")
-    name = path_node.text()
-    path = next((p for p in (folder / name, Path(name)) if os.path.isfile(p)), None)
-    if path is None:
-        path_node.fail(f"a file in {folder} or in the current folder")
-    suffix = path.suffix.lower()
-    if suffix == ".npy":
-        try:
-            array = np.load(path, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            path_node.fail(f"a file that NumPy can read ({error})")
-        if array.size == 0:
-            path_node.fail("a file with at least one element", "empty")
-        native = array.astype(array.dtype.newbyteorder("="), copy=False)
-        if not isinstance(element_type_of(native.dtype), DataType):
-            path_node.fail("a file of a dtype that DirectML has", f"of dtype {array.dtype}")
-        return np.ascontiguousarray(native)
-    if suffix not in _RAW_SUFFIXES:
-        path_node.fail(f"a file of .npy, {' or '.join(_RAW_SUFFIXES)}")
-    kind_node = node.need("initialValuesDataType", "the name of a data type")
-    dtype = _element(kind_node, read_enum(kind_node, DataType))
-    data = path.read_bytes()
-    if not data or len(data) % dtype.itemsize:
-        path_node.fail(f"a file of a multiple of {dtype.itemsize} bytes", f"of {len(data)} bytes")
-    return np.frombuffer(data, dtype)
-
-
 def _dispatchable(node: Node, resources: dict[str, Resource]) -> Dispatchable:
     kind = node.get("type") or node.get("Type")
-    if kind is not None and kind.text() in ("hlsl", "onnx", "dmlSerializedGraph"):
-        kind.fail("a DirectML operator: cudml runs no other dispatchables")
+    if kind is not None and kind.text().lower() in _OTHER_DISPATCHABLES:
+        operators = ", ".join(operator.name for operator in OPERATORS)
+        kind.fail(f"a DirectML operator ({operators}): cudml runs no other dispatchables")
     desc = read_operator(node, "bindings", "executionFlags", "dmlCompileType")
-    flags = node.get("executionFlags")
+    compile_type = node.get("dmlCompileType")
+    if compile_type is not None:  # there is one way here, with the same results
+        compile_type.choice(dict.fromkeys(_COMPILE_TYPES))
     owned = node.get("bindings")
     return Dispatchable(
         desc,
-        ExecutionFlags.NONE if flags is None else read_enum(flags, ExecutionFlags),
+        read_flags(node.get("executionFlags"), ExecutionFlags),
         () if owned is None else _bindings(owned, desc, resources),
     )
 
 
 def _command(node: Node, resources: dict[str, Resource], dispatchables: dict[str, Dispatchable]) -> Command:
     choices: dict[str, type] = {"dispatch": Dispatch, "print": Print, "writeFile": WriteFile}
-    kind = node.need("type", "dispatch, print or writeFile").choice(choices, "")
+    kind = node.need("type", "dispatch, print or writeFile").choice(choices, any_case=True)
     if kind is Dispatch:
-        node.only("type", "dispatchable", "bindings")
-        name_node = node.need("dispatchable", "the name of a dispatchable")
-        name = name_node.choice({name: name for name in dispatchables}, "")
-        bindings = node.need("bindings", "an object")
-        return Dispatch(name, _bindings(bindings, dispatchables[name].desc, resources))
-    node.only("type", "resource", *(("targetPath",) if kind is WriteFile else ()))
+        return _dispatch(node, resources, dispatchables)
+    keys = ("targetPath", "dimensions") if kind is WriteFile else ("verbose",)
+    node.only("type", "resource", *keys)
     resource = _resource_name(node.need("resource", "the name of a resource"), resources)
-    if kind is Print:
-        return Print(resource)
-    target_node = node.need("targetPath", "a path")
-    if Path(target_node.text()).suffix not in (".npy", *_RAW_SUFFIXES):
-        target_node.fail(f"a path of .npy, {' or '.join(_RAW_SUFFIXES)}")
-    return WriteFile(resource, target_node.text())
+    if kind is WriteFile:
+        return _write_file(node, resource, resources[resource])
+    verbose = node.get("verbose")
+    return Print(resource, verbose is not None and verbose.boolean())
+
+
+def _dispatch(node: Node, resources: dict[str, Resource], dispatchables: dict[str, Dispatchable]) -> Dispatch:
+    node.only("type", "dispatchable", "bindings", "threadGroupCount")
+    name_node = node.need("dispatchable", "the name of a dispatchable")
+    name = name_node.choice({name: name for name in dispatchables})
+    groups = node.get("threadGroupCount")
+    if groups is not None:  # for shaders: DirectML's operators choose their own
+        counts = [item.integer_from(1, _UINT32_MAX) for item in groups.items()]
+        if len(counts) != 3:
+            groups.fail("a list of 3 integers", f"a list of {len(counts)}")
+    bindings = node.need("bindings", "an object")
+    return Dispatch(name, _bindings(bindings, dispatchables[name].desc, resources))
+
+
+def _write_file(node: Node, name: str, resource: Resource) -> WriteFile:
+    target = node.need("targetPath", "a path")
+    if Path(target.text()).suffix.lower() not in FILE_SUFFIXES:
+        target.fail(f"a path of {', '.join(FILE_SUFFIXES[:-1])} or {FILE_SUFFIXES[-1]}")
+    sizes = node.get("dimensions")
+    if sizes is None:
+        return WriteFile(name, target.text())
+    dimensions = tuple(item.integer_from(1, _UINT32_MAX) for item in sizes.items())
+    if not 1 <= len(dimensions) <= _MAX_DIMENSIONS:
+        sizes.fail(f"a list of 1 to {_MAX_DIMENSIONS} integers", f"a list of {len(dimensions)}")
+    least, most = math.prod(resource.shape), resource.most_elements
+    if not least <= math.prod(dimensions) <= most:
+        expected = f"of {least} elements, those of the first values"
+        expected += f", to {most}, up to the end of the resource" * (most > least)
+        sizes.fail(expected, f"{list(dimensions)}, of {math.prod(dimensions)} elements")
+    return WriteFile(name, target.text(), dimensions)
 
 
 def _resource_name(node: Node, resources: dict[str, Resource]) -> str:
-    return node.choice({name: name for name in resources}, "")
+    return node.choice({name: name for name in resources})
 
 
 def _bindings(node: Node, desc: Any, resources: dict[str, Resource]) -> tuple[Binding, ...]:
@@ -327,14 +276,23 @@ def _binding(node: Node, member: str, resources: dict[str, Resource]) -> Binding
         node = node.child(0)
     if not isinstance(node.value, dict):
         return Binding(member, _resource_name(node, resources), 0)
-    node.only("name", "elementOffset", "elementCount", "elementSizeInBytes", "elementStride", "format")
+    integers = ("elementOffset", "elementCount", "elementSizeInBytes", "elementStride", "counterOffsetBytes")
+    node.only("name", *integers, "format", "counter", "shape")
     name = _resource_name(node.need("name", "the name of a resource"), resources)
-    offset = node.get("elementOffset")
-    resource = resources[name]
-    if offset is None:
+    # What only shaders and ONNX models go by is looked at for its form alone, as in DxDispatch.
+    given = {key: child.integer_from(0) for key in integers if (child := node.get(key)) is not None}
+    if (view := node.get("format")) is not None:
+        view.text()
+    if (counter := node.get("counter")) is not None:
+        _resource_name(counter, resources)
+    if (shape := node.get("shape")) is not None:
+        for size in shape.items():
+            size.integer_from(1)
+    if "elementOffset" not in given:
         return Binding(member, name, 0)
-    size = node.get("elementSizeInBytes")
-    first_byte = offset.integer() * (size.integer() if size else resource.values.dtype.itemsize)
-    if not 0 <= first_byte < resource.num_bytes:
-        offset.fail(f"an element of the resource, which has {resource.num_bytes} bytes")
+    resource = resources[name]
+    first_byte = given["elementOffset"] * (given.get("elementSizeInBytes") or resource.dtype.itemsize)
+    if first_byte >= resource.num_bytes:
+        expected = f"an element of the resource, which has {resource.num_bytes} bytes"
+        node.need("elementOffset", "an integer").fail(expected)
     return Binding(member, name, first_byte)

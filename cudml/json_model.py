@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import Enum, IntEnum, IntFlag
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from cudml.checks import camel
 from cudml.enums import (
@@ -19,6 +19,8 @@ from cudml.json_reader import SPECIAL_FLOATS, Node
 from cudml.operators import OPERATORS, operator_type_of
 from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.tensors import TensorDesc
+
+Flags = TypeVar("Flags", bound=IntFlag)
 
 _PREFIXES: dict[type, str] = {
     AxisDirection: "DML_AXIS_DIRECTION_",
@@ -158,6 +160,20 @@ def read_enum(node: Node, kind: type[Enum]) -> Any:
     return node.choice(kind.__members__, _PREFIXES[kind])
 
 
+def read_flags(node: Node | None, kind: type[Flags]) -> Flags:
+    """Flags by a name or a list of names, all of which are set; absent, none is."""
+    if node is None:
+        return kind(0)
+    if isinstance(node.value, str):
+        return kind(read_enum(node, kind))
+    if not isinstance(node.value, (list, tuple)):
+        node.fail(f"a name or a list of names, each one of {', '.join(kind.__members__)}")
+    flags = kind(0)
+    for item in node.items():
+        flags |= read_enum(item, kind)
+    return flags
+
+
 def _type_node(node: Node) -> Node:
     """Where the operator is named; DxDispatch writes the key small at the top of a dispatchable."""
     return node.get("Type") or node.get("type") or node.need("Type", "the name of an operator")
@@ -218,15 +234,16 @@ def _tensor(node: Node) -> TensorDesc:
         kind.fail("DML_TENSOR_TYPE_BUFFER")
     sizes = inner.need("Sizes", "a list of integers").integers()
     _check_count(inner, "DimensionCount", len(sizes))
-    strides, flags = inner.get("Strides"), inner.get("Flags")
+    strides = inner.get("Strides")
     total = inner.get("TotalTensorSizeInBytes")
     alignment = inner.get("GuaranteedBaseOffsetAlignment")
     return TensorDesc(
         read_enum(inner.need("DataType", "the name of a data type"), DataType),
         sizes,
         None if strides is None else strides.integers(),
-        TensorFlags.NONE if flags is None else read_enum(flags, TensorFlags),
-        None if total is None else total.integer(),
+        read_flags(inner.get("Flags"), TensorFlags),
+        # As in DxDispatch, 0 leaves the size to be worked out.
+        None if total is None else total.integer() or None,
         0 if alignment is None else alignment.integer(),
     )
 

@@ -1,9 +1,11 @@
 """Reading parsed JSON with its place in mind: every complaint names the keys that lead there."""
 
 import math
-from collections.abc import Iterator, Mapping
+import reprlib
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 from cudml.errors import SIMILARITY, ModelError
@@ -14,6 +16,49 @@ Result = TypeVar("Result")
 SPECIAL_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 _MAX_SHOWN = 60
+
+#: Longer integers are told by their length: Python refuses to spell those of thousands of digits.
+_MAX_SHOWN_BITS = 2048
+
+
+class _Shown(reprlib.Repr):
+    """The text of a value in an error: `repr`, of which no more is made than is shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel = 4
+        self.maxlist = self.maxtuple = self.maxdict = _MAX_SHOWN
+        self.maxstring = self.maxother = 2 * _MAX_SHOWN
+
+    def repr_int(self, value: int, level: int) -> str:
+        if value.bit_length() > _MAX_SHOWN_BITS:
+            return f"an integer of {value.bit_length()} bits"
+        return repr(value)
+
+    def repr_dict(self, value: dict[Any, Any], level: int) -> str:
+        # In the file's order, where reprlib sorts.
+        if not value:
+            return "{}"
+        if level <= 0:
+            return "{...}"
+        shown = [f"{self.repr1(k, level - 1)}: {self.repr1(v, level - 1)}" for k, v in _first(value)]
+        return f"{{{', '.join(shown)}}}"
+
+    def repr_str(self, value: str, level: int) -> str:
+        return repr(value[: self.maxstring])
+
+
+def _first(value: Mapping[Any, Any]) -> list[tuple[Any, Any]]:
+    return list(islice(value.items(), _MAX_SHOWN))
+
+
+_shown = _Shown().repr
+
+
+def close_hint(name: str, names: Iterable[str]) -> str:
+    """`; the closest is NAME` where one of the names is like the given one."""
+    close = get_close_matches(name[: 4 * _MAX_SHOWN], names, n=1, cutoff=SIMILARITY)
+    return f"; the closest is {close[0]}" if close else ""
 
 
 @dataclass(frozen=True)
@@ -27,7 +72,7 @@ class Node:
     def fail(self, expected: str, got: str | None = None) -> NoReturn:
         """Raise `ModelError` about this place."""
         if got is None:
-            got = repr(self.value)
+            got = _shown(self.value)
             got = got if len(got) <= _MAX_SHOWN else f"{got[: _MAX_SHOWN - 3]}..."
         raise ModelError(self.path or "the top level", expected, got, self.source)
 
@@ -68,9 +113,7 @@ class Node:
         """Complain of a key that is none of these."""
         for key in self.members():
             if key not in keys and not key.startswith("$"):
-                close = get_close_matches(key, keys, n=1, cutoff=SIMILARITY)
-                hint = f"; the closest is {close[0]}" if close else ""
-                self.child(key).fail(f"one of {', '.join(keys)}{hint}", "unknown")
+                self.child(key).fail(f"one of {', '.join(keys)}{close_hint(key, keys)}", "unknown")
 
     def text(self) -> str:
         """The value, which is a string."""
@@ -83,6 +126,13 @@ class Node:
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             self.fail("an integer")
         return self.value
+
+    def integer_from(self, least: int, most: int | None = None) -> int:
+        """The value, which is an integer of a range; None has no end."""
+        value = self.integer()
+        if value < least or (most is not None and value > most):
+            self.fail(f"at least {least}" if most is None else f"from {least} to {most}")
+        return value
 
     def integers(self) -> tuple[int, ...]:
         """The value, which is a list of integers."""
@@ -105,11 +155,11 @@ class Node:
             self.fail("true or false")
         return bool(self.value)
 
-    def choice(self, choices: Mapping[str, Result], prefix: str) -> Result:
-        """What a name stands for; the prefix may be left out."""
+    def choice(self, choices: Mapping[str, Result], prefix: str = "", *, any_case: bool = False) -> Result:
+        """What a name stands for; the prefix may be left out, and the case differ where that is said."""
         name = self.text().removeprefix(prefix)
+        if any_case:
+            name = next((choice for choice in choices if choice.lower() == name.lower()), name)
         if name not in choices:
-            close = get_close_matches(name, choices, n=1, cutoff=SIMILARITY)
-            hint = f"; the closest is {close[0]}" if close else ""
-            self.fail(f"one of {', '.join(choices)}{hint}")
+            self.fail(f"one of {', '.join(choices)}{close_hint(name, choices)}")
         return choices[name]

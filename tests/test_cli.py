@@ -135,7 +135,7 @@ def test_dispatch_prints_what_the_model_prints(tmp_path: Path, capsys: pytest.Ca
 def test_dispatch_saves_what_the_model_prints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = str(written(tmp_path, SLICE_MODEL))
     assert cli.main(["dispatch", model, "--device", "cpu", "--output", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == f"Resource 'output' written to '{tmp_path}/out/output.npy'\n"
     assert np.load(tmp_path / "out/output.npy").tolist() == [7, 9, 12, 14, 17, 19]
 
 
@@ -178,7 +178,7 @@ def test_dispatch_tells_what_is_wrong_and_exits_with_2(
 def test_dispatch_tells_that_it_cannot_save(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path, SLICE_MODEL)
     assert cli.main(["dispatch", str(path), "--device", "cpu", "--output", str(path)]) == 2
-    told = f"cudml: {path}/output.npy: the file is not written (File exists), must be writable\n"
+    told = f"cudml: {path}/output.npy: the file is not written (Not a directory), must be writable\n"
     assert capsys.readouterr().err.endswith(told)
 
 

@@ -33,6 +33,9 @@ class Device(Protocol):
 
     name: str
 
+    #: What `time` measures with, as people call it.
+    clock: str
+
     #: Whether an array object has the same memory and dtype for life. NumPy's may be resized in place.
     has_fixed_arrays: bool
 
@@ -76,6 +79,9 @@ class Device(Protocol):
 
         `made` are scratch and converted arguments; those that are views of inputs or outputs are left out.
         """
+
+    def time(self, call: Callable[[], None]) -> float:
+        """Seconds that the device takes for what a call queues on its current stream; waits for the end."""
 
     def load(self, plan: Plan) -> Program:
         """Build the plan's kernels (cached) and bind everything but the operands."""

@@ -178,6 +178,7 @@ class CudaDevice:
     loaded may be run from any thread.
     """
 
+    clock = "CUDA events"
     has_fixed_arrays = True
 
     def __init__(self, number: int) -> None:
@@ -298,6 +299,17 @@ class CudaDevice:
             chosen if hasattr(chosen, "__enter__") else self._cupy.cuda.Stream.from_external(chosen)
         )
         return entered
+
+    def time(self, call: Callable[[], None]) -> float:
+        """Seconds between two events on the current stream, one recorded before the call, one after."""
+        cuda = self._cupy.cuda
+        with cuda.Device(self.number):
+            start, stop = cuda.Event(), cuda.Event()
+            start.record()
+            call()
+            stop.record()
+            stop.synchronize()
+            return float(cuda.get_elapsed_time(start, stop)) / 1000
 
     def load(self, plan: Plan) -> Program:
         """Build what is not built yet, check every launch, and prepare the call.

@@ -2,6 +2,7 @@
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -49,6 +50,7 @@ class EmulatorDevice:
     """NumPy arrays, and kernels run by the host's CPU."""
 
     name = "cpu"
+    clock = "host clock"
     has_fixed_arrays = False
 
     @property
@@ -102,6 +104,12 @@ class EmulatorDevice:
         stream: Any = None,
     ) -> None:
         """There are no graphs here."""
+
+    def time(self, call: Callable[[], None]) -> float:
+        """Seconds until a call returns."""
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
 
     def load(self, plan: Plan) -> "EmulatorProgram":
         """Compile the plan's kernels, those not in the cache at the same time.

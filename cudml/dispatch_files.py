@@ -1,0 +1,95 @@
+"""The files that a model names: kept within a folder, opened so that no link leads out of it."""
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+#: Opened in steps, no path follows a link that was put there after it was resolved.
+_STEP_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class OutsideError(ValueError):
+    """A path leads out of the folder that it has to stay in; `place` is where to."""
+
+    def __init__(self, place: str) -> None:
+        super().__init__(place)
+        self.place = place
+
+
+def resolve_inside(root: Path, path: Path, *, allow_outside: bool) -> str:
+    """The place that a path leads to, with every link followed; it need not exist.
+
+    Raises
+    ------
+    OutsideError
+        It is not within `root`.
+    ValueError
+        No file can have the name.
+    """
+    place = os.path.realpath(path)
+    base = os.path.realpath(root)
+    if not allow_outside and os.path.commonpath((base, place)) != base:
+        raise OutsideError(place)
+    return place
+
+
+def open_inside(root: Path, path: Path, *, allow_outside: bool) -> BinaryIO:
+    """A regular file, opened for reading; raises as `resolve_inside`, and OSError."""
+    place = resolve_inside(root, path, allow_outside=allow_outside)
+    with _folder_of(place, create=False) as folder:
+        # Without O_NONBLOCK a pipe in place of the file would wait for its writer.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        file = os.open(os.path.basename(place), flags, dir_fd=folder)
+    try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(0, "not a regular file")
+        return os.fdopen(file, "rb")
+    except OSError:
+        os.close(file)
+        raise
+
+
+def write_inside(root: Path, path: Path, write: Callable[[BinaryIO], object], *, allow_outside: bool) -> None:
+    """Have `write` fill a file, which then takes its place at once: a failure leaves what was there.
+
+    Folders are made where they are missing; raises as `resolve_inside`, and OSError.
+    """
+    place = resolve_inside(root, path, allow_outside=allow_outside)
+    name = os.path.basename(place)
+    # No link at the end of the path is followed either: a rename replaces the link itself.
+    with _folder_of(place, create=True) as folder:
+        scratch = f".cudml-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            with os.fdopen(os.open(scratch, flags, 0o666, dir_fd=folder), "wb") as file:
+                write(file)
+            os.replace(scratch, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(scratch, dir_fd=folder)
+            raise
+
+
+@contextmanager
+def _folder_of(place: str, *, create: bool) -> Iterator[int]:
+    """A descriptor of the folder of a resolved path."""
+    folder = os.open("/", _STEP_FLAGS)
+    try:
+        for part in Path(place).parts[1:-1]:
+            try:
+                inner = os.open(part, _STEP_FLAGS, dir_fd=folder)
+            except FileNotFoundError:
+                if not create:
+                    raise
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+                inner = os.open(part, _STEP_FLAGS, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
