@@ -16,14 +16,18 @@ from cudml.arguments import (
     as_integers,
     bits_of,
     broadcasts_to,
+    check_order,
     check_output,
     dtype_in,
     is_wrong,
+    lengths_on,
     normalized_axis,
+    on_device,
     output_pair,
 )
-from cudml.calls import Argument, CallCache, execute, store
+from cudml.calls import Argument, CallCache, check_overlap, execute, store
 from cudml.checks import MAX_DIMENSIONS
+from cudml.devices import Array
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.operators import reverse_subsequences as _reverse_operator
@@ -46,6 +50,9 @@ _REALS: dict[str, ElementType] = {
 _new = tuple.__new__
 
 _INT64 = np.dtype(np.int64)
+
+#: Collections that are known to have an order without a closer look.
+_SEQUENCES = (tuple, list, type(None))
 
 _top_k_calls = CallCache()
 _slice_calls = CallCache()
@@ -79,7 +86,7 @@ def top_k(
     k : int
         How many, from 1 to the size of the axis.
     axis : int
-        Which axis; negative ones count from the end.
+        Which axis; negative ones count from the end. It has at most 2**32 - 1 elements.
     mode : "largest" or "smallest"
         Which elements.
     sorted : bool
@@ -96,7 +103,7 @@ def top_k(
     Raises
     ------
     ValueError
-        k, mode, axis=None, or an `out` of another shape, read-only or overlapping.
+        k, mode, an axis that is None or too long, or an `out` of another shape, read-only or overlapping.
     TypeError
         No array, an unsupported dtype, mixed devices, an `out` of another dtype.
     numpy.exceptions.AxisError
@@ -146,7 +153,8 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
     lane = array.shape[axis]
     if not 1 <= k <= lane:
         raise ValueError(is_wrong(function, "k", k, f"from 1 to the size of axis {axis}, which is {lane}"))
-    if mode not in ("largest", "smallest"):
+    is_known = isinstance(mode, str) and mode in ("largest", "smallest")
+    if not is_known:
         raise ValueError(is_wrong(function, "mode", repr(mode), "'largest' or 'smallest'"))
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
     rows = [
@@ -207,10 +215,11 @@ def slice(
     Raises
     ------
     ValueError
-        An element outside of `a`, a stride of 0, arguments of another length than the rank, more than 8
-        dimensions that do not merge, or an `out` of another shape, read-only or overlapping.
+        An element outside of `a`, a stride of 0, arguments of another length than the rank, or an `out` of
+        another shape, read-only or overlapping.
     TypeError
-        No array, an unsupported dtype, mixed devices, an `out` of another dtype.
+        No array, an unsupported dtype, mixed devices, a set or a mapping for a sequence, an `out` of another
+        dtype.
 
     Examples
     --------
@@ -224,11 +233,19 @@ def slice(
     Notes
     -----
     Source: SLICE of DirectML's documentation; negative strides as SLICE1 has them, but with the first
-    element taken as the offset.
+    element taken as the offset. A box of more than 8 dimensions, neighbours that can be merged counted as
+    one, is copied in several launches.
     """
     outs = () if out is None else (out,)
     key = None
     try:
+        if (
+            type(offsets) not in _SEQUENCES
+            or type(sizes) not in _SEQUENCES
+            or type(strides) not in _SEQUENCES
+        ):
+            for values in (offsets, sizes, strides):
+                check_order(values)
         # Pure integers, so that 1.0 does not find the call of 1.
         box = (
             tuple(map(index, offsets)),
@@ -279,7 +296,12 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
     source = Argument.input("a", "input_tensor", kind, array, any_address=True)
     target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
     if array.ndim > MAX_DIMENSIONS:
-        _check_mergeable(source.tensor, target.tensor, strides)
+        axis = _axis_to_loop_over(source.tensor, target.tensor, strides)
+        if axis is not None:
+            check_overlap(function, device, [source, target] if out is not None else [source], 1)
+            result = device.empty(sizes, array.dtype) if out is None else out
+            _slice_each(array, (offsets, sizes, strides), result, axis)
+            return result
     # 0-d arrays have one element, as 1-D arrays of size 1 have.
     box = (offsets or (0,), sizes or (1,), strides or (1,))
 
@@ -290,13 +312,29 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
     return execute(function, device, [source], [target], make_plan, _slice_calls, key)[0]
 
 
-def _check_mergeable(source: TensorDesc, target: TensorDesc, strides: tuple[int, ...]) -> None:
-    """Raise unless the box is one of at most 8 dimensions to the kernels."""
+def _axis_to_loop_over(source: TensorDesc, target: TensorDesc, strides: tuple[int, ...]) -> int | None:
+    """Which axis of a box to leave to a loop; None where the kernels take all of them."""
     steps = [step * stride for step, stride in zip(strides, source.element_strides, strict=True)]
-    box = merged(without_ones(dimensions_of(target.sizes, steps, target.element_strides)))
-    if len(box) > MAX_DIMENSIONS:
-        expected = f"of at most {MAX_DIMENSIONS} dimensions once neighbours are merged"
-        raise ValueError(is_wrong("slice", "the box", f"of {len(box)} dimensions", expected))
+    dimensions = dimensions_of(target.sizes, steps, target.element_strides)
+
+    def num_merged(without: int | None = None) -> int:
+        kept = (d for i, d in zip(reversed(range(len(steps))), dimensions, strict=True) if i != without)
+        return len(merged(without_ones(kept)))
+
+    if 0 in target.sizes or num_merged() <= MAX_DIMENSIONS:
+        return None
+    # First few dimensions left, then few launches, then whole parts of memory.
+    return min(range(len(steps)), key=lambda axis: (num_merged(axis), target.sizes[axis], axis))
+
+
+def _slice_each(array: Array, box: tuple[tuple[int, ...], ...], out: Array, axis: int) -> None:
+    """Slice once for each place of a box along an axis."""
+    offset, size, stride = (numbers[axis] for numbers in box)
+    rest = [numbers[:axis] + numbers[axis + 1 :] for numbers in box]
+    before = (np.s_[:],) * axis
+    for i in range(size):
+        taken, filled = (*before, offset + i * stride), (*before, i)
+        slice(array[taken], *rest, out=out[filled])
 
 
 def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: Any = None) -> Any:
@@ -307,9 +345,10 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: 
     a : array
         At least 1-D, of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A CuPy array (or
         anything with GPU memory) is worked on by its GPU, a NumPy array by the CPU emulator.
-    sequence_lengths : array
+    sequence_lengths : array, list or int
         How many elements of each lane are reversed, of any integer dtype; broadcasts to the shape of `a`
-        with 1 at the axis. Longer than the axis is the whole lane, negative is none.
+        with 1 at the axis. Longer than the axis is the whole lane, negative is none. A list is copied to
+        the device of `a`, which a graph cannot capture.
     axis : int
         The axis that the lanes run along; negative ones count from the end.
     out : array, optional
@@ -355,11 +394,15 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: 
 
 def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) -> Any:
     function = "reverse_subsequences"
-    given = {"a": a, "sequence_lengths": sequence_lengths} | ({} if out is None else {"out": out})
+    array, device = on_device(function, "a", a)
+    given_lengths = lengths_on(function, device, sequence_lengths, (), max(array.shape, default=0))
+    given = {"a": array, "sequence_lengths": given_lengths} | ({} if out is None else {"out": out})
     arrays, device = all_on_device(function, given)
-    array, lengths = arrays["a"], arrays["sequence_lengths"]
+    lengths = arrays["sequence_lengths"]
     if array is not a or lengths is not sequence_lengths or arrays.get("out") is not out:
         result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))
+        if given_lengths is not sequence_lengths:
+            device.keep_captured((lengths,), (array,), (result,))
         return result if out is None else out
     kind = bits_of(function, "a", array)
     length_kind = dtype_in(function, "sequence_lengths", lengths, INTEGERS)
@@ -368,6 +411,10 @@ def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) 
     lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])
     if not broadcasts_to(lengths.shape, lane_shape):
         expected = f"of a shape that broadcasts to {lane_shape}, the shape of a with 1 at the axis"
+        if lengths.ndim == array.ndim - 1:
+            with_axis = (*lengths.shape[:axis], 1, *lengths.shape[axis:])
+            if broadcasts_to(with_axis, lane_shape):
+                expected += f"; sequence_lengths[{':, ' * axis}None] is"
         raise ValueError(is_wrong(function, "sequence_lengths", f"of shape {tuple(lengths.shape)}", expected))
     if out is not None:
         check_output(function, "out", out, shape, array.dtype)

@@ -10,14 +10,17 @@ from cudml.arguments import (
     check_output,
     dtype_in,
     is_wrong,
+    lengths_on,
+    on_device,
     output_pair,
 )
 from cudml.calls import Argument, CallCache, execute, store
+from cudml.checks import Problems
 from cudml.devices import Array, Device
 from cudml.dtypes import INTEGERS, ElementType
-from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators import gru as _gru_operator
-from cudml.operators.activations import Activation, activation_named
+from cudml.operators.activations import Activation, activation_ok
 from cudml.plans import Plan
 from cudml.tensors import TensorDesc
 
@@ -83,9 +86,10 @@ def gru(
         The biases of the inputs, then those of the recurrence; None is 0.
     h0 : array (D, N, H), optional
         The states before the first step; None is 0.
-    sequence_lengths : array (N,), optional
-        How many steps each sequence has, of any integer dtype; None is T for all. Longer than T is T,
-        negative is 0. Lengths of uint32 are taken as they are, others are converted first.
+    sequence_lengths : array (N,), list or int, optional
+        How many steps each sequence has, of any integer dtype, or one number for all; None is T for all.
+        Longer than T is T, negative is 0. Lengths of uint32 are taken as they are, others are converted
+        first. A list is copied to the device of `x`, which a graph cannot capture.
     direction : "forward", "reverse" or "bidirectional"
         "reverse" starts at each sequence's own last step; "backward" is another name for it.
     activations : sequence of str or Activation, optional
@@ -155,7 +159,12 @@ def _plan_gru(
         if name not in given:
             raise TypeError(is_wrong(function, name, None, "an array"))
     outs = dict(zip(("out[0]", "out[1]"), output_pair(function, out, "sequence, single"), strict=False))
-    arrays, device = all_on_device(function, {**given, **outs})
+    lengths = given.get("sequence_lengths")
+    if lengths is not None:
+        x, device = on_device(function, "x", given["x"])
+        lengths = lengths_on(function, device, lengths, tuple(x.shape[1:2]), max(x.shape, default=0))
+    plain = {name: lengths if name == "sequence_lengths" else array for name, array in given.items()}
+    arrays, device = all_on_device(function, {**plain, **outs})
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         expected = "'forward', 'reverse' or 'bidirectional'"
         raise ValueError(is_wrong(function, "direction", repr(direction), expected))
@@ -171,6 +180,8 @@ def _plan_gru(
         check_output(function, name, arrays[name], shape, dtype)
     own = {name: arrays[name] for name in given}
     ready, made = _ready(device, own, steps)
+    if lengths is not given.get("sequence_lengths"):
+        made = (*made, own.pop("sequence_lengths"))
     if any(ready[name] is not given[name] for name in given) or any(arrays[n] is not outs[n] for n in outs):
         # Once more with what the kernels take, so that the planned call is found under that.
         result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
@@ -245,17 +256,21 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
         expected = f"of length {count}, f and g of each direction"
         raise ValueError(is_wrong(function, "activations", f"of length {len(activations)}", expected))
     chosen = []
+    problems = Problems(function)
     for i, item in enumerate(activations):
         if isinstance(item, Activation):
+            activation_ok(problems, f"activations[{i}]", item, max(FeatureLevel))
             chosen.append(item)
         elif isinstance(item, str):
             try:
-                chosen.append(activation_named(item))
+                chosen.append(Activation(item))
             except ValueError as error:
                 raise ValueError(f"{function}: activations[{i}]: {error}") from None
         else:
             expected = "a name or a cudml.Activation"
             raise TypeError(is_wrong(function, f"activations[{i}]", repr(item), expected))
+    if problems.found:
+        raise ValueError(f"{function}: {'; '.join(map(str, problems.found))}")
     return tuple(chosen)
 
 

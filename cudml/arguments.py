@@ -1,6 +1,6 @@
 """The arguments of array functions: which device they are on, and what is said of wrong ones."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
@@ -12,6 +12,7 @@ from cudml.devices import Array, Device, get_device
 from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.errors import a_type
 from cudml.tensors import is_injective
+from cudml.transfer import upload
 
 
 def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
@@ -93,7 +94,7 @@ def normalized_axis(function: str, axis: Any, ndim: int) -> int:
 
 
 def as_integer(function: str, name: str, value: Any) -> int:
-    """A Python integer; TypeError for what is none."""
+    """Convert to int; raise TypeError if not integral."""
     try:
         return index(value)
     except TypeError:
@@ -101,8 +102,9 @@ def as_integer(function: str, name: str, value: Any) -> int:
 
 
 def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
-    """A tuple of `count` Python integers; TypeError or ValueError for what is none."""
+    """Convert to a tuple of `count` ints; raise TypeError if not integral, ValueError if more or fewer."""
     try:
+        check_order(values)
         numbers = tuple(map(index, values))
     except TypeError:
         raise TypeError(is_wrong(function, name, repr(values), "a sequence of integers")) from None
@@ -113,6 +115,42 @@ def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int,
             )
         )
     return numbers
+
+
+def check_order(values: Any) -> None:
+    """Raise TypeError if a collection has no order of its elements."""
+    if isinstance(values, (Set, Mapping)):
+        raise TypeError(f"{a_type(values)} is no sequence")
+
+
+def lengths_on(function: str, device: Device, lengths: Any, shape: tuple[int, ...], largest: int) -> Any:
+    """Lengths given as a list, or as an integer for all of them, as an array of the device.
+
+    An integer fills the shape, cut to 0 and `largest`. Anything else is returned as it is.
+
+    Raises
+    ------
+    TypeError
+        A list of something other than integers.
+    ValueError
+        Lists of different lengths within one.
+    """
+    name = "sequence_lengths"
+    if isinstance(lengths, (int, np.integer)) and not isinstance(lengths, bool):
+        array = device.empty(shape, np.dtype(np.uint32 if largest < 2**32 else np.uint64))
+        array.fill(min(max(int(lengths), 0), largest))
+        return array
+    if not isinstance(lengths, (list, tuple)):
+        return lengths
+    try:
+        host = np.array(lengths)
+    except ValueError:
+        raise ValueError(is_wrong(function, name, repr(lengths), "a list without gaps")) from None
+    if not host.size:
+        host = host.astype(np.int64)
+    if host.dtype.kind not in "iu":
+        raise TypeError(is_wrong(function, name, f"a list of {host.dtype}", "a list of integers"))
+    return upload(device, host)
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:

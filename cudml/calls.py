@@ -232,7 +232,7 @@ def execute(
         An output that was given shares memory with another argument.
     """
     given = [argument for argument in (*inputs, *outputs) if argument.array is not None]
-    _check_overlap(function, device, given, len(inputs))
+    check_overlap(function, device, given, len(inputs))
     ready_inputs = [_aligned(function, device, argument, is_output=False) for argument in inputs]
     ready_outputs = [_aligned(function, device, argument, is_output=True) for argument in outputs]
     plan = None
@@ -271,7 +271,7 @@ def store(
     if not given:
         device.keep_captured(made, own, results)
         return results
-    _check_overlap(function, device, [*inputs, *given], len(inputs))
+    check_overlap(function, device, [*inputs, *given], len(inputs))
     arrays: list[Array] = [output.array for output in given]
     for array, result in zip(arrays, results, strict=True):
         array[...] = result
@@ -279,7 +279,8 @@ def store(
     return arrays
 
 
-def _check_overlap(function: str, device: Device, arguments: Sequence[Argument], num_inputs: int) -> None:
+def check_overlap(function: str, device: Device, arguments: Sequence[Argument], num_inputs: int) -> None:
+    """Raise ValueError if an output shares memory with another argument; the inputs come first."""
     arrays = [argument.array for argument in arguments]
     overlap = first_overlap([_box(a) for a in arrays], [device.address(a) for a in arrays], num_inputs)
     if overlap is not None:

@@ -158,11 +158,52 @@ def test_more_dimensions_than_descriptors_have(rng: np.random.Generator) -> None
     full = np.broadcast_to(lengths, (*a.shape[:6], 1, *a.shape[7:]))
     reversed_ = cudml.reverse_subsequences(a, lengths, 6)
     assert_identical(reversed_, reverse_oracle.reverse_lanes(a, full, 6))
-    nine = np.zeros((3,) * 9, np.int8)
-    with pytest.raises(
-        ValueError, match="slice: the box is of 9 dimensions, must be of at most 8 dimensions"
-    ):
-        cudml.slice(nine, (0,) * 9, (2,) * 9)
+
+
+@pytest.mark.parametrize("shape", [(3,) * 9, (3, 2, 3, 2, 3, 2, 3, 1, 2, 3, 2)])
+def test_a_box_of_more_dimensions_than_kernels_have(shape: tuple[int, ...], device: Device) -> None:
+    ndim = len(shape)
+    a = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    sizes = tuple((n + 1) // 2 for n in shape)
+    last = tuple(n - 1 for n in shape)
+    moved = to_device(device, a)
+    for _ in range(2):  # planned, then found
+        first = cudml.slice(moved, (0,) * ndim, sizes, (2,) * ndim)
+        assert_identical(to_numpy(first), a[(np.s_[::2],) * ndim])
+        out = to_device(device, np.full((2, *sizes), SENTINEL, a.dtype))
+        assert cudml.slice(moved, last, sizes, (-2,) * ndim, out=out[0]) is not None
+        assert_identical(to_numpy(out)[0], a[(np.s_[::-2],) * ndim])
+        assert (to_numpy(out)[1] == SENTINEL).all()
+    empty = cudml.slice(moved, (0,) * ndim, (2, 0) * 4 + (2,) * (ndim - 8), (1,) * ndim)
+    assert empty.shape == (2, 0) * 4 + (2,) * (ndim - 8)
+    before = to_numpy(moved).copy()
+    with pytest.raises(ValueError, match="slice: out is overlapping a"):
+        cudml.slice(moved, (0,) * ndim, sizes, (2,) * ndim, out=moved[tuple(np.s_[:n] for n in sizes)])
+    assert_identical(to_numpy(moved), before)
+    with pytest.raises(ValueError, match=r"slice: offsets\[0\] is 3, must be from 0 to 2"):
+        cudml.slice(moved, (3,) * ndim, sizes, (2,) * ndim)
+
+
+def test_lengths_may_be_a_list_or_an_integer(device: Device, rng: np.random.Generator) -> None:
+    host = rng.integers(0, 99, (3, 5))
+    a = to_device(device, host)
+    for lengths in ([[2], [9], [0]], [[4]], [3], (1,), 4, 0, -2, 2**70, np.int8(3)):
+        full = np.broadcast_to(np.clip(np.array(lengths, float), 0, 9).astype(int), (3, 1))
+        for _ in range(2):
+            got = cudml.reverse_subsequences(a, lengths)
+            assert device.owns(got)
+            assert_identical(to_numpy(got), reverse_oracle.reverse_lanes(host, full, 1))
+    arrays = {name: to_device(device, array) for name, array in layer(rng, "forward").items()}
+    batch = arrays["x"].shape[1]
+    for lengths in (2, 0, -1, 10**12, [1] * batch, tuple(range(batch))):
+        packed = np.broadcast_to(np.array(lengths, np.int64), (batch,)).copy()
+        expected = cudml.gru(**arrays | {"sequence_lengths": to_device(device, packed)})
+        for _ in range(2):
+            got = cudml.gru(**arrays | {"sequence_lengths": lengths})
+            for part, whole in zip(got, expected, strict=True):
+                assert_identical(to_numpy(part), to_numpy(whole))
+    empty = to_device(device, np.zeros((4, 0)))
+    assert cudml.reverse_subsequences(empty, [], 0).shape == (4, 0)
 
 
 def outputs_of(device: Device, results: Any, how: str) -> Any:

@@ -29,7 +29,7 @@ LAYERS = {
     "devices": {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"},
     "bindings": {"checks", "devices", "errors", "overlap", "tensors"},
     "compiled": {"bindings", "devices", "enums", "errors", "operators", "plans", "settings"},
-    "arguments": {"checks", "devices", "dtypes", "errors", "tensors"},
+    "arguments": {"checks", "devices", "dtypes", "errors", "tensors", "transfer"},
     "calls": {"arguments", "compiled", "devices", "dtypes", "overlap", "plans", "tensors"},
     "transfer": {"devices"},
     "json_reader": {"errors"},

@@ -55,6 +55,7 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "axis none": ((A, 1), {"axis": None}, ValueError, "axis is None, must be an integer: flattening is up t"),
     "axis text": ((A, 1), {"axis": "x"}, TypeError, "axis is 'x', must be an integer"),
     "mode": ((A, 1), {"mode": "max"}, ValueError, "mode is 'max', must be 'largest' or 'smallest'"),
+    "mode array": ((A, 1), {"mode": np.array([1, 2])}, ValueError, "mode is array([1, 2]), must be 'large"),
     "mode list": ((A, 1), {"mode": []}, ValueError, "mode is [], must be 'largest' or 'smallest'"),
     "out alone": ((A, 1), {"out": A}, TypeError, "out is a numpy.ndarray, must be a tuple of two arr"),
     "out of three": ((A, 1), {"out": (A, A, A)}, TypeError, "out is a tuple of 3, must be a tuple of two ar"),
@@ -85,6 +86,9 @@ SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "few": ((A, (0,), (1, 1)), ValueError, "offsets is (0,), of length 1, must be of length 2, one a dimens"),
     "many": ((A, (0, 0), (1, 1, 1)), ValueError, "sizes is (1, 1, 1), of length 3, must be of length 2"),
     "number": ((A, 0, (1, 1)), TypeError, "offsets is 0, must be a sequence of integers"),
+    "set": ((A, {0, 1}, (1, 1)), TypeError, "offsets is {0, 1}, must be a sequence of integers"),
+    "mapping": ((A, (0, 0), {1: 0, 2: 0}), TypeError, "sizes is {1: 0, 2: 0}, must be a sequence"),
+    "keys": ((A, (0, 0), (1, 1), {1: 0, 2: 0}.keys()), TypeError, "strides is dict_keys([1, 2]), must be a "),
     "float": ((A, (0, 0), (1, 1.0)), TypeError, "sizes is (1, 1.0), must be a sequence of integers"),
     "strides": ((A, (0, 0), (1, 1), (1,)), ValueError, "strides is (1,), of length 1, must be of length 2"),
     "negative size": ((A, (0, 0), (1, -1)), ValueError, "sizes[1] is -1, must be 0 or more"),
@@ -107,9 +111,40 @@ def test_slice_says_what_is_wrong(given_: tuple[Any, ...], kind: type[Exception]
         assert str(caught.value).startswith(f"slice: {message}")
 
 
+def test_a_set_does_not_find_the_call_of_a_tuple() -> None:
+    cudml.slice(A, (0, 1), (1, 1))
+    with pytest.raises(TypeError, match=r"slice: offsets is \{0, 1\}, must be a sequence"):
+        cudml.slice(A, {0, 1}, (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("shape", "axis", "lengths", "hint"),
+    [
+        ((3, 4), 1, (3,), "; sequence_lengths[:, None] is"),
+        ((3, 4, 5), 1, (3, 5), "; sequence_lengths[:, None] is"),
+        ((3, 4, 5), -1, (3, 4), "; sequence_lengths[:, :, None] is"),
+        ((3, 4), 1, (4,), ""),
+        ((3, 4, 5), 2, (3,), ""),
+    ],
+)
+def test_lengths_that_lack_the_axis_are_shown_how_to_get_it(
+    shape: tuple[int, ...], axis: int, lengths: tuple[int, ...], hint: str
+) -> None:
+    with pytest.raises(ValueError, match="must be of a shape that broadcasts to") as caught:
+        cudml.reverse_subsequences(np.zeros(shape), np.ones(lengths, int), axis)
+    assert str(caught.value).endswith(f"the shape of a with 1 at the axis{hint}")
+    if hint:
+        index = eval(f"np.s_{hint[18:-3]}")
+        cudml.reverse_subsequences(np.zeros(shape), np.ones(lengths, int)[index], axis)
+
+
 ONES = np.ones((3, 1), np.int32)
 REVERSE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
-    "list": ((A, [1, 2, 3]), TypeError, "sequence_lengths is a list, must be a NumPy array"),
+    "list of floats": ((A, [[1.0]] * 3), TypeError, "sequence_lengths is a list of float64, must be a li"),
+    "list of bools": ((A, [True]), TypeError, "sequence_lengths is a list of bool, must be a list of"),
+    "uneven lists": ((A, [[1], [1, 2]]), ValueError, "sequence_lengths is [[1], [1, 2]], must be a list wi"),
+    "bool": ((A, True), TypeError, "sequence_lengths is a bool, must be a NumPy array"),
+    "float": ((A, 2.0), TypeError, "sequence_lengths is a float, must be a NumPy array"),
     "none": ((A, None), TypeError, "sequence_lengths is a NoneType, must be a NumPy array"),
     "floats": ((A, ONES.astype(float)), TypeError, "sequence_lengths is of dtype float64, must be of int8,"),
     "bools": ((A, ONES > 0), TypeError, "sequence_lengths is of dtype bool, must be of int8"),
@@ -130,6 +165,9 @@ def test_reverse_subsequences_says_what_is_wrong(
         with pytest.raises(kind) as caught:
             cudml.reverse_subsequences(*given_)
         assert str(caught.value).startswith(f"reverse_subsequences: {message}")
+
+
+ELU = cudml.Activation(cudml.OperatorType.ACTIVATION_ELU)
 
 
 def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
@@ -153,6 +191,9 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "float lengths": ({"sequence_lengths": zeros(1)}, TypeError, "sequence_lengths is of dtype float32, mus"),
     "direction": ({"direction": "up"}, ValueError, "direction is 'up', must be 'forward', 'reverse' or 'bid"),
     "direction list": ({"direction": []}, ValueError, "direction is [], must be 'forward', 'reverse'"),
+    "no type": ({"activations": [cudml.Activation(None), "Tanh"]}, ValueError, "activations[0].Type is None"),
+    "no alpha": ({"activations": [ELU, "Tanh"]}, ValueError, "activations[0].parameters is (), must be 1"),
+    "text": ({"activations": [cudml.Activation.elu("x")] * 2}, ValueError, "activations[0].Alpha is 'x', mu"),
     "count": ({"activations": ["Tanh"]}, ValueError, "activations is of length 1, must be of length 2, f an"),
     "name": ({"activations": ["Tanh", "Tan"]}, ValueError, "activations[1]: 'Tan' is no activation, must be"),
     "number": ({"activations": ["Tanh", 5]}, TypeError, "activations[1] is 5, must be a name or a cudml.Act"),

@@ -329,6 +329,15 @@ def test_arrays_of_other_libraries_are_taken_without_a_copy(stand_in: Run) -> No
     }
 
 
+def test_lengths_of_the_host_and_boxes_of_many_dimensions(stand_in: Run) -> None:
+    assert stand_in(cases.lengths_and_boxes_of_the_host) == {
+        "list": ("ndarray", "int64", (3, 1)),
+        "number": ("uint32", (3,)),
+        "results": [("cupy", (3, 5))] * 2,
+        "box": ((2,) * 9, 2),
+    }
+
+
 def test_devices_that_cannot_be_used(stand_in: Run) -> None:
     assert stand_in(cases.device_errors) == {
         "beyond": "DeviceError: cuda:9 does not exist: this process sees 2 CUDA devices",

@@ -7,7 +7,7 @@ import pytest
 
 from cudml.enums import DataType, FeatureLevel, OperatorType, RecurrentNetworkDirection, TensorFlags
 from cudml.errors import DescriptorError
-from cudml.operators.activations import ACTIVATIONS, Activation, activation_named
+from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.operators.gru import GruDesc, check, plan
 from cudml.plans import KernelLaunch, Limits, MatMul
 from cudml.tensors import TensorDesc
@@ -251,10 +251,12 @@ def test_parameters_may_be_special_numbers() -> None:
 
 
 def test_activations_by_name() -> None:
-    assert activation_named("hardsigmoid") == Activation.hard_sigmoid(0.2, 0.5)
-    assert activation_named("TANH") == TANH
+    assert Activation("hardsigmoid", [0.3, 0.4]) == Activation.hard_sigmoid(0.3, 0.4)
+    assert Activation("Sigmoid") == Activation.sigmoid()
+    assert Activation("hardsigmoid") == Activation.hard_sigmoid(0.2, 0.5)
+    assert Activation("TANH") == TANH
     with pytest.raises(ValueError, match=r"'Hardmax' is no activation, must be one of Affine, Celu"):
-        activation_named("Hardmax")
+        Activation("Hardmax")
 
 
 def test_activations_print_as_their_constructors() -> None:

@@ -1,7 +1,9 @@
 """The fused activations that a recurrent operator takes: the one table, and the value that names one."""
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 from cudml.checks import Problems
 from cudml.enums import FeatureLevel, OperatorType
@@ -112,7 +114,29 @@ _BY_ONNX_NAME = {row.onnx_name.lower(): row for row in _TABLE}
 _FLAT_SOFTPLUS_LEVEL = FeatureLevel.LEVEL_6_4
 
 
-@dataclass(frozen=True)
+def _plain_numbers(values: object) -> object:
+    """A sequence as a tuple, other libraries' real numbers as floats; anything else unchanged."""
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        return values
+    return tuple(v if isinstance(v, (int, float)) or not isinstance(v, Real) else float(v) for v in values)
+
+
+def _row_named(name: str) -> ActivationInfo:
+    """The row of an ONNX name, in any case.
+
+    Raises
+    ------
+    ValueError
+        There is no such name; says which there are.
+    """
+    row = _BY_ONNX_NAME.get(name.lower())
+    if row is None:
+        names = ", ".join(sorted(info.onnx_name for info in _TABLE))
+        raise ValueError(f"{name!r} is no activation, must be one of {names}")
+    return row
+
+
+@dataclass(frozen=True, init=False)
 class Activation:
     """A fused activation with its parameters, as an activation's `DML_OPERATOR_DESC` names it.
 
@@ -120,18 +144,26 @@ class Activation:
 
     Parameters
     ----------
-    operator_type : OperatorType
-        One of `ACTIVATIONS`.
-    parameters : tuple of float
-        The members of its descriptor, in their order.
+    operator_type : OperatorType or str
+        One of `ACTIVATIONS`, or its name in ONNX, in any case; kept as an OperatorType.
+    parameters : sequence of float, optional
+        The members of its descriptor, in their order. Left out, they are ONNX's defaults for a name, and
+        none for an OperatorType.
+
+    Raises
+    ------
+    ValueError
+        There is no activation of that name.
 
     Examples
     --------
     >>> from cudml import Activation, OperatorType
     >>> Activation.leaky_relu(0.01)
     Activation.leaky_relu(alpha=0.01)
-    >>> Activation.sigmoid() == Activation(OperatorType.ACTIVATION_SIGMOID)
+    >>> Activation.sigmoid() == Activation(OperatorType.ACTIVATION_SIGMOID) == Activation("Sigmoid")
     True
+    >>> Activation("LeakyRelu")
+    Activation.leaky_relu(alpha=0.01)
 
     Notes
     -----
@@ -141,7 +173,15 @@ class Activation:
     """
 
     operator_type: OperatorType
-    parameters: tuple[float, ...] = ()
+    parameters: tuple[float, ...]
+
+    def __init__(self, operator_type: OperatorType | str, parameters: Sequence[float] | None = None) -> None:
+        if isinstance(operator_type, str):
+            row = _row_named(operator_type)
+            operator_type = row.operator_type
+            parameters = row.defaults if parameters is None else parameters
+        object.__setattr__(self, "operator_type", operator_type)
+        object.__setattr__(self, "parameters", _plain_numbers(() if parameters is None else parameters))
 
     def __repr__(self) -> str:
         info = _info_of(self.operator_type)
@@ -245,21 +285,6 @@ class Activation:
     def hard_swish(alpha: float, beta: float) -> "Activation":
         """x hard_sigmoid(x; alpha, beta); from feature level 6_2"""
         return Activation(OperatorType.ACTIVATION_HARD_SWISH, (alpha, beta))
-
-
-def activation_named(name: str) -> Activation:
-    """The activation of an ONNX name, in any case, with ONNX's default parameters.
-
-    Raises
-    ------
-    ValueError
-        There is no such name; says which there are.
-    """
-    row = _BY_ONNX_NAME.get(name.lower())
-    if row is None:
-        names = ", ".join(sorted(info.onnx_name for info in _TABLE))
-        raise ValueError(f"{name!r} is no activation, must be one of {names}")
-    return Activation(row.operator_type, row.defaults)
 
 
 def activation_ok(problems: Problems, member: str, activation: object, level: FeatureLevel) -> bool:

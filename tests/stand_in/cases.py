@@ -217,6 +217,32 @@ def arrays_taken() -> dict[str, Any]:
     }
 
 
+def lengths_and_boxes_of_the_host() -> dict[str, Any]:
+    """Lengths that are no array, as the kernels get them, and the launches of a box of nine dimensions."""
+    import cupy
+
+    import cudml
+    from cudml.arguments import lengths_on
+    from cudml.devices import cuda
+
+    device = cuda.get_device(0)
+    a = cupy.ndarray((3, 5), np.int16)
+    _stand_in.record()
+    listed = lengths_on("f", device, [[2], [9], [0]], (), 5)
+    number = lengths_on("f", device, 2**70, (3,), 5)
+    results = [cudml.reverse_subsequences(a, lengths) for lengths in ([[2], [9], [0]], 4)]
+    nine = cupy.ndarray((3,) * 9, np.int8)
+    cudml.slice(nine, (0,) * 9, (2,) * 9)
+    _stand_in.record()
+    box = cudml.slice(nine, (0,) * 9, (2,) * 9)
+    return {
+        "list": (type(listed).__name__, listed.dtype.name, listed.shape),
+        "number": (number.dtype.name, number.shape),
+        "results": [(type(result).__module__.split(".")[0], result.shape) for result in results],
+        "box": (box.shape, len(_stand_in.launches())),
+    }
+
+
 def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
     """An address that is no multiple of an item, the message for an array there, and the calls till then."""
     import cupy
