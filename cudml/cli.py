@@ -1,4 +1,4 @@
-"""The command line: `cudml demo`, `cudml dispatch MODEL.json`, `cudml info`."""
+"""The command line: `cudml demo`, `cudml dispatch MODEL.json`, `cudml cache`, `cudml info`."""
 
 import argparse
 import os
@@ -6,6 +6,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from importlib import metadata
 from io import TextIOWrapper
 from pathlib import Path
@@ -15,6 +16,7 @@ import cudml
 from cudml import settings
 from cudml.enums import FeatureLevel
 from cudml.errors import CompilerError, DeviceError, KernelError, ModelError, ProblemsError, SettingError
+from cudml.memory import size_text
 
 if TYPE_CHECKING:
     from cudml.devices import Device
@@ -105,6 +107,15 @@ def _parser() -> argparse.ArgumentParser:
             "--device", help="cpu, cuda or cuda:N (default: the current GPU if there is one, else cpu)"
         )
 
+    cache = commands.add_parser(
+        "cache",
+        help="show where compiled kernels are kept and what they take, or remove them",
+        description="Shows where the CPU's compiled kernels are kept and what they take. CUDML_CACHE_DIR "
+        "sets the place, CUDML_CACHE_SIZE the most. A GPU's are kept by CuPy, in CUPY_CACHE_DIR.",
+    )
+    cache.add_argument("--clear", action="store_true", help="remove them; they are built anew when needed")
+    cache.set_defaults(run=_cache)
+
     info = commands.add_parser(
         "info",
         help="show devices, versions, compiler, cache and settings",
@@ -190,6 +201,37 @@ def _dispatch(options: argparse.Namespace) -> int:
     return EXIT_GOOD
 
 
+def _cache(options: argparse.Namespace) -> int:
+    from cudml.devices.emulator import cache_size
+
+    try:
+        place = settings.cache_dir()
+    except FileNotFoundError as error:
+        raise DeviceError(f"there is no cache folder: {error}") from None
+    if options.clear:
+        removed = cache_size.clear(place / "emulator")
+        print(f"removed {_files_text([file.num_bytes for file in removed])} from {place}")
+        return EXIT_GOOD
+    files = list(cache_size.kept_files(place / "emulator"))
+    rows = [
+        ("place", str(place)),
+        ("size", _files_text([file.num_bytes for file in files])),
+        ("at most", size_text(settings.cache_bytes())),
+    ]
+    if files:
+        rows.append(("oldest", f"last used {_day(min(file.last_used for file in files))}"))
+    print(_table(rows))
+    return EXIT_GOOD
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M")
+
+
+def _files_text(sizes: Sequence[int]) -> str:
+    return f"{len(sizes)} files, {size_text(sum(sizes))}"
+
+
 def _info(options: argparse.Namespace) -> int:
     from cudml.devices import cuda, sources
 
@@ -235,7 +277,7 @@ def _cache_text() -> str:
             # What another process was just writing may be gone again.
             with suppress(FileNotFoundError):
                 sizes.append(os.lstat(os.path.join(parent, name)).st_size)
-    return f"{folder}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MiB"
+    return f"{folder}: {_files_text(sizes)}"
 
 
 def _setting_text(name: str) -> str:

@@ -2,6 +2,7 @@
 
 =====================  ==============================================================================
 CUDML_CACHE_DIR        where compiled kernels are kept; default `$XDG_CACHE_HOME/cudml`, `~/.cache/cudml`
+CUDML_CACHE_SIZE       what they may take together, such as `500M` or `2G`; default 1G
 CUDML_CXX              the host compiler of the CPU emulator, as a command line; default: the first found
 CUDML_EMULATOR         how the emulator runs kernels: `check`, or options such as `order=random,seed=3`
 CUDML_KEEP_SOURCE      1 keeps the generated sources beside the compiled modules
@@ -21,6 +22,10 @@ try:
     from posix import environ as _raw_environment  # the dictionary behind os.environ
 except ImportError:  # there is no emulator either
     _raw_environment = {}
+
+
+_DEFAULT_CACHE_SIZE = "1G"
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def cache_dir() -> Path:
@@ -46,6 +51,24 @@ def cache_dir() -> Path:
     if not os.path.isabs(base):
         raise FileNotFoundError(errno.ENOENT, "there is no home folder")
     return Path(base) / "cudml"
+
+
+def cache_bytes() -> int:
+    """What compiled kernels may take on disk.
+
+    Raises
+    ------
+    SettingError
+        CUDML_CACHE_SIZE is no size.
+    """
+    text = os.environ.get("CUDML_CACHE_SIZE") or _DEFAULT_CACHE_SIZE
+    number, unit = (text[:-1], text[-1].upper()) if text[-1].upper() in _UNITS else (text, "")
+    if not (number.isascii() and number.isdecimal()):
+        units = ", ".join(filter(None, _UNITS))
+        raise SettingError(
+            f"CUDML_CACHE_SIZE is {text!r}, must be a number of bytes, or of one of {units}: '2G'"
+        )
+    return int(number) * _UNITS[unit]
 
 
 def compiler_command() -> list[str] | None:

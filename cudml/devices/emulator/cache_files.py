@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cudml import settings
+from cudml.devices.emulator import cache_size
 from cudml.errors import CompilerError
 
 _DIGEST_BYTES = 32
@@ -207,11 +208,14 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
     """The file `name` of the cache, built by `build(path)` where it is missing or damaged.
 
     The loader ignores what follows an ELF file's sections, so the digest stands at the end. Several
-    processes may build one file at once: each writes its own and the last replaces the others.
+    processes may build one file at once: each writes its own and the last replaces the others. After a build
+    the files not used for longest go, down to the size that CUDML_CACHE_SIZE allows.
     """
+    most_bytes = settings.cache_bytes()
     while True:
         place = folder.path()
         if _is_whole(place / name):
+            cache_size.mark_used(place / name)
             return place / name
         try:
             _remove_abandoned(place)
@@ -223,6 +227,7 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
                 sealed = Path(scratch) / "sealed"
                 _write_own(sealed, data + hashlib.sha256(data).digest())
                 os.replace(sealed, place / name)
+            cache_size.trim(place, most_bytes)
             return place / name
         except OSError as error:
             if folder.is_fallback(place):
