@@ -1,5 +1,6 @@
-"""Small problems that reach every kernel, each with its plan and its operands: for proofs on the emulator."""
+"""Small problems that reach every kernel, each with its plan, operands and oracle."""
 
+import ctypes
 import math
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -17,8 +18,13 @@ from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.operators.slice import Slice1Desc
 from cudml.operators.top_k import TopK1Desc
 from cudml.plans import KernelLaunch, Limits, Plan
-from cudml.tensors import TensorDesc, packed_strides
+from cudml.tensors import TensorDesc, byte_extent, packed_strides
+from tests.gru_runs import Options, assert_as_precise_as_numpy
 from tests.layouts import Layout
+from tests.oracle.gru import Weights
+from tests.oracle.reverse_subsequences import reverse_lanes
+from tests.oracle.slice import slice1_elements
+from tests.oracle.top_k import top_k as first_k
 
 #: The shape of a GPU and that of a CPU, where a block is one thread.
 GPU = replace(emulator.get_device().limits, warp_lanes=32)
@@ -67,11 +73,72 @@ def operands_of(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 
 def run(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
-    """Every byte of the outputs. Before, the temporary resource is full of ones."""
+    """Every byte of the outputs and of the gaps in them. Before, the temporary resource is full of ones."""
     plan = case.plan()
     workspace = np.full(plan.temporary_bytes, 0xFF, np.uint8) if plan.temporary_bytes else None
     emulator.get_device().load(plan)([operands[name] for name in plan.operands], workspace)
-    return {name: operands[name].tobytes() for name in plan.outputs}
+    return {name: _bytes_of(operands[name]) for name in plan.outputs}
+
+
+def expected(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """What `run` must return, from the oracle; not for a GRU, whose results are not exact."""
+    desc, x = case.descriptor, operands["input_tensor"]
+    if case.operator == "top_k":
+        values, indices = first_k(_numbers(x), desc.k, desc.axis)
+        results = {"output_value_tensor": values, "output_index_tensor": indices.astype(np.uint32)}
+    elif case.operator == "slice":
+        windows = desc.input_window_offsets, desc.input_window_sizes, desc.input_window_strides
+        results = {"output_tensor": slice1_elements(x, *windows, desc.output_tensor.sizes)}
+    else:
+        lengths = _numbers(operands["sequence_lengths_tensor"])
+        results = {"output_tensor": reverse_lanes(x, lengths, desc.axis)}
+    return {name: _bytes_with(operands[name], result) for name, result in results.items()}
+
+
+def require_precise(case: Case, operands: dict[str, np.ndarray]) -> None:
+    """Compare a GRU's outputs, after `run`, with the oracle."""
+    desc = case.descriptor
+    dtype = desc.input_tensor.element.numpy_name
+
+    def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return operands[name].view(dtype).reshape(shape)
+
+    steps, directions, batch, hidden = desc.output_sequence_tensor.sizes
+    lengths = operands.get("sequence_lengths_tensor")
+    arrays = Weights(
+        x=array("input_tensor", (steps, batch, -1)),
+        w=array("weight_tensor", (directions, 3 * hidden, -1)),
+        r=array("recurrence_tensor", (directions, 3 * hidden, hidden)),
+        b=array("bias_tensor", (directions, 6 * hidden)),
+        h0=array("hidden_init_tensor", (directions, batch, hidden)),
+        lengths=None if lengths is None else _numbers(lengths).reshape(batch),
+    )
+    got = {
+        "sequence": array("output_sequence_tensor", (steps, directions, batch, hidden)),
+        "single": array("output_single_tensor", (directions, batch, hidden)),
+    }
+    options = Options(desc.direction, desc.linear_before_reset, desc.activation_descs[:2])
+    assert_as_precise_as_numpy(got, arrays, options)
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """Raw elements as unsigned integers."""
+    return array.view(f"u{array.itemsize}")
+
+
+def _bytes_of(array: np.ndarray) -> bytes:
+    """From the first to the last byte of an array, whatever lies between its elements."""
+    low, high = byte_extent(array.shape, array.strides, array.itemsize)
+    return ctypes.string_at(array.ctypes.data + low, high - low)
+
+
+def _bytes_with(array: np.ndarray, result: np.ndarray) -> bytes:
+    """The bytes of an output with the result in it; gaps stay full of 0xA5."""
+    low, high = byte_extent(array.shape, array.strides, array.itemsize)
+    raw = np.full(high - low, 0xA5, np.uint8)
+    view = np.ndarray(array.shape, result.dtype, raw, -low, array.strides)
+    view[...] = result
+    return raw.tobytes()
 
 
 def _array(
@@ -95,7 +162,10 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         longest = case.descriptor.input_tensor.sizes[getattr(case.descriptor, "axis", 1)]
         return rng.integers(0, longest + 2, count).astype(f"u{item}")
     if case.operator == "gru":
-        return rng.standard_normal(count, np.float32).astype(tensor.element.numpy_name)
+        numbers = rng.standard_normal(count, np.float32)
+        if name in ("weight_tensor", "recurrence_tensor"):
+            numbers /= math.sqrt(case.descriptor.recurrence_tensor.sizes[3])
+        return numbers.astype(tensor.element.numpy_name)
     if item > 8 or case.content == "any":
         return rng.integers(0, 256, count * item, np.uint8)
     if case.content == "ascending":
@@ -110,14 +180,16 @@ def top_k(
     *,
     axis: int | None = None,
     strides: tuple[int, ...] | None = None,
+    value_pad: int = 0,
+    index_pad: int = 0,
 ) -> TopK1Desc:
-    """The largest along an axis, the last by default."""
+    """The largest along an axis, the last by default; rows of results are a pad apart."""
     axis = len(sizes) - 1 if axis is None else axis
     out = (*sizes[:axis], k, *sizes[axis + 1 :])
     return TopK1Desc(
         TensorDesc(element, sizes, strides),
-        TensorDesc(element, out),
-        TensorDesc(DataType.UINT32, out),
+        _padded(element, out, value_pad),
+        _padded(DataType.UINT32, out, index_pad),
         axis,
         k,
         AxisDirection.DECREASING,
@@ -135,18 +207,19 @@ def gru(
     direction: RecurrentNetworkDirection = RecurrentNetworkDirection.FORWARD,
     linear_before_reset: bool = True,
     has_lengths: bool = True,
+    pads: tuple[int, int, int] = (0, 0, 0),
 ) -> GruDesc:
-    """A layer with every optional tensor, but perhaps lengths."""
+    """A layer with every optional tensor, but perhaps lengths; rows of states are `pads` apart."""
     directions = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
     return GruDesc(
         TensorDesc(data_type, (1, num_steps, batch, inputs)),
         TensorDesc(data_type, (1, directions, 3 * hidden, inputs)),
         TensorDesc(data_type, (1, directions, 3 * hidden, hidden)),
         TensorDesc(data_type, (1, 1, directions, 6 * hidden)),
-        TensorDesc(data_type, (1, directions, batch, hidden)),
+        _padded(data_type, (1, directions, batch, hidden), pads[0]),
         TensorDesc(DataType.UINT32, (1, 1, 1, batch)) if has_lengths else None,
-        TensorDesc(data_type, (num_steps, directions, batch, hidden)),
-        TensorDesc(data_type, (1, directions, batch, hidden)),
+        _padded(data_type, (num_steps, directions, batch, hidden), pads[1]),
+        _padded(data_type, (1, directions, batch, hidden), pads[2]),
         activations * directions,
         direction,
         linear_before_reset,
@@ -166,10 +239,9 @@ def copy(
     offsets = offsets or (0,) * len(sizes)
     windows = tuple(n - offset for n, offset in zip(sizes, offsets, strict=True))
     out = tuple(math.ceil(n / abs(step)) for n, step in zip(windows, steps, strict=True))
-    padded = packed_strides((*out[:-1], out[-1] + out_pad))
     return Slice1Desc(
         TensorDesc(item_bytes, sizes, strides),
-        TensorDesc(item_bytes, out, padded if out_pad else None),
+        _padded(item_bytes, out, out_pad),
         offsets,
         windows,
         steps,
@@ -183,10 +255,19 @@ def reversal(
     *,
     one_length_a_row: bool = False,
     pad: int = 0,
+    out_pad: int | None = None,
     length_type: DataType = DataType.UINT32,
 ) -> ReverseSubsequencesDesc:
-    """Lanes along an axis of a tensor whose rows are `pad` elements apart."""
+    """Lanes along an axis of a tensor whose rows are `pad` elements apart, in the output `out_pad`."""
     one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
     shared = (*packed_strides(one[:-1]), 0) if one_length_a_row else None
-    tensor = TensorDesc(element, sizes, packed_strides((*sizes[:-1], sizes[-1] + pad)) if pad else None)
-    return ReverseSubsequencesDesc(tensor, TensorDesc(length_type, one, shared), tensor, axis)
+    source, target = (
+        _padded(element, sizes, pad),
+        _padded(element, sizes, pad if out_pad is None else out_pad),
+    )
+    return ReverseSubsequencesDesc(source, TensorDesc(length_type, one, shared), target, axis)
+
+
+def _padded(element: ElementType, sizes: tuple[int, ...], pad: int) -> TensorDesc:
+    """A tensor whose rows are `pad` elements apart."""
+    return TensorDesc(element, sizes, packed_strides((*sizes[:-1], sizes[-1] + pad)) if pad else None)
