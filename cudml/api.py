@@ -6,7 +6,7 @@ are checked when a call is planned; what depends on the arrays' addresses is che
 
 from collections.abc import Sequence
 from operator import index
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -24,6 +24,15 @@ from cudml.arguments import (
     normalized_axis,
     on_device,
     output_pair,
+)
+from cudml.array_types import (
+    ForeignArray,
+    HostLengths,
+    IndicesT,
+    Integers,
+    NumPyArray,
+    Scalar,
+    ValuesT,
 )
 from cudml.calls import Argument, CallCache, check_overlap, execute, store
 from cudml.checks import MAX_DIMENSIONS
@@ -59,23 +68,53 @@ _slice_calls = CallCache()
 _reverse_calls = CallCache()
 
 
-class TopKResult(NamedTuple):
-    """What `top_k` returns: the selected elements, and where they were along the axis, as int64."""
+if TYPE_CHECKING:
 
-    values: Any
-    indices: Any
+    class TopKResult(NamedTuple, Generic[ValuesT, IndicesT]):
+        values: ValuesT
+        indices: IndicesT
+
+else:  # Python 3.10 makes no generic named tuples
+
+    class TopKResult(NamedTuple):
+        """What `top_k` returns: the selected elements, and where they were along the axis, as int64."""
+
+        values: Any
+        indices: Any
 
 
+@overload
 def top_k(
-    a: Any,
-    k: int,
+    a: NumPyArray[Scalar],
+    k: SupportsIndex,
     /,
     *,
-    axis: int = -1,
+    axis: SupportsIndex = -1,
+    mode: Literal["largest", "smallest"] = "largest",
+    sorted: bool = True,
+    out: tuple[NumPyArray[Scalar], NumPyArray[np.int64]] | None = None,
+) -> TopKResult[NumPyArray[Scalar], NumPyArray[np.int64]]: ...
+@overload
+def top_k(
+    a: ForeignArray,
+    k: SupportsIndex,
+    /,
+    *,
+    axis: SupportsIndex = -1,
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     out: tuple[Any, Any] | None = None,
-) -> TopKResult:
+) -> TopKResult[Any, Any]: ...
+def top_k(
+    a: Any,
+    k: SupportsIndex,
+    /,
+    *,
+    axis: SupportsIndex = -1,
+    mode: Literal["largest", "smallest"] = "largest",
+    sorted: bool = True,
+    out: tuple[Any, Any] | None = None,
+) -> TopKResult[Any, Any]:
     """The k largest or smallest elements along an axis and where they are, best first.
 
     Parameters
@@ -136,7 +175,7 @@ def top_k(
     return _plan_top_k(a, k, axis, mode, out, key)
 
 
-def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> TopKResult:
+def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> TopKResult[Any, Any]:
     function = "top_k"
     outs = output_pair(function, out, "values, indices")
     names = ("out[0]", "out[1]")
@@ -182,11 +221,29 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
     return TopKResult(*execute(function, device, inputs, outputs, make_plan, _top_k_calls, key))
 
 
+@overload
+def slice(
+    a: NumPyArray[Scalar],
+    offsets: Integers,
+    sizes: Integers,
+    strides: Integers | None = None,
+    *,
+    out: NumPyArray[Scalar] | None = None,
+) -> NumPyArray[Scalar]: ...
+@overload
+def slice(
+    a: ForeignArray,
+    offsets: Integers,
+    sizes: Integers,
+    strides: Integers | None = None,
+    *,
+    out: Any = None,
+) -> Any: ...
 def slice(
     a: Any,
-    offsets: Sequence[int],
-    sizes: Sequence[int],
-    strides: Sequence[int] | None = None,
+    offsets: Any,
+    sizes: Any,
+    strides: Any = None,
     *,
     out: Any = None,
 ) -> Any:
@@ -337,7 +394,23 @@ def _slice_each(array: Array, box: tuple[tuple[int, ...], ...], out: Array, axis
         slice(array[taken], *rest, out=out[filled])
 
 
-def reverse_subsequences(a: Any, sequence_lengths: Any, axis: int = -1, *, out: Any = None) -> Any:
+@overload
+def reverse_subsequences(
+    a: NumPyArray[Scalar],
+    sequence_lengths: HostLengths,
+    axis: SupportsIndex = -1,
+    *,
+    out: NumPyArray[Scalar] | None = None,
+) -> NumPyArray[Scalar]: ...
+@overload
+def reverse_subsequences(
+    a: ForeignArray,
+    sequence_lengths: ForeignArray | Sequence[Any] | SupportsIndex,
+    axis: SupportsIndex = -1,
+    *,
+    out: Any = None,
+) -> Any: ...
+def reverse_subsequences(a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None) -> Any:
     """The first elements of every lane in reverse order, the rest as they are.
 
     Parameters

@@ -1,7 +1,7 @@
 """The array function `gru`, in ONNX's shapes."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from cudml.arguments import (
     on_device,
     output_pair,
 )
+from cudml.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
 from cudml.calls import Argument, CallCache, execute, store
-from cudml.checks import Problems
+from cudml.checks import Problems, one_of
 from cudml.devices import Array, Device
 from cudml.dtypes import INTEGERS, ElementType
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
@@ -48,13 +49,51 @@ _MEMBERS = {
 _calls = CallCache()
 
 
-class GruResult(NamedTuple):
-    """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
+_Direction = Literal["forward", "reverse", "backward", "bidirectional"]
 
-    sequence: Any
-    single: Any
+if TYPE_CHECKING:
+
+    class GruResult(NamedTuple, Generic[StatesT]):
+        sequence: StatesT
+        single: StatesT
+
+else:  # Python 3.10 makes no generic named tuples
+
+    class GruResult(NamedTuple):
+        """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
+
+        sequence: Any
+        single: Any
 
 
+@overload
+def gru(
+    x: NumPyArray[Scalar],
+    w: NumPyArray[Scalar],
+    r: NumPyArray[Scalar],
+    b: NumPyArray[Scalar] | None = None,
+    h0: NumPyArray[Scalar] | None = None,
+    sequence_lengths: HostLengths | None = None,
+    *,
+    direction: _Direction = "forward",
+    activations: Sequence[str | Activation] | None = None,
+    linear_before_reset: bool = False,
+    out: tuple[NumPyArray[Scalar], NumPyArray[Scalar]] | None = None,
+) -> GruResult[NumPyArray[Scalar]]: ...
+@overload
+def gru(
+    x: ForeignArray,
+    w: ForeignArray,
+    r: ForeignArray,
+    b: ForeignArray | None = None,
+    h0: ForeignArray | None = None,
+    sequence_lengths: ForeignArray | Sequence[Any] | SupportsIndex | None = None,
+    *,
+    direction: _Direction = "forward",
+    activations: Sequence[str | Activation] | None = None,
+    linear_before_reset: bool = False,
+    out: tuple[Any, Any] | None = None,
+) -> GruResult[Any]: ...
 def gru(
     x: Any,
     w: Any,
@@ -63,11 +102,11 @@ def gru(
     h0: Any = None,
     sequence_lengths: Any = None,
     *,
-    direction: Literal["forward", "reverse", "bidirectional"] = "forward",
+    direction: _Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     out: tuple[Any, Any] | None = None,
-) -> GruResult:
+) -> GruResult[Any]:
     """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
 
     T is the number of steps, N of sequences, I of inputs, H of hidden units; D is 2 where the direction is
@@ -90,7 +129,7 @@ def gru(
         How many steps each sequence has, of any integer dtype, or one number for all; None is T for all.
         Longer than T is T, negative is 0. Lengths of uint32 are taken as they are, others are converted
         first. A list is copied to the device of `x`, which a graph cannot capture.
-    direction : "forward", "reverse" or "bidirectional"
+    direction : "forward", "reverse", "backward" or "bidirectional"
         "reverse" starts at each sequence's own last step; "backward" is another name for it.
     activations : sequence of str or Activation, optional
         f and g of each direction: f of the update and the reset gate, g of the hidden gate. Names are ONNX's,
@@ -148,7 +187,7 @@ def gru(
 
 def _plan_gru(
     given: dict[str, Any], direction: Any, activations: Any, linear_before_reset: Any, out: Any, key: Any
-) -> GruResult:
+) -> GruResult[Any]:
     function = "gru"
     options = {
         "direction": direction,
@@ -166,7 +205,7 @@ def _plan_gru(
     plain = {name: lengths if name == "sequence_lengths" else array for name, array in given.items()}
     arrays, device = all_on_device(function, {**plain, **outs})
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
-        expected = "'forward', 'reverse' or 'bidirectional'"
+        expected = one_of([repr(name) for name in _DIRECTIONS])
         raise ValueError(is_wrong(function, "direction", repr(direction), expected))
     if not isinstance(linear_before_reset, (bool, int, np.bool_)):
         raise TypeError(is_wrong(function, "linear_before_reset", repr(linear_before_reset), "True or False"))
@@ -187,7 +226,7 @@ def _plan_gru(
         result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
         if made:
             device.keep_captured(made, tuple(own.values()), result)
-        return GruResult(*outs.values()) if outs else result
+        return GruResult(*outs.values()) if outs else GruResult(*result)
     inputs, outputs = _arguments(given, arrays, kind, shapes)
     if steps == 0:
         results = [device.empty(shape, dtype) for shape in shapes]

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
@@ -16,6 +16,9 @@ from cudml.settings import print_plan
 
 #: Plans with their loaded kernels that are kept for the next `compile_operator` of an equal descriptor.
 MAX_PROGRAMS = 1024
+
+if TYPE_CHECKING:
+    from cudml.operators import Descriptor
 
 #: Sets of bound arrays that an operator remembers as good.
 MAX_CHECKED_BINDINGS = 256
@@ -40,7 +43,7 @@ def _planned(desc: Hashable, limits: Limits) -> tuple[Plan, tuple[Member, ...]]:
 
 
 def compile_operator(
-    desc: Any,
+    desc: "Descriptor",
     *,
     device: "str | Device | None" = None,
     feature_level: FeatureLevel = FeatureLevel.LEVEL_6_4,

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import Enum, IntEnum, IntFlag
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from cudml.checks import camel
 from cudml.enums import (
@@ -19,6 +19,9 @@ from cudml.json_reader import SPECIAL_FLOATS, Node
 from cudml.operators import OPERATORS, operator_type_of
 from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.tensors import TensorDesc
+
+if TYPE_CHECKING:
+    from cudml.operators import Descriptor
 
 Flags = TypeVar("Flags", bound=IntFlag)
 
@@ -48,7 +51,7 @@ _TENSOR_KEYS = (
 )
 
 
-def from_dict(data: Mapping[str, Any], source: str = "") -> Any:
+def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
     """The descriptor that a dictionary in DxDispatch's spelling describes.
 
     Prefixes of enumerations may be left out, optional members too; members may stand beside `Type`
@@ -93,7 +96,7 @@ def from_dict(data: Mapping[str, Any], source: str = "") -> Any:
     return read_operator(Node(data, "", source))
 
 
-def read_operator(node: Node, *other_keys: str) -> Any:
+def read_operator(node: Node, *other_keys: str) -> "Descriptor":
     """The descriptor at a place of a model; `other_keys` may stand beside it and are not looked at."""
     choices = {kind.name: kind for kind in OPERATORS}
     kind = _type_node(node).choice(choices, _PREFIXES[OperatorType])
@@ -109,10 +112,11 @@ def read_operator(node: Node, *other_keys: str) -> Any:
     for key, lists in counts.items():
         measured = next(values[m] for m in values if camel(m) in lists)
         _check_count(inner, key, len(measured))
-    return cls(**values)
+    desc: Descriptor = cls(**values)
+    return desc
 
 
-def to_dict(desc: Any) -> dict[str, Any]:
+def to_dict(desc: "Descriptor") -> dict[str, Any]:
     """A descriptor as `from_dict` reads it, of values that `json.dumps` can write.
 
     Members that have their default are left out; whether the descriptor keeps the rules is not checked.

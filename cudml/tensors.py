@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from cudml.dtypes import ElementInfo, ElementType, element_info, element_type_of
 from cudml.enums import DataType, TensorFlags
@@ -121,6 +121,18 @@ class TensorDesc:
     flags: TensorFlags = TensorFlags.NONE
     total_tensor_size_in_bytes: int | None = None
     guaranteed_base_offset_alignment: int = 0
+
+    if TYPE_CHECKING:  # what is given may be any sequence, what is kept is a tuple
+
+        def __init__(
+            self,
+            data_type: ElementType,
+            sizes: Sequence[SupportsIndex],
+            strides: Sequence[SupportsIndex] | None = None,
+            flags: TensorFlags = TensorFlags.NONE,
+            total_tensor_size_in_bytes: SupportsIndex | None = None,
+            guaranteed_base_offset_alignment: SupportsIndex = 0,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         make_plain(

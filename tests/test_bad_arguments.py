@@ -189,7 +189,7 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "D": ({"direction": "bidirectional"}, ValueError, "w is of shape (1, 6, 3), must be (D, 3H, I) = (2, 6,"),
     "lengths": ({"sequence_lengths": np.array(1)}, ValueError, "sequence_lengths is of shape (), must be (N"),
     "float lengths": ({"sequence_lengths": zeros(1)}, TypeError, "sequence_lengths is of dtype float32, mus"),
-    "direction": ({"direction": "up"}, ValueError, "direction is 'up', must be 'forward', 'reverse' or 'bid"),
+    "direction": ({"direction": "up"}, ValueError, "direction is 'up', must be 'forward', 'reverse', 'back"),
     "direction list": ({"direction": []}, ValueError, "direction is [], must be 'forward', 'reverse'"),
     "no type": ({"activations": [cudml.Activation(None), "Tanh"]}, ValueError, "activations[0].Type is None"),
     "no alpha": ({"activations": [ELU, "Tanh"]}, ValueError, "activations[0].parameters is (), must be 1"),

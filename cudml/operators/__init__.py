@@ -2,11 +2,19 @@
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cudml.enums import FeatureLevel, OperatorType
 from cudml.errors import a_type
 from cudml.plans import Limits, Plan
+
+if TYPE_CHECKING:
+    from cudml.operators.gru import GruDesc
+    from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
+    from cudml.operators.slice import Slice1Desc, SliceDesc
+    from cudml.operators.top_k import TopK1Desc, TopKDesc
+
+    Descriptor = SliceDesc | TopKDesc | GruDesc | ReverseSubsequencesDesc | Slice1Desc | TopK1Desc
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """`GRU`: a layer of gated recurrent units over whole sequences."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from cudml.checks import (
     Problems,
@@ -92,6 +94,23 @@ class GruDesc:
     activation_descs: tuple[Activation, ...]
     direction: RecurrentNetworkDirection
     linear_before_reset: bool
+
+    if TYPE_CHECKING:  # what is given may be any sequence, what is kept is a tuple
+
+        def __init__(
+            self,
+            input_tensor: TensorDesc,
+            weight_tensor: TensorDesc,
+            recurrence_tensor: TensorDesc,
+            bias_tensor: TensorDesc | None,
+            hidden_init_tensor: TensorDesc | None,
+            sequence_lengths_tensor: TensorDesc | None,
+            output_sequence_tensor: TensorDesc | None,
+            output_single_tensor: TensorDesc | None,
+            activation_descs: Sequence[Activation],
+            direction: RecurrentNetworkDirection,
+            linear_before_reset: bool,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         make_plain(self, sequences=("activation_descs",))

@@ -1,6 +1,8 @@
 """`SLICE` and `SLICE1`: copy a strided box out of a tensor."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, SupportsIndex
 
 from cudml.checks import (
     ALL11,
@@ -59,6 +61,17 @@ class SliceDesc:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
+    if TYPE_CHECKING:  # what is given may be any sequence, what is kept is a tuple
+
+        def __init__(
+            self,
+            input_tensor: TensorDesc,
+            output_tensor: TensorDesc,
+            offsets: Sequence[SupportsIndex],
+            sizes: Sequence[SupportsIndex],
+            strides: Sequence[SupportsIndex],
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         make_plain(self, sequences=("offsets", "sizes", "strides"))
 
@@ -98,6 +111,17 @@ class Slice1Desc:
     input_window_offsets: tuple[int, ...]
     input_window_sizes: tuple[int, ...]
     input_window_strides: tuple[int, ...]
+
+    if TYPE_CHECKING:  # as for SliceDesc
+
+        def __init__(
+            self,
+            input_tensor: TensorDesc,
+            output_tensor: TensorDesc,
+            input_window_offsets: Sequence[SupportsIndex],
+            input_window_sizes: Sequence[SupportsIndex],
+            input_window_strides: Sequence[SupportsIndex],
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         make_plain(self, sequences=("input_window_offsets", "input_window_sizes", "input_window_strides"))

@@ -1,0 +1,40 @@
+"""What type checkers are told of the arrays that the functions take and give."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scalar = TypeVar("Scalar", bound=np.generic)
+ValuesT = TypeVar("ValuesT")
+IndicesT = TypeVar("IndicesT")
+StatesT = TypeVar("StatesT")
+
+#: A NumPy array of a scalar type, whatever its shape.
+NumPyArray = NDArray[Scalar]
+
+
+class CudaArray(Protocol):
+    """An array in a GPU's memory, as CuPy's, torch's and Numba's are."""
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        """Where it is and how it lies there."""
+
+
+class DLPackArray(Protocol):
+    """An array that other libraries can take, as JAX's is."""
+
+    def __dlpack__(self, *args: Any, **others: Any) -> Any:
+        """A capsule of its memory."""
+
+
+#: An array of another library than NumPy.
+ForeignArray = CudaArray | DLPackArray
+
+#: One number for each dimension.
+Integers = Sequence[SupportsIndex] | NDArray[np.integer[Any]]
+
+#: Lengths in the host's memory: an array, (nested) lists of numbers, or one number for all.
+HostLengths = NDArray[np.integer[Any]] | Sequence[Any] | SupportsIndex
