@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,12 +17,17 @@ from bench.targets import library_of, to_torch
 
 @dataclass(frozen=True, kw_only=True)
 class ReverseCase(Case):
-    """The first elements of every lane along `axis` reversed; lengths uniform up to its size, or all full."""
+    """The first elements of every lane along `axis` reversed; lengths uniform up to its size, or all full.
+
+    Where lengths are shared, those of the innermost dimension are one, broadcast.
+    """
 
     shape: tuple[int, ...]
     axis: int
     dtype: str = "float32"
     full_lengths: bool = False
+    length_dtype: str = "uint32"
+    shared_lengths: bool = False
 
 
 def _case(
@@ -36,6 +41,12 @@ def _case(
     """A case whose name says everything."""
     name = f"{use} {' x '.join(map(str, shape))} axis {axis} {dtype}{' full' if full_lengths else ''}"
     return ReverseCase(name=name, quick=quick, shape=shape, axis=axis, dtype=dtype, full_lengths=full_lengths)
+
+
+def _batch(shared_lengths: bool) -> ReverseCase:
+    """Sequences of a batch whose features have lengths of their own, or one together."""
+    case = _case("features of one length" if shared_lengths else "features", (64, 32, 64), 1, quick=True)
+    return replace(case, length_dtype="int64", shared_lengths=shared_lengths)
 
 
 CASES: tuple[ReverseCase, ...] = (
@@ -63,6 +74,8 @@ CASES: tuple[ReverseCase, ...] = (
     _case("rows", (64, 256), 1),
     _case("rows", (256, 1024), 1, quick=True),
     _case("columns", (1024, 256), 0, quick=True),
+    _batch(shared_lengths=False),
+    _batch(shared_lengths=True),
 )
 
 
@@ -70,9 +83,11 @@ def make(case: ReverseCase, source: Source) -> Inputs:
     length = case.shape[case.axis]
     lanes = tuple(1 if d == case.axis else n for d, n in enumerate(case.shape))
     low = length if case.full_lengths else 0
+    own = (*lanes[:-1], 1) if case.shared_lengths else lanes
+    lengths = source.integers(own, low, length + 1, case.length_dtype)
     return {
         "x": source.bits(case.shape, case.dtype),
-        "sequence_lengths": source.integers(lanes, low, length + 1, np.uint32),
+        "sequence_lengths": source.xp.broadcast_to(lengths, lanes),
     }
 
 
@@ -89,7 +104,9 @@ def check(case: ReverseCase, inputs: Inputs, got: Any) -> str:
 def bytes_moved(case: ReverseCase) -> int:
     """Every element read once and written once, and the lengths."""
     elements = math.prod(case.shape)
-    return 2 * elements * np.dtype(case.dtype).itemsize + 4 * elements // case.shape[case.axis]
+    lengths = elements // case.shape[case.axis] // (case.shape[-1] if case.shared_lengths else 1)
+    moved = 2 * elements * np.dtype(case.dtype).itemsize
+    return moved + lengths * np.dtype(case.length_dtype).itemsize
 
 
 def _positions(xp: Any, case: ReverseCase, lengths: Any) -> Any:

@@ -13,6 +13,7 @@ from bench.results import Row
 from bench.sources import Source
 from bench.targets import Target, from_torch, installed
 from bench.timing import Timer
+from cudml.devices import emulator
 
 OPERATORS = ("top_k", "gru", "slice", "reverse_subsequences")
 
@@ -48,7 +49,9 @@ class Runner:
         for case in module.CASES:
             if self._selected(case):
                 self.num_cases += 1
-                yield from self._run_case(operator, module, case)
+                with emulator.schedule(workers=1):  # as NumPy has one thread
+                    rows = list(self._run_case(operator, module, case))
+                yield from rows
 
     def _selected(self, case: Case) -> bool:
         small_enough = case.quick or not (self._options.quick or self._target.kind == "cpu")

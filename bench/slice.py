@@ -119,6 +119,9 @@ CASES: tuple[SliceCase, ...] = (
     _vector(64),
     _vector(4, quick=True),
     _rows(128, 2048, "float32", quick=True),
+    _rows(4096, 100, "float32", quick=True),
+    _rows(20000, 5, "float32", offset=3, quick=True),
+    _rows(2048, 1000, "uint8", offset=3, quick=True),
 )
 
 

@@ -178,21 +178,23 @@ LENGTHS_OF = {
 }
 
 
+@pytest.mark.parametrize("name", ["columns", "serial_columns"])
 @pytest.mark.parametrize("strip_bytes", [1024, 128, 16])
 @pytest.mark.parametrize("width", [256, 300, 303])
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 def test_strips_of_any_width_and_alignment(
-    item_bytes: int, width: int, strip_bytes: int, monkeypatch: pytest.MonkeyPatch
+    item_bytes: int, width: int, strip_bytes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words and cells of every width, aligned whatever the gaps, and lengths of every type."""
     monkeypatch.setattr(lane_reversal, "STRIP_BYTES", (strip_bytes,))
+    monkeypatch.setattr(lane_reversal, "SERIAL_ROW_BYTES", (strip_bytes,))
     monkeypatch.setattr(lane_reversal, "LINE_BYTES", strip_bytes)
     for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
         where = (number % 4 * 4, number // 4 * 2)
         places = layouts_of((37, width), item_bytes, 0, where, gap=number % 2)
         places["sequence_lengths_tensor"] = lay_out((1, width), kind)
         values = np.random.default_rng(number).choice(bits, (1, width))
-        run_checked(PATTERNS["columns"], places, 0, values)
+        run_checked(PATTERNS[name], places, 0, values)
 
 
 @pytest.mark.parametrize("where", [(0, 0), (15, 1), (2, 4), (8, 14)])
@@ -259,30 +261,30 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
     run_every_pattern(device, places, axis, values)
 
 
-#: Layouts that the plan is expected to give to each kernel: item bytes, sizes, axis, shared lengths, and
-#: perhaps the gap after each row.
+#: Layouts that the plan is expected to give to each kernel, of a GPU and of a CPU: item bytes, sizes, axis,
+#: shared lengths, and perhaps the gap after each row.
 CHOSEN = {
-    "long lanes": ("lanes", 4, (30, 1000), 1, (False, False)),
-    "long lanes of bytes": ("lanes", 1, (30, 200), 1, (False, False)),
-    "short lanes": ("boxes", 4, (30, 8), 1, (False, False)),
-    "short lanes of bytes": ("boxes", 1, (30, 100), 1, (False, False)),
-    "short lanes between gaps": ("gather", 4, (30, 8), 1, (False, False), 3),
-    "one length a row": ("rows", 4, (6, 50, 200), 1, (False, False, True)),
-    "one length a short row": ("gather", 4, (6, 50, 100), 1, (False, False, True)),
-    "one length a row of a small box": ("boxes", 4, (6, 5, 200), 1, (False, False, True)),
-    "one length a lane": ("columns", 4, (6, 50, 100), 1, (False, False, False)),
-    "one length a lane of a small box": ("boxes", 4, (6, 50, 10), 1, (False, False, False)),
-    "long lanes of their own lengths": ("columns", 4, (5000, 100), 0, (False, False)),
-    "longer lanes of their own lengths": ("gather", 4, (20_000, 100), 0, (False, False)),
-    "narrow rows one after another": ("columns", 4, (500, 3), 0, (False, False)),
-    "narrow rows between gaps": ("gather", 4, (500, 7), 0, (False, False), 2),
-    "rows of a sector between gaps": ("columns", 4, (500, 8), 0, (False, False), 2),
+    "long lanes": ("lanes", "serial", 4, (30, 1000), 1, (False, False)),
+    "long lanes of bytes": ("lanes", "serial", 1, (30, 200), 1, (False, False)),
+    "short lanes": ("boxes", "serial", 4, (30, 8), 1, (False, False)),
+    "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
+    "short lanes between gaps": ("gather", "serial", 4, (30, 8), 1, (False, False), 3),
+    "one length a row": ("rows", "serial", 4, (6, 50, 200), 1, (False, False, True)),
+    "one length a short row": ("gather", "serial", 4, (6, 50, 100), 1, (False, False, True)),
+    "one length a row of a small box": ("boxes", "serial", 4, (6, 5, 200), 1, (False, False, True)),
+    "one length a lane": ("columns", "serial_columns", 4, (6, 50, 100), 1, (False, False, False)),
+    "one length a lane of a small box": ("boxes", "serial_columns", 4, (6, 50, 10), 1, (False, False, False)),
+    "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
+    "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
+    "narrow rows one after another": ("columns", "serial_columns", 4, (500, 3), 0, (False, False)),
+    "narrow rows between gaps": ("gather", "serial_columns", 4, (500, 7), 0, (False, False), 2),
+    "rows of a sector between gaps": ("columns", "serial_columns", 4, (500, 8), 0, (False, False), 2),
 }
 
 
 @pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
 def test_choice_of_the_plan(case: tuple) -> None:
-    name, item_bytes, sizes, axis, shared, *gap = case
+    name, cpu_name, item_bytes, sizes, axis, shared, *gap = case
     pads = (0,) * (len(sizes) - 1) + tuple(gap) if gap else None
     kind = BITS_BY_SIZE[item_bytes]
     one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
@@ -293,7 +295,7 @@ def test_choice_of_the_plan(case: tuple) -> None:
     assert reversal_step(*descs, axis, limits) == expected
     assert expected.source == f"reverse_subsequences/{name}.cu"
     single = reversal_step(*descs, axis, replace(limits, warp_lanes=1))
-    assert (single.source, single.block) == ("reverse_subsequences/serial.cu", (1, 1, 1))
+    assert (single.source, single.block) == (f"reverse_subsequences/{cpu_name}.cu", (1, 1, 1))
 
 
 def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
@@ -304,6 +306,35 @@ def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
         step = reversal_step(tensor, lengths, tensor, 1, limits)
         assert step.source == f"reverse_subsequences/{source}.cu"
         assert step.grid[0] < 2**31
+
+
+@pytest.mark.parametrize(
+    ("axis_size", "width"),
+    [(64, 64), (256, 64), (257, 32), (1024, 16), (1025, 8), (4096, 4), (14528, 4), (14529, None)],
+)
+def test_strips_of_one_thread_are_as_wide_as_its_storage_allows(axis_size: int, width: int | None) -> None:
+    """Of 256 bytes of a row where such strips are small, of 16 bytes while they fit a block at all."""
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    tensor = TensorDesc(DataType.UINT32, (axis_size, 100))
+    lengths = TensorDesc(DataType.INT64, (1, 100))
+    step = reversal_step(tensor, lengths, tensor, 0, limits)
+    assert step.function == ("reverse_serial" if width is None else "reverse_serial_columns")
+    if width is not None:
+        members = {field.name: field.values[0] for field in step.params.fields}
+        assert members["strip_items"] == width
+        assert step.shared_bytes == width * 4 * axis_size <= limits.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_columns_that_fit_no_strip_go_one_by_one(item_bytes: int) -> None:
+    """The one-thread kernel of whole lanes, across rows with gaps."""
+    places = layouts_of((3, 40, 130), item_bytes, 1, (1, 5))
+    values = np.random.default_rng(6).integers(0, 42, (3, 1, 130))
+    device = emulator.get_device()
+    limits = replace(device.limits, warp_lanes=1, shared_bytes_per_block=40 * 16 - 1)
+    step = reversal_step(*(places[operand].desc for operand in OPERANDS), 1, limits)
+    assert step.function == "reverse_serial"
+    run_launch(device, step, places, 1, values)
 
 
 def test_lanes_of_one_element_are_copied() -> None:

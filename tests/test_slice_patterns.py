@@ -185,6 +185,40 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
 
 
 @pytest.mark.parametrize("inner", [1, -1])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None:
+    """Around every block that one thread moves at once, and the lengths left to the C library."""
+    device, kind = emulator.get_device(), BITS_BY_SIZE[item_bytes]
+    around = {edge + step for edge in (4, 16, 64, 128, 512) for step in (-1, 0, 1)}
+    for row in sorted({max(2, -(-num_bytes // item_bytes)) for num_bytes in around}):
+        source = strided_layout((3, row), kind, (row + 1, inner), 3)
+        target = strided_layout((3, row), kind, (row + 2, 1), 1)
+        run_step(
+            device,
+            PATTERNS["serial"].launch(space_of(source, target), "source", "target", device.limits),
+            source,
+            target,
+            row,
+        )
+
+
+@pytest.mark.parametrize("inner", [1, -1, 2])
+def test_pieces_of_rows_of_one_thread(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several pieces a row, the last one shorter, in blocks that end inside a row."""
+    monkeypatch.setattr(strided_copy, "MAX_SERIAL_PIECE_BYTES", 64)
+    device = emulator.get_device()
+    source = strided_layout((3, 50, 333), BITS_BY_SIZE[2], (34_000, 680, inner), 0)
+    target = lay_out((3, 50, 333), BITS_BY_SIZE[2], pads=(0, 1, 2))
+    run_step(
+        device,
+        PATTERNS["serial"].launch(space_of(source, target), "source", "target", device.limits),
+        source,
+        target,
+        1,
+    )
+
+
+@pytest.mark.parametrize("inner", [1, -1])
 @pytest.mark.parametrize("source_byte", [0, 5])
 @pytest.mark.parametrize("target_byte", [0, 3])
 @pytest.mark.parametrize("resident_blocks", [3, 0])

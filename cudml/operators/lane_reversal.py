@@ -64,6 +64,11 @@ STRIP_BYTES = (1024, 512, 256, 128, 64, 32, 16)
 #: Blocks that share a multiprocessor's shared storage where strips fit so; else one has it all.
 STRIPS_PER_MULTIPROCESSOR = (3, 1)
 
+#: Rows of strips that one thread reverses: the longest that leave a strip this small, and so in a near cache;
+#: the last ones wherever a strip of them fits a block's storage.
+SERIAL_ROW_BYTES = (256, 128, 64, 32, 16)
+SERIAL_STRIP_BYTES = 1 << 16
+
 _BUFFERS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 
 
@@ -168,8 +173,13 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
 
 
 def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
-    """Any layout by blocks of one thread: rows are lanes, or run across them at one place."""
+    """Any layout by blocks of one thread: rows are lanes, or run at one place across lanes of one length."""
     space, axis = _with_axis(lanes)
+    if space.dimensions[0].strides[LENGTHS] != 0:
+        space, axis = (
+            Space((space.dimensions[axis], *lanes.others.dimensions), space.offsets, space.item_bytes),
+            0,
+        )
     row, *rest = space.dimensions
     rows = Space(tuple(rest), space.offsets, space.item_bytes)
     num_blocks, rows_per_block = serial_blocks(rows.num_items, row.size * lanes.item_bytes, limits)
@@ -184,11 +194,59 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
             row_items=("Int64", row.size),
             row_source_stride=("Int64", row.strides[SOURCE]),
             row_target_stride=("Int64", row.strides[TARGET]),
-            row_length_stride=("Int64", row.strides[LENGTHS]),
             axis_stride=("Int64", lanes.axis.strides[SOURCE]),
             axis=("Int32", axis - 1),
         ),
         block_threads=1,
+    )
+
+
+def serial_strip_width(lanes: Lanes, limits: Limits) -> int | None:
+    """The most lanes, a power of two, whose strip one thread reverses; None where no strip fits."""
+    most = 1 << (lanes.others.dimensions[0].size - 1).bit_length()
+    lane_bytes = lanes.axis.size * lanes.item_bytes
+    for row_bytes in SERIAL_ROW_BYTES:
+        width = min(row_bytes // lanes.item_bytes, most)
+        is_last = row_bytes == SERIAL_ROW_BYTES[-1]
+        room = limits.shared_bytes_per_block
+        if width * lane_bytes <= (room if is_last else min(room, SERIAL_STRIP_BYTES)):
+            return width
+    return None
+
+
+def lengths_differ_in_rows(lanes: Lanes, limits: Limits) -> bool:
+    """Whether lanes cross rows, each of its own length, and strips of them fit a block's storage."""
+    space, axis = _with_axis(lanes)
+    differ = axis > 0 and space.dimensions[0].strides[LENGTHS] != 0
+    return differ and serial_strip_width(lanes, limits) is not None
+
+
+def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
+    """Lanes that cross rows, each of its own length, by blocks of one thread: strips in shared storage."""
+    row, *outer = lanes.others.dimensions
+    width = serial_strip_width(lanes, limits) or 1
+    across = Dimension(ceil_div(row.size, width), tuple(width * stride for stride in row.strides))
+    strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)
+    strip_bytes = width * lanes.axis.size * lanes.item_bytes
+    num_blocks, strips_per_block = serial_blocks(strips.num_items, strip_bytes, limits)
+    return _launch(
+        "serial_columns",
+        (item_type(lanes.item_bytes),),
+        num_blocks,
+        Params.of(
+            **lanes.members(strips),
+            num_strips=("Int64", strips.num_items),
+            strips_per_block=("Int64", strips_per_block),
+            row_items=("Int64", row.size),
+            strip_items=("Int64", width),
+            row_source_stride=("Int64", row.strides[SOURCE]),
+            row_target_stride=("Int64", row.strides[TARGET]),
+            row_length_stride=("Int64", row.strides[LENGTHS]),
+            axis_source_stride=("Int64", lanes.axis.strides[SOURCE]),
+            axis_target_stride=("Int64", lanes.axis.strides[TARGET]),
+        ),
+        block_threads=1,
+        shared_bytes=round_up(strip_bytes, WORD_BYTES),
     )
 
 
@@ -412,6 +470,9 @@ def _run_pays(num_items: int, item_bytes: int) -> bool:
 
 #: The first that can and pays is taken; the last reverses any lanes.
 PATTERNS: dict[str, Pattern] = {
+    "serial_columns": Pattern(
+        lengths_differ_in_rows, lambda s, limits: limits.warp_lanes == 1, serial_columns
+    ),
     "serial": Pattern(lambda s, limits: True, lambda s, limits: limits.warp_lanes == 1, serial),
     "boxes": Pattern(boxes_touch, _boxes_pay, boxes),
     "lanes": Pattern(lanes_are_runs, lambda s, limits: _run_pays(s.axis.size, s.item_bytes), whole_lanes),

@@ -150,9 +150,11 @@ def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
     """Any copy by blocks of one thread: whole rows, in plain loops."""
     row, *outer = space.dimensions or (Dimension(1, (1, 1)),)
     piece_items = min(row.size, MAX_SERIAL_PIECE_BYTES // space.item_bytes)
-    pieces = Space(
-        (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes
-    )
+    is_cut = piece_items < row.size
+    if is_cut:
+        steps = tuple(piece_items * stride for stride in row.strides)
+        outer = [Dimension(ceil_div(row.size, piece_items), steps), *outer]
+    pieces = Space(tuple(outer), space.offsets, space.item_bytes)
     num_blocks, pieces_per_block = serial_blocks(pieces.num_items, piece_items * space.item_bytes, limits)
     return KernelLaunch(
         source="slice/serial.cu",
@@ -166,6 +168,7 @@ def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
             pieces_per_block=("Int64", pieces_per_block),
             row_items=("Int64", row.size),
             piece_items=("Int64", piece_items),
+            piece_step=("Int64", piece_items if is_cut else 0),
             source_offset=("Int64", space.offsets[SOURCE]),
             target_offset=("Int64", space.offsets[TARGET]),
             row_source_stride=("Int64", row.strides[SOURCE]),

@@ -1,31 +1,90 @@
-// Copies strided rows by a single thread: plain loops, of which the host's compiler makes block moves.
+// Copies rows by a single thread: block moves and mirrored blocks where rows are contiguous, plain loops elsewhere.
+// Places need no alignment: what is moved at once is a struct of bytes, for which the host's compiler has unaligned moves.
 #pragma once
 
-#include "common/move_item.cuh"
 #include "common/types.cuh"
 
-__device__ __forceinline__ void copy_bytes(UInt8* __restrict__ target,
-                                           const UInt8* __restrict__ source, Int64 num_bytes) {
+// What a vector register of most CPUs holds, or two of them.
+constexpr int kSerialBlockBytes = 64;
+
+// From this many bytes on, the C library's copy is worth its call.
+constexpr Int64 kMinLibraryCopyBytes = 512;
+
+template <int kBytes>
+struct Bytes {
+  UInt8 bytes[kBytes];
+};
+
+template <int kBytes>
+__device__ __forceinline__ void move_bytes(void* target, const void* source) {
+  *static_cast<Bytes<kBytes>*>(target) = *static_cast<const Bytes<kBytes>*>(source);
+}
+
+// The host's compiler makes a call of the C library's copy of this loop.
+__device__ __forceinline__ void copy_long_run(UInt8* __restrict__ target,
+                                              const UInt8* __restrict__ source, Int64 num_bytes) {
   for (Int64 b = 0; b < num_bytes; ++b) target[b] = source[b];
 }
 
+// kBytes at a time; the last of them end with the run, and overlap those before. There are kBytes at least.
+template <int kBytes>
+__device__ __forceinline__ void copy_in_blocks(UInt8* target, const UInt8* source,
+                                               Int64 num_bytes) {
+  const Int64 last = num_bytes - kBytes;
+  for (Int64 b = 0; b < last; b += kBytes) move_bytes<kBytes>(target + b, source + b);
+  move_bytes<kBytes>(target + last, source + last);
+}
+
+__device__ __forceinline__ void copy_run(UInt8* target, const UInt8* source, Int64 num_bytes) {
+  if (num_bytes >= kMinLibraryCopyBytes) {
+    copy_long_run(target, source, num_bytes);
+  } else if (num_bytes >= kSerialBlockBytes) {
+    copy_in_blocks<kSerialBlockBytes>(target, source, num_bytes);
+  } else if (num_bytes >= 16) {
+    copy_in_blocks<16>(target, source, num_bytes);
+  } else if (num_bytes >= 4) {
+    copy_in_blocks<4>(target, source, num_bytes);
+  } else {
+    for (Int64 b = 0; b < num_bytes; ++b) target[b] = source[b];
+  }
+}
+
+// Item i goes to item num_items - 1 - i; `source` is the place of the first item of the source.
+template <class Item>
+__device__ __forceinline__ void copy_mirrored_run(UInt8* target, const UInt8* source,
+                                                  Int64 num_items) {
+  constexpr int kItemBytes = sizeof(Item);
+  constexpr int kItems = kSerialBlockBytes / kItemBytes;
+  const UInt8* end = source + num_items * kItemBytes;
+  Int64 i = 0;
+  for (; i + kItems <= num_items; i += kItems) {
+    Item items[kItems], mirrored[kItems];
+    end -= kSerialBlockBytes;
+    move_bytes<kSerialBlockBytes>(items, end);
+    for (int k = 0; k < kItems; ++k) mirrored[k] = items[kItems - 1 - k];
+    move_bytes<kSerialBlockBytes>(target + i * kItemBytes, mirrored);
+  }
+  for (; i < num_items; ++i) {
+    end -= kItemBytes;
+    move_bytes<kItemBytes>(target + i * kItemBytes, end);
+  }
+}
+
 // Items i of a row, below num_items: target + i * target_stride from source + i * source_stride, both in
-// items. `alignment` divides both places.
+// items. The rows do not overlap.
 template <class Item>
 __device__ __forceinline__ void copy_row(UInt8* target, const UInt8* source, Int64 num_items,
-                                         Int64 target_stride, Int64 source_stride, int alignment) {
+                                         Int64 target_stride, Int64 source_stride) {
   constexpr int kItemBytes = sizeof(Item);
-  const Int64 target_step = target_stride * kItemBytes;
-  const Int64 source_step = source_stride * kItemBytes;
   if (target_stride == 1 && source_stride == 1) {
-    copy_bytes(target, source, num_items * kItemBytes);
-  } else if (alignment == kItemBytes) {
-    for (Int64 i = 0; i < num_items; ++i) {
-      store_item<Item>(target + i * target_step, load_item<Item>(source + i * source_step));
-    }
+    copy_run(target, source, num_items * kItemBytes);
+  } else if (target_stride == 1 && source_stride == -1) {
+    copy_mirrored_run<Item>(target, source - (num_items - 1) * kItemBytes, num_items);
   } else {
+    const Int64 target_step = target_stride * kItemBytes;
+    const Int64 source_step = source_stride * kItemBytes;
     for (Int64 i = 0; i < num_items; ++i) {
-      move_pieces(target + i * target_step, source + i * source_step, kItemBytes, alignment);
+      move_bytes<kItemBytes>(target + i * target_step, source + i * source_step);
     }
   }
 }

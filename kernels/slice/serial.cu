@@ -1,6 +1,6 @@
 // Copies a strided box of items to a strided place by single threads: SLICE and SLICE1 on a CPU.
-// Idea: an innermost row is one plain loop, which the host's compiler turns into block moves where it is contiguous.
-// A block is one thread and owns neighbouring pieces of rows, so that no two blocks write the same cache line often.
+// Idea: rows, or pieces of long ones, are copied as blocks where they are contiguous; the next one is a step away.
+// A block is one thread and owns neighbouring pieces, so that no two blocks write the same cache line often.
 // The host cuts long rows into pieces; strides may be negative or 0 in the source. Pointers may be misaligned.
 // The plan picks it where blocks of one thread are the fastest.
 #include "common/serial_copy.cuh"
@@ -11,11 +11,12 @@ struct SliceSerialParams {
   Int64 pieces_per_block;
   Int64 row_items;
   Int64 piece_items;
+  Int64 piece_step;     // items of a row from one piece to the next; 0 where a piece is a whole row
   Int64 source_offset;  // offsets and strides count items
   Int64 target_offset;
   Int64 row_source_stride;
   Int64 row_target_stride;
-  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a row
+  Int64 sizes[kMaxDimensions];  // of the pieces
   UInt64 multipliers[kMaxDimensions];
   Int64 source_strides[kMaxDimensions];
   Int64 target_strides[kMaxDimensions];
@@ -27,28 +28,26 @@ struct SliceSerialParams {
 template <class Item>
 __global__ void slice_serial(const void* source, void* target, SliceSerialParams p) {
   constexpr int kItemBytes = sizeof(Item);
-  const UInt8* from = static_cast<const UInt8*>(source);
-  UInt8* to = static_cast<UInt8*>(target);
-  const int alignment = common_alignment(source, target, kItemBytes);
   const Int64 first = blockIdx.x * p.pieces_per_block;
   const Int64 stop = min(first + p.pieces_per_block, p.num_pieces);
 
-  for (Int64 piece = first; piece < stop; ++piece) {
-    Int64 begin = 0;
+  for (Int64 piece = first; piece < stop;) {
+    Int64 place = 0;  // along dimension 0
     Int64 source_item = p.source_offset;
     Int64 target_item = p.target_offset;
     visit_coordinates(p, piece, [&](int d, Int64 coordinate) {
-      if (d == 0) {
-        begin = coordinate * p.piece_items;
-      } else {
-        source_item += coordinate * p.source_strides[d];
-        target_item += coordinate * p.target_strides[d];
-      }
+      if (d == 0) place = coordinate;
+      source_item += coordinate * p.source_strides[d];
+      target_item += coordinate * p.target_strides[d];
     });
-    source_item += begin * p.row_source_stride;
-    target_item += begin * p.row_target_stride;
-    copy_row<Item>(to + target_item * kItemBytes, from + source_item * kItemBytes,
-                   min(p.piece_items, p.row_items - begin), p.row_target_stride,
-                   p.row_source_stride, alignment);
+    const UInt8* from = static_cast<const UInt8*>(source) + source_item * kItemBytes;
+    UInt8* to = static_cast<UInt8*>(target) + target_item * kItemBytes;
+    const Int64 end = min(piece + p.sizes[0] - place, stop);
+    for (; piece < end; ++piece, ++place) {
+      copy_row<Item>(to, from, min(p.piece_items, p.row_items - place * p.piece_step),
+                     p.row_target_stride, p.row_source_stride);
+      from += p.source_strides[0] * kItemBytes;
+      to += p.target_strides[0] * kItemBytes;
+    }
   }
 }
