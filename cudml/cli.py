@@ -3,7 +3,10 @@
 import argparse
 import os
 import platform
+import re
+import shutil
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -24,6 +27,11 @@ if TYPE_CHECKING:
 #: Exit codes: everything is well; results differ; the request could not be carried out; Ctrl-C.
 EXIT_GOOD, EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
+_SECONDS_BETWEEN_PROGRESS = 0.125
+
+#: What a terminal may obey, but for the ends of lines.
+_CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and give its exit code: 0, 1 where results differ, 2 for errors, 130 for Ctrl-C."""
@@ -37,20 +45,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except (ModelError, ProblemsError, DeviceError, CompilerError, KernelError, SettingError) as error:
-        print(f"cudml: {error}", file=sys.stderr)
+        _complain(error)
         return EXIT_FAILED
     except MemoryError as error:
-        print(f"cudml: out of memory: {error}", file=sys.stderr)
+        _complain(f"out of memory: {error}")
         return EXIT_FAILED
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # with that, the reader of our output just left
-            print(f"cudml: {error}", file=sys.stderr)
+            _complain(error)
         # What could not be written must not fail again when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except KeyboardInterrupt:
-        _progress("")
-        print("cudml: interrupted", file=sys.stderr)
+        _complain("interrupted")
         return EXIT_INTERRUPTED
     return code
 
@@ -196,6 +203,7 @@ def _dispatch(options: argparse.Namespace) -> int:
         output=options.output,
         iterations=options.iterations,
         allow_outside=options.allow_outside,
+        echo=lambda line: print(_printable(line)),
         progress=_progress,
     )
     return EXIT_GOOD
@@ -299,10 +307,33 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def _progress(text: str) -> None:
-    """One line on a terminal that the next one overwrites; nothing anywhere else."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+class _Progress:
+    """One line on a terminal that the next one overwrites, "" to clear it; nothing anywhere else."""
+
+    def __init__(self) -> None:
+        self._next_time = 0.0
+
+    def __call__(self, text: str) -> None:
+        # Not more often than eyes follow, since what is timed goes through here as well.
+        if not sys.stderr.isatty() or (text and time.monotonic() < self._next_time):
+            return
+        self._next_time = time.monotonic() + _SECONDS_BETWEEN_PROGRESS if text else 0.0
+        width = shutil.get_terminal_size().columns - 1
+        print(f"\r\x1b[K{_printable(text)[:width]}", end="", file=sys.stderr, flush=True)
+
+
+_progress = _Progress()
+
+
+def _printable(text: str) -> str:
+    """Text without control characters: names of a model must not steer the terminal."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def _complain(text: object) -> None:
+    """Say on standard error what went wrong."""
+    _progress("")
+    print(_printable(f"cudml: {text}"), file=sys.stderr)
 
 
 if __name__ == "__main__":

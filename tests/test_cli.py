@@ -1,10 +1,15 @@
 """The command line: what it prints, where, and its exit codes."""
 
 import dataclasses
+import io
 import json
 import os
+import pty
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -345,3 +350,101 @@ def test_a_reader_that_leaves_is_no_crash(tmp_path: Path) -> None:
     assert process.stderr is not None
     assert process.stderr.read() == b"Running on cpu\n"
     assert process.wait() == 2
+
+
+@pytest.mark.parametrize("closed", [(1,), (2,), (1, 2)])
+def test_closed_outputs_are_no_crash(closed: tuple[int, ...], tmp_path: Path) -> None:
+    def close() -> None:
+        for descriptor in closed:
+            os.close(descriptor)
+
+    command = ["dispatch", str(written(tmp_path, SLICE_MODEL)), "--device", "cpu"]
+    done = subprocess.run(
+        [sys.executable, "-m", "cudml.cli", *command],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        preexec_fn=close,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert done.stdout == ("" if 1 in closed else "Resource 'output': 7, 9, 12, 14, 17, 19\n")
+    assert done.stderr == ("" if 2 in closed else "Running on cpu\n")
+
+
+def test_names_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = json.dumps(SLICE_MODEL).replace('"output"', json.dumps("a\x1b[2J\r\x9b\u202eb"))
+    command = ["dispatch", str(written(tmp_path, json.loads(text))), "--device", "cpu"]
+    assert cli.main(command) == 0
+    name = "a\\x1b[2J\\r\\x9b\\u202eb"
+    assert capsys.readouterr().out == f"Resource '{name}': 7, 9, 12, 14, 17, 19\n"
+    assert cli.main([*command, "--output", str(tmp_path / "\x1b[2J")]) == 0
+    assert "\x1b" not in capsys.readouterr().out
+    written(tmp_path, {"\x1b[2J": 1})
+    assert cli.main(command) == 2
+    assert "\\x1b[2J is unknown" in capsys.readouterr().err
+
+
+def test_progress_shows_on_a_terminal_and_goes_again(tmp_path: Path) -> None:
+    reader, writer = pty.openpty()
+    command = ["dispatch", str(written(tmp_path, SLICE_MODEL)), "--device", "cpu", "--iterations", "3"]
+    done = subprocess.run(
+        [sys.executable, "-m", "cudml.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        text=True,
+        cwd=ROOT,
+        check=False,
+    )
+    shown = os.read(reader, 1 << 16).decode()
+    os.close(writer)
+    os.close(reader)
+    assert done.returncode == 0
+    assert "\r\x1b[Kcompiling 'slice', 1 of 1" in shown
+    assert shown.endswith("\r\x1b[K")
+    assert done.stdout.startswith("Dispatch 'slice': 3 iterations after 1 to warm up, ")
+
+
+def test_progress_does_not_come_with_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: os.terminal_size((20, 9)))
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    progress = cli._Progress()
+    for step in range(1025):
+        now = step / 1024
+        progress(f"{step} of 1024, which is more than a line has")
+    assert terminal.getvalue().count("\r") == 9
+    assert terminal.getvalue().startswith("\r\x1b[K0 of 1024, which is\r\x1b[K")
+    progress("")
+    assert terminal.getvalue().endswith("\r\x1b[K")
+
+
+def test_ctrl_c_ends_a_long_run_of_iterations(tmp_path: Path) -> None:
+    command = [
+        "dispatch",
+        str(written(tmp_path, SLICE_MODEL)),
+        "--device",
+        "cpu",
+        "--iterations",
+        "1000000000",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-m", "cudml.cli", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline() == "Running on cpu\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert told == "cudml: interrupted\n"
+    assert process.returncode == 130
