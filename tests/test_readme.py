@@ -10,6 +10,7 @@ import pytest
 import cudml
 from cudml import settings
 from cudml.devices import emulator
+from cudml.devices.cuda.device import MIN_COMPUTE_CAPABILITY
 from tests.test_emulator_check import run as run_planted
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -39,6 +40,20 @@ def test_environment_variables_are_those_of_the_settings() -> None:
     table = README[README.index("## Environment variables") :]
     documented = re.findall(r"^\| `(CUDML_\w+)` \|", table, re.MULTILINE)
     assert documented == re.findall(r"^(CUDML_\w+)  ", settings.__doc__, re.MULTILINE)
+
+
+def test_platforms_are_what_the_package_requires() -> None:
+    table = README[README.index("## Platforms") : README.index("## Operators")]
+    project = (ROOT / "pyproject.toml").read_text()
+    (python,) = re.findall(r'^requires-python = ">=(.*)"', project, re.MULTILINE)
+    (numpy,) = re.findall(r'^dependencies = \["numpy>=(.*)"\]', project, re.MULTILINE)
+    assert f"| {python} or later, with NumPy {numpy} or later |" in table
+    assert f"compute capability {MIN_COMPUTE_CAPABILITY / 10} " in table
+    wheels = re.findall(r'^cuda(\d+) = \["cupy-cuda\d+x>=(.*),<(\d+)"', project, re.MULTILINE)
+    assert [name for name, *_ in wheels] == ["12", "13"]
+    for name, oldest, beyond in wheels:
+        (row,) = (line for line in table.splitlines() if line.startswith(f"| `cuda{name}` | CUDA {name}.x: "))
+        assert row.endswith(f"; CuPy {oldest} or {int(beyond) - 1} |")
 
 
 def test_report_is_what_the_emulator_reports() -> None:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from cudml.devices.emulator.cache_files import make_folder
 from cudml.devices.kernel_text import kernel_text
 from cudml.plans import KernelLaunch
 from cudml.settings import cache_dir
@@ -117,6 +118,6 @@ def _store(path: Path, known: dict[str, Facts]) -> None:
     # Another process may store the same at the same time: each writes its own file and renames it.
     own = path.with_suffix(f".{os.getpid()}")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         own.write_text(json.dumps(rows))
         os.replace(own, path)

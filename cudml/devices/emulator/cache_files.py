@@ -43,7 +43,7 @@ def _check_own(path: Path, status: os.stat_result) -> None:
 
 def _require_own_folder(path: Path) -> None:
     """Make a folder where it is missing, and raise OSError unless it is the user's alone."""
-    _make_folder(path)
+    make_folder(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _check_own(path, os.fstat(descriptor))
@@ -56,12 +56,12 @@ def _require_own_folder(path: Path) -> None:
             raise PermissionError(f"{parent} has mode {stat.S_IMODE(mode):04o}: others can replace {path}")
 
 
-def _make_folder(path: Path) -> None:
+def make_folder(path: Path) -> None:
     """Make a folder and its missing parents for the user alone, whatever the umask."""
     if path.is_dir():
         return
     if not path.parent.is_dir():
-        _make_folder(path.parent)
+        make_folder(path.parent)
     try:
         path.mkdir(0o700)
     except FileExistsError:  # another process was quicker, or it is no folder: opening it tells
