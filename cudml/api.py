@@ -43,7 +43,7 @@ from cudml.operators import reverse_subsequences as _reverse_operator
 from cudml.operators import slice as _slice_operator
 from cudml.operators import top_k as _top_k_operator
 from cudml.operators.coalesce import dimensions_of, merged, without_ones
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, num_elements
 
 _REALS: dict[str, ElementType] = {
@@ -214,9 +214,9 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
         return TopKResult(*store(function, device, inputs, outputs, results, made=(flat,)))
     direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
 
-    def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
+    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
         desc = _top_k_operator.TopK1Desc(**tensors, axis=axis, k=k, axis_direction=direction)
-        return _top_k_operator.plan(desc, device.limits, nan_last=True)
+        return _top_k_operator.plan(desc, limits, nan_last=True)
 
     return TopKResult(*execute(function, device, inputs, outputs, make_plan, _top_k_calls, key))
 
@@ -362,9 +362,9 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
     # 0-d arrays have one element, as 1-D arrays of size 1 have.
     box = (offsets or (0,), sizes or (1,), strides or (1,))
 
-    def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
+    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
         desc = _slice_operator.SliceDesc(tensors["input_tensor"], tensors["output_tensor"], *box)
-        return _slice_operator.plan(desc, device.limits)
+        return _slice_operator.plan(desc, limits)
 
     return execute(function, device, [source], [target], make_plan, _slice_calls, key)[0]
 
@@ -503,8 +503,8 @@ def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) 
         result = reverse_subsequences(flat, lanes, 1).reshape(shape)
         return store(function, device, inputs, [target], [result], made=(flat, lanes))[0]
 
-    def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
+    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
         desc = _reverse_operator.ReverseSubsequencesDesc(**tensors, axis=axis)
-        return _reverse_operator.plan(desc, device.limits)
+        return _reverse_operator.plan(desc, limits)
 
     return execute(function, device, inputs, [target], make_plan, _reverse_calls, key)[0]

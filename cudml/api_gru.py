@@ -22,7 +22,7 @@ from cudml.dtypes import INTEGERS, ElementType
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators import gru as _gru_operator
 from cudml.operators.activations import Activation, activation_ok
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
 _FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
@@ -165,8 +165,16 @@ def gru(
 
     Notes
     -----
-    Sums and the state between steps are float32 for both dtypes. Source: GRU of DirectML's documentation,
-    and ONNX's GRU.
+    Sums and the state between steps are float32 for both dtypes. A kernel gives the same bits of the
+    recurrence for a sequence whatever the others are, and on every device; but the kernel is chosen by size
+    and device, and the product of `x` and `w` is cuBLAS's on a GPU, whose bits depend on T, N, the GPU and
+    the release.
+
+    Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU the call
+    then raises `KernelError`; on a GPU the next call of any function there does, also where it was the
+    replay of a graph that gave up.
+
+    Source: GRU of DirectML's documentation, and ONNX's GRU.
     """
     given = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "sequence_lengths": sequence_lengths}
     given = {name: array for name, array in given.items() if array is not None}
@@ -233,7 +241,7 @@ def _plan_gru(
         results[1].fill(0)
         return GruResult(*store(function, device, inputs, outputs, results))
 
-    def make_plan(tensors: dict[str, TensorDesc]) -> Plan:
+    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
         optional = {member: tensors.get(member) for member in list(_MEMBERS.values())[3:]}
         desc = _gru_operator.GruDesc(
             tensors["input_tensor"],
@@ -246,7 +254,7 @@ def _plan_gru(
             direction=_DIRECTIONS[direction],
             linear_before_reset=bool(linear_before_reset),
         )
-        return _gru_operator.plan(desc, device.limits)
+        return _gru_operator.plan(desc, limits)
 
     return GruResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
 

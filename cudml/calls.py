@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cudml.arguments import is_wrong
-from cudml.compiled import load_plan
+from cudml.compiled import load_fitting
 from cudml.devices import Array, Device, Layout, Program, get_device
 from cudml.dtypes import ElementType
 from cudml.overlap import Box, box_of, first_overlap
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
 #: Planned calls that each array function keeps; when they are too many, all go.
@@ -114,14 +115,19 @@ class Call:
     ----------
     device : Device
         Where all the arrays are.
-    plan : Plan or None
-        None where there is nothing to compute, because the outputs are empty.
+    make_plan : callable or None
+        Gives the plan for the limits of the device, or narrower ones; None where there is nothing to
+        compute, because the outputs are empty.
     inputs, outputs : sequence of Argument
         In the order in which `run` takes and gives them.
     """
 
     def __init__(
-        self, device: Device, plan: Plan | None, inputs: Sequence[Argument], outputs: Sequence[Argument]
+        self,
+        device: Device,
+        make_plan: Callable[[Limits], Plan] | None,
+        inputs: Sequence[Argument],
+        outputs: Sequence[Argument],
     ) -> None:
         self.device = device
         self._num_inputs = len(inputs)
@@ -134,8 +140,9 @@ class Call:
         self._program: Program | None = None
         self._order: tuple[int, ...] | None = None
         self._temporary_bytes = 0
-        if plan is not None and plan.steps:
-            self._program = load_plan(plan, device)
+        if make_plan is not None:
+            plan, program = load_fitting(make_plan, device)
+            self._program = program if plan.steps else None
             self._temporary_bytes = plan.temporary_bytes
             members = [argument.member for argument in (*inputs, *outputs)]
             order = tuple(members.index(name) for name in plan.operands)
@@ -220,7 +227,7 @@ def execute(
     device: Device,
     inputs: Sequence[Argument],
     outputs: Sequence[Argument],
-    make_plan: Callable[[dict[str, TensorDesc]], Plan],
+    make_plan: Callable[[dict[str, TensorDesc], Limits], Plan],
     calls: "CallCache",
     key: Hashable,
 ) -> Sequence[Array]:
@@ -235,10 +242,10 @@ def execute(
     check_overlap(function, device, given, len(inputs))
     ready_inputs = [_aligned(function, device, argument, is_output=False) for argument in inputs]
     ready_outputs = [_aligned(function, device, argument, is_output=True) for argument in outputs]
-    plan = None
+    plan_for = None
     if any(0 not in argument.shape for argument in outputs):
-        plan = make_plan({a.member: a.tensor for a in (*ready_inputs, *ready_outputs)})
-    call = Call(device, plan, ready_inputs, ready_outputs)
+        plan_for = partial(make_plan, {a.member: a.tensor for a in (*ready_inputs, *ready_outputs)})
+    call = Call(device, plan_for, ready_inputs, ready_outputs)
     if all(a is b for a, b in zip((*ready_inputs, *ready_outputs), (*inputs, *outputs), strict=True)):
         calls.add(key, call)
     arrays = [argument.array for argument in ready_outputs if argument.array is not None]

@@ -2,12 +2,13 @@
 
 import sys
 from collections.abc import Callable, Hashable, Mapping
-from functools import lru_cache
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
-from cudml.devices import Array, Device, Program, get_device
+from cudml.devices import Array, Device, GridTooLargeError, Program, get_device
 from cudml.enums import ExecutionFlags, FeatureLevel, TensorFlags
 from cudml.errors import BindingError
 from cudml.operators import OPERATORS, operator_type_of
@@ -32,14 +33,24 @@ def load_plan(plan: Plan, device: Device) -> Program:
     return device.load(plan)
 
 
+def load_fitting(make_plan: Callable[[Limits], Plan], device: Device) -> tuple[Plan, Program]:
+    """The plan for a device, ready to run: with fewer blocks where those of a grid cannot run at once."""
+    limits = device.limits
+    while True:
+        plan = make_plan(limits)
+        try:
+            return plan, load_plan(plan, device)
+        except GridTooLargeError as error:
+            if error.fits >= limits.resident_blocks:
+                raise
+            limits = replace(limits, most_resident_blocks=error.fits)
+
+
 @lru_cache(maxsize=MAX_PROGRAMS)
-def _planned(desc: Hashable, limits: Limits) -> tuple[Plan, tuple[Member, ...]]:
-    """The plan of a checked descriptor, and what it binds."""
-    plan = OPERATORS[operator_type_of(desc)].plan(desc, limits)
-    members = tuple(
-        Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
-    )
-    return plan, members
+def _planned(desc: Hashable, limits: Limits) -> Plan:
+    """The plan of a checked descriptor."""
+    plan: Plan = OPERATORS[operator_type_of(desc)].plan(desc, limits)
+    return plan
 
 
 def compile_operator(
@@ -110,8 +121,11 @@ def compile_operator(
     # Checked each time: the cache takes 1.0 and True for 1, the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = get_device(device) if device is None or isinstance(device, str) else device
-    plan, members = _planned(desc, target.limits)
-    return CompiledOperator(kind.name, target, plan, members, load_plan(plan, target))
+    plan, program = load_fitting(partial(_planned, desc), target)
+    members = tuple(
+        Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
+    )
+    return CompiledOperator(kind.name, target, plan, members, program)
 
 
 def _no_array() -> None:

@@ -65,7 +65,9 @@ class DeviceError(RuntimeError):
 
 
 class KernelError(RuntimeError):
-    """A kernel went wrong on the emulator.
+    """A kernel went wrong: it waited in vain for other blocks of its grid, or what the emulator found.
+
+    A GPU works on while Python does, so its error is raised by the next call on that GPU.
 
     Attributes
     ----------

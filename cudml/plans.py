@@ -19,6 +19,10 @@ C_TYPES: dict[str, tuple[str, int]] = {
 #: Blocks along the first dimension of a grid, the same on every GPU.
 MAX_GRID_BLOCKS = 2**31 - 1
 
+#: The buffer of a launch whose blocks wait for each other: a `WaitReport` of kernels/common/wait.cuh, which
+#: the device has. A wait that was given up is told there.
+WAIT_REPORT = "wait_report"
+
 #: Temporary buffers start at multiples of this many bytes.
 WORKSPACE_ALIGNMENT = 256
 
@@ -39,7 +43,8 @@ class Limits:
 
     `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks`
     is 1 where clusters do not exist. `compute_capability` is 0 on the emulator. `warp_lanes` is 1
-    where a block of one thread is the fastest shape (a CPU), else 32.
+    where a block of one thread is the fastest shape (a CPU), else 32. `most_resident_blocks` is how many
+    blocks of a cooperative grid run at once where that is known to be fewer than one a multiprocessor.
     """
 
     num_multiprocessors: int
@@ -52,6 +57,13 @@ class Limits:
     l2_bytes: int
     compute_capability: int
     warp_lanes: int = 32
+    most_resident_blocks: int | None = None
+
+    @property
+    def resident_blocks(self) -> int:
+        """Blocks that a cooperative grid may have, so that they can wait for each other; 0 allows none."""
+        most = self.most_resident_blocks
+        return self.num_multiprocessors if most is None else min(most, self.num_multiprocessors)
 
 
 @dataclass(frozen=True)
@@ -104,7 +116,8 @@ class KernelLaunch:
 
     The kernel's parameters are one pointer per entry of `buffers` (None passes a null pointer),
     then the `params` struct by value. `template` holds the template arguments as C++ text would
-    spell them (bool becomes true/false). `source` is relative to `kernels/`.
+    spell them (bool becomes true/false). `source` is relative to `kernels/`. Where blocks wait for each
+    other, `buffers` has `WAIT_REPORT`, and `waits` says what they wait for, by the wait's number from 1.
     """
 
     source: str
@@ -117,6 +130,7 @@ class KernelLaunch:
     shared_bytes: int = 0
     cooperative: bool = False
     cluster_blocks: int = 1
+    waits: tuple[str, ...] = ()
 
     @property
     def name_expression(self) -> str:

@@ -7,10 +7,13 @@ CUDML_CXX              the host compiler of the CPU emulator, as a command line;
 CUDML_EMULATOR         how the emulator runs kernels: `check`, or options such as `order=random,seed=3`
 CUDML_KEEP_SOURCE      1 keeps the generated sources beside the compiled modules
 CUDML_PRINT_PLAN       1 prints every plan when it is loaded
+CUDML_WAIT_LIMIT       seconds that a block of a kernel waits for others before it gives up; default: 10;
+                       read when a kernel is loaded
 =====================  ==============================================================================
 """
 
 import errno
+import math
 import os
 import shlex
 from functools import partial
@@ -100,6 +103,24 @@ def keep_source() -> bool:
 def print_plan() -> bool:
     """Whether a plan is printed when it is loaded."""
     return _is_on("CUDML_PRINT_PLAN")
+
+
+def wait_limit() -> float:
+    """Seconds that a block waits for other blocks of its grid.
+
+    Raises
+    ------
+    ValueError
+        The variable is no positive number.
+    """
+    text = os.environ.get("CUDML_WAIT_LIMIT") or "10"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise ValueError(f"CUDML_WAIT_LIMIT is {text!r}, must be a positive number of seconds")
+    return seconds
 
 
 def _is_on(name: str) -> bool:

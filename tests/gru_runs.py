@@ -1,5 +1,6 @@
 """What the GRU tests share: random layers, running them in any layout, and the bound on their error."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +10,7 @@ from cudml.devices import Device
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.activations import Activation
 from cudml.operators.gru import GruDesc, plan
-from cudml.plans import Limits
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from tests.oracle.gru import Weights, gru
 from tests.random_arrays import Layout
@@ -104,6 +105,7 @@ def run_gru(
     layouts: dict[str, Layout] | None = None,
     path: str | None = None,
     limits: Limits | None = None,
+    change: Callable[[Plan], Plan] = lambda plan: plan,
 ) -> dict[str, np.ndarray]:
     """The outputs by name. In a layout, what lies around an output must be as before."""
     inputs = {name: a for name in MEMBERS if (a := getattr(arrays, name, None)) is not None}
@@ -135,7 +137,7 @@ def run_gru(
         direction=options.direction,
         linear_before_reset=options.linear_before_reset,
     )
-    chosen = plan(desc, limits or device.limits, path=path)
+    chosen = change(plan(desc, limits or device.limits, path=path))
     by_member = {MEMBERS[name]: view for name, view in views.items()}
     device.load(chosen)([by_member[name] for name in chosen.operands], stale_workspace(device, chosen))
     found = {name: to_numpy(views[name]).copy() for name in outputs}

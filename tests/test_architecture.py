@@ -40,7 +40,14 @@ THIRD_PARTY = {"devices/cuda/": {"cupy", "cupy_backends", "numpy"}}
 NUMPY_FREE = set(LAYERS) - {"arguments", "calls", "devices", "transfer"} | {"__init__"}
 #: Standard modules that reach a shared library or a compiler, and where they may.
 HOST_ONLY = {
-    "ctypes": ("devices/emulator/", "devices/cuda/cublas.py", "devices/cuda/driver.py", "devices/dlpack.py"),
+    "ctypes": (
+        "devices/emulator/",
+        "devices/cuda/cublas.py",
+        "devices/cuda/driver.py",
+        "devices/cuda/wait_reports.py",
+        "devices/dlpack.py",
+        "devices/waits.py",
+    ),
     "subprocess": ("devices/emulator/",),
 }
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.operators.gru_paths import PATHS
+from cudml.plans import Fill, Plan
 from tests.gru_runs import (
     BACKWARD,
     BIDIRECTIONAL,
@@ -307,3 +308,24 @@ def test_any_layer(data: st.DataObject) -> None:
     )  # fmt: skip
     got = run_gru(emulator.get_device(), arrays, options, path=data.draw(st.sampled_from([None, path])))
     assert_as_precise_as_numpy(got, arrays, options)
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "serial"])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_lengths_that_change_under_way_change_nothing(
+    device: Device, rng: np.random.Generator, path: str, stride: int
+) -> None:
+    """Blocks read a copy, made in the stream's order before they start: they must agree on the lengths."""
+    options = Options(BIDIRECTIONAL)
+    arrays = random_layer(rng, (4, 3, 3, 40), options, lengths=[4, 2, 3], path=path)
+    layouts = {"lengths": Layout((3 * stride,), (slice(None, None, stride),), (0,), (3,))}
+
+    def with_other_lengths(plan: Plan) -> Plan:
+        """As if another stream wrote them once the recurrence has begun."""
+        change = Fill("sequence_lengths_tensor", 4)
+        return replace(plan, steps=(*plan.steps[:-1], change, plan.steps[-1]))
+
+    expected = run_gru(device, arrays, options, path=path)
+    got = run_gru(device, arrays, options, path=path, layouts=layouts, change=with_other_lengths)
+    for name in expected:
+        assert_identical(got[name], expected[name])

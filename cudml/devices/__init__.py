@@ -16,6 +16,17 @@ Array = Any
 Layout = tuple[tuple[int, ...], tuple[int, ...] | None, Any, bool, int]
 
 
+class GridTooLargeError(ValueError):
+    """A cooperative grid has more blocks than the device can run at once, of which there are `fits`.
+
+    Known only once the kernel is built, and where the device is shared (MPS, MIG) or smaller than it says.
+    """
+
+    def __init__(self, message: str, fits: int) -> None:
+        super().__init__(message)
+        self.fits = fits
+
+
 class Program(Protocol):
     """A plan made ready for one device: modules loaded, arguments prepared."""
 
@@ -84,7 +95,10 @@ class Device(Protocol):
         """Seconds that the device takes for what a call queues on its current stream; waits for the end."""
 
     def load(self, plan: Plan) -> Program:
-        """Build the plan's kernels (cached) and bind everything but the operands."""
+        """Build the plan's kernels (cached) and bind everything but the operands.
+
+        Raises `GridTooLargeError` where the blocks of a grid could not wait for each other.
+        """
 
 
 def get_device(name: str | None = None) -> Device:

@@ -17,7 +17,7 @@ from cudml.checks import (
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.activations import Activation, activation_ok
-from cudml.operators.gru_paths import PATHS, choose_path, packed, project
+from cudml.operators.gru_paths import PATHS, choose_path, packed, project, snapshot_of_lengths
 from cudml.operators.gru_shapes import Layer
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain
@@ -211,8 +211,12 @@ def _num_directions(desc: GruDesc) -> int:
 def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     """The plan of a valid descriptor: the input's projection for all steps, then one launch for them all.
 
-    Strides of the tensors may be negative: the array functions use them. A result depends on the path,
-    which sums in another order, but for one path on nothing else: not on the batch, nor on the device.
+    Strides of the tensors may be negative: the array functions use them.
+
+    The bits of a result depend on the path, because each sums in an order of its own. Those of the
+    recurrence depend on nothing else: not on the batch, nor on the device. The input's projection is the
+    product of the device's library (cuBLAS on a GPU), whose bits depend on the shape of the product, and so
+    on T and N, on the device and on the library's version.
 
     Parameters
     ----------
@@ -241,11 +245,15 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
         raise ValueError(f"path is {path!r}, must be {one_of([*PATHS])}")
     projection, projection_spaces = project(layer, limits)
     recurrence, (packing, packing_spaces) = packed(layer, "recurrence_tensor", limits)
-    launches, launch_spaces = PATHS[path](layer, recurrence, limits)
+    snapshot, snapshot_spaces = snapshot_of_lengths(layer, limits)
+    places = {"recurrence_tensor": recurrence}
+    if snapshot:
+        places["sequence_lengths_tensor"] = snapshot_spaces[0].name
+    launches, launch_spaces = PATHS[path](layer, places, limits)
     return Plan(
         operator="GRU",
         operands=operands,
         outputs=tuple(m for m in _OUTPUTS if m in operands),
-        steps=(*projection, *packing, *launches),
-        workspaces=(*projection_spaces, *packing_spaces, *launch_spaces),
+        steps=(*projection, *packing, *snapshot, *launches),
+        workspaces=(*projection_spaces, *packing_spaces, *snapshot_spaces, *launch_spaces),
     )

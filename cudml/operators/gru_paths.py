@@ -4,7 +4,7 @@ Every path multiplies all inputs by their weights at once, with the device's own
 runs all steps in one launch that keeps the weights of the recurrence on the chip.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cudml.operators.gru_shapes import (
@@ -22,11 +22,28 @@ from cudml.operators.gru_shapes import (
     serial_shape,
 )
 from cudml.operators.strided_copy import tensor_copy_step
-from cudml.plans import Fill, KernelLaunch, Limits, MatMul, Params, Step, Workspace, round_up
+from cudml.plans import (
+    WAIT_REPORT,
+    Copy,
+    Fill,
+    KernelLaunch,
+    Limits,
+    MatMul,
+    Params,
+    Step,
+    Workspace,
+    round_up,
+)
 from cudml.tensors import TensorDesc, num_elements
 
 #: The steps of a plan and the workspaces they use.
 Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
+
+#: Where the tensors lie that do not lie where they are bound: the buffer by member.
+Places = Mapping[str, str]
+
+#: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
+_WAITS = ("the states that other blocks send",)
 
 #: The most activations that a layer has.
 _MAX_ACTIVATIONS = 4
@@ -50,6 +67,21 @@ def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
     return name, ((step,), (Workspace(name, num_bytes),))
 
 
+def snapshot_of_lengths(layer: Layer, limits: Limits) -> Steps:
+    """What copies the lengths, if there are any, to the workspace "lengths".
+
+    All blocks of a grid must agree on them, even where another stream changes them in the meantime.
+    """
+    tensor = layer.tensors.get("sequence_lengths_tensor")
+    if tensor is None:
+        return (), ()
+    space = Workspace("lengths", num_elements(tensor.sizes) * tensor.element.size)
+    if tensor.is_packed:
+        return (Copy("sequence_lengths_tensor", space.name, space.num_bytes),), (space,)
+    target = TensorDesc(tensor.data_type, tensor.sizes)
+    return (tensor_copy_step(tensor, "sequence_lengths_tensor", target, space.name, limits),), (space,)
+
+
 def project(layer: Layer, limits: Limits) -> Steps:
     """X W^T for all steps and directions, in the workspace "projection": (T, N, D, 3H) of float32."""
     a, (a_steps, a_spaces) = packed(layer, "input_tensor", limits)
@@ -62,25 +94,25 @@ def project(layer: Layer, limits: Limits) -> Steps:
     return (*a_steps, *b_steps, product), (*a_spaces, *b_spaces, Workspace("projection", 4 * m * n))
 
 
-def _block_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = block_shape(layer, limits)
     if shape is None:
         raise ValueError(_too_large(layer, limits))
     overflow = _overflow(layer, shape)
-    launch = _launch(layer, shape, "block", (*_tensors(layer, recurrence), *_names(overflow)))
+    launch = _launch(layer, shape, "block", (*_tensors(layer, places), *_names(overflow)))
     return (launch,), overflow
 
 
-def _grid_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = grid_shape(layer, limits)
     if shape is None:
         raise ValueError(_too_large(layer, limits))
     # Rows are read two words at a time.
     row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, 2)
-    return _exchanging(layer, shape, "grid", recurrence, row_bytes, carries=not layer.linear_before_reset)
+    return _exchanging(layer, shape, "grid", places, row_bytes, carries=not layer.linear_before_reset)
 
 
-def _matrix_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+def _matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     if layer.element_bytes != 2:
         raise ValueError("GRU: the path 'matrix_grid' is for FLOAT16 alone")
     shape = matrix_shape(layer, limits)
@@ -88,11 +120,11 @@ def _matrix_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
         raise ValueError(_too_large(layer, limits))
     # Rows are read four words at a time.
     row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, 4)
-    return _exchanging(layer, shape, "matrix_grid", recurrence, row_bytes, carries=True)
+    return _exchanging(layer, shape, "matrix_grid", places, row_bytes, carries=True)
 
 
 def _exchanging(
-    layer: Layer, shape: Shape, name: str, recurrence: str, row_bytes: int, carries: bool
+    layer: Layer, shape: Shape, name: str, places: Places, row_bytes: int, carries: bool
 ) -> Steps:
     """The steps of a kernel whose blocks exchange rows of states, in two buffers that take turns."""
     rows = layer.num_directions * layer.batch_size
@@ -103,22 +135,23 @@ def _exchanging(
     if carries:
         carried = (Workspace("carried", _CARRIED_BYTES * rows * layer.hidden_size),)
     overflow = _overflow(layer, shape)
-    buffers = (*_tensors(layer, recurrence), *_names(exchange), *_names(carried), *_names(overflow))
-    launch = replace(_launch(layer, shape, name, buffers), cooperative=True)
+    spaces = (*_names(exchange), *_names(carried), *_names(overflow))
+    buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
+    launch = replace(_launch(layer, shape, name, buffers), cooperative=True, waits=_WAITS)
     # Number 0 is that of no exchange.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *carried, *overflow)
 
 
-def _serial_steps(layer: Layer, recurrence: str, limits: Limits) -> Steps:
+def _serial_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = serial_shape(layer, limits)
     rows = _SERIAL_ROWS * layer.num_directions * shape.num_groups * shape.group_batch
     space = Workspace("states", 4 * rows * layer.hidden_size)
-    launch = _launch(layer, shape, "serial", (*_tensors(layer, recurrence), space.name))
+    launch = _launch(layer, shape, "serial", (*_tensors(layer, places), space.name))
     return (replace(launch, block=(1, 1, 1)),), (space,)
 
 
-PATHS: dict[str, Callable[[Layer, str, Limits], Steps]] = {
+PATHS: dict[str, Callable[[Layer, Places, Limits], Steps]] = {
     "block": _block_steps,
     "grid": _grid_steps,
     "matrix_grid": _matrix_steps,
@@ -142,7 +175,7 @@ def choose_path(layer: Layer, limits: Limits) -> str:
     return min(clocks, key=clocks.__getitem__, default="block")
 
 
-def _tensors(layer: Layer, recurrence: str) -> tuple[str | None, ...]:
+def _tensors(layer: Layer, places: Places) -> tuple[str | None, ...]:
     """The kernels' first pointers."""
     optional = (
         "bias_tensor",
@@ -151,7 +184,8 @@ def _tensors(layer: Layer, recurrence: str) -> tuple[str | None, ...]:
         "output_sequence_tensor",
         "output_single_tensor",
     )
-    return "projection", recurrence, *(member if member in layer.tensors else None for member in optional)
+    bound = (member if member in layer.tensors else None for member in ("recurrence_tensor", *optional))
+    return "projection", *(None if member is None else places.get(member, member) for member in bound)
 
 
 def _names(spaces: tuple[Workspace, ...]) -> tuple[str | None, ...]:
@@ -197,7 +231,6 @@ def _params(layer: Layer, shape: Shape) -> Params:
         initial_strides=("Int64", strides("hidden_init_tensor", 1)),
         sequence_strides=("Int64", strides("output_sequence_tensor", 0)),
         single_strides=("Int64", strides("output_single_tensor", 1)),
-        length_stride=("Int64", strides("sequence_lengths_tensor", 3)[0]),
         batch_size=("Int64", layer.batch_size),
         group_batch=("Int64", shape.group_batch),
         overflow_pieces=("Int64", shape.num_overflow_chunks * shape.chunk_pieces),

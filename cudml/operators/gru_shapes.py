@@ -230,13 +230,13 @@ def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
 
 def _possible_groups(layer: Layer, limits: Limits) -> range:
     """Numbers of groups of sequences that leave a block at least to each group and direction."""
-    return range(1, min(layer.batch_size, limits.num_multiprocessors // layer.num_directions) + 1)
+    return range(1, min(layer.batch_size, limits.resident_blocks // layer.num_directions) + 1)
 
 
 def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
-    most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
+    most_shards = limits.resident_blocks // (layer.num_directions * num_groups)
     pass_units = GRID_UNITS * GROUPS_PER_WARP
     num_tiles = ceil_div(layer.hidden_size, pass_units)
     num_passes = ceil_div(num_tiles, most_shards)
@@ -288,7 +288,7 @@ def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
 def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
-    most_shards = limits.num_multiprocessors // (layer.num_directions * num_groups)
+    most_shards = limits.resident_blocks // (layer.num_directions * num_groups)
     num_tiles = ceil_div(layer.hidden_size, MATRIX_UNITS)
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, MATRIX_CHUNK_COLUMNS)

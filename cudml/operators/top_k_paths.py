@@ -10,7 +10,7 @@ from math import isqrt
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.coalesce import Dimension, dimensions_of, merged, without_ones
-from cudml.plans import Fill, KernelLaunch, Limits, Params, Step, Workspace, ceil_div, round_up
+from cudml.plans import WAIT_REPORT, Fill, KernelLaunch, Limits, Params, Step, Workspace, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 #: The steps of a plan and the workspaces they use.
@@ -311,13 +311,13 @@ def _select_storage_bytes(threads: int, lanes: int) -> int:
 
 def _can_share_rows(selection: Selection, limits: Limits) -> bool:
     """Whether each row can have blocks of its own that all run at once."""
-    return limits.warp_lanes == _WARP_LANES and selection.num_rows <= limits.num_multiprocessors
+    return limits.warp_lanes == _WARP_LANES and selection.num_rows <= limits.resident_blocks
 
 
 def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     # One block a multiprocessor always fits, so that the blocks of a row can wait for each other.
     blocks_per_row = min(
-        limits.num_multiprocessors // selection.num_rows, ceil_div(selection.row_length, _GRID_MIN_STRETCH)
+        limits.resident_blocks // selection.num_rows, ceil_div(selection.row_length, _GRID_MIN_STRETCH)
     )
     storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS, _WARP_LANES) + 4 * (_NUM_BINS + 1), 8)
     # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
@@ -338,12 +338,13 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
         template=(selection.word,),
         grid=(selection.num_rows * blocks_per_row, 1, 1),
         block=(_GRID_THREADS, 1, 1),
-        buffers=(*_OPERANDS, "states", "counts", "lists"),
+        buffers=(*_OPERANDS, "states", "counts", "lists", WAIT_REPORT),
         params=_params(
             selection, list_capacity=capacity, sorts_pairs=by_counting, blocks_per_row=blocks_per_row
         ),
         shared_bytes=storage_bytes + list_shared_bytes,
         cooperative=True,
+        waits=("the other blocks of the row",),
     )
     workspaces = (
         Workspace("states", state_bytes),
@@ -385,7 +386,7 @@ def choose_path(selection: Selection, limits: Limits) -> str:
         return "warp_select"
     if _fits_warp(selection, limits):
         return "warp_sort"
-    leaves_half_idle = 2 * selection.num_rows <= limits.num_multiprocessors
+    leaves_half_idle = 2 * selection.num_rows <= limits.resident_blocks
     is_long = selection.row_length >= _GRID_MIN_ROW_LENGTH
     # Reading twice costs little as long as the second time finds the rows in the cache.
     in_cache = selection.num_rows * selection.row_length * selection.element.size <= limits.l2_bytes // 2

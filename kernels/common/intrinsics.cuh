@@ -103,8 +103,23 @@ __device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
   return v;
 }
 
+// Also orders what was written before for the host, in memory that it shares.
+__device__ __forceinline__ void store_release_system(UInt32* address, UInt32 value) {
+  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
+}
+
 // Stands in a loop that waits for what another block will write.
 __device__ __forceinline__ void give_way() {}
+
+// Polls of a waiting loop between two looks at the clock: about a millisecond.
+constexpr UInt32 kPollsPerLook = 2048;
+
+// Of a clock that all multiprocessors share.
+__device__ __forceinline__ UInt64 nanoseconds() {
+  UInt64 now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  return now;
+}
 
 // ---- The largest and the smallest of a value over the 32 lanes of a warp, all of which call.
 

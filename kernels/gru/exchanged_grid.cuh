@@ -7,12 +7,16 @@
 #pragma once
 
 #include "common/exchange.cuh"
+#include "common/wait.cuh"
 #include "gru/layer.cuh"
 
 constexpr int kGridThreads = 256;
 constexpr int kGridWarps = kGridThreads / kWarpSize;
 // Loads of one thread that are on their way at a time.
 constexpr int kLoadsInFlight = 4;
+
+// Numbers of what is waited for; `cudml/operators/gru_paths.py` has their names.
+constexpr UInt32 kWaitForStates = 1;
 
 struct alignas(16) SharedWords {
   UInt32 words[4];
@@ -58,6 +62,7 @@ struct ExchangedGrid {
   GridPart part;
   Word* exchange;
   Carried* carried;
+  Patience patience;
 
   __device__ __forceinline__ const Block& block() const { return static_cast<const Block&>(*this); }
   __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
@@ -85,7 +90,7 @@ struct ExchangedGrid {
 
   // Brings the states of the sequences [first, first + count) that take this step into shared
   // storage. Rows of the others keep what they had; nothing that is computed from them is used.
-  __device__ __forceinline__ void gather(UInt32 step, UInt32 tag, Int64 first, int count) const {
+  __device__ __forceinline__ void gather(UInt32 step, UInt32 tag, Int64 first, int count) {
     const int num_loads = loads_per_row();
     int row = 0;
     int load = threadIdx.x;
@@ -117,10 +122,10 @@ struct ExchangedGrid {
 #pragma unroll
       for (int i = 0; i < kLoadsInFlight; ++i) {
         if (sources[i] == nullptr) continue;
-        while (!have_come<Format>(words[i], num_words[i], tag)) {
-          give_way();
-          words[i] = Format::load(sources[i]);
-        }
+        // Where the thread has given up, the states are whatever there is.
+        patience.wait(
+            kWaitForStates, [&] { return have_come<Format>(words[i], num_words[i], tag); },
+            [&] { words[i] = Format::load(sources[i]); });
         // Zeros past the hidden size stay: words there are never sent, so they are zeros too.
         Format::unpack(words[i], block().states + targets[i]);
       }
@@ -146,7 +151,7 @@ struct ExchangedGrid {
 
   // The gates kFirst to kLast - 1 of the sequences [first, first + count) at one step.
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void process_round(UInt32 step, Int64 first, int count) const {
+  __device__ __forceinline__ void process_round(UInt32 step, Int64 first, int count) {
     constexpr bool kIsSecondHalf = kFirst == kCandidate;
     // Exchanges are numbered by what they carry: the state after `step` steps, or step's reset
     // state.
@@ -239,7 +244,7 @@ struct ExchangedGrid {
   }
 
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void process(UInt32 step) const {
+  __device__ __forceinline__ void process(UInt32 step) {
     const int round_batch = block().round_batch();
     for (Int64 done = 0; done < part.num_sequences; done += round_batch) {
       const Int64 left = part.num_sequences - done;

@@ -76,13 +76,14 @@ template <class Element, bool kStandard, bool kLinearBeforeReset>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_grid(const float* projection, const Element* recurrence, const Element* bias,
              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
-             UInt64* exchange, float* carried, Element* overflow, GruParams params) {
+             UInt64* exchange, float* carried, Element* overflow, WaitReport* report,
+             GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
   using Block = GridBlock<Element, kStandard, kLinearBeforeReset>;
   const GridPart part = GridPart::of_block(params, Block::kPassUnits);
   const Layer<Element> layer = {projection, recurrence, bias,   initial,       lengths,
                                 sequence,   single,     params, part.direction};
-  Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried)},
+  Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried), {report}},
                  {layer, nullptr, nullptr, {}},
                  reinterpret_cast<float*>(shared.words),
                  nullptr};

@@ -15,7 +15,6 @@ struct GruParams {
   Int64 initial_strides[3];   // direction, batch, hidden
   Int64 sequence_strides[4];  // time, direction, batch, hidden
   Int64 single_strides[3];    // direction, batch, hidden
-  Int64 length_stride;
   Int64 batch_size;
   // A group is the sequences that one block, or one set of blocks exchanging states, works on.
   Int64 group_batch;
@@ -51,7 +50,7 @@ struct Layer {
   const Element* recurrence;  // packed
   const Element* bias;
   const Element* initial;
-  const UInt32* lengths;
+  const UInt32* lengths;  // packed, and nobody writes it while the kernel runs
   Element* sequence;
   Element* single;
   const GruParams& params;
@@ -64,7 +63,7 @@ struct Layer {
   // Steps that sequence n takes.
   __device__ __forceinline__ UInt32 length(Int64 n) const {
     if (lengths == nullptr) return params.num_steps;
-    const UInt32 length = lengths[n * params.length_stride];
+    const UInt32 length = lengths[n];
     return length < params.num_steps ? length : params.num_steps;
   }
 

@@ -197,13 +197,13 @@ __global__ void __launch_bounds__(kGridThreads, 1)
     gru_matrix_grid(const float* projection, const Float16* recurrence, const Float16* bias,
                     const Float16* initial, const UInt32* lengths, Float16* sequence,
                     Float16* single, UInt32* exchange, float* carried, UInt32* overflow,
-                    GruParams params) {
+                    WaitReport* report, GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
   using Block = MatrixBlock<kStandard, kLinearBeforeReset>;
   const GridPart part = GridPart::of_block(params, Block::kPassUnits);
   const Layer<Float16> layer = {projection, recurrence, bias,   initial,       lengths,
                                 sequence,   single,     params, part.direction};
-  Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried)},
+  Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried), {report}},
                  {},
                  nullptr,
                  nullptr,

@@ -6,6 +6,7 @@
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
+#include "common/wait.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/radix_sort.cuh"
@@ -41,27 +42,36 @@ struct GridStorage {
   UInt32 list_begin;
 };
 
-// Waits for all blocks of the row; what any of them wrote before is seen by all after.
+// Numbers of what is waited for; `cudml/operators/top_k_paths.py` has their names.
+constexpr UInt32 kWaitForRow = 1;
+
+// Waits for all blocks of the row; what any of them wrote before is seen by all after. Where it gives up,
+// no thread of the block may go on: what the blocks count of the row does not fit together.
 struct RowBarrier {
   UInt32* num_arrived;
   UInt32 num_blocks;
   UInt32 round;
+  Patience patience;
 
-  __device__ __forceinline__ void wait() {
+  __device__ __forceinline__ bool wait() {
     ++round;
     __threadfence();
     __syncthreads();  // every thread's writes are published before its block arrives
+    bool has_come = true;
     if (threadIdx.x == 0) {
       add_release(num_arrived, 1);
-      while (load_acquire(num_arrived) < round * num_blocks) give_way();
+      has_come = patience.wait(
+          kWaitForRow, [&] { return load_acquire(num_arrived) >= round * num_blocks; }, [] {});
     }
-    __syncthreads();  // no thread goes on before thread 0 has seen all blocks
+    // No thread goes on before thread 0 has seen all blocks.
+    return __syncthreads_or(has_come ? 0 : 1) == 0;
   }
 };
 
-// One more digit of the row's threshold; `own` are the counts of this block's part.
+// One more digit of the row's threshold; `own` are the counts of this block's part. False where other
+// blocks did not come.
 template <class Word>
-__device__ __forceinline__ void search_row_digit(Threshold<Word>& threshold, Counts& own,
+__device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Counts& own,
                                                  const RowPart<Word>& part,
                                                  const TopKParams& params, UInt32* row_bins,
                                                  RowBarrier& row_barrier, GridStorage& shared) {
@@ -72,7 +82,7 @@ __device__ __forceinline__ void search_row_digit(Threshold<Word>& threshold, Cou
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
     if (shared.own_bins[bin] != 0) atomicAdd(&row_bins[bin], shared.own_bins[bin]);
   }
-  row_barrier.wait();
+  if (!row_barrier.wait()) return false;
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
     shared.select.bins[bin] = load_relaxed(&row_bins[bin]);
   }
@@ -88,27 +98,27 @@ __device__ __forceinline__ void search_row_digit(Threshold<Word>& threshold, Cou
   own.equal = shared.own_bins[digit];
   block_exclusive_sum<kThreads, kWarpSize>(own_above, shared.select.warp_sums, total);
   own.above += total;
+  return true;
 }
 
 // What lies in the row before this block's part: the counts of the blocks before it, which all
-// blocks write to `block_counts` and then read.
-__device__ __forceinline__ Counts counts_before(const Counts& own, UInt32 block,
-                                                UInt32* block_counts, RowBarrier& row_barrier,
-                                                GridStorage& shared) {
+// blocks write to `block_counts` and then read. False where other blocks did not come.
+__device__ __forceinline__ bool count_before(Counts& before, const Counts& own, UInt32 block,
+                                             UInt32* block_counts, RowBarrier& row_barrier,
+                                             GridStorage& shared) {
   if (threadIdx.x == 0) {
     store_relaxed(&block_counts[2 * block], own.above);
     store_relaxed(&block_counts[2 * block + 1], own.equal);
   }
-  row_barrier.wait();
+  if (!row_barrier.wait()) return false;
   Counts sums = {0, 0};
   for (UInt32 b = threadIdx.x; b < block; b += kThreads) {
     sums.above += load_relaxed(&block_counts[2 * b]);
     sums.equal += load_relaxed(&block_counts[2 * b + 1]);
   }
-  Counts before;
   block_exclusive_sum<kThreads, kWarpSize>(sums.above, shared.select.warp_sums, before.above);
   block_exclusive_sum<kThreads, kWarpSize>(sums.equal, shared.select.warp_sums, before.equal);
-  return before;
+  return true;
 }
 
 // The rank of a pair is how many of the list come before it: each warp counts for its share of the
@@ -145,14 +155,13 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
   }
 }
 
-// Sorts the row's list, `own` of which this block has listed, by all blocks of the row together. The
-// result lies in the list returned.
+// Sorts the row's list by all blocks of the row together. The result lies in `from`; `other` has room for as
+// much. False where other blocks did not come.
 template <class Word>
-__device__ __forceinline__ List<Word> sort_row_by_radix(List<Word> from, List<Word> other,
-                                                        UInt32 count, UInt32 block,
-                                                        UInt32* block_counts, RowState<Word>& state,
-                                                        RowBarrier& row_barrier,
-                                                        GridStorage& shared) {
+__device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> other, UInt32 count,
+                                                  UInt32 block, UInt32* block_counts,
+                                                  RowState<Word>& state, RowBarrier& row_barrier,
+                                                  GridStorage& shared) {
   using Sort = RadixSort<kThreads, kWarpSize>;
   const UInt32 num_blocks = row_barrier.num_blocks;
   const Sort sort = Sort::of(shared.select, count, static_cast<Int64>(num_blocks) * kThreads,
@@ -165,7 +174,7 @@ __device__ __forceinline__ List<Word> sort_row_by_radix(List<Word> from, List<Wo
   }
   if (ones != 0) atomicOr(&state.varying_ones, ones);
   if (zeros != 0) atomicOr(&state.varying_zeros, zeros);
-  row_barrier.wait();
+  if (!row_barrier.wait()) return false;
   const UInt64 varying = state.varying_ones & state.varying_zeros;
 
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
@@ -177,7 +186,7 @@ __device__ __forceinline__ List<Word> sort_row_by_radix(List<Word> from, List<Wo
       for (int w = 0; w < kWarps; ++w) num_in_block += bins[digit * kWarps + w];
       store_relaxed(&block_counts[digit * num_blocks + block], num_in_block);
     }
-    row_barrier.wait();
+    if (!row_barrier.wait()) return false;
 
     // A few threads a digit sum what all blocks have of it, and what the blocks before this one have.
     constexpr int kThreadsPerDigit = kThreads / Sort::kBins;
@@ -207,24 +216,25 @@ __device__ __forceinline__ List<Word> sort_row_by_radix(List<Word> from, List<Wo
     }
     __syncthreads();  // every place is known before elements move
     sort.move(from, other, shift);
-    row_barrier.wait();
+    if (!row_barrier.wait()) return false;
     const List<Word> moved = other;
     other = from;
     from = moved;
   }
-  return from;
+  return true;
 }
 
 template <class Word>
 __global__ void __launch_bounds__(kThreads, 1)
     top_k_grid_radix(const Word* __restrict__ input, Word* values, void* indices, UInt8* states,
-                     UInt32* counts, UInt8* lists, const __grid_constant__ TopKParams params) {
+                     UInt32* counts, UInt8* lists, WaitReport* report,
+                     const __grid_constant__ TopKParams params) {
   SHARED_STORAGE(GridStorage, shared);
   const UInt32 num_blocks = static_cast<UInt32>(params.blocks_per_row);
   const UInt32 row = blockIdx.x / num_blocks;
   const UInt32 block = blockIdx.x % num_blocks;
   RowState<Word>& state = reinterpret_cast<RowState<Word>*>(states)[row];
-  RowBarrier row_barrier = {&state.num_arrived, num_blocks, 0};
+  RowBarrier row_barrier = {&state.num_arrived, num_blocks, 0, {report}};
   const RowStart start = row_start(params, row);
   const Int64 capacity = params.list_capacity;
   // As many as the radix sort has bins, for each block of the row.
@@ -246,7 +256,9 @@ __global__ void __launch_bounds__(kThreads, 1)
   Counts own = {0, part.length};
   for (int digit = 0; threshold.num_above + threshold.num_equal > capacity && !threshold.is_exact();
        ++digit) {
-    search_row_digit(threshold, own, part, params, state.bins[digit], row_barrier, shared);
+    if (!search_row_digit(threshold, own, part, params, state.bins[digit], row_barrier, shared)) {
+      return;
+    }
   }
   const bool all_fit = threshold.num_above + threshold.num_equal <= capacity;
   const UInt32 num_equal = all_fit ? threshold.num_equal : threshold.num_wanted;
@@ -260,18 +272,22 @@ __global__ void __launch_bounds__(kThreads, 1)
     const List<Word> own_list = {list.keys + shared.list_begin, list.indices + shared.list_begin};
     list_in_any_order(part, params, threshold, own_list, shared.select);
   } else {
-    const Counts before = counts_before(own, block, row_counts, row_barrier, shared);
+    Counts before;
+    if (!count_before(before, own, block, row_counts, row_barrier, shared)) return;
     const Counts after = {before.above + own.above, before.equal + own.equal};
     list_in_order(part, params, threshold, num_equal, before, after, list, shared.select);
   }
-  row_barrier.wait();
+  if (!row_barrier.wait()) return;
 
   if (params.sorts_pairs) {
     const List<Word> copy = List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0);
     write_by_counting(input, values, indices, params, start, list, copy, count, block);
   } else {
-    const List<Word> sorted =
-        sort_row_by_radix(list, other_list, count, block, row_counts, state, row_barrier, shared);
+    List<Word> sorted = list;
+    if (!sort_row_by_radix(sorted, other_list, count, block, row_counts, state, row_barrier,
+                           shared)) {
+      return;
+    }
     for (Int64 rank = static_cast<Int64>(block) * kThreads + threadIdx.x; rank < params.k;
          rank += static_cast<Int64>(num_blocks) * kThreads) {
       write_result(input, values, indices, params, start, rank, sorted.indices[rank]);

@@ -2,6 +2,7 @@
 
 import math
 
+from cudml.devices import GridTooLargeError
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits
 
 #: Blocks along x, y and z, the same on every GPU.
@@ -36,7 +37,7 @@ def check_launch(launch: KernelLaunch, limits: Limits, device: str) -> None:
 def check_kernel(
     launch: KernelLaunch, limits: Limits, device: str, max_threads: int, resident_blocks: int
 ) -> None:
-    """Raise ValueError for a launch that the built kernel's registers and shared storage do not allow.
+    """Raise for a launch that the built kernel's registers and shared storage do not allow.
 
     Parameters
     ----------
@@ -45,6 +46,13 @@ def check_kernel(
     resident_blocks : int
         Blocks of this launch that one multiprocessor holds at once; looked at where the grid is
         cooperative, which must fit at once: CuPy would shrink it with a warning.
+
+    Raises
+    ------
+    GridTooLargeError
+        The grid is cooperative and too large: a plan with fewer blocks may do.
+    ValueError
+        Anything else.
     """
     told = f"{launch.source}: {launch.name_expression}"
     num_threads = math.prod(launch.block)
@@ -55,8 +63,9 @@ def check_kernel(
     fits = resident_blocks * limits.num_multiprocessors
     num_blocks = math.prod(launch.grid)
     if launch.cooperative and num_blocks > fits:
-        raise ValueError(
+        raise GridTooLargeError(
             f"{told}: a cooperative grid of {num_blocks} blocks, {fits} fit on {device} "
             f"({resident_blocks} of {num_threads} threads and {launch.shared_bytes} bytes of shared storage "
-            f"on each of {limits.num_multiprocessors} multiprocessors)"
+            f"on each of {limits.num_multiprocessors} multiprocessors)",
+            fits,
         )

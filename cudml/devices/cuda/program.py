@@ -17,9 +17,10 @@ from cudml.devices.cuda import cublas
 from cudml.devices.cuda.guards import check_launch
 from cudml.devices.cuda.kernel import Kernel, by_value
 from cudml.devices.cuda.streams import Streams
+from cudml.devices.cuda.wait_reports import WaitReports
 from cudml.devices.kernel_text import kernel_text
 from cudml.errors import DeviceError
-from cudml.plans import Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
+from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
 
 # What a step is run with: the addresses or arrays of operands and workspaces, and the stream or None.
 _Run = Callable[[Sequence[Any], Any], None]
@@ -37,6 +38,7 @@ class ProgramLoader:
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._kernels: dict[tuple[str, str], Kernel] = {}
         self._build_lock = threading.Lock()
+        self._wait_reports: WaitReports | None = None
 
     def load(self, plan: Plan) -> Program:
         """`CudaDevice.load`, while the GPU is the current one."""
@@ -44,6 +46,8 @@ class ProgramLoader:
         offsets = tuple(plan.offsets().values())
         current_device, number, device = self._current_device, self._number, self._cupy.cuda.Device
         as_stream = self._as_stream
+        reports = self._reports()
+        gave_up, raise_reported = reports.gave_up, reports.raise_reported
 
         only = plan.steps[0] if len(plan.steps) == 1 else None
         if isinstance(only, KernelLaunch) and only.buffers == plan.operands and not only.cooperative:
@@ -53,6 +57,8 @@ class ProgramLoader:
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
 
             def launch_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+                if gave_up.value:
+                    raise_reported()
                 if stream is not None:
                     stream = as_stream(stream)
                 if current_device() == number:
@@ -66,6 +72,8 @@ class ProgramLoader:
             copy = self._prepare_copy(only, slots)
 
             def copy_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+                if gave_up.value:
+                    raise_reported()
                 if stream is not None:
                     stream = as_stream(stream)
                 if current_device() == number:
@@ -79,6 +87,8 @@ class ProgramLoader:
         steps = [self._prepare_step(step, slots) for step in plan.steps]
 
         def run_steps(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+            if gave_up.value:
+                raise_reported()
             if stream is not None:
                 stream = as_stream(stream)
             base = 0 if workspace is None else workspace.data.ptr
@@ -92,6 +102,12 @@ class ProgramLoader:
                         step(buffers, stream)
 
         return run_steps
+
+    def _reports(self) -> WaitReports:
+        with self._build_lock:
+            if self._wait_reports is None:
+                self._wait_reports = WaitReports(self._cupy)
+            return self._wait_reports
 
     def _prepare_step(self, step: Step, slots: dict[str, int]) -> _Run:
         if isinstance(step, KernelLaunch):
@@ -107,11 +123,13 @@ class ProgramLoader:
         function, params = kernel.function, kernel.params(launch)
         grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
         cooperative = launch.cooperative
-        # A step's arguments are picked out of the buffers and these two.
-        fixed = (by_value(bytes(8)), *params)
+        # A step's arguments are picked out of the buffers and these.
+        report = self._reports().address_for(launch) if launch.waits else 0
+        fixed = (by_value(bytes(8)), by_value(report.to_bytes(8, "little")), *params)
         null = len(slots)
-        order = [null if name is None else slots[name] for name in launch.buffers]
-        order += range(null + 1, null + 1 + len(params))
+        own = {None: null, WAIT_REPORT: null + 1}
+        order = [own[name] if name in own else slots[str(name)] for name in launch.buffers]
+        order += range(null + 2, null + 2 + len(params))
         pick = operator.itemgetter(*order) if len(order) > 1 else lambda all_: tuple(all_[i] for i in order)
 
         def run(buffers: Sequence[Any], stream: Any) -> None:

@@ -141,7 +141,8 @@ class CheckedProgram:
 
     def _run_kernel(self, kernel: Kernel, buffers: list[_Buffer], schedule: Schedule) -> None:
         names = [", ".join(buffer.names).encode() for buffer in buffers]
-        regions = (Region * max(len(buffers), 1))(
+        own = kernel.own_regions()
+        regions = (Region * max(len(buffers) + len(own), 1))(
             *(
                 Region(
                     start=buffer.start,
@@ -151,12 +152,13 @@ class CheckedProgram:
                     writable=buffer.is_writable,
                 )
                 for buffer, name in zip(buffers, names, strict=True)
-            )
+            ),
+            *own,
         )
         report = meter.current()
         check = Check(
             regions=ctypes.cast(regions, ctypes.POINTER(Region)),
-            num_regions=len(buffers),
+            num_regions=len(buffers) + len(own),
             use_meter=report is not None,
         )
         kernel.prepared(schedule, check)()

@@ -7,12 +7,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from cudml.devices import sources
+from cudml.devices import sources, waits
 from cudml.devices.emulator import build, cache_files, symbols
 from cudml.devices.emulator.schedule import ORDERS, Schedule
-from cudml.devices.emulator.structures import Check, Dim, Launch
+from cudml.devices.emulator.structures import Check, Dim, Launch, Region
 from cudml.errors import CompilerError, KernelError
-from cudml.plans import KernelLaunch
+from cudml.plans import WAIT_REPORT, KernelLaunch
 
 _ERROR_BYTES = 65536
 
@@ -87,7 +87,13 @@ class Kernel:
         self._buffers = buffers  # kept alive: the arguments point into it
         self._params = ctypes.create_string_buffer(launch.params.pack())
         self._check_arguments(library)
-        places = [buffers.place(name) for name in launch.buffers]
+        # The pointer to the report, where the kernel's argument is fetched.
+        self.report, self._gave_up = waits.WaitReport(), ctypes.c_uint32()
+        self._report_address = ctypes.c_uint64(ctypes.addressof(self.report))
+        places = [
+            ctypes.addressof(self._report_address) if name == WAIT_REPORT else buffers.place(name)
+            for name in launch.buffers
+        ]
         self._arguments = (ctypes.c_void_p * (len(places) + 1))(*places, ctypes.addressof(self._params))
         self._error = ctypes.create_string_buffer(_ERROR_BYTES)
 
@@ -118,7 +124,33 @@ class Kernel:
             if function(launch, arguments):
                 raise self._error_of_launch()
 
-        return run
+        if not self.launch.waits:
+            return run
+        waits.set_up(self.report, ctypes.addressof(self._gave_up))
+
+        def run_with_waits() -> None:
+            run()
+            if self._gave_up.value:
+                self._gave_up.value = 0
+                waits.raise_reported([(self.launch, self.report)])
+
+        return run_with_waits
+
+    def own_regions(self) -> list[Region]:
+        """The memory that the kernel may access beside its buffers."""
+        if not self.launch.waits:
+            return []
+        parts = (self.report, self._gave_up)
+        return [
+            Region(
+                start=ctypes.addressof(part),
+                bytes=ctypes.sizeof(part),
+                name=WAIT_REPORT.encode(),
+                initialised=None,
+                writable=True,
+            )
+            for part in parts
+        ]
 
     def _error_of_launch(self) -> KernelError:
         text = self._error.value.decode(errors="replace").replace(f"{sources.kernel_root()}/", "")

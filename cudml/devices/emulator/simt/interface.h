@@ -116,6 +116,9 @@ unsigned simt_cluster_rank();
 // This thread waits for another one: let all others run first.
 void simt_yield(const char* file, int line);
 
+// Of a clock that never goes back.
+unsigned long long simt_nanoseconds();
+
 [[noreturn]] void simt_fail(const char* text, const char* file, int line);
 }
 

@@ -362,3 +362,9 @@ extern "C" void simt_yield(const char* file, int line) {
   using namespace simt;
   yield(enter(), Place{file, line});
 }
+
+extern "C" unsigned long long simt_nanoseconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return static_cast<unsigned long long>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
+}

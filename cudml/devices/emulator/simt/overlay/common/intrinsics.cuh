@@ -70,7 +70,16 @@ __device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
   return v;
 }
 
+__device__ __forceinline__ void store_release_system(UInt32* address, UInt32 value) {
+  __atomic_store_n(address, value, __ATOMIC_RELEASE);
+}
+
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
+
+// A poll is a turn of every thread that could run.
+constexpr UInt32 kPollsPerLook = 16;
+
+__device__ __forceinline__ UInt64 nanoseconds() { return simt_nanoseconds(); }
 
 // ---- Over the lanes of a warp.
 
