@@ -41,6 +41,7 @@ BUGS: dict[str, tuple[int, str, dict[str, object]]] = {
         r"index out of bounds: 96 in an array of type '(int|Int32) ?\[96\]'",
         {},
     ),
+    "shared_array_past_the_end": (1, "index out of bounds: 96 in an array of 96", {}),
     "shared_storage_past_the_end": (
         1,
         "out-of-bounds write of 4 bytes at byte offset 772 of shared storage, which has 772 bytes",

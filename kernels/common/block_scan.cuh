@@ -2,13 +2,14 @@
 // a CPU).
 #pragma once
 
+#include "common/intrinsics.cuh"
 #include "common/types.cuh"
 
 // The sum of `value` over the threads before this one; `total` becomes the sum over all.
-// `warp_sums` is shared storage of one element a warp. It may be used again right after the return.
+// `warp_sums` may be used again right after the return.
 template <int kThreads, int kLanes>
-__device__ __forceinline__ UInt32 block_exclusive_sum(UInt32 value, UInt32* warp_sums,
-                                                      UInt32& total) {
+__device__ __forceinline__ UInt32 block_exclusive_sum(
+    UInt32 value, SharedArray<UInt32, kThreads / kLanes>& warp_sums, UInt32& total) {
   if constexpr (kThreads == 1) {
     total = value;
     return 0;

@@ -12,6 +12,22 @@
   extern __shared__ __align__(16) unsigned char shared_storage_[]; \
   Type& name = *reinterpret_cast<Type*>(shared_storage_)
 
+// An array of a shared struct. The emulator's check mode reports an index that is not in it, which would
+// else be the struct's next member.
+template <class T, int kSize>
+struct SharedArray {
+  T items[kSize];
+
+  template <class Index>
+  __device__ __forceinline__ T& operator[](Index index) {
+    return items[index];
+  }
+  template <class Index>
+  __device__ __forceinline__ const T& operator[](Index index) const {
+    return items[index];
+  }
+};
+
 // ---- 16-byte accesses; the pointers are 16-byte aligned.
 
 // Read-only for the whole launch. A guarded uint4 load would be split on sm_100 and sm_120.

@@ -38,7 +38,7 @@ using SelectShared = SelectStorage<kThreads, kWarpSize>;
 
 struct GridStorage {
   SelectShared select;
-  UInt32 own_bins[kNumBins];
+  Bins own_bins;
   UInt32 list_begin;
 };
 
@@ -180,7 +180,7 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
     if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
     sort.count_digits(from, shift);
-    UInt32* bins = shared.select.bins;
+    Bins& bins = shared.select.bins;
     for (int digit = threadIdx.x; digit < Sort::kBins; digit += kThreads) {
       UInt32 num_in_block = 0;
       for (int w = 0; w < kWarps; ++w) num_in_block += bins[digit * kWarps + w];

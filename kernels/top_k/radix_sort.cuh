@@ -54,14 +54,15 @@ struct RadixSort {
   // From counts to places, for a list that is all the block's: digit by digit, in a digit warp by warp.
   __device__ __forceinline__ void sum_counts() const {
     constexpr int kBinsPerThread = kBins * kWarps / kThreads;
-    UInt32* bins = shared.bins + threadIdx.x * kBinsPerThread;
+    Bins& bins = shared.bins;
+    const int first = threadIdx.x * kBinsPerThread;
     UInt32 num_here = 0;
-    for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[i];
+    for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[first + i];
     UInt32 total;
     UInt32 place = block_exclusive_sum<kThreads, kLanes>(num_here, shared.warp_sums, total);
     for (int i = 0; i < kBinsPerThread; ++i) {
-      const UInt32 num_in_bin = bins[i];
-      bins[i] = place;
+      const UInt32 num_in_bin = bins[first + i];
+      bins[first + i] = place;
       place += num_in_bin;
     }
     __syncthreads();  // every place is known before elements move

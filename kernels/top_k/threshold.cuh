@@ -3,11 +3,13 @@
 #pragma once
 
 #include "common/block_scan.cuh"
+#include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 
 constexpr int kDigitBits = 11;
 constexpr int kNumBins = 1 << kDigitBits;
+using Bins = SharedArray<UInt32, kNumBins>;
 
 // What the search knows: an element is among the first k if the high part of its key, all but
 // `shift` bits, is above `prefix`; of the `num_equal` whose high part equals it, `num_wanted` are.
@@ -33,8 +35,8 @@ struct Threshold {
 
 template <int kThreads, int kLanes>
 struct SelectStorage {
-  UInt32 bins[kNumBins];
-  UInt32 warp_sums[kThreads / kLanes];
+  Bins bins;
+  SharedArray<UInt32, kThreads / kLanes> warp_sums;
   UInt32 digit;
   UInt32 num_above;
   UInt32 num_equal;
@@ -56,7 +58,7 @@ __device__ __forceinline__ UInt32 take_place(UInt32& length) {
 // threads would wait for each other at one bin.
 template <int kThreads>
 struct Tally {
-  UInt32* bins;
+  Bins& bins;
   UInt32 digit = 0;
   UInt32 run = 0;
 
@@ -80,7 +82,7 @@ struct Tally {
 // Counts the next digit of the elements that are equal to the threshold so far. `for_each(visit)`
 // calls visit(key) for this thread's share of all that may be. The counts are complete on return.
 template <class Word, int kThreads, class ForEach>
-__device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, UInt32* bins,
+__device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, Bins& bins,
                                              ForEach for_each) {
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
   __syncthreads();  // bins are clear before any thread counts
@@ -99,7 +101,7 @@ __device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, U
 // passed a barrier since the last count; all leave with the same threshold and `bins` may be
 // changed.
 template <class Word, int kThreads, int kLanes>
-__device__ __forceinline__ void narrow(Threshold<Word>& threshold, const UInt32* bins,
+__device__ __forceinline__ void narrow(Threshold<Word>& threshold, const Bins& bins,
                                        SelectStorage<kThreads, kLanes>& shared) {
   constexpr int kBinsPerThread = kNumBins / kThreads;
   // Thread 0 has the highest bins.

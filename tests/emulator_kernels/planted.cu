@@ -154,6 +154,22 @@ KERNEL(shared_index_past_the_end) {
   out[t] = shared.more[t] = shared.values[t + (kHasBug ? 1 : 0)];  // bug: shared_index_past_the_end
 }
 
+struct Counters {
+  SharedArray<UInt32, kThreads> first;
+  SharedArray<UInt32, kThreads> second;
+};
+
+// By reference too, an array of this type knows its size.
+KERNEL(shared_array_past_the_end) {
+  SHARED_STORAGE(Counters, shared);
+  const UInt32 t = threadIdx.x;
+  SharedArray<UInt32, kThreads>& first = shared.first;
+  first[t] = shared.second[t] = 0;
+  const UInt32 place = kHasBug && t == kThreads - 1 ? kThreads : t;
+  atomicAdd(&first[place], 1u);  // bug: shared_array_past_the_end
+  out[t] = in[t];
+}
+
 // Through a pointer the array's size is not known; the end of the shared storage is.
 KERNEL(shared_storage_past_the_end) {
   SHARED_STORAGE(Exchange, shared);

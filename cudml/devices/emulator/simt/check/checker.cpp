@@ -190,6 +190,10 @@ void Checker::misaligned_at(const std::string& place, const void* address, size_
                            alignment));
 }
 
+void Checker::bad_index(const void* pc, long long index, long long size) {
+  bad_index(place_text(place_of(pc)), format("%lld in an array of %lld", index, size));
+}
+
 void Checker::bad_index(const std::string& place, const std::string& what) {
   fail(Place{}, place + ": index out of bounds: " + what);
 }

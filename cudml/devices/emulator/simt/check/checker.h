@@ -40,6 +40,7 @@ class Checker {
   void after_atomic(const void* address, bool reads, int memory_order);
   void fence();
   void misaligned(const void* pc, const void* address, size_t alignment);
+  void bad_index(const void* pc, long long index, long long size);
   // The compiler itself names the place of these.
   void misaligned_at(const std::string& place, const void* address, size_t alignment);
   void bad_index(const std::string& place, const std::string& what);

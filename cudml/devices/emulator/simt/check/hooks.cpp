@@ -98,6 +98,11 @@ SIMT_HOOK void simt_store_16(void* to, const void* from) {
   std::memcpy(to, from, 16);
 }
 
+// An index into an array of a shared struct.
+SIMT_HOOK void simt_bad_index(long long index, long long size) {
+  checker->bad_index(SIMT_PC, index, size);
+}
+
 // ---- Atomics: checked, then carried out. One operating-system thread runs all blocks in check
 // mode, so the strongest order costs nothing.
 

@@ -61,6 +61,18 @@ __forceinline__ void simt_store_aligned_16(void* address, uint4 value, const cha
   simt_store_16(address, &value);
 }
 
+// ---- Shared storage.
+
+#ifdef SIMT_CHECK
+extern "C" void simt_bad_index(long long index, long long size);
+// A function of its own would be the place of the report.
+__forceinline__ void simt_require_index(long long index, long long size) {
+  if (__builtin_expect(index < 0 || index >= size, 0)) simt_bad_index(index, size);
+}
+#else
+__forceinline__ void simt_require_index(long long, long long) {}
+#endif
+
 // The running block's shared storage for SHARED_STORAGE.
 template <class Storage>
 __forceinline__ Storage& simt_shared_storage(const char* file, int line) {

@@ -7,6 +7,22 @@
 #define SHARED_STORAGE(Type, name) \
   Type& name = simt_shared_storage<Type>(__builtin_FILE(), __builtin_LINE())
 
+template <class T, int kSize>
+struct SharedArray {
+  T items[kSize];
+
+  template <class Index>
+  __device__ __forceinline__ T& operator[](Index index) {
+    simt_require_index(static_cast<Int64>(index), kSize);
+    return items[index];
+  }
+  template <class Index>
+  __device__ __forceinline__ const T& operator[](Index index) const {
+    simt_require_index(static_cast<Int64>(index), kSize);
+    return items[index];
+  }
+};
+
 // ---- 16-byte accesses.
 
 __device__ __forceinline__ uint4 load_16_bytes(const void* address, SIMT_PLACE) {
