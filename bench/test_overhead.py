@@ -191,11 +191,11 @@ def test_piece_describe(timed: Any, x: Any) -> None:
     timed(lambda: device.describe(x))
 
 
-def test_piece_as_array(timed: Any, x: Any) -> None:
-    from cudml.devices import cuda
+def test_piece_take(timed: Any, x: Any) -> None:
+    from cudml.devices import take
 
     sample_program()
-    timed(lambda: cuda.as_array(x))
+    timed(lambda: take(x))
 
 
 # CuPy's own.

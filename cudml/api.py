@@ -20,9 +20,8 @@ from cudml.arguments import (
     check_output,
     dtype_in,
     is_wrong,
-    lengths_on,
     normalized_axis,
-    on_device,
+    on_stream,
     output_pair,
 )
 from cudml.array_types import (
@@ -93,6 +92,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     out: tuple[NumPyArray[Scalar], NumPyArray[np.int64]] | None = None,
+    stream: None = None,
 ) -> TopKResult[NumPyArray[Scalar], NumPyArray[np.int64]]: ...
 @overload
 def top_k(
@@ -104,6 +104,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     out: tuple[Any, Any] | None = None,
+    stream: Any = None,
 ) -> TopKResult[Any, Any]: ...
 def top_k(
     a: Any,
@@ -114,14 +115,16 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     out: tuple[Any, Any] | None = None,
+    stream: Any = None,
 ) -> TopKResult[Any, Any]:
     """The k largest or smallest elements along an axis and where they are, best first.
 
     Parameters
     ----------
     a : array
-        At least 1-D, of bool, an integer type, float16, float32, float64 or bfloat16; any strides. A CuPy
-        array (or anything with GPU memory) is worked on by its GPU, a NumPy array by the CPU emulator.
+        At least 1-D, of bool, an integer type, float16, float32, float64 or bfloat16; any strides. A
+        GPU's array (CuPy's, or one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one
+        that shares its memory) by the CPU emulator.
     k : int
         How many, from 1 to the size of the axis.
     axis : int
@@ -134,6 +137,11 @@ def top_k(
         Where to put the results: exactly of their shapes and dtypes, of any strides, not overlapping `a`
         or each other.
 
+    stream : optional
+        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
+        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
+        that a CPU takes.
+
     Returns
     -------
     TopKResult
@@ -144,7 +152,7 @@ def top_k(
     ValueError
         k, mode, an axis that is None or too long, or an `out` of another shape, read-only or overlapping.
     TypeError
-        No array, an unsupported dtype, mixed devices, an `out` of another dtype.
+        No array, an unsupported dtype, mixed devices, an `out` of another dtype, no stream.
     numpy.exceptions.AxisError
         The axis does not exist.
 
@@ -162,6 +170,9 @@ def top_k(
     keep their own bits. The same input gives the same bits on every device. Source: `numpy.top_k` for the
     signature and NaN, TOP_K1 of DirectML's documentation for the order of ties.
     """
+    if stream is not None:
+        with on_stream("top_k", a, stream):
+            return TopKResult(*top_k(a, k, axis=axis, mode=mode, sorted=sorted, out=out))
     key = None
     if out is None or isinstance(out, tuple):
         try:
@@ -172,7 +183,8 @@ def top_k(
             key, call = _top_k_calls.find((a,), out or (), others)
             if call is not None:
                 return _new(TopKResult, call.run((a,), out or ()))
-    return _plan_top_k(a, k, axis, mode, out, key)
+    with on_stream("top_k", a, None):
+        return _plan_top_k(a, k, axis, mode, out, key)
 
 
 def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> TopKResult[Any, Any]:
@@ -180,11 +192,12 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
     outs = output_pair(function, out, "values, indices")
     names = ("out[0]", "out[1]")
     given = dict(zip(names, outs, strict=False))
-    arrays, device = all_on_device(function, {"a": a, **given})
+    arrays, device, shared, _ = all_on_device(function, {"a": a}, given)
     array = arrays.pop("a")
     if array is not a or any(arrays[name] is not given[name] for name in given):
         plain = (arrays[names[0]], arrays[names[1]]) if given else None
-        result = top_k(array, k, axis=axis, mode=mode, out=plain)
+        with device.sharing(shared):
+            result = top_k(array, k, axis=axis, mode=mode, out=plain)
         return TopKResult(*outs) if outs else result
     kind = dtype_in(function, "a", array, _REALS)
     axis = normalized_axis(function, axis, array.ndim)
@@ -229,6 +242,7 @@ def slice(
     strides: Integers | None = None,
     *,
     out: NumPyArray[Scalar] | None = None,
+    stream: None = None,
 ) -> NumPyArray[Scalar]: ...
 @overload
 def slice(
@@ -238,6 +252,7 @@ def slice(
     strides: Integers | None = None,
     *,
     out: Any = None,
+    stream: Any = None,
 ) -> Any: ...
 def slice(
     a: Any,
@@ -246,14 +261,16 @@ def slice(
     strides: Any = None,
     *,
     out: Any = None,
+    stream: Any = None,
 ) -> Any:
     """A strided box of an array: `y[c] = a[offsets + strides * c]` for every c below `sizes`.
 
     Parameters
     ----------
     a : array
-        Of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A CuPy array (or anything with
-        GPU memory) is worked on by its GPU, a NumPy array by the CPU emulator.
+        Of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A GPU's array (CuPy's, or
+        one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares its memory)
+        by the CPU emulator.
     offsets : sequence of int
         The first element taken, in each dimension; not counted from the end. Where the size is 0, up to the
         size of the dimension.
@@ -263,6 +280,11 @@ def slice(
         The distance between taken elements, not 0; negative ones go backwards. None is 1 everywhere.
     out : array, optional
         Where to put the result: exactly of its shape and dtype, of any strides, not overlapping `a`.
+
+    stream : optional
+        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
+        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
+        that a CPU takes.
 
     Returns
     -------
@@ -276,7 +298,7 @@ def slice(
         another shape, read-only or overlapping.
     TypeError
         No array, an unsupported dtype, mixed devices, a set or a mapping for a sequence, an `out` of another
-        dtype.
+        dtype, no stream.
 
     Examples
     --------
@@ -293,6 +315,9 @@ def slice(
     element taken as the offset. A box of more than 8 dimensions, neighbours that can be merged counted as
     one, is copied in several launches.
     """
+    if stream is not None:
+        with on_stream("slice", a, stream):
+            return slice(a, offsets, sizes, strides, out=out)
     outs = () if out is None else (out,)
     key = None
     try:
@@ -316,15 +341,17 @@ def slice(
         if call is not None:
             return call.run((a,), outs)[0]
         offsets, sizes, strides = box  # an iterator would be at its end
-    return _plan_slice(a, offsets, sizes, strides, out, key)
+    with on_stream("slice", a, None):
+        return _plan_slice(a, offsets, sizes, strides, out, key)
 
 
 def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: Any) -> Any:
     function = "slice"
-    arrays, device = all_on_device(function, {"a": a} | ({} if out is None else {"out": out}))
+    arrays, device, shared, _ = all_on_device(function, {"a": a}, {} if out is None else {"out": out})
     array = arrays["a"]
     if array is not a or arrays.get("out") is not out:
-        result = slice(array, offsets, sizes, strides, out=arrays.get("out"))
+        with device.sharing(shared):
+            result = slice(array, offsets, sizes, strides, out=arrays.get("out"))
         return result if out is None else out
     kind = bits_of(function, "a", array)
     offsets = as_integers(function, "offsets", offsets, array.ndim)
@@ -401,6 +428,7 @@ def reverse_subsequences(
     axis: SupportsIndex = -1,
     *,
     out: NumPyArray[Scalar] | None = None,
+    stream: None = None,
 ) -> NumPyArray[Scalar]: ...
 @overload
 def reverse_subsequences(
@@ -409,15 +437,19 @@ def reverse_subsequences(
     axis: SupportsIndex = -1,
     *,
     out: Any = None,
+    stream: Any = None,
 ) -> Any: ...
-def reverse_subsequences(a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None) -> Any:
+def reverse_subsequences(
+    a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None, stream: Any = None
+) -> Any:
     """The first elements of every lane in reverse order, the rest as they are.
 
     Parameters
     ----------
     a : array
-        At least 1-D, of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A CuPy array (or
-        anything with GPU memory) is worked on by its GPU, a NumPy array by the CPU emulator.
+        At least 1-D, of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A GPU's array
+        (CuPy's, or one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares
+        its memory) by the CPU emulator.
     sequence_lengths : array, list or int
         How many elements of each lane are reversed, of any integer dtype; broadcasts to the shape of `a`
         with 1 at the axis. Longer than the axis is the whole lane, negative is none. A list is copied to
@@ -426,6 +458,11 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: SupportsIndex = -1
         The axis that the lanes run along; negative ones count from the end.
     out : array, optional
         Where to put the result: of the shape and dtype of `a`, of any strides, overlapping neither input.
+
+    stream : optional
+        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
+        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
+        that a CPU takes.
 
     Returns
     -------
@@ -437,7 +474,7 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: SupportsIndex = -1
     ValueError
         Lengths that do not broadcast, axis=None, or an `out` of another shape, read-only or overlapping.
     TypeError
-        No arrays, an unsupported dtype, mixed devices, an `out` of another dtype.
+        No arrays, an unsupported dtype, mixed devices, an `out` of another dtype, no stream.
     numpy.exceptions.AxisError
         The axis does not exist.
 
@@ -452,6 +489,9 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: SupportsIndex = -1
     -----
     Source: REVERSE_SUBSEQUENCES of DirectML's documentation.
     """
+    if stream is not None:
+        with on_stream("reverse_subsequences", a, stream):
+            return reverse_subsequences(a, sequence_lengths, axis, out=out)
     outs = () if out is None else (out,)
     key = None
     try:
@@ -462,20 +502,21 @@ def reverse_subsequences(a: Any, sequence_lengths: Any, axis: SupportsIndex = -1
         key, call = _reverse_calls.find((a, sequence_lengths), outs, others)
         if call is not None:
             return call.run((a, sequence_lengths), outs)[0]
-    return _plan_reverse(a, sequence_lengths, axis, out, key)
+    with on_stream("reverse_subsequences", a, None):
+        return _plan_reverse(a, sequence_lengths, axis, out, key)
 
 
 def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) -> Any:
     function = "reverse_subsequences"
-    array, device = on_device(function, "a", a)
-    given_lengths = lengths_on(function, device, sequence_lengths, (), max(array.shape, default=0))
-    given = {"a": array, "sequence_lengths": given_lengths} | ({} if out is None else {"out": out})
-    arrays, device = all_on_device(function, given)
-    lengths = arrays["sequence_lengths"]
+    inputs_given = {"a": a, "sequence_lengths": sequence_lengths}
+    outs = {} if out is None else {"out": out}
+    arrays, device, shared, made = all_on_device(function, inputs_given, outs)
+    array, lengths = arrays["a"], arrays["sequence_lengths"]
     if array is not a or lengths is not sequence_lengths or arrays.get("out") is not out:
-        result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))
-        if given_lengths is not sequence_lengths:
-            device.keep_captured((lengths,), (array,), (result,))
+        with device.sharing(shared):
+            result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))
+        if made:
+            device.keep_captured(made, (array,), (result,))
         return result if out is None else out
     kind = bits_of(function, "a", array)
     length_kind = dtype_in(function, "sequence_lengths", lengths, INTEGERS)

@@ -10,8 +10,7 @@ from cudml.arguments import (
     check_output,
     dtype_in,
     is_wrong,
-    lengths_on,
-    on_device,
+    on_stream,
     output_pair,
 )
 from cudml.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
@@ -79,6 +78,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     out: tuple[NumPyArray[Scalar], NumPyArray[Scalar]] | None = None,
+    stream: None = None,
 ) -> GruResult[NumPyArray[Scalar]]: ...
 @overload
 def gru(
@@ -93,6 +93,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     out: tuple[Any, Any] | None = None,
+    stream: Any = None,
 ) -> GruResult[Any]: ...
 def gru(
     x: Any,
@@ -106,6 +107,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     out: tuple[Any, Any] | None = None,
+    stream: Any = None,
 ) -> GruResult[Any]:
     """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
 
@@ -115,8 +117,9 @@ def gru(
     Parameters
     ----------
     x : array (T, N, I)
-        The inputs, of float32 or float16; any strides. A CuPy array (or anything with GPU memory) is
-        worked on by its GPU, a NumPy array by the CPU emulator.
+        The inputs, of float32 or float16; any strides. A GPU's array (CuPy's, or one that
+        shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares its memory) by the
+        CPU emulator.
     w : array (D, 3H, I)
         The weights of the inputs, of the dtype of `x`, as are `r`, `b` and `h0`.
     r : array (D, 3H, H)
@@ -138,6 +141,10 @@ def gru(
         Whether the hidden gate's recurrence is multiplied by its weights before it meets the reset gate.
     out : (sequence, single), optional
         Where to put the results: exactly of their shapes and dtypes, of any strides, overlapping nothing.
+    stream : optional
+        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
+        `__cuda_stream__` or the integer handle, of the GPU of `x`. None is CuPy's current stream, and all
+        that a CPU takes.
 
     Returns
     -------
@@ -152,7 +159,7 @@ def gru(
         A shape that does not fit the others, the number of activations, an unknown direction, or an `out`
         of another shape, read-only or overlapping.
     TypeError
-        No arrays, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype.
+        No arrays, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype, no stream.
 
     Examples
     --------
@@ -176,6 +183,21 @@ def gru(
 
     Source: GRU of DirectML's documentation, and ONNX's GRU.
     """
+    if stream is not None:
+        with on_stream("gru", x, stream):
+            result = gru(
+                x,
+                w,
+                r,
+                b,
+                h0,
+                sequence_lengths,
+                direction=direction,
+                activations=activations,
+                linear_before_reset=linear_before_reset,
+                out=out,
+            )
+            return GruResult(*result)
     given = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "sequence_lengths": sequence_lengths}
     given = {name: array for name, array in given.items() if array is not None}
     key = None
@@ -190,7 +212,8 @@ def gru(
         key, call = _calls.find(inputs, out or (), others)
         if call is not None:
             return GruResult._make(call.run(inputs, out or ()))
-    return _plan_gru(given, direction, activations, linear_before_reset, out, key)
+    with on_stream("gru", x, None):
+        return _plan_gru(given, direction, activations, linear_before_reset, out, key)
 
 
 def _plan_gru(
@@ -206,12 +229,7 @@ def _plan_gru(
         if name not in given:
             raise TypeError(is_wrong(function, name, None, "an array"))
     outs = dict(zip(("out[0]", "out[1]"), output_pair(function, out, "sequence, single"), strict=False))
-    lengths = given.get("sequence_lengths")
-    if lengths is not None:
-        x, device = on_device(function, "x", given["x"])
-        lengths = lengths_on(function, device, lengths, tuple(x.shape[1:2]), max(x.shape, default=0))
-    plain = {name: lengths if name == "sequence_lengths" else array for name, array in given.items()}
-    arrays, device = all_on_device(function, {**plain, **outs})
+    arrays, device, shared, made_lengths = all_on_device(function, given, outs, lengths_axes=slice(1, 2))
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         expected = one_of([repr(name) for name in _DIRECTIONS])
         raise ValueError(is_wrong(function, "direction", repr(direction), expected))
@@ -226,15 +244,17 @@ def _plan_gru(
     for name, shape in zip(outs, shapes, strict=False):
         check_output(function, name, arrays[name], shape, dtype)
     own = {name: arrays[name] for name in given}
-    ready, made = _ready(device, own, steps)
-    if lengths is not given.get("sequence_lengths"):
-        made = (*made, own.pop("sequence_lengths"))
-    if any(ready[name] is not given[name] for name in given) or any(arrays[n] is not outs[n] for n in outs):
-        # Once more with what the kernels take, so that the planned call is found under that.
-        result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
-        if made:
-            device.keep_captured(made, tuple(own.values()), result)
-        return GruResult(*outs.values()) if outs else GruResult(*result)
+    with device.sharing(shared):
+        ready, made = _ready(device, own, steps)
+        if made_lengths:
+            made = (*made, own.pop("sequence_lengths"))
+        is_given = all(ready[name] is given[name] for name in given)
+        if not is_given or any(arrays[name] is not outs[name] for name in outs):
+            # Once more with what the kernels take, so that the planned call is found under that.
+            result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
+            if made:
+                device.keep_captured(made, tuple(own.values()), result)
+            return GruResult(*outs.values()) if outs else GruResult(*result)
     inputs, outputs = _arguments(given, arrays, kind, shapes)
     if steps == 0:
         results = [device.empty(shape, dtype) for shape in shapes]

@@ -1,16 +1,18 @@
 """The arguments of array functions: which device they are on, and what is said of wrong ones."""
 
 from collections.abc import Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
 from operator import index
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.exceptions import AxisError
 
 from cudml.checks import one_of
-from cudml.devices import Array, Device, get_device
+from cudml.devices import Array, Device, device_of, take
+from cudml.devices.exchange import ExchangeError, Exported, Taken
 from cudml.dtypes import BITS_BY_SIZE, ElementType
-from cudml.errors import a_type
+from cudml.errors import DeviceError, a_type
 from cudml.tensors import is_injective
 from cudml.transfer import upload
 
@@ -20,57 +22,115 @@ def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
     return f"{function}: {argument} is {got}, must be {expected}"
 
 
-def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Device]:
+def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
     """An argument as a plain array of its device's own type, and that device.
 
     Raises
     ------
     TypeError
-        It is no array, or one that is neither NumPy's nor in a GPU's memory.
+        It is no array, or one that neither device can work on.
+    cudml.errors.DeviceError
+        It is in a GPU's memory, and that cannot be used from here.
     """
-    array: Any
-    if isinstance(candidate, np.ndarray):
-        if isinstance(candidate, np.ma.MaskedArray):
-            expected = "an array without a mask, such as its .filled(value) or its .data"
-            raise TypeError(is_wrong(function, name, "a masked array", expected))
-        array = candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)
-        return array, get_device("cpu")
-    expected = "a NumPy array, a CuPy array or an object with GPU memory"
+    if isinstance(candidate, np.ma.MaskedArray):
+        expected = "an array without a mask, such as its .filled(value) or its .data"
+        raise TypeError(is_wrong(function, name, "a masked array", expected))
+    expected = "a NumPy array, a CuPy array or an object that shares memory of a CPU or a GPU as they do"
     if isinstance(candidate, type):  # the class of an array has the attributes of one
         raise TypeError(is_wrong(function, name, f"the class {candidate.__qualname__}", expected))
-    from cudml.devices import cuda
-
-    array = cuda.as_array(candidate)
-    if array is not None:
-        return array, cuda.get_device(array.data.device_id)
-    if hasattr(candidate, "__dlpack__"):
-        expected += "; numpy.from_dlpack makes one of CPU memory"
-    elif isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
+    try:
+        found = take(candidate)
+    except ExchangeError as error:
+        raise TypeError(is_wrong(function, name, f"{a_type(candidate)} {error}", expected)) from error
+    except DeviceError as error:
+        where = f"{a_type(candidate)} in a GPU's memory, which cannot be used from here"
+        raise DeviceError(f"{function}: {name} is {where}: {error}") from error
+    if found is not None:
+        return found
+    if isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
         expected += "; numpy.asarray makes one"
     raise TypeError(is_wrong(function, name, a_type(candidate), expected))
 
 
-def all_on_device(function: str, arguments: dict[str, Any]) -> tuple[dict[str, Array], Device]:
-    """Several arguments as plain arrays, and the device that all of them are on.
+class Arguments(NamedTuple):
+    """Arguments as plain arrays by name, and the device that all are on.
+
+    `shared` is the memory of other libraries, `made` the arrays of lengths that were none.
+    """
+
+    arrays: dict[str, Array]
+    device: Device
+    shared: list[Exported]
+    made: list[Array]
+
+
+def all_on_device(
+    function: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lengths_axes: slice = slice(0)
+) -> Arguments:
+    """Several arguments as plain arrays of the device that all of them are on.
+
+    Lengths may be a list, or a number for all places along some axes of the first argument.
 
     Raises
     ------
     TypeError
         One is no array, or NumPy and GPU arrays are mixed.
     ValueError
-        They are on different GPUs.
+        They are on different GPUs, or an output of another library may only be read.
+    cudml.errors.DeviceError
+        One is in a GPU's memory, and that cannot be used from here.
     """
-    (first_name, candidate), *others = arguments.items()
-    array, first = on_device(function, first_name, candidate)
-    arrays = {first_name: array}
-    for name, candidate in others:
-        arrays[name], device = on_device(function, name, candidate)
+    given = {**inputs, **outputs}
+    first_name = next(iter(given))
+    arrays: dict[str, Array] = {}
+    shared, made = [], []
+    first = None
+    for name, candidate in given.items():
+        if name == "sequence_lengths" and first is not None:
+            shape = tuple(arrays[first_name].shape)
+            lengths = lengths_on(function, first, candidate, shape[lengths_axes], max(shape, default=0))
+            if lengths is not candidate:
+                arrays[name] = lengths
+                made.append(lengths)
+                continue
+        taken, device = on_device(function, name, candidate)
+        first = first or device
         if device is not first:
             kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
             error = TypeError if len(kinds) > 1 else ValueError
             expected = f"on {first.name}, where {first_name} is"
             raise error(is_wrong(function, name, f"on {device.name}", expected))
-    return arrays, first
+        arrays[name] = taken.array
+        if taken.exported is not None:
+            shared.append(taken.exported)
+            if name in outputs and taken.exported.is_read_only:
+                raise ValueError(is_wrong(function, name, "read-only", "writable"))
+    assert first is not None
+    return Arguments(arrays, first, shared, made)
+
+
+def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextManager[None]:
+    """A context in which the GPU that an array is on is the current one, and a stream its current one.
+
+    None leaves the current stream.
+
+    Raises
+    ------
+    TypeError
+        It is no stream, or the array is on a CPU, which has none.
+    ValueError
+        It is a stream of another GPU.
+    """
+    try:
+        device = None if isinstance(candidate, type) else device_of(candidate)
+    except (DeviceError, ExchangeError):
+        device = None
+    if device is None:
+        return nullcontext()  # the call without the stream says what is wrong with the array
+    try:
+        return device.on_stream(stream)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{function}: {error}") from None
 
 
 def normalized_axis(function: str, axis: Any, ndim: int) -> int:

@@ -36,7 +36,7 @@ LAYERS = {
 }
 
 #: Which packages outside the standard library a part of cudml may import at all.
-THIRD_PARTY = {"devices/cuda/": {"cupy", "cupy_backends", "numpy"}}
+THIRD_PARTY = {"devices/cuda/": {"cupy", "cupy_backends", "numpy"}, "devices/dlpack.py": {"ml_dtypes"}}
 NUMPY_FREE = set(LAYERS) - {"arguments", "calls", "devices", "transfer"} | {"__init__"}
 #: Standard modules that reach a shared library or a compiler, and where they may.
 HOST_ONLY = {

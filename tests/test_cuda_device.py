@@ -318,17 +318,6 @@ def test_copy_of_a_plan(stand_in: Run, is_alone: bool, number: int, on_stream: b
     assert seen["current"] == 0
 
 
-def test_arrays_of_other_libraries_are_taken_without_a_copy(stand_in: Run) -> None:
-    taken = stand_in(cases.arrays_taken)
-    assert taken == {
-        "cupy": True,
-        "view": True,
-        "numpy": None,
-        "list": None,
-        "dlpack": (True, (4, 3), True),
-    }
-
-
 def test_lengths_of_the_host_and_boxes_of_many_dimensions(stand_in: Run) -> None:
     assert stand_in(cases.lengths_and_boxes_of_the_host) == {
         "list": ("ndarray", "int64", (3, 1)),

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudml.devices import cuda
+from cudml.devices import cuda, take
 from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace
 from tests.stand_in.cases import KERNELS
 
@@ -273,6 +273,6 @@ def test_tensor_of_another_library_is_shared(gpu: cuda.CudaDevice) -> None:
     import torch
 
     tensor = torch.arange(12, device="cuda", dtype=torch.float32).reshape(3, 4)
-    array = cuda.as_array(tensor)
+    array = take(tensor)[0].array
     assert (array.data.ptr, array.shape) == (tensor.data_ptr(), (3, 4))
-    assert cuda.as_array(tensor.cpu()) is None
+    assert type(take(tensor.cpu())[0].array) is np.ndarray

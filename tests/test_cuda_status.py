@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cudml.devices import cuda
+import cudml
+from cudml.devices import cuda, take
 from cudml.devices.cuda import device
 from cudml.devices.kernel_text import kernel_text
 from cudml.errors import DeviceError
@@ -157,15 +158,31 @@ class _OnGpu:
         return (2, 0)
 
 
+class _WithInterface:
+    __cuda_array_interface__ = {"shape": (3,), "typestr": "<f4", "data": (4096, False), "version": 3}  # noqa: RUF012
+
+
 def test_gpu_array_without_a_usable_gpu_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "status", lambda: cuda.Status(False, "CuPy is not installed"))
-    with pytest.raises(DeviceError, match="_OnGpu is an array on a GPU: CuPy is not installed"):
-        cuda.as_array(_OnGpu())
+    """With the function, the argument, and what is missing."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    missing = "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'"
+    where = "in a GPU's memory, which cannot be used from here"
+    for candidate, kind in ((_OnGpu(), "_OnGpu"), (_WithInterface(), "_WithInterface")):
+        for name, call in (
+            ("top_k: a", lambda one: cudml.top_k(one, 1)),
+            ("slice: out", lambda one: cudml.slice(np.arange(3), (0,), (1,), out=one)),
+            ("gru: w", lambda one: cudml.gru(np.ones((1, 1, 1), "f4"), one, one)),
+        ):
+            with pytest.raises(DeviceError) as caught:
+                call(candidate)
+            assert str(caught.value) == f"{name} is a tests.test_cuda_status.{kind} {where}: {missing}"
+    with pytest.raises(DeviceError, match=r"top_k: a is a .*_OnGpu in a GPU's memory"):
+        cudml.top_k(_OnGpu(), 1, stream=1)
 
 
-@pytest.mark.parametrize("candidate", [np.zeros(3), [1, 2], None, 3, "text"])
-def test_what_is_on_no_gpu_is_no_gpu_array(candidate: Any) -> None:
-    assert cuda.as_array(candidate) is None
+@pytest.mark.parametrize("candidate", [[1, 2], None, 3, "text"])
+def test_what_shares_no_memory_is_no_array(candidate: Any) -> None:
+    assert take(candidate) is None
 
 
 def test_text_changes_with_every_file_it_reaches(tmp_path: Path) -> None:

@@ -4,8 +4,13 @@ A device knows arrays, streams and how to run a `Plan`; it knows no operator.
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+import numpy as np
+
+from cudml.devices import dlpack
+from cudml.devices.exchange import Exported, Taken
 from cudml.plans import Limits, Plan
 
 #: An array of a device's own library: numpy.ndarray on the emulator, cupy.ndarray on CUDA.
@@ -91,6 +96,15 @@ class Device(Protocol):
         `made` are scratch and converted arguments; those that are views of inputs or outputs are left out.
         """
 
+    def on_stream(self, stream: Any) -> AbstractContextManager[None]:
+        """A context in which the device is the current one, and the stream its current one unless it is None.
+
+        Raises TypeError or ValueError for what is no stream of the device.
+        """
+
+    def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
+        """A context around work on the memory of other libraries, which orders what they do afterwards."""
+
     def time(self, call: Callable[[], None]) -> float:
         """Seconds that the device takes for what a call queues on its current stream; waits for the end."""
 
@@ -115,6 +129,53 @@ def get_device(name: str | None = None) -> Device:
 
         return cuda.get_device(int(number) if colon else None)
     raise ValueError(f"device is {name!r}, must be 'cpu', 'cuda' or 'cuda:N' with N a device number")
+
+
+def take(candidate: Any) -> tuple[Taken, Device] | None:
+    """What an object of an array library is on a device: an array of the device's own type that shares its
+    memory, and the device; None for what is no such object.
+
+    Raises
+    ------
+    cudml.devices.exchange.ExchangeError
+        It does not keep to the protocol by which it would share its memory; says how.
+    cudml.errors.DeviceError
+        It is in a GPU's memory, and that cannot be used from here; says why.
+    """
+    from cudml.devices import cuda, emulator
+
+    if isinstance(candidate, np.ndarray):
+        return Taken(candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)), _cpu()
+    if cuda.is_own(candidate):
+        return Taken(candidate), cuda.get_device(candidate.data.device_id)
+    where = dlpack.device_of(candidate)
+    if where is not None and where[0] in dlpack.CPU_TYPES:
+        return emulator.take(candidate), _cpu()
+    if _is_on_gpu(candidate, where):
+        taken = cuda.take(candidate, where)
+        return taken, cuda.get_device(taken.array.data.device_id)
+    return None
+
+
+def device_of(candidate: Any) -> Device | None:
+    """The device that `take` would take an object on, None for what it would not; raises as `take` does."""
+    from cudml.devices import cuda
+
+    if isinstance(candidate, np.ndarray):
+        return _cpu()
+    if cuda.is_own(candidate):
+        return cuda.get_device(candidate.data.device_id)
+    where = dlpack.device_of(candidate)
+    if where is not None and where[0] in dlpack.CPU_TYPES:
+        return _cpu()
+    return cuda.get_device(cuda.number_of(candidate, where)) if _is_on_gpu(candidate, where) else None
+
+
+def _is_on_gpu(candidate: Any, where: tuple[int, int] | None) -> bool:
+    """Whether an object has a GPU's memory; `where` is what DLPack says, which comes first."""
+    if where is not None:
+        return where[0] in dlpack.CUDA_TYPES
+    return hasattr(candidate, "__cuda_array_interface__")
 
 
 def _cpu() -> Device:

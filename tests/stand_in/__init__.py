@@ -6,6 +6,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from cudml.devices.emulator.build import compiler
@@ -51,7 +52,8 @@ class StandIn:
 
     def set(self, **settings: int) -> None:
         """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`, the handle of the
-        `captured_stream`, 0 for none, and the number of the `old_device` of capability 7.0, -1 for none."""
+        `captured_stream`, 0 for none, the number of the `old_device` of capability 7.0, -1 for none, and
+        whether what comes before an event is still to be done: `pending_events`."""
         for name, value in settings.items():
             if self._library.stand_in_set(name.encode(), ctypes.c_long(value)):
                 raise KeyError(name)
@@ -131,9 +133,12 @@ def load() -> StandIn:
         ("memcpyAsync", _METH_VARARGS),
         ("setDevice", _METH_VARARGS),
         ("streamIsCapturing", _METH_VARARGS),
+        ("streamWaitEvent", _METH_VARARGS),
     ):
         function = ctypes.cast(getattr(library, f"call_{name}"), ctypes.c_void_p)
         definition = _MethodDef(name.encode(), function.value, flags, None)
         _kept.append(definition)
         setattr(runtime, name, api.PyCFunction_NewEx(ctypes.addressof(definition), None, None))
+    library.stand_in_device_of.argtypes = [ctypes.c_ssize_t]
+    runtime.pointerGetAttributes = lambda address: SimpleNamespace(device=library.stand_in_device_of(address))
     return stand_in

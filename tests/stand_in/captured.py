@@ -25,7 +25,6 @@ def fate_of_memory(call: str, captured: bool) -> dict[str, int]:
     gives to somebody else while a view of every output lives, and how many bytes stay taken after that."""
     import cupy
 
-    run = CALLS[call]()
     pool = cupy.get_default_memory_pool()
     stream = cupy.cuda.Stream(non_blocking=True)
     taken: list[tuple[int, int]] = []
@@ -39,6 +38,7 @@ def fate_of_memory(call: str, captured: bool) -> dict[str, int]:
             taken.append((of["mem_ptr"], of["mem_size"]))
 
     with cublas(), stream:
+        run = CALLS[call]()
         run()
         before = pool.used_bytes()
         the_stand_in().set(captured_stream=stream.ptr if captured else 0)

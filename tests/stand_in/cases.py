@@ -199,24 +199,6 @@ def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:
     return calls, workspace.get().tobytes()
 
 
-def arrays_taken() -> dict[str, Any]:
-    """What `as_array` makes of arrays of several libraries, as facts about the result."""
-    import cupy
-
-    from cudml.devices import cuda
-
-    array = cupy.ndarray((4, 3), np.float32)
-    exported = types.SimpleNamespace(__dlpack__=array.__dlpack__, __dlpack_device__=array.__dlpack_device__)
-    taken = cuda.as_array(exported)
-    return {
-        "cupy": cuda.as_array(array) is array,
-        "view": cuda.as_array(array[::2]) is not None,
-        "numpy": cuda.as_array(np.zeros(3)),
-        "list": cuda.as_array([1, 2, 3]),
-        "dlpack": (taken.data.ptr == array.data.ptr, taken.shape, taken.dtype == array.dtype),
-    }
-
-
 def lengths_and_boxes_of_the_host() -> dict[str, Any]:
     """Lengths that are no array, as the kernels get them, and the launches of a box of nine dimensions."""
     import cupy
@@ -254,7 +236,8 @@ def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
     try:
         cudml.top_k(array, 1)
     except ValueError as error:
-        return hex(array.data.ptr), str(error), _stand_in.calls()
+        calls = [call for call in _stand_in.calls() if not call.startswith("setDevice")]
+        return hex(array.data.ptr), str(error), calls
     return "", "", []
 
 

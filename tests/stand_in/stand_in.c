@@ -12,8 +12,8 @@
 
 static struct {
   long num_devices, record_calls, resident_blocks, max_threads_of_kernel, compute_capability;
-  long captured_stream, old_device;
-} settings = {2, 0, 2, 1024, 90, 0, -1};
+  long captured_stream, old_device, pending_events;
+} settings = {2, 0, 2, 1024, 90, 0, -1, 0};
 
 enum { kMaxParameters = 32 };
 static int num_parameters;
@@ -60,6 +60,8 @@ int stand_in_set(const char* name, long value) {
     settings.captured_stream = value;
   else if (!strcmp(name, "old_device"))
     settings.old_device = value;
+  else if (!strcmp(name, "pending_events"))
+    settings.pending_events = value;
   else
     return 1;
   return 0;
@@ -132,17 +134,54 @@ Object* runtime_deviceSynchronize(int skip) {
   return none();
 }
 
+// What was allocated and where: each block starts with the number of its device and its size, in
+// the 512 bytes before it, and is one of a list.
+typedef struct Block Block;
+struct Block {
+  Block* next;
+  size_t size;
+  int device;
+};
+enum { kBlockHead = 512 };
+static Block* blocks;
+static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER;
+
+// The device of an address, -1 for one of no device.
+int stand_in_device_of(intptr_t address) {
+  int device = -1;
+  pthread_mutex_lock(&blocks_lock);
+  for (Block* block = blocks; block; block = block->next) {
+    intptr_t start = (intptr_t)block + kBlockHead;
+    if (start <= address && address < start + (intptr_t)block->size) device = block->device;
+  }
+  pthread_mutex_unlock(&blocks_lock);
+  return device;
+}
+
 intptr_t runtime_malloc(size_t size, int skip) {
   CALLED("malloc %zu", size);
   void* memory = NULL;
-  return posix_memalign(&memory, 512, size) ? 0 : (intptr_t)memory;
+  if (posix_memalign(&memory, 512, kBlockHead + size)) return 0;
+  Block* block = memory;
+  pthread_mutex_lock(&blocks_lock);
+  *block = (Block){blocks, size, current_device};
+  blocks = block;
+  pthread_mutex_unlock(&blocks_lock);
+  return (intptr_t)memory + kBlockHead;
 }
 intptr_t runtime_hostAlloc(size_t size, unsigned flags, int skip) {
   return runtime_malloc(size, skip);
 }
 Object* runtime_free(intptr_t address, int skip) {
   CALLED("free");
-  free((void*)address);
+  if (!address) return none();
+  Block* block = (Block*)(address - kBlockHead);
+  pthread_mutex_lock(&blocks_lock);
+  Block** place = &blocks;
+  while (*place != block) place = &(*place)->next;
+  *place = block->next;
+  pthread_mutex_unlock(&blocks_lock);
+  free(block);
   return none();
 }
 Object* runtime_freeHost(intptr_t address, int skip) { return runtime_free(address, skip); }
@@ -187,12 +226,17 @@ Object* runtime_streamSynchronize(intptr_t stream, int skip) {
   return none();
 }
 int runtime_pointerGetMemoryType(intptr_t address, int skip) { return 0; }  // plain host memory
-intptr_t runtime_eventCreateWithFlags(unsigned flags, int skip) { return 0x6000; }
+intptr_t runtime_eventCreateWithFlags(unsigned flags, int skip) {
+  static intptr_t last = 0x6000;
+  return __sync_add_and_fetch(&last, 1);
+}
 Object* runtime_eventDestroy(intptr_t event, int skip) { return none(); }
-Object* runtime_eventQuery(intptr_t event, int skip) { return none(); }
+Object* runtime_eventQuery(intptr_t event, int skip) {
+  return PyLong_FromLong(settings.pending_events ? 600 : 0);  // cudaErrorNotReady
+}
 Object* runtime_eventSynchronize(intptr_t event, int skip) { return none(); }
 Object* runtime_eventRecord(intptr_t event, intptr_t stream, int skip) {
-  CALLED("eventRecord");
+  CALLED("eventRecord %ld stream %ld device %d", (long)event, (long)stream, current_device);
   return none();
 }
 int runtime_streamIsCapturing(intptr_t stream, int skip) {
@@ -226,6 +270,13 @@ Object* call_memsetAsync(Object* self, Object* arguments) {
   int value;
   if (!PyArg_ParseTuple(arguments, "LiLL", &to, &value, &size, &stream)) return NULL;
   return runtime_memsetAsync(to, value, size, stream, 0);
+}
+
+Object* call_streamWaitEvent(Object* self, Object* arguments) {
+  long long stream, event;
+  if (!PyArg_ParseTuple(arguments, "LL", &stream, &event)) return NULL;
+  CALLED("streamWaitEvent %lld stream %lld", event, stream);
+  return none();
 }
 
 Object* call_streamIsCapturing(Object* self, Object* arguments) {

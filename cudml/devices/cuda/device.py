@@ -2,28 +2,28 @@
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cudml.devices import Array, Layout, Program
-from cudml.devices.cuda import capture
+from cudml.devices.cuda import capture, sharing
 from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
 from cudml.devices.cuda.streams import LEGACY_STREAMS, Streams
+from cudml.devices.exchange import Exported, Taken
 from cudml.errors import DeviceError
 from cudml.plans import Limits, Plan
 
 #: The oldest GPUs that the CUDA 13 compiler still knows.
 MIN_COMPUTE_CAPABILITY = 75
 
-# Numbers of `cudaError` and DLPack's `DLDeviceType`.
+# Numbers of `cudaError`.
 _ERROR_INSUFFICIENT_DRIVER = 35
 _ERROR_NO_DEVICE = 100
-_DLPACK_CUDA = (2, 13)
 
 
 @dataclass(frozen=True)
@@ -140,35 +140,39 @@ def get_device(number: int | None = None) -> "CudaDevice":
         return _devices[number]
 
 
-def as_array(candidate: Any) -> Any | None:
-    """The GPU array that an object holds, as a `cupy.ndarray` without a copy; None if it holds none.
+def is_own(candidate: Any) -> bool:
+    """Whether it is a CuPy array; CuPy is not imported for that."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(candidate, cupy.ndarray)
 
-    Taken are CuPy arrays, objects whose `__dlpack_device__` is CUDA, and objects with
-    `__cuda_array_interface__`. Work queued on the producer's stream is waited for as CuPy does it: on the
-    current stream through DLPack, by synchronising the stream that the interface names otherwise.
+
+def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
+    """The CuPy array that shares the memory of an object on a GPU, without a copy; `sharing.py` says how.
+
+    `where` is its `dlpack.device_of`, None for what has only `__cuda_array_interface__`.
 
     Raises
     ------
     cudml.errors.DeviceError
-        The object is a GPU array and CUDA cannot be used from here.
+        CUDA cannot be used from here.
+    cudml.devices.exchange.ExchangeError
+        It does not keep to the protocol, or has what CuPy has not.
     """
-    imported = sys.modules.get("cupy")
-    if imported is not None and isinstance(candidate, imported.ndarray):
-        return candidate
-    exporter = getattr(candidate, "__dlpack_device__", None)
-    if exporter is not None:
-        if int(exporter()[0]) not in _DLPACK_CUDA:
-            return None
-        take = "from_dlpack"
-    elif hasattr(candidate, "__cuda_array_interface__"):
-        take = "asarray"
-    else:
-        return None
-    if not status().usable:
-        raise DeviceError(f"{type(candidate).__name__} is an array on a GPU: {status().reason}")
+    return sharing.take(_cupy_for_arrays(), candidate, where)
+
+
+def number_of(candidate: Any, where: tuple[int, int] | None) -> int:
+    """The number of the GPU that `take` would take an object on."""
+    return sharing.number_of(_cupy_for_arrays(), candidate, where)
+
+
+def _cupy_for_arrays() -> Any:
+    found = status()
+    if not found.usable:
+        raise DeviceError(found.reason)
     import cupy
 
-    return getattr(cupy, take)(candidate)
+    return cupy
 
 
 class CudaDevice:
@@ -221,7 +225,7 @@ class CudaDevice:
         """A new uninitialised C-contiguous `cupy.ndarray` on this GPU, in the stream's order."""
         if stream is None and self._current_device() == self.number:
             return self._ndarray(shape, dtype)
-        with self._cupy.cuda.Device(self.number), self._made_current(stream):
+        with self.on_stream(stream):
             return self._ndarray(shape, dtype)
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
@@ -290,15 +294,25 @@ class CudaDevice:
         # Memory of CUDA's own asynchronous pool is allocated and freed by nodes of the graph.
         capture.keep([a for a in made if not isinstance(a.data.mem, cuda.MemoryAsync)], inputs, outputs)
 
-    def _made_current(self, stream: Any) -> AbstractContextManager[Any]:
-        """A context in which CuPy's allocator uses the stream; None changes nothing."""
+    def on_stream(self, stream: Any) -> AbstractContextManager[None]:
+        """A context in which this GPU is current, and a stream its current one unless it is None."""
         if stream is None:
-            return nullcontext()
-        chosen = self._as_stream(stream)
-        entered: AbstractContextManager[Any] = (
-            chosen if hasattr(chosen, "__enter__") else self._cupy.cuda.Stream.from_external(chosen)
-        )
-        return entered
+            device: AbstractContextManager[None] = self._cupy.cuda.Device(self.number)
+            return device
+        return self._made_current(self._as_stream(stream))
+
+    def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
+        """A context for work on the memory of other libraries' arrays (`sharing.py`)."""
+        return sharing.sharing(self._cupy, self.number, shared) if shared else nullcontext()
+
+    @contextmanager
+    def _made_current(self, stream: Any) -> Iterator[None]:
+        """`on_stream` for what `Streams` gave."""
+        with self._cupy.cuda.Device(self.number):
+            if not hasattr(stream, "__enter__"):
+                stream = self._cupy.cuda.Stream.from_external(stream)
+            with stream:
+                yield
 
     def time(self, call: Callable[[], None]) -> float:
         """Seconds between two events on the current stream, one recorded before the call, one after."""

@@ -45,7 +45,7 @@ class ProgramLoader:
         slots = {name: slot for slot, name in enumerate([*plan.operands, *plan.offsets()])}
         offsets = tuple(plan.offsets().values())
         current_device, number, device = self._current_device, self._number, self._cupy.cuda.Device
-        as_stream = self._as_stream
+        as_stream, stream_type = self._as_stream, self._cupy.cuda.Stream
         reports = self._reports()
         gave_up, raise_reported = reports.gave_up, reports.raise_reported
 
@@ -59,7 +59,7 @@ class ProgramLoader:
             def launch_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
                 if gave_up.value:
                     raise_reported()
-                if stream is not None:
+                if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                     stream = as_stream(stream)
                 if current_device() == number:
                     function(grid, block, (*operands, *params), shared_bytes, stream)
@@ -74,7 +74,7 @@ class ProgramLoader:
             def copy_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
                 if gave_up.value:
                     raise_reported()
-                if stream is not None:
+                if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                     stream = as_stream(stream)
                 if current_device() == number:
                     copy(operands, stream)
@@ -89,7 +89,7 @@ class ProgramLoader:
         def run_steps(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
             if gave_up.value:
                 raise_reported()
-            if stream is not None:
+            if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                 stream = as_stream(stream)
             base = 0 if workspace is None else workspace.data.ptr
             buffers = (*operands, *[base + offset for offset in offsets])

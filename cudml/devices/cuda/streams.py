@@ -6,9 +6,8 @@ import numpy as np
 
 from cudml.errors import a_type
 
-#: CUDA's legacy default stream has two handles, and that of a thread has one; they belong to every GPU.
+#: The handles of CUDA's legacy default stream, which every GPU has.
 LEGACY_STREAMS = (0, 1)
-PER_THREAD_STREAM = 2
 
 #: CuPy's `device_id` of a stream that belongs to every GPU, or of which CuPy was not told.
 _ANY_DEVICE = -1
@@ -17,16 +16,12 @@ _EXPECTED = "None, a CuPy stream, an object with __cuda_stream__ or an integer h
 
 
 class _StreamHandle:
-    """The handle of a stream, as CuPy's launch and `Stream.from_external` take it.
+    """The handle of a stream, as CuPy's launch and `Stream.from_external` take it."""
 
-    `owner` is the object that it was got from, which keeps the stream alive.
-    """
+    __slots__ = ("ptr",)
 
-    __slots__ = ("owner", "ptr")
-
-    def __init__(self, ptr: int, owner: Any = None) -> None:
+    def __init__(self, ptr: int) -> None:
         self.ptr = ptr
-        self.owner = owner
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return 0, self.ptr
@@ -36,7 +31,6 @@ class Streams:
     """Takes streams for the GPU of a number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
-        self._kind = cupy.cuda.Stream
         self._kinds = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
         self._number = number
 
@@ -52,8 +46,8 @@ class Streams:
         ValueError
             It is a stream of another GPU, or a negative handle.
         """
-        if type(stream) is self._kind and stream.device_id == self._number:
-            return stream
+        if type(stream) is int:
+            return _handle(stream)
         if isinstance(stream, self._kinds):
             self._check_device(stream.device_id)
             return stream
@@ -72,17 +66,17 @@ class Streams:
         ):
             got = f"{a_type(stream)} whose __cuda_stream__() is {answer!r}"
             raise TypeError(f"stream is {got}, must be one whose is (0, handle)")
-        return _handle(int(answer[1]), stream)
+        return _handle(int(answer[1]))
 
     def _check_device(self, number: int | None) -> None:
         if number not in (self._number, _ANY_DEVICE, None):
             raise ValueError(f"stream is one of cuda:{number}, must be one of cuda:{self._number}")
 
 
-def _handle(ptr: int, owner: Any = None) -> _StreamHandle:
+def _handle(ptr: int) -> _StreamHandle:
     if ptr < 0:
         raise ValueError(f"stream is the handle {ptr}, must be 0 or more")
-    return _StreamHandle(ptr, owner)
+    return _StreamHandle(ptr)
 
 
 def _number_of(stream: Any) -> int | None:

@@ -10,6 +10,7 @@ from cudml.devices.emulator.device import EmulatorDevice, get_device
 from cudml.devices.emulator.meter import Report, emulator_report
 from cudml.devices.emulator.schedule import Schedule, schedule
 from cudml.devices.emulator.schedule import current as current_schedule
+from cudml.devices.emulator.sharing import take
 
 __all__ = [
     "EmulatorDevice",
@@ -19,4 +20,5 @@ __all__ = [
     "emulator_report",
     "get_device",
     "schedule",
+    "take",
 ]

@@ -4,6 +4,7 @@ import ctypes
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -16,6 +17,7 @@ from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import BufferTable, load_kernels
 from cudml.devices.emulator.schedule import Schedule
+from cudml.devices.exchange import Exported
 from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
@@ -104,6 +106,15 @@ class EmulatorDevice:
         stream: Any = None,
     ) -> None:
         """There are no graphs here."""
+
+    def on_stream(self, stream: Any) -> AbstractContextManager[None]:
+        """A CPU has no streams: TypeError for all but None."""
+        refuse_stream(stream)
+        return nullcontext()
+
+    def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
+        """Nothing has to be ordered: a call is done when it returns."""
+        return nullcontext()
 
     def time(self, call: Callable[[], None]) -> float:
         """Seconds until a call returns."""
