@@ -225,6 +225,8 @@ def _struct(node: Node) -> np.ndarray:
     data = bytearray()
     for item in node.items():
         item.only("name", "type", "value")
+        if (name := item.get("name")) is not None:  # a remark
+            name.text()
         kind_node = item.need("type", "the name of a data type")
         dtype = _element(kind_node, read_enum(kind_node, DataType))
         data += dtype.type(_number(item.need("value", "a number"), dtype)).tobytes()

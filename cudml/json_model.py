@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from enum import Enum, IntEnum, IntFlag
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
 
 from cudml.checks import camel
@@ -102,8 +103,7 @@ def read_operator(node: Node, *other_keys: str) -> "Descriptor":
     kind = _type_node(node).choice(choices, _PREFIXES[OperatorType])
     inner = _desc_node(node, other_keys)
     cls = OPERATORS[kind].descriptor
-    hints = get_type_hints(cls)
-    hints = {field.name: hints[field.name] for field in fields(cls)}
+    hints = _types_of_members(cls)
     counts = {key: lists for key, lists in _COUNTS.items() if any(camel(m) in lists for m in hints)}
     keys = [camel(member) for member in hints]
     ignored = ("Type", "type", *other_keys) if inner is node else ()
@@ -114,6 +114,12 @@ def read_operator(node: Node, *other_keys: str) -> "Descriptor":
         _check_count(inner, key, len(measured))
     desc: Descriptor = cls(**values)
     return desc
+
+
+@cache
+def _types_of_members(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
 
 
 def to_dict(desc: "Descriptor") -> dict[str, Any]:

@@ -327,6 +327,15 @@ def test_lengths_of_the_host_and_boxes_of_many_dimensions(stand_in: Run) -> None
     }
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_launch_is_timed_between_two_events_of_its_device(number: int, stand_in: Run) -> None:
+    seconds, calls, clock = stand_in(cases.timed_launch, number)
+    assert (seconds, clock) == (0.0025, "CUDA events")
+    about = ("eventRecord", "cuLaunchKernel", "eventSynchronize")
+    ours = [call for call in calls if call in about]
+    assert ours == ["eventRecord", "cuLaunchKernel", "eventRecord", "eventSynchronize"]
+
+
 def test_devices_that_cannot_be_used(stand_in: Run) -> None:
     assert stand_in(cases.device_errors) == {
         "beyond": "DeviceError: cuda:9 does not exist: this process sees 2 CUDA devices",

@@ -177,6 +177,52 @@ def test_what_may_be_written_out_or_left_out_means_the_same() -> None:
     assert from_dict({"type": "REVERSE_SUBSEQUENCES", "desc": written["Desc"]}) == expected
 
 
+@pytest.mark.parametrize(
+    ("written", "flags"),
+    [
+        (None, TensorFlags.NONE),
+        ([], TensorFlags.NONE),
+        (["NONE"], TensorFlags.NONE),
+        ("OWNED_BY_DML", TensorFlags.OWNED_BY_DML),
+        (["DML_TENSOR_FLAG_NONE", "OWNED_BY_DML"], TensorFlags.OWNED_BY_DML),
+    ],
+)
+def test_flags_are_a_name_or_a_list_of_names(written: Any, flags: TensorFlags) -> None:
+    assert from_dict(changed("Desc.InputTensor.Desc.Flags", written)).input_tensor.flags == flags
+
+
+def test_a_total_size_of_0_is_worked_out_as_in_dxdispatch() -> None:
+    desc = from_dict(changed("Desc.InputTensor.Desc.TotalTensorSizeInBytes", 0))
+    assert desc.input_tensor == tensor(2, 8)
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (10**5000, "an integer of 16610 bits"),
+        (-(10**5000), "an integer of 16610 bits"),
+        (deep(100_000), "[[[[[...]]]]]"),
+        ("x" * 10**6, f"'{'x' * 56}..."),
+        ([1] * 10**6, f"[{'1, ' * 18}1,..."),
+        ({str(i): {} for i in range(10**6)}, "{'0': {}, '1': {}, '2': {}, "),
+    ],
+    ids=["large", "very negative", "deep", "long text", "long list", "many keys"],
+)
+def test_errors_show_the_beginning_of_what_is_large(value: Any, text: str) -> None:
+    with pytest.raises(ModelError) as caught:
+        from_dict(changed("Desc.Axis", value if not isinstance(value, int) else [value]))
+    got = caught.value.got
+    assert got.startswith(text if not isinstance(value, int) else f"[{text}]")
+    assert len(got) <= 60
+
+
 def changed(path: str, value: Any) -> dict[str, Any]:
     """`reverse_dict` with the value at a path replaced, or the key removed where it is `...`."""
     data = reverse_dict()

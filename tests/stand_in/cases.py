@@ -405,6 +405,18 @@ def load_without(what: str) -> tuple[list[str], str]:
     return [str(warning.message) for warning in caught], message
 
 
+def timed_launch(number: int) -> tuple[float, list[str], str]:
+    """The seconds of a launch by the device's own clock, the calls that made them, and the clock's name."""
+    from cudml.devices import cuda
+
+    device = cuda.get_device(number)
+    program, arrays = device.load(scale_plan()), operands(device)
+    program(arrays, None)
+    _stand_in.record(*SCALE_SIZES)
+    seconds = device.time(lambda: program(arrays, None))
+    return seconds, [call.split()[0] for call in _stand_in.calls()], device.clock
+
+
 def compiler_options() -> tuple[tuple[str, ...], str]:
     """The options and the text that CuPy hands to NVRTC when the device builds a kernel."""
     from cupy.cuda import compiler

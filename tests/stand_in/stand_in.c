@@ -234,11 +234,16 @@ Object* runtime_eventDestroy(intptr_t event, int skip) { return none(); }
 Object* runtime_eventQuery(intptr_t event, int skip) {
   return PyLong_FromLong(settings.pending_events ? 600 : 0);  // cudaErrorNotReady
 }
-Object* runtime_eventSynchronize(intptr_t event, int skip) { return none(); }
+Object* runtime_eventSynchronize(intptr_t event, int skip) {
+  CALLED("eventSynchronize");
+  return none();
+}
 Object* runtime_eventRecord(intptr_t event, intptr_t stream, int skip) {
   CALLED("eventRecord %ld stream %ld device %d", (long)event, (long)stream, current_device);
   return none();
 }
+// In milliseconds.
+float runtime_eventElapsedTime(intptr_t start, intptr_t stop, int skip) { return 2.5f; }
 int runtime_streamIsCapturing(intptr_t stream, int skip) {
   CALLED("streamIsCapturing");
   return stream && stream == settings.captured_stream;
