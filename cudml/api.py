@@ -5,6 +5,7 @@ are checked when a call is planned; what depends on the arrays' addresses is che
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
@@ -136,7 +137,6 @@ def top_k(
     out : (values, indices), optional
         Where to put the results: exactly of their shapes and dtypes, of any strides, not overlapping `a`
         or each other.
-
     stream : optional
         Whose order the work, the results and the scratch follow: a CuPy stream, an object with
         `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
@@ -280,7 +280,6 @@ def slice(
         The distance between taken elements, not 0; negative ones go backwards. None is 1 everywhere.
     out : array, optional
         Where to put the result: exactly of its shape and dtype, of any strides, not overlapping `a`.
-
     stream : optional
         Whose order the work, the results and the scratch follow: a CuPy stream, an object with
         `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
@@ -396,6 +395,7 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
     return execute(function, device, [source], [target], make_plan, _slice_calls, key)[0]
 
 
+@lru_cache(1024)
 def _axis_to_loop_over(source: TensorDesc, target: TensorDesc, strides: tuple[int, ...]) -> int | None:
     """Which axis of a box to leave to a loop; None where the kernels take all of them."""
     steps = [step * stride for step, stride in zip(strides, source.element_strides, strict=True)]
@@ -458,7 +458,6 @@ def reverse_subsequences(
         The axis that the lanes run along; negative ones count from the end.
     out : array, optional
         Where to put the result: of the shape and dtype of `a`, of any strides, overlapping neither input.
-
     stream : optional
         Whose order the work, the results and the scratch follow: a CuPy stream, an object with
         `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all

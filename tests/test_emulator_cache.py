@@ -7,8 +7,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -227,15 +230,39 @@ def test_a_fork_leaves_the_temporary_folder_to_its_parent(place: Path) -> None:
         "from cudml.devices.emulator import cache_files\n"
         "path = cache_files.folder.path()\n"
         "child = os.fork()\n"
-        "if child == 0: sys.exit()\n"
+        "if child == 0:\n"
+        "    print(cache_files.folder.path(), flush=True)\n"
+        "    sys.exit()\n"
         "os.waitpid(child, 0)\n"
         "print(path, path.is_dir())\n"
     )
     place.mkdir(parents=True)
     place.chmod(0o777)
-    path, was_there = run_python(script).stdout.split()
+    of_child, path, was_there = run_python(script).stdout.split()
     assert was_there == "True"
+    assert of_child != path
     assert not Path(path).exists()
+    assert not Path(of_child).exists()
+
+
+def test_threads_that_fall_back_at_once_share_a_folder(place: Path) -> None:
+    place.mkdir(parents=True)
+    place.chmod(0o777)
+    barrier = threading.Barrier(8)
+
+    def path(_: int) -> Path:
+        barrier.wait()
+        return cache_files.folder.path()
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(path, range(8)))
+    with pytest.warns(RuntimeWarning, match="others can write it"):
+        cache_files.folder.warn()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        cache_files.folder.warn()
+    (folder,) = found
+    assert mode(folder) == 0o700
 
 
 @pytest.mark.parametrize("seconds", [0.0, 60.0])

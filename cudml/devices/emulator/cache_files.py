@@ -101,9 +101,9 @@ class Folder:
     """The cache, or a temporary folder where the cache cannot be used."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._fallback: Path | None = None
-        self._unsaid: str | None = None
+        # No lock, which a fork could leave held: what several threads do at once are single appends and pops.
+        self._made: list[tuple[int, Path]] = []
+        self._unsaid: list[str] = []
 
     def path(self) -> Path:
         """Where to look for files and put them: a folder of the user's alone.
@@ -115,16 +115,21 @@ class Folder:
         CompilerError
             There is no place, not even a temporary one.
         """
-        if self._fallback is None:
-            try:
-                cache = settings.cache_dir()
-                place = cache / "emulator"
-                for folder in (cache, place):
-                    _require_own_folder(folder)
-                return place
-            except OSError as error:
-                return self.fall_back(error)
-        return self._fallback
+        temporary = self._temporary()
+        if temporary is not None:
+            return temporary
+        try:
+            cache = settings.cache_dir()
+            place = cache / "emulator"
+            for folder in (cache, place):
+                _require_own_folder(folder)
+        except OSError as error:
+            return self.fall_back(error)
+        return place
+
+    def _temporary(self) -> Path | None:
+        """The temporary folder of this process; that of the one it was forked from goes with that one."""
+        return next((path for process, path in self._made if process == os.getpid()), None)
 
     def fall_back(self, error: OSError) -> Path:
         """Carry on in a temporary folder, for the reason given.
@@ -134,32 +139,33 @@ class Folder:
         CompilerError
             That folder cannot be used either.
         """
-        with self._lock:
-            if self._fallback is not None:
-                return self._fallback
-            try:
-                place = self._fallback = Path(tempfile.mkdtemp(prefix="cudml-"))
-            except OSError as second:
-                raise nowhere_to_write(second) from error
-            self._unsaid = (
-                f"the cache folder {_cache_name()} cannot be used ({error.strerror or error}); "
-                "kernels are compiled anew in every process. CUDML_CACHE_DIR names another folder"
-            )
-        atexit.register(_remove_in, os.getpid(), place)
-        return place
+        try:
+            made = Path(tempfile.mkdtemp(prefix="cudml-"))
+        except OSError as second:
+            raise nowhere_to_write(second) from error
+        self._made.append((os.getpid(), made))
+        place = self._temporary() or made
+        if place != made:  # another thread was quicker
+            made.rmdir()
+            return place
+        self._unsaid.append(
+            f"the cache folder {_cache_name()} cannot be used ({error.strerror or error}); "
+            "kernels are compiled anew in every process. CUDML_CACHE_DIR names another folder"
+        )
+        atexit.register(_remove_in, os.getpid(), made)
+        return made
 
     def is_fallback(self, place: Path) -> bool:
         """Whether a place is the temporary folder."""
-        return place == self._fallback
+        return place == self._temporary()
 
     def warn(self) -> None:
         """Warn once where the cache could not be used, at the line of the user's that led here.
 
         Kernels are compiled in threads of their own, on whose stacks that line is not.
         """
-        with self._lock:
-            text, self._unsaid = self._unsaid, None
-        if text is not None:
+        with suppress(IndexError):
+            text = self._unsaid.pop()
             warnings.warn(text, RuntimeWarning, stacklevel=_users_level())
 
 
@@ -288,7 +294,8 @@ class _Announcement:
         # A terminal may show a line of progress that was not ended.
         start = "\r\x1b[K" if sys.stderr.isatty() else ""
         text = "cudml: compiling kernels for the CPU, which takes up to a minute, once"
-        print(f"{start}{text}", file=sys.stderr, flush=True)
+        with suppress(OSError, ValueError):  # the line is no reason to fail
+            print(f"{start}{text}", file=sys.stderr, flush=True)
 
 
 _announcement = _Announcement()
