@@ -24,8 +24,6 @@ MAX_PLACES = 256
 #: No kernel needs more of an address than this many bytes.
 _MAX_ALIGNMENT = 8
 
-_BYTE = np.dtype(np.uint8)
-
 
 class _Describers(dict[type, Callable[[Any], tuple[int, Layout]]]):
     """Array type -> `Device.describe`, filled when a type is first met."""
@@ -171,8 +169,7 @@ class Call:
                 arrays = [arrays[number] for number in self._order]
             scratch = None
             if self._temporary_bytes:
-                scratch = self.device.empty((self._temporary_bytes,), _BYTE)
-                self.device.keep_captured((scratch,), (), outputs)
+                scratch = self.device.scratch(self._temporary_bytes, outputs)
             self._program(arrays, scratch)
         return outputs
 

@@ -226,8 +226,8 @@ class CompiledOperator:
         A call with arrays like those of an earlier call checks nothing, synchronises nothing, and allocates
         nothing but the scratch where `temporary_resource` is None and `temporary_resource_size` is not 0.
         It can be captured in a CUDA graph after a first call. Scratch that a captured call takes for itself
-        lives as long as the outputs, because replays go on writing there; a `temporary_resource` has to be
-        kept as the bound arrays have.
+        lives as long as the outputs, because replays go on writing there, and later captures of the same
+        outputs share it; a `temporary_resource` has to be kept as the bound arrays have.
 
         Parameters
         ----------
@@ -262,9 +262,8 @@ class CompiledOperator:
         if not is_same or (temporary_resource is not None and temporary_resource is not self._last_scratch()):
             self._ensure_good(bindings, temporary_resource)
         if temporary_resource is None and self.temporary_resource_size:
-            temporary_resource = self.device.empty((self.temporary_resource_size,), "uint8", stream)
             outputs = [bindings[name] for name in self.plan.outputs]
-            self.device.keep_captured((temporary_resource,), (), outputs, stream)
+            temporary_resource = self.device.scratch(self.temporary_resource_size, outputs, stream)
         if self._persistent:
             bindings = {**bindings, **self._persistent}
         self._program([bindings[name] for name in self._operands], temporary_resource, stream)

@@ -35,6 +35,16 @@ def test_capture_is_asked_for_only_where_there_is_scratch_and_it_can_be(stand_in
     assert calls["own without"] == ["cuLaunchKernel"]
 
 
+def test_captures_of_the_same_outputs_share_their_scratch(stand_in: Run) -> None:
+    """Capturing again takes nothing, unless it needs more; what an earlier graph has stays its own."""
+    seen = stand_in(captured.scratch_of_captures_again)
+    assert seen["pieces"] == [1, 0, 0, 0, 1, 0, 0]
+    first, larger = seen["places"][0], seen["places"][4]
+    assert first != larger
+    assert seen["places"] == [first] * 4 + [larger, first, larger]
+    assert not seen["stays"]
+
+
 @pytest.mark.parametrize("is_captured", [False, True])
 def test_captured_calls_have_scratch_of_their_own(stand_in: Run, is_captured: bool) -> None:
     """Their graphs may be replayed at the same time."""

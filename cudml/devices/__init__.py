@@ -84,6 +84,13 @@ class Device(Protocol):
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another, in the stream's order."""
 
+    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
+        """Uninitialised bytes for one call that writes the outputs, in the order of the stream.
+
+        Where the stream is captured in a graph, they stay as long as the outputs, and later captured calls
+        of the same outputs have them, too.
+        """
+
     def keep_captured(
         self,
         made: Sequence[Array],
@@ -93,7 +100,7 @@ class Device(Protocol):
     ) -> None:
         """Where the stream is captured in a graph, let arrays that a call made live as long as its outputs.
 
-        `made` are scratch and converted arguments; those that are views of inputs or outputs are left out.
+        `made` are converted arguments; those that are views of inputs or outputs are left out.
         """
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:

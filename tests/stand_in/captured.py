@@ -98,6 +98,52 @@ def scratch_of_two_calls(captured: bool) -> list[int]:
     return [int(words[PRODUCT_ADDRESS]) for words in products]
 
 
+def scratch_of_captures_again() -> dict[str, Any]:
+    """What captures of calls into the same outputs take, one after the other, with more and fewer steps: how
+    many pieces of memory, where the products are, and whether anything stays when the outputs are gone."""
+    import cupy
+
+    import cudml
+
+    pool = cupy.get_default_memory_pool()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    stand_in = the_stand_in()
+    taken: list[int] = []
+
+    class Noted(cupy.cuda.memory_hook.MemoryHook):
+        """Notes what is allocated."""
+
+        name = "Noted"
+
+        def malloc_postprocess(self, **of: Any) -> None:
+            taken.append(of["mem_size"])
+
+    operands = {
+        steps: [cupy.ndarray((steps, BATCH, INPUTS), np.float32), *_operands()[1:]] for steps in (2, 3, 40)
+    }
+    pieces, places = [], []
+    with cublas(), stream:
+        memory = cupy.ndarray((40, 1, BATCH, HIDDEN), np.float32)
+        single = cupy.ndarray((1, BATCH, HIDDEN), np.float32)
+        for steps in operands:
+            cudml.gru(*operands[steps], out=(memory[:steps], single))
+        before = pool.used_bytes()
+        stand_in.set(captured_stream=stream.ptr)
+        try:
+            for steps in (3, 3, 3, 2, 40, 3, 40):
+                taken.clear()
+                stand_in.record()
+                with Noted():
+                    cudml.gru(*operands[steps], out=(memory[:steps], single))
+                pieces.append(len(taken))
+                (product,) = [line.split() for line in stand_in.calls() if line.startswith("cublasGemmEx")]
+                places.append(int(product[PRODUCT_ADDRESS]))
+        finally:
+            stand_in.set(captured_stream=0)
+        del memory, single
+        return {"pieces": pieces, "places": places, "stays": pool.used_bytes() > before}
+
+
 def _operands() -> list[Any]:
     import cupy
 

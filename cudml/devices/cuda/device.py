@@ -279,6 +279,19 @@ class CudaDevice:
                 destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDefault, chosen.ptr
             )
 
+    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
+        """Uninitialised bytes for a call; while the stream is captured they stay (`capture.py`)."""
+
+        if not self._is_captured(stream):
+            return self.empty((num_bytes,), np.uint8, stream)
+        former = capture.former_scratch(outputs, num_bytes)
+        if former is not None:
+            return former
+        made = self.empty((num_bytes,), np.uint8, stream)
+        if not self._is_of_a_graph(made):
+            capture.keep_scratch(made, outputs)
+        return made
+
     def keep_captured(
         self,
         made: Sequence[Array],
@@ -287,12 +300,17 @@ class CudaDevice:
         stream: Any = None,
     ) -> None:
         """While the stream is captured, let what a call made live as long as its outputs (`capture.py`)."""
+        if self._is_captured(stream):
+            capture.keep([array for array in made if not self._is_of_a_graph(array)], inputs, outputs)
+
+    def _is_of_a_graph(self, array: Array) -> bool:
+        """Whether an array made in a capture is of CUDA's own pool: nodes of the graph make and free it."""
+        return isinstance(array.data.mem, self._cupy.cuda.MemoryAsync)
+
+    def _is_captured(self, stream: Any) -> bool:
         cuda = self._cupy.cuda
         handle = (cuda.get_current_stream(self.number) if stream is None else self._as_stream(stream)).ptr
-        if handle in LEGACY_STREAMS or not cuda.runtime.streamIsCapturing(handle):
-            return
-        # Memory of CUDA's own asynchronous pool is allocated and freed by nodes of the graph.
-        capture.keep([a for a in made if not isinstance(a.data.mem, cuda.MemoryAsync)], inputs, outputs)
+        return handle not in LEGACY_STREAMS and bool(cuda.runtime.streamIsCapturing(handle))
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:
         """A context in which this GPU is current, and a stream its current one unless it is None."""

@@ -98,6 +98,10 @@ class EmulatorDevice:
         refuse_stream(stream)
         ctypes.memmove(self.address(destination), self.address(source), num_bytes)
 
+    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
+        """Uninitialised bytes for one call."""
+        return self.empty((num_bytes,), np.uint8, stream)
+
     def keep_captured(
         self,
         made: Sequence[Array],
