@@ -273,6 +273,7 @@ def run_case(case: Case, device: Device) -> Outcome:
     for _ in range(2):
         start = time.perf_counter()
         checks = tuple(case.run(device))
+        device.raise_reported()
         times.append(time.perf_counter() - start)
     return Outcome(case.name, checks, *times)
 

@@ -68,6 +68,8 @@ def run_model(
     ------
     DescriptorError, BindingError
         An operator or its bindings break rules; says which dispatchable or command.
+    KernelError
+        A kernel went wrong; says where. What it computed is neither printed nor saved.
     ModelError
         A buffer is larger than the memory that is free; a file cannot be written, or may not be where it
         would be; a resource to save in `output` has no name for a file.
@@ -94,7 +96,8 @@ def run_model(
             bound = _bound(command.bindings, model.dispatchables[command.dispatchable].desc, buffers)
             dispatch = partial(operators[command.dispatchable].dispatch, **bound)
             with _place_of_problems(f"commands[{number}]"):
-                dispatch()
+                device.time(dispatch)  # which waits for its end, as DxDispatch does after each command
+            device.raise_reported()
             if iterations is not None:
                 echo(_timed(command.dispatchable, device, dispatch, iterations, progress))
             continue
@@ -169,6 +172,7 @@ def _timed(
         progress(f"Dispatch '{name}': {number + 1} of {warm_ups + iterations}")
         seconds.append(device.time(dispatch))
     progress("")
+    device.raise_reported()
     del seconds[:warm_ups]
     median, least = 1000 * statistics.median(seconds), 1000 * min(seconds)
     count = f"{iterations} iterations after {warm_ups} to warm up"

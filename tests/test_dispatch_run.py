@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cudml import DescriptorError, ModelError
+from cudml import DescriptorError, KernelError, ModelError
 from cudml.devices import Device, get_device
 from cudml.dispatch_model import load_model
 from cudml.dispatch_run import ITERATIONS_PER_WARM_UP, MAX_PRINTED, run_model
@@ -162,3 +162,23 @@ def test_nothing_runs_where_a_later_operator_is_wrong(tmp_path: Path) -> None:
     with pytest.raises(DescriptorError, match=r"^dispatchables\.bad: SLICE has 1 problem\n  Offsets\[3\]"):
         run_model(load_model(written(tmp_path, model)), get_device("cpu"), echo=lines.append)
     assert lines == []
+
+
+@pytest.mark.parametrize("command", ["print", "writeFile"])
+def test_what_a_failed_kernel_computed_is_neither_printed_nor_saved(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's kernels report after the call that launched them; the last call of a model has no next one."""
+    device = get_device("cpu")
+
+    def raise_reported() -> None:
+        raise KernelError(["gru: block 1 gave up"])
+
+    monkeypatch.setattr(device, "raise_reported", raise_reported)
+    target = {"targetPath": "a.npy"} if command == "writeFile" else {}
+    model = with_change("commands", 1, value={"type": command, "resource": "output", **target})
+    lines: list[str] = []
+    with pytest.raises(KernelError, match="gave up"):
+        run_model(load_model(written(tmp_path, model)), device, output=tmp_path / "out", echo=lines.append)
+    assert lines == []
+    assert not (tmp_path / "out").exists()

@@ -112,6 +112,9 @@ class Device(Protocol):
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
         """A context around work on the memory of other libraries, which orders what they do afterwards."""
 
+    def raise_reported(self) -> None:
+        """Raise KernelError if a kernel that has ended reported that it went wrong; the next call would."""
+
     def time(self, call: Callable[[], None]) -> float:
         """Seconds that the device takes for what a call queues on its current stream; waits for the end."""
 

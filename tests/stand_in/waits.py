@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cudml.devices import get_device
 from cudml.devices.waits import WaitReport
 from tests.stand_in.cases import the_stand_in
 
@@ -23,7 +24,11 @@ def error_of_the_next_call(which: str) -> dict[str, Any]:
     import cudml
 
     x, short = cupy.ndarray((1, 1 << 17), np.float32), cupy.ndarray((8, 64), np.float32)
-    calls = {"top_k": lambda: cudml.top_k(x, 50), "slice": lambda: cudml.slice(short, (0, 1), (8, 32))}
+    calls = {
+        "top_k": lambda: cudml.top_k(x, 50),
+        "slice": lambda: cudml.slice(short, (0, 1), (8, 32)),
+        "raise_reported": get_device("cuda").raise_reported,
+    }
     for run in calls.values():
         run()
     stand_in = the_stand_in()

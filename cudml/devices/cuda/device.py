@@ -332,6 +332,10 @@ class CudaDevice:
             with stream:
                 yield
 
+    def raise_reported(self) -> None:
+        """Raise KernelError if a kernel that has ended gave up a wait; asks the driver nothing."""
+        self._programs.raise_reported()
+
     def time(self, call: Callable[[], None]) -> float:
         """Seconds between two events on the current stream, one recorded before the call, one after."""
         cuda = self._cupy.cuda

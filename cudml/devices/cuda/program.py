@@ -103,6 +103,12 @@ class ProgramLoader:
 
         return run_steps
 
+    def raise_reported(self) -> None:
+        """`CudaDevice.raise_reported`."""
+        reports = self._wait_reports
+        if reports is not None and reports.gave_up.value:
+            reports.raise_reported()
+
     def _reports(self) -> WaitReports:
         with self._build_lock:
             if self._wait_reports is None:

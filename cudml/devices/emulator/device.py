@@ -120,6 +120,9 @@ class EmulatorDevice:
         """Nothing has to be ordered: a call is done when it returns."""
         return nullcontext()
 
+    def raise_reported(self) -> None:
+        """Calls end with their kernels here, and have raised it."""
+
     def time(self, call: Callable[[], None]) -> float:
         """Seconds until a call returns."""
         start = time.perf_counter()
