@@ -1,7 +1,6 @@
 """The GPUs of this machine through CuPy, as devices: arrays, limits, and the loading of plans."""
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -105,7 +104,6 @@ def _compute_capability(runtime: Any, number: int) -> int:
 
 
 _devices: dict[int, "CudaDevice"] = {}
-_devices_lock = threading.Lock()
 
 
 def get_device(number: int | None = None) -> "CudaDevice":
@@ -129,15 +127,15 @@ def get_device(number: int | None = None) -> "CudaDevice":
         if number not in _devices and _device_problem(runtime, number) is not None:
             others = range(runtime.getDeviceCount())
             number = next((other for other in others if _device_problem(runtime, other) is None), number)
-    with _devices_lock:
-        if number not in _devices:
-            if number >= (count := runtime.getDeviceCount()):
-                raise DeviceError(f"cuda:{number} does not exist: this process sees {count} CUDA devices")
-            if problem := _device_problem(runtime, number):
-                least = f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
-                raise DeviceError(f"cuda:{number} {problem}" + (f", {least}" * problem.startswith("has")))
-            _devices[number] = CudaDevice(number)
-        return _devices[number]
+    if number not in _devices:
+        if number >= (count := runtime.getDeviceCount()):
+            raise DeviceError(f"cuda:{number} does not exist: this process sees {count} CUDA devices")
+        if problem := _device_problem(runtime, number):
+            least = f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
+            raise DeviceError(f"cuda:{number} {problem}" + (f", {least}" * problem.startswith("has")))
+        # Atomic, so no lock that a fork could leave held; of threads that come first, all get one object.
+        _devices.setdefault(number, CudaDevice(number))
+    return _devices[number]
 
 
 def is_own(candidate: Any) -> bool:
