@@ -18,8 +18,11 @@ hypothesis.settings.load_profile("cudml")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--sanitize`: the emulator observes every memory access of every kernel."""
+    """`--sanitize`: the emulator observes every memory access; `--planted`: tests of the tests."""
     parser.addoption("--sanitize", action="store_true", help="run kernels in the CPU emulator's check mode")
+    parser.addoption(
+        "--planted", action="store_true", help="plant defects in a copy and see tests catch them"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,11 +31,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The emulator's own tests, each in the mode that it is about, are left out with `--sanitize`."""
+    """What an option leaves out.
+
+    The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
+    Planting defects takes long, so it is left out without `--planted`.
+    """
+    left_out = set()
     if config.getoption("--sanitize"):
-        own = [item for item in items if item.path.name.startswith("test_emulator_")]
-        config.hook.pytest_deselected(items=own)
-        items[:] = [item for item in items if item not in set(own)]
+        left_out |= {item for item in items if item.path.name.startswith("test_emulator_")}
+    if not config.getoption("--planted"):
+        left_out |= {item for item in items if item.get_closest_marker("planted")}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 #: The emulator always, and the GPU where there is one.

@@ -30,13 +30,17 @@ from tests.oracle.top_k import top_k as first_k
 GPU = replace(emulator.get_device().limits, warp_lanes=32)
 CPU = replace(GPU, warp_lanes=1)
 
+#: What every byte of an output is before: a NaN in each floating-point type.
+_BLANK = 0xFF
+
 
 @dataclass(frozen=True)
 class Case:
     """A descriptor on a device; `path` None leaves the choice to the plan.
 
     `content` says what an input is full of: "few" different values, so that many tie, "any" bits, or values
-    in "ascending" order. A GRU has normal numbers instead. `length` is that of every sequence, None for any.
+    in "ascending" or "descending" order. A GRU has normal numbers instead. `length` is that of every
+    sequence, None for any. Tensors begin `skew` elements after the start of a sector.
     """
 
     descriptor: Any
@@ -44,6 +48,7 @@ class Case:
     limits: Limits = GPU
     content: str = "few"
     length: int | None = None
+    skew: int = 0
 
     @property
     def operator(self) -> str:
@@ -64,7 +69,7 @@ class Case:
 
 
 def operands_of(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Arrays by member in the descriptor's layout, at the start of a sector; outputs are full of 0xA5."""
+    """Arrays by member in the descriptor's layout; outputs are full of NaN."""
     plan = case.plan()
     return {
         name: _array(getattr(case.descriptor, name), name in plan.outputs, name, case, rng)
@@ -133,9 +138,9 @@ def _bytes_of(array: np.ndarray) -> bytes:
 
 
 def _bytes_with(array: np.ndarray, result: np.ndarray) -> bytes:
-    """The bytes of an output with the result in it; gaps stay full of 0xA5."""
+    """The bytes of an output with the result in it; gaps stay as they were."""
     low, high = byte_extent(array.shape, array.strides, array.itemsize)
-    raw = np.full(high - low, 0xA5, np.uint8)
+    raw = np.full(high - low, _BLANK, np.uint8)
     view = np.ndarray(array.shape, result.dtype, raw, -low, array.strides)
     view[...] = result
     return raw.tobytes()
@@ -147,10 +152,10 @@ def _array(
     """One operand; its dtype is unsigned or made of bytes, since kernels know bits alone."""
     item = tensor.element.size
     low = sum(min((n - 1) * s, 0) for n, s in zip(tensor.sizes, tensor.element_strides, strict=True))
-    memory = np.empty(tensor.span_bytes + 64, np.uint8)
-    start = -memory.ctypes.data % 64
+    memory = np.empty(tensor.span_bytes + 64 + case.skew * item, np.uint8)
+    start = -memory.ctypes.data % 64 + case.skew * item
     raw = memory[start : start + tensor.span_bytes]
-    raw[:] = 0xA5 if is_output else _content(tensor, name, case, rng).view(np.uint8)
+    raw[:] = _BLANK if is_output else _content(tensor, name, case, rng).view(np.uint8)
     return Layout(tensor, -low * item, tensor.span_bytes).view(raw)
 
 
@@ -170,6 +175,8 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return rng.integers(0, 256, count * item, np.uint8)
     if case.content == "ascending":
         return np.arange(count).astype(f"u{item}")
+    if case.content == "descending":
+        return np.arange(count, 0, -1).astype(f"u{item}")
     return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)
 
 

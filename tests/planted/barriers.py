@@ -1,0 +1,91 @@
+"""Every barrier, fence, release and acquire of the kernels, taken out one at a time."""
+
+import re
+from collections.abc import Iterator
+
+from tests.planted.defect import RACE, ROOT, UNWRITTEN, WRONG, Defect
+
+_KERNELS = ROOT / "kernels"
+
+_BARRIER = re.compile(
+    r"\b(?:__syncthreads|__syncwarp|__threadfence|cluster_barrier|named_barrier)\([^()]*\);"
+)
+
+#: An operation that orders memory, and one that does the same without.
+_RELAXED = {
+    "__syncthreads_or(": "static_cast<int>(",
+    "add_release(": "atomicAdd(",
+    "add_acquire_release(": "atomicAdd(",
+    "store_release(": "store_relaxed(",
+    "load_acquire(": "load_relaxed(",
+}
+
+#: Cases that use a file's barriers, the ones first that most of them are needed by.
+_CASES = {
+    "common/block_scan.cuh": ("block radix", "grid radix", "block radix, many results"),
+    "gru/block.cu": (
+        "gru in a block, both directions",
+        "gru in a block, weights in memory",
+        "gru in a block",
+    ),
+    "gru/exchanged_grid.cuh": (
+        "gru on a grid, both directions",
+        "gru on a grid, weights in memory",
+        "gru by matrix instructions, weights in memory",
+        "gru on a grid",
+    ),
+    "reverse_subsequences/boxes.cu": ("short lanes",),
+    "reverse_subsequences/columns.cu": ("columns",),
+    "slice/strided.cu": ("every third byte", "every other word backwards"),
+    "slice/transpose.cu": ("transposed halves in words", "transposed wide items"),
+    "top_k/block_filter.cu": ("rows filtered by several blocks", "filtered rows"),
+    "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
+    "top_k/filter.cuh": (
+        "filtered rows in ascending order",
+        "filtered rows",
+        "different values filtered by several blocks",
+    ),
+    "top_k/gather.cuh": (
+        "block radix",
+        "block radix, many results",
+        "grid radix",
+        "grid radix, many ties",
+        "block radix through memory",
+    ),
+    "top_k/grid_radix.cu": ("grid radix", "grid radix, many results", "grid radix, many ties"),
+    "top_k/network_sort.cuh": ("filtered rows", "filtered rows in ascending order", "block radix"),
+    "top_k/radix_sort.cuh": ("block radix, many results", "grid radix, many results"),
+    "top_k/threshold.cuh": ("block radix", "filtered rows in ascending order", "grid radix"),
+}
+
+#: What stands for another reason than memory order.
+_OTHER_REASONS = ("all loads are under way before one is waited for",)
+
+
+def _planted() -> Iterator[tuple[str, Defect]]:
+    for path in sorted(_KERNELS.glob("*/*.cu*")):
+        name = path.relative_to(_KERNELS).as_posix()
+        if name == "common/intrinsics.cuh":
+            continue
+        text = path.read_text()
+        places = [(found.start(), found[0], ";") for found in _BARRIER.finditer(text)]
+        for strong, weak in _RELAXED.items():
+            places += [(found.start(), strong, weak) for found in re.finditer(re.escape(strong), text)]
+        for start, old, new in sorted(places):
+            line = text.count("\n", 0, start)
+            if any(reason in text.splitlines()[line] for reason in _OTHER_REASONS):
+                continue
+            # With all that stands before it, a piece of text stands once.
+            before = text[:start]
+            defect = Defect(
+                f"kernels/{name}",
+                before + old,
+                before + new,
+                _CASES.get(name, ()),
+                f"{RACE}|{UNWRITTEN}|{WRONG}",
+            )
+            yield f"{name}:{line + 1} {old.rstrip('(')}", defect
+
+
+#: By file, line and function.
+BARRIERS = dict(_planted())

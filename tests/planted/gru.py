@@ -1,0 +1,178 @@
+"""Defects of the GRU: kernels and plans."""
+
+from tests.planted.defect import BOUNDS, HANGS, RACE, UNWRITTEN, WRONG, Defect
+
+_PATHS = "cudml/operators/gru_paths.py"
+_SHAPES = "cudml/operators/gru_shapes.py"
+
+DEFECTS = {
+    "carried state one item short": Defect(
+        _PATHS,
+        'Workspace("carried", _CARRIED_BYTES * rows * layer.hidden_size)',
+        'Workspace("carried", _CARRIED_BYTES * (rows * layer.hidden_size - 1))',
+        ("gru on a grid, full sequences",),
+        BOUNDS,
+    ),
+    "exchanged states four bytes short": Defect(
+        _PATHS,
+        'Workspace("exchange", 2 * rows * row_bytes)',
+        'Workspace("exchange", 2 * rows * row_bytes - 4)',
+        ("gru by matrix instructions, full sequences",),
+        BOUNDS,
+    ),
+    "states four bytes short": Defect(
+        _PATHS,
+        'Workspace("states", 4 * rows * layer.hidden_size)',
+        'Workspace("states", 4 * rows * layer.hidden_size - 4)',
+        ("gru on a CPU, reset first, full sequences",),
+        BOUNDS,
+    ),
+    "weights in memory four bytes short": Defect(
+        _PATHS,
+        'Workspace("overflow", num_bytes)',
+        'Workspace("overflow", num_bytes - 4)',
+        ("gru on a grid, weights in memory",),
+        BOUNDS,
+    ),
+    "shared storage of a layer four bytes short": Defect(
+        _SHAPES,
+        "self.fixed_bytes + self.round_batch * self.state_bytes + self.num",
+        "self.fixed_bytes - 4 + self.round_batch * self.state_bytes + self.num",
+        ("gru in a block", "gru on a grid, weights in memory"),
+        BOUNDS,
+    ),
+    "exchanged words are not cleared": Defect(
+        _PATHS,
+        "fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)",
+        "fills = ()",
+        ("gru on a grid, several blocks a sequence",),
+        UNWRITTEN,
+    ),
+    "the output's strides for those of the last states": Defect(
+        _PATHS,
+        'single_strides=("Int64", strides("output_single_tensor", 1))',
+        'single_strides=("Int64", strides("hidden_init_tensor", 1))',
+        ("gru on a grid, full sequences",),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "time and direction change places": Defect(
+        "kernels/gru/layer.cuh",
+        "sequence + time * strides[0] + direction * strides[1]",
+        "sequence + time * strides[1] + direction * strides[0]",
+        ("gru in a block, both directions",),
+        f"{BOUNDS}|{RACE}|{WRONG}",
+    ),
+    "backward from one step too late": Defect(
+        "kernels/gru/layer.cuh",
+        "return is_backward() ? length - 1 - step : step;",
+        "return is_backward() ? length - step : step;",
+        ("gru in a block, both directions",),
+        f"{BOUNDS}|{UNWRITTEN}|{WRONG}|{RACE}",
+    ),
+    "the last state is stored a step early": Defect(
+        "kernels/gru/layer.cuh",
+        "if (step == length - 1) store_single",
+        "if (step + 2 == length) store_single",
+        ("gru in a block, full sequences",),
+        WRONG,
+    ),
+    "the last padded item is not written": Defect(
+        "kernels/gru/layer.cuh",
+        "item < num_items; item += num_threads",
+        "item + 1 < num_items; item += num_threads",
+        ("gru in a block, one step", "gru in a block, both directions"),
+        WRONG,
+    ),
+    "sequences without steps keep what was there": Defect(
+        "kernels/gru/layer.cuh",
+        "if (steps > 0) continue;",
+        "continue;",
+        ("gru in a block, no steps",),
+        WRONG,
+    ),
+    "an initial state past the hidden size": Defect(
+        "kernels/gru/block.cu",
+        "which == 0 && column < hidden()",
+        "which == 0 && column <= hidden()",
+        ("gru in a block",),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "columns past the hidden size are not cleared": Defect(
+        "kernels/gru/block.cu",
+        "for (int column = thread; column < row_stride(); column += num_threads)",
+        "for (int column = thread; column < hidden(); column += num_threads)",
+        ("gru in a block",),
+        UNWRITTEN,
+    ),
+    "a state over the one that is read": Defect(
+        "kernels/gru/block.cu",
+        "buffer(1 - from)[place] = next;",
+        "buffer(from)[place] = next;",
+        ("gru in a block",),
+        f"{RACE}|{WRONG}",
+    ),
+    "sums of both passes in one place": Defect(
+        "kernels/gru/exchanged_grid.cuh",
+        "block().partials + (pass & 1) * block().sums_per_pass()",
+        "block().partials",
+        ("gru on a grid, weights in memory", "gru by matrix instructions, weights in memory"),
+        RACE,
+    ),
+    "states past the batch are not cleared": Defect(
+        "kernels/gru/exchanged_grid.cuh",
+        "i < block().round_batch() * block().row_stride(); i += kGridThreads",
+        "i < block().row_stride(); i += kGridThreads",
+        ("gru by matrix instructions", "gru on a grid"),
+        UNWRITTEN,
+    ),
+    "the first word's number stands for all": Defect(
+        "kernels/common/exchange.cuh",
+        "for (int i = 1; i < Format::kNumWords; ++i) {",
+        "for (int i = 1; i < 1; ++i) {",
+        (
+            "gru on a grid, several blocks a sequence, reset first",
+            "gru on a grid, several blocks a sequence",
+            "gru by matrix instructions, weights in memory",
+        ),
+        WRONG,
+    ),
+    "one buffer for all exchanges": Defect(
+        "kernels/gru/exchanged_grid.cuh",
+        "((tag & 1) * num_rows + row_of(n))",
+        "(0 * num_rows + row_of(n))",
+        (
+            "gru on a grid, several blocks a sequence",
+            "gru on a grid, several blocks a sequence, reset first",
+            "gru on a grid, weights in memory",
+        ),
+        f"{WRONG}|{HANGS}",
+    ),
+    "rows of weights where hidden units end": Defect(
+        "kernels/gru/matrix_grid.cu",
+        "if (unit < hidden() && column < hidden()) pair = *reinterpret_cast<const UInt32*>(first);",
+        "if (unit <= hidden() && column < hidden()) pair = *reinterpret_cast<const UInt32*>(first);",
+        ("gru by matrix instructions",),
+        BOUNDS,
+    ),
+    "another lane's element of the product": Defect(
+        "kernels/gru/matrix_grid.cu",
+        "lane / 4 + i / 2 * 8;",
+        "lane / 4 + i % 2 * 8;",
+        ("gru by matrix instructions",),
+        f"{WRONG}|{RACE}|{UNWRITTEN}",
+    ),
+    "columns past a multiple of the unrolling": Defect(
+        "kernels/gru/serial.cu",
+        "for (int c = column; c < num_columns; ++c)",
+        "for (int c = column; c + 1 < num_columns; ++c)",
+        ("gru on a CPU",),
+        WRONG,
+    ),
+    "the other gate's bias": Defect(
+        "kernels/gru/layer.cuh",
+        "bias_element(1, unit) + bias_element(4, unit)",
+        "bias_element(1, unit) + bias_element(5, unit)",
+        ("gru in a block",),
+        WRONG,
+    ),
+}

@@ -1,0 +1,163 @@
+"""Defects of slices and reversals: kernels and plans."""
+
+from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
+
+_COPY = "cudml/operators/strided_copy.py"
+_REVERSAL = "cudml/operators/lane_reversal.py"
+
+DEFECTS = {
+    "a tile past the row's end": Defect(
+        "kernels/slice/strided.cu",
+        "const Int64 tile_end = reached < end ? reached : end;",
+        "const Int64 tile_end = reached;",
+        ("every third byte",),
+        f"{BOUNDS}|{RACE}|{UNWRITTEN}",
+    ),
+    "a whole word past the tensor's end": Defect(
+        "kernels/slice/strided.cu",
+        "stretch + num_words * kWordBytes > extent.end ? num_words - 1 : num_words;",
+        "stretch + num_words * kWordBytes > extent.end + kWordBytes ? num_words - 1 : num_words;",
+        ("every third byte",),
+        BOUNDS,
+    ),
+    "a whole word before the tensor's start": Defect(
+        "kernels/slice/strided.cu",
+        "const int whole_begin = stretch < extent.begin ? 1 : 0;",
+        "const int whole_begin = 0;",
+        ("strided bytes from an odd place on",),
+        BOUNDS,
+    ),
+    "every item from its neighbour's place": Defect(
+        "kernels/slice/strided.cu",
+        "const int offset = origin + item * step;",
+        "const int offset = origin + item * step + kItemBytes;",
+        ("every third byte",),
+        f"{WRONG}|{UNWRITTEN}",
+    ),
+    "rows of the target by the source's strides": Defect(
+        "kernels/slice/strided.cu",
+        "target_byte += coordinate * p.target_strides[d];",
+        "target_byte += coordinate * p.source_strides[d];",
+        ("every third byte",),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "a strip of too few items": Defect(
+        "kernels/slice/gather.cu",
+        "if (first + k * kThreads < num_items) {\n        items[k]",
+        "if (first + k * kThreads + 1 < num_items) {\n        items[k]",
+        ("scattered halves",),
+        WRONG,
+    ),
+    "one item too many is stored": Defect(
+        "kernels/slice/gather.cu",
+        "if (first + k * kThreads < num_items) {\n          store_item<Item>(place",
+        "if (first + k * kThreads <= num_items) {\n          store_item<Item>(place",
+        ("scattered halves", "scattered wide items"),
+        BOUNDS,
+    ),
+    "a tile's rows one past its end": Defect(
+        "kernels/slice/transpose.cu",
+        "const int num_steps = w.num_steps(tile.num_t / kPieceItems, tile.num_s);",
+        "const int num_steps = w.num_steps(tile.num_t / kPieceItems, tile.num_s + 1);",
+        ("transposed bytes", "transposed wide items", "transposed words between gaps"),
+        f"{BOUNDS}|{RACE}|{WRONG}|{UNWRITTEN}",
+    ),
+    "lines of the other side": Defect(
+        _COPY,
+        'target_line_stride=("Int64", line.strides[SOURCE])',
+        'target_line_stride=("Int64", other.strides[TARGET])',
+        ("transposed words between gaps",),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "squares without mirroring": Defect(
+        "kernels/slice/transpose.cu",
+        "const int mirror = p.source_step < 0 ? kSide - 1 : 0;",
+        "const int mirror = 0;",
+        ("transposed halves in words",),
+        WRONG,
+    ),
+    "the target's offset for the source's": Defect(
+        _COPY,
+        'source_offset=("Int64", lowest * space.item_bytes)',
+        'source_offset=("Int64", space.offsets[TARGET] * space.item_bytes)',
+        ("rows of bytes", "adjacent bytes"),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "a word of a run past the tensor": Defect(
+        "kernels/common/run_copy.cuh",
+        "const int whole_end = min(wanted_end, clamp_to_piece(extent_end));",
+        "const int whole_end = wanted_end;",
+        ("rows of bytes", "adjacent bytes", "mirrored rows"),
+        BOUNDS,
+    ),
+    "a whole word where a run's last is partial": Defect(
+        "kernels/common/run_copy.cuh",
+        "if (at >= begin && at + kWordBytes <= stop) {",
+        "if (at >= begin && at < stop) {",
+        ("rows of bytes by several blocks",),
+        f"{BOUNDS}|{RACE}",
+    ),
+    "a word without its neighbour": Defect(
+        "kernels/common/run_copy.cuh",
+        "const uint4 given = group.lane == 0 ? words[k + 1] : words[k];",
+        "const uint4 given = words[k];",
+        ("rows of bytes", "adjacent bytes"),
+        WRONG,
+    ),
+    "pieces of another row": Defect(
+        "kernels/slice/serial.cu",
+        "to += p.target_strides[0] * kItemBytes;",
+        "to += p.source_strides[0] * kItemBytes;",
+        ("long strided rows on a CPU",),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "lengths one too long": Defect(
+        "kernels/reverse_subsequences/columns.cu",
+        "last[i] = (static_cast<int>(length) - 1) * (1 << row_shift);",
+        "last[i] = static_cast<int>(length) * (1 << row_shift);",
+        ("columns",),
+        f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
+    ),
+    "cells across the border of two tiles": Defect(
+        "kernels/reverse_subsequences/boxes.cu",
+        "kItems == 1 ? 0 : static_cast<int>(-address_of(to) & (sizeof(Cell) - 1)) / kItemBytes;",
+        "0;",
+        ("short lanes of bytes at odd places",),
+        f"{MISALIGNED}|{WRONG}",
+    ),
+    "the item after a tile's last": Defect(
+        "kernels/reverse_subsequences/boxes.cu",
+        "if (thread < head + kItems && index < num_items) {",
+        "if (thread < head + kItems && index <= num_items) {",
+        ("short lanes by several blocks",),
+        f"{RACE}|{BOUNDS}|{UNWRITTEN}",
+    ),
+    "words past the last tile": Defect(
+        "kernels/reverse_subsequences/boxes.cu",
+        "if (at < from_end && at >= all && at + kWordBytes <= all_end) words[k]",
+        "if (at < from_end && at >= all) words[k]",
+        ("short lanes by several blocks", "short lanes", "small boxes"),
+        BOUNDS,
+    ),
+    "lanes of the target by the source's strides": Defect(
+        "kernels/reverse_subsequences/lane_space.cuh",
+        "position.target += coordinate * p.target_strides[d];",
+        "position.target += coordinate * p.source_strides[d];",
+        ("lanes between different gaps", "lanes on a CPU between different gaps"),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "the axis from the wrong end": Defect(
+        "kernels/reverse_subsequences/lane_space.cuh",
+        "return place < length ? length - 1 - place : place;",
+        "return place < length ? length - place : place;",
+        ("short lanes",),
+        f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
+    ),
+    "the offset of lengths for the target's": Defect(
+        _REVERSAL,
+        '"target_offset": ("Int64", offsets[TARGET] * unit)',
+        '"target_offset": ("Int64", offsets[TARGET] * unit + 1)',
+        ("lanes",),
+        f"{BOUNDS}|{WRONG}|{MISALIGNED}",
+    ),
+}

@@ -1,0 +1,50 @@
+"""Each planted defect is reported by a case of the check mode, and each barrier of the kernels is needed."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.observed_cases import CASES
+from tests.planted import gru, movement, top_k
+from tests.planted.barriers import BARRIERS
+from tests.planted.defect import ROOT, copy_checkout
+
+DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS}
+ALL = {**DEFECTS, **BARRIERS}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One for all: what was compiled of an unchanged file is found again."""
+    folder = tmp_path_factory.mktemp("checkout")
+    copy_checkout(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compiled kernels of the copy; the user's own cache stays as it is."""
+    return tmp_path_factory.mktemp("planted_cache")
+
+
+@pytest.mark.planted
+@pytest.mark.parametrize("name", ALL)
+def test_it_is_caught(name: str, copy: Path, cache: Path) -> None:
+    how = ALL[name].escapes(copy, cache)
+    assert how is None, how
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_it_can_be_planted(name: str) -> None:
+    """The text to change is there once, and so are the cases that are to catch it."""
+    defect = ALL[name]
+    text = (ROOT / defect.file).read_text()
+    assert defect.changed(text) != text
+    assert defect.cases
+    assert set(defect.cases) <= set(CASES)
+
+
+def test_there_are_many_kinds_of_defects() -> None:
+    operators = {defect.file.split("/")[1] for defect in DEFECTS.values() if "kernels/" in defect.file}
+    assert operators >= {"common", "gru", "reverse_subsequences", "slice", "top_k"}
+    assert len(DEFECTS) >= 46
