@@ -19,6 +19,7 @@ import pytest
 from cudml import SettingError, settings
 from cudml.devices.emulator import build as compiling
 from cudml.devices.emulator import cache_files, elf
+from cudml.devices.emulator.processes import Scratch
 
 ROOT = Path(__file__).resolve().parent.parent
 CONTENT = b"what a compiler wrote"
@@ -42,7 +43,7 @@ def umask() -> Iterator[Callable[[int], int]]:
     os.umask(before)
 
 
-def build(path: Path) -> None:
+def build(scratch: Scratch, path: Path) -> None:
     path.write_bytes(CONTENT)
 
 
@@ -95,7 +96,7 @@ def test_a_folder_that_others_can_write_is_not_used(place: Path, which: str, sha
     with pytest.warns(RuntimeWarning, match=message) as caught:
         cache_files.folder.warn()
     assert len(caught) == 1
-    assert cache_files.cached(NAME, lambda path: pytest.fail("built again")) == path
+    assert cache_files.cached(NAME, lambda scratch, path: pytest.fail("built again")) == path
 
 
 def test_a_folder_of_another_user_is_not_used(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,9 +273,9 @@ def test_long_compiling_is_said_in_one_line(
     monkeypatch.setattr(cache_files, "_QUIET_SECONDS", seconds)
     monkeypatch.setattr(cache_files, "_announcement", cache_files._Announcement())
 
-    def slow(path: Path) -> None:
+    def slow(scratch: Scratch, path: Path) -> None:
         time.sleep(0.3)
-        build(path)
+        build(scratch, path)
 
     for name in ("a.so", "b.so"):
         cache_files.cached(name, slow)

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -58,7 +60,7 @@ def spin(time_limit: float) -> None:
         emulator.schedule(time_limit=time_limit),
         pytest.raises(KernelError, match=r"a thread ran for .* without ending"),
     ):
-        launch("mistakes.cu", "spins", {"flag": np.zeros(1, np.uint32)}, params, block=1)
+        launch("mistakes.cu", "spins", {"flag": np.zeros(1, np.uint32)}, params, block=2)
 
 
 @pytest.mark.parametrize(
@@ -178,3 +180,36 @@ def test_threads_launch_side_by_side() -> None:
     finally:
         flag[0] = 1
         waiting.join()
+
+
+MANY_SHAPES = """
+import sys
+import numpy as np
+import cudml
+
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+x, w, r = np.zeros((3000, 40), "f4"), np.zeros((1, 6, 3), "f4"), np.zeros((1, 6, 2), "f4")
+call = {
+    "top_k": lambda i: cudml.top_k(x[: 2 + i], 1 + i % 3),
+    "slice": lambda i: cudml.slice(x, (0, 0), (2 + i, 3 + i % 30)),
+    "reverse_subsequences": lambda i: cudml.reverse_subsequences(x[: 2 + i], np.array(3)),
+    "gru": lambda i: cudml.gru(np.zeros((1 + i % 50, 1 + i // 50, 3), "f4"), w, r),
+}[sys.argv[1]]
+call(0), call(1)
+before = resident_bytes()
+for i in range(2000):
+    call(i)
+print(resident_bytes() - before)
+"""
+
+
+@pytest.mark.parametrize("function", ["top_k", "slice", "reverse_subsequences", "gru"])
+def test_planned_calls_take_little_memory(function: str) -> None:
+    environment = {**os.environ, "CUDML_EMULATOR": "workers=1"}
+    command = [sys.executable, "-c", MANY_SHAPES, function]
+    root = Path(__file__).parents[1]
+    result = subprocess.run(command, env=environment, cwd=root, stdout=subprocess.PIPE, text=True, check=True)
+    assert int(result.stdout) < 40 << 20

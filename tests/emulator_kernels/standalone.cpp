@@ -41,7 +41,6 @@ int main() {
   Float32* output = out;
   Params params{0};
   void* arguments[] = {&input, &output, &params};
-  char error[1000] = "";
   for (unsigned order = kOrderFast; order <= kOrderRandom; order++) {
     SimtLaunch launch{};
     launch.grid = {kBlocks, 1, 1};
@@ -51,10 +50,10 @@ int main() {
     launch.workers = order == kOrderFast ? 2 : 1;
     launch.order = order;
     launch.time_limit = 60;
-    launch.error = error;
-    launch.error_capacity = sizeof error;
-    if (simt_kernel(&launch, arguments)) {
-      std::printf("order %u: %s\n", order, error);
+    int status = simt_kernel(&launch, arguments);
+    while (status == kSimtPaused) status = simt_resume(&launch);
+    if (status == kSimtFailed) {
+      std::printf("order %u: %s\n", order, simt_error());
       return 1;
     }
     for (int block = 0; block < kBlocks; block++) {

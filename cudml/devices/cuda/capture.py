@@ -11,9 +11,10 @@ time. Those of the same outputs share it, as they cannot: both would write there
 nothing more, and graphs of all captures stay right.
 """
 
-import threading
 from collections.abc import Sequence
 from typing import Any
+
+from cudml.devices.locks import Lock
 
 #: The attribute of CuPy's `PooledMemory` that has what lives as long.
 _ATTRIBUTE = "_cudml_captured"
@@ -27,7 +28,7 @@ class _Kept:
         self.arrays: list[Any] = []
 
 
-_lock = threading.Lock()
+_lock = Lock()
 
 #: What stays for good.
 _for_good = _Kept()
@@ -35,7 +36,7 @@ _for_good = _Kept()
 
 def former_scratch(outputs: Sequence[Any], num_bytes: int) -> Any | None:
     """Scratch of an earlier captured call of the same outputs, if there is as much."""
-    with _lock:
+    with _lock.held():
         kept = _kept_with([array.data.mem for array in outputs])[0]
         for former in kept.scratch.get(_places(outputs), ()):
             if former.nbytes >= num_bytes:
@@ -45,7 +46,7 @@ def former_scratch(outputs: Sequence[Any], num_bytes: int) -> Any | None:
 
 def keep_scratch(made: Any, outputs: Sequence[Any]) -> None:
     """Let scratch of a captured call live as long as the memory of its outputs, for later captures, too."""
-    with _lock:
+    with _lock.held():
         for kept in _kept_with([array.data.mem for array in outputs]):
             kept.scratch.setdefault(_places(outputs), []).append(made)
 
@@ -64,7 +65,7 @@ def keep(made: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> 
     others = {id(memory) for memory in (*owners, *(array.data.mem for array in inputs))}
     own = [array for array in made if id(array.data.mem) not in others]
     if own:
-        with _lock:
+        with _lock.held():
             for kept in _kept_with(owners):
                 kept.arrays.extend(own)
 

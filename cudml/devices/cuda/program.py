@@ -8,7 +8,6 @@ reaches a kernel.
 """
 
 import operator
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from cudml.devices.cuda.kernel import Kernel, by_value
 from cudml.devices.cuda.streams import Streams
 from cudml.devices.cuda.wait_reports import WaitReports
 from cudml.devices.kernel_text import kernel_text
+from cudml.devices.locks import Lock
 from cudml.errors import DeviceError
 from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
 
@@ -37,7 +37,7 @@ class ProgramLoader:
         self._limits = limits
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._kernels: dict[tuple[str, str], Kernel] = {}
-        self._build_lock = threading.Lock()
+        self._build_lock = Lock()
         self._wait_reports: WaitReports | None = None
 
     def load(self, plan: Plan) -> Program:
@@ -110,7 +110,7 @@ class ProgramLoader:
             reports.raise_reported()
 
     def _reports(self) -> WaitReports:
-        with self._build_lock:
+        with self._build_lock.held():
             if self._wait_reports is None:
                 self._wait_reports = WaitReports(self._cupy)
             return self._wait_reports
@@ -198,7 +198,7 @@ class ProgramLoader:
         """The built kernel instance, on the current device, after the checks of this launch."""
         check_launch(launch, self._limits, self._name)
         text = kernel_text((launch,))
-        with self._build_lock:
+        with self._build_lock.held():
             # CuPy lets every thread that comes first compile; here one does and the others wait.
             kernel = self._kernels.get((text, launch.name_expression))
             if kernel is None:

@@ -13,7 +13,6 @@ the arrays.
 """
 
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from cudml.devices import dlpack
 from cudml.devices.cuda.driver import relaxed_capture
 from cudml.devices.cuda.streams import LEGACY_STREAMS
 from cudml.devices.exchange import ExchangeError, Exported, Taken, cuda_array
+from cudml.devices.locks import Lock
 from cudml.tensors import byte_extent
 
 #: The protocols' handle of the legacy default stream. CuPy's, 0, is ambiguous to them.
@@ -31,7 +31,7 @@ _LEGACY_STREAM = 1
 #: DLPack's request for no order.
 _NO_ORDER = -1
 
-_lock = threading.Lock()
+_lock = Lock()
 
 #: Events after work, and whose memory that works on.
 _held: list[tuple[Any, list[Any]]] = []
@@ -97,7 +97,7 @@ def _order_after(cupy: Any, stream: Any, shared: Sequence[Exported]) -> None:
     event.record(stream)
     for other in waiting:
         cupy.cuda.runtime.streamWaitEvent(other, event.ptr)
-    with _lock:
+    with _lock.held():
         _held.append((event, owners))
 
 
@@ -105,7 +105,7 @@ def _let_go() -> None:
     """Forget the memory that no work is done on any more."""
     if not _held:
         return
-    with _lock, relaxed_capture():
+    with _lock.held(), relaxed_capture():
         done = [entry for entry in _held if entry[0].done]
         for entry in done:
             _held.remove(entry)

@@ -7,10 +7,10 @@ kernel was launched by a call or by the replay of a graph.
 """
 
 import ctypes
-import threading
 from typing import Any
 
 from cudml.devices import waits
+from cudml.devices.locks import Lock
 from cudml.plans import KernelLaunch
 
 _PAGE_BYTES = 4096
@@ -27,7 +27,7 @@ class WaitReports:
 
     def __init__(self, cupy: Any) -> None:
         self._allocate = cupy.cuda.alloc_pinned_memory
-        self._lock = threading.Lock()
+        self._lock = Lock()
         self._pages = [self._allocate(_PAGE_BYTES)]
         self._used = _WORD_BYTES
         self._reports: dict[tuple[str, str], tuple[KernelLaunch, waits.WaitReport]] = {}
@@ -37,7 +37,7 @@ class WaitReports:
 
     def address_for(self, launch: KernelLaunch) -> int:
         """The address of the report of a kernel instance; its limit is that of now."""
-        with self._lock:
+        with self._lock.held():
             key = launch.source, launch.name_expression
             if key not in self._reports:
                 self._reports[key] = launch, self._new_report()
@@ -55,6 +55,6 @@ class WaitReports:
 
     def raise_reported(self) -> None:
         """Raise KernelError with what is reported, once."""
-        with self._lock:
+        with self._lock.held():
             self.gave_up.value = 0
             waits.raise_reported(list(self._reports.values()))

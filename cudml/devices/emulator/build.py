@@ -21,7 +21,8 @@ from pathlib import Path
 
 from cudml import settings
 from cudml.devices import sources
-from cudml.devices.emulator import cache_files, elf
+from cudml.devices.emulator import cache_files, elf, processes
+from cudml.devices.emulator.processes import Scratch
 from cudml.errors import CompilerError
 
 #: The emulator's C++.
@@ -110,10 +111,9 @@ def _key(*parts: str | bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-def _run(command: Sequence[str], what: str, hint: str = "") -> None:
-    english = {**os.environ, "LC_ALL": "C"}
+def _run(scratch: Scratch, command: Sequence[str], what: str, hint: str = "") -> None:
     try:
-        result = subprocess.run(command, capture_output=True, text=True, errors="replace", env=english)
+        result = scratch.run(command)
     except OSError as error:
         raise CompilerError(f"{shlex.join(command[:1])} cannot be run ({error}); {_INSTALL}") from error
     if result.returncode == 0:
@@ -159,12 +159,12 @@ def runtime(*, is_checked: bool = False) -> Path:
     flags = (*_COMMON_FLAGS, *_RUNTIME_FLAGS, *(_CHECKED_DEFINES if is_checked else ()))
     name = f"libcudml-simt-{_key(_own_text(), found.version, *found.command, *flags, platform.machine())}.so"
 
-    def build(path: Path) -> None:
+    def build(scratch: Scratch, path: Path) -> None:
         text = path.with_suffix(".cpp")
         text.write_bytes(os.fsencode(runtime_source(is_checked=is_checked)))
         link = ["-shared", f"-Wl,-soname,{name}", "-o", str(path)]
         hint = f"\nThe compiler may be incomplete or too old for C++17; {_INSTALL}"
-        _run([*found.command, *flags, str(text), *link], "the emulator's runtime", hint)
+        _run(scratch, [*found.command, *flags, str(text), *link], "the emulator's runtime", hint)
         _require_library(found, path, "simt_launch")
 
     return cache_files.cached(name, build)
@@ -214,11 +214,11 @@ def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
 def _require_sanitizer(found: Compiler) -> None:
     """Raise CompilerError where the compiler cannot instrument."""
     flags = _sanitizer_flags(found)
-    with tempfile.TemporaryDirectory() as scratch:
-        text = Path(scratch) / "probe.cpp"
+    with processes.scratch(Path(tempfile.gettempdir())) as scratch:
+        text = scratch.path / "probe.cpp"
         text.write_text("int x;\n")
         command = [*found.command, *flags, "-c", str(text), "-o", str(text.with_suffix(".o"))]
-        result = subprocess.run(command, capture_output=True, text=True)
+        result = scratch.run(command)
     if result.returncode:
         raise CompilerError(
             f"{shlex.join(found.command)} cannot instrument code for the check mode "
@@ -260,7 +260,7 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
 
     what = f"{source} {name_expression}"
 
-    def build(path: Path) -> None:
+    def build(scratch: Scratch, path: Path) -> None:
         text = path.with_suffix(".cpp")
         text.write_bytes(os.fsencode(stub))
         if settings.keep_source():
@@ -268,8 +268,8 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
         includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
         # Linked without the compiler's sanitizer libraries: the runtime has the functions they would.
         code = path.with_suffix(".o")
-        _run([*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
-        _run([*found.command, *link, str(code), str(library), "-o", str(path)], what)
+        _run(scratch, [*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
+        _run(scratch, [*found.command, *link, str(code), str(library), "-o", str(path)], what)
         _require_library(found, path, "simt_kernel")
 
     return cache_files.cached(name, build)

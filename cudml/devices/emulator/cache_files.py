@@ -19,7 +19,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cudml import settings
-from cudml.devices.emulator import cache_size
+from cudml.devices.emulator import cache_size, processes
+from cudml.devices.emulator.processes import Scratch
 from cudml.errors import CompilerError
 
 _DIGEST_BYTES = 32
@@ -210,8 +211,8 @@ def _is_whole(path: Path) -> bool:
     return hashlib.sha256(data[:-_DIGEST_BYTES]).digest() == data[-_DIGEST_BYTES:]
 
 
-def cached(name: str, build: Callable[[Path], None]) -> Path:
-    """The file `name` of the cache, built by `build(path)` where it is missing or damaged.
+def cached(name: str, build: Callable[[Scratch, Path], None]) -> Path:
+    """The file `name` of the cache, built by `build(scratch, path)` where it is missing or damaged.
 
     The loader ignores what follows an ELF file's sections, so the digest stands at the end. Several
     processes may build one file at once: each writes its own and the last replaces the others. After a build
@@ -225,12 +226,12 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
             return place / name
         try:
             _remove_abandoned(place)
-            with _announcement.compiling(), tempfile.TemporaryDirectory(dir=place) as scratch:
-                built = Path(scratch) / name
-                build(built)
+            with _announcement.compiling(), processes.scratch(place) as scratch:
+                built = scratch.path / name
+                build(scratch, built)
                 data = built.read_bytes()
                 # A new file, never the old one overwritten: that one may be mapped by a process.
-                sealed = Path(scratch) / "sealed"
+                sealed = scratch.path / "sealed"
                 _write_own(sealed, data + hashlib.sha256(data).digest())
                 os.replace(sealed, place / name)
             cache_size.trim(place, most_bytes)
@@ -244,9 +245,9 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
 def keep_beside(name: str, text: bytes) -> None:
     """Put a file into the folder to be read by people, in place of one of that name."""
     place = folder.path()
-    with tempfile.TemporaryDirectory(dir=place) as scratch:
-        _write_own(Path(scratch) / name, text)
-        os.replace(Path(scratch) / name, place / name)
+    with processes.scratch(place) as scratch:
+        _write_own(scratch.path / name, text)
+        os.replace(scratch.path / name, place / name)
 
 
 def discard(path: Path) -> None:

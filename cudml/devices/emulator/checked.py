@@ -9,7 +9,7 @@ import numpy as np
 
 from cudml.devices import Array
 from cudml.devices.emulator import library_steps, meter
-from cudml.devices.emulator.launch import BufferTable, Kernel, load_kernels
+from cudml.devices.emulator.launch import BufferTable, Kernel, WaitReports, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.emulator.structures import Check, Region
 from cudml.errors import KernelError
@@ -65,9 +65,8 @@ class CheckedProgram:
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        self._table = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
         launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
-        kernels = iter(load_kernels(launches, self._table, is_checked=True))
+        kernels = iter(load_kernels(launches, is_checked=True))
         self._steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
 
     def __call__(self, operands: Sequence[Array], schedule: Schedule) -> None:
@@ -89,11 +88,12 @@ class CheckedProgram:
             for name, array in zip(self._plan.operands, operands, strict=True)
         }
         addresses |= {piece.name: of_name[piece.name].start for piece in self._plan.workspaces}
+        table = BufferTable(tuple(addresses))
         for number, address in enumerate(addresses.values()):
-            self._table.addresses[number] = address
+            table.addresses[number] = address
         for step in self._steps:
             if isinstance(step, Kernel):
-                self._run_kernel(step, buffers, schedule)
+                self._run_kernel(step, table, buffers, schedule)
             else:
                 self._run_library_step(step, of_name, addresses)
         for buffer in buffers:
@@ -139,9 +139,12 @@ class CheckedProgram:
             buffers[-1].is_writable = True
         return buffers
 
-    def _run_kernel(self, kernel: Kernel, buffers: list[_Buffer], schedule: Schedule) -> None:
+    def _run_kernel(
+        self, kernel: Kernel, table: BufferTable, buffers: list[_Buffer], schedule: Schedule
+    ) -> None:
         names = [", ".join(buffer.names).encode() for buffer in buffers]
-        own = kernel.own_regions()
+        waits = WaitReports(kernel.launch) if kernel.launch.waits else None
+        own = [] if waits is None else waits.regions()
         regions = (Region * max(len(buffers) + len(own), 1))(
             *(
                 Region(
@@ -161,7 +164,7 @@ class CheckedProgram:
             num_regions=len(buffers) + len(own),
             use_meter=report is not None,
         )
-        kernel.prepared(schedule, check)()
+        kernel.prepared(table, schedule, check, waits)()
         if report is not None:
             report.add(kernel.launch, [buffer.names for buffer in buffers], regions, check)
 

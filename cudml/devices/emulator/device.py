@@ -1,11 +1,10 @@
 """The emulator as a `Device`: NumPy arrays, and programs made of compiled kernels."""
 
 import ctypes
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -152,19 +151,26 @@ def get_device() -> EmulatorDevice:
     return EmulatorDevice()
 
 
+@dataclass(slots=True)
+class _Prepared:
+    """What one call at a time needs: addresses that its kernels read, and the steps that run on them."""
+
+    schedule: Schedule
+    addresses: ctypes.Array[ctypes.c_uint64]
+    runs: tuple[Callable[[], None], ...]
+
+
 class EmulatorProgram:
-    """A plan whose kernels are compiled; calls of one program from several threads take turns."""
+    """A plan whose kernels are compiled. Threads call one program at the same time."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        self._lock = threading.Lock()
-        self._buffers = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
         self._workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
         self._steps: tuple[_Step, ...] | None = None
         self._checked: CheckedProgram | None = None
-        # How the last call ran, and its steps for that: most calls are like the one before.
-        self._schedule: Schedule | None = None
-        self._runs: tuple[Callable[[], None], ...] = ()
+        # A call takes one out and puts it back, each in one step of the interpreter, so no lock is needed:
+        # one would have to survive forks. A call that raises keeps its own.
+        self._prepared: list[_Prepared] = []
         # The other way of running, checked or not, is compiled when it is first asked for.
         if schedules.current().check or meter.current() is not None:
             self._checked = CheckedProgram(plan)
@@ -184,33 +190,38 @@ class EmulatorProgram:
         if stream is not None:
             refuse_stream(stream)
         schedule = schedules.current()
-        with self._lock:
-            if schedule.check or meter.current() is not None:
-                if self._checked is None:
-                    self._checked = CheckedProgram(self.plan)
-                self._checked(operands, schedule)
-                return
-            if schedule is not self._schedule:
-                self._prepare(schedule)
-            addresses = self._buffers.addresses
-            for number, operand in enumerate(operands):
-                addresses[number] = _pointer_at(id(operand) + _ADDRESS_OFFSET).value
-            if workspace is not None:
-                start = address_of(workspace)
-                for number, offset in self._workspace_offsets:
-                    addresses[number] = start + offset
-            for run in self._runs:
-                run()
+        if schedule.check or meter.current() is not None:
+            if self._checked is None:
+                self._checked = CheckedProgram(self.plan)
+            self._checked(operands, schedule)
+            return
+        try:
+            prepared = self._prepared.pop()
+        except IndexError:
+            prepared = self._prepare(schedule)
+        if prepared.schedule is not schedule:
+            prepared = self._prepare(schedule)
+        addresses = prepared.addresses
+        for number, operand in enumerate(operands):
+            addresses[number] = _pointer_at(id(operand) + _ADDRESS_OFFSET).value
+        if workspace is not None:
+            start = address_of(workspace)
+            for number, offset in self._workspace_offsets:
+                addresses[number] = start + offset
+        for run in prepared.runs:
+            run()
+        self._prepared.append(prepared)
 
-    def _prepare(self, schedule: Schedule) -> None:
+    def _prepare(self, schedule: Schedule) -> _Prepared:
         if self._steps is None:
             self._steps = self._load_steps()
-        self._runs = tuple(step(schedule) for step in self._steps)
-        self._schedule = schedule
+        plan = self.plan
+        buffers = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
+        return _Prepared(schedule, buffers.addresses, tuple(step(buffers, schedule) for step in self._steps))
 
     def _load_steps(self) -> tuple["_Step", ...]:
         launches = [step for step in self.plan.steps if isinstance(step, KernelLaunch)]
-        kernels = iter(load_kernels(launches, self._buffers))
+        kernels = iter(load_kernels(launches))
         return tuple(
             next(kernels).prepared if isinstance(step, KernelLaunch) else self._library_step(step)
             for step in self.plan.steps
@@ -218,8 +229,8 @@ class EmulatorProgram:
 
     def _library_step(self, step: LibraryStep) -> "_Step":
         run = library_steps.prepare(step)
-        return lambda schedule: lambda: run(self._buffers.by_name())
+        return lambda buffers, schedule: lambda: run(buffers.by_name())
 
 
-#: A step of a program: takes a schedule and gives what runs it so, on the buffers of the program's table.
-_Step = Callable[[Schedule], Callable[[], None]]
+#: A step of a program: takes a table and a schedule and gives what runs it so, on the table's buffers.
+_Step = Callable[[BufferTable, Schedule], Callable[[], None]]

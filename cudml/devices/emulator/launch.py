@@ -1,28 +1,41 @@
 """Call a compiled kernel: its arguments, the launch structure, the error text."""
 
 import ctypes
+import os
+import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from cudml.devices import sources, waits
 from cudml.devices.emulator import build, cache_files, symbols
+from cudml.devices.emulator.processes import build_together
 from cudml.devices.emulator.schedule import ORDERS, Schedule
 from cudml.devices.emulator.structures import Check, Dim, Launch, Region
 from cudml.errors import CompilerError, KernelError
 from cudml.plans import WAIT_REPORT, KernelLaunch
 
-_ERROR_BYTES = 65536
+#: SimtStatus of a launch that is to be resumed or abandoned.
+_PAUSED = 2
 
 #: Separates the reports of one launch in its error text.
 _REPORT_SEPARATOR = "\f"
 
 
+#: Held while a library is loaded, and while the process forks: a child that was forked in the middle would
+#: find the loader's own tables half changed.
+_loading = threading.RLock()
+os.register_at_fork(
+    before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release
+)
+
+
+@cache
 def _load(path: Path) -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(str(path))
+        with _loading:
+            return ctypes.CDLL(str(path))
     except OSError as error:
         cache_files.discard(path)
         raise CompilerError(
@@ -34,16 +47,15 @@ def _load(path: Path) -> ctypes.CDLL:
 @cache
 def _load_runtime(path: Path) -> ctypes.CDLL:
     """Modules find the runtime by its soname once it is loaded."""
-    return _load(path)
+    library = _load(path)
+    library.simt_error.restype = ctypes.c_char_p
+    return library
 
 
-def load_kernels(
-    launches: Sequence[KernelLaunch], buffers: "BufferTable", *, is_checked: bool = False
-) -> list["Kernel"]:
+def load_kernels(launches: Sequence[KernelLaunch], *, is_checked: bool = False) -> list["Kernel"]:
     """Compile and load kernels, those not in the cache at the same time."""
     try:
-        with ThreadPoolExecutor() as pool:
-            return list(pool.map(lambda launch: Kernel(launch, buffers, is_checked=is_checked), launches))
+        return build_together(lambda launch: Kernel(launch, is_checked=is_checked), launches)
     finally:
         cache_files.folder.warn()
 
@@ -51,7 +63,8 @@ def load_kernels(
 class BufferTable:
     """The addresses of a plan's buffers, in memory where kernels fetch their arguments.
 
-    The caller fills `addresses`, in the order of the names, before it runs a kernel; one caller at a time.
+    The caller fills `addresses`, in the order of the names, before it runs a kernel. A table serves one call
+    at a time.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -69,14 +82,48 @@ class BufferTable:
         return {name: self.addresses[number] for name, number in self._numbers.items()}
 
 
+class WaitReports:
+    """What one call at a time of a kernel that waits reports, and the pointer to it, which is an argument."""
+
+    def __init__(self, launch: KernelLaunch) -> None:
+        self._launch = launch
+        self._report, self._gave_up = waits.WaitReport(), ctypes.c_uint32()
+        self._address = ctypes.c_uint64(ctypes.addressof(self._report))
+        waits.set_up(self._report, ctypes.addressof(self._gave_up))
+
+    def place(self) -> int:
+        """Where the pointer is."""
+        return ctypes.addressof(self._address)
+
+    def regions(self) -> list[Region]:
+        """The memory that the kernel may access beside its buffers."""
+        return [
+            Region(
+                start=ctypes.addressof(part),
+                bytes=ctypes.sizeof(part),
+                name=WAIT_REPORT.encode(),
+                initialised=None,
+                writable=True,
+            )
+            for part in (self._report, self._gave_up)
+        ]
+
+    def raise_after(self, run: Callable[[], None]) -> None:
+        """Run, and raise KernelError with what is reported, if anything is."""
+        run()
+        if self._gave_up.value:
+            self._gave_up.value = 0
+            waits.raise_reported([(self._launch, self._report)])
+
+
 class Kernel:
-    """A launch of a plan, compiled and loaded, with its arguments laid out.
+    """A launch of a plan, compiled and loaded.
 
     A checked kernel is instrumented, and needs the `check` of each run.
     """
 
-    def __init__(self, launch: KernelLaunch, buffers: BufferTable, *, is_checked: bool = False) -> None:
-        _load_runtime(build.runtime(is_checked=is_checked))
+    def __init__(self, launch: KernelLaunch, *, is_checked: bool = False) -> None:
+        self._runtime = _load_runtime(build.runtime(is_checked=is_checked))
         self._module = build.module(launch.source, launch.name_expression, is_checked=is_checked)
         library = _load(self._module)
         # No argtypes: every call passes the same two references, which need no conversion.
@@ -84,18 +131,8 @@ class Kernel:
         self._function.restype = ctypes.c_int
         self.launch = launch
         self._is_checked = is_checked
-        self._buffers = buffers  # kept alive: the arguments point into it
         self._params = ctypes.create_string_buffer(launch.params.pack())
         self._check_arguments(library)
-        # The pointer to the report, where the kernel's argument is fetched.
-        self.report, self._gave_up = waits.WaitReport(), ctypes.c_uint32()
-        self._report_address = ctypes.c_uint64(ctypes.addressof(self.report))
-        places = [
-            ctypes.addressof(self._report_address) if name == WAIT_REPORT else buffers.place(name)
-            for name in launch.buffers
-        ]
-        self._arguments = (ctypes.c_void_p * (len(places) + 1))(*places, ctypes.addressof(self._params))
-        self._error = ctypes.create_string_buffer(_ERROR_BYTES)
 
     def _check_arguments(self, library: ctypes.CDLL) -> None:
         """Compare what the plan passes with what the kernel takes."""
@@ -113,47 +150,47 @@ class Kernel:
                 ]
             )
 
-    def prepared(self, schedule: Schedule, check: Check | None = None) -> Callable[[], None]:
-        """What runs all blocks by a schedule; it raises KernelError where one goes wrong."""
+    def prepared(
+        self,
+        buffers: BufferTable,
+        schedule: Schedule,
+        check: Check | None = None,
+        reports: "WaitReports | None" = None,
+    ) -> Callable[[], None]:
+        """What runs all blocks by a schedule, on the buffers of a table, for one call at a time.
+
+        It raises KernelError where a block goes wrong. A launch of the main thread comes back ten times a
+        second, for the handlers of signals; if one raises an exception, the launch is stopped before that
+        goes on.
+        """
         structure = self._structure(schedule)
         if check is not None:
             structure.check = ctypes.pointer(check)
-        function, launch, arguments = self._function, ctypes.byref(structure), ctypes.byref(self._arguments)
+        if reports is None and self.launch.waits:
+            reports = WaitReports(self.launch)
+        places = [
+            reports.place() if reports is not None and name == WAIT_REPORT else buffers.place(name)
+            for name in self.launch.buffers
+        ]
+        table = (ctypes.c_void_p * (len(places) + 1))(*places, ctypes.addressof(self._params))
+        function, resume, abandon = self._function, self._runtime.simt_resume, self._runtime.simt_abandon
+        launch, arguments = ctypes.byref(structure), ctypes.byref(table)
 
         def run() -> None:
-            if function(launch, arguments):
+            try:
+                status = function(launch, arguments)
+                while status == _PAUSED:
+                    status = resume(launch)
+            except BaseException:
+                abandon(launch)
+                raise
+            if status:
                 raise self._error_of_launch()
 
-        if not self.launch.waits:
-            return run
-        waits.set_up(self.report, ctypes.addressof(self._gave_up))
-
-        def run_with_waits() -> None:
-            run()
-            if self._gave_up.value:
-                self._gave_up.value = 0
-                waits.raise_reported([(self.launch, self.report)])
-
-        return run_with_waits
-
-    def own_regions(self) -> list[Region]:
-        """The memory that the kernel may access beside its buffers."""
-        if not self.launch.waits:
-            return []
-        parts = (self.report, self._gave_up)
-        return [
-            Region(
-                start=ctypes.addressof(part),
-                bytes=ctypes.sizeof(part),
-                name=WAIT_REPORT.encode(),
-                initialised=None,
-                writable=True,
-            )
-            for part in parts
-        ]
+        return run if reports is None else lambda: reports.raise_after(run)
 
     def _error_of_launch(self) -> KernelError:
-        text = self._error.value.decode(errors="replace").replace(f"{sources.kernel_root()}/", "")
+        text = self._runtime.simt_error().decode(errors="replace").replace(f"{sources.kernel_root()}/", "")
         return KernelError(symbols.with_lines(text, self._module).split(_REPORT_SEPARATOR))
 
     def _structure(self, schedule: Schedule) -> Launch:
@@ -175,7 +212,5 @@ class Kernel:
             poison=schedule.poison or 0,
             stack_kib=schedule.stack_kib,
             seed=schedule.seed & 0xFFFFFFFFFFFFFFFF,
-            time_limit=schedule.time_limit,
-            error=ctypes.cast(self._error, ctypes.c_char_p),
-            error_capacity=_ERROR_BYTES,
+            time_limit=schedule.seconds_without_progress,
         )

@@ -1,4 +1,7 @@
-"""The steps of a plan that NumPy and the C library do: products, fills and copies, on addresses."""
+"""The steps of a plan that NumPy and the C library do: products, fills and copies, on addresses.
+
+Large ones are done in pieces, because Python looks after its signals between two of them alone.
+"""
 
 import ctypes
 from collections.abc import Callable, Mapping
@@ -11,6 +14,12 @@ from cudml.plans import Copy, Fill, LibraryStep, MatMul
 
 #: Half-precision operands of a matrix product are converted this many elements at a time.
 _CONVERTED_ELEMENTS = 1 << 20
+
+#: What is done in one piece: multiply-adds of a product, bytes of a fill or copy. Some 20 ms on one core. An
+#: element of a product costs as much to write as these multiply-adds.
+_PIECE_PRODUCTS = 1 << 30
+_WRITE_PRODUCTS = 64
+_PIECE_BYTES = 1 << 26
 
 
 def prepare(step: LibraryStep) -> Callable[[Mapping[str, int]], None]:
@@ -40,12 +49,15 @@ def accesses(step: LibraryStep) -> list[tuple[str, int, int, bool]]:
 
 
 def _fill(step: Fill, addresses: Mapping[str, int]) -> None:
-    ctypes.memset(addresses[step.buffer], step.value, step.num_bytes)
+    for first in range(0, step.num_bytes, _PIECE_BYTES):
+        num_bytes = min(_PIECE_BYTES, step.num_bytes - first)
+        ctypes.memset(addresses[step.buffer] + first, step.value, num_bytes)
 
 
 def _copy(step: Copy, addresses: Mapping[str, int]) -> None:
     source, target = addresses[step.source] + step.source_offset, addresses[step.target] + step.target_offset
-    ctypes.memmove(target, source, step.num_bytes)
+    for first in range(0, step.num_bytes, _PIECE_BYTES):
+        ctypes.memmove(target + first, source + first, min(_PIECE_BYTES, step.num_bytes - first))
 
 
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
@@ -54,7 +66,9 @@ def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
     right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
     right = right.astype(np.float32, copy=False)
     result = _matrix(addresses[step.out], step.out_offset, step.m, step.n, np.float32)
-    rows = step.m if step.element == "float32" else max(1, _CONVERTED_ELEMENTS // step.k)
+    rows = max(1, _PIECE_PRODUCTS // (step.n * (step.k + _WRITE_PRODUCTS)))
+    if step.element != "float32":
+        rows = min(rows, max(1, _CONVERTED_ELEMENTS // step.k))
     for first in range(0, step.m, rows):
         piece = left[first : first + rows].astype(np.float32, copy=False)
         np.matmul(piece, right.T, out=result[first : first + rows])

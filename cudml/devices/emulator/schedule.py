@@ -1,6 +1,7 @@
 """How launches run: in which order threads take turns, and what is checked on the way."""
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -15,6 +16,10 @@ from cudml.errors import SettingError
 ORDERS = ("fast", "forward", "reverse", "random")
 
 
+#: Seconds without progress that the check mode and the orders of tests allow.
+DEFAULT_TIME_LIMIT = 20.0
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The options of `schedule()`."""
@@ -26,7 +31,7 @@ class Schedule:
     guard: bool = False
     check: bool = False
     workers: int | None = None
-    time_limit: float = 20.0
+    time_limit: float | None = None
     stack_kib: int = 0
     warp_lanes: int | None = None
 
@@ -37,7 +42,7 @@ class Schedule:
             raise ValueError(f"warp_lanes is {self.warp_lanes}, must be 1 or 32")
         if self.workers is not None and self.workers < 1:
             raise ValueError(f"workers is {self.workers}, must be at least 1")
-        if not self.time_limit > 0:
+        if self.time_limit is not None and not self.time_limit > 0:
             raise ValueError(f"time_limit is {self.time_limit}, must be a positive number of seconds")
 
     @property
@@ -51,6 +56,13 @@ class Schedule:
         if self.warp_lanes is not None:
             return self.warp_lanes
         return 1 if self.order == "fast" and not self.check else 32
+
+    @property
+    def seconds_without_progress(self) -> float:
+        """What `time_limit` is, or follows from: ordinary runs take as long as they take."""
+        if self.time_limit is not None:
+            return self.time_limit
+        return math.inf if self.order == "fast" and not self.check else DEFAULT_TIME_LIMIT
 
     @property
     def num_workers(self) -> int:
@@ -151,7 +163,10 @@ def schedule(
     workers : int, optional
         Operating-system threads; by default all cores in the order "fast", one otherwise.
     time_limit : float, optional
-        Seconds without progress after which a launch is stopped, 20 by default.
+        Seconds of CPU time without progress after which a launch is stopped: no thread of it ends, no
+        barrier or warp collective completes. "inf" is no limit, the default in the order "fast" without
+        check; it is 20 otherwise. Blocks of one thread, which wait for nobody, are limited in check mode
+        alone.
     stack_kib : int, optional
         Stack of one thread in KiB; 0 is the default of 32.
     warp_lanes : {1, 32}, optional

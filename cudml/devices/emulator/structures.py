@@ -70,7 +70,5 @@ class Launch(ctypes.Structure):
         ("stack_kib", ctypes.c_uint),
         ("seed", _ULL),
         ("time_limit", ctypes.c_double),
-        ("error", ctypes.c_char_p),
-        ("error_capacity", _ULL),
         ("check", ctypes.POINTER(Check)),
     ]

@@ -50,11 +50,12 @@ struct SimtLaunch {
   unsigned poison;
   unsigned stack_kib;  // of one thread; 0 is the default
   unsigned long long seed;
-  double time_limit;  // seconds without progress after which a launch is stopped
-  char* error;        // receives the text of the first error; of all reports in check mode
-  unsigned long long error_capacity;
-  SimtCheck* check;  // null but in check mode
+  double time_limit;  // CPU seconds without progress after which a launch is stopped
+  SimtCheck* check;   // null but in check mode
 };
+
+// What a launch has come to.
+enum SimtStatus { kSimtDone, kSimtFailed, kSimtPaused };
 
 enum SimtOrder { kOrderFast, kOrderForward, kOrderReverse, kOrderRandom };
 
@@ -91,10 +92,19 @@ extern SIMT_THREAD_LOCAL unsigned char* simt_shared;
 extern SIMT_THREAD_LOCAL unsigned long long simt_shared_bytes;
 
 extern "C" {
-// Runs `entry` for every block. Returns 0, or 1 with a text in `launch->error`. `argument_bytes`
-// has the size of each argument, ended by 0.
+// Runs `entry` for every block. `argument_bytes` has the size of each argument, ended by 0. Returns
+// a SimtStatus. A paused launch is one of the process's main thread that has run for a while: the
+// same thread calls simt_resume or simt_abandon for it, and may launch others before.
 int simt_launch(const SimtLaunch* launch, void (*entry)(void**), void** arguments,
                 const unsigned long long* argument_bytes);
+int simt_resume(const SimtLaunch* launch);
+
+// Stops a paused launch; nothing of it runs any more afterwards. Without effect on any other.
+void simt_abandon(const SimtLaunch* launch);
+
+// What went wrong in the last launch of this thread that failed: the first error, or all reports of
+// the check mode. Valid until the thread's next launch.
+const char* simt_error();
 
 // A kernel function has returned on this stack: true if another thread is to start on it.
 bool simt_next_fresh();

@@ -317,17 +317,20 @@ const char* warp_op_name(SimtWarpOp op) {
 
 extern "C" int simt_barrier(unsigned id, unsigned num_threads, int kind, int predicate,
                             const char* file, int line) {
+  const simt::RuntimeCall call;
   return simt::arrive(id, num_threads, static_cast<SimtBarrierKind>(kind), predicate != 0,
                       {file, line});
 }
 
 extern "C" unsigned long long simt_warp(int op, unsigned mask, unsigned long long value,
                                         unsigned source_lane, const char* file, int line) {
+  const simt::RuntimeCall call;
   return simt::collective(static_cast<SimtWarpOp>(op), mask, value, source_lane, {file, line});
 }
 
 extern "C" void simt_cluster_barrier(const char* file, int line) {
   using namespace simt;
+  const RuntimeCall call;
   Block& block = enter();
   Worker& worker = this_worker();
   block.cluster_barrier.arrived++;
@@ -346,6 +349,7 @@ extern "C" unsigned simt_cluster_rank() {
 
 extern "C" void* simt_map_shared(const void* address, unsigned rank, const char* file, int line) {
   using namespace simt;
+  const RuntimeCall call;
   Worker& worker = this_worker();
   if (rank >= worker.launch->spec->cluster_blocks)
     fail({file, line}, format("block %u of a cluster of %u blocks does not exist", rank,

@@ -14,14 +14,16 @@ namespace simt {
 
 namespace {
 
+constexpr const char* kAboutTimeLimit =
+    "The limit is the time_limit of cudml.devices.emulator.schedule or of CUDML_EMULATOR, in "
+    "seconds "
+    "of CPU time; inf is none";
+
 constexpr unsigned kMaxBlocksListed = 4, kMaxGroupsListed = 12;
 
 [[noreturn]] void stop_with(Worker& worker, const std::string& text) {
   record_error(*worker.launch, text);
-  Context abandoned;
-  worker.running = &worker.main;
-  switch_context(abandoned, worker.main);
-  __builtin_unreachable();
+  leave_kernel(worker);
 }
 
 // "[0-31,37-63]"
@@ -106,11 +108,7 @@ std::string thread_name(const Launch& launch, const Block& block, unsigned threa
 
 void record_error(Launch& launch, const std::string& text) {
   // The first error wins; the others follow from it or will be seen in the next run.
-  if (launch.claimed_error.exchange(1) == 0 && launch.spec->error_capacity) {
-    const size_t length = std::min<size_t>(text.size(), launch.spec->error_capacity - 1);
-    std::memcpy(launch.spec->error, text.data(), length);
-    launch.spec->error[length] = 0;
-  }
+  if (launch.claimed_error.exchange(1) == 0) launch.error = text;
   launch.aborted.store(true);
 }
 
@@ -119,8 +117,15 @@ void add_reports(Launch& launch, const std::string& reports) {
     record_error(launch, reports);
     return;
   }
-  const size_t length = std::strlen(launch.spec->error), capacity = launch.spec->error_capacity;
-  std::snprintf(launch.spec->error + length, capacity - length, "\f%s", reports.c_str());
+  launch.error += "\f" + reports;
+}
+
+void leave_kernel(Worker& worker) {
+  Context abandoned;
+  worker.in_kernel = false;
+  worker.running = &worker.main;
+  switch_context(abandoned, worker.main);
+  __builtin_unreachable();
 }
 
 void fail(Place place, const std::string& text) {
@@ -136,8 +141,8 @@ void fail(Place place, const std::string& text) {
 std::string overdue_text(const Launch& launch) {
   return format(
       "a thread ran for %g s without ending or waiting for another one; a loop that waits must "
-      "poll by load_acquire, or call __nanosleep",
-      launch.spec->time_limit);
+      "poll by load_acquire, or call __nanosleep. %s",
+      launch.spec->time_limit, kAboutTimeLimit);
 }
 
 void fail_deadlock(Worker& worker) {
@@ -146,8 +151,8 @@ void fail_deadlock(Worker& worker) {
 }
 
 void fail_polling(Worker& worker) {
-  stop_with(worker, format("endless polling: for %g s nothing but waiting loops could run",
-                           worker.launch->spec->time_limit) +
+  stop_with(worker, format("endless polling: for %g s nothing but waiting loops could run. %s",
+                           worker.launch->spec->time_limit, kAboutTimeLimit) +
                         waiting_threads(worker));
 }
 

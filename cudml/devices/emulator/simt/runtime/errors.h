@@ -17,6 +17,9 @@ void add_reports(Launch& launch, const std::string& reports);
 // threads are abandoned without running destructors, so kernels must not own heap memory.
 [[noreturn]] void fail(Place place, const std::string& text);
 
+// Leaves the kernel for good, for the scheduler's caller.
+[[noreturn]] void leave_kernel(Worker& worker);
+
 [[noreturn]] void fail_deadlock(Worker& worker);
 [[noreturn]] void fail_polling(Worker& worker);
 

@@ -8,6 +8,7 @@
 
 #include "errors.h"
 #include "observer.h"
+#include "pause.h"
 #include "pool.h"
 #include "scheduler.h"
 #include "state.h"
@@ -28,13 +29,31 @@ constexpr unsigned kMaxChunk = 64, kChunksPerWorker = 8;
 // Waking the other workers costs about this much, so there must be more work left than that.
 constexpr std::chrono::microseconds kWakeCost{40};
 
-// Keeps its stacks and blocks from launch to launch. On the heap, because a library loaded late
-// gets little thread-local storage.
-Worker& worker_of_this_thread() {
-  thread_local std::unique_ptr<Worker> worker;
-  if (!worker) worker = std::make_unique<Worker>();
-  current_worker = worker.get();
-  return *worker;
+// They keep their stacks and blocks from launch to launch. The first one is enough where no launch is
+// paused. On the heap, because a library loaded late gets little thread-local storage.
+struct ThreadWorkers {
+  std::vector<std::unique_ptr<Worker>> all;
+  std::string error;  // of the last launch that failed
+};
+
+ThreadWorkers& workers_of_this_thread() {
+  thread_local ThreadWorkers workers;
+  return workers;
+}
+
+Worker& free_worker_of_this_thread() {
+  std::vector<std::unique_ptr<Worker>>& workers = workers_of_this_thread().all;
+  size_t i = 0;
+  while (i < workers.size() && workers[i]->is_paused) i++;
+  if (i == workers.size()) workers.push_back(std::make_unique<Worker>());
+  current_worker = workers[i].get();
+  return *workers[i];
+}
+
+Worker* paused_worker_of_this_thread(const SimtLaunch* spec) {
+  for (const std::unique_ptr<Worker>& worker : workers_of_this_thread().all)
+    if (worker->is_paused && (!spec || worker->launch->spec == spec)) return worker.get();
+  return nullptr;
 }
 
 // Of all launches of the process.
@@ -122,13 +141,9 @@ void begin(Worker& worker, Launch& launch) {
   blockDim = spec.block;
   gridDim = spec.grid;
   simt_shared_bytes = spec.shared_bytes;
-  worker.watched.overdue = false;
+  worker.watched.overdue = worker.watched.due = false;
   observe::launch_begins(worker);
-  if (worker.watchdog != &shared_state->watchdog) {
-    worker.watchdog = &shared_state->watchdog;
-    worker.watchdog->add(worker);
-  }
-  worker.watchdog->launch_begins(worker.watched);
+  begin_watching(worker);
 }
 
 void end(Worker& worker) {
@@ -186,18 +201,28 @@ std::string refuse(const SimtLaunch& spec) {
 
 // All that one worker can do of a launch.
 void help(Launch& launch) {
-  Worker& worker = worker_of_this_thread();
+  Worker& worker = free_worker_of_this_thread();
   begin(worker, launch);
   while (run_chunk(worker, chunk_of(launch))) {
   }
   end(worker);
 }
 
-void run(Launch& launch) {
+// Waits as long as the kernel runs elsewhere. A child that was forked in a pause has no helpers.
+void wait_for_helpers(Worker& worker, Shared& shared) {
+  for (;;) {
+    if (&shared != shared_state)
+      return record_error(*worker.launch, "the process was forked in the middle of this launch");
+    if (shared.pool.finish_within(kWatchInterval)) return;
+    if (worker.may_pause && !worker.launch->aborted.load()) pause(worker);
+  }
+}
+
+void run(Worker& worker, Launch& launch) {
   const unsigned helpers = std::min(launch.spec->workers, launch.num_groups) - 1;
-  Worker& worker = worker_of_this_thread();
   begin(worker, launch);
   bool more = true, has_help = false;
+  Shared* const shared = shared_state;
   if (helpers > 0) {
     // The groups done so far show whether the rest is worth waking anybody. One that finds the others busy
     // for another thread's launch works alone.
@@ -206,14 +231,14 @@ void run(Launch& launch) {
     for (unsigned done = 1; more; done += kMaxChunk) {
       const auto elapsed = std::chrono::steady_clock::now() - start;
       if (elapsed / done * (launch.num_groups - done) > kWakeCost) {
-        has_help = shared_state->pool.start(launch, helpers, help);
+        has_help = shared->pool.start(launch, helpers, help);
         break;
       }
       more = run_chunk(worker, kMaxChunk);
     }
   }
   while (more) more = run_chunk(worker, has_help ? chunk_of(launch) : kMaxChunk);
-  if (has_help) shared_state->pool.finish();
+  if (has_help) wait_for_helpers(worker, *shared);
   end(worker);
 }
 
@@ -230,7 +255,45 @@ bool next_group(Worker& worker) {
   return true;
 }
 
+void begin_watching(Worker& worker) {
+  if (worker.watchdog != &shared_state->watchdog) {
+    worker.watchdog = &shared_state->watchdog;
+    worker.watchdog->add(worker);
+    worker.may_pause = is_main_thread();
+  }
+  worker.watchdog->launch_begins(worker.watched);
+}
+
+bool run_request(Worker& worker) {
+  const SimtLaunch* spec = worker.request.spec;
+  Launch launch{};
+  launch.spec = spec;
+  launch.entry = worker.request.entry;
+  launch.arguments = worker.request.arguments;
+  launch.argument_bytes = worker.request.argument_bytes;
+  // The checker looks after one launch.
+  std::unique_lock lock(shared_state->one_checked_launch_at_a_time, std::defer_lock);
+  std::string refused = refuse(*spec);
+  if (spec->check && paused_worker_of_this_thread(nullptr))
+    refused = "a signal handler cannot launch in check mode while a launch is checked";
+  if (!refused.empty()) {
+    workers_of_this_thread().error = refused;
+    return false;
+  }
+  if (spec->check) lock.lock();
+  launch.num_blocks = spec->grid.x * spec->grid.y * spec->grid.z;
+  launch.num_threads = spec->block.x * spec->block.y * spec->block.z;
+  launch.group_blocks = spec->cooperative ? launch.num_blocks : spec->cluster_blocks;
+  launch.num_groups = launch.num_blocks / launch.group_blocks;
+  launch.group_order = order_of_groups(*spec, launch.num_groups);
+  run(worker, launch);
+  if (!launch.aborted.load()) return true;
+  workers_of_this_thread().error = std::move(launch.error);
+  return false;
+}
+
 Worker::~Worker() {
+  free_driver(*this);
   if (watchdog == &shared_state->watchdog) watchdog->remove(*this);
   for (Block* block : blocks) delete block;
 }
@@ -240,24 +303,27 @@ Worker::~Worker() {
 extern "C" int simt_launch(const SimtLaunch* spec, void (*entry)(void**), void** arguments,
                            const unsigned long long* argument_bytes) {
   using namespace simt;
-  // The checker looks after one launch.
-  std::unique_lock lock(shared_state->one_checked_launch_at_a_time, std::defer_lock);
-  if (spec->check) lock.lock();
-  Launch launch{};
-  launch.spec = spec;
-  launch.entry = entry;
-  launch.arguments = arguments;
-  launch.argument_bytes = argument_bytes;
-  const std::string refused = refuse(*spec);
-  if (!refused.empty()) {
-    record_error(launch, refused);
-    return 1;
-  }
-  launch.num_blocks = spec->grid.x * spec->grid.y * spec->grid.z;
-  launch.num_threads = spec->block.x * spec->block.y * spec->block.z;
-  launch.group_blocks = spec->cooperative ? launch.num_blocks : spec->cluster_blocks;
-  launch.num_groups = launch.num_blocks / launch.group_blocks;
-  launch.group_order = order_of_groups(*spec, launch.num_groups);
-  run(launch);
-  return launch.aborted.load() ? 1 : 0;
+  Worker& worker = free_worker_of_this_thread();
+  if (!worker.driver.bottom) make_driver(worker);
+  worker.request = {spec, entry, arguments, argument_bytes};
+  return go_on(worker, worker.driver);
 }
+
+extern "C" int simt_resume(const SimtLaunch* spec) {
+  using namespace simt;
+  Worker* worker = paused_worker_of_this_thread(spec);
+  if (worker) return go_on(*worker, worker->paused);
+  workers_of_this_thread().error = "no such launch is paused on this thread";
+  return kSimtFailed;
+}
+
+extern "C" void simt_abandon(const SimtLaunch* spec) {
+  using namespace simt;
+  Worker* worker = paused_worker_of_this_thread(spec);
+  if (!worker) return;
+  record_error(*worker->launch, "abandoned");
+  shared_state->watchdog.hurry();  // the helpers are to stop at once
+  go_on(*worker, worker->paused);
+}
+
+extern "C" const char* simt_error() { return simt::workers_of_this_thread().error.c_str(); }

@@ -43,11 +43,12 @@ bool Pool::start(Launch& launch, unsigned helpers, void (*work)(Launch&)) {
   return true;
 }
 
-void Pool::finish() {
+bool Pool::finish_within(std::chrono::milliseconds time) {
   std::unique_lock lock(mutex_);
   wanted_ = 0;
-  done_.wait(lock, [this] { return busy_ == 0; });
+  if (!done_.wait_for(lock, time, [this] { return busy_ == 0; })) return false;
   launch_ = nullptr;
+  return true;
 }
 
 void Pool::serve() {

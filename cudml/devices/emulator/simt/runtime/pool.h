@@ -1,6 +1,7 @@
 // Threads that help the caller of a launch with its blocks.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -14,8 +15,9 @@ class Pool {
   // Lets up to `helpers` threads do `work` for the launch. False where another launch has them.
   bool start(Launch& launch, unsigned helpers, void (*work)(Launch&));
 
-  // Waits until no thread works on the launch, and lets none begin.
-  void finish();
+  // Lets no further thread begin, and waits until none works on the launch; false where that takes
+  // longer than the time.
+  bool finish_within(std::chrono::milliseconds time);
 
  private:
   void serve();

@@ -126,13 +126,13 @@ void idle_round(Worker& worker) {
   if (worker.idle_rounds == 0 || finished != worker.idle_finished_groups) {
     worker.idle_rounds = 0;
     worker.idle_finished_groups = finished;
-    worker.idle_since = std::chrono::steady_clock::now();
+    worker.idle_since = thread_seconds();
   }
   worker.idle_rounds++;
   if (worker.launch->spec->workers > 1 && worker.idle_rounds > kRoundsBeforeSleep) sched_yield();
   if (worker.idle_rounds % kRoundsPerClock == 0 && worker.idle_rounds >= kLeastIdleRounds) {
-    const std::chrono::duration<double> idle = std::chrono::steady_clock::now() - worker.idle_since;
-    if (idle.count() > worker.launch->spec->time_limit) fail_polling(worker);
+    const double idle = thread_seconds() - worker.idle_since;
+    if (idle > worker.launch->spec->time_limit) fail_polling(worker);
   }
 }
 
@@ -238,7 +238,9 @@ void begin_blocks(Worker& worker) {
 void trampoline() {
   Worker& worker = this_worker();
   for (;;) {
+    RuntimeCall::return_to_kernel(worker);
     worker.launch->entry(worker.launch->arguments);
+    worker.in_kernel = false;
     if (simt_promoted) leave_for(worker, kNobody);
     check_stack(worker);
     finish_plain(*worker.block);
@@ -346,6 +348,7 @@ void run_group(Worker& worker) {
 
 extern "C" bool simt_next_fresh() {
   using namespace simt;
+  const RuntimeCall call;
   Worker& worker = this_worker();
   end_current_thread(worker, *worker.block);
   const int next = pick_any(worker);
@@ -360,6 +363,7 @@ extern "C" bool simt_next_fresh() {
 
 extern "C" void simt_yield(const char* file, int line) {
   using namespace simt;
+  const RuntimeCall call;
   yield(enter(), Place{file, line});
 }
 

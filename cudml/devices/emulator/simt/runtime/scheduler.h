@@ -5,6 +5,25 @@
 
 namespace simt {
 
+// The first variable of everything that kernels call and that may take a lock or suspend: interruptions
+// leave it alone, and are attended to when it returns to the kernel.
+class RuntimeCall {
+ public:
+  RuntimeCall() { this_worker().in_kernel = false; }
+  ~RuntimeCall() { return_to_kernel(this_worker()); }
+  RuntimeCall(const RuntimeCall&) = delete;
+  RuntimeCall& operator=(const RuntimeCall&) = delete;
+
+  // In this order: an interruption that comes between the lines sees that the kernel may be left.
+  static void return_to_kernel(Worker& worker) {
+    worker.in_kernel = true;
+    if (!__builtin_expect(worker.watched.due, 0)) return;
+    worker.in_kernel = false;
+    attend(worker);
+    worker.in_kernel = true;
+  }
+};
+
 // First line of everything in which a thread may be suspended: promotes the block if need be.
 Block& enter();
 

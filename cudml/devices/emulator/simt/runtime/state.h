@@ -2,7 +2,6 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -114,6 +113,15 @@ struct Launch {
   std::atomic<unsigned> finished_groups{0};
   std::atomic<bool> aborted{false};
   std::atomic<int> claimed_error{0};
+  std::string error;  // written by who claimed it, read when all workers have ended
+};
+
+// What simt_launch was called with.
+struct Request {
+  const SimtLaunch* spec;
+  void (*entry)(void**);
+  void** arguments;
+  const unsigned long long* argument_bytes;
 };
 
 // An operating-system thread that runs blocks. A thread of a kernel never changes its worker,
@@ -132,13 +140,20 @@ struct Worker {
   // Idle rounds: how often in a row nothing but polling threads could run.
   uint64_t idle_rounds = 0;
   unsigned idle_finished_groups = 0;
-  std::chrono::steady_clock::time_point idle_since;
+  double idle_since = 0;  // by the thread's CPU time
 
   unsigned next_group = 0, end_group = 0;  // of the chunk it works on, those not begun
   bool has_group = false;                  // one has begun and not ended
 
   Watched watched;
   Watchdog* watchdog = nullptr;  // that it was added to
+  // The kernel's own code runs: no lock is held, and the stack may be left where it stands.
+  volatile bool in_kernel = false;
+
+  // Of a worker whose thread calls simt_launch; see pause.h.
+  Request request{};
+  Context driver, outside, paused;
+  bool may_pause = false, is_paused = false, has_failed = false;
 
   ~Worker();
 };

@@ -5,17 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <ctime>
 #include <thread>
 
 #include "errors.h"
+#include "pause.h"
 #include "state.h"
 
 namespace simt {
 
 namespace {
-
-constexpr std::chrono::milliseconds kInterval{100};
 
 // Without a launch for as many intervals, the watchdog sleeps until there is one.
 constexpr unsigned kQuietIntervals = 10;
@@ -48,29 +49,62 @@ uint64_t progress_of(const Worker& worker) {
   return mixed;
 }
 
-// The interruption of the running thread's worker.
-void look_after_worker(void* context) {
-  Worker* worker = current_worker;
-  if (!worker) return;
-  Watched& watched = worker->watched;
+// A thread that is alone waits for nobody, however long it takes. The check mode is for mistakes, and
+// takes a loop without end for one.
+bool has_time_limit(const Launch& launch) {
+  return launch.spec->check || launch.num_threads > 1 || launch.group_blocks > 1;
+}
+
+void look_at_progress(Worker& worker) {
+  Watched& watched = worker.watched;
   const uint64_t phase = watched.phase.load(std::memory_order_relaxed);
-  // It may have come late, after the launch that it was about.
-  if (!is_in_launch(phase)) return;
-  const uint64_t progress = progress_of(*worker);
-  const auto now = std::chrono::steady_clock::now();
+  const uint64_t progress = progress_of(worker);
   if (phase != watched.seen_phase || progress != watched.seen_progress) {
     watched.seen_phase = phase;
     watched.seen_progress = progress;
-    watched.progress_time = now;
+    watched.progress_time = thread_seconds();
+  } else if (has_time_limit(*worker.launch)) {
+    watched.overdue = thread_seconds() - watched.progress_time >= worker.launch->spec->time_limit;
+  }
+}
+
+// The runtime may hold a lock, and so may what it calls. A kernel calls nothing else that could. What
+// instrumented code calls of the runtime does not say so, but asks whether anything is due.
+bool may_leave(const Worker& worker, void* context) {
+  return worker.in_kernel && (!worker.launch->spec->check ||
+                              in_same_module(interrupted_at(context),
+                                             reinterpret_cast<const void*>(worker.launch->entry)));
+}
+
+// A signal handler begins with the system's floating-point modes, not with those of the thread.
+void restore_floating_point(void* context) {
+#if defined(__x86_64__)
+  const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
+  if (!registers.fpregs) return;
+  asm volatile("fldcw %0\n\tldmxcsr %1"
+               :
+               : "m"(registers.fpregs->cwd), "m"(registers.fpregs->mxcsr));
+#else
+  (void)context;
+#endif
+}
+
+// The interruption of the running thread's worker.
+void look_after_worker(void* context) {
+  Worker* worker = current_worker;
+  // It may have come late, after the launch that it was about.
+  if (!worker || !is_in_launch(worker->watched.phase.load(std::memory_order_relaxed))) return;
+  look_at_progress(*worker);
+  if (!may_leave(*worker, context)) {
+    worker->watched.due = true;
     return;
   }
-  const double limit = worker->launch->spec->time_limit;
-  if (std::chrono::duration<double>(now - watched.progress_time).count() < limit) return;
-  // Only the kernel's own code may be left where it stands: the runtime or the C library could hold a
-  // lock. The next interruption will find the kernel's, or the check mode look at `overdue`.
-  watched.overdue = true;
-  if (in_same_module(interrupted_at(context), reinterpret_cast<const void*>(worker->launch->entry)))
-    fail(Place{}, overdue_text(*worker->launch));
+  const int error = errno;
+  restore_floating_point(context);
+  worker->in_kernel = false;
+  attend(*worker);
+  worker->in_kernel = true;
+  errno = error;
 }
 
 // The signal carries the function to call, because each loaded runtime has its own workers, and there is
@@ -89,6 +123,20 @@ void install_handler() {
 }
 
 }  // namespace
+
+double thread_seconds() {
+  timespec time;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+void attend(Worker& worker) {
+  worker.watched.due = false;
+  const std::atomic<bool>& aborted = worker.launch->aborted;
+  if (!aborted.load() && worker.watched.overdue) fail(Place{}, overdue_text(*worker.launch));
+  if (!aborted.load() && worker.may_pause) pause(worker);
+  if (aborted.load()) leave_kernel(worker);
+}
 
 void Watchdog::add(Worker& worker) {
   std::lock_guard lock(mutex_);
@@ -127,7 +175,7 @@ bool Watchdog::interrupt_all() {
 void Watchdog::watch() {
   std::unique_lock lock(mutex_);
   for (unsigned quiet = 0;;) {
-    wake_.wait_for(lock, kInterval);
+    wake_.wait_for(lock, kWatchInterval);
     quiet = interrupt_all() ? 0 : quiet + 1;
     if (quiet < kQuietIntervals) continue;
     // A launch stores its phase, then looks whether to wake; here it is the other way round, so one of
@@ -137,6 +185,14 @@ void Watchdog::watch() {
     asleep_.store(false);
     quiet = 0;
   }
+}
+
+void Watchdog::hurry() {
+  // Not while it is about to wait, or it would not notice.
+  {
+    std::lock_guard lock(mutex_);
+  }
+  wake_.notify_one();
 }
 
 void Watchdog::wake() {

@@ -1,4 +1,4 @@
-// Stops a kernel that spins without polling: such a thread never returns to the scheduler.
+// Interrupts kernels, which may run for long without returning to the scheduler.
 #pragma once
 
 #include <pthread.h>
@@ -14,6 +14,9 @@ namespace simt {
 
 struct Worker;
 
+// How often workers in a launch are interrupted.
+constexpr std::chrono::milliseconds kWatchInterval{100};
+
 // What the watchdog knows of a worker.
 struct Watched {
   pthread_t thread{};
@@ -21,13 +24,24 @@ struct Watched {
 
   // Only the worker's own thread uses these, in the interruption.
   uint64_t seen_phase = 0, seen_progress = 0;
-  std::chrono::steady_clock::time_point progress_time;
+  double progress_time = 0;       // by the thread's CPU time
   volatile bool overdue = false;  // has made no progress for the time limit
+  // An interruption came at a moment when the kernel could not be left. Who returns to the kernel's
+  // code calls `attend` instead.
+  volatile bool due = false;
 };
 
-// A thread that interrupts every worker in a launch ten times a second. The worker itself then sees whether
-// it has made progress, and stops a launch that has made none for its time limit. A timer for each worker
-// would need no thread, but two system calls a launch, which is more than a small launch takes.
+// Seconds of CPU time that this thread has used: the clock of a stopped or a waiting process stands.
+double thread_seconds();
+
+// What an interruption is for, on the stack of a kernel's thread: leaves the kernel for good where the
+// launch was aborted or is overdue, and pauses the launch of a worker that may pause.
+void attend(Worker& worker);
+
+// A thread that interrupts every worker in a launch ten times a second. The worker itself then leaves a
+// launch that was aborted elsewhere or has made no progress for its time limit, and returns to its caller for
+// a moment. A timer for each worker would need no thread, but two system calls a launch, which is more than a
+// small launch takes.
 class Watchdog {
  public:
   void add(Worker& worker);
@@ -37,6 +51,9 @@ class Watchdog {
     watched.phase.store(watched.phase.load(std::memory_order_relaxed) + 1);
     if (asleep_.load()) wake();
   }
+  // Interrupts now, not at the next turn.
+  void hurry();
+
   static void launch_ends(Watched& watched) {
     watched.phase.store(watched.phase.load(std::memory_order_relaxed) + 1,
                         std::memory_order_release);

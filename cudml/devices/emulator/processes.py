@@ -1,0 +1,182 @@
+"""Compilers as processes, and the folders that they write into: neither outlives who wanted them.
+
+An exception such as that of Ctrl-C stops the compilers of its call. For the end of this process by a signal
+that nothing can handle, each folder has a guard: a shell that waits for its standard input to end, which it
+does when the process ends, however that comes about.
+"""
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+#: What the guard of the folder $1 does. Each line it reads is the process group that is running now.
+_GUARD = """
+trap '' TERM INT HUP
+group=none
+while read -r line; do
+  [ "$line" = done ] && exit
+  group=$line
+done
+[ "$group" = none ] || kill -s KILL -- "-$group"
+rm -rf -- "$1" || rm -rf -- "$1"
+"""
+
+#: How a command starts: it tells the guard first, so that there is no moment at which nobody would end it.
+_START = 'echo $$ >&0; exec "$@" </dev/null'
+
+#: What a shell exits with where a command cannot be run.
+_CANNOT_RUN = (126, 127)
+
+#: The ends of pipes whose other ends guards read. A forked child must not keep them open.
+_lifelines: set[int] = set()
+
+
+def _close_lifelines() -> None:
+    for lifeline in list(_lifelines):
+        os.close(lifeline)
+    _lifelines.clear()
+
+
+os.register_at_fork(after_in_child=_close_lifelines)
+
+
+class Scratch:
+    """A new folder for one build, and the compilers that run in it one after the other."""
+
+    def __init__(self, path: Path, lifeline: int) -> None:
+        self.path = path
+        self._lifeline = lifeline
+
+    def run(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        """Run a command that leaves its temporary files here, and give what it wrote on standard error.
+
+        Raises
+        ------
+        OSError
+            The command cannot be run.
+        """
+        # English messages, and no temporary file left behind elsewhere.
+        environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(self.path)}
+        # In a group of its own, it does not hear of Ctrl-C before this process does.
+        with subprocess.Popen(
+            ["/bin/sh", "-c", _START, "sh", *command],
+            stdin=self._lifeline,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        ) as process:
+            batch = _batch.get() or _Batch()
+            try:
+                batch.add(process)
+                _, messages = process.communicate()
+                _tell(self._lifeline, "none")
+                if process.returncode in _CANNOT_RUN:
+                    raise OSError(messages.strip())
+            except BaseException:
+                _kill(process)
+                raise
+            finally:
+                batch.remove(process)
+        return subprocess.CompletedProcess(command, process.returncode, "", messages)
+
+
+def _tell(lifeline: int, word: str) -> None:
+    """Write a line to a guard, which may have been killed: it is then done without."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(lifeline, f"{word}\n".encode())
+
+
+def _kill(process: "subprocess.Popen[str]") -> None:
+    """Kill a process with all that it has started."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def scratch(place: Path) -> Iterator[Scratch]:
+    """A folder in `place` for the `with` block, gone after it or when this process ends."""
+    path = place / f"tmp{secrets.token_hex(8)}"
+    owner = os.getpid()
+    end, lifeline = os.pipe()
+    _lifelines.add(lifeline)
+    try:
+        with subprocess.Popen(
+            ["/bin/sh", "-c", _GUARD, "cudml-guard", str(path)],
+            stdin=end,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        ):
+            try:
+                path.mkdir(0o700)
+                yield Scratch(path, lifeline)
+            finally:
+                # Not in a child that was forked in here.
+                if os.getpid() == owner:
+                    shutil.rmtree(path, ignore_errors=True)
+                    _tell(lifeline, "done")
+    finally:
+        os.close(end)
+        if lifeline in _lifelines:
+            _lifelines.remove(lifeline)
+            os.close(lifeline)
+
+
+class _Batch:
+    """The compilers that run for one call, in several threads."""
+
+    def __init__(self) -> None:
+        self._processes: set[subprocess.Popen[str]] = set()
+        self._is_stopped = False
+
+    def add(self, process: "subprocess.Popen[str]") -> None:
+        # First into the set: whoever stops the batch sees it there, or has said so before.
+        self._processes.add(process)
+        if self._is_stopped:
+            _kill(process)
+
+    def remove(self, process: "subprocess.Popen[str]") -> None:
+        self._processes.discard(process)
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        for process in list(self._processes):
+            _kill(process)
+
+
+_batch: ContextVar[_Batch | None] = ContextVar("cudml_compilers", default=None)
+
+
+def build_together(build: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """`build(item)` of every item, in threads; where an exception ends one, the compilers of all stop.
+
+    Even a single one has a thread: the caller's then does nothing but wait, which Ctrl-C interrupts.
+    """
+    batch = _Batch()
+
+    def build_one(item: _Item) -> _Result:
+        _batch.set(batch)
+        return build(item)
+
+    with ThreadPoolExecutor() as pool:
+        try:
+            return list(pool.map(build_one, items))
+        except BaseException:
+            batch.stop()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
