@@ -1,13 +1,20 @@
 """NVRTC with the option list that `cupy.RawModule` uses."""
 
+import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import importlib.util
+import os
+import pickle
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from cudml.devices.kernel_text import kernel_text
 from cudml.devices.sources import kernel_root
+from cudml.plans import KernelLaunch
+from cudml.settings import cache_dir
 from tests.machine_code import nvrtc
 from tests.machine_code.nvrtc import Compiled
 
@@ -79,3 +86,23 @@ def compile_cubin(
     """
     whole = nvrtc_options(architecture, (*device_options(), *options))
     return nvrtc.compile_program(text, whole, name_expressions)
+
+
+def compiled_launches(launches: Sequence[KernelLaunch], architecture: str) -> Compiled:
+    """Instances of one source, compiled together; kept on disk by what decides the result."""
+    text = kernel_text(launches)
+    names = [launch.name_expression for launch in launches]
+    options = ("--ptxas-options=-v",)
+    key = "\0".join((text, *names, *nvrtc_options(architecture, options), nvrtc_version()))
+    path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
+    with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+        kept: Compiled = pickle.loads(path.read_bytes())
+        return kept
+    made = compile_cubin(text, architecture, names, options)
+    # Another process may store the same at the same time: each writes its own file and renames it.
+    own = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        own.write_bytes(pickle.dumps(made))
+        os.replace(own, path)
+    return made

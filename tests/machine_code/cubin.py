@@ -90,6 +90,11 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
     return found
 
 
+def sections_of(cubin: bytes) -> list[tuple[str, bytes]]:
+    """Name and contents of each section."""
+    return [(section.name, section.data) for section in _sections(cubin)]
+
+
 def spilled_bytes(log: str) -> dict[str, int]:
     """Bytes of spill stores and loads by mangled name, from a log made with `--ptxas-options=-v`."""
     pattern = (

@@ -18,7 +18,7 @@ from cudml.plans import KernelLaunch
 from cudml.settings import cache_dir
 from tests.machine_code import cubin, disassembly
 from tests.machine_code.architectures import Architecture
-from tests.machine_code.compiler import compile_cubin, nvrtc_options, nvrtc_version
+from tests.machine_code.compiler import compiled_launches, nvrtc_options, nvrtc_version
 
 #: Instructions that multiply matrices, of all architectures.
 MATRIX_OPCODES = ("HMMA", "IMMA", "DMMA", "QMMA", "OMMA", "HGMMA", "IGMMA", "QGMMA", "UTCHMMA", "UTCQMMA")
@@ -60,13 +60,13 @@ def facts_of(launches: Sequence[KernelLaunch], architecture: Architecture) -> di
     path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
     known = _load(path)
     if known is None:
-        known = _measure(text, names, architecture)
+        known = _measure(launches, architecture)
         _store(path, known)
     return known
 
 
-def _measure(text: str, names: Sequence[str], architecture: Architecture) -> dict[str, Facts]:
-    compiled = compile_cubin(text, architecture.name, names, ("--ptxas-options=-v",))
+def _measure(launches: Sequence[KernelLaunch], architecture: Architecture) -> dict[str, Facts]:
+    compiled = compiled_launches(launches, architecture.name)
     kernels = cubin.kernels_of(compiled.cubin)
     spilled = cubin.spilled_bytes(compiled.log)
     code = disassembly.instructions_of(compiled.cubin)

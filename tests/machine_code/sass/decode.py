@@ -1,0 +1,267 @@
+"""From the disassembler's text to instructions that the machine runs. What is not known is an error."""
+
+import math
+import re
+import struct
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.machine_code.compiler import disassembler
+from tests.machine_code.cubin import architecture_of, sections_of
+from tests.machine_code.sass import machine
+from tests.machine_code.sass.encoding import (
+    ABSOLUTE,
+    INVERTED,
+    MAX_OPERANDS,
+    NEGATED,
+    TRUE_PREDICATE,
+    Instruction,
+    Kind,
+    Operand,
+    Part,
+)
+
+ARCHITECTURE = 90
+INSTRUCTION_BYTES = 16
+
+#: Special registers in the order of `Special` in `machine/encoding.h`.
+_SPECIALS = (
+    *("SRZ", "SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z", "SR_NCTAID.X"),
+    *("SR_LANEID", "SR_WARPID", "SR_CgaCtaId", "SR_SWINHI", "SR_CLOCKLO", "SR_CLOCKHI"),
+    *("SR_GLOBALTIMERLO", "SR_GLOBALTIMERHI", "SR_LTMASK", "SR_EQMASK", "SR_GTMASK", "SR_VIRTUALSMID"),
+    *("SR_LEMASK", "SR_GEMASK"),
+)
+_PARTS = {
+    ".H0_H0": Part.LOW,
+    ".H1_H1": Part.HIGH,
+    ".B0": Part.BYTE0,
+    ".B1": Part.BYTE1,
+    ".B2": Part.BYTE2,
+    ".B3": Part.BYTE3,
+    ".64": Part.WIDE,
+    ".U32": Part.UNSIGNED,
+    ".X4": Part.TIMES4,
+    ".X8": Part.TIMES8,
+    ".X16": Part.TIMES16,
+}
+_ZERO = {"R": 255, "UR": 63, "P": TRUE_PREDICATE, "UP": TRUE_PREDICATE}
+_KINDS = {
+    "R": Kind.REGISTER,
+    "UR": Kind.UNIFORM,
+    "P": Kind.PREDICATE,
+    "UP": Kind.UNIFORM_PREDICATE,
+    "B": Kind.BARRIER,
+}
+
+_LABEL = re.compile(r"^\s*([.$\w]+):")
+_FUNCTION = re.compile(r"^\.text\.(\S+):")
+_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
+_SECOND_WORD = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/")
+_STATEMENT = re.compile(r"^(?:@(!?)(U?P)(\d|T)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*(.*)$")
+_REGISTER = re.compile(r"^(UR|R|UP|P|B)(\d+|Z|T)((?:\.\w+)*)$")
+
+
+class UnknownInstructionError(ValueError):
+    """An instruction, or a form of one, that the machine does not know."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """A kernel's instructions, their texts, and its constant banks but the first."""
+
+    name: str
+    instructions: tuple[Instruction, ...]
+    texts: tuple[str, ...]
+    constants: dict[int, bytes]
+
+
+@dataclass(frozen=True)
+class _Line:
+    text: str
+    control: int
+
+
+def decode(cubin: bytes) -> dict[str, Code]:
+    """Every kernel of a cubin by its mangled name.
+
+    Raises
+    ------
+    ValueError
+        The cubin is for another architecture than sm_90, or no cubin.
+    UnknownInstructionError
+        It has an instruction that the machine does not know; has its text.
+    FileNotFoundError
+        There is no nvdisasm.
+    """
+    number = architecture_of(cubin) if cubin[:4] == b"\x7fELF" else None
+    if number != ARCHITECTURE:
+        got = "no cubin" if number is None else f"a cubin for sm_{number}"
+        raise ValueError(f"the machine runs code for sm_{ARCHITECTURE}, this is {got}")
+    banks: dict[str, dict[int, bytes]] = {}
+    for name, data in sections_of(cubin):
+        if found := re.match(r"\.nv\.constant(\d)\.(.+)", name):
+            banks.setdefault(found[2], {})[int(found[1])] = data
+    return {
+        name: _code(name, lines, labels, {k: v for k, v in banks.get(name, {}).items() if k})
+        for name, lines, labels in _functions(_disassembled(cubin))
+    }
+
+
+def _disassembled(cubin: bytes) -> str:
+    tool = disassembler()
+    if tool is None:
+        raise FileNotFoundError("there is no nvdisasm: pip install nvidia-cuda-nvdisasm")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        command = [tool, "-c", "-hex", "-ndf", path]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def _functions(text: str) -> Iterator[tuple[str, list[_Line], dict[str, int]]]:
+    """Name, lines and labels (as numbers of lines) of each function of a disassembly."""
+    name, lines, labels = "", list[_Line](), dict[str, int]()
+    body = first = None
+    for row in text.splitlines():
+        if found := _FUNCTION.match(row):
+            if lines:
+                yield name, lines, labels
+            name, lines, labels = found[1], [], {found[1]: 0}
+        elif found := _CODE.match(row):
+            body, first = found[2], found[3]
+            if int(found[1], 16) != INSTRUCTION_BYTES * len(lines):
+                raise UnknownInstructionError(f"{name}: {body} is not where it should be: {found[1]}")
+        elif body is not None and first is not None and (found := _SECOND_WORD.match(row)):
+            lines.append(_Line(body, int(found[1], 16)))
+            body = first = None
+        elif found := _LABEL.match(row):
+            labels[found[1]] = len(lines)
+    if lines:
+        yield name, lines, labels
+
+
+def _code(name: str, lines: list[_Line], labels: dict[str, int], constants: dict[int, bytes]) -> Code:
+    instructions = []
+    for line in lines:
+        try:
+            instructions.append(_instruction(line, labels))
+        except (UnknownInstructionError, KeyError, ValueError) as error:
+            raise UnknownInstructionError(f"{line.text} ({error})") from error
+    return Code(name, tuple(instructions), tuple(line.text for line in lines), constants)
+
+
+def _instruction(line: _Line, labels: dict[str, int]) -> Instruction:
+    found = _STATEMENT.match(line.text.replace("(*", " (*").split(" (*")[0].strip())
+    if not found:
+        raise UnknownInstructionError("not of the form of an instruction")
+    negation, guard_kind, guard, opcode, dotted, rest = found.groups()
+    entry = machine.table().get(opcode)
+    if entry is None:
+        raise UnknownInstructionError(f"{opcode} is not in the table")
+    instruction = Instruction(entry=entry.number, guard=TRUE_PREDICATE)
+    for suffix in filter(None, dotted.split(".")):
+        if suffix not in entry.suffixes:
+            raise UnknownInstructionError(f"{opcode} has no suffix {suffix} in the table")
+        number = machine.suffixes()[suffix]
+        instruction.suffixes[number // 64] |= 1 << number % 64
+    if guard_kind:
+        instruction.guard = TRUE_PREDICATE if guard == "T" else int(guard)
+        instruction.guard_uniform = guard_kind == "UP"
+        instruction.guard_negated = negation == "!"
+    texts = _split(rest)
+    if opcode in ("HFMA2", "UHFMA2") and len(texts) == 5:
+        texts[3:] = [_halves(texts[3], texts[4])]
+    if opcode in ("BRX", "RET") and texts:
+        texts = texts[0].split() + texts[1:]
+    if opcode == "BSSY":  # BSYNC is where its label is
+        texts = texts[:1]
+    if len(texts) > MAX_OPERANDS:
+        raise UnknownInstructionError(f"it has {len(texts)} operands")
+    instruction.num_operands = len(texts)
+    is_address_wide = opcode not in ("LDS", "STS", "ATOMS", "LDSM")
+    for number, text in enumerate(texts):
+        instruction.operands[number] = _operand(text, labels, opcode, is_address_wide)
+    if opcode == "LDGSTS" and instruction.num_operands > 1:
+        instruction.operands[0].bank = 0
+    control = line.control >> 41
+    instruction.stall = control & 15
+    instruction.write_scoreboard = control >> 5 & 7
+    instruction.read_scoreboard = control >> 8 & 7
+    instruction.wait_mask = control >> 11 & 63
+    return instruction
+
+
+def _split(text: str) -> list[str]:
+    """At the commas outside of brackets."""
+    return [part.strip() for part in re.split(r",(?![^\[(]*[\])])", text) if part.strip()]
+
+
+def _halves(upper: str, lower: str) -> str:
+    """Two numbers of half precision as one immediate; the first is the upper one."""
+    high, low = (struct.unpack("<H", struct.pack("<e", _float(text)))[0] for text in (upper, lower))
+    return hex(high << 16 | low)
+
+
+def _float(text: str) -> float:
+    plain = text.replace(" ", "").replace("INF", "inf").replace("QNAN", "nan").replace("SNAN", "nan")
+    return float(plain)
+
+
+def _operand(text: str, labels: dict[str, int], opcode: str, is_address_wide: bool) -> Operand:
+    text = text.replace(".reuse", "")
+    if found := re.match(r"^`\((.+)\)$", text):
+        return Operand(kind=Kind.TARGET, value=labels[found[1]])
+    if text == "PR":
+        return Operand(kind=Kind.PREDICATES)
+    if text in _SPECIALS:
+        return Operand(kind=Kind.SPECIAL, value=_SPECIALS.index(text))
+    if found := re.match(r"^(?:desc\[UR\d+\])?\[(.*)\]$", text):
+        return _place(found[1], Operand(kind=Kind.ADDRESS, bank=is_address_wide))
+    flags = 0
+    while text[:1] in "-~!|" and not re.match(r"-(0x|\d|INF|QNAN)", text):
+        flags |= {"-": NEGATED, "~": INVERTED, "!": INVERTED, "|": ABSOLUTE}[text[0]]
+        text = text[1:]
+    text = text.replace("|", "")
+    if found := re.match(r"^c\[(0x[0-9a-f]+)\]\[(.*)\]$", text):
+        return _place(found[2], Operand(kind=Kind.CONSTANT, flags=flags, bank=int(found[1], 16)))
+    if found := _REGISTER.match(text):
+        prefix, number, dotted = found.groups()
+        index = _ZERO[prefix] if number in "ZT" else int(number)
+        part = _PARTS[dotted] if dotted and dotted != ".64" else Part.WHOLE
+        return Operand(kind=_KINDS[prefix], flags=flags, part=part, index=index)
+    return Operand(kind=Kind.IMMEDIATE, flags=flags, value=_immediate(text, opcode))
+
+
+def _immediate(text: str, opcode: str) -> int:
+    if re.match(r"^-?0x[0-9a-f]+$", text):
+        return int(text, 16) & (2**64 - 1)
+    value = _float(text)
+    if opcode[0] == "D":  # the upper word of a double
+        return int(struct.unpack("<Q", struct.pack("<d", value))[0]) >> 32
+    if math.isnan(value):
+        return 0xFFC00000 if text.startswith("-") else 0x7FC00000
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _place(text: str, operand: Operand) -> Operand:
+    """Fill in the sum of an address: a register, a uniform one, an offset."""
+    operand.index = operand.uniform = -1
+    offset = 0
+    for sign, term in re.findall(r"([+-]?)\s*([^+\-\s]+)", text):
+        if found := _REGISTER.match(term):
+            prefix, number, dotted = found.groups()
+            if number == "Z":
+                continue
+            if sign == "-":
+                raise UnknownInstructionError(f"an address less a register: {text}")
+            if prefix == "R":
+                operand.index, operand.part = int(number), _PARTS[dotted] if dotted else Part.WHOLE
+            else:
+                operand.uniform = int(number)
+        else:
+            offset += int(sign + term, 16)
+    operand.value = offset & (2**64 - 1)
+    return operand

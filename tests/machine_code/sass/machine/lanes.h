@@ -1,0 +1,65 @@
+// A value for each of the 32 lanes of a warp, as vectors that the host's compiler turns into its own.
+#pragma once
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+constexpr int kLanes = 32;
+using Mask = uint32_t;  // bit n is lane n
+constexpr Mask kAll = 0xffffffffu;
+
+using U32 = uint32_t __attribute__((vector_size(4 * kLanes)));
+using S32 = int32_t __attribute__((vector_size(4 * kLanes)));
+using F32 = float __attribute__((vector_size(4 * kLanes)));
+using U64 = uint64_t __attribute__((vector_size(8 * kLanes)));
+using S64 = int64_t __attribute__((vector_size(8 * kLanes)));
+using F64 = double __attribute__((vector_size(8 * kLanes)));
+
+inline U32 splat(uint32_t value) { return U32{} + value; }
+inline U64 splat64(uint64_t value) { return U64{} + value; }
+inline U64 wide(U32 value) { return __builtin_convertvector(value, U64); }
+inline U64 wide_signed(U32 value) { return (U64) __builtin_convertvector((S32)value, S64); }
+inline U32 low(U64 value) { return __builtin_convertvector(value, U32); }
+inline U32 high(U64 value) { return low(value >> 32); }
+inline U64 pair(U32 low_word, U32 high_word) { return wide(low_word) | wide(high_word) << 32; }
+
+// All bits of the lanes of a mask.
+inline U32 bits_of(Mask mask) {
+  U32 found;
+  for (int lane = 0; lane < kLanes; ++lane) found[lane] = mask >> lane & 1 ? kAll : 0;
+  return found;
+}
+// The lanes whose value is not 0.
+template <typename Vector>
+inline Mask mask_of(Vector value) {
+  Mask found = 0;
+  for (int lane = 0; lane < kLanes; ++lane) found |= (Mask)(value[lane] != 0) << lane;
+  return found;
+}
+inline U32 choose(Mask mask, U32 yes, U32 no) {
+  const U32 bits = bits_of(mask);
+  return (yes & bits) | (no & ~bits);
+}
+
+// An operation for each lane; `Out` is the vector of the results.
+template <typename Out, typename In, typename Function>
+inline Out each(In value, Function function) {
+  Out found;
+  for (int lane = 0; lane < kLanes; ++lane) found[lane] = function(value[lane]);
+  return found;
+}
+
+inline float as_float(uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+inline uint32_t as_bits(float value) {
+  uint32_t bits;
+  memcpy(&bits, &value, 4);
+  return bits;
+}
+// A subnormal number becomes a zero of its sign.
+inline float flushed(float value) {
+  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}

@@ -1,0 +1,122 @@
+"""Run the steps of a plan: kernels as machine code, the rest by the emulator's library."""
+
+import ctypes
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cudml.devices.emulator import library_steps
+from cudml.plans import KernelLaunch, Plan
+from tests.instances import batches
+from tests.machine_code import cubin
+from tests.machine_code.architectures import ARCHITECTURES
+from tests.machine_code.compiler import compiled_launches
+from tests.machine_code.sass.decode import ARCHITECTURE, Code, decode
+from tests.machine_code.sass.launch import Buffer, Counts, run
+
+#: The architecture whose code runs.
+HOPPER = next(a for a in ARCHITECTURES if a.number == ARCHITECTURE)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel instance for sm_90: its code, and what its cubin says of it."""
+
+    code: Code
+    facts: cubin.Kernel
+
+    def resident_blocks(self, launch: KernelLaunch) -> int:
+        """Blocks of a launch that a multiprocessor holds at once."""
+        return HOPPER.resident_blocks(
+            self.facts.registers, math.prod(launch.block), self.facts.shared_bytes + launch.shared_bytes
+        )
+
+
+def kernel_of(launch: KernelLaunch) -> Kernel:
+    """The kernel of a launch, compiled as CuPy would, together with its neighbours in `instances`."""
+    batch = _batches().get((launch.source, launch.name_expression), (launch,))
+    return _kernels(batch)[launch.name_expression]
+
+
+@functools.cache
+def _batches() -> dict[tuple[str, str], tuple[KernelLaunch, ...]]:
+    return {
+        (launch.source, launch.name_expression): tuple(batch)
+        for batch in batches(HOPPER.limits)
+        for launch in batch
+    }
+
+
+@functools.lru_cache(maxsize=16)
+def _kernels(launches: tuple[KernelLaunch, ...]) -> dict[str, Kernel]:
+    compiled = compiled_launches(launches, HOPPER.name)
+    code, facts = decode(compiled.cubin), cubin.kernels_of(compiled.cubin)
+    return {name: Kernel(code[mangled], facts[mangled]) for name, mangled in compiled.mangled.items()}
+
+
+def run_launch(
+    launch: KernelLaunch,
+    buffers: Mapping[str, Buffer],
+    *,
+    blocks: Sequence[int] | None = None,
+    num_multiprocessors: int | None = None,
+) -> Counts:
+    """Run a launch on named buffers, or those of its blocks that are chosen.
+
+    A cooperative launch gets as many multiprocessors as all of its blocks need at once.
+    """
+    kernel = kernel_of(launch)
+    resident = kernel.resident_blocks(launch)
+    needed = -(-math.prod(launch.grid) // max(resident, 1)) if launch.cooperative else 1
+    addresses = [0 if name is None else buffers[name].address for name in launch.buffers]
+    return run(
+        kernel.code,
+        np.array(addresses, np.uint64).tobytes() + launch.params.pack(),
+        list(buffers.values()),
+        grid=launch.grid,
+        block=launch.block,
+        shared_bytes=launch.shared_bytes,
+        cluster_blocks=launch.cluster_blocks,
+        blocks=blocks,
+        num_multiprocessors=num_multiprocessors or needed,
+        resident_blocks=resident,
+    )
+
+
+def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
+    """Run every step whole; the buffers of operands and workspaces, whose arrays hold what was written.
+
+    `operands` are one-dimensional arrays of bytes by member. Workspaces are full of ones before.
+    """
+    buffers = {
+        name: Buffer(operands[name], is_output=name in plan.outputs or not plan.outputs)
+        for name in plan.operands
+    }
+    for piece in plan.workspaces:
+        buffers[piece.name] = Buffer(aligned(np.full(piece.num_bytes, 0xFF, np.uint8), 256), is_output=True)
+    for step in plan.steps:
+        if isinstance(step, KernelLaunch):
+            run_launch(step, buffers)
+        else:
+            library_steps.prepare(step)({name: buffer.address for name, buffer in buffers.items()})
+    return buffers
+
+
+def memory_of(array: np.ndarray) -> np.ndarray:
+    """The bytes that an array covers, from its first place to its last."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    memory = (ctypes.c_uint8 * (high - low)).from_address(low)
+    found = np.frombuffer(memory, np.uint8)
+    memory.owner = array  # which must live as long
+    return found
+
+
+def aligned(data: np.ndarray, multiple: int) -> np.ndarray:
+    """A copy of bytes at an address that is a multiple."""
+    memory = np.empty(data.nbytes + multiple, np.uint8)
+    start = -memory.ctypes.data % multiple
+    memory[start : start + data.nbytes] = data.view(np.uint8).reshape(-1)
+    return memory[start : start + data.nbytes]
