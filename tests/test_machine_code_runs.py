@@ -3,128 +3,113 @@
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
 
-import importlib
-import math
+import functools
+import itertools
 from collections.abc import Iterator
-from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
 
-from cudml.operators.gru import GruDesc
-from cudml.plans import KernelLaunch, Plan
-from cudml.tensors import TensorDesc
-from tests.gru_runs import error
-from tests.instances import batches, operators
-from tests.kernel_cases import Case, operands_of
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators.activations import Activation
+from cudml.plans import KernelLaunch
+from tests.instances import batches
+from tests.kernel_cases import Case, copy, expected, gru, operands_of, require_precise, reversal, top_k
 from tests.machine_code.compiler import unavailable
-from tests.machine_code.expected import expected, gru
-from tests.machine_code.sass.launch import Buffer
-from tests.machine_code.sass.plan import HOPPER, memory_of, run_launch, run_plan
+from tests.machine_code.sass.plan import HOPPER, memory_of, run_plan
 from tests.test_sanitized import CASES
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
-#: Of a launch with more blocks than this, as many are run.
-MAX_BLOCKS = 4
-
 ON_A_GPU = {name: case for name, case in CASES.items() if case.limits.warp_lanes == 32}
-
-
-@pytest.mark.parametrize("case", ON_A_GPU.values(), ids=ON_A_GPU)
-def test_small_cases_whole(case: Case, rng: np.random.Generator) -> None:
-    operands = operands_of(case, rng)
-    plan = case.plan()
-    buffers = run_plan(plan, {name: memory_of(operands[name]) for name in plan.operands})
-    check_outputs(case.descriptor, plan, operands, buffers)
-    for name in plan.outputs:
-        written = buffers[name].written
-        assert written is not None
-        covered = np.zeros_like(written)
-        shape, strides = operands[name].shape, operands[name].strides
-        item = operands[name].itemsize
-        np.lib.stride_tricks.as_strided(covered[:1], (*shape, item), (*strides, 1))[...] = 1
-        np.testing.assert_array_equal(written, covered, err_msg=f"{name}: not each byte once, or a gap")
-
-
-@cache
-def smallest_plans() -> dict[tuple[str, str], tuple[Any, Plan]]:
-    """For each instance on an H100 the descriptor of the least memory whose plan has it, and the plan."""
-    found: dict[tuple[str, str], tuple[int, Any, Plan]] = {}
-    for operator, module in operators().items():
-        plan_of = importlib.import_module(f"cudml.operators.{operator}").plan
-        for desc in module.descriptors():
-            plan = plan_of(desc, HOPPER.limits)
-            size = sum(getattr(desc, name).span_bytes for name in plan.operands)
-            for launch in launches_of(plan):
-                key = (launch.source, launch.name_expression)
-                if key not in found or size < found[key][0]:
-                    found[key] = (size, desc, plan)
-    return {key: (desc, plan) for key, (_, desc, plan) in found.items()}
-
-
-def launches_of(plan: Plan) -> Iterator[KernelLaunch]:
-    yield from (step for step in plan.steps if isinstance(step, KernelLaunch))
-
 
 _BATCHES = [pytest.param(batch, id=batch[0].name_expression) for batch in batches(HOPPER.limits)]
 
 
+@pytest.mark.parametrize("case", ON_A_GPU.values(), ids=ON_A_GPU)
+def test_cases(case: Case, rng: np.random.Generator) -> None:
+    require_right(case, rng)
+
+
 @pytest.mark.parametrize("batch", _BATCHES)
 def test_instances(batch: list[KernelLaunch], rng: np.random.Generator) -> None:
-    """Whole plans where blocks wait for each other, else the first, the last and other blocks of a launch."""
     for instance in batch:
-        desc, plan = smallest_plans()[instance.source, instance.name_expression]
-        case = Case(desc, limits=HOPPER.limits, content="any")
-        operands = operands_of(case, rng)
-        memory = {name: memory_of(operands[name]) for name in plan.operands}
-        if len(plan.steps) > 1:
-            buffers = run_plan(plan, memory)
-            check_outputs(desc, plan, operands, buffers)
-            continue
-        (launch,) = launches_of(plan)
-        buffers = {name: Buffer(memory[name], is_output=name in plan.outputs) for name in plan.operands}
-        count = math.prod(launch.grid)
-        chosen = {0, count - 1, *rng.integers(0, count, MAX_BLOCKS - 2).tolist()}
-        run_launch(launch, buffers, blocks=sorted(chosen))
-        check_outputs(desc, plan, operands, buffers, is_whole=len(chosen) == count)
+        require_right(cases_of_instances()[instance.source, instance.name_expression], rng)
 
 
-def check_outputs(
-    desc: Any,
-    plan: Plan,
-    operands: dict[str, np.ndarray],
-    buffers: dict[str, Buffer],
-    *,
-    is_whole: bool = True,
-) -> None:
-    """What was written is what was expected; of a launch run in part, where something was written."""
-    typed = {name: _typed(getattr(desc, name), operands[name]) for name in plan.operands}
-    inputs = {name: typed[name] for name in plan.operands if name not in plan.outputs}
-    exact = expected(desc, inputs)
+@functools.cache
+def cases_of_instances() -> dict[tuple[str, str], Case]:
+    """A small case for each kernel instance that a plan can choose."""
+    found: dict[tuple[str, str], Case] = {}
+    for case in candidates():
+        for launch in case.launches():
+            found.setdefault((launch.source, launch.name_expression), case)
+    return found
+
+
+def candidates() -> Iterator[Case]:
+    for size, element in BITS_BY_SIZE.items():
+        if size <= 8:
+            for sizes, axis, k, path in (
+                ((300, 20), 1, 3, "thread_list"),
+                ((40, 150), 0, 9, "thread_list"),
+                ((37, 60), 1, 7, "warp_select"),
+                ((9, 250), 1, 32, "warp_select"),
+                ((5, 1000), 1, 20, "warp_select"),
+                ((37, 60), 1, 60, "warp_sort"),
+                ((9, 250), 1, 40, "warp_sort"),
+                ((3, 900), 1, 300, "warp_sort"),
+                ((3, 9001), 1, 50, "block_filter"),
+                ((3, 5001), 1, 100, "block_radix"),
+                ((2, 5001), 1, 50, "grid_radix"),
+            ):
+                yield Case(top_k(sizes, k, element, axis=axis), path, HOPPER.limits)
+        for desc in (
+            copy((5000,), element, (1,), offsets=(3,)),
+            copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
+            copy((130, 70), element, (1, -1), strides=(1, 133)),
+            copy((40, 40, 20), element, (2, -3, 9)),
+            reversal((9, 301), element, 1, pad=1),
+            reversal((3, 20, 150), element, 1, one_length_a_row=True),
+            reversal((30, 70), element, 0, pad=3),
+            reversal((300, 7), element, 1),
+            reversal((300, 7), element, 1, pad=1),
+            reversal((300, 5, 7), element, 1),
+            reversal((3000, 3), element, 0),
+        ):
+            yield Case(desc, limits=HOPPER.limits)
+    others = (Activation.hard_sigmoid(0.2, 0.5), Activation.tanh())
+    standard = (Activation.sigmoid(), Activation.tanh())
+    for data_type, activations, is_linear, path in itertools.product(
+        (DataType.FLOAT32, DataType.FLOAT16),
+        (standard, others),
+        (True, False),
+        ("block", "grid", "matrix_grid"),
+    ):
+        if path != "matrix_grid" or data_type is DataType.FLOAT16:
+            layer = gru(
+                3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
+            )
+            yield Case(layer, path, HOPPER.limits)
+
+
+def require_right(case: Case, rng: np.random.Generator) -> None:
+    """The oracle's outputs, of which each byte is written once, and none of the gaps between."""
+    plan = case.plan()
+    operands = operands_of(case, rng)
+    memory = {name: memory_of(operands[name]) for name in plan.operands}
+    buffers = run_plan(plan, memory)
     for name in plan.outputs:
-        got, want = typed[name], exact[name].reshape(typed[name].shape)
-        written = buffers[name].written
+        array, written = operands[name], buffers[name].written
         assert written is not None
-        assert written.max() == 1, f"{name}: a byte is written {written.max()} times"
-        if isinstance(desc, GruDesc):
-            low = gru(desc, inputs, np.float32)[name].reshape(got.shape).astype(got.dtype)
-            assert error(got, want) <= 2 * error(low, want), name
-            continue
-        places = np.lib.stride_tricks.as_strided(written[:1], (*got.shape, got.itemsize), (*got.strides, 1))
-        is_written = places.all(axis=-1)
-        assert is_whole <= bool(is_written.all()), f"{name}: elements are left out"
-        assert is_written.any(), name
-        differs = bits(got[is_written]) != bits(want[is_written].astype(got.dtype, copy=False))
-        assert not differs.any(), f"{name}: {np.count_nonzero(differs)} bytes differ"
-
-
-def bits(array: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(array).view(np.uint8)
-
-
-def _typed(tensor: TensorDesc, array: np.ndarray) -> np.ndarray:
-    """Items of bytes as numbers, where NumPy has such."""
-    name = tensor.element.numpy_name
-    return array if array.dtype.itemsize > 8 else array.view(name)
+        covered = np.zeros_like(written)
+        bytes_of = np.lib.stride_tricks.as_strided(
+            covered, (*array.shape, array.itemsize), (*array.strides, 1)
+        )
+        bytes_of[...] = 1
+        np.testing.assert_array_equal(written, covered, err_msg=f"{name}: stores to each byte")
+    if case.operator == "gru":
+        require_precise(case, operands)
+        return
+    assert {name: memory[name].tobytes() for name in plan.outputs} == expected(case, operands)

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cudml.devices import waits
 from cudml.devices.emulator import library_steps
-from cudml.plans import KernelLaunch, Plan
+from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
 from tests.instances import batches
 from tests.machine_code import cubin
 from tests.machine_code.architectures import ARCHITECTURES
@@ -99,10 +100,20 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
         buffers[piece.name] = Buffer(aligned(np.full(piece.num_bytes, 0xFF, np.uint8), 256), is_output=True)
     for step in plan.steps:
         if isinstance(step, KernelLaunch):
-            run_launch(step, buffers)
+            report = _wait_report() if WAIT_REPORT in step.buffers else {}
+            run_launch(step, buffers | report)
         else:
             library_steps.prepare(step)({name: buffer.address for name, buffer in buffers.items()})
     return buffers
+
+
+def _wait_report() -> dict[str, Buffer]:
+    """What the waits of a launch report to, as if there were time enough for all of them."""
+    size = ctypes.sizeof(waits.WaitReport)
+    memory = np.zeros(2 * size, np.uint8)
+    report = waits.WaitReport.from_buffer(memory)
+    waits.set_up(report, memory.ctypes.data + size)
+    return {WAIT_REPORT: Buffer(memory, is_output=True)}
 
 
 def memory_of(array: np.ndarray) -> np.ndarray:

@@ -71,10 +71,27 @@ INSTRUCTION(WARPSYNC, "", kBranch, "ALL COLLECTIVE EXCLUSIVE", "PTX bar.warp.syn
   const Mask wanted = step.has(mALL) ? kAll : step.u32(0)[__builtin_ctz(step.mask)];
   wait_for(step, step.has(mCOLLECTIVE) ? Wait::kCollective : Wait::kWarp, wanted);
 }
-INSTRUCTION(BAR, "", kBranch, "SYNC DEFER_BLOCKING", "PTX barrier.sync") {
-  if (!step.has(mSYNC) || step.count() != 1 || step.operand(0).kind != Kind::kImmediate)
+INSTRUCTION(BAR, "", kBranch, "SYNC RED AND OR POPC DEFER_BLOCKING",
+            "PTX barrier.sync, barrier.red") {
+  if (step.operand(0).kind != Kind::kImmediate || step.count() != (step.has(mRED) ? 2 : 1))
     step.unknown();
+  if (step.has(mRED)) {
+    const Mask brought = step.predicate(1) & step.mask;
+    Block::Reduction& reduction = step.warp.block->brought;
+    reduction.any = reduction.any || brought;
+    reduction.all = reduction.all && brought == step.mask;
+    reduction.count += __builtin_popcount(brought);
+    reduction.wants_all = step.has(mAND);
+  } else if (!step.has(mSYNC)) {
+    step.unknown();
+  }
   wait_for(step, Wait::kBarrier, (uint32_t)step.operand(0).value);
+}
+INSTRUCTION(B2R, "", kShared, "RESULT", "PTX barrier.red") {
+  const Block::Reduction& reduced = step.warp.block->reduced;
+  step.set(0, splat(reduced.count));
+  if (step.count() > 1)
+    step.set_predicate(1, (reduced.wants_all ? reduced.all : reduced.any) ? kAll : 0);
 }
 // The barrier of a cluster, in two parts; the blocks of a cluster arrive with all their threads.
 INSTRUCTION(UCGABAR_ARV, "", kBranch, "", "PTX barrier.cluster.arrive") { (void)step; }

@@ -76,7 +76,7 @@ enum class Special : uint8_t {
   S(AND) S(OR) S(XOR) S(FTZ) S(SAT) S(RZ) S(RM) S(RP) S(TRUNC) S(FLOOR) S(CEIL) S(NTZ)            \
   S(MMA) S(PACK_AB) S(RCP) S(RSQ) S(EX2) S(LG2) S(SQRT) S(TANH)                                   \
   S(ANY) S(ALL) S(MAX) S(MIN) S(SUM) S(ADD) S(INC) S(EXCH) S(CAS) S(CAST) S(SPIN) S(POPC)         \
-  S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(DIV) S(REL) S(NOINC) S(NODEC)          \
+  S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(RED) S(RESULT) S(DIV) S(REL) S(NOINC) S(NODEC)          \
   S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(WEAK) S(CTA) S(GPU) S(SYS) S(SC)         \
   S(CONSTANT) S(IVALL) S(BYPASS) S(LTC128B) S(LTC256B) S(EF) S(EL) S(NA) S(ZFILL)
 // clang-format on

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <queue>
+#include <utility>
 
 #include "clock.h"
 #include "state.h"
@@ -367,6 +368,7 @@ class Run {
   }
 
   void wake(Block& block, double at) {
+    block.reduced = std::exchange(block.brought, {});
     for (const auto& warp : block.warps)
       for (Wait& wait : warp->wait)
         if (wait == Wait::kBarrier) wait = Wait::kNone;

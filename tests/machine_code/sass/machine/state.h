@@ -86,6 +86,11 @@ struct Block {
   std::vector<std::shared_ptr<SharedStorage>> shared;  // of the blocks of the cluster, by rank
   std::vector<std::unique_ptr<Warp>> warps;
   uint64_t clock = 0;
+  // What threads bring to a barrier that reduces, and what came of the last one.
+  struct Reduction {
+    bool any = false, all = true, wants_all = false;
+    uint32_t count = 0;
+  } brought, reduced;
   uint32_t multiprocessor = 0;
 };
 
