@@ -78,6 +78,7 @@ CASES: tuple[GruCase, ...] = (
     _case("grid", 256, 128, 128, 128),
     _case("grid", 256, 1, 256, 256),
     _case("grid", 256, 8, 256, 256, "float16"),
+    _case("grid", 256, 8, 256, 256),
     _case("grid", 256, 32, 256, 256),
     _case("grid", 256, 1, 512, 512),
     _case("grid", 256, 32, 512, 512),
@@ -92,6 +93,7 @@ CASES: tuple[GruCase, ...] = (
     _case("grid", 256, 8, 1024, 1024, "float16", linear_before_reset=False),
     _case("both ways", 256, 8, 512, 512, "float16", direction="bidirectional"),
     _case("small", 20, 2, 32, 32, quick=True),
+    _case("short", 100, 1, 64, 64, quick=True),
 )
 
 
@@ -264,7 +266,40 @@ def _numpy_loop(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
     return call
 
 
+def _onnxruntime(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
+    """ONNX Runtime's GRU on one thread; weights are part of the model, laid out when it is loaded."""
+    if case.dtype != "float32":
+        return None
+    import onnx
+    import onnxruntime
+    from onnx import helper
+
+    sizes = {"x": [case.steps, case.batch, case.input_size], "sequence": None, "single": None}
+    x, sequence, single = (
+        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in sizes.items()
+    )
+    node = helper.make_node(
+        "GRU",
+        ["x", "w", "r", "b"],
+        ["sequence", "single"],
+        hidden_size=case.hidden_size,
+        direction=case.direction,
+        linear_before_reset=int(case.linear_before_reset),
+    )
+    weights = [onnx.numpy_helper.from_array(inputs[name], name) for name in "wrb"]
+    graph = helper.make_graph([node], "layer", [x], [sequence, single], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda: session.run(None, {"x": inputs["x"]})
+
+
 PEERS = {
+    # Beside it, CUDML_EMULATOR=workers=1 keeps cudml to one thread too.
+    "onnxruntime, one thread": Peer(_onnxruntime, needs=("onnx", "onnxruntime"), devices=("cpu",)),
     "numpy": Peer(_numpy_loop, devices=("cpu",)),
     "torch": Peer(_torch_gru(allow_tf32=False), needs=("torch",)),
     "torch tf32": Peer(

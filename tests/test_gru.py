@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cudml
 from cudml.devices import Device, emulator
 from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.operators.gru_paths import PATHS
@@ -131,6 +132,7 @@ SMALL_DEVICES = {
     "block": ((1, 4096), (2, 8192), (7, 65536), (16, 232448)),
     "grid": ((2, 4096), (3, 8192), (4, 32768), (7, 65536), (16, 232448)),
     "matrix_grid": ((2, 60416), (3, 65536), (4, 98304), (16, 232448)),
+    "panels": ((1, 4096), (2, 4096), (16, 4096)),
     "serial": ((1, 4096), (2, 4096), (16, 4096)),
 }
 
@@ -329,3 +331,35 @@ def test_lengths_that_change_under_way_change_nothing(
     got = run_gru(device, arrays, options, path=path, layouts=layouts, change=with_other_lengths)
     for name in expected:
         assert_identical(got[name], expected[name])
+
+
+@pytest.mark.parametrize("lanes", [1, 32])
+@pytest.mark.parametrize("num_steps", [1, 6])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_errors_of_numpy_s_settings_stay_away(
+    rng: np.random.Generator, lanes: int, num_steps: int, dtype: Any
+) -> None:
+    """An infinite product is a result like any other, whatever the caller makes of NumPy's warnings."""
+    arrays = random_layer(rng, (num_steps, 2, 3, 40), Options(FORWARD), dtype=dtype)
+    x, w = arrays.x.copy(), arrays.w.copy()
+    x[0, 0], w[0, 0] = np.finfo(dtype).max, np.finfo(dtype).max
+    x[0, 1] = np.inf
+    with emulator.schedule(warp_lanes=lanes), np.errstate(all="ignore"):
+        expected = cudml.gru(x, w, arrays.r, arrays.b, arrays.h0)
+    with emulator.schedule(warp_lanes=lanes), np.errstate(all="raise"):
+        got = cudml.gru(x, w, arrays.r, arrays.b, arrays.h0)
+    for mine, quiet in zip(got, expected, strict=True):
+        assert_identical(mine, quiet)
+
+
+@pytest.mark.parametrize(("num_steps", "batch", "hidden"), [(20, 1, 256), (1, 1, 400), (256, 8, 128)])
+def test_small_products_are_no_work_for_a_threaded_library(
+    num_steps: int, batch: int, hidden: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NumPy's BLAS would start its threads, and wait for them where another process has the cores."""
+    arrays = random_layer(rng, (num_steps, batch, hidden, hidden), Options(FORWARD))
+    for name in ("matmul", "dot"):
+        monkeypatch.setattr(np, name, lambda *_, **__: pytest.fail("a product by BLAS"))
+    with emulator.schedule(warp_lanes=1):
+        sequence, _ = cudml.gru(arrays.x, arrays.w, arrays.r, linear_before_reset=True)
+    assert np.isfinite(sequence).all()

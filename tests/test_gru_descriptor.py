@@ -323,7 +323,8 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(1000, 1, 128), LIMITS) == "gru_block"
     assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
     assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
-    assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
+    assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_panels"
+    assert path(gru_of(1, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
 
 
 def test_one_step_exchanges_nothing() -> None:
@@ -336,7 +337,9 @@ def test_one_step_exchanges_nothing() -> None:
 
 
 def test_plan_refuses_what_cannot_be() -> None:
-    with pytest.raises(ValueError, match="path is 'warp', must be block, grid, matrix_grid or serial"):
+    with pytest.raises(
+        ValueError, match="path is 'warp', must be block, grid, matrix_grid, panels or serial"
+    ):
         plan(GRU, LIMITS, path="warp")
     with pytest.raises(ValueError, match="'matrix_grid' is for FLOAT16 alone"):
         plan(GRU, LIMITS, path="matrix_grid")

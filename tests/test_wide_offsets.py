@@ -248,7 +248,7 @@ def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator)
 
 
 def gru_limits(path: str) -> Limits:
-    return CPU if path == "serial" else replace(GPU, num_multiprocessors=8)
+    return CPU if path in ("panels", "serial") else replace(GPU, num_multiprocessors=8)
 
 
 def four_dimensional(desc: TensorDesc) -> TensorDesc:

@@ -17,7 +17,7 @@ from cudml.checks import (
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.activations import Activation, activation_ok
-from cudml.operators.gru_paths import PATHS, choose_path, packed, project, snapshot_of_lengths
+from cudml.operators.gru_paths import PATHS, choose_path, steps_of
 from cudml.operators.gru_shapes import Layer
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain
@@ -216,7 +216,8 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     The bits of a result depend on the path, because each sums in an order of its own. Those of the
     recurrence depend on nothing else: not on the batch, nor on the device. The input's projection is the
     product of the device's library (cuBLAS on a GPU), whose bits depend on the shape of the product, and so
-    on T and N, on the device and on the library's version.
+    on T and N, on the device and on the library's version. The path "panels" of a CPU computes it itself, and
+    gives the same bits on every machine.
 
     Parameters
     ----------
@@ -243,17 +244,11 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
         path = choose_path(layer, limits)
     if path not in PATHS:
         raise ValueError(f"path is {path!r}, must be {one_of([*PATHS])}")
-    projection, projection_spaces = project(layer, limits)
-    recurrence, (packing, packing_spaces) = packed(layer, "recurrence_tensor", limits)
-    snapshot, snapshot_spaces = snapshot_of_lengths(layer, limits)
-    places = {"recurrence_tensor": recurrence}
-    if snapshot:
-        places["sequence_lengths_tensor"] = snapshot_spaces[0].name
-    launches, launch_spaces = PATHS[path](layer, places, limits)
+    steps, workspaces = steps_of(path, layer, limits)
     return Plan(
         operator="GRU",
         operands=operands,
         outputs=tuple(m for m in _OUTPUTS if m in operands),
-        steps=(*projection, *packing, *snapshot, *launches),
-        workspaces=(*projection_spaces, *packing_spaces, *snapshot_spaces, *launch_spaces),
+        steps=steps,
+        workspaces=workspaces,
     )

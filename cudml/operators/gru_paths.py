@@ -1,7 +1,7 @@
 """How a GRU layer is computed: the input's projection, the paths of the recurrence, and the choice.
 
-Every path multiplies all inputs by their weights at once, with the device's own matrix product, and then
-runs all steps in one launch that keeps the weights of the recurrence on the chip.
+Every path multiplies all inputs by their weights at once, with the device's own matrix product or in a kernel
+for the CPU, and then runs all steps in one launch that keeps the weights of the recurrence on the chip.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,6 +11,7 @@ from cudml.operators.gru_shapes import (
     EXCHANGED_BYTES,
     MATRIX_EXCHANGED_BYTES,
     NUM_GATES,
+    PANEL_MAX_UNITS,
     Layer,
     Shape,
     block_clocks,
@@ -19,6 +20,7 @@ from cudml.operators.gru_shapes import (
     grid_shape,
     matrix_clocks,
     matrix_shape,
+    panel_shape,
     serial_shape,
 )
 from cudml.operators.strided_copy import tensor_copy_step
@@ -32,6 +34,7 @@ from cudml.plans import (
     Params,
     Step,
     Workspace,
+    ceil_div,
     round_up,
 )
 from cudml.tensors import TensorDesc, num_elements
@@ -48,8 +51,13 @@ _WAITS = ("the states that other blocks send",)
 #: The most activations that a layer has.
 _MAX_ACTIVATIONS = 4
 
-# kernels/gru/serial.cu: rows of hidden units that a sequence needs.
+# kernels/gru/serial.cu, panels.cu: rows of hidden units that a sequence needs; that a block of the latter has
+# of biases.
 _SERIAL_ROWS = 3
+_PANEL_BIAS_ROWS = 4
+
+#: Steps from which on it pays to copy the weights of a layer into panels.
+_PANEL_MIN_STEPS = 2
 
 #: Update gate and state that a grid's kernel keeps of an item.
 _CARRIED_BYTES = 8
@@ -151,18 +159,75 @@ def _serial_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     return (replace(launch, block=(1, 1, 1)),), (space,)
 
 
+def _panel_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """Weights copied into panels, the input multiplied, then the recurrence; see kernels/gru/panels.cuh."""
+    shape = panel_shape(layer, limits)
+    d, hidden, inputs = layer.num_directions, layer.hidden_size, layer.input_size
+    # A panel's width follows from the CPU's registers, which no plan knows; this is the most.
+    padded = round_up(hidden, PANEL_MAX_UNITS)
+    num_blocks = ceil_div(hidden, PANEL_MAX_UNITS)
+    num_rows = layer.num_steps * layer.batch_size
+    prepare = KernelLaunch(
+        source="gru/panels_prepare.cu",
+        function="gru_panels_prepare",
+        template=(layer.element.cpp, layer.linear_before_reset),
+        grid=(d * num_blocks, 1, 1),
+        block=(1, 1, 1),
+        buffers=(
+            *(places.get(name, name) for name in ("input_tensor", "weight_tensor", "recurrence_tensor")),
+            *("projection", "weight_panels", "recurrence_panels"),
+        ),
+        params=Params.of(
+            num_rows=("Int64", num_rows),
+            num_inputs=("Int32", inputs),
+            hidden_size=("Int32", hidden),
+            num_directions=("Int32", d),
+            num_blocks=("Int32", num_blocks),
+        ),
+    )
+    state_rows = _SERIAL_ROWS * shape.group_batch + _PANEL_BIAS_ROWS
+    spaces = (
+        Workspace("projection", 4 * num_rows * d * NUM_GATES * padded),
+        Workspace("weight_panels", 4 * d * NUM_GATES * padded * inputs),
+        Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden),
+        Workspace("states", 4 * d * shape.num_groups * state_rows * padded),
+    )
+    projection, _, *tensors = _tensors(layer, places)
+    launch = _launch(layer, shape, "panels", (projection, "recurrence_panels", *tensors, "states"))
+    return (prepare, replace(launch, block=(1, 1, 1))), spaces
+
+
 PATHS: dict[str, Callable[[Layer, Places, Limits], Steps]] = {
     "block": _block_steps,
     "grid": _grid_steps,
     "matrix_grid": _matrix_steps,
+    "panels": _panel_steps,
     "serial": _serial_steps,
 }
+
+
+def steps_of(path: str, layer: Layer, limits: Limits) -> Steps:
+    """All steps of a path: tensors made ready, the input's projection, the recurrence."""
+    multiplies = path == "panels"  # its input itself
+    members = ("recurrence_tensor", *(("input_tensor", "weight_tensor") if multiplies else ()))
+    parts = [] if multiplies else [project(layer, limits)]
+    places = {}
+    for member in members:
+        places[member], part = packed(layer, member, limits)
+        parts.append(part)
+    snapshot = snapshot_of_lengths(layer, limits)
+    if snapshot[1]:
+        places["sequence_lengths_tensor"] = snapshot[1][0].name
+    parts += [snapshot, PATHS[path](layer, places, limits)]
+    return tuple(step for part in parts for step in part[0]), tuple(
+        space for part in parts for space in part[1]
+    )
 
 
 def choose_path(layer: Layer, limits: Limits) -> str:
     """The path that is estimated to be the fastest."""
     if limits.warp_lanes == 1:
-        return "serial"
+        return "panels" if layer.num_steps >= _PANEL_MIN_STEPS else "serial"
     block, grid, matrix = (shape_of(layer, limits) for shape_of in (block_shape, grid_shape, matrix_shape))
     clocks: dict[str, int] = {}
     if block is not None:

@@ -41,6 +41,11 @@ MATRIX_ROUND_BATCH = 8
 MATRIX_ROW_PADDING = 8
 MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
 
+# kernels/gru/panels.cuh: hidden units of a panel on the CPU with the widest registers. Fewer sequences than
+# these make nothing faster that several threads could do.
+PANEL_MAX_UNITS = 32
+PANEL_MIN_BATCH = 16
+
 # kernels/common/exchange.cuh: bytes of a state and the number of its exchange.
 EXCHANGED_BYTES = 8
 MATRIX_EXCHANGED_BYTES = 4
@@ -325,7 +330,18 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
 def serial_shape(layer: Layer, limits: Limits) -> Shape:
     """The shape of the kernel of single threads: sequences are divided among the multiprocessors."""
     blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
-    group_batch = ceil_div(layer.batch_size, blocks_per_direction)
+    return _single_threads(layer, ceil_div(layer.batch_size, blocks_per_direction))
+
+
+def panel_shape(layer: Layer, limits: Limits) -> Shape:
+    """The same with weights in panels: so many sequences that reading a panel pays."""
+    blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
+    least = min(layer.batch_size, PANEL_MIN_BATCH)
+    return _single_threads(layer, max(least, ceil_div(layer.batch_size, blocks_per_direction)))
+
+
+def _single_threads(layer: Layer, group_batch: int) -> Shape:
+    """Blocks of one thread with so many sequences each."""
     return Shape(
         num_warps=0,
         thread_units=0,

@@ -21,6 +21,10 @@ _PIECE_PRODUCTS = 1 << 30
 _WRITE_PRODUCTS = 64
 _PIECE_BYTES = 1 << 26
 
+#: Products of so many multiplications or fewer are computed by this thread alone. The threads of NumPy's BLAS
+#: gain little of them, and wait for milliseconds where another process has their cores.
+_SMALL_PRODUCT = 1 << 22
+
 
 def prepare(step: LibraryStep) -> Callable[[Mapping[str, int]], None]:
     """The step as a function of the addresses of its buffers."""
@@ -61,17 +65,28 @@ def _copy(step: Copy, addresses: Mapping[str, int]) -> None:
 
 
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
-    """`out = a @ b.T` in float32; half-precision rows of `a` are converted a piece at a time."""
+    """`out = a @ b.T` in float32; half-precision rows of `a` are converted a piece at a time.
+
+    Infinities and NaN are results like any other, whatever `np.seterr` says.
+    """
     left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, step.element)
     right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
-    right = right.astype(np.float32, copy=False)
     result = _matrix(addresses[step.out], step.out_offset, step.m, step.n, np.float32)
     rows = max(1, _PIECE_PRODUCTS // (step.n * (step.k + _WRITE_PRODUCTS)))
     if step.element != "float32":
         rows = min(rows, max(1, _CONVERTED_ELEMENTS // step.k))
-    for first in range(0, step.m, rows):
-        piece = left[first : first + rows].astype(np.float32, copy=False)
-        np.matmul(piece, right.T, out=result[first : first + rows])
+    with np.errstate(all="ignore"):
+        right = right.astype(np.float32, copy=False)
+        for first in range(0, step.m, rows):
+            piece = left[first : first + rows].astype(np.float32, copy=False)
+            _multiply(piece, right, result[first : first + rows])
+
+
+def _multiply(left: Array, right: Array, result: Array) -> None:
+    if result.size * left.shape[1] <= _SMALL_PRODUCT:
+        np.einsum("mk,nk->mn", left, right, out=result)
+    else:
+        np.matmul(left, right.T, out=result)
 
 
 def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> Array:

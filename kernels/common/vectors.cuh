@@ -1,0 +1,29 @@
+// Floats that are computed with at once: one on a GPU, whose threads are its lanes. The emulator's file of the
+// same name has a vector register of the CPU with the same functions. Both types take the operators of C++,
+// `condition ? a : b` included, and constants.
+#pragma once
+
+#include "common/types.cuh"
+
+constexpr int kVectorFloats = 1;
+// Registers that products may be accumulated in.
+constexpr int kVectorRegisters = 32;
+
+using Floats = float;
+using Ints = Int32;
+
+__device__ __forceinline__ Floats load_floats(const float* address) { return *address; }
+__device__ __forceinline__ void store_floats(float* address, Floats v) { *address = v; }
+__device__ __forceinline__ Floats broadcast(float value) { return value; }
+
+// a * b + c, rounded once.
+__device__ __forceinline__ Floats fused(Floats a, Floats b, Floats c) { return fmaf(a, b, c); }
+
+__device__ __forceinline__ Ints as_ints(Floats v) { return __float_as_int(v); }
+__device__ __forceinline__ Floats as_floats(Ints v) { return __int_as_float(v); }
+
+// Keeps a vector in a register where it is used several times: a compiler may load it each time instead.
+__device__ __forceinline__ Floats in_register(Floats v) { return v; }
+
+// Lane i of row j becomes lane j of row i.
+__device__ __forceinline__ void transpose(Floats (&)[kVectorFloats]) {}
