@@ -175,6 +175,7 @@ SELECTIONS = {
     "rows": ((3, 700), 1, 1, 0),
     "outputs in rows": ((3, 700), 1, 2, 1),
     "columns": ((700, 3), 0, 1, 1),
+    "columns of several tiles": ((5001, 1), 0, 1, 1),
     "items": ((2, 300, 2), 1, 0, 0),
 }
 
