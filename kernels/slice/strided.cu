@@ -72,7 +72,9 @@ __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Ext
     const int w = lane + k * kWarpSize;
     if (w >= whole_begin && w < whole_end) loaded[k] = load_16_bytes(stretch + w * kWordBytes);
   }
-  __syncwarp();  // all loads are under way before one is waited for
+  // All loads are under way before one is waited for, and every lane has picked from the last stretch
+  // before this one overwrites it.
+  __syncwarp();
   UInt8* lane_kept = kept + kept_at(lane * kWordBytes);
 #pragma unroll
   for (int k = 0; k < kLoadsPerLane; ++k) {
@@ -118,7 +120,6 @@ __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Ext
       }
     }
   }
-  __syncwarp();  // every lane has picked before the next tile overwrites the stretch
 }
 
 template <class Item>

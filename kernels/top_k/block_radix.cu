@@ -51,6 +51,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (Int64 rank = threadIdx.x; rank < k; rank += kThreads) {
       write_result(input, values, indices, params, start, rank, list.indices[rank]);
     }
-    __syncthreads();  // the list is read before the next row's is written
+    // The next row's list is written after a barrier: this one has been read by then.
   }
 }

@@ -82,14 +82,14 @@ struct Filter {
   Floor<Word> floor = {0, true};
   UInt32 num_cuts = 0;
 
+  // Before the first tile; `make_room` and `finish` have the barrier behind it.
   __device__ __forceinline__ void start() {
     if (threadIdx.x == 0) shared.num_listed = 0;
-    __syncthreads();  // the counter is clear before anyone appends
   }
 
   // Makes room for a tile.
   __device__ __forceinline__ void make_room() {
-    __syncthreads();  // all has been appended before it is counted
+    __syncthreads();  // all has been appended, or the counter is clear and the last list read, by now
     const UInt32 count = shared.num_listed;
     __syncthreads();  // every thread has the same count before it grows
     if (count + kTile <= capacity) return;
@@ -143,11 +143,10 @@ struct Filter {
     }
   }
 
-  // The first k, or all if there are fewer; how many.
+  // The first k, or all if there are fewer; how many. There is a barrier before the counter changes again.
   __device__ __forceinline__ UInt32 finish() {
     __syncthreads();  // all has been appended before it is counted
     const UInt32 count = shared.num_listed;
-    __syncthreads();  // every thread has the same count before the list is cut
     if (count <= k) return count;
     keep_first(list, count, k, keeps_equal, shared);
     return k;

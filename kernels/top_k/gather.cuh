@@ -104,7 +104,7 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
 }
 
 // Drops from the list, of at most kPerThread elements a thread, what is below the k-th key as far
-// as digits tell. Returns how many stay; they are the first of the list.
+// as digits tell. Returns how many stay; after the next barrier they are the first of the list.
 template <class Word, int kPerThread, int kThreads, int kLanes>
 __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const List<Word>& list,
                                                UInt32 count, UInt32 enough,
@@ -135,7 +135,6 @@ __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const 
       list.indices[place] = indices[j];
     }
   }
-  __syncthreads();  // the shorter list is complete before it is read
   return threshold.num_above + threshold.num_equal;
 }
 

@@ -55,8 +55,7 @@ struct RowBarrier {
 
   __device__ __forceinline__ bool wait() {
     ++round;
-    __threadfence();
-    __syncthreads();  // every thread's writes are published before its block arrives
+    __syncthreads();  // every thread has written before its block arrives, which releases all of it
     bool has_come = true;
     if (threadIdx.x == 0) {
       add_release(num_arrived, 1);

@@ -5,7 +5,8 @@
 #include "common/types.cuh"
 #include "top_k/list.cuh"
 
-// Sorts the first `count` elements, in shared storage, into the order of rank.
+// Sorts the first `count` elements, in shared storage, into the order of rank. On return the first warp may
+// read all of it where a warp has that many lanes, and every thread where it is longer.
 template <class Word, int kThreads>
 __device__ __forceinline__ void sort_by_network(const List<Word>& list, UInt32 count) {
   UInt32 size = 2;
@@ -43,5 +44,4 @@ __device__ __forceinline__ void sort_by_network(const List<Word>& list, UInt32 c
       }
     }
   }
-  __syncthreads();  // the sorted list is complete before it is read
 }
