@@ -39,8 +39,8 @@ class Case:
     """A descriptor on a device; `path` None leaves the choice to the plan.
 
     `content` says what an input is full of: "few" different values, so that many tie, "any" bits, or values
-    in "ascending" or "descending" order. A GRU has normal numbers instead. `length` is that of every
-    sequence, None for any. Tensors begin `skew` elements after the start of a sector.
+    in "ascending" or "descending" order, or in ascending "steps". A GRU has normal numbers instead. `length`
+    is that of every sequence, None for any. Tensors begin `skew` elements after the start of a sector.
     """
 
     descriptor: Any
@@ -175,6 +175,8 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return rng.integers(0, 256, count * item, np.uint8)
     if case.content == "ascending":
         return np.arange(count).astype(f"u{item}")
+    if case.content == "steps":
+        return (np.arange(count) * 24 // count).astype(f"u{item}")
     if case.content == "descending":
         return np.arange(count, 0, -1).astype(f"u{item}")
     return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)

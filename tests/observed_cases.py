@@ -42,7 +42,7 @@ CASES = {
     "sorted short rows": Case(top_k((37, 60), 60, HALF), "warp_sort", ONE),
     "sorted longer rows": Case(top_k((3, 900), 300), "warp_sort"),
     "filtered rows": Case(top_k((3, 9001), 50), "block_filter", ONE),
-    "filtered rows in ascending order": Case(top_k((1, 20_000), 20), "block_filter", ONE, "ascending"),
+    "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
     "filtered rows, every element a result": Case(top_k((3, 50), 50), "block_filter", ONE),
     "filtered rows in descending order": Case(top_k((3, 9001), 20), "block_filter", ONE, "descending"),
     "rows filtered by several blocks": Case(top_k((1, 80_000), 10, BYTE), "block_filter"),
@@ -61,7 +61,10 @@ CASES = {
     "block radix, full lists": Case(top_k((2, 2000), 1800), "block_radix"),
     "block radix through memory, full lists": Case(top_k((2, 4000), 3500), "block_radix", NARROW),
     "different values filtered by several blocks": Case(
-        top_k((1, 40_000), 50), "block_filter", GPU, "any"
+        top_k((1, 80_000), 50), "block_filter", GPU, "any"
+    ),
+    "ever larger ties filtered by several blocks": Case(
+        top_k((1, 119_000), 10, BYTE), "block_filter", GPU, "steps"
     ),
     "two rows filtered by several blocks": Case(top_k((2, 80_000), 16, BYTE), "block_filter"),
     "results with gaps": Case(top_k((37, 60), 7, value_pad=2, index_pad=3), "warp_select"),
@@ -128,11 +131,15 @@ CASES = {
     "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), limits=ONE),
     "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), limits=ONE),
     "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), limits=ONE),
+    "mirrored halves, transposed in words": Case(copy((260, 72), HALF, (-1, 1), strides=(1, 264))),
+    "more transposed tiles than blocks": Case(copy((400, 300), WORD, (1, 1), strides=(1, 401)), limits=ONE),
     "transposed wide items": Case(copy((40, 35), WIDEST, (1, 1), strides=(1, 40)), limits=ONE),
     "transposed words between gaps": Case(copy((66, 70), WORD, (1, 1), strides=(1, 69), out_pad=3)),
     "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), skew=5),
     "rows of bytes by several blocks": Case(copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1)),
-    "strided bytes from an odd place on": Case(copy((3, 6001), BYTE, (1, 3), offsets=(0, 5), out_pad=1)),
+    "strided bytes from an odd place on": Case(
+        copy((3, 6001), BYTE, (1, 3), offsets=(0, 5), out_pad=1), skew=3
+    ),
     "strided bytes by several blocks": Case(copy((20, 3001), BYTE, (1, 3), offsets=(0, 1), out_pad=1)),
     "scattered halves": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=ONE),
     "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),
@@ -152,6 +159,7 @@ CASES = {
     "lanes between different gaps": Case(reversal((20, 300), HALF, 1, pad=1, out_pad=5)),
     "columns between different gaps": Case(reversal((30, 70), HALF, 0, pad=2, out_pad=7)),
     "short lanes between different gaps": Case(reversal((300, 7), HALF, 1, pad=1, out_pad=2)),
+    "more short lanes than blocks have": Case(reversal((40_000, 7), HALF, 1), limits=ONE),
     "short lanes of bytes at odd places": Case(reversal((2001, 7), BYTE, 1), skew=3),
     "short lanes by several blocks": Case(reversal((3001, 7), BYTE, 1)),
     "columns of bytes by several blocks": Case(reversal((30, 700), BYTE, 0, out_pad=1)),

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.observed_cases import CASES
-from tests.planted import gru, movement, top_k
+from tests.planted import gru, movement, top_k, wide_offsets
 from tests.planted.barriers import BARRIERS
 from tests.planted.defect import ROOT, copy_checkout
 
-DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS}
+DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS, **wide_offsets.DEFECTS}
 ALL = {**DEFECTS, **BARRIERS}
 
 
@@ -40,8 +40,11 @@ def test_it_can_be_planted(name: str) -> None:
     defect = ALL[name]
     text = (ROOT / defect.file).read_text()
     assert defect.changed(text) != text
-    assert defect.cases
+    assert defect.cases or defect.tests
     assert set(defect.cases) <= set(CASES)
+    for test in defect.tests:
+        file, function = test.split("::")
+        assert f"def {function}(" in (ROOT / file).read_text()
 
 
 def test_there_are_many_kinds_of_defects() -> None:

@@ -17,7 +17,7 @@ DEFECTS = {
         "kernels/slice/strided.cu",
         "stretch + num_words * kWordBytes > extent.end ? num_words - 1 : num_words;",
         "stretch + num_words * kWordBytes > extent.end + kWordBytes ? num_words - 1 : num_words;",
-        ("every third byte",),
+        ("strided bytes from an odd place on",),
         BOUNDS,
     ),
     "a whole word before the tensor's start": Defect(
@@ -73,7 +73,7 @@ DEFECTS = {
         "kernels/slice/transpose.cu",
         "const int mirror = p.source_step < 0 ? kSide - 1 : 0;",
         "const int mirror = 0;",
-        ("transposed halves in words",),
+        ("mirrored halves, transposed in words",),
         WRONG,
     ),
     "the target's offset for the source's": Defect(

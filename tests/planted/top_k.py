@@ -180,13 +180,6 @@ DEFECTS = {
         ("rows filtered by several blocks",),
         RACE,
     ),
-    "places of the row's list are taken without an atomic": Defect(
-        "kernels/top_k/grid_radix.cu",
-        "shared.list_begin = atomicAdd(&state.num_listed, own.above + own.equal);",
-        "shared.list_begin = state.num_listed;\n      state.num_listed += own.above + own.equal;",
-        ("grid radix",),
-        RACE,
-    ),
     "counts of another block": Defect(
         "kernels/top_k/grid_radix.cu",
         "store_relaxed(&block_counts[2 * block + 1], own.equal);",
