@@ -176,7 +176,7 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
     if case.content == "ascending":
         return np.arange(count).astype(f"u{item}")
     if case.content == "steps":
-        return (np.arange(count) * 24 // count).astype(f"u{item}")
+        return (np.arange(count) * 21 // count).astype(f"u{item}")
     if case.content == "descending":
         return np.arange(count, 0, -1).astype(f"u{item}")
     return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)

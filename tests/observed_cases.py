@@ -64,7 +64,7 @@ CASES = {
         top_k((1, 80_000), 50), "block_filter", GPU, "any"
     ),
     "ever larger ties filtered by several blocks": Case(
-        top_k((1, 119_000), 10, BYTE), "block_filter", GPU, "steps"
+        top_k((1, 98_000), 10, BYTE), "block_filter", GPU, "steps"
     ),
     "two rows filtered by several blocks": Case(top_k((2, 80_000), 16, BYTE), "block_filter"),
     "results with gaps": Case(top_k((37, 60), 7, value_pad=2, index_pad=3), "warp_select"),
@@ -128,6 +128,7 @@ CASES = {
     "rows of bytes": Case(copy((70, 61), BYTE, (1, 1), offsets=(0, 7), out_pad=1), limits=ONE),
     "mirrored rows": Case(copy((9, 333), HALF, (1, -1), out_pad=1), limits=ONE),
     "every third byte": Case(copy((3, 6000), BYTE, (1, 3), offsets=(0, 1), out_pad=1), limits=ONE),
+    "long rows of every third byte": Case(copy((2, 90_001), BYTE, (1, 3)), limits=ONE, skew=3),
     "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), limits=ONE),
     "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), limits=ONE),
     "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), limits=ONE),

@@ -36,7 +36,7 @@ _CASES = {
     ),
     "reverse_subsequences/boxes.cu": ("short lanes", "more short lanes than blocks have"),
     "reverse_subsequences/columns.cu": ("columns",),
-    "slice/strided.cu": ("strided bytes by several blocks", "every third byte", "every other word backwards"),
+    "slice/strided.cu": ("long rows of every third byte", "every third byte", "every other word backwards"),
     "slice/transpose.cu": ("transposed halves in words", "more transposed tiles than blocks"),
     "top_k/block_filter.cu": ("rows filtered by several blocks", "filtered rows"),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
