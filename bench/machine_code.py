@@ -15,10 +15,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from cudml.plans import KernelLaunch
-from tests.instances import batches
 from tests.machine_code.architectures import ARCHITECTURES, Architecture
 from tests.machine_code.compiler import nvrtc_version, unavailable
 from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
+from tests.support.instances import batches
 
 TABLE = Path(__file__).parent / "results" / "machine_code.csv"
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.stand_in import load
+from tests.devices.cuda.stand_in import load
 
 #: Host time over the driver's launch that a call may take, in microseconds.
 ARRAY_FUNCTION_BAR_US = 4.0
@@ -96,7 +96,7 @@ def test_slice_out(timed: Any, cupy: Any, x: Any) -> None:
 def test_slice_of_one_stretch(timed: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's copy, which is for long stretches, on few bytes: it happens here."""
     import cudml
-    from cudml.operators import strided_copy
+    from cudml.operators import slice_paths as strided_copy
 
     monkeypatch.setattr(strided_copy, "MIN_DRIVER_COPY_BYTES", 0)
     timed(lambda: cudml.slice(x, (0, 0), (1, 16)), ARRAY_FUNCTION_BAR_US)
@@ -149,7 +149,7 @@ def test_dispatch_slice(timed: Any, cupy: Any, x: Any) -> None:
 def sample_program() -> tuple[Any, Any]:
     """A loaded program of one kernel, and its device."""
     from cudml.devices import cuda
-    from tests.stand_in.cases import scale_plan
+    from tests.devices.cuda.stand_in.cases import scale_plan
 
     device = cuda.get_device()
     return device.load(scale_plan()), device
@@ -205,7 +205,7 @@ def test_cupy_raw_kernel(timed: Any, cupy: Any, x: Any) -> None:
     """The same kernel by CuPy's public interface, scalars as one structure."""
     from cudml.devices.kernel_text import kernel_text
     from cudml.devices.sources import kernel_root
-    from tests.stand_in.cases import scale_launch
+    from tests.devices.cuda.stand_in.cases import scale_launch
 
     launch = scale_launch()
     module = cupy.RawModule(

@@ -11,10 +11,9 @@ TYPE_CHECKING = False  # type checkers take it for true; importing `typing` woul
 if TYPE_CHECKING:
     from typing import Any
 
-    from cudml.api import TopKResult, reverse_subsequences, slice, top_k
-    from cudml.api_gru import GruResult, gru
     from cudml.compiled import CompiledOperator, compile_operator
     from cudml.devices.emulator.meter import emulator_report
+    from cudml.dxdispatch.descriptors import from_dict, to_dict
     from cudml.enums import (
         AxisDirection,
         DataType,
@@ -34,7 +33,10 @@ if TYPE_CHECKING:
         Problem,
         SettingError,
     )
-    from cudml.json_model import from_dict, to_dict
+    from cudml.functions.gru import GruResult, gru
+    from cudml.functions.reverse_subsequences import reverse_subsequences
+    from cudml.functions.slice import slice
+    from cudml.functions.top_k import TopKResult, top_k
     from cudml.operators.activations import Activation
     from cudml.operators.gru import GruDesc
     from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
@@ -46,8 +48,6 @@ __version__ = "0.1.0"
 
 #: Module -> the public names that it defines.
 _HOMES = {
-    "api": ("TopKResult", "reverse_subsequences", "slice", "top_k"),
-    "api_gru": ("GruResult", "gru"),
     "compiled": ("CompiledOperator", "compile_operator"),
     "devices.emulator.meter": ("emulator_report",),
     "enums": (
@@ -69,7 +69,11 @@ _HOMES = {
         "Problem",
         "SettingError",
     ),
-    "json_model": ("from_dict", "to_dict"),
+    "dxdispatch.descriptors": ("from_dict", "to_dict"),
+    "functions.gru": ("GruResult", "gru"),
+    "functions.reverse_subsequences": ("reverse_subsequences",),
+    "functions.slice": ("slice",),
+    "functions.top_k": ("TopKResult", "top_k"),
     "operators.activations": ("Activation",),
     "operators.gru": ("GruDesc",),
     "operators.reverse_subsequences": ("ReverseSubsequencesDesc",),

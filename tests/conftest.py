@@ -10,7 +10,7 @@ import pytest
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
-from tests.stand_in.process import Run, running
+from tests.devices.cuda.stand_in.process import Run, running
 
 # The first example of a kernel compiles it, and other work may run beside the tests.
 hypothesis.settings.register_profile("cudml", deadline=None)
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """
     left_out = set()
     if config.getoption("--sanitize"):
-        left_out |= {item for item in items if item.path.name.startswith("test_emulator_")}
+        left_out |= {item for item in items if "emulator" in item.path.parts}
     if not config.getoption("--planted"):
         left_out |= {item for item in items if item.get_closest_marker("planted")}
     config.hook.pytest_deselected(items=list(left_out))
@@ -70,6 +70,6 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
 
 @pytest.fixture(scope="module")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Calls a function of `tests/stand_in/` in the process of the stand-in for a GPU."""
+    """Calls a function of `tests/devices/cuda/stand_in/` in the process of the stand-in for a GPU."""
     with running(tmp_path_factory.mktemp("kernel_cache")) as run:
         yield run

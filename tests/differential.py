@@ -23,11 +23,11 @@ from onnx import helper
 import cudml
 from cudml import AxisDirection, TensorDesc
 from cudml.devices import Device, emulator, get_device
-from tests.onnx_adapter import Call, gru_by_its_formulas, run_array_function, run_descriptor
 from tests.oracle.reverse_subsequences import reverse_lanes
 from tests.oracle.top_k import BFLOAT16, top_k
-from tests.random_arrays import Placed, memory_with, place, random_layout, values_of
 from tests.support import assert_identical, to_device
+from tests.support.onnx_adapter import Call, gru_by_its_formulas, run_array_function, run_descriptor
+from tests.support.random_arrays import Placed, memory_with, place, random_layout, values_of
 
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
 ALL_11 = (*INTEGERS, *map(np.dtype, ("float16", "float32", "float64")))

@@ -2,9 +2,10 @@
 
     compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.gpu_instances
 
-Of the descriptors in `tests/instances/` it takes the smallest that reaches each instance. Every operand and
-every workspace is an allocation of its own, no byte larger than it must be, so that an access outside is
-seen; results are the business of the other tests. `racecheck`, `synccheck` and `initcheck` work as well.
+Of the descriptors in `tests/support/instances/` it takes the smallest that reaches each instance. Every
+operand and every workspace is an allocation of its own, no byte larger than it must be, so that an access
+outside is seen; results are the business of the other tests.
+`racecheck`, `synccheck` and `initcheck` work as well.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import numpy as np
 from cudml.devices.cuda import CudaDevice, get_device
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.instances import operators
+from tests.support.instances import operators
 
 #: Lengths are drawn up to here: most of them within the axes of the small descriptors, some beyond.
 MAX_LENGTH = 1000

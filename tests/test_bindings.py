@@ -17,8 +17,8 @@ from cudml import (
     compile_operator,
 )
 from cudml.devices import Device, get_device
-from tests.bound_operators import LENGTHS, REVERSE, REVERSED, SENTINEL, X, bound, copy_desc, refused
 from tests.support import assert_identical, to_device
+from tests.support.bound_operators import LENGTHS, REVERSE, REVERSED, SENTINEL, X, bound, copy_desc, refused
 
 F32, U32, U8 = DataType.FLOAT32, DataType.UINT32, DataType.UINT8
 

@@ -20,8 +20,17 @@ from cudml import (
 )
 from cudml.devices import Device, get_device
 from cudml.operators import OPERATORS
-from tests.bound_operators import REVERSE, REVERSED, SENTINEL, X, bound, copy_desc, refused, with_scratch
 from tests.support import assert_identical, to_device, to_numpy
+from tests.support.bound_operators import (
+    REVERSE,
+    REVERSED,
+    SENTINEL,
+    X,
+    bound,
+    copy_desc,
+    refused,
+    with_scratch,
+)
 
 F32, U32 = DataType.FLOAT32, DataType.UINT32
 

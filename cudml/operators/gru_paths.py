@@ -23,7 +23,7 @@ from cudml.operators.gru_shapes import (
     panel_shape,
     serial_shape,
 )
-from cudml.operators.strided_copy import tensor_copy_step
+from cudml.operators.slice_paths import tensor_copy_step
 from cudml.plans import (
     WAIT_REPORT,
     Copy,

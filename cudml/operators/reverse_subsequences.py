@@ -16,7 +16,7 @@ from cudml.checks import (
     tensor_ok,
 )
 from cudml.enums import DataType, FeatureLevel
-from cudml.operators.lane_reversal import reversal_step
+from cudml.operators.reverse_subsequences_paths import reversal_step
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain, num_elements
 

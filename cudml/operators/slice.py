@@ -18,8 +18,8 @@ from cudml.checks import (
     tensor_ok,
 )
 from cudml.enums import DataType, FeatureLevel
-from cudml.operators.coalesce import Space, dimensions_of
-from cudml.operators.strided_copy import copy_step
+from cudml.operators.index_space import Space, dimensions_of
+from cudml.operators.slice_paths import copy_step
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain, num_elements
 

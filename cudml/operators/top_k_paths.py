@@ -9,7 +9,7 @@ from math import isqrt
 
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
-from cudml.operators.coalesce import Dimension, dimensions_of, merged, without_ones
+from cudml.operators.index_space import Dimension, dimensions_of, merged, without_ones
 from cudml.plans import WAIT_REPORT, Fill, KernelLaunch, Limits, Params, Step, Workspace, ceil_div, round_up
 from cudml.tensors import TensorDesc
 

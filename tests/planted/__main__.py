@@ -1,10 +1,10 @@
-"""`python -m tests.planted CASE...`: check cases of `tests/observed_cases.py` until one fails."""
+"""`python -m tests.planted CASE...`: check cases of `tests/support/observed_cases.py` until one fails."""
 
 import sys
 
 import numpy as np
 
-from tests.observed_cases import CASES, check
+from tests.support.observed_cases import CASES, check
 
 for name in sys.argv[1:]:
     check(CASES[name], np.random.default_rng(0))

@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 
 #: What is reported, by kind.
 RACE = r"race: this"
@@ -27,7 +27,7 @@ _TIME_LIMIT = 1200
 class Defect:
     """`old` stands once in `file`; the first of the `cases` that fails reports what `report` matches.
 
-    Cases are those of `tests/observed_cases.py`. Where there are `tests`, tests are run instead.
+    Cases are those of `tests/support/observed_cases.py`. Where there are `tests`, tests are run instead.
     """
 
     file: str

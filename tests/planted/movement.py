@@ -2,8 +2,8 @@
 
 from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
-_COPY = "cudml/operators/strided_copy.py"
-_REVERSAL = "cudml/operators/lane_reversal.py"
+_COPY = "cudml/operators/slice_paths.py"
+_REVERSAL = "cudml/operators/reverse_subsequences_paths.py"
 
 DEFECTS = {
     "a tile past the row's end": Defect(

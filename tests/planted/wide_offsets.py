@@ -2,7 +2,7 @@
 
 from tests.planted.defect import BOUNDS, WRONG, Defect
 
-_TESTS = "tests/test_wide_offsets.py::"
+_TESTS = "tests/operators/test_wide_offsets.py::"
 
 
 def _cut(file: str, old: str, new: str, test: str) -> Defect:

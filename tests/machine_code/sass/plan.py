@@ -11,12 +11,12 @@ import numpy as np
 from cudml.devices import waits
 from cudml.devices.emulator import library_steps
 from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
-from tests.instances import batches
 from tests.machine_code import cubin
 from tests.machine_code.architectures import ARCHITECTURES
 from tests.machine_code.compiler import compiled_launches
 from tests.machine_code.sass.decode import ARCHITECTURE, Code, decode
 from tests.machine_code.sass.launch import Buffer, Counts, run
+from tests.support.instances import batches
 
 #: The architecture whose code runs.
 HOPPER = next(a for a in ARCHITECTURES if a.number == ARCHITECTURE)

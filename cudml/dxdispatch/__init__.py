@@ -1,0 +1,1 @@
+"""Models of DxDispatch, DirectML's command-line tool: read, checked, run."""

@@ -1,0 +1,322 @@
+"""Descriptors as dictionaries, in the JSON spelling of DxDispatch."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from enum import Enum, IntEnum, IntFlag
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+
+from cudml.checks import camel
+from cudml.dxdispatch.reader import SPECIAL_FLOATS, Node
+from cudml.enums import (
+    AxisDirection,
+    DataType,
+    ExecutionFlags,
+    OperatorType,
+    RecurrentNetworkDirection,
+    TensorFlags,
+)
+from cudml.operators import OPERATORS, operator_type_of
+from cudml.operators.activations import ACTIVATIONS, Activation
+from cudml.tensors import TensorDesc
+
+if TYPE_CHECKING:
+    from cudml.operators import Descriptor
+
+Flags = TypeVar("Flags", bound=IntFlag)
+
+_PREFIXES: dict[type, str] = {
+    AxisDirection: "DML_AXIS_DIRECTION_",
+    DataType: "DML_TENSOR_DATA_TYPE_",
+    ExecutionFlags: "DML_EXECUTION_FLAG_",
+    OperatorType: "DML_OPERATOR_",
+    RecurrentNetworkDirection: "DML_RECURRENT_NETWORK_DIRECTION_",
+    TensorFlags: "DML_TENSOR_FLAG_",
+}
+
+#: Counts that the C structs have and the Python descriptors take from a sequence's length.
+_COUNTS = {
+    "DimensionCount": ("Offsets", "InputWindowOffsets", "Sizes"),
+    "ActivationDescCount": ("ActivationDescs",),
+}
+
+_TENSOR_KEYS = (
+    "DataType",
+    "Flags",
+    "DimensionCount",
+    "Sizes",
+    "Strides",
+    "TotalTensorSizeInBytes",
+    "GuaranteedBaseOffsetAlignment",
+)
+
+
+def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
+    """The descriptor that a dictionary in DxDispatch's spelling describes.
+
+    Prefixes of enumerations may be left out, optional members too; members may stand beside `Type`
+    instead of in `Desc`; floats may be the strings "nan", "inf" and "-inf". Nothing is checked that
+    `compile_operator` checks.
+
+    Parameters
+    ----------
+    data : mapping
+        `{"Type": "DML_OPERATOR_SLICE", "Desc": {"InputTensor": {...}, ...}}`
+    source : str
+        What errors name as the origin, such as a file.
+
+    Returns
+    -------
+    descriptor
+        One of the six descriptor classes.
+
+    Raises
+    ------
+    ModelError
+        A key is unknown or missing, or its value of the wrong kind; says which key.
+
+    Examples
+    --------
+    >>> import cudml
+    >>> tensor = {"DataType": "FLOAT32", "Sizes": [1, 4]}
+    >>> lengths = {"DataType": "UINT32", "Sizes": [1, 1]}
+    >>> cudml.from_dict({
+    ...     "Type": "DML_OPERATOR_REVERSE_SUBSEQUENCES",
+    ...     "InputTensor": tensor,
+    ...     "SequenceLengthsTensor": lengths,
+    ...     "OutputTensor": tensor,
+    ...     "Axis": 1,
+    ... }).axis
+    1
+
+    Notes
+    -----
+    Source: the guide of DxDispatch, Microsoft's command-line runner of DirectML operators.
+    """
+    return read_operator(Node(data, "", source))
+
+
+def read_operator(node: Node, *other_keys: str) -> "Descriptor":
+    """The descriptor at a place of a model; `other_keys` may stand beside it and are not looked at."""
+    choices = {kind.name: kind for kind in OPERATORS}
+    kind = _type_node(node).choice(choices, _PREFIXES[OperatorType])
+    inner = _desc_node(node, other_keys)
+    cls = OPERATORS[kind].descriptor
+    hints = _types_of_members(cls)
+    counts = {key: lists for key, lists in _COUNTS.items() if any(camel(m) in lists for m in hints)}
+    keys = [camel(member) for member in hints]
+    ignored = ("Type", "type", *other_keys) if inner is node else ()
+    inner.only(*keys, *counts, *ignored)
+    values = {member: _member(inner, camel(member), hint) for member, hint in hints.items()}
+    for key, lists in counts.items():
+        measured = next(values[m] for m in values if camel(m) in lists)
+        _check_count(inner, key, len(measured))
+    desc: Descriptor = cls(**values)
+    return desc
+
+
+@cache
+def _types_of_members(cls: type) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def to_dict(desc: "Descriptor") -> dict[str, Any]:
+    """A descriptor as `from_dict` reads it, of values that `json.dumps` can write.
+
+    Members that have their default are left out; whether the descriptor keeps the rules is not checked.
+
+    Parameters
+    ----------
+    desc : TopK1Desc, TopKDesc, GruDesc, SliceDesc, Slice1Desc or ReverseSubsequencesDesc
+        What to spell.
+
+    Returns
+    -------
+    dict
+        `{"Type": "DML_OPERATOR_SLICE", "Desc": {"InputTensor": {...}, ...}}`
+
+    Raises
+    ------
+    TypeError
+        It is no descriptor, or one with a member of a type that JSON has no spelling of.
+
+    Examples
+    --------
+    >>> import cudml
+    >>> tensor = cudml.TensorDesc(cudml.DataType.INT8, (4,))
+    >>> cudml.to_dict(cudml.SliceDesc(tensor, tensor, (0,), (4,), (1,)))["Desc"]["InputTensor"]
+    {'DataType': 'INT8', 'Sizes': [4]}
+
+    Notes
+    -----
+    Source: the guide of DxDispatch, Microsoft's command-line runner of DirectML operators.
+    """
+    kind = operator_type_of(desc)
+    members: dict[str, Any] = {}
+    for field in fields(desc):
+        value, key = getattr(desc, field.name), camel(field.name)
+        count = next((c for c, lists in _COUNTS.items() if key in lists and c not in members), None)
+        if count is not None:
+            members[count] = len(value)
+        if value is not None:
+            members[key] = _plain(value, key)
+    return {"Type": f"{_PREFIXES[OperatorType]}{kind.name}", "Desc": members}
+
+
+def read_enum(node: Node, kind: type[Enum]) -> Any:
+    """A value of an enumeration by its name, with or without the prefix."""
+    return node.choice(kind.__members__, _PREFIXES[kind])
+
+
+def read_flags(node: Node | None, kind: type[Flags]) -> Flags:
+    """Flags by a name or a list of names, all of which are set; absent, none is."""
+    if node is None:
+        return kind(0)
+    if isinstance(node.value, str):
+        return kind(read_enum(node, kind))
+    if not isinstance(node.value, (list, tuple)):
+        node.fail(f"a name or a list of names, each one of {', '.join(kind.__members__)}")
+    flags = kind(0)
+    for item in node.items():
+        flags |= read_enum(item, kind)
+    return flags
+
+
+def _type_node(node: Node) -> Node:
+    """Where the operator is named; DxDispatch writes the key small at the top of a dispatchable."""
+    return node.get("Type") or node.get("type") or node.need("Type", "the name of an operator")
+
+
+def _desc_node(node: Node, other_keys: Sequence[str]) -> Node:
+    """Where the members are: under `Desc`, or beside `Type`."""
+    inner = node.get("Desc") or node.get("desc")
+    if inner is None:
+        return node
+    node.only("Type", "type", "Desc", "desc", *other_keys)
+    inner.members()
+    return inner
+
+
+def _member(node: Node, key: str, hint: Any) -> Any:
+    """A member of the type that its annotation says."""
+    options = get_args(hint)
+    if type(None) in options:
+        child = node.get(key)
+        (hint,) = (option for option in options if option is not type(None))
+        return None if child is None else _value(child, hint)
+    return _value(node.need(key, f"given: {_said(hint)}"), hint)
+
+
+def _said(hint: Any) -> str:
+    """What a missing member would have to be."""
+    if hint is TensorDesc:
+        return "a tensor"
+    if get_args(hint):
+        return "a list"
+    return {int: "an integer", bool: "true or false", float: "a number"}.get(hint, "a name")
+
+
+def _value(node: Node, hint: Any) -> Any:
+    if hint is TensorDesc:
+        return _tensor(node)
+    if hint is bool:
+        return node.boolean()
+    if hint is int:
+        return node.integer()
+    if isinstance(hint, type) and issubclass(hint, (IntEnum, IntFlag)):
+        return read_enum(node, hint)
+    if get_args(hint)[:1] == (Activation,):
+        return tuple(_activation(item) for item in node.items())
+    return node.integers()
+
+
+def _tensor(node: Node) -> TensorDesc:
+    inner = node.get("Desc") or node.get("desc")
+    if inner is not None:
+        node.only("Type", "Desc", "type", "desc")
+    else:
+        inner = node
+    inner.only(*_TENSOR_KEYS, *(("Type",) if inner is node else ()))
+    kind = node.get("Type")
+    if kind is not None and kind.text().removeprefix("DML_TENSOR_TYPE_") != "BUFFER":
+        kind.fail("DML_TENSOR_TYPE_BUFFER")
+    sizes = inner.need("Sizes", "a list of integers").integers()
+    _check_count(inner, "DimensionCount", len(sizes))
+    strides = inner.get("Strides")
+    total = inner.get("TotalTensorSizeInBytes")
+    alignment = inner.get("GuaranteedBaseOffsetAlignment")
+    return TensorDesc(
+        read_enum(inner.need("DataType", "the name of a data type"), DataType),
+        sizes,
+        None if strides is None else strides.integers(),
+        read_flags(inner.get("Flags"), TensorFlags),
+        # As in DxDispatch, 0 leaves the size to be worked out.
+        None if total is None else total.integer() or None,
+        0 if alignment is None else alignment.integer(),
+    )
+
+
+def _activation(node: Node) -> Activation:
+    """An activation; the tensors that its own descriptor has are null in a fused one."""
+    rows = {row.name: row for row in ACTIVATIONS.values()}
+    info = _type_node(node).choice(rows, _PREFIXES[OperatorType])
+    inner = _desc_node(node, ())
+    tensors = ("InputTensor", "OutputTensor")
+    keys = [camel(parameter) for parameter in info.parameters]
+    inner.only(*keys, *tensors, *(("Type", "type") if inner is node else ()))
+    for key in tensors:
+        tensor = inner.get(key)
+        if tensor is not None:
+            tensor.fail("null, since the activation is fused")
+    return Activation(info.operator_type, tuple(inner.need(key, "a number").number() for key in keys))
+
+
+def _check_count(node: Node, key: str, length: int) -> None:
+    count = node.get(key)
+    if count is not None and count.integer() != length:
+        count.fail(f"{length}, the length of the list that it counts, or left out")
+
+
+def _plain(value: Any, path: str) -> Any:
+    """The value of a member, whose keys are given, in types that JSON has."""
+    if isinstance(value, TensorDesc):
+        return _plain_tensor(value, path)
+    if isinstance(value, Activation):
+        return _plain_activation(value, path)
+    if isinstance(value, (IntEnum, IntFlag)):
+        return f"{_PREFIXES[type(value)]}{value.name}"
+    if isinstance(value, tuple):
+        return [_plain(item, f"{path}[{i}]") for i, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return next(name for name, special in SPECIAL_FLOATS.items() if str(special) == str(value))
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"to_dict: {path} is {value!r}, must be what compile_operator takes")
+    return value
+
+
+def _plain_activation(activation: Activation, path: str) -> dict[str, Any]:
+    info = ACTIVATIONS[activation.operator_type]
+    values = {camel(n): v for n, v in zip(info.parameters, activation.parameters, strict=True)}
+    return {
+        "Type": f"{_PREFIXES[OperatorType]}{info.name}",
+        "Desc": {key: _plain(value, f"{path}.{key}") for key, value in values.items()},
+    }
+
+
+def _plain_tensor(tensor: TensorDesc, path: str) -> dict[str, Any]:
+    """A tensor without the members that have their default."""
+    if not isinstance(tensor.data_type, DataType):
+        raise TypeError(f"to_dict: {path}.DataType is {tensor.data_type!r}, must be a cudml.DataType")
+    members: dict[str, Any] = {"Sizes": tensor.sizes}
+    if tensor.strides is not None:
+        members["Strides"] = tensor.strides
+    if tensor.flags:
+        members["Flags"] = tensor.flags
+    if tensor.total_tensor_size_in_bytes is not None:
+        members["TotalTensorSizeInBytes"] = tensor.total_tensor_size_in_bytes
+    if tensor.guaranteed_base_offset_alignment:
+        members["GuaranteedBaseOffsetAlignment"] = tensor.guaranteed_base_offset_alignment
+    plain = {key: _plain(value, f"{path}.{key}") for key, value in members.items()}
+    return {"DataType": tensor.data_type.name, **plain}

@@ -1,0 +1,241 @@
+"""Running a DxDispatch model that was read: the commands in order, what they print and what they save."""
+
+import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from cudml.compiled import CompiledOperator, compile_operator
+from cudml.devices import Array, Device
+from cudml.dxdispatch.files import OutsideError, resolve_inside, write_inside
+from cudml.dxdispatch.memory import free_bytes, size_text
+from cudml.dxdispatch.model import Binding, Dispatch, Model, Print, WriteFile
+from cudml.dxdispatch.values import Resource
+from cudml.enums import FeatureLevel
+from cudml.errors import ModelError, ProblemsError
+from cudml.functions.transfer import download, upload
+
+#: Floats below this are shown as integers where they are whole; above it an exponent is shorter.
+_MAX_WHOLE = 1e16
+
+#: Of a resource with more elements, these many are printed.
+MAX_PRINTED = 1000
+
+#: One warm-up for so many iterations, but always one: it builds, allocates, and fills caches.
+ITERATIONS_PER_WARM_UP = 10
+
+
+def run_model(
+    model: Model,
+    device: Device,
+    *,
+    feature_level: FeatureLevel = FeatureLevel.LEVEL_6_4,
+    output: Path | None = None,
+    iterations: int | None = None,
+    allow_outside: bool = False,
+    echo: Callable[[str], None] = print,
+    progress: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Run a model's commands in order.
+
+    Every operator is compiled before the first command, so a model with an error computes nothing.
+
+    Parameters
+    ----------
+    model : Model
+        What `load_model` gave.
+    device : Device
+        Where to run it.
+    feature_level : FeatureLevel
+        The level whose rules the operators must keep.
+    output : Path, optional
+        A folder: resources that would be printed are saved in it instead, each as `NAME.npy`, and it is
+        where the paths of `writeFile` begin. None prints; paths begin at the current folder.
+    iterations : int, optional
+        How often each dispatch is timed, after a warm-up; None runs it once without a word.
+    allow_outside : bool
+        Whether `writeFile` may write outside the folder where its paths begin.
+    echo : callable
+        Takes each line that is printed.
+    progress : callable
+        Takes a line about what is being done, "" once that is over.
+
+    Raises
+    ------
+    DescriptorError, BindingError
+        An operator or its bindings break rules; says which dispatchable or command.
+    KernelError
+        A kernel went wrong; says where. What it computed is neither printed nor saved.
+    ModelError
+        A buffer is larger than the memory that is free; a file cannot be written, or may not be where it
+        would be; a resource to save in `output` has no name for a file.
+    """
+    folder = output or Path()
+    targets = _targets(model, output, allow_outside)
+    _check_memory(model, device)
+    operators: dict[str, CompiledOperator] = {}
+    for number, (name, dispatchable) in enumerate(model.dispatchables.items(), 1):
+        progress(f"compiling '{name}', {number} of {len(model.dispatchables)}")
+        with _place_of_problems(f"dispatchables.{name}"):
+            operators[name] = compile_operator(
+                dispatchable.desc, device=device, feature_level=feature_level, flags=dispatchable.flags
+            )
+    progress("making buffers")
+    buffers = {name: _buffer(device, resource) for name, resource in model.resources.items()}
+    for name, dispatchable in model.dispatchables.items():
+        with _place_of_problems(f"dispatchables.{name}"):
+            if operators[name].persistent_resource_size:
+                operators[name].initialize(**_bound(dispatchable.owned, dispatchable.desc, buffers))
+    for number, command in enumerate(model.commands):
+        progress(f"command {number + 1} of {len(model.commands)}")
+        if isinstance(command, Dispatch):
+            bound = _bound(command.bindings, model.dispatchables[command.dispatchable].desc, buffers)
+            dispatch = partial(operators[command.dispatchable].dispatch, **bound)
+            with _place_of_problems(f"commands[{number}]"):
+                device.time(dispatch)  # which waits for its end, as DxDispatch does after each command
+            device.raise_reported()
+            if iterations is not None:
+                echo(_timed(command.dispatchable, device, dispatch, iterations, progress))
+            continue
+        resource = model.resources[command.resource]
+        data = download(buffers[command.resource])
+        progress("")
+        if number in targets:
+            shape = command.dimensions if isinstance(command, WriteFile) else None
+            _save(folder, targets[number], resource.values_in(data, shape), allow_outside)
+            echo(f"Resource '{command.resource}' written to '{targets[number]}'")
+        else:
+            is_verbose = isinstance(command, Print) and command.verbose
+            echo(_printed(command.resource, resource.values_in(data).reshape(-1), is_verbose))
+    progress("")
+
+
+def _targets(model: Model, output: Path | None, allow_outside: bool) -> dict[int, Path]:
+    """Where each command that saves will: raises `ModelError` unless all of them may."""
+    targets = {}
+    for number, command in enumerate(model.commands):
+        if isinstance(command, WriteFile):
+            place = f"commands[{number}].targetPath"
+            folder, name = output or Path(), command.target_path
+        elif isinstance(command, Print) and output is not None:
+            place = f"commands[{number}].resource"
+            folder, name = output, f"{command.resource}.npy"
+            if Path(command.resource).name != command.resource:
+                expected = "the name of a file without folders, since it is saved"
+                raise ModelError(place, expected, repr(command.resource))
+        else:
+            continue
+        targets[number] = folder / name
+        try:
+            resolve_inside(folder, targets[number], allow_outside=allow_outside)
+        except OutsideError as error:
+            expected = f"a path within {folder.absolute()} (--allow-outside lifts that)"
+            raise ModelError(place, expected, f"a path to {error.place}") from None
+        except ValueError as error:
+            raise ModelError(place, "the name of a file", f"{name!r} ({error})") from None
+    return targets
+
+
+def _check_memory(model: Model, device: Device) -> None:
+    """Raise `ModelError` where the buffers are larger than the memory that is free on the host.
+
+    A GPU's buffers pass through there one by one.
+    """
+    free = free_bytes()
+    if free is None:
+        return
+    taken = 0
+    for name, resource in model.resources.items():
+        if resource.num_bytes > free - taken:
+            beside = f" beside {size_text(taken)} of other buffers" * (taken > 0)
+            expected = f"at most {size_text(free - taken)}, the memory that is free{beside}"
+            raise ModelError(f"resources.{name}", expected, f"a buffer of {size_text(resource.num_bytes)}")
+        if device.name == "cpu":
+            taken += resource.num_bytes
+
+
+def _timed(
+    name: str,
+    device: Device,
+    dispatch: Callable[[], None],
+    iterations: int,
+    progress: Callable[[str], None],
+) -> str:
+    """The median and the least time of some dispatches."""
+    warm_ups = max(1, iterations // ITERATIONS_PER_WARM_UP)
+    seconds = []
+    for number in range(warm_ups + iterations):
+        progress(f"Dispatch '{name}': {number + 1} of {warm_ups + iterations}")
+        seconds.append(device.time(dispatch))
+    progress("")
+    device.raise_reported()
+    del seconds[:warm_ups]
+    median, least = 1000 * statistics.median(seconds), 1000 * min(seconds)
+    count = f"{iterations} iterations after {warm_ups} to warm up"
+    return f"Dispatch '{name}': {count}, {median:.4f} ms median, {least:.4f} ms least ({device.clock})"
+
+
+@contextmanager
+def _place_of_problems(place: str) -> Iterator[None]:
+    """Have an error that lists problems say at which place of the model they are."""
+    try:
+        yield
+    except ProblemsError as error:
+        raise type(error)(f"{place}: {error.operator}", error.problems) from None
+
+
+def _buffer(device: Device, resource: Resource) -> Array:
+    """The resource in the device's memory, as bytes."""
+    data = resource.data()
+    return data if device.owns(data) else upload(device, data)
+
+
+def _bound(bindings: tuple[Binding, ...], desc: Any, buffers: dict[str, Array]) -> dict[str, Array]:
+    """The arrays to bind: what a buffer holds is for the operator to say."""
+    arrays = {}
+    for binding in bindings:
+        element = getattr(desc, binding.member).element
+        data = buffers[binding.resource][binding.first_byte :]
+        whole_bytes = len(data) // element.size * element.size
+        arrays[binding.member] = data[:whole_bytes].view(element.numpy_name)
+    return arrays
+
+
+def _printed(name: str, values: np.ndarray, is_verbose: bool) -> str:
+    """What DxDispatch prints of a resource, up to a number of elements."""
+    first, rest = values[:MAX_PRINTED], values.size - MAX_PRINTED
+    more = f"... {rest} more; --output saves them all" if rest > 0 else ""
+    if not is_verbose:
+        return f"Resource '{name}': {', '.join([*map(_text, first), *([more] if more else [])])}"
+    width, digits = len(str(first.size - 1)), 2 * values.itemsize
+    words = first.view(f"u{values.itemsize}")
+    lines = [
+        f"[{index:{width}}] {_text(value)} (0x{int(word):0{digits}X})"
+        for index, (value, word) in enumerate(zip(first, words, strict=True))
+    ]
+    return "\n".join([f"Resource '{name}':", *lines, *([more] if more else [])])
+
+
+def _text(value: Any) -> str:
+    """The shortest text that reads back the same; whole numbers as integers."""
+    is_whole = value.dtype.kind == "f" and abs(float(value)) < _MAX_WHOLE and float(value).is_integer()
+    return str(int(value) if is_whole else value)
+
+
+def _save(folder: Path, path: Path, values: np.ndarray, allow_outside: bool) -> None:
+    def write(file: BinaryIO) -> None:
+        if path.suffix.lower() == ".npy":
+            np.save(file, values)
+        else:
+            values.tofile(file)
+
+    try:
+        write_inside(folder, path, write, allow_outside=allow_outside)
+    except OutsideError as error:
+        raise ModelError("the file", f"within {folder}", f"a link to {error.place}", str(path)) from None
+    except OSError as error:
+        raise ModelError("the file", "writable", f"not written ({error.strerror})", str(path)) from None

@@ -1,0 +1,291 @@
+"""The arguments of array functions: which device they are on, and what is said of wrong ones."""
+
+from collections.abc import Mapping, Sequence, Set
+from contextlib import AbstractContextManager, nullcontext
+from operator import index
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.exceptions import AxisError
+
+from cudml.checks import one_of
+from cudml.devices import Array, Device, device_of, take
+from cudml.devices.exchange import ExchangeError, Exported, Taken
+from cudml.dtypes import BITS_BY_SIZE, ElementType
+from cudml.errors import DeviceError, a_type
+from cudml.functions.transfer import upload
+from cudml.tensors import is_injective
+
+
+def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
+    """The text of every error about an argument."""
+    return f"{function}: {argument} is {got}, must be {expected}"
+
+
+def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
+    """An argument as a plain array of its device's own type, and that device.
+
+    Raises
+    ------
+    TypeError
+        It is no array, or one that neither device can work on.
+    cudml.errors.DeviceError
+        It is in a GPU's memory, and that cannot be used from here.
+    """
+    if isinstance(candidate, np.ma.MaskedArray):
+        expected = "an array without a mask, such as its .filled(value) or its .data"
+        raise TypeError(is_wrong(function, name, "a masked array", expected))
+    expected = "a NumPy array, a CuPy array or an object that shares memory of a CPU or a GPU as they do"
+    if isinstance(candidate, type):  # the class of an array has the attributes of one
+        raise TypeError(is_wrong(function, name, f"the class {candidate.__qualname__}", expected))
+    try:
+        found = take(candidate)
+    except ExchangeError as error:
+        raise TypeError(is_wrong(function, name, f"{a_type(candidate)} {error}", expected)) from error
+    except DeviceError as error:
+        where = f"{a_type(candidate)} in a GPU's memory, which cannot be used from here"
+        raise DeviceError(f"{function}: {name} is {where}: {error}") from error
+    if found is not None:
+        return found
+    if isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
+        expected += "; numpy.asarray makes one"
+    raise TypeError(is_wrong(function, name, a_type(candidate), expected))
+
+
+class Arguments(NamedTuple):
+    """Arguments as plain arrays by name, and the device that all are on.
+
+    `shared` is the memory of other libraries, `made` the arrays of lengths that were none.
+    """
+
+    arrays: dict[str, Array]
+    device: Device
+    shared: list[Exported]
+    made: list[Array]
+
+
+def all_on_device(
+    function: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lengths_axes: slice = slice(0)
+) -> Arguments:
+    """Several arguments as plain arrays of the device that all of them are on.
+
+    Lengths may be a list, or a number for all places along some axes of the first argument.
+
+    Raises
+    ------
+    TypeError
+        One is no array, or NumPy and GPU arrays are mixed.
+    ValueError
+        They are on different GPUs, or an output of another library may only be read.
+    cudml.errors.DeviceError
+        One is in a GPU's memory, and that cannot be used from here.
+    """
+    given = {**inputs, **outputs}
+    first_name = next(iter(given))
+    arrays: dict[str, Array] = {}
+    shared, made = [], []
+    first = None
+    for name, candidate in given.items():
+        if name == "sequence_lengths" and first is not None:
+            shape = tuple(arrays[first_name].shape)
+            lengths = lengths_on(function, first, candidate, shape[lengths_axes], max(shape, default=0))
+            if lengths is not candidate:
+                arrays[name] = lengths
+                made.append(lengths)
+                continue
+        taken, device = on_device(function, name, candidate)
+        first = first or device
+        if device is not first:
+            kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
+            error = TypeError if len(kinds) > 1 else ValueError
+            expected = f"on {first.name}, where {first_name} is"
+            raise error(is_wrong(function, name, f"on {device.name}", expected))
+        arrays[name] = taken.array
+        if taken.exported is not None:
+            shared.append(taken.exported)
+            if name in outputs and taken.exported.is_read_only:
+                raise ValueError(is_wrong(function, name, "read-only", "writable"))
+    assert first is not None
+    return Arguments(arrays, first, shared, made)
+
+
+def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextManager[None]:
+    """A context in which the GPU that an array is on is the current one, and a stream its current one.
+
+    None leaves the current stream.
+
+    Raises
+    ------
+    TypeError
+        It is no stream, or the array is on a CPU, which has none.
+    ValueError
+        It is a stream of another GPU.
+    """
+    try:
+        device = None if isinstance(candidate, type) else device_of(candidate)
+    except (DeviceError, ExchangeError):
+        device = None
+    if device is None:
+        return nullcontext()  # the call without the stream says what is wrong with the array
+    try:
+        return device.on_stream(stream)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{function}: {error}") from None
+
+
+def normalized_axis(function: str, axis: Any, ndim: int) -> int:
+    """An axis counted from the front.
+
+    Raises
+    ------
+    numpy.exceptions.AxisError
+        It is out of range.
+    ValueError
+        It is None.
+    TypeError
+        It is no integer.
+    """
+    if axis is None:
+        raise ValueError(is_wrong(function, "axis", None, "an integer: flattening is up to the caller"))
+    number = as_integer(function, "axis", axis)
+    if not -ndim <= number < ndim:
+        raise AxisError(number, ndim, f"{function}")
+    return number % ndim
+
+
+def as_integer(function: str, name: str, value: Any) -> int:
+    """Convert to int; raise TypeError if not integral."""
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(is_wrong(function, name, repr(value), "an integer")) from None
+
+
+def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
+    """Convert to a tuple of `count` ints; raise TypeError if not integral, ValueError if more or fewer."""
+    try:
+        check_order(values)
+        numbers = tuple(map(index, values))
+    except TypeError:
+        raise TypeError(is_wrong(function, name, repr(values), "a sequence of integers")) from None
+    if len(numbers) != count:
+        raise ValueError(
+            is_wrong(
+                function, name, f"{numbers}, of length {len(numbers)}", f"of length {count}, one a dimension"
+            )
+        )
+    return numbers
+
+
+def check_order(values: Any) -> None:
+    """Raise TypeError if a collection has no order of its elements."""
+    if isinstance(values, (Set, Mapping)):
+        raise TypeError(f"{a_type(values)} is no sequence")
+
+
+def lengths_on(function: str, device: Device, lengths: Any, shape: tuple[int, ...], largest: int) -> Any:
+    """Lengths given as a list, or as an integer for all of them, as an array of the device.
+
+    An integer fills the shape, cut to 0 and `largest`. Anything else is returned as it is.
+
+    Raises
+    ------
+    TypeError
+        A list of something other than integers.
+    ValueError
+        Lists of different lengths within one.
+    """
+    name = "sequence_lengths"
+    if isinstance(lengths, (int, np.integer)) and not isinstance(lengths, bool):
+        array = device.empty(shape, np.dtype(np.uint32 if largest < 2**32 else np.uint64))
+        array.fill(min(max(int(lengths), 0), largest))
+        return array
+    if not isinstance(lengths, (list, tuple)):
+        return lengths
+    try:
+        host = np.array(lengths)
+    except ValueError:
+        raise ValueError(is_wrong(function, name, repr(lengths), "a list without gaps")) from None
+    if not host.size:
+        host = host.astype(np.int64)
+    if host.dtype.kind not in "iu":
+        raise TypeError(is_wrong(function, name, f"a list of {host.dtype}", "a list of integers"))
+    return upload(device, host)
+
+
+def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
+    """Whether an array of one shape can be read as one of another, as NumPy broadcasts."""
+    if len(shape) > len(target):
+        return False
+    own = zip(reversed(shape), reversed(target), strict=False)
+    return all(size in (1, wanted) for size, wanted in own)
+
+
+def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
+    """The two arrays of `out`, none where it is None.
+
+    Raises
+    ------
+    TypeError
+        It is no pair.
+    """
+    if out is None:
+        return ()
+    if not isinstance(out, tuple) or len(out) != 2:
+        got = f"a tuple of {len(out)}" if isinstance(out, tuple) else a_type(out)
+        raise TypeError(is_wrong(function, "out", got, f"a tuple of two arrays, ({names})"))
+    return out
+
+
+def bits_of(function: str, name: str, array: Array) -> ElementType:
+    """The element type that moves an array's items.
+
+    Raises
+    ------
+    TypeError
+        The items are objects, or of a size that no kernel moves.
+    """
+    kind = BITS_BY_SIZE.get(array.dtype.itemsize)
+    if kind is None or array.dtype.hasobject:
+        expected = "of a dtype of 1, 2, 4, 8 or 16 bytes without objects"
+        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
+    return kind
+
+
+def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementType]) -> ElementType:
+    """The element type of an array's dtype, which must be one of `allowed`, in native byte order.
+
+    Raises
+    ------
+    TypeError
+        It is none of them; says which are.
+    """
+    kind = allowed.get(array.dtype.name)
+    if kind is not None and array.dtype.isnative:
+        return kind
+    expected = f"of {one_of([*allowed])}"
+    if kind is not None:
+        expected = f"in native byte order, as {name}.astype({array.dtype.name!r}) is"
+    raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
+
+
+def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
+    """Raise unless an output array is of exactly this shape and dtype, writable and without overlap.
+
+    Raises
+    ------
+    TypeError
+        Another dtype.
+    ValueError
+        Another shape, read-only, or strides that give two elements the same place.
+    """
+    if array.dtype != dtype:
+        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}"))
+    if tuple(array.shape) != tuple(shape):
+        raise ValueError(is_wrong(function, name, f"of shape {array.shape}", f"of shape {tuple(shape)}"))
+    if not getattr(array.flags, "writeable", True):
+        raise ValueError(is_wrong(function, name, "read-only", "writable"))
+    # The bytes of an element are one more dimension: strides may be smaller than an element.
+    if array.size and not is_injective((*array.shape, array.dtype.itemsize), (*array.strides, 1)):
+        expected = "of strides that give every element its own place"
+        raise ValueError(is_wrong(function, name, f"of strides {array.strides}", expected))

@@ -1,0 +1,414 @@
+"""The array function `gru`, in ONNX's shapes."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
+
+import numpy as np
+
+from cudml.checks import Problems, one_of
+from cudml.devices import Array, Device
+from cudml.dtypes import INTEGERS, ElementType
+from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
+from cudml.functions.arguments import (
+    all_on_device,
+    check_output,
+    dtype_in,
+    is_wrong,
+    on_stream,
+    output_pair,
+)
+from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
+from cudml.functions.calls import Argument, CallCache, execute, store
+from cudml.operators import gru as _operator
+from cudml.operators.activations import Activation, activation_ok
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc
+
+_FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
+
+_DIRECTIONS = {
+    "forward": RecurrentNetworkDirection.FORWARD,
+    "reverse": RecurrentNetworkDirection.BACKWARD,
+    "backward": RecurrentNetworkDirection.BACKWARD,
+    "bidirectional": RecurrentNetworkDirection.BIDIRECTIONAL,
+}
+
+#: The activations of one direction: the update and reset gates' f, the hidden gate's g.
+_DEFAULT_ACTIVATIONS = ("Sigmoid", "Tanh")
+
+_MEMBERS = {
+    "x": "input_tensor",
+    "w": "weight_tensor",
+    "r": "recurrence_tensor",
+    "b": "bias_tensor",
+    "h0": "hidden_init_tensor",
+    "sequence_lengths": "sequence_lengths_tensor",
+}
+
+_calls = CallCache()
+
+
+_Direction = Literal["forward", "reverse", "backward", "bidirectional"]
+
+if TYPE_CHECKING:
+
+    class GruResult(NamedTuple, Generic[StatesT]):
+        sequence: StatesT
+        single: StatesT
+
+else:  # Python 3.10 makes no generic named tuples
+
+    class GruResult(NamedTuple):
+        """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
+
+        sequence: Any
+        single: Any
+
+
+@overload
+def gru(
+    x: NumPyArray[Scalar],
+    w: NumPyArray[Scalar],
+    r: NumPyArray[Scalar],
+    b: NumPyArray[Scalar] | None = None,
+    h0: NumPyArray[Scalar] | None = None,
+    sequence_lengths: HostLengths | None = None,
+    *,
+    direction: _Direction = "forward",
+    activations: Sequence[str | Activation] | None = None,
+    linear_before_reset: bool = False,
+    out: tuple[NumPyArray[Scalar], NumPyArray[Scalar]] | None = None,
+    stream: None = None,
+) -> GruResult[NumPyArray[Scalar]]: ...
+@overload
+def gru(
+    x: ForeignArray,
+    w: ForeignArray,
+    r: ForeignArray,
+    b: ForeignArray | None = None,
+    h0: ForeignArray | None = None,
+    sequence_lengths: ForeignArray | Sequence[Any] | SupportsIndex | None = None,
+    *,
+    direction: _Direction = "forward",
+    activations: Sequence[str | Activation] | None = None,
+    linear_before_reset: bool = False,
+    out: tuple[Any, Any] | None = None,
+    stream: Any = None,
+) -> GruResult[Any]: ...
+def gru(
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any = None,
+    h0: Any = None,
+    sequence_lengths: Any = None,
+    *,
+    direction: _Direction = "forward",
+    activations: Sequence[str | Activation] | None = None,
+    linear_before_reset: bool = False,
+    out: tuple[Any, Any] | None = None,
+    stream: Any = None,
+) -> GruResult[Any]:
+    """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
+
+    T is the number of steps, N of sequences, I of inputs, H of hidden units; D is 2 where the direction is
+    "bidirectional", else 1. Gates are in the order z (update), r (reset), h (hidden).
+
+    Parameters
+    ----------
+    x : array (T, N, I)
+        The inputs, of float32 or float16; any strides. A GPU's array (CuPy's, or one that
+        shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares its memory) by the
+        CPU emulator.
+    w : array (D, 3H, I)
+        The weights of the inputs, of the dtype of `x`, as are `r`, `b` and `h0`.
+    r : array (D, 3H, H)
+        The weights of the recurrence.
+    b : array (D, 6H), optional
+        The biases of the inputs, then those of the recurrence; None is 0.
+    h0 : array (D, N, H), optional
+        The states before the first step; None is 0.
+    sequence_lengths : array (N,), list or int, optional
+        How many steps each sequence has, of any integer dtype, or one number for all; None is T for all.
+        Longer than T is T, negative is 0. Lengths of uint32 are taken as they are, others are converted
+        first. A list is copied to the device of `x`, which a graph cannot capture.
+    direction : "forward", "reverse", "backward" or "bidirectional"
+        "reverse" starts at each sequence's own last step; "backward" is another name for it.
+    activations : sequence of str or Activation, optional
+        f and g of each direction: f of the update and the reset gate, g of the hidden gate. Names are ONNX's,
+        in any case, with ONNX's default parameters. None is Sigmoid and Tanh.
+    linear_before_reset : bool
+        Whether the hidden gate's recurrence is multiplied by its weights before it meets the reset gate.
+    out : (sequence, single), optional
+        Where to put the results: exactly of their shapes and dtypes, of any strides, overlapping nothing.
+    stream : optional
+        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
+        `__cuda_stream__` or the integer handle, of the GPU of `x`. None is CuPy's current stream, and all
+        that a CPU takes.
+
+    Returns
+    -------
+    GruResult
+        `sequence` (T, D, N, H), the state after every step, 0 past a sequence's own steps; `single`
+        (D, N, H), the state after each sequence's last processed step. A sequence without steps has 0 in
+        both, whatever `h0` says, as in ONNX Runtime; so has every sequence where T is 0.
+
+    Raises
+    ------
+    ValueError
+        A shape that does not fit the others, the number of activations, an unknown direction, or an `out`
+        of another shape, read-only or overlapping.
+    TypeError
+        No arrays, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype, no stream.
+
+    Examples
+    --------
+    >>> import numpy as np, cudml
+    >>> x, w = np.ones((2, 1, 1), np.float32), np.ones((1, 3, 1), np.float32)
+    >>> r, b = np.zeros((1, 3, 1), np.float32), np.zeros((1, 6), np.float32)
+    >>> sequence, single = cudml.gru(x, w, r, b)
+    >>> sequence.shape, single.shape
+    ((2, 1, 1, 1), (1, 1, 1))
+
+    Notes
+    -----
+    Sums and the state between steps are float32 for both dtypes. A kernel gives the same bits of the
+    recurrence for a sequence whatever the others are, and on every device; but the kernel is chosen by size
+    and device, and the product of `x` and `w` is cuBLAS's on a GPU, whose bits depend on T, N, the GPU and
+    the release.
+
+    Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU the call
+    then raises `KernelError`; on a GPU the next call of any function there does, also where it was the
+    replay of a graph that gave up.
+
+    Source: GRU of DirectML's documentation, and ONNX's GRU.
+    """
+    if stream is not None:
+        with on_stream("gru", x, stream):
+            result = gru(
+                x,
+                w,
+                r,
+                b,
+                h0,
+                sequence_lengths,
+                direction=direction,
+                activations=activations,
+                linear_before_reset=linear_before_reset,
+                out=out,
+            )
+            return GruResult(*result)
+    given = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "sequence_lengths": sequence_lengths}
+    given = {name: array for name, array in given.items() if array is not None}
+    key = None
+    if (
+        (out is None or isinstance(out, tuple))
+        and type(linear_before_reset) is bool
+        and (activations is None or isinstance(activations, (list, tuple)))
+    ):
+        chosen = None if activations is None else tuple(activations)
+        others = (*given, direction, chosen, linear_before_reset)
+        inputs = list(given.values())
+        key, call = _calls.find(inputs, out or (), others)
+        if call is not None:
+            return GruResult._make(call.run(inputs, out or ()))
+    with on_stream("gru", x, None):
+        return _plan_gru(given, direction, activations, linear_before_reset, out, key)
+
+
+def _plan_gru(
+    given: dict[str, Any], direction: Any, activations: Any, linear_before_reset: Any, out: Any, key: Any
+) -> GruResult[Any]:
+    function = "gru"
+    options = {
+        "direction": direction,
+        "activations": activations,
+        "linear_before_reset": linear_before_reset,
+    }
+    for name in ("x", "w", "r"):
+        if name not in given:
+            raise TypeError(is_wrong(function, name, None, "an array"))
+    outs = dict(zip(("out[0]", "out[1]"), output_pair(function, out, "sequence, single"), strict=False))
+    arrays, device, shared, made_lengths = all_on_device(function, given, outs, lengths_axes=slice(1, 2))
+    if not isinstance(direction, str) or direction not in _DIRECTIONS:
+        expected = one_of([repr(name) for name in _DIRECTIONS])
+        raise ValueError(is_wrong(function, "direction", repr(direction), expected))
+    if not isinstance(linear_before_reset, (bool, int, np.bool_)):
+        raise TypeError(is_wrong(function, "linear_before_reset", repr(linear_before_reset), "True or False"))
+    num_directions = 2 if direction == "bidirectional" else 1
+    chosen = _activations(function, activations, num_directions)
+    kind = _check_dtypes(function, arrays, list(given))
+    steps, batch, hidden = _check_shapes(function, arrays, num_directions)
+    dtype = arrays["x"].dtype
+    shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
+    for name, shape in zip(outs, shapes, strict=False):
+        check_output(function, name, arrays[name], shape, dtype)
+    own = {name: arrays[name] for name in given}
+    with device.sharing(shared):
+        ready, made = _ready(device, own, steps)
+        if made_lengths:
+            made = (*made, own.pop("sequence_lengths"))
+        is_given = all(ready[name] is given[name] for name in given)
+        if not is_given or any(arrays[name] is not outs[name] for name in outs):
+            # Once more with what the kernels take, so that the planned call is found under that.
+            result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
+            if made:
+                device.keep_captured(made, tuple(own.values()), result)
+            return GruResult(*outs.values()) if outs else GruResult(*result)
+    inputs, outputs = _arguments(given, arrays, kind, shapes)
+    if steps == 0:
+        results = [device.empty(shape, dtype) for shape in shapes]
+        results[1].fill(0)
+        return GruResult(*store(function, device, inputs, outputs, results))
+
+    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
+        optional = {member: tensors.get(member) for member in list(_MEMBERS.values())[3:]}
+        desc = _operator.GruDesc(
+            tensors["input_tensor"],
+            tensors["weight_tensor"],
+            tensors["recurrence_tensor"],
+            **optional,
+            output_sequence_tensor=tensors["output_sequence_tensor"],
+            output_single_tensor=tensors["output_single_tensor"],
+            activation_descs=chosen,
+            direction=_DIRECTIONS[direction],
+            linear_before_reset=bool(linear_before_reset),
+        )
+        return _operator.plan(desc, limits)
+
+    return GruResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
+
+
+def _arguments(
+    given: dict[str, Any],
+    arrays: dict[str, Array],
+    kind: ElementType,
+    shapes: tuple[tuple[int, ...], tuple[int, ...]],
+) -> tuple[list[Argument], list[Argument]]:
+    """The inputs that were given, and both outputs, of which `shapes` has the sequence's first."""
+    dtype = arrays["x"].dtype
+    kinds: dict[str, ElementType] = {"sequence_lengths": DataType.UINT32}
+    inputs = [
+        Argument.input(
+            name, member, kinds.get(name, kind), arrays[name], _four_dimensional(arrays[name].shape)
+        )
+        for name, member in _MEMBERS.items()
+        if name in given
+    ]
+    sequence, single = shapes
+    outputs = [
+        Argument.output("out[0]", "output_sequence_tensor", kind, arrays.get("out[0]"), sequence, dtype),
+        Argument.output(
+            "out[1]",
+            "output_single_tensor",
+            kind,
+            arrays.get("out[1]"),
+            single,
+            dtype,
+            _four_dimensional(single),
+        ),
+    ]
+    return inputs, outputs
+
+
+def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:
+    """f and g of every direction."""
+    if activations is None:
+        activations = _DEFAULT_ACTIVATIONS * num_directions
+    if isinstance(activations, str) or not isinstance(activations, Sequence):
+        expected = "a sequence of names or Activation objects"
+        raise TypeError(is_wrong(function, "activations", repr(activations), expected))
+    count = 2 * num_directions
+    if len(activations) != count:
+        expected = f"of length {count}, f and g of each direction"
+        raise ValueError(is_wrong(function, "activations", f"of length {len(activations)}", expected))
+    chosen = []
+    problems = Problems(function)
+    for i, item in enumerate(activations):
+        if isinstance(item, Activation):
+            activation_ok(problems, f"activations[{i}]", item, max(FeatureLevel))
+            chosen.append(item)
+        elif isinstance(item, str):
+            try:
+                chosen.append(Activation(item))
+            except ValueError as error:
+                raise ValueError(f"{function}: activations[{i}]: {error}") from None
+        else:
+            expected = "a name or a cudml.Activation"
+            raise TypeError(is_wrong(function, f"activations[{i}]", repr(item), expected))
+    if problems.found:
+        raise ValueError(f"{function}: {'; '.join(map(str, problems.found))}")
+    return tuple(chosen)
+
+
+def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str]) -> ElementType:
+    """The element type that all inputs but the lengths have."""
+    kind = dtype_in(function, "x", arrays["x"], _FLOATS)
+    for name in names:
+        if name == "sequence_lengths":
+            dtype_in(function, name, arrays[name], INTEGERS)
+        elif arrays[name].dtype != arrays["x"].dtype:
+            expected = f"of {arrays['x'].dtype}, as x"
+            raise TypeError(is_wrong(function, name, f"of dtype {arrays[name].dtype}", expected))
+    return kind
+
+
+def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) -> tuple[int, int, int]:
+    """T, N and H, after every shape has been compared with what follows from x, r and the direction."""
+    for name, letters in (("x", "(T, N, I)"), ("r", "(D, 3H, H)")):
+        if arrays[name].ndim != 3:
+            raise ValueError(is_wrong(function, name, f"of shape {tuple(arrays[name].shape)}", letters))
+    steps, batch, num_inputs = arrays["x"].shape
+    hidden = arrays["r"].shape[2]
+    shapes = {
+        "w": ("(D, 3H, I)", (num_directions, 3 * hidden, num_inputs)),
+        "r": ("(D, 3H, H)", (num_directions, 3 * hidden, hidden)),
+        "b": ("(D, 6H)", (num_directions, 6 * hidden)),
+        "h0": ("(D, N, H)", (num_directions, batch, hidden)),
+        "sequence_lengths": ("(N,)", (batch,)),
+    }
+    for name, (letters, shape) in shapes.items():
+        if name in arrays and tuple(arrays[name].shape) != shape:
+            expected = f"{letters} = {shape}, with D = {num_directions}, and H = {hidden} from r"
+            raise ValueError(is_wrong(function, name, f"of shape {tuple(arrays[name].shape)}", expected))
+    return steps, batch, hidden
+
+
+def _ready(
+    device: Device, arrays: dict[str, Array], steps: int
+) -> tuple[dict[str, Array], tuple[Array, ...]]:
+    """The inputs as descriptors know them, and every array that was made for it.
+
+    Lengths are of uint32, and a layer without inputs is one with a single input that is 0.
+    """
+    ready = dict(arrays)
+    made: list[Array] = []
+    if "sequence_lengths" in arrays:
+        made += _lengths_as_uint32(arrays["sequence_lengths"], steps)
+        if made:
+            ready["sequence_lengths"] = made[-1]
+    if arrays["x"].shape[2] == 0:
+        for name in ("x", "w"):
+            ready[name] = device.empty((*arrays[name].shape[:2], 1), arrays[name].dtype)
+            ready[name].fill(0)
+            made.append(ready[name])
+    return ready, tuple(made)
+
+
+def _lengths_as_uint32(lengths: Array, steps: int) -> list[Array]:
+    """The stages that turn lengths of any integer dtype into uint32, none negative or wrapped around."""
+    if lengths.dtype == "uint32":
+        return []
+    stages = []
+    lowest = 0 if lengths.dtype.kind == "i" else None
+    # Only a type wider than 32 bits holds more than uint32 does, and T fits into it.
+    highest = steps if lengths.dtype.itemsize == 8 else None
+    if lowest is not None or highest is not None:
+        stages.append(lengths.clip(lowest, highest))
+    stages.append((stages or [lengths])[0].astype("uint32"))
+    return stages
+
+
+def _four_dimensional(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape as the descriptor has it."""
+    return (1,) * (4 - len(shape)) + tuple(shape)

@@ -1,0 +1,161 @@
+"""The array function `reverse_subsequences`."""
+
+from collections.abc import Sequence
+from operator import index
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+
+from cudml.checks import MAX_DIMENSIONS
+from cudml.dtypes import INTEGERS
+from cudml.functions.arguments import (
+    all_on_device,
+    bits_of,
+    broadcasts_to,
+    check_output,
+    dtype_in,
+    is_wrong,
+    normalized_axis,
+    on_stream,
+)
+from cudml.functions.array_types import (
+    ForeignArray,
+    HostLengths,
+    NumPyArray,
+    Scalar,
+)
+from cudml.functions.calls import Argument, CallCache, execute, store
+from cudml.operators import reverse_subsequences as _operator
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc, num_elements
+
+_calls = CallCache()
+
+
+@overload
+def reverse_subsequences(
+    a: NumPyArray[Scalar],
+    sequence_lengths: HostLengths,
+    axis: SupportsIndex = -1,
+    *,
+    out: NumPyArray[Scalar] | None = None,
+    stream: None = None,
+) -> NumPyArray[Scalar]: ...
+@overload
+def reverse_subsequences(
+    a: ForeignArray,
+    sequence_lengths: ForeignArray | Sequence[Any] | SupportsIndex,
+    axis: SupportsIndex = -1,
+    *,
+    out: Any = None,
+    stream: Any = None,
+) -> Any: ...
+def reverse_subsequences(
+    a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None, stream: Any = None
+) -> Any:
+    """The first elements of every lane in reverse order, the rest as they are.
+
+    Parameters
+    ----------
+    a : array
+        At least 1-D, of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A GPU's array
+        (CuPy's, or one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares
+        its memory) by the CPU emulator.
+    sequence_lengths : array, list or int
+        How many elements of each lane are reversed, of any integer dtype; broadcasts to the shape of `a`
+        with 1 at the axis. Longer than the axis is the whole lane, negative is none. A list is copied to
+        the device of `a`, which a graph cannot capture.
+    axis : int
+        The axis that the lanes run along; negative ones count from the end.
+    out : array, optional
+        Where to put the result: of the shape and dtype of `a`, of any strides, overlapping neither input.
+    stream : optional
+        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
+        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
+        that a CPU takes.
+
+    Returns
+    -------
+    array
+        A new array of the shape and dtype of `a`, or `out`.
+
+    Raises
+    ------
+    ValueError
+        Lengths that do not broadcast, axis=None, or an `out` of another shape, read-only or overlapping.
+    TypeError
+        No arrays, an unsupported dtype, mixed devices, an `out` of another dtype, no stream.
+    numpy.exceptions.AxisError
+        The axis does not exist.
+
+    Examples
+    --------
+    >>> import numpy as np, cudml
+    >>> a = np.array([[1, 2, 3, 4], [5, 6, 7, 8]])
+    >>> cudml.reverse_subsequences(a, np.array([[2], [9]])).tolist()
+    [[2, 1, 3, 4], [8, 7, 6, 5]]
+
+    Notes
+    -----
+    Source: REVERSE_SUBSEQUENCES of DirectML's documentation.
+    """
+    if stream is not None:
+        with on_stream("reverse_subsequences", a, stream):
+            return reverse_subsequences(a, sequence_lengths, axis, out=out)
+    outs = () if out is None else (out,)
+    key = None
+    try:
+        others = index(axis)
+    except TypeError:
+        pass  # said below
+    else:
+        key, call = _calls.find((a, sequence_lengths), outs, others)
+        if call is not None:
+            return call.run((a, sequence_lengths), outs)[0]
+    with on_stream("reverse_subsequences", a, None):
+        return _plan_reverse(a, sequence_lengths, axis, out, key)
+
+
+def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) -> Any:
+    function = "reverse_subsequences"
+    inputs_given = {"a": a, "sequence_lengths": sequence_lengths}
+    outs = {} if out is None else {"out": out}
+    arrays, device, shared, made = all_on_device(function, inputs_given, outs)
+    array, lengths = arrays["a"], arrays["sequence_lengths"]
+    if array is not a or lengths is not sequence_lengths or arrays.get("out") is not out:
+        with device.sharing(shared):
+            result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))
+        if made:
+            device.keep_captured(made, (array,), (result,))
+        return result if out is None else out
+    kind = bits_of(function, "a", array)
+    length_kind = dtype_in(function, "sequence_lengths", lengths, INTEGERS)
+    axis = normalized_axis(function, axis, array.ndim)
+    shape = tuple(array.shape)
+    lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])
+    if not broadcasts_to(lengths.shape, lane_shape):
+        expected = f"of a shape that broadcasts to {lane_shape}, the shape of a with 1 at the axis"
+        if lengths.ndim == array.ndim - 1:
+            with_axis = (*lengths.shape[:axis], 1, *lengths.shape[axis:])
+            if broadcasts_to(with_axis, lane_shape):
+                expected += f"; sequence_lengths[{':, ' * axis}None] is"
+        raise ValueError(is_wrong(function, "sequence_lengths", f"of shape {tuple(lengths.shape)}", expected))
+    if out is not None:
+        check_output(function, "out", out, shape, array.dtype)
+    inputs = [
+        Argument.input("a", "input_tensor", kind, array, any_address=True),
+        Argument.input("sequence_lengths", "sequence_lengths_tensor", length_kind, lengths, lane_shape),
+    ]
+    target = Argument.output("out", "output_tensor", kind, out, shape, array.dtype, any_address=True)
+    if array.ndim > MAX_DIMENSIONS:
+        before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
+        lanes = np.broadcast_to(lengths, lane_shape).reshape(before, 1, after)
+        flat = array.reshape(before, shape[axis], after)
+        result = reverse_subsequences(flat, lanes, 1).reshape(shape)
+        return store(function, device, inputs, [target], [result], made=(flat, lanes))[0]
+
+    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
+        desc = _operator.ReverseSubsequencesDesc(**tensors, axis=axis)
+        return _operator.plan(desc, limits)
+
+    return execute(function, device, inputs, [target], make_plan, _calls, key)[0]

@@ -1,0 +1,132 @@
+"""What slices and reversals share: how movement is spread over threads, and what kernels know of a space."""
+
+from dataclasses import dataclass
+
+from cudml.dtypes import BITS_BY_SIZE, element_info
+from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
+from cudml.plans import Limits, ceil_div, round_up
+
+#: Blocks that a multiprocessor is given before blocks take several tiles each: a few waves.
+BLOCKS_PER_MULTIPROCESSOR = 32
+
+WARP_LANES = 32
+WORD_BYTES = 16
+
+#: What the kernels are compiled with.
+BLOCK_THREADS = 256
+RUN_WORDS_PER_LANE = 4
+
+#: Fewest threads that own a run: below, their words are too far apart.
+MIN_OWNERS = 4
+
+#: Blocks of runs that a multiprocessor holds, as their registers have it; and steps of a piece at most,
+#: where there are a few waves of blocks even so.
+RUN_BLOCKS_PER_MULTIPROCESSOR = 3
+MAX_RUN_STEPS = 4
+WAVES = 4
+
+#: Blocks of one thread: enough to even out their speeds, few enough to cost nothing.
+SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
+MIN_SERIAL_BLOCK_BYTES = 1 << 14
+
+_MAX_DIMENSIONS = 8
+
+#: Members of a kernel's parameters, as `Params.of` takes them.
+Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
+
+
+@dataclass(frozen=True)
+class RunShape:
+    """How runs are spread over threads: pieces of a run, threads that own one, words a lane takes at once."""
+
+    pieces_per_run: int
+    piece_bytes: int
+    num_owners: int
+    lane_words: int
+
+    @property
+    def pieces_per_block(self) -> int:
+        """Pieces that a block has in hand at a time."""
+        return BLOCK_THREADS // self.num_owners
+
+    def members(self) -> Members:
+        """The members of a kernel's parameters that describe who owns what."""
+        return {
+            "owner_shift": ("Int32", self.num_owners.bit_length() - 1),
+            "lane_words": ("Int32", self.lane_words),
+        }
+
+
+def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int = BLOCK_THREADS) -> RunShape:
+    """The shape for runs of so many bytes, of all that are moved.
+
+    Runs that a block copies in one step are pieces of one step, owned by as few threads as take it, and by
+    `most_owners` at most. Longer ones are cut for whole blocks, which take fewer words at once where that
+    gives more blocks work, and several steps a piece where there is work for all.
+    """
+    # One more where the target is not aligned, which runs of whole words are seldom.
+    most_words = ceil_div(run_bytes, WORD_BYTES) + (run_bytes % WORD_BYTES != 0)
+    if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
+        num_pieces = ceil_div(most_words, most_owners * RUN_WORDS_PER_LANE)
+        piece_words = ceil_div(most_words, num_pieces)
+        num_owners = MIN_OWNERS
+        while num_owners * RUN_WORDS_PER_LANE < piece_words:
+            num_owners *= 2
+        piece_bytes = min(piece_words * WORD_BYTES, round_up(run_bytes, WORD_BYTES))
+        return RunShape(
+            ceil_div(run_bytes, piece_bytes), piece_bytes, num_owners, ceil_div(piece_words, num_owners)
+        )
+    resident = limits.num_multiprocessors * RUN_BLOCKS_PER_MULTIPROCESSOR
+    lane_words, steps = RUN_WORDS_PER_LANE, 1
+    while lane_words > 1 and total_bytes < resident * BLOCK_THREADS * lane_words * WORD_BYTES:
+        lane_words //= 2
+    step_bytes = BLOCK_THREADS * lane_words * WORD_BYTES
+    while steps < MAX_RUN_STEPS and total_bytes >= WAVES * resident * step_bytes * steps * 2:
+        steps *= 2
+    return RunShape(ceil_div(run_bytes, step_bytes * steps), step_bytes * steps, BLOCK_THREADS, lane_words)
+
+
+def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
+    """Blocks of one thread, and how many neighbouring rows each takes."""
+    rows_per_block = max(
+        ceil_div(num_rows, limits.num_multiprocessors * SERIAL_BLOCKS_PER_MULTIPROCESSOR),
+        min(num_rows, ceil_div(MIN_SERIAL_BLOCK_BYTES, row_bytes)),
+    )
+    return ceil_div(num_rows, rows_per_block), rows_per_block
+
+
+def item_type(item_bytes: int) -> str:
+    """The kernels' type that moves an item."""
+    return element_info(BITS_BY_SIZE[item_bytes]).cpp
+
+
+def grid_blocks(num_tiles: int, limits: Limits) -> int:
+    """Blocks for so many tiles: one each while that is a few waves, then the blocks stride."""
+    return min(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
+
+
+def index_members(space: Space, *, reach: int = 0, **units: int) -> Members:
+    """The members that `common/strided_index.cuh` reads, and the strides of the operands.
+
+    `units` names the strides' members in the order of the operands; a stride is multiplied by its
+    unit, which is 1 to count items and the item's size to count bytes. Numbers are wide where those of
+    the items, or `reach`, need 64 bits. There is one dimension at least.
+    """
+    is_wide = max(space.num_items, reach) >= MAX_NARROW_COUNT
+    dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
+    divisions = [magic_division(d.size, 64 if is_wide else 32) for d in dimensions]
+
+    def row(values: list[int]) -> tuple[int, ...]:
+        return tuple(values + [0] * (_MAX_DIMENSIONS - len(values)))
+
+    return {
+        "sizes": ("Int64", row([d.size for d in dimensions])),
+        "multipliers": ("UInt64", row([multiplier for multiplier, _ in divisions])),
+        **{
+            name: ("Int64", row([d.strides[k] * unit for d in dimensions]))
+            for k, (name, unit) in enumerate(units.items())
+        },
+        "shifts": ("Int32", row([shift for _, shift in divisions])),
+        "num_dimensions": ("Int32", len(dimensions)),
+        "is_wide": ("Int32", int(is_wide)),
+    }

@@ -1,0 +1,399 @@
+"""Arrays of other libraries as arguments on the CUDA device over the stand-in; results go back by value."""
+
+import ctypes
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tests.devices.cuda.stand_in.cases import the_stand_in
+
+#: Where the flags of a versioned capsule of DLPack are, and the one of memory that may only be read.
+_FLAGS_OFFSET, _READ_ONLY = 24, 1
+
+#: The stream that a library of the tests works on.
+OTHER_STREAM = 0x7100
+
+
+class WithInterface:
+    """An array that has nothing but `__cuda_array_interface__`."""
+
+    def __init__(self, array: Any, stream: int | None = None, *, is_read_only: bool = False) -> None:
+        self.array = array
+        self.__cuda_array_interface__ = {
+            "shape": array.shape,
+            "strides": array.strides,
+            "typestr": array.dtype.str,
+            "data": (array.data.ptr, is_read_only),
+            "version": 3,
+            "stream": stream,
+        }
+
+
+class WithDlpack:
+    """An array that has nothing but DLPack, with versions or without; notes the streams it is given."""
+
+    def __init__(self, array: Any, *, is_read_only: bool = False, is_old: bool = False) -> None:
+        self.array, self.is_read_only, self.is_old = array, is_read_only, is_old
+        self.streams: list[int] = []
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.array.data.device_id
+
+    def __dlpack__(self, *, stream: int, **versions: Any) -> Any:
+        if self.is_old:
+            if versions:
+                raise TypeError(f"unexpected arguments {versions}")
+            capsule = self.array.__dlpack__(stream=-1)
+        else:
+            capsule = self.array.__dlpack__(stream=-1, max_version=(1, 0))
+            pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+            pointer_of.argtypes, pointer_of.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+            address = pointer_of(capsule, b"dltensor_versioned")
+            ctypes.c_uint64.from_address(address + _FLAGS_OFFSET).value |= _READ_ONLY * self.is_read_only
+        self.streams.append(stream)
+        return capsule
+
+
+class WithBoth(WithDlpack):
+    """An old tensor of DLPack whose interface says whether it may be written."""
+
+    def __init__(self, array: Any, *, is_read_only: bool) -> None:
+        super().__init__(array, is_old=True)
+        self.__cuda_array_interface__ = WithInterface(
+            array, is_read_only=is_read_only
+        ).__cuda_array_interface__
+
+
+def on_another_device() -> dict[str, Any]:
+    """Calls on arrays of cuda:1 that have nothing but the interface, while cuda:0 is current: where kernels
+    were launched, on which memory, and what was copied."""
+    import cupy
+
+    import cudml
+
+    with cupy.cuda.Device(1):
+        a, out = cupy.ndarray((4, 6), np.float32), cupy.ndarray((4, 6), np.float32)
+    stand_in = the_stand_in()
+    stand_in.record(8, 8)
+    result = cudml.slice(WithInterface(a), (0, 0), (4, 6), (1, 1), out=(given := WithInterface(out)))
+    launches = stand_in.launches()
+    # A copy of all is the driver's; a reversal has a kernel.
+    stand_in.record(8, 8)
+    turned = cudml.slice(WithInterface(a), (3, 5), (4, 6), (-1, -1))
+    with_out = cudml.slice(WithInterface(a), (3, 5), (4, 6), (-1, -1), out=given)
+    launches += stand_in.launches()
+    return {
+        "is out": result is given and with_out is given,
+        "launches": [
+            (launch.device, [int.from_bytes(word, "little") for word in launch.arguments])
+            for launch in launches
+        ],
+        "copies": [call for call in stand_in.calls() if call.startswith(("memcpy", "malloc"))],
+        "a": a.data.ptr,
+        "out": out.data.ptr,
+        "turned": (turned.data.ptr, turned.data.device_id),
+        "converted on": _devices_of_conversions(),
+        "current": cupy.cuda.runtime.getDevice(),
+    }
+
+
+def _devices_of_conversions() -> list[int]:
+    """Where kernels are launched for a layer of cuda:1 whose lengths have to be converted first."""
+    import cupy
+
+    import cudml
+    from tests.devices.cuda.stand_in.products import cublas
+
+    with cupy.cuda.Device(1):
+        layer = [cupy.ndarray(s, np.float32) for s in ((3, 2, 4), (1, 24, 4), (1, 24, 8))]
+        lengths = cupy.ndarray((2,), np.int64)
+    with cublas():
+        the_stand_in().record()
+        cudml.gru(*layer, sequence_lengths=lengths)
+    return sorted({launch.device for launch in the_stand_in().launches()})
+
+
+def read_only_arrays() -> dict[str, tuple[str, str, int]]:
+    """What becomes of read-only and other arrays as an input and as an output: messages and launches."""
+    import cupy
+
+    import cudml
+
+    def array() -> Any:
+        return cupy.ndarray((4, 6), np.float32)
+
+    stand_in = the_stand_in()
+    found = {}
+    for name, one in {
+        "interface": WithInterface(array(), is_read_only=True),
+        "dlpack": WithDlpack(array(), is_read_only=True),
+        "old dlpack": WithDlpack(array(), is_old=True),
+        "old dlpack with interface": WithBoth(array(), is_read_only=True),
+        "writable interface": WithInterface(array()),
+        "writable dlpack": WithDlpack(array()),
+        "writable old dlpack with interface": WithBoth(array(), is_read_only=False),
+    }.items():
+        messages = []
+        stand_in.record()
+        for call in (
+            lambda one=one: cudml.slice(one, (3, 5), (4, 6), (-1, -1)),
+            lambda one=one: cudml.slice(array(), (3, 5), (4, 6), (-1, -1), out=one),
+        ):
+            try:
+                call()
+                messages.append("")
+            except ValueError as error:
+                messages.append(str(error))
+        found[name] = (*messages, len(stand_in.launches()))
+    return found
+
+
+def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, Any]:
+    """What is recorded, waited for and launched, in order, for a call with an array of another library."""
+    import cupy
+
+    import cudml
+
+    array, out = cupy.ndarray((4, 6), np.float32), cupy.ndarray((4, 6), np.float32)
+    streams = {
+        "default": cupy.cuda.Stream.null,
+        "own": cupy.cuda.Stream(non_blocking=True),
+        "other's": cupy.cuda.ExternalStream(OTHER_STREAM),
+    }
+    stream = streams[own]
+    given: Any = {
+        "interface": lambda: WithInterface(array, OTHER_STREAM),
+        "interface without a stream": lambda: WithInterface(array),
+        "dlpack": lambda: WithDlpack(array),
+        "torch": lambda: torch.Tensor(array),
+        "out": lambda: WithInterface(out, OTHER_STREAM),
+    }
+    torch = types.SimpleNamespace(
+        Tensor=type("Tensor", (WithDlpack,), {}),
+        cuda=types.SimpleNamespace(current_stream=lambda n: types.SimpleNamespace(cuda_stream=OTHER_STREAM)),
+    )
+    stand_in = the_stand_in()
+    before = sys.modules.get("torch")
+    sys.modules["torch"] = torch  # type: ignore[assignment]
+    try:
+        one = given[what]()
+        with stream:
+            cudml.slice(array, (3, 5), (4, 6), (-1, -1), out=out)
+            stand_in.set(captured_stream=stream.ptr if captured else 0)
+            stand_in.record()
+            if what == "out":
+                cudml.slice(array, (3, 5), (4, 6), (-1, -1), out=one)
+            else:
+                cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out)
+            calls = stand_in.calls()
+    finally:
+        stand_in.set(captured_stream=0)
+        if before is None:
+            del sys.modules["torch"]
+        else:
+            sys.modules["torch"] = before
+    names = {str(s.ptr): name for name, s in streams.items()} | {"1": "default"}
+    events: dict[str, str] = {}
+    steps = []
+    for words in map(str.split, calls):
+        at = names.get(words[words.index("stream") + 1]) if "stream" in words else None
+        if words[0] == "eventRecord":
+            events[words[1]] = f"all of {at}"
+            steps.append(f"record {at}")
+        elif words[0] == "streamWaitEvent":
+            steps.append(f"{at} waits for {events[words[1]]}")
+        elif words[0] == "cuLaunchKernel":
+            steps.append(f"work on {at}")
+        elif words[0] not in ("streamIsCapturing", "setDevice"):
+            steps.append(words[0])
+    asked = [{**names, "-1": "none"}.get(str(s), str(s)) for s in getattr(one, "streams", [])]
+    return {"steps": steps, "asked": asked}
+
+
+def memory_that_is_held() -> list[int]:
+    """How many arrays of another library are alive after calls that took one each, of which the caller keeps
+    none: while the work is to be done, when it is, and after the next call."""
+    import gc
+    import weakref
+
+    import cupy
+
+    import cudml
+    from cudml.devices.cuda import sharing
+
+    sharing._held.clear()
+    stand_in = the_stand_in()
+    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    out = cupy.ndarray((4, 6), np.float32)
+
+    def call() -> int:
+        one = WithInterface(cupy.ndarray((4, 6), np.float32))
+        alive.add(one)
+        cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out)
+        del one
+        gc.collect()
+        return len(alive)
+
+    counts = []
+    with cupy.cuda.Stream(non_blocking=True):
+        stand_in.set(pending_events=1)
+        counts += [call(), call()]
+        stand_in.set(pending_events=0)
+        counts += [call()]
+    sharing._held.clear()
+    gc.collect()
+    with cupy.cuda.ExternalStream(OTHER_STREAM):
+        stand_in.set(pending_events=1)
+        one = WithInterface(cupy.ndarray((4, 6), np.float32), OTHER_STREAM)
+        alive.add(one)
+        cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out)
+        del one
+        stand_in.set(pending_events=0)
+        gc.collect()
+        counts.append(len(alive))
+    sharing._held.clear()
+    return counts
+
+
+def refused_objects() -> dict[str, str]:
+    """The errors for objects that do not keep to the protocols."""
+    import cupy
+
+    import cudml
+
+    array = cupy.ndarray((4, 6), np.float32)
+
+    def interface(**changes: Any) -> Any:
+        return types.SimpleNamespace(
+            __cuda_array_interface__=WithInterface(array).__cuda_array_interface__ | changes
+        )
+
+    found = {}
+    for name, one in {
+        "mask": interface(mask=interface()),
+        "order": interface(typestr=">f4"),
+        "stream 0": interface(stream=0),
+        "host": interface(data=(0x1000, False)),
+        "no data": types.SimpleNamespace(__cuda_array_interface__={"shape": (1,)}),
+        "strides": interface(strides=(4,)),
+    }.items():
+        try:
+            cudml.slice(one, (3, 5), (4, 6), (-1, -1))
+        except TypeError as error:
+            found[name] = str(error)
+    return found
+
+
+def taken_layouts() -> dict[str, Any]:
+    """What is made of arrays of several layouts: how each differs from the array that it shares."""
+    import cupy
+    import ml_dtypes
+
+    from cudml.devices import take
+
+    array = cupy.ndarray((4, 6), np.float32)
+    found = {}
+    arrays = {
+        "packed": array,
+        "backwards": array[::-1, ::-2],
+        "turned": array.T,
+        "one": array[1, 2],
+        "empty": array[:0],
+        "bool": array.view(np.bool_),
+        "bfloat16": array.view(ml_dtypes.bfloat16),
+        "complex": array.view(np.complex64),
+    }
+    for name, one in arrays.items():
+        for how in (WithInterface, WithDlpack):
+            if how is WithDlpack and name == "bfloat16":  # CuPy does not export it
+                continue
+            taken = take(how(one))
+            assert taken is not None
+            got = taken[0].array
+            same_place = got.data.ptr == one.data.ptr or not one.size
+            found[f"{name} {how.__name__}"] = (
+                same_place,
+                got.shape == one.shape,
+                got.strides == one.strides or not one.size,
+                got.dtype.itemsize == one.dtype.itemsize,
+                got.dtype == one.dtype or name == "bfloat16",
+            )
+    return found
+
+
+def calls_on_a_stream(how: str) -> dict[str, Any]:
+    """For every function: the streams of launches and of allocations, where its results are, and which stream
+    is current afterwards, for arrays of cuda:1 while cuda:0 is current."""
+    import cupy
+
+    import cudml
+    from tests.devices.cuda.stand_in.products import cublas
+
+    with cupy.cuda.Device(1):
+        x = cupy.ndarray((4, 6), np.float32)
+        lengths = cupy.ndarray((4, 1), np.int32)
+        layer = [cupy.ndarray(s, np.float32) for s in ((3, 2, 4), (1, 24, 4), (1, 24, 8))]
+        stream = cupy.cuda.Stream(non_blocking=True)
+    given: Any = {
+        "cupy": stream,
+        "protocol": types.SimpleNamespace(__cuda_stream__=lambda: (0, stream.ptr)),
+        "handle": stream.ptr,
+    }[how]
+    calls: dict[str, Callable[..., Any]] = {
+        "top_k": lambda s: cudml.top_k(x, 2, stream=s)[0],
+        "slice": lambda s: cudml.slice(x, (3, 5), (4, 6), (-1, -1), stream=s),
+        "reverse_subsequences": lambda s: cudml.reverse_subsequences(x, lengths, stream=s),
+        "gru": lambda s: cudml.gru(*layer, stream=s)[0],
+    }
+    taken_on = []
+
+    def allocate(size: int) -> Any:
+        taken_on.append(cupy.cuda.get_current_stream().ptr)
+        return pool.malloc(size)
+
+    found = {}
+    stand_in = the_stand_in()
+    pool = cupy.get_default_memory_pool()
+    allocator = cupy.cuda.get_allocator()
+    cupy.cuda.set_allocator(allocate)
+    try:
+        with cublas():
+            for name, call in calls.items():
+                for _ in range(2):  # planned, then found
+                    taken_on.clear()
+                    stand_in.record()
+                    result = call(given)
+                    launched_on = {launch.stream for launch in stand_in.launches()}
+                    with cupy.cuda.Device(1):
+                        current = cupy.cuda.get_current_stream().ptr
+                    found[name] = (
+                        launched_on == {stream.ptr},
+                        set(taken_on) == {stream.ptr},
+                        result.data.device_id,
+                        current,
+                        cupy.cuda.runtime.getDevice(),
+                    )
+    finally:
+        cupy.cuda.set_allocator(allocator)
+    return found
+
+
+def refused_streams_of_functions() -> dict[str, str]:
+    """The errors of functions for streams that are not the device's."""
+    import cupy
+
+    import cudml
+
+    x = cupy.ndarray((4, 6), np.float32)
+    with cupy.cuda.Device(1):
+        elsewhere = cupy.cuda.Stream(non_blocking=True)
+    found = {}
+    for name, stream in {"event": cupy.cuda.Event(), "elsewhere": elsewhere}.items():
+        try:
+            cudml.top_k(x, 2, stream=stream)
+        except (TypeError, ValueError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+    return found

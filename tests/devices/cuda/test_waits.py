@@ -1,0 +1,84 @@
+"""Waits that a GPU's kernels gave up, and grids that cannot be resident, over the stand-in for the driver."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from cudml.compiled import load_fitting
+from cudml.devices import GridTooLargeError
+from cudml.operators import gru
+from cudml.plans import Limits, Plan
+from tests.devices.cuda.stand_in import waits
+from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
+from tests.operators.gru.test_descriptor import LIMITS, gru_of
+
+pytestmark = NEEDS_STAND_IN
+
+
+@pytest.mark.parametrize("which", ["top_k", "slice", "raise_reported"])
+def test_next_call_raises_what_a_kernel_gave_up(stand_in: Run, which: str) -> None:
+    """Whichever function it is of; it asks the driver nothing, and the call after it runs."""
+    found = stand_in(waits.error_of_the_next_call, which)
+    assert found["is_cooperative"]
+    assert found["raised"] == (
+        "KernelError: top_k/grid_radix.cu top_k_grid_radix<UInt32>: "
+        f"block 2 of {found['blocks']} waited 10 s (CUDML_WAIT_LIMIT) for the other blocks of the row "
+        "and gave up; what the call computed is not valid"
+    )
+    assert [line.split()[0] for line in found["asked"] if not line.startswith("malloc")] == []
+    assert (found["afterwards"], found["launches"]) == ("", int(which != "raise_reported"))
+
+
+def test_grid_that_cannot_be_resident_gets_another_plan(stand_in: Run) -> None:
+    for name, (error, cooperative) in stand_in(waits.grids_where_none_fits).items():
+        assert error == "", name
+        assert cooperative, name
+        assert not any(cooperative), name
+
+
+class SharedDevice:
+    """A device that says of itself what a whole GPU has, and has room for fewer blocks."""
+
+    name = "shared"
+    limits = LIMITS
+
+    def __init__(self, fits: list[int]) -> None:
+        self._fits = fits
+
+    def load(self, plan: Plan) -> Any:
+        launch: Any = plan.steps[-1]
+        if launch.cooperative and launch.grid[0] > self._fits[0]:
+            raise GridTooLargeError("too large", self._fits.pop(0) if len(self._fits) > 1 else self._fits[0])
+        return plan
+
+
+@pytest.mark.parametrize(
+    ("fits", "function"), [([40], "gru_grid"), ([100, 7], "gru_grid"), ([0], "gru_block")]
+)
+def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> None:
+    """As under MPS or in a part of a GPU, and where kernels differ in how many of their blocks fit."""
+    least = fits[-1]
+    desc = gru_of(7, 1, 1024)
+
+    def make_plan(limits: Limits) -> Plan:
+        return gru.plan(desc, limits)
+
+    device: Any = SharedDevice(fits)
+    plan, _ = load_fitting(make_plan, device)
+    launch: Any = plan.steps[-1]
+    assert launch.function == function
+    assert launch.grid[0] <= max(least, 1)
+
+
+def test_plan_that_does_not_shrink_is_an_error() -> None:
+    device: Any = SharedDevice([0])
+    fixed = gru.plan(gru_of(7, 1, 1024), LIMITS)
+    with pytest.raises(GridTooLargeError):
+        load_fitting(lambda limits: fixed, device)
+
+
+def test_resident_blocks_are_those_of_the_device_or_fewer() -> None:
+    assert LIMITS.resident_blocks == LIMITS.num_multiprocessors
+    assert replace(LIMITS, most_resident_blocks=5).resident_blocks == 5
+    assert replace(LIMITS, most_resident_blocks=500).resident_blocks == LIMITS.num_multiprocessors

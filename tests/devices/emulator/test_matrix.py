@@ -1,0 +1,33 @@
+"""The matrix instruction against NumPy, in every thread order."""
+
+import numpy as np
+import pytest
+
+from cudml.devices import emulator
+from cudml.plans import Params
+from tests.devices.emulator.support import EVERY_ORDER, launch
+from tests.support import assert_identical
+
+every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
+
+
+@every_order
+def test_product_of_halves(order: str, seed: int, rng: np.random.Generator) -> None:
+    """Of small integers, so that any order of the sums gives the same bits."""
+    depth = 48
+    a, b = (rng.integers(-8, 9, (rows, depth)).astype(np.float16) for rows in (16, 8))
+    out = rng.integers(-100, 101, (16, 8)).astype(np.float32)
+    expected = out + a.astype(np.float32) @ b.astype(np.float32).T
+    with emulator.schedule(order=order, seed=seed):
+        params = Params.of(depth=("Int32", depth))
+        launch("matrix.cu", "product", {"a": a, "b": b, "out": out}, params)
+    assert_identical(out, expected)
+
+
+@every_order
+def test_four_words_at_a_time(order: str, seed: int, rng: np.random.Generator) -> None:
+    x = rng.integers(0, 2**32, 128, np.uint32)
+    out = np.zeros_like(x)
+    with emulator.schedule(order=order, seed=seed):
+        launch("matrix.cu", "quads", {"x": x, "out": out}, Params.of(depth=("Int32", 0)))
+    assert_identical(out, x)

@@ -1,0 +1,137 @@
+"""Planned calls: found again by layouts and arguments, taken by no array that they are not for."""
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+
+import cudml
+from cudml import Activation
+from cudml.functions import reverse_subsequences as reverse_function
+from cudml.functions import slice as slice_function
+from cudml.functions import top_k as top_k_function
+from tests.oracle import top_k as top_k_oracle
+from tests.support.function_arrays import layer, values
+
+
+def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
+    """Where a processor takes any address, only this tells."""
+    memory = np.zeros(64, np.uint8)
+    a, out = np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64)
+    even, odd = memory[:12].view(np.uint32).reshape(3, 1), memory[1:13].view(np.uint32).reshape(3, 1)
+    for outs in ((), (out,)):
+        cudml.reverse_subsequences(a, even, -1, out=outs[0] if outs else None)
+        assert reverse_function._calls.find((a, even), outs, -1)[1] is not None
+        assert reverse_function._calls.find((a, odd), outs, -1)[1] is None
+
+
+def test_planned_copies_take_arrays_at_any_address() -> None:
+    memory, lengths = np.zeros(96, np.uint8), np.array([[2], [1], [3]])
+    even, odd = (memory[first : first + 48].view(np.float32).reshape(3, 4) for first in (0, 1))
+    even_out, odd_out = (
+        np.zeros(64, np.uint8)[first:][:48].view(np.float32).reshape(3, 4) for first in (0, 1)
+    )
+    box = ((0, 0), (3, 4), None)
+    cudml.slice(even, *box, out=even_out)
+    cudml.reverse_subsequences(even, lengths, -1, out=even_out)
+    for a, out in ((odd, even_out), (even, odd_out), (odd, odd_out)):
+        assert slice_function._calls.find((a,), (out,), box)[1] is not None
+        assert reverse_function._calls.find((a, lengths), (out,), -1)[1] is not None
+
+
+@pytest.mark.parametrize("dtype", ["u1", "u2", "f4", "i8"])
+def test_a_planned_call_takes_arrays_wherever_their_type_is_aligned(dtype: str) -> None:
+    memory = np.zeros(64, np.int64).view(np.uint8)
+    indices = np.zeros(2, np.int64)
+    places = [memory[first : first + 64].view(dtype)[:8] for first in range(8)]
+    outputs = [memory[first : first + 64].view(dtype)[:2] for first in range(256, 264)]
+    cudml.top_k(places[0], 2)
+    cudml.top_k(places[0], 2, out=(outputs[0], indices))
+    others = (2, -1, "largest")
+    for place, output in zip(places, outputs, strict=True):
+        assert (top_k_function._calls.find((place,), (), others)[1] is not None) == place.flags.aligned
+        for given_ in ((place, outputs[0]), (places[0], output)):
+            _, call = top_k_function._calls.find(given_[:1], (given_[1], indices), others)
+            assert (call is not None) == place.flags.aligned
+
+
+def test_a_warm_call_plans_nothing(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+    def calls() -> list[Any]:
+        a, arrays = values(rng, (4, 11), np.float32), layer(rng, "forward")
+        return [
+            cudml.top_k(a, 2),
+            cudml.top_k(a, np.int64(2), axis=np.int8(1), out=cudml.top_k(a, 2)),  # type: ignore[arg-type]
+            cudml.slice(a, [0, 1], (np.int64(2), 3)),
+            cudml.reverse_subsequences(a, np.array([[1], [2], [3], [4]]), np.int32(-1)),  # type: ignore[arg-type]
+            cudml.gru(**arrays),
+            cudml.gru(**arrays, activations=["Tanh", Activation.relu()]),
+        ]
+
+    first = calls()
+    monkeypatch.setattr("cudml.functions.calls.Call.__init__", lambda *_: pytest.fail("planned again"))
+    for got, want in zip(calls(), first, strict=True):
+        assert type(got) is type(want)
+
+
+def test_calls_of_equal_numbers_of_other_types_are_not_mixed_up() -> None:
+    a = np.arange(6)
+    cudml.top_k(a, 1, axis=0)
+    cudml.slice(a, (1,), (2,), (1,))
+    cudml.reverse_subsequences(a, np.array([3]), 0)
+    with pytest.raises(TypeError, match=r"top_k: k is 1\.0, must be an integer"):
+        cudml.top_k(a, 1.0, axis=0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"top_k: axis is 0\.0, must be an integer"):
+        cudml.top_k(a, 1, axis=0.0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"slice: offsets is \(1\.0,\), must be a sequence of integers"):
+        cudml.slice(a, (1.0,), (2,), (1,))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"reverse_subsequences: axis is 0\.0, must be an integer"):
+        cudml.reverse_subsequences(a, np.array([3]), 0.0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("strides", "message"),
+    [
+        ((), "strides is (), of length 0, must be of length 1, one a dimension"),
+        (np.array([0]), "strides[0] is 0, must be any integer but 0"),
+        (0, "strides is 0, must be a sequence of integers"),
+    ],
+    ids=["empty", "zero in an array", "zero"],
+)
+def test_wrong_strides_do_not_find_the_call_without_strides(strides: Any, message: str) -> None:
+    a = np.arange(6)
+    cudml.slice(a, (1,), (2,))
+    with pytest.raises((TypeError, ValueError)) as caught:
+        cudml.slice(a, (1,), (2,), strides)
+    assert str(caught.value) == f"slice: {message}"
+
+
+def test_more_calls_than_are_kept_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cudml.functions.calls.MAX_CALLS", 3)
+    monkeypatch.setattr("cudml.functions.calls.MAX_PLACES", 3)
+    a = np.arange(40)
+    for size in [*range(1, 8)] * 2:
+        out = np.zeros(size, int)
+        cudml.slice(a, (2,), (size,), out=out)
+        assert out.tolist() == [*range(2, 2 + size)]
+        assert cudml.slice(a, (2,), (size,)).tolist() == [*range(2, 2 + size)]
+    assert len(slice_function._calls._calls) <= 3
+
+
+def test_many_threads_call_at_once(rng: np.random.Generator) -> None:
+    a = values(rng, (6, 50), np.int32)
+    expected = {k: top_k_oracle.top_k(a, k) for k in range(1, 9)}
+    wrong: list[int] = []
+
+    def work() -> None:
+        for k, want in expected.items():
+            got = cudml.top_k(a, k)
+            if not ((got.values == want[0]).all() and (got.indices == want[1]).all()):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,124 @@
+"""The machine code of every kernel instance for sm_90, run: what it writes, and that it writes nothing else.
+
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+"""
+
+import functools
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators.activations import Activation
+from cudml.plans import KernelLaunch
+from tests.machine_code.compiler import unavailable
+from tests.machine_code.sass.plan import HOPPER, memory_of, run_plan
+from tests.operators.test_sanitized import CASES
+from tests.support.instances import batches
+from tests.support.kernel_cases import (
+    Case,
+    copy,
+    expected,
+    gru,
+    operands_of,
+    require_precise,
+    reversal,
+    top_k,
+)
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+ON_A_GPU = {name: case for name, case in CASES.items() if case.limits.warp_lanes == 32}
+
+_BATCHES = [pytest.param(batch, id=batch[0].name_expression) for batch in batches(HOPPER.limits)]
+
+
+@pytest.mark.parametrize("case", ON_A_GPU.values(), ids=ON_A_GPU)
+def test_cases(case: Case, rng: np.random.Generator) -> None:
+    require_right(case, rng)
+
+
+@pytest.mark.parametrize("batch", _BATCHES)
+def test_instances(batch: list[KernelLaunch], rng: np.random.Generator) -> None:
+    for instance in batch:
+        require_right(cases_of_instances()[instance.source, instance.name_expression], rng)
+
+
+@functools.cache
+def cases_of_instances() -> dict[tuple[str, str], Case]:
+    """A small case for each kernel instance that a plan can choose."""
+    found: dict[tuple[str, str], Case] = {}
+    for case in candidates():
+        for launch in case.launches():
+            found.setdefault((launch.source, launch.name_expression), case)
+    return found
+
+
+def candidates() -> Iterator[Case]:
+    for size, element in BITS_BY_SIZE.items():
+        if size <= 8:
+            for sizes, axis, k, path in (
+                ((300, 20), 1, 3, "thread_list"),
+                ((40, 150), 0, 9, "thread_list"),
+                ((37, 60), 1, 7, "warp_select"),
+                ((9, 250), 1, 32, "warp_select"),
+                ((5, 1000), 1, 20, "warp_select"),
+                ((37, 60), 1, 60, "warp_sort"),
+                ((9, 250), 1, 40, "warp_sort"),
+                ((3, 900), 1, 300, "warp_sort"),
+                ((3, 9001), 1, 50, "block_filter"),
+                ((3, 5001), 1, 100, "block_radix"),
+                ((2, 5001), 1, 50, "grid_radix"),
+            ):
+                yield Case(top_k(sizes, k, element, axis=axis), path, HOPPER.limits)
+        for desc in (
+            copy((5000,), element, (1,), offsets=(3,)),
+            copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
+            copy((130, 70), element, (1, -1), strides=(1, 133)),
+            copy((40, 40, 20), element, (2, -3, 9)),
+            reversal((9, 301), element, 1, pad=1),
+            reversal((3, 20, 150), element, 1, one_length_a_row=True),
+            reversal((30, 70), element, 0, pad=3),
+            reversal((300, 7), element, 1),
+            reversal((300, 7), element, 1, pad=1),
+            reversal((300, 5, 7), element, 1),
+            reversal((3000, 3), element, 0),
+        ):
+            yield Case(desc, limits=HOPPER.limits)
+    others = (Activation.hard_sigmoid(0.2, 0.5), Activation.tanh())
+    standard = (Activation.sigmoid(), Activation.tanh())
+    for data_type, activations, is_linear, path in itertools.product(
+        (DataType.FLOAT32, DataType.FLOAT16),
+        (standard, others),
+        (True, False),
+        ("block", "grid", "matrix_grid"),
+    ):
+        if path != "matrix_grid" or data_type is DataType.FLOAT16:
+            layer = gru(
+                3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
+            )
+            yield Case(layer, path, HOPPER.limits)
+
+
+def require_right(case: Case, rng: np.random.Generator) -> None:
+    """The oracle's outputs, of which each byte is written once, and none of the gaps between."""
+    plan = case.plan()
+    operands = operands_of(case, rng)
+    memory = {name: memory_of(operands[name]) for name in plan.operands}
+    buffers = run_plan(plan, memory)
+    for name in plan.outputs:
+        array, written = operands[name], buffers[name].written
+        assert written is not None
+        covered = np.zeros_like(written)
+        bytes_of = np.lib.stride_tricks.as_strided(
+            covered, (*array.shape, array.itemsize), (*array.strides, 1)
+        )
+        bytes_of[...] = 1
+        np.testing.assert_array_equal(written, covered, err_msg=f"{name}: stores to each byte")
+    if case.operator == "gru":
+        require_precise(case, operands)
+        return
+    assert {name: memory[name].tobytes() for name in plan.outputs} == expected(case, operands)

@@ -1,0 +1,370 @@
+"""Every kernel that can reverse some lanes gives the same bytes, whichever the plan would choose."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudml.devices import Device, emulator
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators import launch_shape as movement
+from cudml.operators import reverse_subsequences_paths as lane_reversal
+from cudml.operators.reverse_subsequences_paths import PATTERNS, Pattern, lanes_of, reversal_step
+from cudml.plans import Copy, KernelLaunch, Plan
+from cudml.tensors import TensorDesc
+from tests.oracle.reverse_subsequences import reverse_lanes
+from tests.support import assert_identical, schedules
+from tests.support.layouts import Layout, lay_out, run_on_bytes
+
+OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks_of_one_thread() -> Iterator[None]:
+    """As small as the arrays here are, they would be one block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1)
+        yield
+
+
+def run_launch(
+    device: Device, launch: KernelLaunch, places: dict[str, Layout], axis: int, values: np.ndarray
+) -> None:
+    """Compare a launch with the definition, every byte between and around the outputs included."""
+    rng = np.random.default_rng(1)
+    raw = {name: place.fill(rng) for name, place in places.items()}
+    lengths = places["sequence_lengths_tensor"].view(raw["sequence_lengths_tensor"])
+    dtype = np.dtype(places["sequence_lengths_tensor"].desc.element.numpy_name)
+    lengths[...] = values.astype(dtype).view(lengths.dtype)
+    expected = raw["output_tensor"].copy()
+    source = places["input_tensor"].view(raw["input_tensor"])
+    places["output_tensor"].view(expected)[...] = reverse_lanes(
+        source, np.ascontiguousarray(lengths).view(dtype), axis
+    )
+    plan = Plan("reversal", OPERANDS, (launch,), outputs=("output_tensor",))
+    assert_identical(run_on_bytes(device, plan, raw, places, "output_tensor"), expected)
+
+
+def run_every_pattern(device: Device, places: dict[str, Layout], axis: int, values: np.ndarray) -> set[str]:
+    """Run all kernels that can reverse these lanes; their names."""
+    descs = [places[name].desc for name in OPERANDS]
+    lanes = lanes_of(*descs, axis)
+    names = {name for name, pattern in PATTERNS.items() if pattern.can(lanes, device.limits)}
+    for name in names:
+        run_launch(device, PATTERNS[name].launch(lanes, device.limits), places, axis, values)
+    return names
+
+
+def run_checked(pattern: Pattern, places: dict[str, Layout], axis: int, values: np.ndarray) -> None:
+    """Run one kernel that can reverse these lanes, with every access observed: misaligned ones too."""
+    device = emulator.get_device()
+    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
+    assert pattern.can(lanes, device.limits)
+    with emulator.schedule("forward", check=True):
+        run_launch(device, pattern.launch(lanes, device.limits), places, axis, values)
+
+
+@st.composite
+def three_dimensions(draw: st.DrawFn, axis: int, shared: tuple[bool, bool, bool]) -> tuple:
+    """(outer, middle, inner) with gaps, any alignment, the input perhaps mirrored; and lengths."""
+    item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
+    kind = BITS_BY_SIZE[item_bytes]
+    sizes = (
+        draw(st.integers(1, 4)),
+        draw(st.integers(2, 24)),
+        draw(st.integers(2, 160) | st.integers(2, 12)),
+    )
+    sizes = sizes if axis != 0 else (sizes[1], sizes[0], sizes[2])
+    flips = (draw(st.booleans()), draw(st.booleans()), axis == 2 and draw(st.booleans()))
+    gaps = st.integers(0, 5)
+    source = lay_out(
+        sizes, kind, pads=(0, draw(gaps), draw(gaps)), flips=flips,
+        byte_offset=draw(st.integers(0, 16)) * item_bytes,
+    )  # fmt: skip
+    target = lay_out(
+        sizes, kind, pads=(0, draw(gaps), draw(gaps)), byte_offset=draw(st.integers(0, 16)) * item_bytes
+    )
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    lengths = lay_out(one, DataType.UINT32, broadcast=shared)
+    seed = draw(st.integers(0, 2**32 - 1))
+    few = tuple(1 if share else n for n, share in zip(one, shared, strict=True))
+    values = np.random.default_rng(seed).integers(0, sizes[axis] + 2, few)
+    places = dict(zip(OPERANDS, (source, lengths, target), strict=True))
+    return places, axis, np.broadcast_to(values, one)
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=three_dimensions(2, (False, False, False)))
+def test_lanes_along_rows(case: tuple) -> None:
+    assert "lanes" in run_every_pattern(emulator.get_device(), *case)
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=three_dimensions(1, (False, False, True)))
+def test_lanes_across_rows_of_one_length(case: tuple) -> None:
+    names = run_every_pattern(emulator.get_device(), *case)
+    row_bytes = case[0]["input_tensor"].desc.sizes[2] * case[0]["input_tensor"].desc.element.size
+    assert {"rows", "columns"} <= names or row_bytes <= 16
+
+
+@settings(deadline=None, max_examples=60)
+@given(case=three_dimensions(0, (False, False, False)))
+def test_lanes_across_rows_of_different_lengths(case: tuple) -> None:
+    assert "columns" in run_every_pattern(emulator.get_device(), *case)
+
+
+@st.composite
+def packed_boxes(draw: st.DrawFn) -> tuple:
+    """(outer, axis, inner) without gaps, at any two bytes; lengths of one lane or of many."""
+    item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
+    sizes = (draw(st.integers(1, 300)), draw(st.integers(2, 20)), draw(st.integers(1, 9)))
+    where = (draw(st.integers(0, 16)), draw(st.integers(0, 16)))
+    places = layouts_of(sizes, item_bytes, 1, where, gap=0)
+    shared = (draw(st.booleans()), False, draw(st.booleans()))
+    one = (sizes[0], 1, sizes[2])
+    places["sequence_lengths_tensor"] = lay_out(one, DataType.UINT32, broadcast=shared)
+    few = tuple(1 if share else n for n, share in zip(one, shared, strict=True))
+    seed = draw(st.integers(0, 2**32 - 1))
+    values = np.random.default_rng(seed).integers(0, sizes[1] + 2, few)
+    return places, 1, np.broadcast_to(values, one)
+
+
+@settings(deadline=None, max_examples=100)
+@given(case=packed_boxes())
+def test_boxes_one_after_another(case: tuple) -> None:
+    """Tiles of whole words and tiles that share them, boxes of one lane and of several."""
+    assert "boxes" in run_every_pattern(emulator.get_device(), *case)
+
+
+def layouts_of(
+    sizes: tuple[int, ...], item_bytes: int, axis: int, where: tuple[int, int], gap: int = 1
+) -> dict[str, Layout]:
+    """Packed rows with a gap after each, at two byte offsets."""
+    kind = BITS_BY_SIZE[item_bytes]
+    pads = (0,) * (len(sizes) - 1) + (gap,)
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    source = lay_out(sizes, kind, pads=pads, byte_offset=where[0])
+    target = lay_out(sizes, kind, pads=pads, byte_offset=where[1])
+    return dict(zip(OPERANDS, (source, lay_out(one, DataType.UINT32), target), strict=True))
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("where", [(1, 0), (0, 1), (3, 2), (8, 4), (4, 4)])
+def test_items_at_addresses_that_are_no_multiple_of_their_size(
+    item_bytes: int, axis: int, where: tuple[int, int]
+) -> None:
+    sizes = (25, 50)
+    places = layouts_of(sizes, item_bytes, axis, where)
+    shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    values = np.random.default_rng(2).integers(0, sizes[axis] + 2, shape)
+    names = run_every_pattern(emulator.get_device(), places, axis, values)
+    assert ("lanes", "columns")[1 - axis] in names
+
+
+#: Lengths as bits of their type: none, short, all, beyond; the largest is negative in a type with a sign.
+LENGTHS_OF = {
+    kind: np.array([0, 1, 2, 11, 20, 37, 38, 2**bits - 1], np.uint64)
+    for bits, kinds in (
+        (8, (DataType.INT8, DataType.UINT8)),
+        (16, (DataType.INT16, DataType.UINT16)),
+        (32, (DataType.INT32, DataType.UINT32)),
+        (64, (DataType.INT64, DataType.UINT64)),
+    )
+    for kind in kinds
+}
+
+
+@pytest.mark.parametrize("name", ["columns", "serial_columns"])
+@pytest.mark.parametrize("strip_bytes", [1024, 128, 16])
+@pytest.mark.parametrize("width", [256, 300, 303])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_strips_of_any_width_and_alignment(
+    item_bytes: int, width: int, strip_bytes: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words and cells of every width, aligned whatever the gaps, and lengths of every type."""
+    monkeypatch.setattr(lane_reversal, "STRIP_BYTES", (strip_bytes,))
+    monkeypatch.setattr(lane_reversal, "SERIAL_ROW_BYTES", (strip_bytes,))
+    monkeypatch.setattr(lane_reversal, "LINE_BYTES", strip_bytes)
+    for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
+        where = (number % 4 * 4, number // 4 * 2)
+        places = layouts_of((37, width), item_bytes, 0, where, gap=number % 2)
+        places["sequence_lengths_tensor"] = lay_out((1, width), kind)
+        values = np.random.default_rng(number).choice(bits, (1, width))
+        run_checked(PATTERNS[name], places, 0, values)
+
+
+@pytest.mark.parametrize("where", [(0, 0), (15, 1), (2, 4), (8, 14)])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("box", [(3, 1), (7, 5), (16, 2)])
+def test_full_tiles_of_boxes(
+    box: tuple[int, int], item_bytes: int, where: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tiles as large as shared storage takes, which begin and end anywhere in a word."""
+    monkeypatch.setattr(lane_reversal, "MIN_BOX_TILE_BYTES", lane_reversal.BOX_TILE_BYTES)
+    count = 2 * lane_reversal.BOX_TILE_BYTES // (box[0] * box[1] * item_bytes) + 3
+    places = layouts_of((count, *box), item_bytes, 1, where, gap=0)
+    values = np.random.default_rng(1).integers(0, box[0] + 2, (count, 1, box[1]))
+    run_checked(PATTERNS["boxes"], places, 1, values)
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 4095, 20_001, 35_999, 36_000, 2**31])
+@pytest.mark.parametrize("where", [(0, 0), (5, 0), (0, 3), (7, 7)])
+@pytest.mark.parametrize("resident_blocks", [3, 0])
+def test_lanes_of_several_pieces(
+    device: Device, length: int, where: tuple[int, int], resident_blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
+    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    places = layouts_of((2, 36_000), 1, 1, where)
+    values = np.array([[length], [length // 2]])
+    assert "lanes" in run_every_pattern(device, places, 1, values)
+
+
+@pytest.mark.parametrize("length", [1023, 1024, 1025])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_pieces_that_would_cut_items(length: int, backwards: bool) -> None:
+    """Items of 4 bytes at byte 5, in pieces of 4096 bytes: what is straight and what is mirrored
+    are cut at different places."""
+    flips = (False, backwards)
+    source = lay_out((2, 6000), DataType.UINT32, flips=flips)
+    target = lay_out((2, 6000), DataType.UINT32, byte_offset=5)
+    places = dict(zip(OPERANDS, (source, lay_out((2, 1), DataType.UINT32), target), strict=True))
+    values = np.full((2, 1), length)
+    assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool) -> None:
+    source = lay_out((3, 40), DataType.UINT16, flips=(False, backwards))
+    target = lay_out((3, 40), DataType.UINT16, byte_offset=1)
+    places = dict(zip(OPERANDS, (source, lay_out((3, 1), DataType.UINT32), target), strict=True))
+    values = np.array([[17], [40], [0]])
+    assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shared", [False, True])
+def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are 2**31 items or more, on few."""
+    monkeypatch.setattr(movement, "MAX_NARROW_COUNT", 1)
+    sizes = (5, 9, 35)
+    places = layouts_of(sizes, 4, axis, (0, 4))
+    shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    values = np.random.default_rng(4).integers(0, sizes[axis] + 2, shape)
+    if shared:
+        places["sequence_lengths_tensor"] = lay_out(shape, DataType.UINT32, broadcast=(False, False, True))
+        values = np.broadcast_to(values[..., :1], shape)
+    run_every_pattern(device, places, axis, values)
+
+
+#: Layouts that the plan is expected to give to each kernel, of a GPU and of a CPU: item bytes, sizes, axis,
+#: shared lengths, and perhaps the gap after each row.
+CHOSEN = {
+    "long lanes": ("lanes", "serial", 4, (30, 1000), 1, (False, False)),
+    "long lanes of bytes": ("lanes", "serial", 1, (30, 200), 1, (False, False)),
+    "short lanes": ("boxes", "serial", 4, (30, 8), 1, (False, False)),
+    "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
+    "short lanes between gaps": ("gather", "serial", 4, (30, 8), 1, (False, False), 3),
+    "one length a row": ("rows", "serial", 4, (6, 50, 200), 1, (False, False, True)),
+    "one length a short row": ("gather", "serial", 4, (6, 50, 100), 1, (False, False, True)),
+    "one length a row of a small box": ("boxes", "serial", 4, (6, 5, 200), 1, (False, False, True)),
+    "one length a lane": ("columns", "serial_columns", 4, (6, 50, 100), 1, (False, False, False)),
+    "one length a lane of a small box": ("boxes", "serial_columns", 4, (6, 50, 10), 1, (False, False, False)),
+    "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
+    "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
+    "narrow rows one after another": ("columns", "serial_columns", 4, (500, 3), 0, (False, False)),
+    "narrow rows between gaps": ("gather", "serial_columns", 4, (500, 7), 0, (False, False), 2),
+    "rows of a sector between gaps": ("columns", "serial_columns", 4, (500, 8), 0, (False, False), 2),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
+def test_choice_of_the_plan(case: tuple) -> None:
+    name, cpu_name, item_bytes, sizes, axis, shared, *gap = case
+    pads = (0,) * (len(sizes) - 1) + tuple(gap) if gap else None
+    kind = BITS_BY_SIZE[item_bytes]
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    tensor = lay_out(sizes, kind, pads=pads).desc
+    descs = [tensor, lay_out(one, DataType.UINT32, broadcast=shared).desc, tensor]
+    limits = emulator.get_device().limits
+    expected = PATTERNS[name].launch(lanes_of(*descs, axis), limits)
+    assert reversal_step(*descs, axis, limits) == expected
+    assert expected.source == f"reverse_subsequences/{name}.cu"
+    single = reversal_step(*descs, axis, replace(limits, warp_lanes=1))
+    assert (single.source, single.block) == (f"reverse_subsequences/{cpu_name}.cu", (1, 1, 1))
+
+
+def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
+    limits = emulator.get_device().limits
+    for num_rows, source in ((2**31 - 1, "columns"), (2**31, "gather")):
+        tensor = TensorDesc(DataType.UINT32, (num_rows, 2, 8), (20, 10, 1))
+        lengths = TensorDesc(DataType.UINT32, (num_rows, 1, 8))
+        step = reversal_step(tensor, lengths, tensor, 1, limits)
+        assert step.source == f"reverse_subsequences/{source}.cu"
+        assert step.grid[0] < 2**31
+
+
+@pytest.mark.parametrize(
+    ("axis_size", "width"),
+    [(64, 64), (256, 64), (257, 32), (1024, 16), (1025, 8), (4096, 4), (14528, 4), (14529, None)],
+)
+def test_strips_of_one_thread_are_as_wide_as_its_storage_allows(axis_size: int, width: int | None) -> None:
+    """Of 256 bytes of a row where such strips are small, of 16 bytes while they fit a block at all."""
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    tensor = TensorDesc(DataType.UINT32, (axis_size, 100))
+    lengths = TensorDesc(DataType.INT64, (1, 100))
+    step = reversal_step(tensor, lengths, tensor, 0, limits)
+    assert step.function == ("reverse_serial" if width is None else "reverse_serial_columns")
+    if width is not None:
+        members = {field.name: field.values[0] for field in step.params.fields}
+        assert members["strip_items"] == width
+        assert step.shared_bytes == width * 4 * axis_size <= limits.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_columns_that_fit_no_strip_go_one_by_one(item_bytes: int) -> None:
+    """The one-thread kernel of whole lanes, across rows with gaps."""
+    places = layouts_of((3, 40, 130), item_bytes, 1, (1, 5))
+    values = np.random.default_rng(6).integers(0, 42, (3, 1, 130))
+    device = emulator.get_device()
+    limits = replace(device.limits, warp_lanes=1, shared_bytes_per_block=40 * 16 - 1)
+    step = reversal_step(*(places[operand].desc for operand in OPERANDS), 1, limits)
+    assert step.function == "reverse_serial"
+    run_launch(device, step, places, 1, values)
+
+
+def test_lanes_of_one_element_are_copied() -> None:
+    descs = [lay_out((7, 1), DataType.FLOAT32).desc] * 3
+    assert reversal_step(*descs, 1, emulator.get_device().limits).source.startswith("slice/")
+    descs = [TensorDesc(DataType.FLOAT32, (1 << 24, 1))] * 3
+    assert reversal_step(*descs, 1, emulator.get_device().limits) == Copy(OPERANDS[0], OPERANDS[2], 64 << 20)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block, so that it takes several tiles one after another, except where every block has one."""
+    monkeypatch.setattr(movement, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(movement, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    axis = {"rows": 0, "columns": 0}.get(name, 1)
+    sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "boxes": (150, 50)}.get(
+        name, (30, 50)
+    )
+    places = layouts_of(sizes, 2, axis, (2, 6), gap=0 if name == "boxes" else 1)
+    shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    values = np.random.default_rng(3).integers(0, sizes[axis] + 2, shape)
+    if name == "rows":
+        places["sequence_lengths_tensor"] = lay_out(shape, DataType.UINT32, broadcast=(False, True))
+        values = np.broadcast_to(values[:, :1], shape)
+    device = emulator.get_device()
+    limits = replace(device.limits, num_multiprocessors=1)
+    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
+    launch = PATTERNS[name].launch(lanes, limits)
+    assert launch.grid == (3 if name == "columns" else 1, 1, 1)
+    for schedule in schedules():
+        with schedule:
+            run_launch(device, launch, places, axis, values)

@@ -1,0 +1,409 @@
+"""Every kernel that can do a copy gives the same bytes, whichever the plan would choose."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cudml.devices import Device, emulator
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.operators import launch_shape as movement
+from cudml.operators import slice_paths as strided_copy
+from cudml.operators.index_space import Space, coalesced, dimensions_of
+from cudml.operators.launch_shape import run_shape
+from cudml.operators.slice import Slice1Desc, plan
+from cudml.operators.slice_paths import PATTERNS, SOURCE, TARGET, copy_step
+from cudml.plans import Copy, Limits, Plan, Step
+from cudml.tensors import TensorDesc
+from tests.support import assert_identical, schedules
+from tests.support.layouts import Layout, lay_out, run_on_bytes
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_blocks_of_one_thread() -> Iterator[None]:
+    """As small as the arrays here are, they would be one block."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1)
+        yield
+
+
+def space_of(source: Layout, target: Layout) -> Space:
+    """The copy of one layout to another of the same sizes, as the plan coalesces it."""
+    dimensions = dimensions_of(target.desc.sizes, source.desc.element_strides, target.desc.element_strides)
+    return coalesced(Space(dimensions, (0, 0), target.desc.element.size), TARGET, (SOURCE, TARGET))
+
+
+def run_step(device: Device, step: Step, source: Layout, target: Layout, seed: int) -> None:
+    """Compare a step with NumPy's assignment, every byte between and around the outputs included."""
+    rng = np.random.default_rng(seed)
+    raw = {"source": source.fill(rng), "target": target.fill(rng)}
+    expected = raw["target"].copy()
+    target.view(expected)[...] = source.view(raw["source"])
+    plan = Plan("copy", ("source", "target"), (step,), outputs=("target",))
+    got = run_on_bytes(device, plan, raw, {"source": source, "target": target}, "target")
+    assert_identical(got, expected)
+
+
+def run_every_pattern(device: Device, source: Layout, target: Layout, seed: int) -> set[str]:
+    """Run all kernels that can do the copy; their names."""
+    space = space_of(source, target)
+    names = {name for name, pattern in PATTERNS.items() if pattern.can(space)}
+    for name in names:
+        launch = PATTERNS[name].launch(space, "source", "target", device.limits)
+        run_step(device, launch, source, target, seed)
+    return names
+
+
+def strided_layout(
+    sizes: tuple[int, ...], kind: object, strides: tuple[int, ...], byte_offset: int
+) -> Layout:
+    """A layout by its strides in elements."""
+    dense = lay_out(sizes, kind)
+    item = dense.desc.element.size
+    low = sum(min((n - 1) * s, 0) for n, s in zip(sizes, strides, strict=True))
+    high = sum(max((n - 1) * s, 0) for n, s in zip(sizes, strides, strict=True))
+    desc = type(dense.desc)(kind, sizes, strides)
+    return Layout(desc, byte_offset - low * item, byte_offset + (high - low + 1) * item)
+
+
+@st.composite
+def copies(draw: st.DrawFn, inner_strides: st.SearchStrategy[int]) -> tuple[Layout, Layout]:
+    """Rows of a given inner stride, upwards or downwards, gaps on both sides and any alignment of either."""
+    item_bytes = draw(st.sampled_from(sorted(BITS_BY_SIZE)))
+    kind = BITS_BY_SIZE[item_bytes]
+    row = draw(st.integers(2, 40) | st.integers(2, 3000 // item_bytes + 2))
+    num_rows = draw(st.integers(1, 9))
+    inner = draw(inner_strides)
+    row_span = abs(inner) * (row - 1) + 1
+    outer = (row_span + draw(st.integers(0, 9))) * draw(st.sampled_from((1, -1)))
+    target_row = (row + draw(st.integers(0, 5))) * draw(st.sampled_from((1, -1)))
+    source = strided_layout((num_rows, row), kind, (outer, inner), draw(st.integers(0, 16)) * item_bytes)
+    target = strided_layout((num_rows, row), kind, (target_row, 1), draw(st.integers(0, 16)) * item_bytes)
+    return source, target
+
+
+@settings(deadline=None, max_examples=60)
+@given(copy=copies(st.just(1)), seed=st.integers(0, 2**32 - 1))
+def test_contiguous_rows(copy: tuple[Layout, Layout], seed: int) -> None:
+    names = run_every_pattern(emulator.get_device(), *copy, seed)
+    fits_one_item = copy[0].desc.sizes[1] * copy[0].desc.element.size <= 16
+    assert "runs" in names or fits_one_item
+
+
+@settings(deadline=None, max_examples=60)
+@given(copy=copies(st.just(-1)), seed=st.integers(0, 2**32 - 1))
+def test_mirrored_rows(copy: tuple[Layout, Layout], seed: int) -> None:
+    assert "runs" in run_every_pattern(emulator.get_device(), *copy, seed)
+
+
+@settings(deadline=None, max_examples=60)
+@given(copy=copies(st.integers(2, 8) | st.integers(-8, -2)), seed=st.integers(0, 2**32 - 1))
+def test_rows_of_every_sth_item(copy: tuple[Layout, Layout], seed: int) -> None:
+    names = run_every_pattern(emulator.get_device(), *copy, seed)
+    assert ("strided" in names) == (copy[0].desc.element.size <= 4)
+
+
+def across(
+    item_bytes: int,
+    sizes: tuple[int, int, int],
+    flip: bool,
+    pads: tuple[int, int],
+    offsets: tuple[int, int],
+    outer_pads: tuple[int, int] = (0, 0),
+    downwards: bool = False,
+) -> tuple[Layout, Layout]:
+    """Matrices (count, source line, target line), of which the source has the columns as its rows.
+
+    The target has them `downwards` from the last. Pads lengthen the lines of source and target, outer pads
+    their matrices; all and offsets count items.
+    """
+    kind = BITS_BY_SIZE[item_bytes]
+    source = lay_out(
+        sizes, kind, order=(0, 2, 1), pads=(0, pads[0], outer_pads[0]), flips=(False, flip, False),
+        byte_offset=offsets[0] * item_bytes,
+    )  # fmt: skip
+    target = lay_out(
+        sizes, kind, pads=(0, outer_pads[1], pads[1]), flips=(downwards, False, False),
+        byte_offset=offsets[1] * item_bytes,
+    )  # fmt: skip
+    return source, target
+
+
+@st.composite
+def sides_in_items(draw: st.DrawFn, line: int) -> tuple[int, int]:
+    """The pad of lines of one side and its offset: of whole words in half of the cases."""
+    if draw(st.booleans()):
+        return -line % 4 + 4 * draw(st.integers(0, 1)), 4 * draw(st.integers(0, 4))
+    return draw(st.integers(0, 3)), draw(st.integers(0, 16))
+
+
+@settings(deadline=None, max_examples=100)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
+    item_bytes = data.draw(st.sampled_from(sorted(BITS_BY_SIZE)), "item bytes")
+    sides = st.integers(2, 9) | st.integers(2, 40).map(lambda n: 4 * n) | st.integers(2, 300)
+    sizes = (data.draw(st.integers(1, 3)), data.draw(sides, "source line"), data.draw(sides, "target line"))
+    source_side = data.draw(sides_in_items(sizes[1]), "source pad and offset")
+    target_side = data.draw(sides_in_items(sizes[2]), "target pad and offset")
+    source, target = across(
+        item_bytes, sizes, data.draw(st.booleans(), "mirrored"),
+        *zip(source_side, target_side, strict=True),
+        data.draw(st.tuples(st.integers(0, 1), st.integers(0, 1)), "outer pads"),
+        data.draw(st.booleans(), "downwards"),
+    )  # fmt: skip
+    names = run_every_pattern(emulator.get_device(), source, target, seed)
+    assert "transpose" in names
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("tails", [(0, 0), (1, 0), (0, 1), (2, 3)])
+@pytest.mark.parametrize("offsets", [(0, 0), (4, 3), (2, 8), (1, 1)])
+def test_narrow_items_across_in_words_and_one_by_one(
+    device: Device, item_bytes: int, flip: bool, tails: tuple[int, int], offsets: tuple[int, int]
+) -> None:
+    """Several tiles each way, the last of which ends with a word or inside one."""
+    sizes = (2, 264 - tails[0], 136 - tails[1])
+    source, target = across(item_bytes, sizes, flip, (tails[0] + 4, tails[1]), offsets)
+    assert "transpose" in run_every_pattern(device, source, target, 5)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("byte_offsets", [(1, 0), (0, 1), (3, 2), (8, 4), (4, 4)])
+def test_items_at_addresses_that_are_no_multiple_of_their_size(
+    name: str, item_bytes: int, byte_offsets: tuple[int, int]
+) -> None:
+    strides = {"runs": (90, -1), "strided": (190, 3), "transpose": (1, 8)}.get(name, (200, 5))
+    kind = BITS_BY_SIZE[item_bytes]
+    source = strided_layout((7, 50), kind, strides, byte_offsets[0])
+    target = strided_layout((7, 50), kind, (53, 1), byte_offsets[1])
+    names = run_every_pattern(emulator.get_device(), source, target, 1)
+    assert name in names or item_bytes > 4
+
+
+@pytest.mark.parametrize("inner", [1, -1])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None:
+    """Around every block that one thread moves at once, and the lengths left to the C library."""
+    device, kind = emulator.get_device(), BITS_BY_SIZE[item_bytes]
+    around = {edge + step for edge in (4, 16, 64, 128, 512) for step in (-1, 0, 1)}
+    for row in sorted({max(2, -(-num_bytes // item_bytes)) for num_bytes in around}):
+        source = strided_layout((3, row), kind, (row + 1, inner), 3)
+        target = strided_layout((3, row), kind, (row + 2, 1), 1)
+        run_step(
+            device,
+            PATTERNS["serial"].launch(space_of(source, target), "source", "target", device.limits),
+            source,
+            target,
+            row,
+        )
+
+
+@pytest.mark.parametrize("inner", [1, -1, 2])
+def test_pieces_of_rows_of_one_thread(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several pieces a row, the last one shorter, in blocks that end inside a row."""
+    monkeypatch.setattr(strided_copy, "MAX_SERIAL_PIECE_BYTES", 64)
+    device = emulator.get_device()
+    source = strided_layout((3, 50, 333), BITS_BY_SIZE[2], (34_000, 680, inner), 0)
+    target = lay_out((3, 50, 333), BITS_BY_SIZE[2], pads=(0, 1, 2))
+    run_step(
+        device,
+        PATTERNS["serial"].launch(space_of(source, target), "source", "target", device.limits),
+        source,
+        target,
+        1,
+    )
+
+
+@pytest.mark.parametrize("inner", [1, -1])
+@pytest.mark.parametrize("source_byte", [0, 5])
+@pytest.mark.parametrize("target_byte", [0, 3])
+@pytest.mark.parametrize("resident_blocks", [3, 0])
+def test_runs_of_several_pieces(
+    device: Device,
+    inner: int,
+    source_byte: int,
+    target_byte: int,
+    resident_blocks: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Many pieces of one short step, and one of several long steps."""
+    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    kind = BITS_BY_SIZE[1]
+    source = strided_layout((2, 40_000), kind, (40_001, inner), source_byte)
+    target = strided_layout((2, 40_000), kind, (40_003, 1), target_byte)
+    assert "runs" in run_every_pattern(device, source, target, 2)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where there are 2**31 items or more, on few."""
+    monkeypatch.setattr(movement, "MAX_NARROW_COUNT", 1)
+    strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
+    sizes = (3, 7, 41)
+    source = strided_layout(sizes, BITS_BY_SIZE[4], strides.get(name, (9000, 200, 5)), 4)
+    target = lay_out(sizes, BITS_BY_SIZE[4], pads=(0, 1, 2))
+    launch = PATTERNS[name].launch(space_of(source, target), "source", "target", device.limits)
+    assert next(field for field in launch.params.fields if field.name == "is_wide").values == (1,)
+    run_step(device, launch, source, target, 4)
+
+
+#: Copies that the plan is expected to give to each kernel: item bytes, sizes, source strides.
+CHOSEN = {
+    "contiguous rows": ("runs", 4, (100, 1000), (2000, 1)),
+    "mirrored rows": ("runs", 2, (100, 1000), (2000, -1)),
+    "odd rows of bytes": ("runs", 1, (1000, 99), (150, 1)),
+    "short rows of bytes": ("gather", 1, (1000, 33), (50, 1)),
+    "every third item": ("strided", 4, (10, 1000), (4000, 3)),
+    "backwards by two": ("strided", 1, (10, 1000), (4000, -2)),
+    "columns as rows": ("transpose", 4, (500, 400), (1, 500)),
+    "short rows": ("gather", 4, (500, 3), (5, 1)),
+    "wide stride": ("gather", 4, (50, 300), (9000, 17)),
+    "wide items with a stride": ("gather", 8, (50, 300), (9000, 2)),
+    "a few columns": ("transpose", 4, (500, 4), (1, 500)),
+    "planes of pixels": ("transpose", 1, (3, 5000), (1, 3)),
+    "small matrices": ("gather", 4, (300, 8, 8), (64, 1, 8)),
+    "one column many times": ("gather", 4, (500, 400), (1, 0)),
+}
+
+
+@pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
+def test_choice_of_the_plan(case: tuple) -> None:
+    name, item_bytes, sizes, strides = case
+    source = strided_layout(sizes, BITS_BY_SIZE[item_bytes], strides, 0)
+    target = lay_out(sizes, BITS_BY_SIZE[item_bytes])
+    space = space_of(source, target)
+    limits = emulator.get_device().limits
+    expected = PATTERNS[name].launch(space, "source", "target", limits)
+    assert copy_step(space, "source", "target", limits) == expected
+    assert expected.source == f"slice/{name}.cu"
+    single = copy_step(space, "source", "target", replace(limits, warp_lanes=1))
+    assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "row_bytes", "blocks"), [(16, 64, 1), (3, 1 << 20, 3), (256, 128, 2), (1000, 1 << 16, 16)]
+)
+def test_blocks_of_one_thread_are_worth_their_start(
+    num_rows: int, row_bytes: int, blocks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1 << 14)
+    limits = emulator.get_device().limits
+    num_blocks, rows_per_block = movement.serial_blocks(num_rows, row_bytes, limits)
+    assert num_blocks == blocks
+    assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("stride", [1, 3])
+def test_blocks_of_one_thread_share_a_long_row(item_bytes: int, stride: int) -> None:
+    sizes, kind = ((16 << 20) // item_bytes,), BITS_BY_SIZE[item_bytes]
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    step = copy_step(
+        space_of(strided_layout(sizes, kind, (stride,), 0), lay_out(sizes, kind)), "a", "b", limits
+    )
+    assert step.grid[0] >= limits.num_multiprocessors
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_runs_are_shaped_by_all_the_bytes_that_are_moved(item_bytes: int) -> None:
+    sizes, kind = (64, (1 << 20) // item_bytes), BITS_BY_SIZE[item_bytes]
+    space = space_of(strided_layout(sizes, kind, (sizes[1] + 1, 1), 0), lay_out(sizes, kind))
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    step, shape = copy_step(space, "a", "b", limits), run_shape(1 << 20, 64 << 20, limits)
+    members = {field.name: field.values[0] for field in step.params.fields}
+    assert (members["run_bytes"], members["piece_bytes"]) == (1 << 20, shape.piece_bytes)
+    assert members["num_pieces"] == 64 * shape.pieces_per_run
+    assert shape not in (run_shape(1 << 20, total << 20, limits) for total in (1, 4))
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2, 4])
+@pytest.mark.parametrize("stride", [2, 3, -4, 5, -8])
+@pytest.mark.parametrize("row", [600, 100_000, 1 << 28])
+def test_pieces_of_rows_with_a_small_stride_are_whole_tiles(item_bytes: int, stride: int, row: int) -> None:
+    """As the kernel has it: a lane writes `tile_words` words of a tile, and reads 8 for them at most."""
+    source = strided_layout((3, row), BITS_BY_SIZE[item_bytes], (9 * row, stride), 0)
+    space = space_of(source, lay_out((3, row), BITS_BY_SIZE[item_bytes]))
+    launch = PATTERNS["strided"].launch(space, "source", "target", emulator.get_device().limits)
+    given_ = {field.name: field.values[0] for field in launch.params.fields}
+    assert given_["tile_words"] * abs(stride) <= 8 < (given_["tile_words"] + 1) * abs(stride)
+    assert given_["piece_items"] * item_bytes % (32 * 16 * given_["tile_words"]) == 0
+    assert given_["num_pieces"] == 3 * -(-row // given_["piece_items"])
+
+
+MIB = 1 << 20
+
+#: Slices of float32 that are one stretch or nearly so: sizes, window offsets, window sizes, window strides,
+#: and where the driver's copy starts, in bytes, None where a kernel does it.
+STRETCHES = {
+    "whole": ((16 * MIB,), (0,), (16 * MIB,), (1,), 0),
+    "rows": ((20_000, 1024), (3, 0), (16_384, 1024), (1, 1), 12_288),
+    "rows of a single column block": ((2, 1, 16 * MIB), (1, 0, 0), (1, 1, 16 * MIB), (1, 1, 1), 64 * MIB),
+    "a word less": ((16 * MIB,), (0,), (16 * MIB - 4,), (1,), None),
+    "an item more": ((16 * MIB + 1,), (0,), (16 * MIB + 1,), (1,), None),
+    "an item on": ((16 * MIB + 4,), (1,), (16 * MIB,), (1,), None),
+    "mirrored": ((16 * MIB,), (0,), (16 * MIB,), (-1,), None),
+    "rows with gaps": ((16_384, 1028), (0, 0), (16_384, 1024), (1, 1), None),
+    "every other word": ((8 * MIB, 4), (0, 0), (8 * MIB, 4), (2, 1), None),
+    "every other row": ((32_768, 1024), (0, 0), (32_768, 1024), (2, 1), None),
+}
+
+
+@pytest.mark.parametrize("case", STRETCHES.values(), ids=STRETCHES.keys())
+def test_long_stretches_of_words_are_left_to_the_driver(case: tuple) -> None:
+    sizes, offsets, windows, steps, start = case
+    out_sizes = tuple(1 + (w - 1) // abs(step) for w, step in zip(windows, steps, strict=True))
+    tensors = (TensorDesc(BITS_BY_SIZE[4], shape) for shape in (sizes, out_sizes))
+    desc = Slice1Desc(*tensors, offsets, windows, steps)
+
+    def step(limits: Limits) -> Step:
+        return plan(desc, limits).steps[0]
+
+    limits = emulator.get_device().limits
+    got = step(limits)
+    if start is None:
+        assert got.source.startswith("slice/")
+    else:
+        assert got == Copy("input_tensor", "output_tensor", 64 * MIB, source_offset=start)
+        assert str(got) == f"copy 67108864 bytes of input_tensor from {start} to output_tensor at 0"
+    assert step(replace(limits, warp_lanes=1)).source == "slice/serial.cu"
+
+
+@pytest.mark.parametrize("source_byte", [0, 16, 7])
+@pytest.mark.parametrize("target_byte", [0, 3])
+@pytest.mark.parametrize("num_bytes", [16, 4080, 70_000])
+def test_stretches(
+    device: Device, source_byte: int, target_byte: int, num_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver's copy on few bytes, at any address, dimensions of both sides running backwards."""
+    monkeypatch.setattr(strided_copy, "MIN_DRIVER_COPY_BYTES", 0)
+    sizes, strides = (num_bytes // 16, 16), (-16, 1)
+    source, target = (
+        strided_layout(sizes, BITS_BY_SIZE[1], strides, at) for at in (source_byte, target_byte)
+    )
+    step = copy_step(space_of(source, target), "source", "target", device.limits)
+    assert step == Copy("source", "target", num_bytes, 16 - num_bytes, 16 - num_bytes)
+    run_step(device, step, source, target, 5)
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One block, so that it takes several tiles one after another."""
+    monkeypatch.setattr(movement, "BLOCKS_PER_MULTIPROCESSOR", 1)
+    monkeypatch.setattr(movement, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70)}.get(name, (500, 5))
+    sizes = {"strided": (5, 600), "transpose": (70, 70)}.get(name, (70, 60))
+    kind = BITS_BY_SIZE[2]
+    source = strided_layout(sizes, kind, strides, 2)
+    target = strided_layout(sizes, kind, (sizes[1] + 1, 1), 6)
+    device = emulator.get_device()
+    limits = replace(device.limits, num_multiprocessors=1)
+    launch = PATTERNS[name].launch(space_of(source, target), "source", "target", limits)
+    assert launch.grid == (1, 1, 1)
+    for schedule in schedules():
+        with schedule:
+            run_step(device, launch, source, target, 3)

@@ -1,0 +1,144 @@
+"""Bytes that the data-movement kernels read and write, over the fewest there can be.
+
+The fewest to read are, row by row, the 32-byte sectors that hold what is needed, since memory gives no
+less; the fewest to write are the bytes of the output.
+"""
+
+import numpy as np
+import pytest
+
+from cudml.devices.emulator import emulator_report, get_device
+from cudml.devices.emulator.meter import LaunchTraffic
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators import launch_shape as movement
+from cudml.operators import slice_paths as strided_copy
+from cudml.operators.reverse_subsequences_paths import reversal_step
+from cudml.operators.slice_paths import tensor_copy_step
+from cudml.plans import KernelLaunch, Plan
+from tests.operators.slice.test_paths import strided_layout
+from tests.support.layouts import Layout, lay_out, run_on_bytes
+
+MOST = 1.02
+
+
+def sector_bytes(layout: Layout) -> int:
+    """Bytes of the sectors that the rows of a matrix touch, in a buffer that starts at one."""
+    (num_rows, row), (outer, inner) = layout.desc.sizes, layout.desc.element_strides
+    item = layout.desc.element.size
+    sectors = 0
+    for i in range(num_rows):
+        places = layout.first + (i * outer + inner * np.arange(row)) * item
+        sectors += len(np.unique((places[:, None] + np.arange(item)) // 32))
+    return 32 * sectors
+
+
+def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic:
+    """What a launch moves on random bytes."""
+    rng = np.random.default_rng(1)
+    plan = Plan("movement", tuple(places), (launch,), outputs=(list(places)[-1],))
+    raw = {name: place.fill(rng) for name, place in places.items()}
+    with emulator_report() as counted:
+        run_on_bytes(get_device(), plan, raw, places, list(places)[-1])
+    return counted.launches[0]
+
+
+def transposition(source: Layout, target: Layout) -> KernelLaunch:
+    """The launch of a copy that is given to tiles."""
+    step = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
+    assert isinstance(step, KernelLaunch)
+    assert step.function == "slice_transpose"
+    return step
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2, 4, 16])
+@pytest.mark.parametrize("inner", [1, -1])
+@pytest.mark.parametrize("row_bytes", [32, 48, 80, 256, 1008, 40016])
+@pytest.mark.parametrize("items_off", [(0, 0), (1, 3)])
+def test_rows_are_read_and_written_once(
+    item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", 0)  # pieces of several steps
+    row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
+    kind = BITS_BY_SIZE[item_bytes]
+    source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)
+    target = strided_layout((num_rows, row), kind, (row + 1, 1), items_off[1] * item_bytes)
+    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
+    traffic = traffic_of(launch, {"source": source, "target": target})
+    assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
+    assert traffic.buffers["target"].bytes_written == num_rows * row_bytes
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2, 4])
+@pytest.mark.parametrize("stride", [2, 5, 8, -3])
+def test_a_small_stride_reads_each_sector_once(item_bytes: int, stride: int) -> None:
+    kind = BITS_BY_SIZE[item_bytes]
+    source = strided_layout((1, 6000), kind, (0, stride), 0)
+    target = strided_layout((1, 6000), kind, (0, 1), 4)
+    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
+    assert launch.function == "slice_strided"
+    traffic = traffic_of(launch, {"source": source, "target": target})
+    assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
+    assert traffic.buffers["target"].bytes_written == 6000 * item_bytes
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("flip", [False, True])
+def test_a_transposition_reads_and_writes_whole_words_once(item_bytes: int, flip: bool) -> None:
+    kind = BITS_BY_SIZE[item_bytes]
+    source = lay_out((128, 256), kind, order=(1, 0), flips=(flip, False))
+    target = lay_out((128, 256), kind)
+    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    num_bytes = 128 * 256 * item_bytes
+    read, written = traffic.buffers["source"], traffic.buffers["target"]
+    assert (read.bytes_read, read.sectors_read) == (num_bytes, num_bytes // 32)
+    assert (written.bytes_written, written.sectors_written) == (num_bytes, num_bytes // 32)
+    # 32 lanes each move a word of 4 bytes, or an item that is wider.
+    assert read.requests_read == written.requests_written == num_bytes // (32 * max(item_bytes, 4))
+    assert traffic.shared.bank_conflicts == 0
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("line_share", [0, 1, 2, 3, 5, 8, 10])
+def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
+    """One full tile each: inside its storage, in at most twice the passes that its bytes need."""
+    least = max(2, 4 // item_bytes)
+    line = min(least << line_share, strided_copy.TRANSPOSED_TILE_BYTES // item_bytes // least)
+    other = strided_copy.TRANSPOSED_TILE_BYTES // item_bytes // line
+    source = lay_out((other, line), BITS_BY_SIZE[item_bytes], order=(1, 0))
+    target = lay_out((other, line), BITS_BY_SIZE[item_bytes])
+    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    assert traffic.launch.grid == (1, 1, 1)
+    shared, tile_bytes = traffic.shared, strided_copy.TRANSPOSED_TILE_BYTES
+    assert shared.bytes_read == shared.bytes_written == tile_bytes
+    assert shared.bank_conflicts <= 2 * tile_bytes // 128
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("sizes", [(3, 6001), (6001, 3), (131, 261)])
+@pytest.mark.parametrize("items_off", [(0, 0), (1, 3)])
+def test_a_transposition_of_odd_lines_moves_every_byte_once(
+    item_bytes: int, sizes: tuple[int, int], items_off: tuple[int, int]
+) -> None:
+    """Lines lie at every place in a word, wherever the first one does."""
+    kind = BITS_BY_SIZE[item_bytes]
+    source = lay_out(sizes, kind, order=(1, 0), byte_offset=items_off[0] * item_bytes)
+    target = lay_out(sizes, kind, byte_offset=items_off[1] * item_bytes)
+    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    num_bytes = sizes[0] * sizes[1] * item_bytes
+    assert traffic.buffers["source"].bytes_read == traffic.buffers["target"].bytes_written == num_bytes
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("row", [64, 1001])
+def test_lanes_are_read_and_written_once(axis: int, shared: bool, row: int) -> None:
+    sizes = (20, row)
+    source, target = lay_out(sizes, DataType.FLOAT32), lay_out(sizes, DataType.FLOAT32)
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    lengths = lay_out(one, DataType.UINT8, broadcast=(shared, shared))
+    launch = reversal_step(source.desc, lengths.desc, target.desc, axis, get_device().limits)
+    places = dict(zip(launch.buffers, (source, lengths, target), strict=True))
+    traffic = traffic_of(launch, places)
+    assert traffic.buffers["input_tensor"].bytes_read <= MOST * 20 * row * 4
+    assert traffic.buffers["output_tensor"].bytes_written == 20 * row * 4

@@ -1,0 +1,127 @@
+"""Waits between blocks whose partners never come: every kernel that waits gives up, ends, and says where."""
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cudml.devices import emulator, sources
+from cudml.devices.emulator.device import LIMITS
+from cudml.enums import AxisDirection, DataType
+from cudml.errors import KernelError
+from cudml.operators import top_k
+from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
+from cudml.tensors import TensorDesc
+from tests.support.gru_runs import FORWARD, Options, random_layer, run_gru
+
+GPU = replace(LIMITS, warp_lanes=32)
+
+
+#: Runs a kernel that waits, once its plan has been changed.
+Run = Callable[[np.random.Generator, Callable[[Plan], Plan]], Any]
+
+
+def unchanged(plan: Plan) -> Plan:
+    return plan
+
+
+def run_layer(path: str, linear_before_reset: bool, rng: np.random.Generator, change: Any) -> Any:
+    """A layer whose hidden units are shared by two blocks and more."""
+    options = Options(FORWARD, linear_before_reset)
+    arrays = random_layer(rng, (5, 2, 3, 70), options, lengths=[5, 4], path=path)
+    run_gru(emulator.get_device(), arrays, options, path=path, change=change)
+
+
+def run_top_k(k: int, rng: np.random.Generator, change: Any) -> None:
+    sizes, results = (1, 1, 1, 70_000), (1, 1, 1, k)
+    desc = top_k.TopK1Desc(
+        TensorDesc(DataType.FLOAT32, sizes),
+        TensorDesc(DataType.FLOAT32, results),
+        TensorDesc(DataType.UINT32, results),
+        axis=3,
+        k=k,
+        axis_direction=AxisDirection.DECREASING,
+    )
+    plan = change(top_k.plan(desc, GPU, path="grid_radix"))
+    arrays = [rng.standard_normal(sizes, np.float32), np.empty(results, np.float32)]
+    program = emulator.get_device().load(plan)
+    program([*arrays, np.empty(results, np.uint32)], np.zeros(plan.temporary_bytes, np.uint8))
+
+
+RUNS: dict[str, Run] = {
+    "gru_grid": partial(run_layer, "grid", True),
+    "gru_grid, two exchanges a step": partial(run_layer, "grid", False),
+    "gru_matrix_grid": partial(run_layer, "matrix_grid", True),
+    "top_k_grid_radix": partial(run_top_k, 20),
+    "top_k_grid_radix, sorted by radix": partial(run_top_k, 9000),
+}
+
+
+def without_last_block(plan: Plan) -> Plan:
+    """The plan with a grid that lacks a block that the others wait for."""
+
+    def shortened(step: Any) -> Any:
+        if not isinstance(step, KernelLaunch) or not step.cooperative:
+            return step
+        assert step.grid[0] > 1
+        return replace(step, grid=(step.grid[0] - 1, 1, 1))
+
+    return replace(plan, steps=tuple(shortened(step) for step in plan.steps))
+
+
+@pytest.mark.parametrize("order", ["fast", "random"])
+@pytest.mark.parametrize("name", RUNS)
+def test_kernel_whose_partner_never_comes_gives_up(
+    name: str, order: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDML_WAIT_LIMIT", "0.2")
+    with emulator.schedule(order=order):
+        with pytest.raises(KernelError) as caught:
+            RUNS[name](rng, without_last_block)
+        (report,) = caught.value.reports
+        what = "the other blocks of the row" if "top_k" in name else "the states that other blocks send"
+        function = name.partition(",")[0]
+        expected = rf"\.cu {function}<.*>: block \d+ of \d+ waited 0\.2 s \(CUDML_WAIT_LIMIT\) for {what} and"
+        assert re.search(expected, report)
+        # The next call is not affected by it.
+        RUNS[name](rng, unchanged)
+
+
+def test_every_wait_of_the_kernels_is_bounded() -> None:
+    """Polls stand in `common/wait.cuh` alone, and a launch that is cooperative names its waits."""
+    polls = re.compile(r"\bgive_way\(|\bwhile\b[^;]*\bload_(acquire|relaxed)\(|__nanosleep\(")
+    root = sources.kernel_root()
+    found = {
+        str(path.relative_to(root))
+        for path in root.rglob("*.cu*")
+        if polls.search(re.sub(r"//.*", "", path.read_text()))
+    }
+    assert found == {"common/wait.cuh", "common/intrinsics.cuh"}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_launch_that_waits_has_a_report(name: str, rng: np.random.Generator) -> None:
+    plans: list[Plan] = []
+
+    def keep(plan: Plan) -> Plan:
+        plans.append(plan)
+        return plan
+
+    RUNS[name](rng, keep)
+    launches = [step for step in plans[0].steps if isinstance(step, KernelLaunch)]
+    assert any(launch.waits for launch in launches)
+    for launch in launches:
+        assert bool(launch.waits) == (WAIT_REPORT in launch.buffers) == launch.cooperative
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
+def test_limit_that_is_none_is_refused(
+    text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDML_WAIT_LIMIT", text)
+    with pytest.raises(ValueError, match=r"CUDML_WAIT_LIMIT is '.*', must be a positive number of seconds"):
+        RUNS["gru_grid"](rng, unchanged)

@@ -1,0 +1,261 @@
+"""Places farther apart than 2**32 bytes, and 2**32 elements, on every path of every operator.
+
+A path that cuts an offset or a stride to 32 bits goes to a wrong place of the same, sparse tensor.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cudml.devices import emulator
+from cudml.enums import DataType
+from cudml.operators import gru_paths, top_k_paths
+from cudml.operators import launch_shape as movement
+from cudml.operators import reverse_subsequences_paths as lane_reversal
+from cudml.operators import slice_paths as strided_copy
+from cudml.operators.gru import GruDesc
+from cudml.operators.gru import plan as plan_gru
+from cudml.operators.index_space import Space, coalesced, dimensions_of
+from cudml.operators.reverse_subsequences_paths import lanes_of
+from cudml.operators.slice_paths import SOURCE, TARGET
+from cudml.operators.top_k import plan as plan_top_k
+from cudml.plans import KernelLaunch, Limits, Plan
+from cudml.tensors import TensorDesc
+from tests.oracle.reverse_subsequences import reverse_lanes
+from tests.oracle.top_k import top_k
+from tests.support import assert_identical, run_plan
+from tests.support.gru_runs import (
+    BIDIRECTIONAL,
+    MEMBERS,
+    Options,
+    assert_as_precise_as_numpy,
+    dtypes_of,
+    random_layer,
+)
+from tests.support.kernel_cases import CPU, GPU
+from tests.support.sparse import WIDE, described, sparse_tensor, wide_strides
+from tests.support.top_k_runs import Options as TopKOptions
+from tests.support.top_k_runs import described as top_k_desc
+from tests.support.top_k_runs import possible_paths
+
+LIMITS = {"gpu": GPU, "cpu": CPU}
+
+
+@pytest.fixture(params=[1, 1 << 30], ids=["many blocks", "one block"])
+def serial_block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of one thread that own a row or two each, and one that steps along all of them."""
+    monkeypatch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", request.param)
+
+
+def fill(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Random bits in a tensor; a packed copy of them."""
+    array[...] = np.frombuffer(rng.bytes(array.size * array.itemsize), array.dtype).reshape(array.shape)
+    return array.copy()
+
+
+# ---- SLICE
+
+#: Copies of items of 2 bytes: sizes, the strides of source and target, and kernels that can do them.
+COPIES = {
+    "rows": ((3, 300), (WIDE, 1), (WIDE, 1), {"runs", "gather", "serial"}),
+    "rows from below": ((3, 300), (-WIDE, 1), (301, 1), {"runs", "gather", "serial"}),
+    "mirrored rows": ((3, 5, 300), (9 * WIDE, -WIDE, -1), (6000, WIDE, 1), {"runs", "gather", "serial"}),
+    "every third item": ((3, 900), (WIDE, 3), (WIDE, 1), {"strided", "gather", "serial"}),
+    "columns": ((2, 70, 70), (WIDE, 1, 75), (WIDE, 80, 1), {"transpose", "gather", "serial"}),
+    "columns far apart": (
+        (2, 70, 30),
+        (90, 1, WIDE),
+        (90 * WIDE, WIDE, 1),
+        {"transpose", "gather", "serial"},
+    ),
+    "items": ((3, 4, 5), (40 * WIDE, -7 * WIDE, WIDE), (50 * WIDE, WIDE, 9 * WIDE), {"gather", "serial"}),
+}
+
+
+@pytest.mark.usefixtures("serial_block_bytes")
+@pytest.mark.parametrize("name", strided_copy.PATTERNS)
+@pytest.mark.parametrize("case", COPIES.values(), ids=COPIES)
+def test_copies(case: tuple, name: str, rng: np.random.Generator) -> None:
+    """From an offset past 2**32 to another."""
+    sizes, source_strides, target_strides, can = case
+    space = Space(dimensions_of(sizes, source_strides, target_strides), (WIDE, WIDE + 32), 2)
+    space = coalesced(space, TARGET, (SOURCE, TARGET))
+    pattern = strided_copy.PATTERNS[name]
+    assert pattern.can(space) == (name in can)
+    if name not in can:
+        return
+    source = sparse_tensor((2, *sizes), np.uint16, (WIDE, *source_strides))
+    target = sparse_tensor((2, *sizes), np.uint16, (WIDE + 32, *target_strides))
+    expected = fill(source[1], rng)
+    launch = pattern.launch(space, "source", "target", CPU if name == "serial" else GPU)
+    assert isinstance(launch, KernelLaunch)
+    plan = Plan("copy", ("source", "target"), (launch,), outputs=("target",))
+    run_plan(emulator.get_device(), plan, {"source": source, "target": target})
+    assert_identical(target[1].copy(), expected)
+
+
+def test_pieces_of_a_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One thread's pieces, of which the next begins past 2**32."""
+    monkeypatch.setattr(strided_copy, "MAX_SERIAL_PIECE_BYTES", 8)
+    source, target = (sparse_tensor((9,), np.uint16, (stride,)) for stride in (WIDE, 2 * WIDE))
+    expected = fill(source, rng)
+    space = Space(dimensions_of((9,), (WIDE,), (2 * WIDE,)), (0, 0), 2)
+    plan = Plan("copy", ("a", "b"), (strided_copy.serial(space, "a", "b", CPU),), outputs=("b",))
+    run_plan(emulator.get_device(), plan, {"a": source, "b": target})
+    assert_identical(target.copy(), expected)
+
+
+# ---- REVERSE_SUBSEQUENCES
+
+EVERY = {"gather", "serial"}
+
+#: Lanes of items of 2 bytes: sizes, axis, the strides of source, target and lengths, and who can do them.
+LANES = {
+    "lanes": ((3, 300), 1, (WIDE, 1), (WIDE, 1), (WIDE, 1), EVERY | {"lanes"}),
+    "lanes backwards": ((3, 300), 1, (-WIDE, -1), (301, 1), (2 * WIDE, 1), EVERY | {"lanes"}),
+    "lanes into the last row first": ((3, 300), 1, (WIDE, 1), (-WIDE, 1), (WIDE, 1), EVERY | {"lanes"}),
+    "rows": (
+        (3, 9, 200), 1, (-20 * WIDE, WIDE, 1), (WIDE, 5 * WIDE, 1), (WIDE, 1, 0), EVERY | {"rows", "columns"},
+    ),
+    "columns": (
+        (2, 9, 40), 1, (WIDE, 3 * WIDE, 1), (-20 * WIDE, WIDE, 1), (50 * WIDE, 1, WIDE),
+        EVERY | {"columns", "serial_columns"},
+    ),
+    "columns from below": (
+        (2, 9, 40), 1, (WIDE, -3 * WIDE, 1), (20 * WIDE, WIDE, 1), (-50 * WIDE, 1, -WIDE),
+        EVERY | {"columns", "serial_columns"},
+    ),
+    "small boxes": (
+        (30, 3, 4), 1, (12, 4, 1), (12, 4, 1), (4 * WIDE, 1, WIDE),
+        EVERY | {"boxes", "columns", "serial_columns"},
+    ),
+    "short lanes": ((300, 7), 1, (7, 1), (7, 1), (WIDE, 1), EVERY | {"boxes", "lanes"}),
+    "items": (
+        (2, 9, 5), 1, (WIDE, 3 * WIDE, 60 * WIDE), (WIDE, 90 * WIDE, 5 * WIDE), (WIDE, 1, 6 * WIDE),
+        EVERY | {"serial_columns"},
+    ),
+    "items along the axis": (
+        (2, 5, 9), 2, (WIDE, 60 * WIDE, 3 * WIDE), (100 * WIDE, 20 * WIDE, WIDE), (WIDE, 6 * WIDE, 1), EVERY,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("serial_block_bytes")
+@pytest.mark.parametrize("name", lane_reversal.PATTERNS)
+@pytest.mark.parametrize("case", LANES.values(), ids=LANES)
+def test_reversals(case: tuple, name: str, rng: np.random.Generator) -> None:
+    sizes, axis, *strides, can = case
+    one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
+    source = sparse_tensor(sizes, np.uint16, strides[0])
+    target = sparse_tensor(sizes, np.uint16, strides[1])
+    lengths = sparse_tensor(one, np.uint8, strides[2])
+    descs = (
+        described(source, DataType.UINT16),
+        described(lengths, DataType.UINT8),
+        described(target, DataType.UINT16),
+    )
+    lanes = lanes_of(*descs, axis)
+    pattern, limits = lane_reversal.PATTERNS[name], CPU if name.startswith("serial") else GPU
+    assert pattern.can(lanes, limits) == (name in can)
+    if name not in can:
+        return
+    content = fill(source, rng)
+    lengths[...] = rng.integers(2, min(sizes[axis] + 2, 256), one)
+    expected = reverse_lanes(content, lengths.copy(), axis)
+    plan = Plan(
+        "reversal", lane_reversal._BUFFERS, (pattern.launch(lanes, limits),), outputs=("output_tensor",)
+    )
+    operands = dict(zip(lane_reversal._BUFFERS, (source, lengths, target), strict=True))
+    run_plan(emulator.get_device(), plan, operands)
+    assert_identical(target.copy(), expected)
+
+
+# ---- TOP_K1
+
+#: Sizes, axis, and how many inner dimensions are packed in the input and in the outputs.
+SELECTIONS = {
+    "rows": ((3, 700), 1, 1, 0),
+    "outputs in rows": ((3, 700), 1, 2, 1),
+    "columns": ((700, 3), 0, 1, 1),
+    "columns of several tiles": ((5001, 1), 0, 1, 1),
+    "items": ((2, 300, 2), 1, 0, 0),
+}
+
+
+def possible_selections() -> list[tuple[str, int, str, str]]:
+    """Every case with both numbers of results, in both shapes, by every path that can do it."""
+    return [
+        (case, k, shape, path)
+        for case, (sizes, axis, *_) in SELECTIONS.items()
+        for k in (6, 40)
+        for shape, limits in LIMITS.items()
+        for path in possible_paths(np.empty(sizes, np.uint16), TopKOptions(k, axis), limits)
+    ]
+
+
+def test_every_path_selects() -> None:
+    assert {path for *_, path in possible_selections()} == set(top_k_paths.PATHS)
+
+
+@pytest.mark.parametrize(("case", "k", "shape", "path"), possible_selections())
+def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Generator) -> None:
+    sizes, axis, packed_in, packed_out = SELECTIONS[case]
+    options, limits = TopKOptions(k, axis, path=path), LIMITS[shape]
+    x = sparse_tensor(sizes, np.uint16, wide_strides(sizes, packed_in))
+    content = fill(x, rng)
+    out = (*sizes[:axis], k, *sizes[axis + 1 :])
+    values = sparse_tensor(out, np.uint16, wide_strides(out, packed_out))
+    indices = sparse_tensor(out, np.uint32, wide_strides(out, packed_out))
+    kinds = (DataType.UINT16, DataType.UINT16, DataType.UINT32)
+    descs = [described(array, kind) for array, kind in zip((x, values, indices), kinds, strict=True)]
+    plan = plan_top_k(top_k_desc(*descs, options), limits, path=path)
+    names = ("input_tensor", "output_value_tensor", "output_index_tensor")
+    run_plan(emulator.get_device(), plan, dict(zip(names, (x, values, indices), strict=True)))
+    expected_values, expected_indices = top_k(content, k, axis)
+    assert_identical(values.copy(), expected_values)
+    assert_identical(indices.copy(), expected_indices.astype(np.uint32))
+
+
+# ---- GRU
+
+
+@pytest.mark.parametrize("path", gru_paths.PATHS)
+@pytest.mark.parametrize("name", MEMBERS)
+@pytest.mark.parametrize("num_packed", [1, 0])
+def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator) -> None:
+    """One tensor with strides past 2**32 along every dimension, or all but the innermost."""
+    options = Options(BIDIRECTIONAL)
+    arrays = random_layer(rng, (3, 2, 5, 6), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
+    operands = {n: a for n in MEMBERS if (a := getattr(arrays, n, None)) is not None}
+    operands["sequence"] = np.zeros((3, 2, 2, 6), arrays.x.dtype)
+    operands["single"] = np.zeros((2, 2, 6), arrays.x.dtype)
+    given = operands[name]
+    wide = sparse_tensor(given.shape, given.dtype, wide_strides(given.shape, num_packed))
+    wide[...] = given
+    operands[name] = wide
+    kind = DataType.FLOAT16 if arrays.x.dtype == np.float16 else DataType.FLOAT32
+    tensors = {
+        MEMBERS[n]: four_dimensional(described(a, DataType.UINT32 if n == "lengths" else kind))
+        for n, a in operands.items()
+    }
+    desc = GruDesc(
+        **tensors,
+        activation_descs=options.all_activations,
+        direction=options.direction,
+        linear_before_reset=options.linear_before_reset,
+    )
+    plan = plan_gru(desc, gru_limits(path), path=path)
+    run_plan(emulator.get_device(), plan, {MEMBERS[n]: a for n, a in operands.items()})
+    got = {n: operands[n].copy() for n in ("sequence", "single")}
+    assert_as_precise_as_numpy(got, arrays, options)
+
+
+def gru_limits(path: str) -> Limits:
+    return CPU if path in ("panels", "serial") else replace(GPU, num_multiprocessors=8)
+
+
+def four_dimensional(desc: TensorDesc) -> TensorDesc:
+    """With dimensions of size 1 before its own."""
+    missing = 4 - len(desc.sizes)
+    return TensorDesc(desc.data_type, (1,) * missing + desc.sizes, (0,) * missing + desc.element_strides)

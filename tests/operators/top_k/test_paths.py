@@ -1,0 +1,228 @@
+"""The paths of top-k: thread orders, sizes around their borders, planning, and refusals."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cudml.devices import Device, emulator
+from cudml.enums import DataType
+from cudml.operators.top_k import plan
+from cudml.operators.top_k_paths import PATHS
+from cudml.tensors import TensorDesc
+from tests.support import schedules
+from tests.support.top_k_runs import Options, check_top_k, described, launches, plan_for, possible_paths
+
+WORDS = ("uint8", "float16", "float32", "float64")
+
+#: Rows, their length, k: each reaches another branch of some kernel.
+SCHEDULED = (
+    (5, 60, 7), (3, 500, 260), (2, 2300, 30), (2, 2300, 1000), (2, 9000, 300), (1, 9000, 1500),
+    (20, 1100, 600), (1, 70_000, 20),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("path", PATHS)
+def test_same_bits_under_every_schedule(path: str, word: str, rng: np.random.Generator) -> None:
+    device = emulator.get_device()
+    for num_rows, row_length, k in SCHEDULED:
+        x = rng.integers(0, 40, (num_rows, row_length)).astype(word)
+        options = Options(k, path=path)
+        if path not in possible_paths(x, options, device.limits):
+            continue
+        for schedule in schedules():
+            with schedule:
+                check_top_k(device, x, options)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) -> None:
+    """No race, within a block or between those that share a row, and nothing read that nobody wrote."""
+    device = emulator.get_device()
+    for num_rows, row_length, k in SCHEDULED:
+        x = rng.integers(0, 40, (num_rows, row_length)).astype(np.float32)
+        options = Options(k, path=path)
+        if path in possible_paths(x, options, device.limits):
+            with emulator.schedule(check=True):
+                check_top_k(device, x, options)
+
+
+#: (sizes, axis, k) -> the path on a large GPU.
+CHOICES = {
+    ((16384, 256), 1, 8): "warp_select",
+    ((16384, 1000), 1, 100): "warp_sort",
+    ((16, 135, 172, 172), 1, 3): "thread_list",
+    ((2, 135, 17), 1, 3): "warp_select",
+    ((200_000, 20), 1, 3): "warp_select",
+    ((4096, 2000), 1, 50): "block_radix",
+    ((256, 131072), 1, 50): "block_filter",
+    ((256, 131072), 1, 2048): "block_radix",
+    ((1, 131072), 1, 50): "grid_radix",
+    ((1, 131072), 1, 2048): "grid_radix",
+    ((8, 10_000_000), 1, 50): "block_filter",
+    ((8, 10_000_000), 1, 10_000): "grid_radix",
+}
+
+
+@pytest.mark.parametrize(("case", "path"), CHOICES.items(), ids=str)
+def test_choice_of_a_path(case: tuple, path: str) -> None:
+    """Chosen alone and by name, the plans are the same."""
+    sizes, axis, k = case
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    x, options = np.broadcast_to(np.float32(0), sizes), Options(k, axis)
+    assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
+
+
+#: (row length, k) -> the path on a CPU.
+CHOICES_OF_A_CPU = {
+    (50, 4): "thread_list",
+    (1_000_000, 4): "block_filter",
+    (5000, 1000): "block_filter",
+    (5000, 2000): "block_radix",
+    (1000, 100): "block_radix",
+}
+
+
+@pytest.mark.parametrize(("case", "path"), CHOICES_OF_A_CPU.items(), ids=str)
+def test_choice_of_a_path_on_a_cpu(case: tuple[int, int], path: str) -> None:
+    row_length, k = case
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    x, options = np.broadcast_to(np.float32(0), (3, row_length)), Options(k)
+    assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
+
+
+def around(*sizes: int) -> list[int]:
+    return [size + step for size in sizes for step in (-1, 0, 1)]
+
+
+@pytest.mark.parametrize("row_length", [1, 2, 3, *around(32, 64, 256, 1024, 2048, 4096)])
+def test_lengths_around_powers_of_two(device: Device, row_length: int, rng: np.random.Generator) -> None:
+    x = rng.standard_normal((2, row_length)).astype(np.float32).round(2)
+    ks = {1, 2, 16, 17, 33, 255, 256, 257, 512, 513, 1023, 2049, row_length - 1, row_length}
+    for k in ks & set(range(1, row_length + 1)):
+        for path in possible_paths(x, Options(k), device.limits):
+            check_top_k(device, x, Options(k, path=path))
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_list_in_the_workspace(device: Device, word: str, rng: np.random.Generator) -> None:
+    """Where shared storage is too small for the list, it goes through memory."""
+    limits = replace(device.limits, shared_bytes_per_block=16 << 10)
+    x = rng.integers(0, 200, (3, 5000)).astype(word)
+    options = Options(3000, path="block_radix", largest=False)
+    assert plan_for(x, options, limits).workspaces
+    check_top_k(device, x, options, limits)
+
+
+@pytest.mark.parametrize("row_length", [1, 50, 1000, 20_000])
+@pytest.mark.parametrize("word", WORDS)
+def test_shape_of_a_cpu(device: Device, row_length: int, word: str, rng: np.random.Generator) -> None:
+    """Blocks of one thread and warps of one lane."""
+    limits = replace(device.limits, warp_lanes=1)
+    x = rng.integers(0, 100, (3, row_length)).astype(word)
+    for k in {1, min(row_length, 8), (row_length + 1) // 2, row_length}:
+        for path in possible_paths(x, Options(k), limits):
+            options = Options(k, path=path, largest=bool(rng.integers(2)))
+            (launch,) = launches(plan_for(x, options, limits))
+            assert launch.block == (1, 1, 1)
+            check_top_k(device, x, options, limits)
+
+
+def test_tie_at_the_border_of_every_tile(device: Device) -> None:
+    """Elements equal to the k-th at the first and last place of each stretch that a thread or block reads."""
+    x = np.zeros((1, 20_000), np.float32)
+    x[0, [0, 3, 4, 2047, 2048, 8191, 8192, 16383, 16384, 19_999]] = 1
+    x[0, 12_345] = 2
+    for k in range(1, 13):
+        for path in possible_paths(x, Options(k), device.limits):
+            check_top_k(device, x, Options(k, path=path))
+
+
+@pytest.mark.parametrize("warp_lanes", [32, 1])
+@pytest.mark.parametrize("word", ["uint8", "float16", "float32", "int64"])
+def test_rows_in_ascending_order_of_rank(device: Device, word: str, warp_lanes: int) -> None:
+    """Every element displaces one that was kept before: a filter has nothing to drop."""
+    limits = replace(device.limits, warp_lanes=warp_lanes)
+    ramp = np.arange(90_000) * (250 if word == "uint8" else 60_000) // 90_000
+    for x in (ramp, ramp // 7, ramp[::-1].copy()):
+        row = x.astype(word)[None]
+        for largest in (True, False):
+            options = Options(40, largest=largest)
+            for path in possible_paths(row, options, limits):
+                check_top_k(device, row, replace(options, path=path), limits)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_rows_shared_by_blocks(device: Device, word: str, rng: np.random.Generator) -> None:
+    """Rows long enough for several blocks each, with ties across them, and lists too long for one block."""
+    x = rng.integers(0, 64, (1, 280_001)).astype(word)
+    paths = {1: PATHS, 33: PATHS, 500: PATHS, 5000: ("grid_radix",), 280_001: ("grid_radix",)}
+    for k, tried in paths.items():
+        for path in {"block_filter", "grid_radix"} & set(tried):
+            options = Options(k, path=path, largest=bool(rng.integers(2)))
+            last = launches(plan_for(x, options, device.limits))[-1]
+            assert last.grid[0] >= 4
+            check_top_k(device, x, options)
+
+
+def test_tie_for_the_last_place_while_parts_are_merged(device: Device) -> None:
+    """The k-th tie lies in a part whose candidates, in no order, the merge sees in two tiles."""
+    stretch = 64 * (8 * 512 // 8 + 1)  # of each of 8 blocks
+    x = np.zeros((1, 8 << 15), np.float64)
+    for part in range(4):
+        x[0, part * stretch : part * stretch + 124] = 1
+    x[0, 4 * stretch : 4 * stretch + 2048 : 16] = 1
+    check_top_k(device, x, Options(500, path="block_filter"))
+
+
+def test_candidates_one_more_than_the_list_holds(device: Device) -> None:
+    """Ties that fill the list exactly, and by one too many."""
+    for num_ties in (2047, 2048, 2049, 4096, 4097):
+        x = np.zeros((1, 9000), np.uint32)
+        x[0, 1000 : 1000 + num_ties] = 7
+        x[0, -1] = 8
+        check_top_k(device, x, Options(20, path="block_radix"))
+
+
+def test_values_that_share_all_but_the_last_digit(device: Device) -> None:
+    """64-bit values that differ in their low bits alone need every digit."""
+    x = (np.int64(1) << 40) + np.arange(9000, dtype=np.int64)[::-1] % 5000
+    for largest in (True, False):
+        for k in (3, 600):
+            for path in possible_paths(x, Options(k), device.limits):
+                check_top_k(device, x, Options(k, path=path, largest=largest))
+
+
+def test_offsets_beyond_32_bits_reach_the_kernel() -> None:
+    """A plan is pure: no memory is needed to see that nothing wraps."""
+    sizes, out = (3, 2**32 - 1), (3, 5)
+    desc = described(
+        TensorDesc(DataType.UINT8, sizes),
+        TensorDesc(DataType.UINT8, out),
+        TensorDesc(DataType.UINT64, out),
+        Options(5),
+    )
+    for launch in launches(plan(desc, emulator.get_device().limits)):
+        members = {field.name: field.values for field in launch.params.fields}
+        assert members["row_length"] == (2**32 - 1,)
+        assert members["input_strides"][0] == 2**32 - 1
+
+
+def test_axis_that_is_too_long() -> None:
+    desc = described(
+        TensorDesc(DataType.UINT8, (2**32,)),
+        TensorDesc(DataType.UINT8, (1,)),
+        TensorDesc(DataType.UINT64, (1,)),
+        Options(1),
+    )
+    with pytest.raises(ValueError, match="the size of axis 0 is 4294967296, must be at most 4294967295"):
+        plan(desc, emulator.get_device().limits)
+
+
+def test_paths_that_do_not_exist_or_do_not_fit(device: Device) -> None:
+    x = np.zeros((1, 5000), np.float32)
+    with pytest.raises(ValueError, match=r"path is 'quick', must be .*block_radix"):
+        plan_for(x, Options(1, path="quick"), device.limits)
+    with pytest.raises(ValueError, match="'warp_sort' cannot select 1 of 5000 elements in 1 rows"):
+        plan_for(x, Options(1, path="warp_sort"), device.limits)

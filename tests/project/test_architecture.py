@@ -1,0 +1,183 @@
+"""The layers, the files of an operator and the kernels' dialect, as CONTRIBUTING.md states them."""
+
+import ast
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from cudml.operators import OPERATORS
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "cudml"
+KERNELS = ROOT / "kernels"
+MAX_LINES = 600
+
+#: What each part of the package may import of it, lowest first. What is not here is a front end: it may
+#: import everything, and none of these may import it.
+LAYERS = {
+    "enums": set(),
+    "dtypes": {"enums"},
+    "tensors": {"dtypes", "enums", "errors"},
+    "errors": set(),
+    "checks": {"dtypes", "enums", "errors", "tensors"},
+    "overlap": set(),
+    "plans": set(),
+    "settings": {"errors"},
+    "operators": {"checks", "dtypes", "enums", "errors", "operators", "plans", "tensors"},
+    "devices": {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"},
+    "bindings": {"checks", "devices", "errors", "overlap", "tensors"},
+    "compiled": {"bindings", "devices", "enums", "errors", "operators", "plans", "settings"},
+    "functions": {
+        *("checks", "compiled", "devices", "dtypes", "enums", "errors", "functions", "operators", "overlap"),
+        *("plans", "tensors"),
+    },
+}
+
+#: Which packages outside the standard library a part of cudml may import at all.
+THIRD_PARTY = {"devices/cuda/": {"cupy", "cupy_backends", "numpy"}, "devices/dlpack.py": {"ml_dtypes"}}
+NUMPY_FREE = set(LAYERS) - {"devices", "functions"} | {"__init__"}
+#: Standard modules that reach a shared library or a compiler, and where they may.
+HOST_ONLY = {
+    "ctypes": (
+        "devices/emulator/",
+        "devices/cuda/cublas.py",
+        "devices/cuda/driver.py",
+        "devices/cuda/wait_reports.py",
+        "devices/dlpack.py",
+        "devices/waits.py",
+    ),
+    "subprocess": ("devices/emulator/",),
+}
+
+
+def python_files() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def kernel_files() -> list[Path]:
+    return sorted([*KERNELS.rglob("*.cu"), *KERNELS.rglob("*.cuh")])
+
+
+def operators() -> list[str]:
+    """The names that an operator's files share."""
+    return sorted({row.module for row in OPERATORS.values()})
+
+
+def relative(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def imports(path: Path) -> set[str]:
+    """Every module that a file imports anywhere, `cudml.x.y` written out for `from cudml.x import y`."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{relative(path)}:{node.lineno}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def part_of(path: Path) -> str:
+    """`operators` for cudml/operators/gru.py, `plans` for cudml/plans.py."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def test_every_layer_is_there() -> None:
+    assert set(LAYERS) <= {part_of(path) for path in python_files()}
+
+
+@pytest.mark.parametrize("path", python_files(), ids=relative)
+def test_imports_point_downwards(path: Path) -> None:
+    if part_of(path) not in LAYERS:
+        return
+    used = {name.split(".")[1] for name in imports(path) if name.startswith("cudml.")}
+    assert used <= LAYERS[part_of(path)]
+
+
+@pytest.mark.parametrize("path", python_files(), ids=relative)
+def test_outside_packages_stay_where_they_belong(path: Path) -> None:
+    where = path.relative_to(PACKAGE).as_posix()
+    roots = {name.split(".")[0] for name in imports(path)}
+    third_party = roots - set(sys.stdlib_module_names) - {"cudml"}
+    allowed = set() if part_of(path) in NUMPY_FREE else {"numpy"}
+    allowed |= set().union(*(names for folder, names in THIRD_PARTY.items() if where.startswith(folder)))
+    assert third_party <= allowed
+    for name, places in HOST_ONLY.items():
+        assert name not in roots or where.startswith(places), f"{name} belongs to {places}"
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator_has_its_five_places(name: str) -> None:
+    for path in (PACKAGE / "operators", ROOT / "tests/oracle", ROOT / "bench"):
+        assert (path / f"{name}.py").is_file()
+    assert list((ROOT / f"tests/operators/{name}").glob("test_*.py"))
+    assert list((KERNELS / name).glob("*.cu"))
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator_is_in_the_readme(name: str) -> None:
+    rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
+    assert any(f"(kernels/{name})" in row and f"`cudml.{name}`" in row for row in rows)
+
+
+@pytest.mark.parametrize("name", operators())
+def test_operator_file_reads_in_one_order(name: str) -> None:
+    """Descriptor, support table, check, plan."""
+    line = {}
+    for node in ast.parse((PACKAGE / f"operators/{name}.py").read_text()).body:
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Desc"):
+            line.setdefault("Desc", node.lineno)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if any(isinstance(t, ast.Name) and t.id.endswith("SUPPORT") for t in targets):
+                line.setdefault("SUPPORT", node.lineno)
+        elif isinstance(node, ast.FunctionDef) and node.name in ("check", "plan"):
+            line[node.name] = node.lineno
+    assert sorted(line, key=line.__getitem__) == ["Desc", "SUPPORT", "check", "plan"]
+
+
+def test_kernel_folders_are_operators() -> None:
+    folders = {path.name for path in KERNELS.iterdir() if path.is_dir()}
+    assert folders == {"common", *operators()}
+
+
+@pytest.mark.parametrize("path", kernel_files(), ids=relative)
+def test_kernel_includes_common_and_its_own_folder(path: Path) -> None:
+    folder = path.relative_to(KERNELS).parts[0]
+    for include in re.findall(r"^\s*#\s*include\s+(.*)$", path.read_text(), re.MULTILINE):
+        assert re.match(rf'"(common|{folder})/\w+\.cuh"', include), f"#include {include}"
+
+
+@pytest.mark.parametrize("path", kernel_files(), ids=relative)
+def test_kernel_keeps_to_the_dialect(path: Path) -> None:
+    if relative(path) == "kernels/common/intrinsics.cuh":
+        return
+    text = re.sub(r"//[^\n]*", "", path.read_text())
+    assert not re.search(r"\b__shared__\b", text), "shared storage goes through SHARED_STORAGE"
+    assert not re.search(r"\b(asm|__asm__)\b", text), "inline PTX lives in common/intrinsics.cuh"
+    assert not re.search(r"^\s*#\s*(if|ifdef|ifndef|elif)\b", text, re.MULTILINE), "one text for both devices"
+
+
+@pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.cu")), ids=relative)
+def test_kernel_opens_with_five_lines(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("// ") for line in lines[:5])
+    assert not lines[5].startswith("//")
+
+
+def source_files() -> list[Path]:
+    found = []
+    for folder in ("cudml", "kernels", "tests", "bench"):
+        for pattern in ("*.py", "*.cu", "*.cuh", "*.h", "*.cpp"):
+            found += (ROOT / folder).rglob(pattern)
+    return sorted(found)
+
+
+@pytest.mark.parametrize("path", source_files(), ids=relative)
+def test_file_is_short(path: Path) -> None:
+    num_lines = len(path.read_text().splitlines())
+    assert num_lines <= MAX_LINES

@@ -1,0 +1,254 @@
+"""The benchmarks: what they refuse, what they write, and that every operator's file works."""
+
+import importlib
+import re
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import report, results, runner
+from bench.__main__ import main as bench_command
+from bench.cases import Peer
+from bench.checks import WrongResultError, require_error_within, require_identical
+from bench.micro import command
+from bench.micro.clusters import PUSHES
+from bench.micro.figures import Figure
+from bench.results import Row
+from bench.sources import Source
+from bench.targets import get_target
+from bench.timing import HostTimer, Timing
+from tests.machine_code.compiler import compile_cubin, unavailable
+
+ROOT = Path(__file__).resolve().parents[2]
+MICRO = Path(runner.__file__).parent / "micro"
+
+#: Kernels of the micro-figures that between them instantiate everything in their files.
+MICRO_INSTANCES = {
+    "launches.cu": ("empty", "last_block"),
+    "latency.cu": ("exchange<1>", "exchange<8>", "ping_pong", "spin_clocks"),
+    "bandwidth.cu": (
+        "read_vectors<4>",
+        "copy_vectors<4>",
+        "filter_vectors<Float32AsKey, 4>",
+        "filter_vectors<Float32AsFloat, 4>",
+        "filter_vectors<Float16AsKey, 4>",
+        "filter_vectors<Float16AsPair, 4>",
+        "filter_vectors<Int8AsQuad, 4>",
+    ),
+    "copies.cu": (
+        "copy_by_threads<micro::Cached, 8>",
+        "copy_by_threads<micro::Streamed, 8>",
+        "copy_by_engine<4>",
+    ),
+    "selection.cu": (
+        "histogram<KeyOfFloat32, 12>",
+        "histogram<KeyOfFloat16, 11>",
+        "histogram<KeyOfInt8, 8>",
+        "arg_max<ReduxOnce>",
+        "arg_max<ReduxTwice>",
+        "arg_max<Shuffles<UInt32>>",
+        "arg_max<Shuffles<UInt64>>",
+    ),
+    "clusters.cu": (
+        "barrier_rounds<8, true>",
+        "remote_load<8>",
+        *(f"push_exchange<16, {push}>" for push in PUSHES),
+    ),
+}
+
+CASE = importlib.import_module("bench.slice").CASES[0].name
+ROW = Row("slice", CASE, "cudml", "cold", 2.0, 1.5, 3.25, 40, 5.5, 8000, 0, "exact", "", "A GPU")
+
+
+class OneCallTimer:
+    """Calls once and says it took a microsecond."""
+
+    caches = ("warm",)
+
+    def measure(self, call: Any, cache: str, seconds: float) -> Timing:
+        call()
+        return Timing.of([1.0])
+
+
+def run_cases(operator: str, problems: list[str], names: str = "") -> list[Row]:
+    options = runner.Options(quick=True, peers=True, names=re.compile(names))
+    bench = runner.Runner(get_target("cpu"), OneCallTimer(), options, tell=print)
+    rows = list(bench.run(operator))
+    problems += bench.problems
+    return rows
+
+
+@pytest.mark.parametrize("operator", runner.OPERATORS)
+def test_quick_cases_run_on_the_cpu(operator: str) -> None:
+    module = importlib.import_module(f"bench.{operator}")
+    first = next(case.name for case in module.CASES if case.quick)
+    problems: list[str] = []
+    rows = run_cases(operator, problems, f"^{re.escape(first)}$")
+    assert problems == []
+    assert next((row.implementation, row.checked != "") for row in rows) == ("cudml", True)
+    assert {row.bytes_moved > 0 for row in rows} == {True}
+
+
+@pytest.mark.parametrize("operator", runner.OPERATORS)
+def test_case_names_are_unique(operator: str) -> None:
+    names = [case.name for case in importlib.import_module(f"bench.{operator}").CASES]
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("bench.slice")
+    monkeypatch.setattr(module, "run", lambda case, inputs: np.zeros(case.sizes, case.dtype))
+    problems: list[str] = []
+    rows = run_cases("slice", problems, "^part of a vector")
+    assert "WRONG RESULT" in problems[0]
+    assert "cudml" not in {row.implementation for row in rows}
+
+
+def test_a_peer_that_differs_is_timed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("bench.slice")
+    peer = Peer(lambda case, inputs: lambda: np.zeros(case.sizes, case.dtype))
+    monkeypatch.setattr(module, "PEERS", {"zeros": peer})
+    problems: list[str] = []
+    rows = run_cases("slice", problems, "^part of a vector")
+    assert problems == []
+    assert [(row.implementation, row.checked.partition(":")[0]) for row in rows] == [
+        ("cudml", "exact"),
+        ("zeros", "differs"),
+    ]
+
+
+def test_identical_means_bits() -> None:
+    zero, negative_zero = np.zeros(3, np.float32), np.array([0, -0.0, 0], np.float32)
+    nan = np.array([np.nan], np.float32)
+    require_identical(nan, nan.copy())
+    with pytest.raises(WrongResultError, match=r"1 of 3 elements differ, first at \(1,\)"):
+        require_identical(negative_zero, zero)
+    with pytest.raises(WrongResultError, match="float64"):
+        require_identical(zero.astype(np.float64), zero)
+    with pytest.raises(WrongResultError, match="error nan"):
+        require_error_within(nan, np.zeros(1), 1e9)
+
+
+def test_sources_give_the_same_bits_to_every_device_and_new_ones_to_every_draw() -> None:
+    first, second = Source(np, 3), Source(np, 3)
+    drawn = first.bits((5, 7), np.uint16)
+    assert drawn.tobytes() == second.bits((5, 7), np.uint16).tobytes()
+    assert drawn.tobytes() != second.bits((5, 7), np.uint16).tobytes()
+    integers = first.integers((4000,), -2, 6, np.int8)
+    assert sorted(set(integers.tolist())) == list(range(-2, 6))
+    uniform = first.uniform((4000,))
+    assert 0 <= uniform.min() < 0.01
+    assert 0.99 < uniform.max() < 1
+    assert abs(np.percentile(first.normal((100_000,)), 84.13) - 1) < 0.02
+
+
+def test_a_timing_is_the_median_and_two_percentiles() -> None:
+    timing = Timing.of([float(n) for n in (5, 1, 4, 2, 3, 6, 9, 8, 7, 0, 10)])
+    assert (timing.median_us, timing.p20_us, timing.p80_us, timing.repeats) == (5, 2, 8, 11)
+    calls: list[int] = []
+    assert HostTimer().measure(lambda: calls.append(1), "warm", 0.0).repeats == len(calls) - 1 == 5
+
+
+def test_results_replace_rows_of_the_same_key(tmp_path: Path) -> None:
+    path = results.folder(str(tmp_path / "new/results")) / "a-gpu.csv"
+    other = replace(ROW, implementation="cupy", host_us=None)
+    results.merge(path, [ROW, other])
+    faster = replace(ROW, median_us=1.0)
+    results.merge(path, [faster])
+    assert results.read(path) == [faster, other]
+    assert set(asdict(ROW)) == set(path.read_text().splitlines()[0].split(","))
+
+
+def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
+    peer = replace(ROW, implementation="cupy", median_us=7.0, contract="does less")
+    folder = results.folder(str(tmp_path / "results"))
+    results.merge(folder / "a-gpu.csv", [ROW, peer, replace(ROW, cache="warm", median_us=1.0)])
+    (folder / "a-gpu-micro.csv").write_text("group,name,value,unit\n")  # not of this report
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n")
+    assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
+    text = readme.read_text()
+    assert text.startswith(f"before\n{report.BEGIN}\n**A GPU** (medians by CUDA events with a cold L2 cache)")
+    assert f"| {CASE} | 2.0 us | 4 GB/s | 7.0 us (3.5x) |" in text
+    assert "cupy: does less." in text
+    assert "stale" not in text
+    assert text.endswith(f"{report.END}\nafter\n")
+
+
+def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
+    path = tmp_path / "a-gpu-micro.csv"
+    first = [Figure("latency", "a", 1.5, "us"), Figure("launch", "b", 2.0, "us")]
+    command.merge(path, first, {"commit": "1"})
+    command.merge(path, [Figure("latency", "c", 3.0, "clocks")], {"commit": "2"})
+    assert path.read_text().splitlines() == [
+        "group,name,value,unit,commit",
+        "launch,b,2,us,1",
+        "latency,c,3,clocks,2",
+    ]
+
+
+def test_report_needs_its_markers_and_writes_nothing_without(tmp_path: Path) -> None:
+    results.merge(tmp_path / "a-gpu.csv", [ROW])
+    readme = tmp_path / "R.md"
+    readme.write_text("text")
+    for name, message in [("R.md", r"R\.md has no lines"), ("none.md", "2")]:
+        with pytest.raises(SystemExit, match=message):
+            report.main(["--results", str(tmp_path), "--readme", str(tmp_path / name)])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["R.md", "a-gpu.csv"]
+    assert readme.read_text() == "text"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--filter", "("], "--filter: '(' is no regular expression (missing ), unterminated subpattern"),
+        (["--seconds", "0"], "--seconds: 0 is not above 0"),
+        (["--seconds", "nan"], "--seconds: nan is not above 0"),
+        (["--minutes", "-1"], "--minutes: -1 is not above 0"),
+        (["--results", f"{__file__}/results"], "/results cannot be made (Not a directory)"),
+    ],
+)
+def test_wrong_options_are_told(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        bench_command([*arguments, "--dry", "--device", "cpu"])
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_filter_that_leaves_no_case_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_command(["--dry", "--device", "cpu", "--filter", "no such case"]) == 1
+    assert capsys.readouterr().err == "no case of this device matches --filter 'no such case'\n"
+
+
+@pytest.mark.parametrize("file", sorted(MICRO_INSTANCES))
+def test_kernels_of_the_micro_figures_compile(file: str) -> None:
+    if (missing := unavailable()) is not None:
+        pytest.skip(missing)
+    compiled = compile_cubin((MICRO / file).read_text(), "sm_90", MICRO_INSTANCES[file])
+    assert len(compiled.mangled) == len(MICRO_INSTANCES[file])
+
+
+def test_every_micro_file_is_compiled_above() -> None:
+    assert {path.name for path in MICRO.glob("*.cu")} == set(MICRO_INSTANCES)
+
+
+def test_overhead_is_skipped_where_cupy_is_missing() -> None:
+    """Each test is skipped with what to install; none is an error."""
+    code = """if True:
+        import sys, pytest
+        from importlib.machinery import PathFinder
+        find = PathFinder.find_spec
+        PathFinder.find_spec = lambda name, *rest: None if name == "cupy" else find(name, *rest)
+        sys.exit(pytest.main(["bench/test_overhead.py", "-n", "0", "-rs", "-p", "no:cacheprovider"]))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert "CuPy is not installed: pip install -e '.[nvrtc]'" in done.stdout
+    assert re.search(r"\n\d+ skipped in ", done.stdout)
+    assert done.returncode == 0

@@ -1,0 +1,75 @@
+"""What is built and installed has everything the package needs, the kernels above all."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PROBE = "import cudml; from cudml.devices.sources import kernel_root; print(kernel_root())"
+
+
+def files_below(folder: Path, under: str) -> set[str]:
+    """Every file of a folder of the checkout, as it is called in an archive that keeps it at `under`."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {f"{under}/{path.relative_to(folder).as_posix()}" for path in found}
+
+
+def under(names: Iterable[str], *folders: str) -> set[str]:
+    """The names that lie in one of some folders."""
+    return {name for name in names if name.startswith(tuple(f"{folder}/" for folder in folders))}
+
+
+@pytest.fixture(scope="module")
+def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The sdist, and the wheel built from it, as `python -m build` makes them for a release."""
+    target = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (sdist,), (wheel,) = target.glob("*.tar.gz"), target.glob("*.whl")
+    return sdist, wheel
+
+
+def probe(*path: Path, where: Path) -> Path:
+    """Where a new interpreter finds the kernels, with a path of its own."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE], check=True, capture_output=True, text=True, cwd=where, env=environment
+    )
+    return Path(done.stdout.strip())
+
+
+def test_wheel_holds_the_package_and_the_kernels(archives: tuple[Path, Path]) -> None:
+    names = set(zipfile.ZipFile(archives[1]).namelist())
+    expected = files_below(ROOT / "cudml", "cudml") | files_below(ROOT / "kernels", "cudml/kernels")
+    assert under(names, "cudml") == expected
+    assert any(name.endswith("simt.h") for name in names)
+
+
+def test_sdist_holds_everything(archives: tuple[Path, Path]) -> None:
+    with tarfile.open(archives[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
+    folders = ("cudml", "kernels", "tests", "bench")
+    expected = {name for folder in folders for name in files_below(ROOT / folder, folder)}
+    assert under(names, *folders) == expected
+    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"} <= names
+
+
+def test_installed_package_finds_its_own_kernels(archives: tuple[Path, Path], tmp_path: Path) -> None:
+    zipfile.ZipFile(archives[1]).extractall(tmp_path / "site")
+    assert probe(tmp_path / "site", where=tmp_path) == tmp_path / "site/cudml/kernels"
+
+
+def test_editable_install_finds_the_kernels_of_the_checkout(tmp_path: Path) -> None:
+    """An editable install is a .pth file; what it names is on the path."""
+    build = f"import hatchling.build as b; b.build_editable({str(tmp_path)!r})"
+    subprocess.run([sys.executable, "-c", build], check=True, capture_output=True, cwd=ROOT)
+    wheel = zipfile.ZipFile(next(tmp_path.glob("*.whl")))
+    (pth,) = (name for name in wheel.namelist() if name.endswith(".pth"))
+    assert probe(Path(wheel.read(pth).decode().strip()), where=tmp_path) == ROOT / "kernels"

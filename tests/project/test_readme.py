@@ -1,0 +1,67 @@
+"""What the README shows runs and prints what it says."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cudml
+from cudml import settings
+from cudml.devices import emulator
+from cudml.devices.cuda.device import MIN_COMPUTE_CAPABILITY
+from tests.devices.emulator.test_check import run as run_planted
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+
+#: Each Python block, with the text block that follows it, where one does.
+EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", README, re.DOTALL)
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) == README.count("```python") >= 3
+
+
+@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
+def test_example_prints_what_the_readme_says(code: str, printed: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == printed
+
+
+def test_first_example_is_on_the_first_screen() -> None:
+    assert README.index("```python") < README.index("pip install") < README.index("## ")
+    assert len(EXAMPLES[0][0].splitlines()) <= 8
+
+
+def test_environment_variables_are_those_of_the_settings() -> None:
+    table = README[README.index("## Environment variables") :]
+    documented = re.findall(r"^\| `(CUDML_\w+)` \|", table, re.MULTILINE)
+    assert documented == re.findall(r"^(CUDML_\w+)  ", settings.__doc__, re.MULTILINE)
+
+
+def test_platforms_are_what_the_package_requires() -> None:
+    table = README[README.index("## Platforms") : README.index("## Operators")]
+    project = (ROOT / "pyproject.toml").read_text()
+    (python,) = re.findall(r'^requires-python = ">=(.*)"', project, re.MULTILINE)
+    (numpy,) = re.findall(r'^dependencies = \["numpy>=(.*)"\]', project, re.MULTILINE)
+    assert f"| {python} or later, with NumPy {numpy} or later |" in table
+    assert f"compute capability {MIN_COMPUTE_CAPABILITY / 10} " in table
+    wheels = re.findall(r'^cuda(\d+) = \["cupy-cuda\d+x>=(.*),<(\d+)"', project, re.MULTILINE)
+    assert [name for name, *_ in wheels] == ["12", "13"]
+    for name, oldest, beyond in wheels:
+        (row,) = (line for line in table.splitlines() if line.startswith(f"| `cuda{name}` | CUDA {name}.x: "))
+        assert row.endswith(f"; CuPy {oldest} or {int(beyond) - 1} |")
+
+
+def test_report_is_what_the_emulator_reports() -> None:
+    with emulator.schedule("forward", check=True), pytest.raises(cudml.KernelError) as caught:
+        run_planted("stale_exchange", True, 1)
+    assert caught.value.reports[0].replace(f"{ROOT}/", "") in " ".join(README.split())
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert target.startswith("https://") or (ROOT / target).exists(), target

@@ -1,0 +1,225 @@
+"""What the GRU tests share: random layers, running them in any layout, and the bound on their error."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cudml.devices import Device
+from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.operators.activations import Activation
+from cudml.operators.gru import GruDesc, plan
+from cudml.plans import Limits, Plan
+from cudml.tensors import TensorDesc
+from tests.oracle.gru import Weights, gru
+from tests.support import to_device, to_numpy
+from tests.support.random_arrays import Layout
+
+FORWARD = RecurrentNetworkDirection.FORWARD
+BACKWARD = RecurrentNetworkDirection.BACKWARD
+BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
+
+STANDARD = (Activation.sigmoid(), Activation.tanh())
+
+#: Paths that take one data type alone.
+FLOAT16_PATHS = ("matrix_grid",)
+
+
+def dtypes_of(path: str) -> tuple[Any, ...]:
+    """The types that a path takes."""
+    return (np.float16,) if path in FLOAT16_PATHS else (np.float32, np.float16)
+
+
+#: The place of every array of ONNX's shapes among the members, and how many leading dimensions of 1 it lacks.
+MEMBERS = {
+    "x": "input_tensor",
+    "w": "weight_tensor",
+    "r": "recurrence_tensor",
+    "b": "bias_tensor",
+    "h0": "hidden_init_tensor",
+    "lengths": "sequence_lengths_tensor",
+    "sequence": "output_sequence_tensor",
+    "single": "output_single_tensor",
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """The attributes of a layer; one direction's activations stand for both."""
+
+    direction: RecurrentNetworkDirection = FORWARD
+    linear_before_reset: bool = True
+    activations: tuple[Activation, ...] = STANDARD
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.direction == BIDIRECTIONAL else 1
+
+    @property
+    def all_activations(self) -> tuple[Activation, ...]:
+        missing = 2 * self.num_directions // len(self.activations)
+        return self.activations * missing
+
+
+def random_layer(
+    rng: np.random.Generator,
+    sizes: tuple[int, int, int, int],
+    options: Options,
+    *,
+    dtype: Any = np.float32,
+    path: str | None = None,
+    bias: bool = True,
+    h0: bool = True,
+    lengths: Any = None,
+) -> Weights:
+    """Arrays for T steps of N sequences, I inputs and H hidden units, weights as frameworks draw them.
+
+    A path that does not take `dtype` gets its own.
+    """
+    if path is not None and dtype not in dtypes_of(path):
+        (dtype,) = dtypes_of(path)
+    num_steps, batch, num_inputs, hidden = sizes
+    d = options.num_directions
+    bound = hidden**-0.5
+
+    def weights(*shape: int) -> np.ndarray:
+        return rng.uniform(-bound, bound, shape).astype(dtype)
+
+    return Weights(
+        x=rng.standard_normal((num_steps, batch, num_inputs)).astype(dtype),
+        w=weights(d, 3 * hidden, num_inputs),
+        r=weights(d, 3 * hidden, hidden),
+        b=weights(d, 6 * hidden) if bias else None,
+        h0=rng.standard_normal((d, batch, hidden)).astype(dtype) if h0 else None,
+        lengths=None if lengths is None else np.asarray(lengths, np.uint32),
+    )
+
+
+def run_gru(
+    device: Device,
+    arrays: Weights,
+    options: Options,
+    *,
+    outputs: tuple[str, ...] = ("sequence", "single"),
+    layouts: dict[str, Layout] | None = None,
+    path: str | None = None,
+    limits: Limits | None = None,
+    change: Callable[[Plan], Plan] = lambda plan: plan,
+) -> dict[str, np.ndarray]:
+    """The outputs by name. In a layout, what lies around an output must be as before."""
+    inputs = {name: a for name in MEMBERS if (a := getattr(arrays, name, None)) is not None}
+    num_steps, batch, _ = arrays.x.shape
+    hidden = arrays.r.shape[2]
+    shapes = {
+        "sequence": (num_steps, options.num_directions, batch, hidden),
+        "single": (options.num_directions, batch, hidden),
+    }
+    operands, views, befores = {}, {}, {}
+    tensors: dict[str, Any] = dict.fromkeys(MEMBERS.values())
+    for name in (*inputs, *outputs):
+        dtype = inputs[name].dtype if name in inputs else arrays.x.dtype
+        shape = inputs[name].shape if name in inputs else shapes[name]
+        layout = (layouts or {}).get(name) or packed_layout(shape)
+        before = np.full(layout.packed_size, 7, dtype)
+        if name in inputs:
+            target = layout.view(before)
+            target.flags.writeable = True
+            target[...] = inputs[name]
+        befores[name] = before
+        moved = to_device(device, before)
+        operands[name] = moved
+        views[name] = layout.view(moved)
+        tensors[MEMBERS[name]] = four_dimensional(name, layout.view(before))
+    desc = GruDesc(
+        **tensors,
+        activation_descs=options.all_activations,
+        direction=options.direction,
+        linear_before_reset=options.linear_before_reset,
+    )
+    chosen = change(plan(desc, limits or device.limits, path=path))
+    by_member = {MEMBERS[name]: view for name, view in views.items()}
+    device.load(chosen)([by_member[name] for name in chosen.operands], stale_workspace(device, chosen))
+    found = {name: to_numpy(views[name]).copy() for name in outputs}
+    for name in outputs:
+        if layouts and name in layouts:
+            expected = befores[name].copy()
+            layouts[name].view(expected)[...] = found[name]
+            np.testing.assert_array_equal(to_numpy(operands[name]), expected)
+    return found
+
+
+def packed_layout(shape: tuple[int, ...]) -> Layout:
+    return Layout(shape, (slice(None),) * len(shape), tuple(range(len(shape))), shape)
+
+
+def four_dimensional(name: str, array: np.ndarray) -> TensorDesc:
+    """The descriptor of an array with dimensions of size 1 before its own."""
+    desc = TensorDesc.of(array)
+    missing = 4 - len(desc.sizes)
+    strides = None if desc.strides is None else (0,) * missing + desc.strides
+    data_type = DataType.UINT32 if name == "lengths" else desc.data_type
+    return TensorDesc(data_type, (1,) * missing + desc.sizes, strides)
+
+
+def stale_workspace(device: Device, chosen: Any) -> Any:
+    """A temporary resource in which every exchanged word claims to be a NaN of the state after step 1."""
+    if not chosen.temporary_bytes:
+        return None
+    is_half = chosen.steps[-1].function == "gru_matrix_grid"
+    word = np.uint32(1 << 16 | 0x7E00) if is_half else np.uint64(1 << 32 | 0x7FC0_0000)
+    words = to_device(device, np.full(chosen.temporary_bytes // word.itemsize, word))
+    return words.view(np.uint8)
+
+
+#: Orders of the same sums in which NumPy's error is measured.
+NUMPY_ORDERS = 4
+
+
+def assert_as_precise_as_numpy(got: dict[str, np.ndarray], arrays: Weights, options: Options) -> None:
+    """The error against float64 is at most twice that of NumPy in float32, with rounded outputs.
+
+    In a small layer a few roundings decide, so NumPy's error is the largest of several orders of the hidden
+    units and inputs, and at least float32's spacing at 1, where gates are, or at a larger result.
+    """
+    attributes = options.all_activations, options.direction, options.linear_before_reset
+    exact = dict(zip(("sequence", "single"), gru(arrays, *attributes), strict=True))
+    largest = max(abs(a[np.isfinite(a)]).max(initial=0) for a in exact.values())
+    allowed = float(np.spacing(np.float32(max(1, largest))))
+    rng = np.random.default_rng(0)
+    for _ in range(NUMPY_ORDERS):
+        hidden, inputs = (rng.permutation(size) for size in (arrays.r.shape[2], arrays.x.shape[2]))
+        for result, wide in zip(
+            gru(reordered(arrays, hidden, inputs), *attributes, np.float32), exact.values(), strict=True
+        ):
+            allowed = max(allowed, error(result.astype(arrays.x.dtype), wide[..., hidden]))
+    for name, result in got.items():
+        assert result.shape == exact[name].shape
+        assert result.dtype == arrays.x.dtype
+        found = error(result, exact[name])
+        assert found <= 2 * allowed, f"{name}: error {found:.3g}, NumPy has {allowed:.3g}"
+        np.testing.assert_array_equal(np.isnan(result), np.isnan(exact[name]), name)
+
+
+def reordered(arrays: Weights, hidden: np.ndarray, inputs: np.ndarray) -> Weights:
+    """The same layer with its hidden units and inputs in another order."""
+    units = len(hidden)
+    rows = np.concatenate([hidden + gate * units for gate in range(6)])
+    return Weights(
+        x=arrays.x[..., inputs],
+        w=arrays.w[:, rows[: 3 * units]][..., inputs],
+        r=arrays.r[:, rows[: 3 * units]][..., hidden],
+        b=None if arrays.b is None else arrays.b[:, rows],
+        h0=None if arrays.h0 is None else arrays.h0[..., hidden],
+        lengths=arrays.lengths,
+    )
+
+
+def error(result: np.ndarray, exact: np.ndarray) -> float:
+    """The root mean square difference of finite elements: the largest one is a matter of luck."""
+    finite = np.isfinite(exact)
+    return (
+        float(np.sqrt(np.mean((result[finite].astype(np.float64) - exact[finite]) ** 2)))
+        if finite.any()
+        else 0.0
+    )

@@ -1,0 +1,69 @@
+"""Descriptors whose plans reach every instance of the kernels of TOP_K1 and TOP_K."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import AxisDirection, DataType
+from cudml.operators.top_k import TopK1Desc
+from cudml.tensors import TensorDesc
+from tests.support.instances import Promise, random_size
+from tests.support.instances.slice import any_strides
+
+#: (sizes, axis, k): one for every path and size of a path.
+_SHAPES = (
+    ((4096, 64), 1, 8),
+    ((4096, 64), 1, 33),
+    ((4096, 256), 1, 8),
+    ((4096, 256), 1, 33),
+    ((4096, 1024), 1, 8),
+    ((4096, 1024), 1, 33),
+    ((100, 1 << 20), 0, 4),
+    ((100, 1 << 20), 0, 16),
+    ((4096, 2000), 1, 50),
+    ((4096, 20_000), 1, 50),
+    ((4096, 20_000), 1, 2048),
+    ((4, 1 << 16), 1, 50),
+    ((1, 1 << 24), 1, 50),
+)
+
+PROMISES = {
+    "top_k_block_filter": Promise(wide_loads=True),
+    "top_k_block_radix": Promise(wide_loads=True),
+    "top_k_grid_radix": Promise(wide_loads=True),
+}
+
+
+def descriptors() -> Iterator[TopK1Desc]:
+    """Every shape with every width of a word."""
+    for size in (1, 2, 4, 8):
+        for sizes, axis, k in _SHAPES:
+            out = tuple(k if d == axis else n for d, n in enumerate(sizes))
+            value = BITS_BY_SIZE[size]
+            yield TopK1Desc(
+                TensorDesc(value, sizes),
+                TensorDesc(value, out),
+                TensorDesc(DataType.UINT32, out),
+                axis,
+                k,
+                AxisDirection.DECREASING,
+            )
+
+
+def any_descriptor(rng: np.random.Generator) -> TopK1Desc:
+    """Up to 3 dimensions in any order in memory, every type of a descriptor, any axis and k."""
+    rank = int(rng.integers(1, 4))
+    axis = int(rng.integers(rank))
+    sizes = tuple(random_size(rng, 1 << (24 if d == axis else 12)) for d in range(rank))
+    k = min(random_size(rng, 1 << 16), sizes[axis])
+    out = tuple(k if d == axis else size for d, size in enumerate(sizes))
+    element = BITS_BY_SIZE[int(rng.choice([1, 2, 4, 8]))]
+    return TopK1Desc(
+        TensorDesc(element, sizes, any_strides(rng, sizes)),
+        TensorDesc(element, out, any_strides(rng, out)),
+        TensorDesc(DataType.UINT32 if rng.integers(2) else DataType.UINT64, out),
+        axis,
+        k,
+        AxisDirection(int(rng.integers(2))),
+    )

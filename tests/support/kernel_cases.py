@@ -1,0 +1,282 @@
+"""Small problems that reach every kernel, each with its plan, operands and oracle."""
+
+import ctypes
+import math
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from cudml.devices import emulator
+from cudml.dtypes import ElementType
+from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
+from cudml.operators import OPERATORS, operator_type_of
+from cudml.operators.activations import Activation
+from cudml.operators.gru import GruDesc
+from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
+from cudml.operators.slice import Slice1Desc
+from cudml.operators.top_k import TopK1Desc
+from cudml.plans import KernelLaunch, Limits, Plan
+from cudml.tensors import TensorDesc, byte_extent, packed_strides
+from tests.oracle.gru import Weights
+from tests.oracle.reverse_subsequences import reverse_lanes
+from tests.oracle.slice import slice1_elements
+from tests.oracle.top_k import top_k as first_k
+from tests.support.gru_runs import Options, assert_as_precise_as_numpy
+from tests.support.layouts import Layout
+
+#: The shape of a GPU and that of a CPU, where a block is one thread.
+GPU = replace(emulator.get_device().limits, warp_lanes=32)
+CPU = replace(GPU, warp_lanes=1)
+
+#: What every byte of an output is before: a NaN in each floating-point type.
+_BLANK = 0xFF
+
+
+@dataclass(frozen=True)
+class Case:
+    """A descriptor on a device; `path` None leaves the choice to the plan.
+
+    `content` says what an input is full of: "few" different values, so that many tie, "any" bits, or values
+    in "ascending" or "descending" order, or in ascending "steps". A GRU has normal numbers instead. `length`
+    is that of every sequence, None for any. Tensors begin `skew` elements after the start of a sector.
+    """
+
+    descriptor: Any
+    path: str | None = None
+    limits: Limits = GPU
+    content: str = "few"
+    length: int | None = None
+    skew: int = 0
+
+    @property
+    def operator(self) -> str:
+        """The module of the operator."""
+        return OPERATORS[operator_type_of(self.descriptor)].module
+
+    def plan(self) -> Plan:
+        """The steps."""
+        choice = {} if self.path is None else {"path": self.path}
+        plan: Plan = import_module(f"cudml.operators.{self.operator}").plan(
+            self.descriptor, self.limits, **choice
+        )
+        return plan
+
+    def launches(self) -> list[KernelLaunch]:
+        """Those steps that are kernels of ours."""
+        return [step for step in self.plan().steps if isinstance(step, KernelLaunch)]
+
+
+def operands_of(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Arrays by member in the descriptor's layout; outputs are full of NaN."""
+    plan = case.plan()
+    return {
+        name: _array(getattr(case.descriptor, name), name in plan.outputs, name, case, rng)
+        for name in plan.operands
+    }
+
+
+def run(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """Every byte of the outputs and of the gaps in them. Before, the temporary resource is full of ones."""
+    plan = case.plan()
+    workspace = np.full(plan.temporary_bytes, 0xFF, np.uint8) if plan.temporary_bytes else None
+    emulator.get_device().load(plan)([operands[name] for name in plan.operands], workspace)
+    return {name: _bytes_of(operands[name]) for name in plan.outputs}
+
+
+def expected(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """What `run` must return, from the oracle; not for a GRU, whose results are not exact."""
+    desc, x = case.descriptor, operands["input_tensor"]
+    if case.operator == "top_k":
+        values, indices = first_k(_numbers(x), desc.k, desc.axis)
+        results = {"output_value_tensor": values, "output_index_tensor": indices.astype(np.uint32)}
+    elif case.operator == "slice":
+        windows = desc.input_window_offsets, desc.input_window_sizes, desc.input_window_strides
+        results = {"output_tensor": slice1_elements(x, *windows, desc.output_tensor.sizes)}
+    else:
+        lengths = _numbers(operands["sequence_lengths_tensor"])
+        results = {"output_tensor": reverse_lanes(x, lengths, desc.axis)}
+    return {name: _bytes_with(operands[name], result) for name, result in results.items()}
+
+
+def require_precise(case: Case, operands: dict[str, np.ndarray]) -> None:
+    """Compare a GRU's outputs, after `run`, with the oracle."""
+    desc = case.descriptor
+    dtype = desc.input_tensor.element.numpy_name
+
+    def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
+        return operands[name].view(dtype).reshape(shape)
+
+    steps, directions, batch, hidden = desc.output_sequence_tensor.sizes
+    lengths = operands.get("sequence_lengths_tensor")
+    arrays = Weights(
+        x=array("input_tensor", (steps, batch, -1)),
+        w=array("weight_tensor", (directions, 3 * hidden, -1)),
+        r=array("recurrence_tensor", (directions, 3 * hidden, hidden)),
+        b=array("bias_tensor", (directions, 6 * hidden)),
+        h0=array("hidden_init_tensor", (directions, batch, hidden)),
+        lengths=None if lengths is None else _numbers(lengths).reshape(batch),
+    )
+    got = {
+        "sequence": array("output_sequence_tensor", (steps, directions, batch, hidden)),
+        "single": array("output_single_tensor", (directions, batch, hidden)),
+    }
+    options = Options(desc.direction, desc.linear_before_reset, desc.activation_descs[:2])
+    assert_as_precise_as_numpy(got, arrays, options)
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    """Raw elements as unsigned integers."""
+    return array.view(f"u{array.itemsize}")
+
+
+def _bytes_of(array: np.ndarray) -> bytes:
+    """From the first to the last byte of an array, whatever lies between its elements."""
+    low, high = byte_extent(array.shape, array.strides, array.itemsize)
+    return ctypes.string_at(array.ctypes.data + low, high - low)
+
+
+def _bytes_with(array: np.ndarray, result: np.ndarray) -> bytes:
+    """The bytes of an output with the result in it; gaps stay as they were."""
+    low, high = byte_extent(array.shape, array.strides, array.itemsize)
+    raw = np.full(high - low, _BLANK, np.uint8)
+    view = np.ndarray(array.shape, result.dtype, raw, -low, array.strides)
+    view[...] = result
+    return raw.tobytes()
+
+
+def _array(
+    tensor: TensorDesc, is_output: bool, name: str, case: Case, rng: np.random.Generator
+) -> np.ndarray:
+    """One operand; its dtype is unsigned or made of bytes, since kernels know bits alone."""
+    item = tensor.element.size
+    low = sum(min((n - 1) * s, 0) for n, s in zip(tensor.sizes, tensor.element_strides, strict=True))
+    memory = np.empty(tensor.span_bytes + 64 + case.skew * item, np.uint8)
+    start = -memory.ctypes.data % 64 + case.skew * item
+    raw = memory[start : start + tensor.span_bytes]
+    raw[:] = _BLANK if is_output else _content(tensor, name, case, rng).view(np.uint8)
+    return Layout(tensor, -low * item, tensor.span_bytes).view(raw)
+
+
+def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator) -> np.ndarray:
+    count, item = tensor.span_bytes // tensor.element.size, tensor.element.size
+    if name == "sequence_lengths_tensor":
+        if case.length is not None:
+            return np.full(count, case.length, f"u{item}")
+        longest = case.descriptor.input_tensor.sizes[getattr(case.descriptor, "axis", 1)]
+        return rng.integers(0, longest + 2, count).astype(f"u{item}")
+    if case.operator == "gru":
+        numbers = rng.standard_normal(count, np.float32)
+        if name in ("weight_tensor", "recurrence_tensor"):
+            numbers /= math.sqrt(case.descriptor.recurrence_tensor.sizes[3])
+        return numbers.astype(tensor.element.numpy_name)
+    if item > 8 or case.content == "any":
+        return rng.integers(0, 256, count * item, np.uint8)
+    if case.content == "ascending":
+        return np.arange(count).astype(f"u{item}")
+    if case.content == "steps":
+        return (np.arange(count) * 21 // count).astype(f"u{item}")
+    if case.content == "descending":
+        return np.arange(count, 0, -1).astype(f"u{item}")
+    return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)
+
+
+def top_k(
+    sizes: tuple[int, ...],
+    k: int,
+    element: ElementType = DataType.UINT32,
+    *,
+    axis: int | None = None,
+    strides: tuple[int, ...] | None = None,
+    value_pad: int = 0,
+    index_pad: int = 0,
+) -> TopK1Desc:
+    """The largest along an axis, the last by default; rows of results are a pad apart."""
+    axis = len(sizes) - 1 if axis is None else axis
+    out = (*sizes[:axis], k, *sizes[axis + 1 :])
+    return TopK1Desc(
+        TensorDesc(element, sizes, strides),
+        _padded(element, out, value_pad),
+        _padded(DataType.UINT32, out, index_pad),
+        axis,
+        k,
+        AxisDirection.DECREASING,
+    )
+
+
+def gru(
+    num_steps: int,
+    batch: int,
+    inputs: int,
+    hidden: int,
+    *,
+    data_type: DataType = DataType.FLOAT32,
+    activations: tuple[Activation, ...] = (Activation.sigmoid(), Activation.tanh()),
+    direction: RecurrentNetworkDirection = RecurrentNetworkDirection.FORWARD,
+    linear_before_reset: bool = True,
+    has_lengths: bool = True,
+    pads: tuple[int, int, int] = (0, 0, 0),
+) -> GruDesc:
+    """A layer with every optional tensor, but perhaps lengths; rows of states are `pads` apart."""
+    directions = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
+    return GruDesc(
+        TensorDesc(data_type, (1, num_steps, batch, inputs)),
+        TensorDesc(data_type, (1, directions, 3 * hidden, inputs)),
+        TensorDesc(data_type, (1, directions, 3 * hidden, hidden)),
+        TensorDesc(data_type, (1, 1, directions, 6 * hidden)),
+        _padded(data_type, (1, directions, batch, hidden), pads[0]),
+        TensorDesc(DataType.UINT32, (1, 1, 1, batch)) if has_lengths else None,
+        _padded(data_type, (num_steps, directions, batch, hidden), pads[1]),
+        _padded(data_type, (1, directions, batch, hidden), pads[2]),
+        activations * directions,
+        direction,
+        linear_before_reset,
+    )
+
+
+def copy(
+    sizes: tuple[int, ...],
+    item_bytes: ElementType,
+    steps: tuple[int, ...],
+    *,
+    offsets: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+    out_pad: int = 0,
+) -> Slice1Desc:
+    """Every step-th element of a tensor; rows of the output are `out_pad` elements apart."""
+    offsets = offsets or (0,) * len(sizes)
+    windows = tuple(n - offset for n, offset in zip(sizes, offsets, strict=True))
+    out = tuple(math.ceil(n / abs(step)) for n, step in zip(windows, steps, strict=True))
+    return Slice1Desc(
+        TensorDesc(item_bytes, sizes, strides),
+        _padded(item_bytes, out, out_pad),
+        offsets,
+        windows,
+        steps,
+    )
+
+
+def reversal(
+    sizes: tuple[int, ...],
+    element: ElementType,
+    axis: int,
+    *,
+    one_length_a_row: bool = False,
+    pad: int = 0,
+    out_pad: int | None = None,
+    length_type: DataType = DataType.UINT32,
+) -> ReverseSubsequencesDesc:
+    """Lanes along an axis of a tensor whose rows are `pad` elements apart, in the output `out_pad`."""
+    one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
+    shared = (*packed_strides(one[:-1]), 0) if one_length_a_row else None
+    source, target = (
+        _padded(element, sizes, pad),
+        _padded(element, sizes, pad if out_pad is None else out_pad),
+    )
+    return ReverseSubsequencesDesc(source, TensorDesc(length_type, one, shared), target, axis)
+
+
+def _padded(element: ElementType, sizes: tuple[int, ...], pad: int) -> TensorDesc:
+    """A tensor whose rows are `pad` elements apart."""
+    return TensorDesc(element, sizes, packed_strides((*sizes[:-1], sizes[-1] + pad)) if pad else None)

@@ -1,0 +1,184 @@
+"""Cases of every kernel for the check mode, and the check of one: under five thread orders, by the oracle."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from cudml.devices import emulator
+from cudml.dtypes import ExtendedType
+from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.operators.activations import Activation
+from tests.support import ORDERS
+from tests.support.kernel_cases import (
+    CPU,
+    GPU,
+    Case,
+    copy,
+    expected,
+    gru,
+    operands_of,
+    require_precise,
+    reversal,
+    run,
+    top_k,
+)
+
+#: So few blocks at once that each takes several rows or tiles.
+ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
+#: Too little shared storage for long lists and for the weights of a layer.
+NARROW = replace(GPU, shared_bytes_per_block=16384)
+
+BYTE, HALF, WORD, LONG = DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64
+WIDEST = ExtendedType.BITS128
+BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
+OTHERS = (Activation.hard_sigmoid(0.2, 0.5), Activation.softsign())
+
+CASES = {
+    "thread list": Case(top_k((300, 21), 3), "thread_list"),
+    "thread list along columns": Case(top_k((40, 150), 9, HALF, axis=0), "thread_list"),
+    "thread list on a CPU": Case(top_k((7, 50), 4), "thread_list", CPU),
+    "short rows by warps": Case(top_k((37, 60), 7), "warp_select", ONE),
+    "longer rows by warps": Case(top_k((5, 250), 32, LONG), "warp_select"),
+    "sorted short rows": Case(top_k((37, 60), 60, HALF), "warp_sort", ONE),
+    "sorted longer rows": Case(top_k((3, 900), 300), "warp_sort"),
+    "filtered rows": Case(top_k((3, 9001), 50), "block_filter", ONE),
+    "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
+    "filtered rows, every element a result": Case(top_k((3, 50), 50), "block_filter", ONE),
+    "filtered rows in descending order": Case(top_k((3, 9001), 20), "block_filter", ONE, "descending"),
+    "rows filtered by several blocks": Case(top_k((1, 80_000), 10, BYTE), "block_filter"),
+    "filtered rows on a CPU": Case(top_k((2, 9000), 70, LONG), "block_filter", CPU),
+    "block radix": Case(top_k((3, 5001), 100), "block_radix", ONE),
+    "block radix, many results": Case(top_k((2, 5000), 1000, LONG), "block_radix"),
+    "block radix along columns": Case(top_k((3000, 2), 20, BYTE, axis=0), "block_radix"),
+    "block radix through memory": Case(top_k((2, 5000), 3000), "block_radix", NARROW),
+    "block radix on a CPU": Case(top_k((2, 3000), 700, HALF), "block_radix", CPU),
+    "grid radix": Case(top_k((2, 5001), 50), "grid_radix"),
+    "grid radix, many results": Case(top_k((1, 3000), 700, LONG), "grid_radix"),
+    "grid radix, many ties": Case(top_k((1, 4500), 200, BYTE), "grid_radix"),
+    # Every part of the workspace is used to its end: lists are full, rows many, sequences of full length.
+    "grid radix, full lists": Case(top_k((2, 3000), 2500), "grid_radix"),
+    "grid radix by counting, a full list": Case(top_k((2, 512), 200), "grid_radix"),
+    "block radix, full lists": Case(top_k((2, 2000), 1800), "block_radix"),
+    "block radix through memory, full lists": Case(top_k((2, 4000), 3500), "block_radix", NARROW),
+    "different values filtered by several blocks": Case(
+        top_k((1, 80_000), 50), "block_filter", GPU, "any"
+    ),
+    "ever larger ties filtered by several blocks": Case(
+        top_k((1, 98_000), 10, BYTE), "block_filter", GPU, "steps"
+    ),
+    "two rows filtered by several blocks": Case(top_k((2, 80_000), 16, BYTE), "block_filter"),
+    "results with gaps": Case(top_k((37, 60), 7, value_pad=2, index_pad=3), "warp_select"),
+    "results with gaps of columns": Case(
+        top_k((40, 150), 3, HALF, axis=0, value_pad=2, index_pad=3), "thread_list"
+    ),
+    "gru in a block": Case(gru(3, 3, 2, 40), "block"),
+    "gru in a block, weights in memory": Case(
+        gru(2, 2, 1, 150, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        "block",
+        NARROW,
+    ),
+    "gru in a block, both directions": Case(
+        gru(3, 5, 1, 20, direction=BIDIRECTIONAL, linear_before_reset=False), "block", ONE
+    ),
+    "gru on a grid": Case(gru(3, 3, 2, 40), "grid"),
+    "gru on a grid, weights in memory": Case(
+        gru(2, 2, 1, 300, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        "grid",
+        replace(NARROW, num_multiprocessors=2),
+    ),
+    "gru on a grid, both directions": Case(
+        gru(3, 5, 1, 20, direction=BIDIRECTIONAL, linear_before_reset=False), "grid"
+    ),
+    "gru by matrix instructions": Case(gru(3, 3, 2, 40, data_type=DataType.FLOAT16), "matrix_grid"),
+    "gru by matrix instructions, weights in memory": Case(
+        gru(2, 9, 1, 300, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        "matrix_grid",
+        replace(GPU, num_multiprocessors=2, shared_bytes_per_block=65536),
+    ),
+    "gru on a grid, several blocks a sequence": Case(gru(4, 1, 2, 130), "grid", length=4),
+    "gru on a grid, several blocks a sequence, reset first": Case(
+        gru(3, 1, 2, 130, linear_before_reset=False), "grid", length=3
+    ),
+    "gru on a grid, full sequences": Case(
+        gru(3, 3, 2, 40, linear_before_reset=False, pads=(1, 2, 3)), "grid", length=3
+    ),
+    "gru by matrix instructions, full sequences": Case(
+        gru(3, 3, 2, 40, data_type=DataType.FLOAT16, pads=(1, 2, 3)), "matrix_grid", length=3
+    ),
+    "gru in a block, one step": Case(gru(3, 4, 2, 40), "block", length=1),
+    "gru in a block, no steps": Case(gru(3, 4, 2, 40), "block", length=0),
+    "gru on a CPU, reset first, full sequences": Case(
+        gru(3, 8, 2, 9, linear_before_reset=False), "serial", CPU, length=3
+    ),
+    "gru in a block, full sequences": Case(gru(3, 4, 2, 40, pads=(1, 2, 3)), "block", length=3),
+    "gru on a CPU, one step": Case(gru(1, 3, 2, 9, pads=(1, 2, 3)), "serial", CPU, length=1),
+    "gru on a CPU, full sequences": Case(gru(3, 8, 2, 9, pads=(1, 2, 3)), "panels", CPU, length=3),
+    "gru on a CPU, a whole panel": Case(gru(2, 5, 17, 33, linear_before_reset=False), "panels", CPU),
+    "gru on a CPU": Case(gru(3, 3, 2, 20, direction=BIDIRECTIONAL), "panels", CPU),
+    "gru on a CPU, reset first": Case(
+        gru(2, 9, 1, 9, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        "serial",
+        CPU,
+    ),
+    "long strided rows on a CPU": Case(copy((2, 100_000), HALF, (1, 3), out_pad=1), limits=CPU),
+    "scattered halves on a CPU": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=CPU),
+    "adjacent words on a CPU": Case(copy((40, 40), WORD, (1, 1), offsets=(0, 3)), limits=CPU),
+    "adjacent bytes": Case(copy((5000,), BYTE, (1,), offsets=(3,)), limits=ONE),
+    "one byte": Case(copy((3,), BYTE, (1,), offsets=(2,))),
+    "rows of bytes": Case(copy((70, 61), BYTE, (1, 1), offsets=(0, 7), out_pad=1), limits=ONE),
+    "mirrored rows": Case(copy((9, 333), HALF, (1, -1), out_pad=1), limits=ONE),
+    "every third byte": Case(copy((3, 6000), BYTE, (1, 3), offsets=(0, 1), out_pad=1), limits=ONE),
+    "long rows of every third byte": Case(copy((2, 90_001), BYTE, (1, 3)), limits=ONE, skew=3),
+    "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), limits=ONE),
+    "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), limits=ONE),
+    "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), limits=ONE),
+    "mirrored halves, transposed in words": Case(copy((260, 72), HALF, (-1, 1), strides=(1, 264))),
+    "more transposed tiles than blocks": Case(copy((400, 300), WORD, (1, 1), strides=(1, 401)), limits=ONE),
+    "transposed wide items": Case(copy((40, 35), WIDEST, (1, 1), strides=(1, 40)), limits=ONE),
+    "transposed words between gaps": Case(copy((66, 70), WORD, (1, 1), strides=(1, 69), out_pad=3)),
+    "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), skew=5),
+    "rows of bytes by several blocks": Case(copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1)),
+    "strided bytes from an odd place on": Case(
+        copy((3, 6001), BYTE, (1, 3), offsets=(0, 5), out_pad=1), skew=3
+    ),
+    "strided bytes by several blocks": Case(copy((20, 3001), BYTE, (1, 3), offsets=(0, 1), out_pad=1)),
+    "scattered halves": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=ONE),
+    "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),
+    "lanes": Case(reversal((20, 300), WORD, 1), limits=ONE),
+    "lanes of bytes at odd places": Case(
+        reversal((9, 301), BYTE, 1, pad=1, length_type=LONG), limits=ONE
+    ),
+    "rows of one length": Case(reversal((3, 20, 150), WORD, 1, one_length_a_row=True), limits=ONE),
+    "columns": Case(reversal((4, 30, 70), WORD, 1), limits=ONE),
+    "narrow columns": Case(reversal((3000, 3), HALF, 0), limits=ONE),
+    "columns of bytes, words at odd places": Case(reversal((30, 70), BYTE, 0, pad=3), limits=ONE),
+    "columns of bytes in words": Case(reversal((40, 128), BYTE, 0, pad=4, length_type=BYTE), limits=ONE),
+    "short lanes": Case(reversal((3000, 7), HALF, 1), limits=ONE),
+    "short lanes of wide items": Case(reversal((300, 7), WIDEST, 1), limits=ONE),
+    "small boxes": Case(reversal((300, 5, 7), BYTE, 1), limits=ONE),
+    "short lanes between gaps": Case(reversal((300, 7), HALF, 1, pad=1), limits=ONE),
+    "lanes between different gaps": Case(reversal((20, 300), HALF, 1, pad=1, out_pad=5)),
+    "columns between different gaps": Case(reversal((30, 70), HALF, 0, pad=2, out_pad=7)),
+    "short lanes between different gaps": Case(reversal((300, 7), HALF, 1, pad=1, out_pad=2)),
+    "more short lanes than blocks have": Case(reversal((40_000, 7), HALF, 1), limits=ONE),
+    "short lanes of bytes at odd places": Case(reversal((2001, 7), BYTE, 1), skew=3),
+    "short lanes by several blocks": Case(reversal((3001, 7), BYTE, 1)),
+    "columns of bytes by several blocks": Case(reversal((30, 700), BYTE, 0, out_pad=1)),
+    "lanes on a CPU between different gaps": Case(reversal((20, 300), HALF, 1, pad=1, out_pad=5), limits=CPU),
+    "lanes on a CPU": Case(reversal((20, 300), HALF, 1), limits=CPU),
+    "columns on a CPU": Case(reversal((4, 30, 70), WORD, 1), limits=CPU),
+}  # fmt: skip
+
+
+def check(case: Case, rng: np.random.Generator) -> None:
+    """Raise KernelError where anything is reported, AssertionError where results are wrong or differ."""
+    operands = operands_of(case, rng)
+    results = None if case.operator == "gru" else expected(case, operands)
+    for order, seed in ORDERS:
+        with emulator.schedule(order, seed, check=True):
+            got = run(case, operands)
+        if results is None:
+            require_precise(case, operands)
+            results = got
+        assert got == results, (order, seed)
+    assert run(case, operands) == results, "unobserved"
