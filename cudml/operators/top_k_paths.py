@@ -51,18 +51,28 @@ _FILTER_THREADS = 256
 _FILTER_BLOCKS = 3  # that a multiprocessor runs at once
 _FILTER_MIN_STRETCH = 1 << 15
 _FILTER_MIN_ROW_LENGTH = 1 << 12
+_FILTER_MIN_SLACK = 512
 
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
 _GRID_MIN_ROW_LENGTH = 1 << 15
 _GRID_MIN_STRETCH = 2048
 
-# kernels/top_k/radix_sort.cuh, on a GPU
+# kernels/top_k/serial.cu
+_SERIAL_GROUP = 32
+_SERIAL_STORAGE_BYTES = 4 * 256
+_SERIAL_SLACK = 2  # of k
+_SERIAL_MIN_SLACK = 64
+_SERIAL_MIN_ELEMENTS = 1 << 13  # of a block: to begin one takes as long as some hundred
+_SERIAL_MAX_LISTS = 64  # in memory, for as many blocks at once
+
+# kernels/top_k/radix_sort.cuh
 _SORT_BINS = 128
 
 # kernels/top_k/threshold.cuh
 _DIGIT_BITS = 11
 _NUM_BINS = 1 << _DIGIT_BITS
+_ORDERED_MIN_SLACK = 1024
 
 
 @dataclass(frozen=True)
@@ -189,6 +199,31 @@ def _blocks(limits: Limits, num_blocks: int, threads: int, most: int | None = No
     return min(num_blocks, limits.num_multiprocessors * min(most or by_threads, by_threads))
 
 
+def _serial(selection: Selection, limits: Limits) -> Steps:
+    # The list is cut when the slack is full.
+    slack = max(_SERIAL_SLACK * selection.k, _SERIAL_MIN_SLACK)
+    capacity = min(round_up(selection.k + slack, _SERIAL_GROUP), selection.row_length)
+    key_bytes = max(selection.element.size, 4)
+    list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
+    in_shared = _SERIAL_STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
+    rows_per_block = ceil_div(_SERIAL_MIN_ELEMENTS, selection.row_length)
+    blocks = _blocks(limits, ceil_div(selection.num_rows, rows_per_block), 1)
+    if not in_shared:
+        blocks = min(blocks, _SERIAL_MAX_LISTS)
+    launch = KernelLaunch(
+        source="top_k/serial.cu",
+        function="top_k_serial",
+        template=(selection.word,),
+        grid=(blocks, 1, 1),
+        block=(1, 1, 1),
+        buffers=(*_OPERANDS, None if in_shared else "lists"),
+        params=_params(selection, list_capacity=capacity),
+        shared_bytes=_SERIAL_STORAGE_BYTES + (list_bytes if in_shared else 0),
+    )
+    num_bytes = blocks * list_bytes
+    return (launch,), () if in_shared else (Workspace("lists", num_bytes),)
+
+
 def _fits_warp(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the registers of a warp."""
     return limits.warp_lanes == _WARP_LANES and selection.row_length <= _WARP_ITEMS[-1] * _WARP_LANES
@@ -216,11 +251,11 @@ def _on_warps(function: str, selection: Selection, limits: Limits) -> Steps:
 
 
 def _thread_list(selection: Selection, limits: Limits) -> Steps:
-    threads = _THREAD_LIST_THREADS if limits.warp_lanes == _WARP_LANES else 1
+    threads = _THREAD_LIST_THREADS
     launch = KernelLaunch(
         source="top_k/thread_list.cu",
         function="top_k_thread_list",
-        template=(selection.word, next(n for n in _THREAD_LIST_SIZES if selection.k <= n), threads),
+        template=(selection.word, next(n for n in _THREAD_LIST_SIZES if selection.k <= n)),
         grid=(_blocks(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
         block=(threads, 1, 1),
         buffers=_OPERANDS,
@@ -229,23 +264,27 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
     return (launch,), ()
 
 
+def _can_keep_in_threads(selection: Selection, limits: Limits) -> bool:
+    """Whether a thread's registers hold the results of a row."""
+    return limits.warp_lanes == _WARP_LANES and selection.k <= _THREAD_LIST_SIZES[-1]
+
+
 def _block_radix(selection: Selection, limits: Limits) -> Steps:
-    threads = _BLOCK_THREADS if limits.warp_lanes == _WARP_LANES else 1
-    by_network = threads > 1 and selection.k <= _NETWORK_MAX_K
+    by_network = selection.k <= _NETWORK_MAX_K
     if by_network:
         capacity, num_lists = _NETWORK_CAPACITY, 1
     else:
-        capacity, num_lists = _ordered_capacity(selection, limits), 2
+        capacity, num_lists = _ordered_capacity(selection), 2
     list_bytes = num_lists * capacity * selection.pair_bytes
-    blocks = _blocks(limits, selection.num_rows, threads, _BLOCKS if threads > 1 else None)
-    storage_bytes = _select_storage_bytes(threads, limits.warp_lanes)
+    blocks = _blocks(limits, selection.num_rows, _BLOCK_THREADS, _BLOCKS)
+    storage_bytes = _select_storage_bytes(_BLOCK_THREADS)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
         source="top_k/block_radix.cu",
         function="top_k_block_radix",
-        template=(selection.word, threads, limits.warp_lanes),
+        template=(selection.word,),
         grid=(blocks, 1, 1),
-        block=(threads, 1, 1),
+        block=(_BLOCK_THREADS, 1, 1),
         buffers=(*_OPERANDS, None if in_shared else "lists"),
         params=_params(selection, list_capacity=capacity, sorts_pairs=by_network),
         shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
@@ -253,32 +292,29 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
 
 
-def _filter_shape(selection: Selection, limits: Limits) -> tuple[int, int, int]:
-    """Threads of a block, elements of its list, bytes of its shared storage."""
-    if limits.warp_lanes == _WARP_LANES:
-        threads, num_lists = _FILTER_THREADS, 1
-        # `Filter::kTile` of kernels/top_k/filter.cuh.
-        tile = threads * (16 // selection.element.size) * (1 if selection.element.size == 1 else 4)
-        capacity = tile + round_up(selection.k, 8)
-    else:
-        # The list is sorted into another one; the longer it is, the more seldom it is cut.
-        threads, num_lists = 1, 2
-        capacity = 1024 + round_up(3 * selection.k, 8)
-    storage_bytes = round_up(_select_storage_bytes(threads, limits.warp_lanes) + 4, 8)
-    return threads, capacity, storage_bytes + num_lists * capacity * selection.pair_bytes
+def _filter_shape(selection: Selection) -> tuple[int, int]:
+    """Elements of a block's list, bytes of its shared storage."""
+    # `Filter::kTile` of kernels/top_k/filter.cuh.
+    loads_ahead = 1 if selection.element.size == 1 else 4
+    tile = _FILTER_THREADS * (16 // selection.element.size) * loads_ahead
+    # The list is cut when the slack is full: that takes e times the elements before, or more.
+    slack = max(selection.k, _FILTER_MIN_SLACK)
+    capacity = tile + round_up(selection.k + slack, 8)
+    storage_bytes = round_up(_select_storage_bytes(_FILTER_THREADS) + 4, 8)
+    return capacity, storage_bytes + capacity * selection.pair_bytes
 
 
 def _can_filter(selection: Selection, limits: Limits) -> bool:
-    """Whether the first k and a tile fit shared storage, and the first k a network."""
-    is_small = selection.k <= _NETWORK_MAX_K or limits.warp_lanes != _WARP_LANES
-    return is_small and _filter_shape(selection, limits)[2] <= limits.shared_bytes_per_block
+    """Whether the list fits shared storage, and the first k a network."""
+    is_small = limits.warp_lanes == _WARP_LANES and selection.k <= _NETWORK_MAX_K
+    return is_small and _filter_shape(selection)[1] <= limits.shared_bytes_per_block
 
 
 def _block_filter(selection: Selection, limits: Limits) -> Steps:
-    threads, capacity, shared_bytes = _filter_shape(selection, limits)
+    capacity, shared_bytes = _filter_shape(selection)
     resident = limits.num_multiprocessors * _FILTER_BLOCKS
     longest = selection.row_length // _FILTER_MIN_STRETCH
-    parts = max(1, min(resident // selection.num_rows, longest)) if threads > 1 else 1
+    parts = max(1, min(resident // selection.num_rows, longest))
     workspaces: tuple[Workspace, ...] = ()
     clearing: tuple[Step, ...] = ()
     if parts > 1:
@@ -288,9 +324,9 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/block_filter.cu",
         function="top_k_block_filter",
-        template=(selection.word, threads, limits.warp_lanes),
-        grid=(_blocks(limits, selection.num_rows * parts, threads), 1, 1),
-        block=(threads, 1, 1),
+        template=(selection.word,),
+        grid=(_blocks(limits, selection.num_rows * parts, _FILTER_THREADS), 1, 1),
+        block=(_FILTER_THREADS, 1, 1),
         buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "kept" if parts > 1 else None),
         params=_params(selection, list_capacity=capacity, blocks_per_row=parts),
         shared_bytes=shared_bytes,
@@ -298,15 +334,15 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
     return (*clearing, launch), workspaces
 
 
-def _ordered_capacity(selection: Selection, limits: Limits) -> int:
+def _ordered_capacity(selection: Selection) -> int:
     """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
-    slack = max(selection.k // 4, 1024 if limits.warp_lanes == _WARP_LANES else 64)
+    slack = max(selection.k // 4, _ORDERED_MIN_SLACK)
     return round_up(min(selection.k + slack, selection.row_length), 8)
 
 
-def _select_storage_bytes(threads: int, lanes: int) -> int:
-    """`sizeof(SelectStorage<threads, lanes>)` of `kernels/top_k/threshold.cuh`."""
-    return round_up(4 * (_NUM_BINS + threads // lanes + 4), 8) + 8
+def _select_storage_bytes(threads: int) -> int:
+    """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
+    return round_up(4 * (_NUM_BINS + threads // _WARP_LANES + 4), 8) + 8
 
 
 def _can_share_rows(selection: Selection, limits: Limits) -> bool:
@@ -319,7 +355,7 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     blocks_per_row = min(
         limits.resident_blocks // selection.num_rows, ceil_div(selection.row_length, _GRID_MIN_STRETCH)
     )
-    storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS, _WARP_LANES) + 4 * (_NUM_BINS + 1), 8)
+    storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS) + 4 * (_NUM_BINS + 1), 8)
     # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
     shared_capacity = min((limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes, 4096) & -8
     evenly = 256 * isqrt(blocks_per_row)
@@ -328,7 +364,7 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
         capacity = min(max(2 * selection.k, 2 * evenly), shared_capacity) & -8
         list_shared_bytes = capacity * selection.pair_bytes
     else:
-        capacity = _ordered_capacity(selection, limits)
+        capacity = _ordered_capacity(selection)
         list_shared_bytes = 0
     num_digits = ceil_div(selection.element.bits, _DIGIT_BITS)
     state_bytes = selection.num_rows * 4 * (64 + num_digits * _NUM_BINS)
@@ -367,11 +403,12 @@ def _for_warps(function: str) -> Callable[[Selection, Limits], Steps]:
 
 
 PATHS = {
-    "thread_list": Path(lambda selection, limits: selection.k <= _THREAD_LIST_SIZES[-1], _thread_list),
+    "serial": Path(lambda selection, limits: limits.warp_lanes == 1, _serial),
+    "thread_list": Path(_can_keep_in_threads, _thread_list),
     "warp_select": Path(_can_warp_select, _for_warps("warp_select")),
     "warp_sort": Path(_fits_warp, _for_warps("warp_sort")),
     "block_filter": Path(_can_filter, _block_filter),
-    "block_radix": Path(lambda selection, limits: True, _block_radix),
+    "block_radix": Path(lambda selection, limits: limits.warp_lanes == _WARP_LANES, _block_radix),
     "grid_radix": Path(_can_share_rows, _grid_radix),
 }
 
@@ -379,7 +416,7 @@ PATHS = {
 def choose_path(selection: Selection, limits: Limits) -> str:
     """The name of the fastest path."""
     if limits.warp_lanes != _WARP_LANES:
-        return _choose_path_on_cpu(selection, limits)
+        return "serial"
     if _prefers_threads(selection, limits):
         return "thread_list"
     if _can_warp_select(selection, limits):
@@ -393,15 +430,6 @@ def choose_path(selection: Selection, limits: Limits) -> str:
     if _can_filter(selection, limits) and selection.row_length >= _FILTER_MIN_ROW_LENGTH:
         return "grid_radix" if leaves_half_idle and is_long and in_cache else "block_filter"
     return "grid_radix" if leaves_half_idle and is_long else "block_radix"
-
-
-def _choose_path_on_cpu(selection: Selection, limits: Limits) -> str:
-    """The same where a block is one thread."""
-    if _can_filter(selection, limits) and selection.row_length >= max(
-        4 * selection.k, _FILTER_MIN_ROW_LENGTH
-    ):
-        return "block_filter"
-    return "thread_list" if selection.k <= _THREAD_LIST_SIZES[-1] else "block_radix"
 
 
 def _prefers_threads(selection: Selection, limits: Limits) -> bool:

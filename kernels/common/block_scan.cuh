@@ -1,5 +1,4 @@
-// Sums over the threads of a block, which is kThreads / kLanes warps of kLanes lanes (32, or one on
-// a CPU).
+// Sums over the threads of a block of kThreads / 32 warps.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -7,32 +6,27 @@
 
 // The sum of `value` over the threads before this one; `total` becomes the sum over all.
 // `warp_sums` may be used again right after the return.
-template <int kThreads, int kLanes>
+template <int kThreads>
 __device__ __forceinline__ UInt32 block_exclusive_sum(
-    UInt32 value, SharedArray<UInt32, kThreads / kLanes>& warp_sums, UInt32& total) {
-  if constexpr (kThreads == 1) {
-    total = value;
-    return 0;
-  } else {
-    constexpr int kWarps = kThreads / kLanes;
-    const int lane = threadIdx.x % kLanes;
-    const int warp = threadIdx.x / kLanes;
-    UInt32 sum = value;
+    UInt32 value, SharedArray<UInt32, kThreads / kWarpSize>& warp_sums, UInt32& total) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  const int warp = threadIdx.x / kWarpSize;
+  UInt32 sum = value;
 #pragma unroll
-    for (int distance = 1; distance < kLanes; distance *= 2) {
-      const UInt32 before = __shfl_up_sync(kFullMask, sum, distance);
-      if (lane >= distance) sum += before;
-    }
-    if (lane == kLanes - 1) warp_sums[warp] = sum;
-    __syncthreads();  // every warp's sum is written before any is read
-    UInt32 warps_before = 0;
-    total = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      if (w == warp) warps_before = total;
-      total += warp_sums[w];
-    }
-    __syncthreads();  // every sum is read before the next call writes one
-    return warps_before + sum - value;
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const UInt32 before = __shfl_up_sync(kFullMask, sum, distance);
+    if (lane >= distance) sum += before;
   }
+  if (lane == kWarpSize - 1) warp_sums[warp] = sum;
+  __syncthreads();  // every warp's sum is written before any is read
+  UInt32 warps_before = 0;
+  total = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    if (w == warp) warps_before = total;
+    total += warp_sums[w];
+  }
+  __syncthreads();  // every sum is read before the next call writes one
+  return warps_before + sum - value;
 }

@@ -1,7 +1,7 @@
 // Top-k of long rows for small k, in one pass over the input.
 // top_k/filter.cuh: what cannot be a result is dropped as it is read; ties that remain fall by index.
 // A row has blocks_per_row blocks; the last of them to be done merges what all of them kept.
-// list_capacity >= k + a tile; with several blocks `num_done` is cleared, `kept` has k places each.
+// list_capacity >= 2k + a tile; with several blocks `num_done` is cleared, `kept` has k places each.
 // Chosen for k of some hundreds where rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -9,27 +9,28 @@
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
-#include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
 
-// How often a list may fill before the row is searched by radix instead.
+// Where a list fills more often than this, and than once in so many tiles, the row is searched by radix
+// instead. Elements in no order fill it some 1 + ln(tiles) times: the n-th tile lists k / n of them.
 constexpr UInt32 kMaxCuts = 8;
+constexpr UInt32 kTilesPerCut = 16;
 
-template <int kThreads, int kLanes>
+constexpr int kThreads = 256;
+
 struct FilterStorage {
-  SelectStorage<kThreads, kLanes> select;
+  SelectStorage<kThreads> select;
   UInt32 num_done;
 };
 
-template <class Word, int kThreads, int kLanes>
+template <class Word>
 __global__ void __launch_bounds__(kThreads, 3)
     top_k_block_filter(const Word* __restrict__ input, Word* values, void* indices,
                        UInt32* num_done, UInt8* kept, const __grid_constant__ TopKParams params) {
-  using Storage = FilterStorage<kThreads, kLanes>;
-  using RowFilter = Filter<Word, kThreads, kLanes>;
-  SHARED_STORAGE(Storage, shared);
+  using RowFilter = Filter<Word, kThreads>;
+  SHARED_STORAGE(FilterStorage, shared);
   const Int64 capacity = params.list_capacity;
   UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
   const UInt32 k = static_cast<UInt32>(params.k);
@@ -49,14 +50,15 @@ __global__ void __launch_bounds__(kThreads, 3)
                         false, shared.select};
     filter.start();
     // A list that fills again and again comes from elements in ascending order of rank.
-    for (UInt64 tile = 0; tile < part.length && filter.num_cuts <= kMaxCuts;
-         tile += RowFilter::kTile) {
+    bool gives_up = false;
+    for (UInt64 tile = 0; tile < part.length && !gives_up; tile += RowFilter::kTile) {
       filter.make_room();
       const UInt32 from = static_cast<UInt32>(tile);
       filter.append_tile(part.stretch(from, min(RowFilter::kTile, part.length - from)), params);
+      gives_up = filter.num_cuts > kMaxCuts + from / (kTilesPerCut * RowFilter::kTile);
     }
     UInt32 count = filter.finish();
-    if (filter.num_cuts > kMaxCuts) {
+    if (gives_up) {
       Threshold<Word> threshold;
       count = list_by_radix(part, params, k, true, filter.list, capacity, threshold, shared.select);
       if (count > k) keep_first(filter.list, count, k, false, shared.select);
@@ -87,22 +89,19 @@ __global__ void __launch_bounds__(kThreads, 3)
         filter.make_room();
         const UInt32 tile_end = min(num_kept, tile + RowFilter::kTile);
         for (UInt32 i = tile + threadIdx.x; i < tile_end; i += kThreads) {
-          if (row_kept.indices[i] != kFullMask)
+          if (row_kept.indices[i] < params.row_length)
             filter.append(row_kept.keys[i], row_kept.indices[i]);
         }
       }
       count = filter.finish();
     }
+    if (count < k) list_missing<Word, kThreads>(filter.list, part, count, k);
 
-    List<Word> sorted = filter.list;
-    if constexpr (kThreads == 1) {
-      sorted = sort_by_radix(sorted, List<Word>::in(storage, capacity, 1), count, shared.select);
-    } else {
-      sort_by_network<Word, kThreads>(sorted, count);
-    }
+    sort_by_network<Word, kThreads>(filter.list, k);
     const RowStart start = row_start(params, row_number);
     for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
-      write_result(input, values, indices, params, start, rank, sorted.indices[rank]);
+      const UInt32 index = index_in_row(params, filter.list.indices[rank]);
+      write_result(input, values, indices, params, start, rank, index);
     }
     // The next row's list is written after a barrier: this one has been read by then.
   }

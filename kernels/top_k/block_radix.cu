@@ -1,7 +1,7 @@
 // Top-k of rows of any length and any k.
 // Histograms of key digits find the k-th key; what is at or above it is listed and sorted.
 // A block owns a row at a time; the list is in shared storage or in the block's workspace.
-// list_capacity >= k; a workspace has two lists a block, else shared storage has the lists.
+// list_capacity >= k; a workspace or shared storage has two lists a block, one where they are sorted as pairs.
 // Chosen where rows are too long for a warp and numerous enough to occupy the device.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -13,19 +13,20 @@
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
 
-template <class Word, int kThreads, int kLanes>
+constexpr int kThreads = 512;
+
+template <class Word>
 __global__ void __launch_bounds__(kThreads, 2)
     top_k_block_radix(const Word* __restrict__ input, Word* values, void* indices, UInt8* workspace,
                       const __grid_constant__ TopKParams params) {
   // The longest list that the threads can hold in registers, four elements each.
   constexpr int kListPerThread = 4;
-  using Storage = SelectStorage<kThreads, kLanes>;
-  SHARED_STORAGE(Storage, shared);
+  SHARED_STORAGE(SelectStorage<kThreads>, shared);
   const Int64 capacity = params.list_capacity;
   UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
   if (workspace != nullptr) {
-    storage =
-        workspace + blockIdx.x * 2 * capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
+    const Int64 list_bytes = capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
+    storage = workspace + blockIdx.x * (params.sorts_pairs ? 1 : 2) * list_bytes;
   }
   const UInt32 k = static_cast<UInt32>(params.k);
 
@@ -42,14 +43,15 @@ __global__ void __launch_bounds__(kThreads, 2)
       UInt32 enough = kWarpSize;
       while (enough < k) enough *= 2;
       if (count > enough) {
-        count = shorten_list<Word, kListPerThread>(threshold, list, count, enough, shared);
+        count = shorten_list<Word, kListPerThread>(threshold, row, list, count, k, enough, shared);
       }
       sort_by_network<Word, kThreads>(list, count);
     } else {
       list = sort_by_radix(list, List<Word>::in(storage, capacity, 1), count, shared);
     }
     for (Int64 rank = threadIdx.x; rank < k; rank += kThreads) {
-      write_result(input, values, indices, params, start, rank, list.indices[rank]);
+      const UInt32 index = index_in_row(params, list.indices[rank]);
+      write_result(input, values, indices, params, start, rank, index);
     }
     // The next row's list is written after a barrier: this one has been read by then.
   }

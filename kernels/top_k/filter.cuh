@@ -23,10 +23,10 @@ struct Floor {
 
 // Cuts a list of `count` > k elements down to its first k, by key and then by index. Returns the floor
 // for elements of higher indices; where `keeps_equal` also for others, which may tie.
-template <class Word, int kThreads, int kLanes>
+template <class Word, int kThreads>
 __device__ __forceinline__ Floor<Word> keep_first(const List<Word>& list, UInt32 count, UInt32 k,
                                                   bool keeps_equal,
-                                                  SelectStorage<kThreads, kLanes>& shared) {
+                                                  SelectStorage<kThreads>& shared) {
   auto threshold = Threshold<Word>::start(count, k);
   while (!threshold.is_exact()) {
     search_digit(threshold, shared, [&](auto visit) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ Floor<Word> keep_first(const List<Word>& list, UInt32
         high > threshold.prefix ||
         (high == threshold.prefix && index_threshold.high_part(~index) >= index_threshold.prefix);
     if (i < count && stays) {
-      const UInt32 place = take_place<kThreads>(shared.num_listed);
+      const UInt32 place = atomicAdd(&shared.num_listed, 1);
       list.keys[place] = key;
       list.indices[place] = index;
     }
@@ -67,18 +67,17 @@ __device__ __forceinline__ Floor<Word> keep_first(const List<Word>& list, UInt32
 }
 
 // A row's candidates while it is filtered.
-template <class Word, int kThreads, int kLanes>
+template <class Word, int kThreads>
 struct Filter {
   static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 1 : 4;
   // Elements that are looked at between two looks at the length of the list.
-  static constexpr UInt32 kTile =
-      kThreads == 1 ? 1024 : kThreads * RowPart<Word>::kPerLoad * kLoadsAhead;
+  static constexpr UInt32 kTile = kThreads * RowPart<Word>::kPerLoad * kLoadsAhead;
 
   List<Word> list;
   UInt32 capacity;  // at least k + kTile
   UInt32 k;
   bool keeps_equal;  // elements do not come in the order of their indices
-  SelectStorage<kThreads, kLanes>& shared;
+  SelectStorage<kThreads>& shared;
   Floor<Word> floor = {0, true};
   UInt32 num_cuts = 0;
 
@@ -99,48 +98,29 @@ struct Filter {
 
   __device__ __forceinline__ void append(Word key, UInt32 index) {
     if (!floor.passes(key)) return;
-    const UInt32 place = take_place<kThreads>(shared.num_listed);
+    const UInt32 place = atomicAdd(&shared.num_listed, 1);
     list.keys[place] = key;
     list.indices[place] = index;
   }
 
   // Looks at all elements of a part of at most kTile.
   __device__ __forceinline__ void append_tile(const RowPart<Word>& tile, const TopKParams& params) {
-    if constexpr (kThreads == 1) {
-      constexpr UInt32 kGroup = 32;
-      UInt32 i = 0;
-      for (; tile.stride == 1 && i + kGroup <= tile.length; i += kGroup) {
-        // Most groups hold nothing of interest, which takes no branch to see.
-        UInt32 num_passing = 0;
-        for (UInt32 j = 0; j < kGroup; ++j) {
-          num_passing += ordering_key(tile.elements[i + j], params) > floor.key ? 1 : 0;
-        }
-        if (num_passing == 0 && !floor.is_open) continue;
-        for (UInt32 j = i; j < i + kGroup; ++j) {
-          append(ordering_key(tile.elements[j], params), tile.first_index + j);
-        }
-      }
-      for (; i < tile.length; ++i) {
-        append(ordering_key(tile.elements[i * tile.stride], params), tile.first_index + i);
-      }
-    } else {
-      // Seldom does a load hold anything of interest: one branch for all of its words.
-      const auto append_words = [&](const uint4& bytes, UInt32 index) {
-        UInt32 passing = 0;
+    // Seldom does a load hold anything of interest: one branch for all of its words.
+    const auto append_words = [&](const uint4& bytes, UInt32 index) {
+      UInt32 passing = 0;
 #pragma unroll
-        for (int i = 0; i < static_cast<int>(RowPart<Word>::kPerLoad); ++i) {
-          const bool passes = floor.passes(ordering_key(word_of<Word>(bytes, i), params));
-          passing |= passes ? 1u << i : 0u;
-        }
-        while (passing != 0) {
-          const UInt32 i = __ffs(passing) - 1;
-          passing &= passing - 1;
-          append(ordering_key(any_word_of<Word>(bytes, i), params), index + i);
-        }
-      };
-      tile.template visit_loads<kThreads, kLoadsAhead>(
-          params, threadIdx.x, append_words, [&](Word key, UInt32 index) { append(key, index); });
-    }
+      for (int i = 0; i < static_cast<int>(RowPart<Word>::kPerLoad); ++i) {
+        const bool passes = floor.passes(ordering_key(word_of<Word>(bytes, i), params));
+        passing |= passes ? 1u << i : 0u;
+      }
+      while (passing != 0) {
+        const UInt32 i = __ffs(passing) - 1;
+        passing &= passing - 1;
+        append(ordering_key(any_word_of<Word>(bytes, i), params), index + i);
+      }
+    };
+    tile.template visit_loads<kThreads, kLoadsAhead>(
+        params, threadIdx.x, append_words, [&](Word key, UInt32 index) { append(key, index); });
   }
 
   // The first k, or all if there are fewer; how many. There is a barrier before the counter changes again.

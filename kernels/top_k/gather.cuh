@@ -1,4 +1,8 @@
 // From a threshold to a list of the elements at or above it, and from a long list to a shorter one.
+//
+// The input is read once for each digit of the threshold and once for the list. If another stream
+// changes it in between, there may be more elements than were counted, which are left out, or fewer;
+// then missing elements fill the list.
 #pragma once
 
 #include "common/block_scan.cuh"
@@ -9,23 +13,42 @@
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
 
-// Appends to the list every element at or above the threshold, in any order.
-template <class Word, int kThreads, int kLanes>
+// Fills places [begin, end) of a list with missing elements of a part, which rank behind all others.
+template <class Word, int kThreads>
+__device__ __forceinline__ void list_missing(const List<Word>& list, const RowPart<Word>& part,
+                                             UInt32 begin, UInt32 end) {
+  for (UInt64 i = static_cast<UInt64>(begin) + threadIdx.x; i < end; i += kThreads) {
+    list.keys[i] = 0;
+    // Behind the row's end, and other indices than those that another part is missing.
+    list.indices[i] = kFullMask - part.first_index - static_cast<UInt32>(i - begin);
+  }
+}
+
+// The index of a listed element; some index of the row for one that is missing.
+__device__ __forceinline__ UInt32 index_in_row(const TopKParams& params, UInt32 index) {
+  return min(index, static_cast<UInt32>(params.row_length - 1));
+}
+
+// Lists every element at or above the threshold, in any order: `expected` as far as was counted.
+template <class Word, int kThreads>
 __device__ __forceinline__ void list_in_any_order(const RowPart<Word>& row,
                                                   const TopKParams& params,
-                                                  const Threshold<Word>& threshold,
+                                                  const Threshold<Word>& threshold, UInt32 expected,
                                                   const List<Word>& list,
-                                                  SelectStorage<kThreads, kLanes>& shared) {
+                                                  SelectStorage<kThreads>& shared) {
   if (threadIdx.x == 0) shared.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone appends
   row.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32 index) {
     if (threshold.high_part(key) >= threshold.prefix) {
-      const UInt32 place = take_place<kThreads>(shared.num_listed);
+      const UInt32 place = atomicAdd(&shared.num_listed, 1);
+      if (place >= expected) return;
       list.keys[place] = key;
       list.indices[place] = index;
     }
   });
-  __syncthreads();  // the list is complete before it is read
+  __syncthreads();  // all are listed before they are counted
+  list_missing<Word, kThreads>(list, row, shared.num_listed, expected);
+  __syncthreads();  // the list is complete before it is read, and counted before the next begins
 }
 
 // How many elements above the threshold and how many equal to it lie before a place in the row.
@@ -36,79 +59,66 @@ struct Counts {
 
 // Lists, by ascending index, the elements above the threshold and the row's first `num_equal` equal
 // to it. `before` and `after` are the counts where the part begins and ends.
-template <class Word, int kThreads, int kLanes>
+template <class Word, int kThreads>
 __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const TopKParams& params,
                                               const Threshold<Word>& threshold, UInt32 num_equal,
                                               Counts before, Counts after, const List<Word>& list,
-                                              SelectStorage<kThreads, kLanes>& shared) {
-  if constexpr (kThreads == 1) {
-    Counts now = before;
-    for (UInt32 i = 0; now.above < after.above || now.equal < min(num_equal, after.equal); ++i) {
-      const Word key = ordering_key(part.elements[i * part.stride], params);
-      const Wide<Word> high = threshold.high_part(key);
-      if (high < threshold.prefix) continue;
-      const bool is_equal = high == threshold.prefix;
-      if (!is_equal || now.equal < num_equal) {
-        const UInt32 place = now.above + min(now.equal, num_equal);
-        list.keys[place] = key;
-        list.indices[place] = part.first_index + i;
-      }
-      now.above += is_equal ? 0 : 1;
-      now.equal += is_equal ? 1 : 0;
-    }
-  } else {
-    constexpr UInt32 kPerThread = RowPart<Word>::kPerLoad;
-    Counts at_tile = before;
-    for (UInt64 tile = 0; tile < part.length; tile += kThreads * kPerThread) {
-      if (at_tile.above == after.above && at_tile.equal >= min(num_equal, after.equal)) break;
-      const UInt64 first = tile + threadIdx.x * kPerThread;
-      UInt32 num_here = 0;  // above in the low half, equal in the high half
-      uint4 bytes = make_uint4(0, 0, 0, 0);
-      if (first < part.length) {
-        bytes = part.load(static_cast<UInt32>(first));
+                                              SelectStorage<kThreads>& shared) {
+  const UInt32 end = after.above + min(after.equal, num_equal);
+  constexpr UInt32 kPerThread = RowPart<Word>::kPerLoad;
+  Counts at_tile = before;
+  for (UInt64 tile = 0; tile < part.length; tile += kThreads * kPerThread) {
+    if (at_tile.above == after.above && at_tile.equal >= min(num_equal, after.equal)) break;
+    const UInt64 first = tile + threadIdx.x * kPerThread;
+    UInt32 num_here = 0;  // above in the low half, equal in the high half
+    uint4 bytes = make_uint4(0, 0, 0, 0);
+    if (first < part.length) {
+      bytes = part.load(static_cast<UInt32>(first));
 #pragma unroll
-        for (int i = 0; i < static_cast<int>(kPerThread); ++i) {
-          const Wide<Word> high =
-              threshold.high_part(ordering_key(word_of<Word>(bytes, i), params));
-          if (first + i < part.length) {
-            num_here += high > threshold.prefix ? 1u : high == threshold.prefix ? 1u << 16 : 0u;
-          }
+      for (int i = 0; i < static_cast<int>(kPerThread); ++i) {
+        const Wide<Word> high = threshold.high_part(ordering_key(word_of<Word>(bytes, i), params));
+        if (first + i < part.length) {
+          num_here += high > threshold.prefix ? 1u : high == threshold.prefix ? 1u << 16 : 0u;
         }
       }
-      UInt32 in_tile;
-      const UInt32 in_tile_before =
-          block_exclusive_sum<kThreads, kLanes>(num_here, shared.warp_sums, in_tile);
-      Counts now = {at_tile.above + (in_tile_before & 0xffff),
-                    at_tile.equal + (in_tile_before >> 16)};
-      if (num_here != 0) {
+    }
+    UInt32 in_tile;
+    const UInt32 in_tile_before =
+        block_exclusive_sum<kThreads>(num_here, shared.warp_sums, in_tile);
+    Counts now = {at_tile.above + (in_tile_before & 0xffff),
+                  at_tile.equal + (in_tile_before >> 16)};
+    if (num_here != 0) {
 #pragma unroll
-        for (int i = 0; i < static_cast<int>(kPerThread); ++i) {
-          const Word key = ordering_key(word_of<Word>(bytes, i), params);
-          const Wide<Word> high = threshold.high_part(key);
-          if (first + i >= part.length || high < threshold.prefix) continue;
-          const bool is_equal = high == threshold.prefix;
-          if (!is_equal || now.equal < num_equal) {
-            const UInt32 place = now.above + min(now.equal, num_equal);
+      for (int i = 0; i < static_cast<int>(kPerThread); ++i) {
+        const Word key = ordering_key(word_of<Word>(bytes, i), params);
+        const Wide<Word> high = threshold.high_part(key);
+        if (first + i >= part.length || high < threshold.prefix) continue;
+        const bool is_equal = high == threshold.prefix;
+        if (!is_equal || now.equal < num_equal) {
+          const UInt32 place = now.above + min(now.equal, num_equal);
+          if (place < end) {
             list.keys[place] = key;
             list.indices[place] = part.first_index + static_cast<UInt32>(first) + i;
           }
-          now.above += is_equal ? 0 : 1;
-          now.equal += is_equal ? 1 : 0;
         }
+        now.above += is_equal ? 0 : 1;
+        now.equal += is_equal ? 1 : 0;
       }
-      at_tile.above += in_tile & 0xffff;
-      at_tile.equal += in_tile >> 16;
     }
-    __syncthreads();  // the list is complete before it is read
+    at_tile.above += in_tile & 0xffff;
+    at_tile.equal += in_tile >> 16;
   }
+  list_missing<Word, kThreads>(list, part, at_tile.above + min(at_tile.equal, num_equal), end);
+  __syncthreads();  // the list is complete before it is read
 }
 
 // Drops from the list, of at most kPerThread elements a thread, what is below the k-th key as far
-// as digits tell. Returns how many stay; after the next barrier they are the first of the list.
-template <class Word, int kPerThread, int kThreads, int kLanes>
-__device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const List<Word>& list,
-                                               UInt32 count, UInt32 enough,
-                                               SelectStorage<kThreads, kLanes>& shared) {
+// as digits tell. Returns how many stay, at least k; after the next barrier they are the first of the
+// list.
+template <class Word, int kPerThread, int kThreads>
+__device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const RowPart<Word>& row,
+                                               const List<Word>& list, UInt32 count, UInt32 k,
+                                               UInt32 enough, SelectStorage<kThreads>& shared) {
   Word keys[kPerThread];
   UInt32 indices[kPerThread];
 #pragma unroll
@@ -130,35 +140,39 @@ __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const 
 #pragma unroll
   for (int j = 0; j < kPerThread; ++j) {
     if (indices[j] != kFullMask && threshold.high_part(keys[j]) >= threshold.prefix) {
-      const UInt32 place = take_place<kThreads>(shared.num_listed);
+      const UInt32 place = atomicAdd(&shared.num_listed, 1);
       list.keys[place] = keys[j];
       list.indices[place] = indices[j];
     }
   }
-  return threshold.num_above + threshold.num_equal;
+  __syncthreads();  // all that stay are listed before they are counted
+  const UInt32 num_staying = shared.num_listed;
+  list_missing<Word, kThreads>(list, row, num_staying, k);
+  return max(num_staying, k);
 }
 
 // Lists the first k of a part by radix, in order of index unless `any_order`; how many are listed, which
 // is more than k where the rest of the capacity saves telling them apart. `threshold` is where the
 // search ended.
-template <class Word, int kThreads, int kLanes>
+template <class Word, int kThreads>
 __device__ __forceinline__ UInt32 list_by_radix(const RowPart<Word>& part, const TopKParams& params,
                                                 UInt32 k, bool any_order, const List<Word>& list,
                                                 Int64 capacity, Threshold<Word>& threshold,
-                                                SelectStorage<kThreads, kLanes>& shared) {
+                                                SelectStorage<kThreads>& shared) {
   threshold = Threshold<Word>::start(part.length, k);
-  while (threshold.num_above + threshold.num_equal > capacity && !threshold.is_exact()) {
+  while (!threshold.fits(capacity) && !threshold.is_exact()) {
     search_digit(threshold, shared, [&](auto visit) {
       part.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) { visit(key); });
     });
   }
-  const bool all_fit = threshold.num_above + threshold.num_equal <= capacity;
-  const UInt32 num_equal = all_fit ? threshold.num_equal : threshold.num_wanted;
-  if (all_fit && any_order) {
-    list_in_any_order(part, params, threshold, list, shared);
+  // Fewer than are wanted were left if the input has changed: as many are listed, some of them missing.
+  const UInt32 num_equal = threshold.fits(capacity) ? max(threshold.num_equal, threshold.num_wanted)
+                                                    : threshold.num_wanted;
+  if (threshold.fits(capacity) && any_order) {
+    list_in_any_order(part, params, threshold, threshold.num_above + num_equal, list, shared);
   } else {
     list_in_order(part, params, threshold, num_equal, {0, 0},
-                  {threshold.num_above, threshold.num_equal}, list, shared);
+                  {threshold.num_above, max(threshold.num_equal, num_equal)}, list, shared);
   }
   return threshold.num_above + num_equal;
 }

@@ -34,7 +34,7 @@ struct RowState {
   UInt32 bins[kMaxDigits<Word>][kNumBins];
 };
 
-using SelectShared = SelectStorage<kThreads, kWarpSize>;
+using SelectShared = SelectStorage<kThreads>;
 
 struct GridStorage {
   SelectShared select;
@@ -95,7 +95,7 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
   }
   UInt32 total;
   own.equal = shared.own_bins[digit];
-  block_exclusive_sum<kThreads, kWarpSize>(own_above, shared.select.warp_sums, total);
+  block_exclusive_sum<kThreads>(own_above, shared.select.warp_sums, total);
   own.above += total;
   return true;
 }
@@ -115,8 +115,8 @@ __device__ __forceinline__ bool count_before(Counts& before, const Counts& own, 
     sums.above += load_relaxed(&block_counts[2 * b]);
     sums.equal += load_relaxed(&block_counts[2 * b + 1]);
   }
-  block_exclusive_sum<kThreads, kWarpSize>(sums.above, shared.select.warp_sums, before.above);
-  block_exclusive_sum<kThreads, kWarpSize>(sums.equal, shared.select.warp_sums, before.equal);
+  block_exclusive_sum<kThreads>(sums.above, shared.select.warp_sums, before.above);
+  block_exclusive_sum<kThreads>(sums.equal, shared.select.warp_sums, before.equal);
   return true;
 }
 
@@ -149,7 +149,7 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
       rank += __shfl_xor_sync(kFullMask, rank, lanes);
     }
     if (lane == 0 && rank < params.k) {
-      write_result(input, values, indices, params, start, rank, index);
+      write_result(input, values, indices, params, start, rank, index_in_row(params, index));
     }
   }
 }
@@ -161,7 +161,7 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
                                                   UInt32 block, UInt32* block_counts,
                                                   RowState<Word>& state, RowBarrier& row_barrier,
                                                   GridStorage& shared) {
-  using Sort = RadixSort<kThreads, kWarpSize>;
+  using Sort = RadixSort<kThreads>;
   const UInt32 num_blocks = row_barrier.num_blocks;
   const Sort sort = Sort::of(shared.select, count, static_cast<Int64>(num_blocks) * kThreads,
                              static_cast<Int64>(block) * kThreads);
@@ -204,8 +204,8 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
       in_blocks_before += __shfl_xor_sync(kFullMask, in_blocks_before, lanes);
     }
     UInt32 total;
-    UInt32 place = in_blocks_before + block_exclusive_sum<kThreads, kWarpSize>(
-                                          is_first ? in_row : 0, shared.select.warp_sums, total);
+    UInt32 place = in_blocks_before + block_exclusive_sum<kThreads>(is_first ? in_row : 0,
+                                                                    shared.select.warp_sums, total);
     if (is_first) {
       for (int w = 0; w < kWarps; ++w) {
         const UInt32 num_in_warp = bins[digit * kWarps + w];
@@ -237,8 +237,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const RowStart start = row_start(params, row);
   const Int64 capacity = params.list_capacity;
   // As many as the radix sort has bins, for each block of the row.
-  UInt32* row_counts =
-      counts + static_cast<Int64>(row) * num_blocks * RadixSort<kThreads, kWarpSize>::kBins;
+  UInt32* row_counts = counts + static_cast<Int64>(row) * num_blocks * RadixSort<kThreads>::kBins;
   const List<Word> list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row));
   const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
 
@@ -253,14 +252,18 @@ __global__ void __launch_bounds__(kThreads, 1)
   auto threshold =
       Threshold<Word>::start(static_cast<UInt32>(params.row_length), static_cast<UInt32>(params.k));
   Counts own = {0, part.length};
-  for (int digit = 0; threshold.num_above + threshold.num_equal > capacity && !threshold.is_exact();
-       ++digit) {
+  for (int digit = 0; !threshold.fits(capacity) && !threshold.is_exact(); ++digit) {
     if (!search_row_digit(threshold, own, part, params, state.bins[digit], row_barrier, shared)) {
       return;
     }
   }
-  const bool all_fit = threshold.num_above + threshold.num_equal <= capacity;
-  const UInt32 num_equal = all_fit ? threshold.num_equal : threshold.num_wanted;
+  const bool all_fit = threshold.fits(capacity);
+  // Fewer than are wanted were left if the input has changed: the last block lists missing ones.
+  const bool too_few = threshold.num_equal < threshold.num_wanted;
+  if (too_few && block == num_blocks - 1) {
+    own.equal += threshold.num_wanted - threshold.num_equal;
+  }
+  const UInt32 num_equal = all_fit && !too_few ? threshold.num_equal : threshold.num_wanted;
   const UInt32 count = threshold.num_above + num_equal;
 
   if (params.sorts_pairs && all_fit) {
@@ -269,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     __syncthreads();  // the block's place in the list is known before it is written
     const List<Word> own_list = {list.keys + shared.list_begin, list.indices + shared.list_begin};
-    list_in_any_order(part, params, threshold, own_list, shared.select);
+    list_in_any_order(part, params, threshold, own.above + own.equal, own_list, shared.select);
   } else {
     Counts before;
     if (!count_before(before, own, block, row_counts, row_barrier, shared)) return;
@@ -289,7 +292,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     for (Int64 rank = static_cast<Int64>(block) * kThreads + threadIdx.x; rank < params.k;
          rank += static_cast<Int64>(num_blocks) * kThreads) {
-      write_result(input, values, indices, params, start, rank, sorted.indices[rank]);
+      const UInt32 index = index_in_row(params, sorted.indices[rank]);
+      write_result(input, values, indices, params, start, rank, index);
     }
   }
 }

@@ -11,24 +11,23 @@
 #include "top_k/list.cuh"
 #include "top_k/threshold.cuh"
 
-template <int kThreads, int kLanes>
+template <int kThreads>
 struct RadixSort {
-  static constexpr int kWarps = kThreads / kLanes;
+  static constexpr int kWarps = kThreads / kWarpSize;
   // The bins of all warps fit where the histogram of the search was.
-  static constexpr int kBits = kLanes == 1 ? 8 : 7;
+  static constexpr int kBits = 7;
   static constexpr int kBins = 1 << kBits;
   static_assert(kBins * kWarps <= kNumBins, "the bins of all warps share the histogram's storage");
 
-  SelectStorage<kThreads, kLanes>& shared;
+  SelectStorage<kThreads>& shared;
   Int64 begin;  // this warp's stretch of the list
   Int64 end;
 
   // `num_threads` threads, of which `first_thread` is the block's first, divide the list.
-  static __device__ __forceinline__ RadixSort of(SelectStorage<kThreads, kLanes>& shared,
-                                                 UInt32 count, Int64 num_threads,
-                                                 Int64 first_thread) {
-    const Int64 stretch = (count / num_threads + 1) * kLanes;
-    const Int64 begin = (first_thread / kLanes + threadIdx.x / kLanes) * stretch;
+  static __device__ __forceinline__ RadixSort of(SelectStorage<kThreads>& shared, UInt32 count,
+                                                 Int64 num_threads, Int64 first_thread) {
+    const Int64 stretch = (count / num_threads + 1) * kWarpSize;
+    const Int64 begin = (first_thread / kWarpSize + threadIdx.x / kWarpSize) * stretch;
     return {shared, min(static_cast<Int64>(count), begin),
             min(static_cast<Int64>(count), begin + stretch)};
   }
@@ -44,9 +43,9 @@ struct RadixSort {
   __device__ __forceinline__ void count_digits(const List<Word>& from, int shift) const {
     for (int bin = threadIdx.x; bin < kBins * kWarps; bin += kThreads) shared.bins[bin] = 0;
     __syncthreads();  // bins are clear, and the last digit's moves are done
-    const int warp = threadIdx.x / kLanes;
-    for (Int64 i = begin + threadIdx.x % kLanes; i < end; i += kLanes) {
-      take_place<kThreads>(shared.bins[digit_of(from.keys[i], shift) * kWarps + warp]);
+    const int warp = threadIdx.x / kWarpSize;
+    for (Int64 i = begin + threadIdx.x % kWarpSize; i < end; i += kWarpSize) {
+      atomicAdd(&shared.bins[digit_of(from.keys[i], shift) * kWarps + warp], 1);
     }
     __syncthreads();  // every count is in before the bins are summed
   }
@@ -59,7 +58,7 @@ struct RadixSort {
     UInt32 num_here = 0;
     for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[first + i];
     UInt32 total;
-    UInt32 place = block_exclusive_sum<kThreads, kLanes>(num_here, shared.warp_sums, total);
+    UInt32 place = block_exclusive_sum<kThreads>(num_here, shared.warp_sums, total);
     for (int i = 0; i < kBinsPerThread; ++i) {
       const UInt32 num_in_bin = bins[first + i];
       bins[first + i] = place;
@@ -72,24 +71,20 @@ struct RadixSort {
   template <class Word>
   __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
                                        int shift) const {
-    const int lane = threadIdx.x % kLanes;
-    const int warp = threadIdx.x / kLanes;
+    const int lane = threadIdx.x % kWarpSize;
+    const int warp = threadIdx.x / kWarpSize;
     const UInt32 lanes_below = (1u << lane) - 1;
-    for (Int64 first = begin; first < end; first += kLanes) {
+    for (Int64 first = begin; first < end; first += kWarpSize) {
       const Int64 i = first + lane;
       const bool is_element = i < end;
       const Word key = is_element ? from.keys[i] : Word{0};
       const UInt32 bin = is_element ? digit_of(key, shift) * kWarps + warp : kFullMask;
       UInt32 place = 0;
-      if constexpr (kLanes == 1) {
-        place = shared.bins[bin]++;
-      } else {
-        const UInt32 peers = __match_any_sync(kFullMask, bin);
-        if (is_element) place = shared.bins[bin] + __popc(peers & lanes_below);
-        __syncwarp();  // every lane has read its bin before the first of its peers moves it on
-        if (is_element && (peers & lanes_below) == 0) shared.bins[bin] += __popc(peers);
-        __syncwarp();  // the bins have moved on before the next elements read them
-      }
+      const UInt32 peers = __match_any_sync(kFullMask, bin);
+      if (is_element) place = shared.bins[bin] + __popc(peers & lanes_below);
+      __syncwarp();  // every lane has read its bin before the first of its peers moves it on
+      if (is_element && (peers & lanes_below) == 0) shared.bins[bin] += __popc(peers);
+      __syncwarp();  // the bins have moved on before the next elements read them
       if (is_element) {
         to.keys[place] = key;
         to.indices[place] = from.indices[i];
@@ -100,10 +95,10 @@ struct RadixSort {
 
 // Sorts `count` elements of `from` into the order of rank. The result lies in the list returned; `other`
 // is the scratch.
-template <class Word, int kThreads, int kLanes>
+template <class Word, int kThreads>
 __device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> other, UInt32 count,
-                                                    SelectStorage<kThreads, kLanes>& shared) {
-  using Sort = RadixSort<kThreads, kLanes>;
+                                                    SelectStorage<kThreads>& shared) {
+  using Sort = RadixSort<kThreads>;
   if (threadIdx.x == 0) shared.varying = 0;
   __syncthreads();  // the list is complete and `varying` is clear
   UInt64 varying = 0;

@@ -59,7 +59,7 @@ struct RowPart {
                                               VisitWords visit_words, Visit visit_element) const {
     UInt32 scalar_from = 0;  // what the vector loads leave: [0, head) and [scalar_from, length)
     UInt32 head = 0;
-    if (stride == 1 && kThreads > 1) {
+    if (stride == 1) {
       const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16);
       head = min(length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
       const UInt32 num_loads = (length - head) / kPerLoad;

@@ -2,7 +2,7 @@
 // A list of kListSize keys in registers; an element that ranks before the last is inserted.
 // A thread owns a row at a time, so neighbouring threads read neighbouring rows.
 // k is at most kListSize.
-// Chosen where rows lie side by side along a strided axis, and on a CPU.
+// Chosen where rows lie side by side along a strided axis.
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/ranked.cuh"
@@ -30,7 +30,9 @@ struct FirstElements {
   }
 };
 
-template <class Word, int kListSize, int kThreads>
+constexpr int kThreads = 128;
+
+template <class Word, int kListSize>
 __global__ void __launch_bounds__(kThreads, 4)
     top_k_thread_list(const Word* __restrict__ input, Word* values, void* indices,
                       const __grid_constant__ TopKParams params) {

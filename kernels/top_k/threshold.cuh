@@ -31,12 +31,17 @@ struct Threshold {
   // Whether there is anything left to find: all of the equals are wanted, or they are equal in
   // full.
   __device__ __forceinline__ bool is_exact() const { return shift == 0 || num_equal == num_wanted; }
+  // Whether a list of `capacity` >= k holds all that may be among the first k. Counts of an input that
+  // changes between two reads may add up to more than 32 bits.
+  __device__ __forceinline__ bool fits(Int64 capacity) const {
+    return static_cast<Int64>(num_above) + num_equal <= capacity;
+  }
 };
 
-template <int kThreads, int kLanes>
+template <int kThreads>
 struct SelectStorage {
   Bins bins;
-  SharedArray<UInt32, kThreads / kLanes> warp_sums;
+  SharedArray<UInt32, kThreads / kWarpSize> warp_sums;
   UInt32 digit;
   UInt32 num_above;
   UInt32 num_equal;
@@ -44,34 +49,19 @@ struct SelectStorage {
   UInt64 varying;
 };
 
-// The next free place of a list whose length threads raise together.
-template <int kThreads>
-__device__ __forceinline__ UInt32 take_place(UInt32& length) {
-  if constexpr (kThreads == 1) {
-    return length++;
-  } else {
-    return atomicAdd(&length, 1);
-  }
-}
-
 // Counts digits. Equal digits in a row are counted together: where elements are equal, lanes and
 // threads would wait for each other at one bin.
-template <int kThreads>
 struct Tally {
   Bins& bins;
   UInt32 digit = 0;
   UInt32 run = 0;
 
   __device__ __forceinline__ void add(UInt32 next) {
-    if constexpr (kThreads == 1) {
-      ++bins[next];
-    } else {
-      if (next != digit) {
-        flush();
-        digit = next;
-      }
-      ++run;
+    if (next != digit) {
+      flush();
+      digit = next;
     }
+    ++run;
   }
   __device__ __forceinline__ void flush() {
     if (run != 0) atomicAdd(&bins[digit], run);
@@ -87,7 +77,7 @@ __device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, B
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
   __syncthreads();  // bins are clear before any thread counts
   const int shift = threshold.shift - min(threshold.shift, kDigitBits);
-  Tally<kThreads> tally{bins};
+  Tally tally{bins};
   for_each([&](Word key) {
     if (threshold.high_part(key) == threshold.prefix) {
       tally.add(static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1));
@@ -100,19 +90,23 @@ __device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, B
 // Narrows the threshold by the digit whose counts of equal elements are in `bins`. Every thread has
 // passed a barrier since the last count; all leave with the same threshold and `bins` may be
 // changed.
-template <class Word, int kThreads, int kLanes>
+template <class Word, int kThreads>
 __device__ __forceinline__ void narrow(Threshold<Word>& threshold, const Bins& bins,
-                                       SelectStorage<kThreads, kLanes>& shared) {
+                                       SelectStorage<kThreads>& shared) {
   constexpr int kBinsPerThread = kNumBins / kThreads;
   // Thread 0 has the highest bins.
   const int first_bin = kNumBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;
   UInt32 num_here = 0;
   for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[first_bin - i];
   UInt32 total;
-  UInt32 above = block_exclusive_sum<kThreads, kLanes>(num_here, shared.warp_sums, total);
-  if (above < threshold.num_wanted && threshold.num_wanted <= above + num_here) {
+  UInt32 above = block_exclusive_sum<kThreads>(num_here, shared.warp_sums, total);
+  // Where the input has changed since the last digit, too few elements may be left: then it is the
+  // lowest bin.
+  const bool is_last = threadIdx.x == kThreads - 1;
+  if (above < threshold.num_wanted && (threshold.num_wanted <= above + num_here || is_last)) {
+    const int last_bin = first_bin - (kBinsPerThread - 1);
     int bin = first_bin;
-    while (above + bins[bin] < threshold.num_wanted) above += bins[bin--];
+    while (bin > last_bin && above + bins[bin] < threshold.num_wanted) above += bins[bin--];
     shared.digit = bin;
     shared.num_above = above;
     shared.num_equal = bins[bin];
@@ -127,10 +121,9 @@ __device__ __forceinline__ void narrow(Threshold<Word>& threshold, const Bins& b
 }
 
 // One more digit of the elements that the block knows; `for_each` as for count_digits.
-template <class Word, int kThreads, int kLanes, class ForEach>
+template <class Word, int kThreads, class ForEach>
 __device__ __forceinline__ void search_digit(Threshold<Word>& threshold,
-                                             SelectStorage<kThreads, kLanes>& shared,
-                                             ForEach for_each) {
+                                             SelectStorage<kThreads>& shared, ForEach for_each) {
   count_digits<Word, kThreads>(threshold, shared.bins, for_each);
   narrow(threshold, shared.bins, shared);
 }

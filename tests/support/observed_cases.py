@@ -36,7 +36,7 @@ OTHERS = (Activation.hard_sigmoid(0.2, 0.5), Activation.softsign())
 CASES = {
     "thread list": Case(top_k((300, 21), 3), "thread_list"),
     "thread list along columns": Case(top_k((40, 150), 9, HALF, axis=0), "thread_list"),
-    "thread list on a CPU": Case(top_k((7, 50), 4), "thread_list", CPU),
+    "short rows on a CPU": Case(top_k((700, 21), 4), limits=CPU),
     "short rows by warps": Case(top_k((37, 60), 7), "warp_select", ONE),
     "longer rows by warps": Case(top_k((5, 250), 32, LONG), "warp_select"),
     "sorted short rows": Case(top_k((37, 60), 60, HALF), "warp_sort", ONE),
@@ -46,12 +46,17 @@ CASES = {
     "filtered rows, every element a result": Case(top_k((3, 50), 50), "block_filter", ONE),
     "filtered rows in descending order": Case(top_k((3, 9001), 20), "block_filter", ONE, "descending"),
     "rows filtered by several blocks": Case(top_k((1, 80_000), 10, BYTE), "block_filter"),
-    "filtered rows on a CPU": Case(top_k((2, 9000), 70, LONG), "block_filter", CPU),
+    "long rows on a CPU": Case(top_k((2, 9001), 70, LONG), limits=CPU),
+    "rows in ascending order on a CPU": Case(top_k((2, 3000), 20), limits=CPU, content="ascending"),
     "block radix": Case(top_k((3, 5001), 100), "block_radix", ONE),
     "block radix, many results": Case(top_k((2, 5000), 1000, LONG), "block_radix"),
     "block radix along columns": Case(top_k((3000, 2), 20, BYTE, axis=0), "block_radix"),
     "block radix through memory": Case(top_k((2, 5000), 3000), "block_radix", NARROW),
-    "block radix on a CPU": Case(top_k((2, 3000), 700, HALF), "block_radix", CPU),
+    "block radix, lists of pairs in memory": Case(top_k((3, 5000), 100), "block_radix", NARROW),
+    "long columns on a CPU": Case(top_k((3000, 2), 700, HALF, axis=0), limits=CPU),
+    "lists in memory on a CPU": Case(
+        top_k((70, 1120), 1120, BYTE), limits=replace(CPU, shared_bytes_per_block=16384)
+    ),
     "grid radix": Case(top_k((2, 5001), 50), "grid_radix"),
     "grid radix, many results": Case(top_k((1, 3000), 700, LONG), "grid_radix"),
     "grid radix, many ties": Case(top_k((1, 4500), 200, BYTE), "grid_radix"),

@@ -74,22 +74,12 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
     assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
 
 
-#: (row length, k) -> the path on a CPU.
-CHOICES_OF_A_CPU = {
-    (50, 4): "thread_list",
-    (1_000_000, 4): "block_filter",
-    (5000, 1000): "block_filter",
-    (5000, 2000): "block_radix",
-    (1000, 100): "block_radix",
-}
-
-
-@pytest.mark.parametrize(("case", "path"), CHOICES_OF_A_CPU.items(), ids=str)
-def test_choice_of_a_path_on_a_cpu(case: tuple[int, int], path: str) -> None:
-    row_length, k = case
+def test_a_cpu_has_one_path() -> None:
     limits = replace(emulator.get_device().limits, warp_lanes=1)
-    x, options = np.broadcast_to(np.float32(0), (3, row_length)), Options(k)
-    assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
+    for row_length, k in ((1, 1), (50, 4), (1_000_000, 4), (5000, 2000)):
+        x = np.broadcast_to(np.float32(0), (3, row_length))
+        assert possible_paths(x, Options(k), limits) == ["serial"]
+        assert launches(plan_for(x, Options(k), limits))[0].function == "top_k_serial"
 
 
 def around(*sizes: int) -> list[int]:

@@ -1,0 +1,307 @@
+// Top-k of rows of any length and any k by single threads.
+// What ranks in front of the k-th so far is listed; a full list is cut to its first k.
+// A block of one thread owns a row at a time and reads it once. Loops of a fixed length vectorise.
+// list_capacity >= k + kGroup and a multiple of that, or the row's length; a list of keys, one of indices, one of scratch.
+// Chosen where blocks of one thread are the fastest, on a CPU.
+#include "common/intrinsics.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/rows.cuh"
+
+// Elements that are compared with the floor together, and keys that are compared with each other.
+constexpr UInt32 kGroup = 32;
+constexpr UInt32 kVector = 16;
+// Lists of up to so many keys are ranked by comparing all of them with each other.
+constexpr UInt32 kMaxRanked = 96;
+// And of up to so many, if less than half of them are results.
+constexpr UInt32 kMaxRankedWhole = 24;
+// Of so many, in a group, that pass the floor, each is looked at; of more, the whole group.
+constexpr UInt32 kMaxSparse = 10;
+
+struct SerialStorage {
+  UInt32 bins[256];
+};
+
+// The candidates of a row by ascending index. Keys are padded with zeros to a multiple of kVector before
+// they are compared.
+template <class Word>
+struct SerialList {
+  using Key = Wide<Word>;
+
+  Key* keys;
+  Key* scratch;
+  UInt32* indices;
+  UInt32 count;
+
+  // In storage of round_up(capacity, kGroup) * (2 * sizeof(Key) + 2 * sizeof(UInt32)) bytes.
+  static __device__ __forceinline__ SerialList in(UInt8* storage, Int64 capacity) {
+    const Int64 length = (capacity + kGroup - 1) / kGroup * kGroup;
+    Key* keys = reinterpret_cast<Key*>(storage);
+    return {keys, keys + length, reinterpret_cast<UInt32*>(keys + 2 * length), 0};
+  }
+  __device__ __forceinline__ void append(Key key, UInt32 index, bool passes) {
+    keys[count] = key;
+    indices[count] = index;
+    count += passes ? 1 : 0;
+  }
+};
+
+template <class Key>
+__device__ __forceinline__ void pad(Key* keys, UInt32 count) {
+  for (UInt32 i = count; i % kVector != 0; ++i) keys[i] = 0;
+}
+
+// How many of `count` keys, padded, are above a limit of at least 0.
+template <class Key>
+__device__ __forceinline__ UInt32 count_above(const Key* keys, UInt32 count, Key limit) {
+  Key above[kVector] = {};
+  for (UInt32 first = 0; first < count; first += kVector) {
+    for (UInt32 j = 0; j < kVector; ++j) above[j] += keys[first + j] > limit ? 1 : 0;
+  }
+  Key num_above = 0;
+  for (UInt32 j = 0; j < kVector; ++j) num_above += above[j];
+  return static_cast<UInt32>(num_above);
+}
+
+// The k-th largest of a list's keys, k from 1 to its length; `num_above` becomes how many are larger.
+template <class Word>
+__device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt32 k,
+                                              UInt32& num_above) {
+  using Key = Wide<Word>;
+  const Key* keys = list.keys;
+  UInt32 count = list.count;
+  num_above = 0;
+  // It is between these, inclusively.
+  Key lowest = 0;
+  Key highest = static_cast<Key>(~Key{0});
+  for (UInt32 round = 1; lowest < highest; ++round) {
+    // Of three, that whose rank is likely to be nearest; in every fourth round the middle of what is
+    // possible, so that the rounds are few whatever the keys are.
+    const Key a = keys[count / 4];
+    const Key b = keys[count / 2];
+    const Key c = keys[count - 1 - count / 4];
+    const UInt32 num_wanted = k - num_above;
+    Key pivot = max(min(a, b), min(max(a, b), c));
+    if (num_wanted < count / 4) pivot = max(max(a, b), c);
+    if (num_wanted > count - count / 4) pivot = min(min(a, b), c);
+    if (round % 4 == 0) pivot = lowest + (highest - lowest) / 2;
+    pad(list.scratch, keys == list.scratch ? count : 0);
+    const UInt32 num_larger = count_above(keys, count, pivot);
+    UInt32 num_kept = 0;
+    if (num_above + num_larger >= k) {
+      lowest = pivot + 1;
+      for (UInt32 i = 0; i < count; ++i) {
+        const Key key = keys[i];
+        list.scratch[num_kept] = key;
+        num_kept += key > pivot ? 1 : 0;
+      }
+    } else {
+      for (UInt32 i = 0; i < count; ++i) {
+        const Key key = keys[i];
+        list.scratch[num_kept] = key;
+        num_kept += key < pivot ? 1 : 0;
+      }
+      const UInt32 num_reached = count - num_kept;
+      if (num_above + num_reached >= k) {
+        num_above += num_larger;
+        return pivot;
+      }
+      num_above += num_reached;
+      highest = pivot - 1;
+    }
+    keys = list.scratch;
+    count = num_kept;
+  }
+  return lowest;
+}
+
+// Cuts a list of more than k to its first k. Returns the k-th key.
+template <class Word>
+__device__ __forceinline__ Wide<Word> cut(SerialList<Word>& list, UInt32 k) {
+  using Key = Wide<Word>;
+  pad(list.keys, list.count);
+  UInt32 num_above;
+  const Key kth = kth_key(list, k, num_above);
+  // Of those that tie for the last places the first stay.
+  UInt32 num_ties_left = k - num_above;
+  UInt32 num_kept = 0;
+  for (UInt32 i = 0; num_kept < k; ++i) {
+    const Key key = list.keys[i];
+    const UInt32 ties = key == kth && num_ties_left != 0 ? 1 : 0;
+    list.keys[num_kept] = key;
+    list.indices[num_kept] = list.indices[i];
+    num_kept += (key > kth ? 1 : 0) + ties;
+    num_ties_left -= ties;
+  }
+  list.count = k;
+  return kth;
+}
+
+// The keys of `count` neighbouring elements; what is missing to a group is zero.
+template <class Word>
+__device__ __forceinline__ void load_keys(const Word* elements, Int64 stride, UInt64 count,
+                                          const TopKParams& params, Word (&keys)[kGroup]) {
+  if (stride == 1 && count >= kGroup) {
+    for (UInt32 j = 0; j < kGroup; ++j) keys[j] = ordering_key(elements[j], params);
+    return;
+  }
+  const UInt32 num_loaded = static_cast<UInt32>(min(count, UInt64{kGroup}));
+  for (UInt32 j = 0; j < num_loaded; ++j) keys[j] = elements[j * stride];
+  for (UInt32 j = 0; j < kGroup; ++j) keys[j] = ordering_key(keys[j], params);
+  for (UInt32 j = num_loaded; j < kGroup; ++j) keys[j] = 0;
+}
+
+// Lists what is above the floor among the keys of a group that begins at `index`.
+template <class Word>
+__device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word (&keys)[kGroup],
+                                             UInt32 index, Word floor) {
+  constexpr UInt32 kParts = kGroup / 8;
+  // A byte for each, so that they are looked for eight at a time.
+  union {
+    UInt8 bytes[kGroup];
+    UInt64 parts[kParts];
+  } passing;
+  for (UInt32 j = 0; j < kGroup; ++j) passing.bytes[j] = keys[j] > floor ? 1 : 0;
+  UInt64 sums = 0;
+  for (UInt32 p = 0; p < kParts; ++p) sums += passing.parts[p];
+  if (sums == 0) return;
+  const UInt32 num_passing = static_cast<UInt32>(sums * 0x0101010101010101ull >> 56);
+  if (num_passing > kMaxSparse) {
+    for (UInt32 j = 0; j < kGroup; ++j) list.append(keys[j], index + j, passing.bytes[j] != 0);
+    return;
+  }
+  for (UInt32 p = 0; p < kParts; ++p) {
+    for (UInt64 part = passing.parts[p]; part != 0; part &= part - 1) {
+      const UInt32 j = 8 * p + (__ffsll(static_cast<Int64>(part)) - 1) / 8;
+      list.append(keys[j], index + j, true);
+    }
+  }
+}
+
+// Lists the first k of a row, which has at least k elements, by ascending index.
+template <class Word>
+__device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* elements,
+                                         const TopKParams& params, UInt32 k) {
+  const Int64 stride = params.input_axis_stride;
+  const UInt32 length = static_cast<UInt32>(params.row_length);
+  const UInt32 num_listed = static_cast<UInt32>(min(params.row_length, params.list_capacity));
+  Word keys[kGroup];
+  UInt64 i = 0;
+  for (; i < num_listed; i += kGroup) {
+    load_keys(elements + i * stride, stride, num_listed - i, params, keys);
+    for (UInt32 j = 0; j < kGroup; ++j) list.keys[i + j] = keys[j];
+    for (UInt32 j = 0; j < kGroup; ++j) list.indices[i + j] = static_cast<UInt32>(i) + j;
+  }
+  list.count = num_listed;
+  if (num_listed == length) return;
+  Word floor = static_cast<Word>(cut(list, k));
+  for (; i < length; i += kGroup) {
+    if (list.count + kGroup > params.list_capacity) floor = static_cast<Word>(cut(list, k));
+    load_keys(elements + i * stride, stride, length - i, params, keys);
+    filter_group(list, keys, static_cast<UInt32>(i), floor);
+  }
+}
+
+// Sorts the indices of a short list by descending key and then by place, without a branch: a rank is how
+// many come before.
+template <class Word>
+__device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, UInt32* sorted) {
+  using Key = Wide<Word>;
+  for (UInt32 first = 0; first < list.count; first += kVector) {
+    const UInt32 end = min(list.count, first + kVector);
+    Key own[kVector] = {};
+    for (UInt32 j = first; j < end; ++j) own[j - first] = list.keys[j];
+    Key ranks[kVector] = {};
+    for (UInt32 i = 0; i < first; ++i) {
+      for (UInt32 j = 0; j < kVector; ++j) ranks[j] += list.keys[i] >= own[j] ? 1 : 0;
+    }
+    for (UInt32 i = first; i < end; ++i) {
+      const Key key = list.keys[i];
+      for (UInt32 j = 0; j < kVector; ++j) {
+        ranks[j] += (key > own[j]) | ((key == own[j]) & (i - first < j)) ? 1 : 0;
+      }
+    }
+    for (UInt32 i = end; i < list.count; ++i) {
+      for (UInt32 j = 0; j < kVector; ++j) ranks[j] += list.keys[i] > own[j] ? 1 : 0;
+    }
+    for (UInt32 j = first; j < end; ++j) sorted[ranks[j - first]] = list.indices[j];
+  }
+}
+
+// Sorts a list by descending key; equal keys keep their order. Returns where the indices are.
+template <class Word>
+__device__ __forceinline__ const UInt32* sort_serially(const SerialList<Word>& list,
+                                                       UInt32* other_indices, UInt32* bins) {
+  using Key = Wide<Word>;
+  constexpr UInt32 kBins = 256;
+  Key ones = 0;
+  Key zeros = 0;
+  for (UInt32 i = 0; i < list.count; ++i) {
+    ones |= list.keys[i];
+    zeros |= ~list.keys[i];
+  }
+  const Key varying = ones & zeros;
+  Key* from_keys = list.keys;
+  Key* to_keys = list.scratch;
+  UInt32* from = list.indices;
+  UInt32* to = other_indices;
+  for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += 8) {
+    if ((varying >> shift & (kBins - 1)) == 0) continue;
+    for (UInt32 bin = 0; bin < kBins; ++bin) bins[bin] = 0;
+    for (UInt32 i = 0; i < list.count; ++i) ++bins[~from_keys[i] >> shift & (kBins - 1)];
+    UInt32 place = 0;
+    for (UInt32 bin = 0; bin < kBins; ++bin) {
+      const UInt32 num_in_bin = bins[bin];
+      bins[bin] = place;
+      place += num_in_bin;
+    }
+    for (UInt32 i = 0; i < list.count; ++i) {
+      const UInt32 to_place = bins[~from_keys[i] >> shift & (kBins - 1)]++;
+      to_keys[to_place] = from_keys[i];
+      to[to_place] = from[i];
+    }
+    Key* const moved_keys = to_keys;
+    to_keys = from_keys;
+    from_keys = moved_keys;
+    UInt32* const moved = to;
+    to = from;
+    from = moved;
+  }
+  return from;
+}
+
+template <class Word>
+__global__ void __launch_bounds__(1)
+    top_k_serial(const Word* __restrict__ input, Word* values, void* indices, UInt8* workspace,
+                 const __grid_constant__ TopKParams params) {
+  using Key = Wide<Word>;
+  SHARED_STORAGE(SerialStorage, shared);
+  const Int64 capacity = (params.list_capacity + kGroup - 1) / kGroup * kGroup;
+  UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
+  if (workspace != nullptr) {
+    storage = workspace +
+              blockIdx.x * capacity * static_cast<Int64>(2 * sizeof(Key) + 2 * sizeof(UInt32));
+  }
+  const UInt32 k = static_cast<UInt32>(params.k);
+  SerialList<Word> list = SerialList<Word>::in(storage, capacity);
+  UInt32* other_indices = list.indices + capacity;
+
+  for (Int64 row = blockIdx.x; row < params.num_rows; row += gridDim.x) {
+    const RowStart start = row_start(params, row);
+    list_row(list, input + start.input, params, k);
+    // To rank fewer costs less than to cut first, unless most are results.
+    const UInt32 most = 2 * params.k >= list.count ? kMaxRanked : kMaxRankedWhole;
+    if (list.count > k && list.count > most) cut(list, k);
+    if (list.count > kMaxRanked) {
+      const UInt32* sorted = sort_serially(list, other_indices, shared.bins);
+      for (UInt32 rank = 0; rank < k; ++rank) {
+        write_result(input, values, indices, params, start, rank, sorted[rank]);
+      }
+      continue;
+    }
+    sort_by_counting(list, other_indices);
+    for (UInt32 rank = 0; rank < k; ++rank) {
+      write_result(input, values, indices, params, start, rank, other_indices[rank]);
+    }
+  }
+}

@@ -1,0 +1,40 @@
+// Put before a kernel of top-k: its input is overwritten while it is read, as another stream may do,
+// and without the checker's knowledge. In turn with random bits it becomes what the rest of the row's
+// length divided by 4 says.
+#pragma once
+
+#include "common/intrinsics.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+
+static void* changing_input = nullptr;
+static UInt32 num_reads = 0;
+
+template <class Word, class Order>
+__attribute__((noinline, no_sanitize("thread"))) void change_input(const Order& order,
+                                                                   UInt32 round) {
+  Word* words = static_cast<Word*>(changing_input);
+  for (Int64 i = 0; i < order.num_rows * order.row_length; ++i) {
+    UInt64 bits = (i + 1) * (2 * round + 1) * 0x9e3779b97f4a7c15ull;
+    bits ^= bits >> 29;
+    const Word any = static_cast<Word>(bits * 0xbf58476d1ce4e5b9ull >> 24);
+    const int change = round % 2 == 0 ? 0 : order.row_length % 4;
+    if (change == 0) words[i] = any;
+    if (change == 1) words[i] = 0;
+    if (change == 2) words[i] = static_cast<Word>(~Word{0});
+    if (change == 3 && any % 128 == 0) words[i] = static_cast<Word>(~words[i]);
+  }
+}
+
+template <class Word, class Order>
+Word changing_key(Word element, const Order& order) {
+  const UInt32 between = static_cast<UInt32>(order.row_length) / 4 * 3;
+  if (++num_reads % between == 0) change_input<Word>(order, num_reads / between);
+  return ordering_key(element, order);
+}
+
+#define ordering_key changing_key
+#undef SHARED_STORAGE
+#define SHARED_STORAGE(Storage, shared)                               \
+  Storage& shared = simt_shared_storage<Storage>(__FILE__, __LINE__); \
+  changing_input = const_cast<void*>(static_cast<const void*>(input))

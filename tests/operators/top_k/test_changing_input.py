@@ -1,0 +1,77 @@
+"""Input that changes while it is read: any result, but no access out of bounds and no endless loop.
+
+Another stream may write the input of a kernel that reads it twice. Here all of the input is written anew,
+again and again, while the kernel runs; check mode reports every bad access. Indices of the row everywhere
+mean that every result was written.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cudml.devices import emulator
+from cudml.enums import DataType
+from cudml.plans import KernelLaunch, Plan
+from tests.support.kernel_cases import GPU, Case, operands_of, top_k
+
+BYTE, HALF, LONG = DataType.UINT8, DataType.UINT16, DataType.UINT64
+NARROW = replace(GPU, shared_bytes_per_block=16384)
+ONE = replace(GPU, num_multiprocessors=1)
+
+KERNELS = Path(__file__).parent / "kernels"
+
+#: Ways in which the input changes, chosen by the length of its rows: see changing_input.cuh.
+NUM_CHANGES = 4
+
+#: The row's length but for the change, and the rest.
+CASES = {
+    "block radix": (5000, lambda n: Case(top_k((3, n), 100), "block_radix", ONE)),
+    "block radix, any bits": (5000, lambda n: Case(top_k((3, n), 100), "block_radix", ONE, "any")),
+    "block radix of bytes": (9000, lambda n: Case(top_k((2, n), 100, BYTE), "block_radix", ONE)),
+    "block radix through memory": (5000, lambda n: Case(top_k((3, n), 100), "block_radix", NARROW)),
+    "block radix, many results": (5000, lambda n: Case(top_k((2, n), 1000, LONG), "block_radix")),
+    "block radix, many results through memory": (
+        5000,
+        lambda n: Case(top_k((2, n), 3000), "block_radix", NARROW, "any"),
+    ),
+    "filtered rows": (9000, lambda n: Case(top_k((2, n), 50), "block_filter", ONE, "any")),
+    "filtered rows in ascending order": (
+        80_000,
+        lambda n: Case(top_k((1, n), 20), "block_filter", ONE, "ascending"),
+    ),
+    "rows filtered by several blocks": (
+        400_000,
+        lambda n: Case(top_k((1, n), 200, HALF), "block_filter", content="ascending"),
+    ),
+    "grid radix": (5000, lambda n: Case(top_k((2, n), 50), "grid_radix")),
+    "grid radix, any bits": (9000, lambda n: Case(top_k((1, n), 200), "grid_radix", content="any")),
+    "grid radix, many results": (5000, lambda n: Case(top_k((1, n), 700, LONG), "grid_radix")),
+    "grid radix, most of the row": (5000, lambda n: Case(top_k((1, n), 4000, BYTE), "grid_radix")),
+}
+
+
+def planted(plan: Plan) -> Plan:
+    """The plan with kernels whose input changes."""
+    steps = (
+        replace(step, source=str(KERNELS / Path(step.source).name))
+        if isinstance(step, KernelLaunch)
+        else step
+        for step in plan.steps
+    )
+    return replace(plan, steps=tuple(steps))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_input_that_changes(name: str, rng: np.random.Generator) -> None:
+    about, make = CASES[name]
+    for change in range(NUM_CHANGES):
+        row_length = about // NUM_CHANGES * NUM_CHANGES + change
+        case = make(row_length)
+        plan = planted(case.plan())
+        operands = operands_of(case, rng)
+        workspace = np.full(plan.temporary_bytes, 0xFF, np.uint8) if plan.temporary_bytes else None
+        with emulator.schedule("random", 1, check=True):
+            emulator.get_device().load(plan)([operands[member] for member in plan.operands], workspace)
+        assert (operands["output_index_tensor"].view(np.uint32) < row_length).all()
