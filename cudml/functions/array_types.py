@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Scalar = TypeVar("Scalar", bound=np.generic)
+IndexScalar = TypeVar("IndexScalar", np.int32, np.uint32, np.int64, np.uint64)
 ValuesT = TypeVar("ValuesT")
 IndicesT = TypeVar("IndicesT")
 StatesT = TypeVar("StatesT")

@@ -5,11 +5,11 @@ are checked when a call is planned; what depends on the arrays' addresses is che
 """
 
 from operator import index
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, TypeVar, overload
 
 import numpy as np
 
-from cudml.checks import MAX_DIMENSIONS
+from cudml.checks import MAX_DIMENSIONS, one_of
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.functions.arguments import (
@@ -24,6 +24,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import (
     ForeignArray,
+    IndexScalar,
     IndicesT,
     NumPyArray,
     Scalar,
@@ -48,6 +49,17 @@ _new = tuple.__new__
 
 _INT64 = np.dtype(np.int64)
 
+#: What the indices of `out=` may be; those that are made are int64.
+_INDEX_TYPES = {name: INTEGERS[name] for name in ("int32", "int64", "uint32", "uint64")}
+
+#: `mode` -> the direction of a descriptor.
+_DIRECTIONS = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.INCREASING}
+
+#: `nan` -> whether NaN ranks behind every number in both modes.
+_NAN_LAST = {"last": True, "greatest": False}
+
+Choice = TypeVar("Choice")
+
 _calls = CallCache()
 
 
@@ -60,7 +72,7 @@ if TYPE_CHECKING:
 else:  # Python 3.10 makes no generic named tuples
 
     class TopKResult(NamedTuple):
-        """What `top_k` returns: the selected elements, and where they were along the axis, as int64."""
+        """What `top_k` returns: the selected elements and their indices along the axis."""
 
         values: Any
         indices: Any
@@ -75,9 +87,23 @@ def top_k(
     axis: SupportsIndex = -1,
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
-    out: tuple[NumPyArray[Scalar], NumPyArray[np.int64]] | None = None,
+    nan: Literal["last", "greatest"] = "last",
+    out: None = None,
     stream: None = None,
 ) -> TopKResult[NumPyArray[Scalar], NumPyArray[np.int64]]: ...
+@overload
+def top_k(
+    a: NumPyArray[Scalar],
+    k: SupportsIndex,
+    /,
+    *,
+    axis: SupportsIndex = -1,
+    mode: Literal["largest", "smallest"] = "largest",
+    sorted: bool = True,
+    nan: Literal["last", "greatest"] = "last",
+    out: tuple[NumPyArray[Scalar], NumPyArray[IndexScalar]],
+    stream: None = None,
+) -> TopKResult[NumPyArray[Scalar], NumPyArray[IndexScalar]]: ...
 @overload
 def top_k(
     a: ForeignArray,
@@ -87,6 +113,7 @@ def top_k(
     axis: SupportsIndex = -1,
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
+    nan: Literal["last", "greatest"] = "last",
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]: ...
@@ -98,44 +125,50 @@ def top_k(
     axis: SupportsIndex = -1,
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
+    nan: Literal["last", "greatest"] = "last",
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]:
-    """The k largest or smallest elements along an axis and where they are, best first.
+    """Select the k largest or smallest elements along an axis, best first, and their indices.
 
     Parameters
     ----------
     a : array
-        At least 1-D, of bool, an integer type, float16, float32, float64 or bfloat16; any strides. A
-        GPU's array (CuPy's, or one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one
-        that shares its memory) by the CPU emulator.
+        At least 1-D, of bool, an integer type, float16, float32, float64 or bfloat16; any strides. Arrays in
+        GPU memory (CuPy's, or any that share it) are processed by that GPU, arrays in CPU memory (NumPy's, or
+        any that share it) by the CPU emulator.
     k : int
-        How many, from 1 to the size of the axis.
+        Number of elements to select, from 0 to the size of the axis.
     axis : int
-        Which axis; negative ones count from the end. It has at most 2**32 - 1 elements.
+        Axis to select along; negative values count from the end. At most 2**32 - 1 elements long.
     mode : "largest" or "smallest"
-        Which elements.
+        Which elements to select.
     sorted : bool
-        Accepted for NumPy's sake: the results are sorted either way.
+        Accepted for compatibility with NumPy: the results are always sorted.
+    nan : "last" or "greatest"
+        "last" ranks NaN behind every number in both modes, as NumPy does. "greatest" ranks it above infinity,
+        as torch and ONNX do: first among the largest, last among the smallest.
     out : (values, indices), optional
-        Where to put the results: exactly of their shapes and dtypes, of any strides, not overlapping `a`
-        or each other.
+        Arrays to write the results to, of the shapes of the results and any strides, not overlapping `a` or
+        each other: values of the dtype of `a`, indices of int32, uint32, int64 or uint64.
     stream : optional
-        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
-        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
-        that a CPU takes.
+        Orders the work, the results and the scratch memory: a CuPy stream, an object with `__cuda_stream__`,
+        or an integer handle, on the GPU of `a`. None means CuPy's current stream, and is the only choice on
+        a CPU.
 
     Returns
     -------
     TopKResult
-        `values` of the dtype of `a` and `indices` of int64, both of the shape of `a` with k at the axis.
+        `values` of the dtype of `a` and `indices` of int64, or those of `out`; both have the shape of `a`
+        with size k at the axis.
 
     Raises
     ------
     ValueError
-        k, mode, an axis that is None or too long, or an `out` of another shape, read-only or overlapping.
+        Invalid k, mode or nan, an axis that is None or too long, an `out` of another shape, read-only or
+        overlapping, or with indices of a type that cannot hold every index of the axis.
     TypeError
-        No array, an unsupported dtype, mixed devices, an `out` of another dtype, no stream.
+        Not an array, an unsupported dtype, mixed devices, an `out` of another dtype, or not a stream.
     numpy.exceptions.AxisError
         The axis does not exist.
 
@@ -148,29 +181,29 @@ def top_k(
 
     Notes
     -----
-    Equal elements come in the order of their indices in both modes, and of those equal to the last the
-    lowest indices are taken. NaNs come last in both modes and count as equal; so do -0.0 and +0.0, which
-    keep their own bits. The same input gives the same bits on every device. Source: `numpy.top_k` for the
-    signature and NaN, TOP_K1 of DirectML's documentation for the order of ties.
+    Ties are broken by the lower index in both modes. All NaNs are equal, and so are -0.0 and +0.0; the values
+    keep their bits. The same input gives the same bits on every device. Source: `numpy.top_k` for the
+    signature and the default order of NaN, ONNX's TopK for the other one, TOP_K1 of DirectML's documentation
+    for ties.
     """
     if stream is not None:
         with on_stream("top_k", a, stream):
-            return TopKResult(*top_k(a, k, axis=axis, mode=mode, sorted=sorted, out=out))
+            return TopKResult(*top_k(a, k, axis=axis, mode=mode, sorted=sorted, nan=nan, out=out))
     key = None
     if out is None or isinstance(out, tuple):
         try:
-            others = index(k), index(axis), mode  # 2.0 would find the call of 2
+            others = index(k), index(axis), mode, nan  # 2.0 would find the call of 2
         except TypeError:
-            pass  # said below
+            pass  # the slow path raises the error
         else:
             key, call = _calls.find((a,), out or (), others)
             if call is not None:
                 return _new(TopKResult, call.run((a,), out or ()))
     with on_stream("top_k", a, None):
-        return _plan_top_k(a, k, axis, mode, out, key)
+        return _plan_top_k(a, k, axis, mode, nan, out, key)
 
 
-def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> TopKResult[Any, Any]:
+def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, nan: Any, out: Any, key: Any) -> TopKResult[Any, Any]:
     function = "top_k"
     outs = output_pair(function, out, "values, indices")
     names = ("out[0]", "out[1]")
@@ -180,21 +213,21 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
     if array is not a or any(arrays[name] is not given[name] for name in given):
         plain = (arrays[names[0]], arrays[names[1]]) if given else None
         with device.sharing(shared):
-            result = top_k(array, k, axis=axis, mode=mode, out=plain)
+            result = top_k(array, k, axis=axis, mode=mode, nan=nan, out=plain)
         return TopKResult(*outs) if outs else result
     kind = dtype_in(function, "a", array, _REALS)
     axis = normalized_axis(function, axis, array.ndim)
     k = as_integer(function, "k", k)
     lane = array.shape[axis]
-    if not 1 <= k <= lane:
-        raise ValueError(is_wrong(function, "k", k, f"from 1 to the size of axis {axis}, which is {lane}"))
-    is_known = isinstance(mode, str) and mode in ("largest", "smallest")
-    if not is_known:
-        raise ValueError(is_wrong(function, "mode", repr(mode), "'largest' or 'smallest'"))
+    if not 0 <= k <= lane:
+        raise ValueError(is_wrong(function, "k", k, f"from 0 to the size of axis {axis}, which is {lane}"))
+    direction = _choice(function, "mode", mode, _DIRECTIONS)
+    nan_last = _choice(function, "nan", nan, _NAN_LAST)
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
+    index_kind, index_dtype = _index_type(function, names[1], arrays.get(names[1]), axis, lane)
     rows = [
         (names[0], "output_value_tensor", kind, array.dtype),
-        (names[1], "output_index_tensor", DataType.INT64, _INT64),
+        (names[1], "output_index_tensor", index_kind, index_dtype),
     ]
     for name, _, _, dtype in rows:
         if name in given:
@@ -206,12 +239,38 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, out: Any, key: Any) -> Top
     ]
     if array.ndim > MAX_DIMENSIONS:
         flat = array.reshape(num_elements(shape[:axis]), lane, num_elements(shape[axis + 1 :]))
-        results = [result.reshape(shape) for result in top_k(flat, k, axis=1, mode=mode)]
+        results = [result.reshape(shape) for result in top_k(flat, k, axis=1, mode=mode, nan=nan)]
         return TopKResult(*store(function, device, inputs, outputs, results, made=(flat,)))
-    direction = AxisDirection.DECREASING if mode == "largest" else AxisDirection.INCREASING
 
     def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
         desc = _operator.TopK1Desc(**tensors, axis=axis, k=k, axis_direction=direction)
-        return _operator.plan(desc, limits, nan_last=True)
+        return _operator.plan(desc, limits, nan_last=nan_last)
 
     return TopKResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
+
+
+def _choice(function: str, name: str, value: Any, choices: dict[str, Choice]) -> Choice:
+    """What a string argument stands for; raise ValueError if it is not a key of `choices`."""
+    if isinstance(value, str) and value in choices:
+        return choices[value]
+    raise ValueError(is_wrong(function, name, repr(value), one_of([repr(choice) for choice in choices])))
+
+
+def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
+    """The element type and dtype of the indices: those of `array`, or int64 if it is None.
+
+    Raises
+    ------
+    TypeError
+        Indices cannot have this dtype.
+    ValueError
+        The dtype cannot hold the last index of the axis.
+    """
+    if array is None:
+        return DataType.INT64, _INT64
+    kind = dtype_in(function, name, array, _INDEX_TYPES)
+    limit = np.iinfo(array.dtype.name).max
+    if lane - 1 > limit:
+        expected = f"of a type that holds the last index of axis {axis}, which is {lane - 1}"
+        raise ValueError(is_wrong(function, name, f"of {array.dtype}, which ends at {limit}", expected))
+    return kind, array.dtype

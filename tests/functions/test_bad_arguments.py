@@ -44,12 +44,11 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "class": ((np.ndarray, 1), {}, TypeError, "a is the class ndarray, must be a NumPy array, a CuPy array"),
     "swapped": ((A.astype(">f4"), 1), {}, TypeError, "a is of dtype >f4, must be in native byte order, as a"),
     "text": ((np.array(["a", "b"]), 1), {}, TypeError, "a is of dtype <U1, must be of bool"),
-    "k zero": ((A, 0), {}, ValueError, "k is 0, must be from 1 to the size of axis 1, which is 4"),
-    "k negative": ((A, -1), {}, ValueError, "k is -1, must be from 1 to the size of axis 1, which is 4"),
-    "k large": ((A, 4), {"axis": 0}, ValueError, "k is 4, must be from 1 to the size of axis 0, which is 3"),
-    "k huge": ((A, 2**70), {}, ValueError, "k is 1180591620717411303424, must be from 1 to"),
+    "k negative": ((A, -1), {}, ValueError, "k is -1, must be from 0 to the size of axis 1, which is 4"),
+    "k large": ((A, 4), {"axis": 0}, ValueError, "k is 4, must be from 0 to the size of axis 0, which is 3"),
+    "k huge": ((A, 2**70), {}, ValueError, "k is 1180591620717411303424, must be from 0 to"),
     "k float": ((A, 1.5), {}, TypeError, "k is 1.5, must be an integer"),
-    "no elements": ((A[:, :0], 1), {}, ValueError, "k is 1, must be from 1 to the size of axis 1, which is"),
+    "no elements": ((A[:, :0], 1), {}, ValueError, "k is 1, must be from 0 to the size of axis 1, which is"),
     "axis": ((A, 1), {"axis": 2}, np.exceptions.AxisError, "axis 2 is out of bounds for array of dimension"),
     "axis low": ((A, 1), {"axis": -3}, np.exceptions.AxisError, "axis -3 is out of bounds for array of dime"),
     "axis none": ((A, 1), {"axis": None}, ValueError, "axis is None, must be an integer: flattening is up t"),
@@ -57,8 +56,14 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "mode": ((A, 1), {"mode": "max"}, ValueError, "mode is 'max', must be 'largest' or 'smallest'"),
     "mode array": ((A, 1), {"mode": np.array([1, 2])}, ValueError, "mode is array([1, 2]), must be 'large"),
     "mode list": ((A, 1), {"mode": []}, ValueError, "mode is [], must be 'largest' or 'smallest'"),
+    "nan": ((A, 1), {"nan": "first"}, ValueError, "nan is 'first', must be 'last' or 'greatest'"),
+    "nan none": ((A, 1), {"nan": None}, ValueError, "nan is None, must be 'last' or 'greatest'"),
+    "nan list": ((A, 1), {"nan": ["last"]}, ValueError, "nan is ['last'], must be 'last' or 'greatest'"),
     "out alone": ((A, 1), {"out": A}, TypeError, "out is a numpy.ndarray, must be a tuple of two arr"),
     "out of three": ((A, 1), {"out": (A, A, A)}, TypeError, "out is a tuple of 3, must be a tuple of two ar"),
+    "int16": ((A, 4), {"out": (A, np.int16([[0]]))}, TypeError, "out[1] is of dtype int16, must be"),
+    "swapped out": ((A, 4), {"out": (A, np.zeros(1, ">i4"))}, TypeError, "out[1] is of dtype >i4, must be"),
+    "float": ((A, 4), {"out": (A, A)}, TypeError, "out[1] is of dtype float32, must be of int32, in"),
     "out list": ((A, 1), {"out": (A[:, :1].copy(), [1])}, TypeError, "out[1] is a list, must be a NumPy arr"),
 }  # fmt: skip
 
@@ -71,6 +76,21 @@ def test_top_k_says_what_is_wrong(
         with pytest.raises(kind) as caught:
             cudml.top_k(*given_, **options)
         assert str(caught.value).startswith(f"top_k: {message}")
+
+
+def test_indices_of_a_type_that_cannot_hold_them_are_refused() -> None:
+    values, indices = np.zeros(2, np.int8), np.full(2, SENTINEL, np.int32)
+    longest = np.broadcast_to(np.int8(0), 2**31)
+    cudml.top_k(longest, 0, out=(values[:0], indices[:0]))
+    for size in (2**31 + 1, 2**32 - 1):
+        for k in (0, 2):
+            with pytest.raises(ValueError, match="is of int32") as caught:
+                cudml.top_k(np.broadcast_to(np.int8(0), size), k, out=(values[:k], indices[:k]))
+            expected = f"of a type that holds the last index of axis 0, which is {size - 1}"
+            assert str(caught.value) == (
+                f"top_k: out[1] is of int32, which ends at 2147483647, must be {expected}"
+            )
+    assert indices.tolist() == [SENTINEL] * 2
 
 
 @pytest.mark.parametrize("given_", [[1.0], 1, np.float32(1), Table()], ids=["list", "int", "scalar", "table"])

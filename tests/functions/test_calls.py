@@ -48,7 +48,7 @@ def test_a_planned_call_takes_arrays_wherever_their_type_is_aligned(dtype: str) 
     outputs = [memory[first : first + 64].view(dtype)[:2] for first in range(256, 264)]
     cudml.top_k(places[0], 2)
     cudml.top_k(places[0], 2, out=(outputs[0], indices))
-    others = (2, -1, "largest")
+    others = (2, -1, "largest", "last")
     for place, output in zip(places, outputs, strict=True):
         assert (top_k_function._calls.find((place,), (), others)[1] is not None) == place.flags.aligned
         for given_ in ((place, outputs[0]), (places[0], output)):

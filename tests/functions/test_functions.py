@@ -24,14 +24,54 @@ SENTINEL = 77
 few = settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
+@pytest.mark.parametrize("nan", ["last", "greatest"])
 @pytest.mark.parametrize("mode", ["largest", "smallest"])
 @pytest.mark.parametrize("dtype", REALS, ids=str)
-def test_top_k_of_every_dtype(dtype: Any, mode: Any, device: Device, rng: np.random.Generator) -> None:
+def test_top_k_of_every_dtype(
+    dtype: Any, mode: Any, nan: Any, device: Device, rng: np.random.Generator
+) -> None:
     a = values(rng, (3, 40), dtype)
-    expected = top_k_oracle.top_k(a, 7, largest=mode == "largest", nan_last=True)
-    got = cudml.top_k(to_device(device, a), 7, mode=mode)
-    assert_identical(got.values, expected[0])
-    assert_identical(got.indices, expected[1])
+    expected = top_k_oracle.top_k(a, 7, largest=mode == "largest", nan_last=nan == "last")
+    for _ in range(2):  # planned, then found
+        got = cudml.top_k(to_device(device, a), 7, mode=mode, nan=nan)
+        assert_identical(got.values, expected[0])
+        assert_identical(got.indices, expected[1])
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in REALS if np.dtype(dtype).kind in "fV"], ids=str)
+def test_nan_is_where_it_is_asked_for(dtype: Any, device: Device) -> None:
+    """The order of torch.topk and ONNX's TopK, and NumPy's; neither finds the plan of the other."""
+    a = to_device(device, np.array([2, np.nan, np.inf, -np.inf, np.nan, 3]).astype(dtype))
+    expected = {
+        ("largest", "greatest"): [1, 4, 2, 5, 0, 3],
+        ("smallest", "greatest"): [3, 0, 5, 2, 1, 4],
+        ("largest", "last"): [2, 5, 0, 3, 1, 4],
+        ("smallest", "last"): [3, 0, 5, 2, 1, 4],
+    }
+    for _ in range(2):
+        for (mode, nan), indices in expected.items():
+            for array in (a, a[(None,) * 8], *tagged([a])):  # straight, reshaped, unwrapped
+                got = cudml.top_k(array, 6, mode=mode, nan=nan)  # type: ignore[call-overload]
+                assert to_numpy(got.indices).ravel().tolist() == indices
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("shape", [(3, 40, 2), (2, 1, 3, 1, 2, 1, 2, 9, 1)], ids=["planned", "9 dimensions"])
+def test_indices_of_every_type(
+    shape: tuple[int, ...], dtype: str, device: Device, rng: np.random.Generator
+) -> None:
+    a = values(rng, shape, np.float16)
+    for how in LAYOUTS:
+        for k in (0, 1, shape[-2]):
+            expected = top_k_oracle.top_k(a, k, -2, nan_last=True)
+            indices = np.full(expected[1].shape, SENTINEL, dtype)
+            out = strided(device, np.zeros_like(expected[0]), how), strided(device, indices, how)
+            for _ in range(2):  # planned, then found
+                got = cudml.top_k(to_device(device, a), k, axis=-2, out=out)
+                assert got.values is out[0]
+                assert got.indices is out[1]
+                assert_identical(to_numpy(got.values), expected[0])
+                assert_identical(to_numpy(got.indices), expected[1].astype(dtype))
 
 
 @few
@@ -115,6 +155,11 @@ def test_reverse_takes_lengths_at_the_ends_of_their_types() -> None:
 
 
 EMPTY = [
+    (lambda a: cudml.top_k(a, 0), [(4, 0), (4, 0)]),
+    (lambda a: cudml.top_k(a, 0, axis=0, mode="smallest", nan="greatest"), [(0, 5), (0, 5)]),
+    (lambda a: cudml.top_k(a[:0], 0, axis=0), [(0, 5), (0, 5)]),
+    (lambda a: cudml.top_k(a[(None,) * 7], 0), [(1,) * 7 + (4, 0)] * 2),
+    (lambda a: cudml.top_k(a[(None,) * 7][..., :0], 0), [(1,) * 7 + (4, 0)] * 2),
     (lambda a: cudml.top_k(a[:, :0], 2, axis=0), [(2, 0), (2, 0)]),
     (lambda a: cudml.slice(a, (3, 1), (0, 2)), [(0, 2)]),
     (lambda a: cudml.slice(a, (4, 1), (0, 2)), [(0, 2)]),

@@ -18,6 +18,8 @@ def of_numpy(a: NDArray[np.float32], lengths: NDArray[np.int64], out: NDArray[np
     assert_type(indices, NDArray[np.int64])
     result = cudml.top_k(a, np.int64(3), axis=0, mode="smallest", out=(out, indices))
     assert_type(result.values, NDArray[np.float32])
+    narrow = cudml.top_k(a, 3, nan="greatest", out=(out, np.zeros(3, np.uint32)))
+    assert_type(narrow.indices, NDArray[np.uint32])
     assert_type(cudml.slice(a, (0, 1), [2, 2]), NDArray[np.float32])
     assert_type(cudml.slice(a, lengths, a.shape, (np.int8(1), 2), out=out), NDArray[np.float32])
     assert_type(cudml.reverse_subsequences(a, lengths, out=out), NDArray[np.float32])
@@ -72,6 +74,7 @@ def is_refused(a: NDArray[np.float32]) -> None:
     cudml.top_k([1, 2], 1)  # type: ignore[call-overload]
     cudml.top_k(a, "1")  # type: ignore[call-overload]
     cudml.top_k(a, 1, mode="best")  # type: ignore[call-overload]
+    cudml.top_k(a, 1, nan="first")  # type: ignore[call-overload]
     cudml.slice(a, {0, 1}, (1, 1))  # type: ignore[call-overload]
     cudml.gru(a, a, a, direction="up")  # type: ignore[call-overload]
     cudml.top_k(a, 1).value  # type: ignore[attr-defined]  # noqa: B018
