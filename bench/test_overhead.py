@@ -10,6 +10,7 @@ the pieces show where the time goes, and the CuPy expressions what users of CuPy
 import importlib
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -96,9 +97,10 @@ def test_slice_out(timed: Any, cupy: Any, x: Any) -> None:
 def test_slice_of_one_stretch(timed: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's copy, which is for long stretches, on few bytes: it happens here."""
     import cudml
-    from cudml.operators import slice_paths as strided_copy
+    from cudml.operators import slice_paths
 
-    monkeypatch.setattr(strided_copy, "MIN_DRIVER_COPY_BYTES", 0)
+    always = replace(slice_paths.THRESHOLDS, min_driver_copy_bytes=0)
+    monkeypatch.setattr(slice_paths, "THRESHOLDS", always)
     timed(lambda: cudml.slice(x, (0, 0), (1, 16)), ARRAY_FUNCTION_BAR_US)
 
 

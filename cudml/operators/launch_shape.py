@@ -4,10 +4,8 @@ from dataclasses import dataclass
 
 from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
+from cudml.operators.path import figure
 from cudml.plans import Limits, ceil_div, round_up
-
-#: Blocks that a multiprocessor is given before blocks take several tiles each: a few waves.
-BLOCKS_PER_MULTIPROCESSOR = 32
 
 WARP_LANES = 32
 WORD_BYTES = 16
@@ -16,18 +14,32 @@ WORD_BYTES = 16
 BLOCK_THREADS = 256
 RUN_WORDS_PER_LANE = 4
 
-#: Fewest threads that own a run: below, their words are too far apart.
-MIN_OWNERS = 4
 
-#: Blocks of runs that a multiprocessor holds, as their registers have it; and steps of a piece at most,
-#: where there are a few waves of blocks even so.
-RUN_BLOCKS_PER_MULTIPROCESSOR = 3
-MAX_RUN_STEPS = 4
-WAVES = 4
+@dataclass(frozen=True)
+class Thresholds:
+    """How slices and reversals are spread over blocks and threads."""
 
-#: Blocks of one thread: enough to even out their speeds, few enough to cost nothing.
-SERIAL_BLOCKS_PER_MULTIPROCESSOR = 4
-MIN_SERIAL_BLOCK_BYTES = 1 << 14
+    #: Blocks that a multiprocessor is given before blocks take several tiles each.
+    blocks_per_multiprocessor: int = figure(32, "estimate", "a few waves")
+
+    #: Fewest threads that own a run.
+    min_owners: int = figure(4, "estimate", "with fewer, their words are too far apart")
+
+    #: Blocks of runs that a multiprocessor holds.
+    run_blocks_per_multiprocessor: int = figure(3, "machine code", "as their registers have it")
+
+    #: Steps of a piece of a run at most, where there are this many waves of blocks even so.
+    max_run_steps: int = figure(4, "estimate", "a block's start is then shared by enough words")
+    waves: int = figure(4, "estimate", "so that the last one is a small part")
+
+    #: Blocks of one thread.
+    serial_blocks_per_multiprocessor: int = figure(
+        4, "estimate", "enough to even out the speeds of a CPU's cores"
+    )
+    min_serial_block_bytes: int = figure(1 << 14, "estimate", "what is copied while a block begins")
+
+
+THRESHOLDS = Thresholds()
 
 _MAX_DIMENSIONS = 8
 
@@ -69,19 +81,22 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int
     if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
         num_pieces = ceil_div(most_words, most_owners * RUN_WORDS_PER_LANE)
         piece_words = ceil_div(most_words, num_pieces)
-        num_owners = MIN_OWNERS
+        num_owners = THRESHOLDS.min_owners
         while num_owners * RUN_WORDS_PER_LANE < piece_words:
             num_owners *= 2
         piece_bytes = min(piece_words * WORD_BYTES, round_up(run_bytes, WORD_BYTES))
         return RunShape(
             ceil_div(run_bytes, piece_bytes), piece_bytes, num_owners, ceil_div(piece_words, num_owners)
         )
-    resident = limits.num_multiprocessors * RUN_BLOCKS_PER_MULTIPROCESSOR
+    resident = limits.num_multiprocessors * THRESHOLDS.run_blocks_per_multiprocessor
     lane_words, steps = RUN_WORDS_PER_LANE, 1
     while lane_words > 1 and total_bytes < resident * BLOCK_THREADS * lane_words * WORD_BYTES:
         lane_words //= 2
     step_bytes = BLOCK_THREADS * lane_words * WORD_BYTES
-    while steps < MAX_RUN_STEPS and total_bytes >= WAVES * resident * step_bytes * steps * 2:
+    while (
+        steps < THRESHOLDS.max_run_steps
+        and total_bytes >= THRESHOLDS.waves * resident * step_bytes * steps * 2
+    ):
         steps *= 2
     return RunShape(ceil_div(run_bytes, step_bytes * steps), step_bytes * steps, BLOCK_THREADS, lane_words)
 
@@ -89,8 +104,8 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int
 def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
     """Blocks of one thread, and how many neighbouring rows each takes."""
     rows_per_block = max(
-        ceil_div(num_rows, limits.num_multiprocessors * SERIAL_BLOCKS_PER_MULTIPROCESSOR),
-        min(num_rows, ceil_div(MIN_SERIAL_BLOCK_BYTES, row_bytes)),
+        ceil_div(num_rows, limits.num_multiprocessors * THRESHOLDS.serial_blocks_per_multiprocessor),
+        min(num_rows, ceil_div(THRESHOLDS.min_serial_block_bytes, row_bytes)),
     )
     return ceil_div(num_rows, rows_per_block), rows_per_block
 
@@ -102,7 +117,7 @@ def item_type(item_bytes: int) -> str:
 
 def grid_blocks(num_tiles: int, limits: Limits) -> int:
     """Blocks for so many tiles: one each while that is a few waves, then the blocks stride."""
-    return min(num_tiles, limits.num_multiprocessors * BLOCKS_PER_MULTIPROCESSOR)
+    return min(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
 
 
 def index_members(space: Space, *, reach: int = 0, **units: int) -> Members:

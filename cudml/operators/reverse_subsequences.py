@@ -107,17 +107,32 @@ def check(desc: ReverseSubsequencesDesc, level: FeatureLevel) -> None:
     problems.raise_if_any()
 
 
-def plan(desc: ReverseSubsequencesDesc, limits: Limits) -> Plan:
+def plan(desc: ReverseSubsequencesDesc, limits: Limits, *, path: str | None = None) -> Plan:
     """The plan of a valid descriptor: one step, or nothing where the output is empty.
 
     Strides may be negative, the data type any of a size of 1 to 16 bytes and the lengths any integers
-    (a negative one is 0): the array functions use all three.
+    (a negative one is 0): the array functions use all three. Every path gives the same bits.
+
+    Parameters
+    ----------
+    desc : ReverseSubsequencesDesc
+        What to compute.
+    limits : Limits
+        The device.
+    path : str, optional
+        A key of `reverse_subsequences_paths.PATHS` to take; None chooses the fastest. An empty output
+        needs none.
+
+    Raises
+    ------
+    ValueError
+        `path` is unknown or cannot reverse these lanes.
     """
     tensors = desc.input_tensor, desc.sequence_lengths_tensor, desc.output_tensor
     is_empty = num_elements(desc.output_tensor.sizes) == 0
     return Plan(
         operator="REVERSE_SUBSEQUENCES",
         operands=("input_tensor", "sequence_lengths_tensor", "output_tensor"),
-        steps=() if is_empty else (reversal_step(*tensors, desc.axis, limits),),
+        steps=() if is_empty else (reversal_step(*tensors, desc.axis, limits, path),),
         outputs=("output_tensor",),
     )

@@ -1,11 +1,11 @@
-"""The steps of `REVERSE_SUBSEQUENCES`: what reverses lanes of a given layout.
+"""The paths of `REVERSE_SUBSEQUENCES`: what reverses lanes of a given layout.
 
 Operands of an index space here are the source, the target and the lengths; the dimension that the
 lanes run along is kept apart, since only its source coordinate depends on the data.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cudml.operators.index_space import (
@@ -29,45 +29,81 @@ from cudml.operators.launch_shape import (
     run_shape,
     serial_blocks,
 )
+from cudml.operators.path import (
+    Choice,
+    Path,
+    Reason,
+    by_name,
+    figure,
+    first_that_pays,
+    single_step,
+    take_path,
+)
 from cudml.operators.slice_paths import copy_step
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
 
-#: What the gather kernel is compiled with.
+#: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = 4
+BOX_TILE_WORDS = 1024
 
 #: Most bytes of a tile of boxes: one word less than the kernel's, since the first and the last are in part.
-BOX_TILE_BYTES = (1024 - 1) * WORD_BYTES
+BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
 BOX_TILE_LANES = 4096
 
-#: Tiles are smaller where there are not enough of them for so many blocks.
-BOX_BLOCKS_PER_MULTIPROCESSOR = 4
-MIN_BOX_TILE_BYTES = 4096
 
-#: Largest boxes of one lane, in bytes, by the size of their item: above, words that are shifted and reversed
-#: cost no more instructions than items picked one by one. And of several lanes, which have no words.
-MAX_LANE_BOX_BYTES = {1: 128, 2: 512, 4: 1024, 8: 1024, 16: 1024}
-MAX_BOX_BYTES = 4096
+@dataclass(frozen=True)
+class Thresholds:
+    """What decides between the paths of a reversal, and how they share it out."""
 
-#: Shortest lanes and rows, in bytes, that are worth shifting words for, by the size of their widest item:
-#: below, moving items one by one costs no more instructions.
-MIN_RUN_BYTES = {1: 24, 2: 32, 4: 96, 8: 256, 16: 512}
+    #: Tiles of boxes are smaller, down to so many bytes, where there are not enough for so many blocks.
+    box_blocks_per_multiprocessor: int = figure(4, "machine code", "as many as its registers hold")
+    min_box_tile_bytes: int = figure(4096, "estimate", "a word for each thread of a block")
 
-LINE_BYTES = 128
-SECTOR_BYTES = 32
+    #: Largest boxes of one lane, in bytes, by the size of their item.
+    max_lane_box_bytes: Mapping[int, int] = figure(
+        {1: 128, 2: 512, 4: 1024, 8: 1024, 16: 1024},
+        "machine code",
+        "above, words that are shifted and reversed cost no more instructions than items picked one by one",
+    )
 
-#: Strips of lanes are as wide as fits, down to half a sector, of which a neighbour takes the other half.
-STRIP_BYTES = (1024, 512, 256, 128, 64, 32, 16)
+    #: Largest boxes of several lanes.
+    max_box_bytes: int = figure(4096, "estimate", "these have no words; larger ones have runs of their own")
 
-#: Blocks that share a multiprocessor's shared storage where strips fit so; else one has it all.
-STRIPS_PER_MULTIPROCESSOR = (3, 1)
+    #: Shortest lanes and rows, in bytes, that are worth shifting words for, by the size of their widest item.
+    min_run_bytes: Mapping[int, int] = figure(
+        {1: 24, 2: 32, 4: 96, 8: 256, 16: 512},
+        "machine code",
+        "below, moving items one by one costs no more instructions",
+    )
 
-#: Rows of strips that one thread reverses: the longest that leave a strip this small, and so in a near cache;
-#: the last ones wherever a strip of them fits a block's storage.
-SERIAL_ROW_BYTES = (256, 128, 64, 32, 16)
-SERIAL_STRIP_BYTES = 1 << 16
+    #: Narrowest rows between gaps whose lanes are worth taking in strips.
+    min_strip_row_bytes: int = figure(32, "estimate", "a sector, of which narrower rows waste a part")
+
+    #: Strips of lanes are as wide as fits, down to half a sector, of which a neighbour takes the other half.
+    strip_bytes: tuple[int, ...] = figure(
+        (1024, 512, 256, 128, 64, 32, 16), "estimate", "wider strips have longer rows to load"
+    )
+
+    #: Strips wider than this are for short lanes, and there have to be enough of them.
+    wide_strip_bytes: int = figure(128, "estimate", "a line of the cache")
+
+    #: Blocks that share a multiprocessor's shared storage where strips fit so; else one has it all.
+    strips_per_multiprocessor: tuple[int, ...] = figure(
+        (3, 1), "machine code", "as many as its registers hold"
+    )
+
+    #: Rows of strips that one thread reverses: the longest whose strip takes at most `serial_strip_bytes`;
+    #: the last wherever a strip of them fits a block's storage.
+    serial_row_bytes: tuple[int, ...] = figure(
+        (256, 128, 64, 32, 16), "estimate", "four lines of a CPU's cache down to a quarter"
+    )
+    serial_strip_bytes: int = figure(1 << 16, "estimate", "so much lies in a near cache")
+
+
+THRESHOLDS = Thresholds()
 
 _BUFFERS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 
@@ -96,6 +132,13 @@ class Lanes:
         others = self.others
         return span_bytes(Space((*others.dimensions, self.axis), others.offsets, self.item_bytes), SOURCE)
 
+    def __str__(self) -> str:
+        others, axis = self.others, self.axis
+        sizes = " x ".join(str(d.size) for d in reversed(others.dimensions)) or "1"
+        strides = [*(d.strides for d in reversed(others.dimensions)), axis.strides]
+        of_what = f"{axis.size} items of {self.item_bytes} bytes with strides {strides}"
+        return f"a reversal of {sizes} lanes of {of_what}"
+
     def members(self, space: Space, unit: int = 1) -> Members:
         """The members of `LaneSpace`, for the kernel's own index space.
 
@@ -114,26 +157,24 @@ class Lanes:
         }
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """A kernel for lanes of one kind: whether it can reverse them, whether it pays, and its launch."""
-
-    can: Callable[[Lanes, Limits], bool]
-    pays: Callable[[Lanes, Limits], bool]
-    launch: Callable[[Lanes, Limits], KernelLaunch]
-
-
 def reversal_step(
-    source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int, limits: Limits
+    source: TensorDesc,
+    lengths: TensorDesc,
+    target: TensorDesc,
+    axis: int,
+    limits: Limits,
+    path: str | None = None,
 ) -> Step:
-    """The step that reverses the lanes of a tensor that is not empty."""
+    """The step that reverses the lanes of a tensor that is not empty.
+
+    Raises
+    ------
+    ValueError
+        `path` is no key of `PATHS`, or cannot reverse these lanes.
+    """
     lanes = lanes_of(source, lengths, target, axis)
-    if lanes.axis.size == 1:
-        copied = tuple(Dimension(d.size, d.strides[:LENGTHS]) for d in lanes.others.dimensions)
-        space = Space(copied, lanes.others.offsets[:LENGTHS], lanes.item_bytes)
-        return copy_step(space, _BUFFERS[0], _BUFFERS[2], limits)
-    pattern = next(p for p in PATTERNS.values() if p.can(lanes, limits) and p.pays(lanes, limits))
-    return pattern.launch(lanes, limits)
+    ((step,), _) = take_path(PATHS, choose_path, lanes, limits, path).steps(lanes, limits)
+    return step
 
 
 def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int) -> Lanes:
@@ -152,6 +193,23 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
     whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
     whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
     return Lanes(Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes), whole.dimensions[-1], lengths)
+
+
+def any_lanes(lanes: Lanes, limits: Limits) -> bool:
+    """Every layout."""
+    return True
+
+
+def are_single(lanes: Lanes, limits: Limits) -> bool:
+    """Whether a lane is one element, which reversing leaves where it is."""
+    return lanes.axis.size == 1
+
+
+def copied(lanes: Lanes, limits: Limits) -> Step:
+    """Lanes of one element: a copy, by a path of slices."""
+    dimensions = tuple(Dimension(d.size, d.strides[:LENGTHS]) for d in lanes.others.dimensions)
+    space = Space(dimensions, lanes.others.offsets[:LENGTHS], lanes.item_bytes)
+    return copy_step(space, _BUFFERS[0], _BUFFERS[2], limits)
 
 
 def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
@@ -205,11 +263,11 @@ def serial_strip_width(lanes: Lanes, limits: Limits) -> int | None:
     """The most lanes, a power of two, whose strip one thread reverses; None where no strip fits."""
     most = 1 << (lanes.others.dimensions[0].size - 1).bit_length()
     lane_bytes = lanes.axis.size * lanes.item_bytes
-    for row_bytes in SERIAL_ROW_BYTES:
+    for row_bytes in THRESHOLDS.serial_row_bytes:
         width = min(row_bytes // lanes.item_bytes, most)
-        is_last = row_bytes == SERIAL_ROW_BYTES[-1]
+        is_last = row_bytes == THRESHOLDS.serial_row_bytes[-1]
         room = limits.shared_bytes_per_block
-        if width * lane_bytes <= (room if is_last else min(room, SERIAL_STRIP_BYTES)):
+        if width * lane_bytes <= (room if is_last else min(room, THRESHOLDS.serial_strip_bytes)):
             return width
     return None
 
@@ -268,8 +326,8 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     row_lanes, axis_size = lanes.axis.strides[TARGET], lanes.axis.size
     in_lengths = merged(Dimension(d.size, (0, 0, d.strides[LENGTHS])) for d in lanes.others.dimensions)
     each = Space(in_lengths, lanes.others.offsets, lanes.item_bytes)
-    share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * BOX_BLOCKS_PER_MULTIPROCESSOR)
-    tile_bytes = min(max(share, MIN_BOX_TILE_BYTES), BOX_TILE_BYTES)
+    share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * THRESHOLDS.box_blocks_per_multiprocessor)
+    tile_bytes = min(max(share, THRESHOLDS.min_box_tile_bytes), BOX_TILE_BYTES)
     tile_boxes = max(1, min(tile_bytes // _box_bytes(lanes), BOX_TILE_LANES // row_lanes))
     # Where a tile can end with a word, none shares words with its neighbours.
     whole = WORD_BYTES // math.gcd(WORD_BYTES, _box_bytes(lanes))
@@ -371,13 +429,13 @@ def strip_width(lanes: Lanes, limits: Limits) -> int | None:
     most = min(BLOCK_THREADS, 1 << (row_size - 1).bit_length())
     # What the system keeps for itself of each block's share.
     reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
-    for num_blocks in STRIPS_PER_MULTIPROCESSOR:
+    for num_blocks in THRESHOLDS.strips_per_multiprocessor:
         room = limits.shared_bytes_per_multiprocessor // num_blocks - reserved
-        for width in (min(strip_bytes // item_bytes, most) for strip_bytes in STRIP_BYTES):
+        for width in (min(strip_bytes // item_bytes, most) for strip_bytes in THRESHOLDS.strip_bytes):
             num_strips = num_rows * ceil_div(row_size, width)
             is_spread = num_strips >= num_blocks * limits.num_multiprocessors
             fits = width * item_bytes * lanes.axis.size <= room
-            if fits and (is_spread or width * item_bytes <= LINE_BYTES):
+            if fits and (is_spread or width * item_bytes <= THRESHOLDS.wide_strip_bytes):
                 return width
     return None
 
@@ -451,36 +509,66 @@ def _launch(
     )
 
 
-def _columns_pay(lanes: Lanes, limits: Limits) -> bool:
-    """Neighbours of one length come from one row anyway; narrow rows waste sectors unless they touch."""
-    row = lanes.others.dimensions[0]
-    touch = lanes.axis.strides[:LENGTHS] == (row.size, row.size)
-    return row.strides[LENGTHS] != 0 and (touch or row.size * lanes.item_bytes >= SECTOR_BYTES)
+def why_columns(lanes: Lanes, limits: Limits) -> str | None:
+    """Lanes of their own lengths: neighbours of one length come from one row anyway.
+
+    Narrow rows waste sectors unless they touch.
+    """
+    row, least = lanes.others.dimensions[0], THRESHOLDS.min_strip_row_bytes
+    row_bytes, touch = row.size * lanes.item_bytes, lanes.axis.strides[:LENGTHS] == (row.size, row.size)
+    if row.strides[LENGTHS] == 0 or not (touch or row_bytes >= least):
+        return None
+    where = "one after another" if touch else f"{least} or more"
+    return f"lengths of their own in rows of {row_bytes} bytes, {where}"
 
 
-def _boxes_pay(lanes: Lanes, limits: Limits) -> bool:
-    """Whether the boxes are small: a larger one has runs of its own, or is a strip of columns."""
-    is_lane = lanes_are_runs(lanes, limits)
-    return _box_bytes(lanes) <= (MAX_LANE_BOX_BYTES[lanes.item_bytes] if is_lane else MAX_BOX_BYTES)
+def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
+    """Small boxes: a larger one has runs of its own, or is a strip of columns."""
+    of_one_lane = lanes_are_runs(lanes, limits)
+    most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes] if of_one_lane else THRESHOLDS.max_box_bytes
+    box_bytes = _box_bytes(lanes)
+    return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None
 
 
-def _run_pays(num_items: int, item_bytes: int) -> bool:
-    return num_items * item_bytes >= MIN_RUN_BYTES[item_bytes]
+def _why_run(what: str, num_items: int, item_bytes: int) -> str | None:
+    """Contiguous bytes that are enough for words."""
+    num_bytes, least = num_items * item_bytes, THRESHOLDS.min_run_bytes[item_bytes]
+    return f"{what} of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
 
 
-#: The first that can and pays is taken; the last reverses any lanes.
-PATTERNS: dict[str, Pattern] = {
-    "serial_columns": Pattern(
-        lengths_differ_in_rows, lambda s, limits: limits.warp_lanes == 1, serial_columns
+def _on_cpu(lanes: Lanes, limits: Limits) -> str | None:
+    return "blocks of one thread" if limits.warp_lanes == 1 else None
+
+
+PATHS = by_name(
+    Path("copy", "lanes of one element", are_single, single_step(copied)),
+    Path(
+        "serial_columns",
+        "lanes across rows, each of its own length, on a CPU",
+        lengths_differ_in_rows,
+        single_step(serial_columns),
     ),
-    "serial": Pattern(lambda s, limits: True, lambda s, limits: limits.warp_lanes == 1, serial),
-    "boxes": Pattern(boxes_touch, _boxes_pay, boxes),
-    "lanes": Pattern(lanes_are_runs, lambda s, limits: _run_pays(s.axis.size, s.item_bytes), whole_lanes),
-    "rows": Pattern(
-        rows_share_lengths,
-        lambda s, limits: _run_pays(s.others.dimensions[0].size, s.item_bytes),
-        whole_rows,
-    ),
-    "columns": Pattern(strips_fit, _columns_pay, columns),
-    "gather": Pattern(lambda s, limits: True, lambda s, limits: True, gather),
+    Path("serial", "any layout on a CPU", any_lanes, single_step(serial)),
+    Path("boxes", "small boxes one after another", boxes_touch, single_step(boxes)),
+    Path("lanes", "long contiguous lanes", lanes_are_runs, single_step(whole_lanes)),
+    Path("rows", "lanes across long rows of one length each", rows_share_lengths, single_step(whole_rows)),
+    Path("columns", "lanes across rows, each of its own length", strips_fit, single_step(columns)),
+    Path("gather", "any layout", any_lanes, single_step(gather)),
+)
+
+#: Why a path pays, the best first.
+_REASONS: dict[str, Reason[Lanes]] = {
+    "copy": lambda lanes, limits: "lanes of one element",
+    "serial_columns": _on_cpu,
+    "serial": _on_cpu,
+    "boxes": why_boxes,
+    "lanes": lambda lanes, limits: _why_run("lanes", lanes.axis.size, lanes.item_bytes),
+    "rows": lambda lanes, limits: _why_run("rows", lanes.others.dimensions[0].size, lanes.item_bytes),
+    "columns": why_columns,
+    "gather": lambda lanes, limits: "nothing else pays",
 }
+
+
+def choose_path(lanes: Lanes, limits: Limits) -> Choice[Lanes]:
+    """The path that is estimated to be the fastest, and why."""
+    return first_that_pays(PATHS, _REASONS, lanes, limits)

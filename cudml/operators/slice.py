@@ -228,11 +228,25 @@ def _check_slice1(
                 problems.add(f"OutputTensor.Sizes[{i}]", "sizes", expected, out_size)
 
 
-def plan(desc: SliceDesc | Slice1Desc, limits: Limits) -> Plan:
+def plan(desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = None) -> Plan:
     """The plan of a valid descriptor: one copy, or nothing where the output is empty.
 
     Strides of either tensor may be negative, and the data type any of a size of 1 to 16 bytes: the
-    array functions use both.
+    array functions use both. Every path gives the same bits.
+
+    Parameters
+    ----------
+    desc : SliceDesc or Slice1Desc
+        What to compute.
+    limits : Limits
+        The device.
+    path : str, optional
+        A key of `slice_paths.PATHS` to take; None chooses the fastest. An empty output needs none.
+
+    Raises
+    ------
+    ValueError
+        `path` is unknown or cannot do this copy.
     """
     target = desc.output_tensor
     source_strides = desc.input_tensor.element_strides
@@ -251,7 +265,7 @@ def plan(desc: SliceDesc | Slice1Desc, limits: Limits) -> Plan:
     return Plan(
         operator=_name(desc),
         operands=("input_tensor", "output_tensor"),
-        steps=() if is_empty else (copy_step(space, "input_tensor", "output_tensor", limits),),
+        steps=() if is_empty else (copy_step(space, "input_tensor", "output_tensor", limits, path),),
         outputs=("output_tensor",),
     )
 

@@ -1,4 +1,4 @@
-"""The steps of strided copies: what moves a box of items from one place to another.
+"""The paths of strided copies: what moves a box of items from one place to another.
 
 `SLICE` and `SLICE1` are such copies, and so is packing an operand for a matrix product.
 
@@ -6,7 +6,7 @@ Plans outlive the buffers they run on, so none knows how a pointer is aligned: t
 branch once for the whole launch.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from cudml.operators.index_space import (
@@ -29,6 +29,16 @@ from cudml.operators.launch_shape import (
     run_shape,
     serial_blocks,
 )
+from cudml.operators.path import (
+    Choice,
+    Path,
+    Reason,
+    by_name,
+    figure,
+    first_that_pays,
+    single_step,
+    take_path,
+)
 from cudml.plans import Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
@@ -46,35 +56,64 @@ TRANSPOSED_TILE_BYTES = 16384
 TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
 TRANSPOSED_WORD_BYTES = 4
 
-#: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item. The gather
-#: takes about 25 instructions an item; each lane of a run some 450, and 65 a word.
-MIN_RUN_BYTES = {1: 64, 2: 128, 4: 512, 8: 512, 16: 512}
 
-#: Shortest rows with a stride that fill enough of a tile, in bytes of the target.
-MIN_STRIDED_ROW_BYTES = 512
+@dataclass(frozen=True)
+class Thresholds:
+    """What decides between the paths of a copy, and how they share it out."""
 
-#: Least of a tile that is worth moving through it, on average: below, most of a block's time is waiting.
-MIN_TRANSPOSED_BYTES = 2048
+    #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item.
+    min_run_bytes: Mapping[int, int] = figure(
+        {1: 64, 2: 128, 4: 512, 8: 512, 16: 512},
+        "machine code",
+        "the gather takes about 25 instructions an item, each lane of a run some 450, and 65 a word",
+    )
 
-#: Pieces of rows with a small stride: enough for this many warps a multiprocessor.
-STRIDED_PIECES_PER_MULTIPROCESSOR = 64
+    #: Shortest rows with a stride, in bytes of the target.
+    min_strided_row_bytes: int = figure(512, "estimate", "shorter ones fill too little of a tile")
 
-#: Rows are cut for blocks of one thread.
-MAX_SERIAL_PIECE_BYTES = 1 << 16
+    #: Least of a tile that is worth moving through it, on average.
+    min_transposed_bytes: int = figure(2048, "estimate", "below, most of a block's time is waiting")
 
-#: Shortest stretch that is left to the driver's own copy. On an H200 it moves 4.0 TB/s at this size and
-#: 4.3 at 4 GiB, a kernel of 16-byte copies 3.8 and 3.85; at 16 MiB and below it is not ahead
-#: (bench/results/nvidia-h200-micro.csv, group bandwidth).
-MIN_DRIVER_COPY_BYTES = 64 << 20
+    #: Pieces of rows with a small stride: enough for this many warps a multiprocessor.
+    strided_pieces_per_multiprocessor: int = figure(64, "estimate", "as many warps as it holds")
+
+    #: Longest pieces of rows for blocks of one thread.
+    max_serial_piece_bytes: int = figure(1 << 16, "estimate", "a row is shared by the cores of a CPU")
+
+    #: Shortest stretch that is left to the driver's own copy.
+    min_driver_copy_bytes: int = figure(
+        64 << 20,
+        "micro-figure",
+        "on an H200 it moves 4.0 TB/s at this size and 4.3 at 4 GiB, a kernel of 16-byte copies 3.8 and "
+        "3.85; at 16 MiB and below it is not ahead (bench/results/nvidia-h200-micro.csv, group bandwidth)",
+    )
+
+
+THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """A kernel for copies of one kind: whether it can do a copy, whether it pays, and its launch."""
+class BoxCopy:
+    """A coalesced space, the source its first operand and the target its second, and the buffers of both."""
 
-    can: Callable[[Space], bool]
-    pays: Callable[[Space, Limits], bool]
-    launch: Callable[[Space, str, str, Limits], KernelLaunch]
+    space: Space
+    source: str
+    target: str
+
+    @property
+    def num_bytes(self) -> int:
+        """All that is moved."""
+        return self.space.num_items * self.space.item_bytes
+
+    @property
+    def row_bytes(self) -> int:
+        """What the innermost dimension moves, where there is one."""
+        return self.space.dimensions[0].size * self.space.item_bytes
+
+    def __str__(self) -> str:
+        sizes = " x ".join(str(d.size) for d in reversed(self.space.dimensions)) or "1"
+        strides = [d.strides for d in reversed(self.space.dimensions)]
+        return f"a copy of {sizes} items of {self.space.item_bytes} bytes with strides {strides}"
 
 
 def tensor_copy_step(
@@ -94,39 +133,52 @@ def tensor_copy_step(
     return copy_step(Space(dimensions, (0, 0), target.element.size), source_buffer, target_buffer, limits)
 
 
-def copy_step(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> Step:
-    """The step of a copy whose space has the source as its first operand and the target as its second."""
-    space = coalesced(space, TARGET, (SOURCE, TARGET))
-    if is_stretch(space) and stretch_pays(space, limits):
-        return Copy(
-            source_buffer,
-            target_buffer,
-            space.num_items * space.item_bytes,
-            source_offset=space.offsets[SOURCE] * space.item_bytes,
-            target_offset=space.offsets[TARGET] * space.item_bytes,
-        )
-    pattern = next(p for p in PATTERNS.values() if p.can(space) and p.pays(space, limits))
-    return pattern.launch(space, source_buffer, target_buffer, limits)
+def copy_step(
+    space: Space, source_buffer: str, target_buffer: str, limits: Limits, path: str | None = None
+) -> Step:
+    """The step of a copy whose space has the source as its first operand and the target as its second.
 
-
-def is_stretch(space: Space) -> bool:
-    """Whether all of a coalesced space is one stretch on both sides: two such dimensions would be merged."""
-    return all(dimension.strides == (1, 1) for dimension in space.dimensions)
-
-
-def stretch_pays(space: Space, limits: Limits) -> bool:
-    """Whether the driver's copy is better than a kernel for a stretch.
-
-    That is known of whole words at whole words alone, and not so of a CPU: kernels copy there with all its
-    cores, the C library with one.
+    Raises
+    ------
+    ValueError
+        `path` is no key of `PATHS`, or cannot do this copy.
     """
-    num_bytes = space.num_items * space.item_bytes
-    is_of_words = space.item_bytes == MAX_ITEM_BYTES
-    return limits.warp_lanes > 1 and is_of_words and num_bytes >= MIN_DRIVER_COPY_BYTES
+    copy = BoxCopy(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer)
+    ((step,), _) = take_path(PATHS, choose_path, copy, limits, path).steps(copy, limits)
+    return step
 
 
-def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+def is_stretch(copy: BoxCopy, limits: Limits) -> bool:
+    """Whether all of a coalesced space is one stretch on both sides: two such dimensions would be merged."""
+    return all(dimension.strides == (1, 1) for dimension in copy.space.dimensions)
+
+
+def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
+    """One stretch of bytes by the driver's own copy."""
+    space = copy.space
+    return Copy(
+        copy.source,
+        copy.target,
+        copy.num_bytes,
+        source_offset=space.offsets[SOURCE] * space.item_bytes,
+        target_offset=space.offsets[TARGET] * space.item_bytes,
+    )
+
+
+def why_driver(copy: BoxCopy, limits: Limits) -> str | None:
+    """Long stretches of whole words at whole words: of others, and of a CPU, it is not known.
+
+    Kernels copy on a CPU with all its cores, the C library with one.
+    """
+    least, is_of_words = THRESHOLDS.min_driver_copy_bytes, copy.space.item_bytes == MAX_ITEM_BYTES
+    if limits.warp_lanes == 1 or not is_of_words or copy.num_bytes < least:
+        return None
+    return f"one stretch of {copy.num_bytes} bytes, {least} or more"
+
+
+def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy: a thread finds the place of each of its items."""
+    space = copy.space
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
     reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
     return KernelLaunch(
@@ -135,7 +187,7 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
         template=(item_type(space.item_bytes),),
         grid=(grid_blocks(num_tiles, limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
-        buffers=(source_buffer, target_buffer),
+        buffers=(copy.source, copy.target),
         params=Params.of(
             num_items=("Int64", space.num_items),
             source_offset=("Int64", space.offsets[SOURCE]),
@@ -146,10 +198,11 @@ def gather(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
     )
 
 
-def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy by blocks of one thread: whole rows, in plain loops."""
+    space = copy.space
     row, *outer = space.dimensions or (Dimension(1, (1, 1)),)
-    piece_items = min(row.size, MAX_SERIAL_PIECE_BYTES // space.item_bytes)
+    piece_items = min(row.size, THRESHOLDS.max_serial_piece_bytes // space.item_bytes)
     is_cut = piece_items < row.size
     if is_cut:
         steps = tuple(piece_items * stride for stride in row.strides)
@@ -162,7 +215,7 @@ def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
         template=(item_type(space.item_bytes),),
         grid=(num_blocks, 1, 1),
         block=(1, 1, 1),
-        buffers=(source_buffer, target_buffer),
+        buffers=(copy.source, copy.target),
         params=Params.of(
             num_pieces=("Int64", pieces.num_items),
             pieces_per_block=("Int64", pieces_per_block),
@@ -178,18 +231,21 @@ def serial(space: Space, source_buffer: str, target_buffer: str, limits: Limits)
     )
 
 
-def is_run(space: Space) -> bool:
+def is_run(copy: BoxCopy, limits: Limits) -> bool:
     """Whether rows are contiguous in the target and contiguous or mirrored in the source."""
+    space = copy.space
     return bool(space.dimensions) and space.dimensions[0].strides in ((1, 1), (-1, 1))
 
 
-def run_pays(space: Space, limits: Limits) -> bool:
-    """Whether a run is long enough for words, rather than items one by one."""
-    return space.dimensions[0].size * space.item_bytes >= MIN_RUN_BYTES[space.item_bytes]
+def why_runs(copy: BoxCopy, limits: Limits) -> str | None:
+    """Runs that are long enough for words, rather than items one by one."""
+    least = THRESHOLDS.min_run_bytes[copy.space.item_bytes]
+    return f"runs of {copy.row_bytes} bytes, {least} or more" if copy.row_bytes >= least else None
 
 
-def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Contiguous or mirrored rows: words of 16 bytes, shifted and reversed in registers."""
+    space = copy.space
     run, *outer = space.dimensions
     is_reversed = run.strides[SOURCE] < 0
     lowest = space.offsets[SOURCE] - (run.size - 1 if is_reversed else 0)
@@ -202,7 +258,7 @@ def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -
         template=(),
         grid=(grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
-        buffers=(source_buffer, target_buffer),
+        buffers=(copy.source, copy.target),
         params=Params.of(
             num_pieces=("Int64", pieces.num_items),
             run_bytes=("Int64", run.size * space.item_bytes),
@@ -219,21 +275,34 @@ def runs(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -
     )
 
 
-def has_small_stride(space: Space) -> bool:
+def has_small_stride(copy: BoxCopy, limits: Limits) -> bool:
     """Whether rows are contiguous in the target and take every s-th narrow item of the source."""
+    space = copy.space
     if not space.dimensions or space.item_bytes > STRIDED_MAX_ITEM_BYTES:
         return False
     source_stride, target_stride = space.dimensions[0].strides
     return target_stride == 1 and 2 <= abs(source_stride) <= STRIDED_MAX_STRIDE
 
 
-def strided(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+def why_strided(copy: BoxCopy, limits: Limits) -> str | None:
+    """Rows that fill enough of a tile."""
+    least = THRESHOLDS.min_strided_row_bytes
+    stride = copy.space.dimensions[0].strides[SOURCE]
+    if copy.row_bytes < least:
+        return None
+    return f"rows of {copy.row_bytes} bytes with a stride of {stride}, {least} or more"
+
+
+def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Rows with a small stride: whole stretches of source, picked from in shared storage."""
+    space = copy.space
     row, *outer = space.dimensions
     stride = row.strides[SOURCE]
     tile_words = STRIDED_MAX_STRIDE // abs(stride)
     tile_items = tile_words * WARP_LANES * WORD_BYTES // space.item_bytes
-    share = ceil_div(space.num_items, limits.num_multiprocessors * STRIDED_PIECES_PER_MULTIPROCESSOR)
+    share = ceil_div(
+        space.num_items, limits.num_multiprocessors * THRESHOLDS.strided_pieces_per_multiprocessor
+    )
     piece_items = min(round_up(share, tile_items), 4 * tile_items)
     pieces = Space(
         (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes
@@ -245,7 +314,7 @@ def strided(space: Space, source_buffer: str, target_buffer: str, limits: Limits
         template=(item_type(space.item_bytes),),
         grid=(grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits), 1, 1),
         block=(STRIDED_THREADS, 1, 1),
-        buffers=(source_buffer, target_buffer),
+        buffers=(copy.source, copy.target),
         params=Params.of(
             num_pieces=("Int64", pieces.num_items),
             row_items=("Int64", row.size),
@@ -269,13 +338,21 @@ def crossing(space: Space) -> int | None:
     return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
 
 
-def transposed_pays(space: Space, limits: Limits) -> bool:
-    """Whether the lines of both sides fill enough of their tiles, and the target's jumps in the source."""
+def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
+    """Whether one dimension is contiguous in the source and another one in the target."""
+    return crossing(copy.space) is not None
+
+
+def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
+    """Lines of both sides that fill enough of their tiles, where the target's jumps in the source."""
+    space = copy.space
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
     sides = tile_sides(line.size, other.size, space.item_bytes)
     num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
-    filled = line.size * other.size * space.item_bytes
-    return abs(line.strides[SOURCE]) > 1 and filled >= MIN_TRANSPOSED_BYTES * num_tiles
+    filled, least = line.size * other.size * space.item_bytes, THRESHOLDS.min_transposed_bytes
+    if abs(line.strides[SOURCE]) <= 1 or filled < least * num_tiles:
+        return None
+    return f"{filled} bytes across {num_tiles} tiles, {least} a tile or more"
 
 
 def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
@@ -294,8 +371,9 @@ def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int,
     return 1 << line_shift, 1 << (items_shift - line_shift)
 
 
-def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limits) -> KernelLaunch:
+def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Lines of the target across lines of the source: tiles through shared storage."""
+    space = copy.space
     position = crossing(space)
     line, other = space.dimensions[0], space.dimensions[position or 0]
     outer = tuple(d for i, d in enumerate(space.dimensions) if i not in (0, position))
@@ -311,7 +389,7 @@ def transpose(space: Space, source_buffer: str, target_buffer: str, limits: Limi
         template=(item_type(space.item_bytes),),
         grid=(grid_blocks(tiles.num_items, limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
-        buffers=(source_buffer, target_buffer),
+        buffers=(copy.source, copy.target),
         params=Params.of(
             num_tiles=("Int64", tiles.num_items),
             source_offset=("Int64", space.offsets[SOURCE]),
@@ -336,15 +414,31 @@ def keeps_words(dimensions: Iterable[Dimension], operand: int, item_bytes: int) 
     return all(d.strides[operand] * item_bytes % TRANSPOSED_WORD_BYTES == 0 for d in dimensions)
 
 
-#: The first that can and pays is taken; the last does any copy.
-PATTERNS: dict[str, Pattern] = {
-    "serial": Pattern(lambda space: True, lambda space, limits: limits.warp_lanes == 1, serial),
-    "runs": Pattern(is_run, run_pays, runs),
-    "transpose": Pattern(lambda space: crossing(space) is not None, transposed_pays, transpose),
-    "strided": Pattern(
-        has_small_stride,
-        lambda space, limits: space.dimensions[0].size * space.item_bytes >= MIN_STRIDED_ROW_BYTES,
-        strided,
-    ),
-    "gather": Pattern(lambda space: True, lambda space, limits: True, gather),
+def any_copy(copy: BoxCopy, limits: Limits) -> bool:
+    """Every copy."""
+    return True
+
+
+PATHS = by_name(
+    Path("driver", "one long stretch of bytes", is_stretch, single_step(driver_copy)),
+    Path("serial", "any copy on a CPU", any_copy, single_step(serial)),
+    Path("runs", "long rows, contiguous or mirrored", is_run, single_step(runs)),
+    Path("transpose", "lines of the target across lines of the source", has_crossing, single_step(transpose)),
+    Path("strided", "rows of narrow items with a small stride", has_small_stride, single_step(strided)),
+    Path("gather", "any copy", any_copy, single_step(gather)),
+)
+
+#: Why a path pays, the best first.
+_REASONS: dict[str, Reason[BoxCopy]] = {
+    "driver": why_driver,
+    "serial": lambda copy, limits: "blocks of one thread" if limits.warp_lanes == 1 else None,
+    "runs": why_runs,
+    "transpose": why_transpose,
+    "strided": why_strided,
+    "gather": lambda copy, limits: "nothing else pays",
 }
+
+
+def choose_path(copy: BoxCopy, limits: Limits) -> Choice[BoxCopy]:
+    """The path that is estimated to be the fastest, and why."""
+    return first_that_pays(PATHS, _REASONS, copy, limits)

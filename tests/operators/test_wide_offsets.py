@@ -10,21 +10,20 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.enums import DataType
-from cudml.operators import gru_paths, top_k_paths
-from cudml.operators import launch_shape as movement
-from cudml.operators import reverse_subsequences_paths as lane_reversal
-from cudml.operators import slice_paths as strided_copy
+from cudml.operators import gru_paths, launch_shape, reverse_subsequences_paths, slice_paths, top_k_paths
 from cudml.operators.gru import GruDesc
 from cudml.operators.gru import plan as plan_gru
 from cudml.operators.index_space import Space, coalesced, dimensions_of
+from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
+from cudml.operators.reverse_subsequences import plan as plan_reversal
 from cudml.operators.reverse_subsequences_paths import lanes_of
-from cudml.operators.slice_paths import SOURCE, TARGET
+from cudml.operators.slice_paths import SOURCE, TARGET, BoxCopy, copy_step
 from cudml.operators.top_k import plan as plan_top_k
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from tests.oracle.reverse_subsequences import reverse_lanes
 from tests.oracle.top_k import top_k
-from tests.support import assert_identical, run_plan
+from tests.support import assert_identical, run_plan, set_thresholds
 from tests.support.gru_runs import (
     BIDIRECTIONAL,
     MEMBERS,
@@ -45,7 +44,7 @@ LIMITS = {"gpu": GPU, "cpu": CPU}
 @pytest.fixture(params=[1, 1 << 30], ids=["many blocks", "one block"])
 def serial_block_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of one thread that own a row or two each, and one that steps along all of them."""
-    monkeypatch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", request.param)
+    set_thresholds(monkeypatch, launch_shape, min_serial_block_bytes=request.param)
 
 
 def fill(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -74,21 +73,22 @@ COPIES = {
 
 
 @pytest.mark.usefixtures("serial_block_bytes")
-@pytest.mark.parametrize("name", strided_copy.PATTERNS)
+@pytest.mark.parametrize("name", slice_paths.PATHS)
 @pytest.mark.parametrize("case", COPIES.values(), ids=COPIES)
 def test_copies(case: tuple, name: str, rng: np.random.Generator) -> None:
     """From an offset past 2**32 to another."""
     sizes, source_strides, target_strides, can = case
     space = Space(dimensions_of(sizes, source_strides, target_strides), (WIDE, WIDE + 32), 2)
     space = coalesced(space, TARGET, (SOURCE, TARGET))
-    pattern = strided_copy.PATTERNS[name]
-    assert pattern.can(space) == (name in can)
+    limits = CPU if name == "serial" else GPU
+    copy = BoxCopy(space, "source", "target")
+    assert slice_paths.PATHS[name].can_do(copy, limits) == (name in can)
     if name not in can:
         return
     source = sparse_tensor((2, *sizes), np.uint16, (WIDE, *source_strides))
     target = sparse_tensor((2, *sizes), np.uint16, (WIDE + 32, *target_strides))
     expected = fill(source[1], rng)
-    launch = pattern.launch(space, "source", "target", CPU if name == "serial" else GPU)
+    launch = copy_step(space, "source", "target", limits, path=name)
     assert isinstance(launch, KernelLaunch)
     plan = Plan("copy", ("source", "target"), (launch,), outputs=("target",))
     run_plan(emulator.get_device(), plan, {"source": source, "target": target})
@@ -97,11 +97,11 @@ def test_copies(case: tuple, name: str, rng: np.random.Generator) -> None:
 
 def test_pieces_of_a_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread's pieces, of which the next begins past 2**32."""
-    monkeypatch.setattr(strided_copy, "MAX_SERIAL_PIECE_BYTES", 8)
+    set_thresholds(monkeypatch, slice_paths, max_serial_piece_bytes=8)
     source, target = (sparse_tensor((9,), np.uint16, (stride,)) for stride in (WIDE, 2 * WIDE))
     expected = fill(source, rng)
     space = Space(dimensions_of((9,), (WIDE,), (2 * WIDE,)), (0, 0), 2)
-    plan = Plan("copy", ("a", "b"), (strided_copy.serial(space, "a", "b", CPU),), outputs=("b",))
+    plan = Plan("copy", ("a", "b"), (copy_step(space, "a", "b", CPU),), outputs=("b",))
     run_plan(emulator.get_device(), plan, {"a": source, "b": target})
     assert_identical(target.copy(), expected)
 
@@ -142,7 +142,7 @@ LANES = {
 
 
 @pytest.mark.usefixtures("serial_block_bytes")
-@pytest.mark.parametrize("name", lane_reversal.PATTERNS)
+@pytest.mark.parametrize("name", reverse_subsequences_paths.PATHS)
 @pytest.mark.parametrize("case", LANES.values(), ids=LANES)
 def test_reversals(case: tuple, name: str, rng: np.random.Generator) -> None:
     sizes, axis, *strides, can = case
@@ -156,17 +156,15 @@ def test_reversals(case: tuple, name: str, rng: np.random.Generator) -> None:
         described(target, DataType.UINT16),
     )
     lanes = lanes_of(*descs, axis)
-    pattern, limits = lane_reversal.PATTERNS[name], CPU if name.startswith("serial") else GPU
-    assert pattern.can(lanes, limits) == (name in can)
+    limits = CPU if name.startswith("serial") else GPU
+    assert reverse_subsequences_paths.PATHS[name].can_do(lanes, limits) == (name in can)
     if name not in can:
         return
     content = fill(source, rng)
     lengths[...] = rng.integers(2, min(sizes[axis] + 2, 256), one)
     expected = reverse_lanes(content, lengths.copy(), axis)
-    plan = Plan(
-        "reversal", lane_reversal._BUFFERS, (pattern.launch(lanes, limits),), outputs=("output_tensor",)
-    )
-    operands = dict(zip(lane_reversal._BUFFERS, (source, lengths, target), strict=True))
+    plan = plan_reversal(ReverseSubsequencesDesc(*descs, axis), limits, path=name)
+    operands = dict(zip(plan.operands, (source, lengths, target), strict=True))
     run_plan(emulator.get_device(), plan, operands)
     assert_identical(target.copy(), expected)
 

@@ -1,5 +1,6 @@
 """Every kernel that can reverse some lanes gives the same bytes, whichever the plan would choose."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,13 +12,13 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import launch_shape as movement
-from cudml.operators import reverse_subsequences_paths as lane_reversal
-from cudml.operators.reverse_subsequences_paths import PATTERNS, Pattern, lanes_of, reversal_step
-from cudml.plans import Copy, KernelLaunch, Plan
+from cudml.operators import launch_shape, reverse_subsequences_paths
+from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc, plan
+from cudml.operators.reverse_subsequences_paths import PATHS, choose_path, lanes_of, reversal_step
+from cudml.plans import Copy, Plan, Step
 from cudml.tensors import TensorDesc
 from tests.oracle.reverse_subsequences import reverse_lanes
-from tests.support import assert_identical, schedules
+from tests.support import assert_identical, schedules, set_thresholds
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
 OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
@@ -27,14 +28,12 @@ OPERANDS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 def small_blocks_of_one_thread() -> Iterator[None]:
     """As small as the arrays here are, they would be one block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1)
+        set_thresholds(patch, launch_shape, min_serial_block_bytes=1)
         yield
 
 
-def run_launch(
-    device: Device, launch: KernelLaunch, places: dict[str, Layout], axis: int, values: np.ndarray
-) -> None:
-    """Compare a launch with the definition, every byte between and around the outputs included."""
+def run_step(device: Device, step: Step, places: dict[str, Layout], axis: int, values: np.ndarray) -> None:
+    """Compare a step with the definition, every byte between and around the outputs included."""
     rng = np.random.default_rng(1)
     raw = {name: place.fill(rng) for name, place in places.items()}
     lengths = places["sequence_lengths_tensor"].view(raw["sequence_lengths_tensor"])
@@ -45,27 +44,27 @@ def run_launch(
     places["output_tensor"].view(expected)[...] = reverse_lanes(
         source, np.ascontiguousarray(lengths).view(dtype), axis
     )
-    plan = Plan("reversal", OPERANDS, (launch,), outputs=("output_tensor",))
-    assert_identical(run_on_bytes(device, plan, raw, places, "output_tensor"), expected)
+    reversal = Plan("reversal", OPERANDS, (step,), outputs=("output_tensor",))
+    assert_identical(run_on_bytes(device, reversal, raw, places, "output_tensor"), expected)
 
 
-def run_every_pattern(device: Device, places: dict[str, Layout], axis: int, values: np.ndarray) -> set[str]:
+def run_every_path(device: Device, places: dict[str, Layout], axis: int, values: np.ndarray) -> set[str]:
     """Run all kernels that can reverse these lanes; their names."""
     descs = [places[name].desc for name in OPERANDS]
     lanes = lanes_of(*descs, axis)
-    names = {name for name, pattern in PATTERNS.items() if pattern.can(lanes, device.limits)}
+    names = {name for name, path in PATHS.items() if path.can_do(lanes, device.limits)}
     for name in names:
-        run_launch(device, PATTERNS[name].launch(lanes, device.limits), places, axis, values)
+        run_step(device, reversal_step(*descs, axis, device.limits, path=name), places, axis, values)
     return names
 
 
-def run_checked(pattern: Pattern, places: dict[str, Layout], axis: int, values: np.ndarray) -> None:
+def run_checked(path: str, places: dict[str, Layout], axis: int, values: np.ndarray) -> None:
     """Run one kernel that can reverse these lanes, with every access observed: misaligned ones too."""
     device = emulator.get_device()
-    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
-    assert pattern.can(lanes, device.limits)
+    descs = (places[operand].desc for operand in OPERANDS)
+    step = reversal_step(*descs, axis, device.limits, path=path)
     with emulator.schedule("forward", check=True):
-        run_launch(device, pattern.launch(lanes, device.limits), places, axis, values)
+        run_step(device, step, places, axis, values)
 
 
 @st.composite
@@ -100,13 +99,13 @@ def three_dimensions(draw: st.DrawFn, axis: int, shared: tuple[bool, bool, bool]
 @settings(deadline=None, max_examples=60)
 @given(case=three_dimensions(2, (False, False, False)))
 def test_lanes_along_rows(case: tuple) -> None:
-    assert "lanes" in run_every_pattern(emulator.get_device(), *case)
+    assert "lanes" in run_every_path(emulator.get_device(), *case)
 
 
 @settings(deadline=None, max_examples=60)
 @given(case=three_dimensions(1, (False, False, True)))
 def test_lanes_across_rows_of_one_length(case: tuple) -> None:
-    names = run_every_pattern(emulator.get_device(), *case)
+    names = run_every_path(emulator.get_device(), *case)
     row_bytes = case[0]["input_tensor"].desc.sizes[2] * case[0]["input_tensor"].desc.element.size
     assert {"rows", "columns"} <= names or row_bytes <= 16
 
@@ -114,7 +113,7 @@ def test_lanes_across_rows_of_one_length(case: tuple) -> None:
 @settings(deadline=None, max_examples=60)
 @given(case=three_dimensions(0, (False, False, False)))
 def test_lanes_across_rows_of_different_lengths(case: tuple) -> None:
-    assert "columns" in run_every_pattern(emulator.get_device(), *case)
+    assert "columns" in run_every_path(emulator.get_device(), *case)
 
 
 @st.composite
@@ -137,7 +136,7 @@ def packed_boxes(draw: st.DrawFn) -> tuple:
 @given(case=packed_boxes())
 def test_boxes_one_after_another(case: tuple) -> None:
     """Tiles of whole words and tiles that share them, boxes of one lane and of several."""
-    assert "boxes" in run_every_pattern(emulator.get_device(), *case)
+    assert "boxes" in run_every_path(emulator.get_device(), *case)
 
 
 def layouts_of(
@@ -162,7 +161,7 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
     places = layouts_of(sizes, item_bytes, axis, where)
     shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     values = np.random.default_rng(2).integers(0, sizes[axis] + 2, shape)
-    names = run_every_pattern(emulator.get_device(), places, axis, values)
+    names = run_every_path(emulator.get_device(), places, axis, values)
     assert ("lanes", "columns")[1 - axis] in names
 
 
@@ -187,15 +186,15 @@ def test_strips_of_any_width_and_alignment(
     item_bytes: int, width: int, strip_bytes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words and cells of every width, aligned whatever the gaps, and lengths of every type."""
-    monkeypatch.setattr(lane_reversal, "STRIP_BYTES", (strip_bytes,))
-    monkeypatch.setattr(lane_reversal, "SERIAL_ROW_BYTES", (strip_bytes,))
-    monkeypatch.setattr(lane_reversal, "LINE_BYTES", strip_bytes)
+    set_thresholds(monkeypatch, reverse_subsequences_paths, strip_bytes=(strip_bytes,))
+    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_row_bytes=(strip_bytes,))
+    set_thresholds(monkeypatch, reverse_subsequences_paths, wide_strip_bytes=strip_bytes)
     for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
         where = (number % 4 * 4, number // 4 * 2)
         places = layouts_of((37, width), item_bytes, 0, where, gap=number % 2)
         places["sequence_lengths_tensor"] = lay_out((1, width), kind)
         values = np.random.default_rng(number).choice(bits, (1, width))
-        run_checked(PATTERNS[name], places, 0, values)
+        run_checked(name, places, 0, values)
 
 
 @pytest.mark.parametrize("where", [(0, 0), (15, 1), (2, 4), (8, 14)])
@@ -205,11 +204,13 @@ def test_full_tiles_of_boxes(
     box: tuple[int, int], item_bytes: int, where: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles as large as shared storage takes, which begin and end anywhere in a word."""
-    monkeypatch.setattr(lane_reversal, "MIN_BOX_TILE_BYTES", lane_reversal.BOX_TILE_BYTES)
-    count = 2 * lane_reversal.BOX_TILE_BYTES // (box[0] * box[1] * item_bytes) + 3
+    set_thresholds(
+        monkeypatch, reverse_subsequences_paths, min_box_tile_bytes=reverse_subsequences_paths.BOX_TILE_BYTES
+    )
+    count = 2 * reverse_subsequences_paths.BOX_TILE_BYTES // (box[0] * box[1] * item_bytes) + 3
     places = layouts_of((count, *box), item_bytes, 1, where, gap=0)
     values = np.random.default_rng(1).integers(0, box[0] + 2, (count, 1, box[1]))
-    run_checked(PATTERNS["boxes"], places, 1, values)
+    run_checked("boxes", places, 1, values)
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 4095, 20_001, 35_999, 36_000, 2**31])
@@ -219,10 +220,10 @@ def test_lanes_of_several_pieces(
     device: Device, length: int, where: tuple[int, int], resident_blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of what is reversed at, before and after the ends of pieces of one step and of several."""
-    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=resident_blocks)
     places = layouts_of((2, 36_000), 1, 1, where)
     values = np.array([[length], [length // 2]])
-    assert "lanes" in run_every_pattern(device, places, 1, values)
+    assert "lanes" in run_every_path(device, places, 1, values)
 
 
 @pytest.mark.parametrize("length", [1023, 1024, 1025])
@@ -235,7 +236,7 @@ def test_pieces_that_would_cut_items(length: int, backwards: bool) -> None:
     target = lay_out((2, 6000), DataType.UINT32, byte_offset=5)
     places = dict(zip(OPERANDS, (source, lay_out((2, 1), DataType.UINT32), target), strict=True))
     values = np.full((2, 1), length)
-    assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
+    assert "lanes" in run_every_path(emulator.get_device(), places, 1, values)
 
 
 @pytest.mark.parametrize("backwards", [False, True])
@@ -244,14 +245,14 @@ def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool)
     target = lay_out((3, 40), DataType.UINT16, byte_offset=1)
     places = dict(zip(OPERANDS, (source, lay_out((3, 1), DataType.UINT32), target), strict=True))
     values = np.array([[17], [40], [0]])
-    assert "lanes" in run_every_pattern(emulator.get_device(), places, 1, values)
+    assert "lanes" in run_every_path(emulator.get_device(), places, 1, values)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("shared", [False, True])
 def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there are 2**31 items or more, on few."""
-    monkeypatch.setattr(movement, "MAX_NARROW_COUNT", 1)
+    monkeypatch.setattr(launch_shape, "MAX_NARROW_COUNT", 1)
     sizes = (5, 9, 35)
     places = layouts_of(sizes, 4, axis, (0, 4))
     shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))
@@ -259,7 +260,7 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
     if shared:
         places["sequence_lengths_tensor"] = lay_out(shape, DataType.UINT32, broadcast=(False, False, True))
         values = np.broadcast_to(values[..., :1], shape)
-    run_every_pattern(device, places, axis, values)
+    run_every_path(device, places, axis, values)
 
 
 #: Layouts that the plan is expected to give to each kernel, of a GPU and of a CPU: item bytes, sizes, axis,
@@ -283,6 +284,16 @@ CHOSEN = {
 }
 
 
+#: What a choice says of its reason.
+WHY = {
+    "boxes": r"boxes of \d+ bytes, \d+ or fewer",
+    "lanes": r"lanes of \d+ bytes, \d+ or more",
+    "rows": r"rows of \d+ bytes, \d+ or more",
+    "columns": r"lengths of their own in rows of \d+ bytes, (32 or more|one after another)",
+    "gather": "nothing else pays",
+}
+
+
 @pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
 def test_choice_of_the_plan(case: tuple) -> None:
     name, cpu_name, item_bytes, sizes, axis, shared, *gap = case
@@ -292,8 +303,9 @@ def test_choice_of_the_plan(case: tuple) -> None:
     tensor = lay_out(sizes, kind, pads=pads).desc
     descs = [tensor, lay_out(one, DataType.UINT32, broadcast=shared).desc, tensor]
     limits = emulator.get_device().limits
-    expected = PATTERNS[name].launch(lanes_of(*descs, axis), limits)
+    expected = reversal_step(*descs, axis, limits, path=name)
     assert reversal_step(*descs, axis, limits) == expected
+    assert re.fullmatch(f"{name}: .*({WHY[name]}).*", repr(choose_path(lanes_of(*descs, axis), limits)))
     assert expected.source == f"reverse_subsequences/{name}.cu"
     single = reversal_step(*descs, axis, replace(limits, warp_lanes=1))
     assert (single.source, single.block) == (f"reverse_subsequences/{cpu_name}.cu", (1, 1, 1))
@@ -335,7 +347,7 @@ def test_columns_that_fit_no_strip_go_one_by_one(item_bytes: int) -> None:
     limits = replace(device.limits, warp_lanes=1, shared_bytes_per_block=40 * 16 - 1)
     step = reversal_step(*(places[operand].desc for operand in OPERANDS), 1, limits)
     assert step.function == "reverse_serial"
-    run_launch(device, step, places, 1, values)
+    run_step(device, step, places, 1, values)
 
 
 def test_lanes_of_one_element_are_copied() -> None:
@@ -345,12 +357,36 @@ def test_lanes_of_one_element_are_copied() -> None:
     assert reversal_step(*descs, 1, emulator.get_device().limits) == Copy(OPERANDS[0], OPERANDS[2], 64 << 20)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+def test_a_path_that_is_not_there_or_cannot_reverse_this() -> None:
+    tensor = TensorDesc(DataType.UINT32, (5, 40))
+    desc = ReverseSubsequencesDesc(tensor, TensorDesc(DataType.UINT32, (1, 40)), tensor, 0)
+    limits = emulator.get_device().limits
+    with pytest.raises(ValueError, match=r"path is 'quick', must be copy, .* or gather"):
+        plan(desc, limits, path="quick")
+    with pytest.raises(
+        ValueError, match="path 'lanes' cannot do a reversal of 40 lanes of 5 items of 4 bytes"
+    ):
+        plan(desc, limits, path="lanes")
+    assert plan(desc, limits, path="gather").steps[0].source == "reverse_subsequences/gather.cu"
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_lanes_of_one_element_by_every_path(axis: int, item_bytes: int) -> None:
+    """A path that is forced reverses these as well."""
+    sizes = tuple(1 if d == axis else n for d, n in enumerate((20, 30, 70)))
+    places = layouts_of(sizes, item_bytes, axis, (0, 0), gap=0)
+    values = np.random.default_rng(7).integers(0, 3, sizes)
+    names = run_every_path(emulator.get_device(), places, axis, values)
+    assert {"copy", "serial", "gather"} < names
+
+
+@pytest.mark.parametrize("name", [name for name in PATHS if name != "copy"])
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another, except where every block has one."""
-    monkeypatch.setattr(movement, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    monkeypatch.setattr(movement, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
-    axis = {"rows": 0, "columns": 0}.get(name, 1)
+    set_thresholds(monkeypatch, launch_shape, blocks_per_multiprocessor=1)
+    set_thresholds(monkeypatch, launch_shape, serial_blocks_per_multiprocessor=1)
+    axis = {"rows": 0, "columns": 0, "serial_columns": 0}.get(name, 1)
     sizes = {"lanes": (70, 50), "rows": (60, 50), "columns": (11, 150), "boxes": (150, 50)}.get(
         name, (30, 50)
     )
@@ -362,9 +398,8 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
         values = np.broadcast_to(values[:, :1], shape)
     device = emulator.get_device()
     limits = replace(device.limits, num_multiprocessors=1)
-    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
-    launch = PATTERNS[name].launch(lanes, limits)
+    launch = reversal_step(*(places[operand].desc for operand in OPERANDS), axis, limits, path=name)
     assert launch.grid == (3 if name == "columns" else 1, 1, 1)
     for schedule in schedules():
         with schedule:
-            run_launch(device, launch, places, axis, values)
+            run_step(device, launch, places, axis, values)

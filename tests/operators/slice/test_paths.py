@@ -1,5 +1,6 @@
 """Every kernel that can do a copy gives the same bytes, whichever the plan would choose."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,23 +11,25 @@ from hypothesis import strategies as st
 
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
-from cudml.operators import launch_shape as movement
-from cudml.operators import slice_paths as strided_copy
+from cudml.operators import launch_shape, slice_paths
 from cudml.operators.index_space import Space, coalesced, dimensions_of
 from cudml.operators.launch_shape import run_shape
 from cudml.operators.slice import Slice1Desc, plan
-from cudml.operators.slice_paths import PATTERNS, SOURCE, TARGET, copy_step
+from cudml.operators.slice_paths import PATHS, SOURCE, TARGET, BoxCopy, choose_path, copy_step
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
-from tests.support import assert_identical, schedules
+from tests.support import assert_identical, schedules, set_thresholds
 from tests.support.layouts import Layout, lay_out, run_on_bytes
+
+#: The paths that are kernels of ours: not the driver's own copy.
+KERNELS = [name for name in PATHS if name != "driver"]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks_of_one_thread() -> Iterator[None]:
     """As small as the arrays here are, they would be one block."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1)
+        set_thresholds(patch, launch_shape, min_serial_block_bytes=1)
         yield
 
 
@@ -47,13 +50,14 @@ def run_step(device: Device, step: Step, source: Layout, target: Layout, seed: i
     assert_identical(got, expected)
 
 
-def run_every_pattern(device: Device, source: Layout, target: Layout, seed: int) -> set[str]:
+def run_every_path(device: Device, source: Layout, target: Layout, seed: int) -> set[str]:
     """Run all kernels that can do the copy; their names."""
     space = space_of(source, target)
-    names = {name for name, pattern in PATTERNS.items() if pattern.can(space)}
+    copy = BoxCopy(space, "source", "target")
+    names = {name for name, path in PATHS.items() if path.can_do(copy, device.limits)}
     for name in names:
-        launch = PATTERNS[name].launch(space, "source", "target", device.limits)
-        run_step(device, launch, source, target, seed)
+        step = copy_step(space, "source", "target", device.limits, path=name)
+        run_step(device, step, source, target, seed)
     return names
 
 
@@ -88,7 +92,7 @@ def copies(draw: st.DrawFn, inner_strides: st.SearchStrategy[int]) -> tuple[Layo
 @settings(deadline=None, max_examples=60)
 @given(copy=copies(st.just(1)), seed=st.integers(0, 2**32 - 1))
 def test_contiguous_rows(copy: tuple[Layout, Layout], seed: int) -> None:
-    names = run_every_pattern(emulator.get_device(), *copy, seed)
+    names = run_every_path(emulator.get_device(), *copy, seed)
     fits_one_item = copy[0].desc.sizes[1] * copy[0].desc.element.size <= 16
     assert "runs" in names or fits_one_item
 
@@ -96,13 +100,13 @@ def test_contiguous_rows(copy: tuple[Layout, Layout], seed: int) -> None:
 @settings(deadline=None, max_examples=60)
 @given(copy=copies(st.just(-1)), seed=st.integers(0, 2**32 - 1))
 def test_mirrored_rows(copy: tuple[Layout, Layout], seed: int) -> None:
-    assert "runs" in run_every_pattern(emulator.get_device(), *copy, seed)
+    assert "runs" in run_every_path(emulator.get_device(), *copy, seed)
 
 
 @settings(deadline=None, max_examples=60)
 @given(copy=copies(st.integers(2, 8) | st.integers(-8, -2)), seed=st.integers(0, 2**32 - 1))
 def test_rows_of_every_sth_item(copy: tuple[Layout, Layout], seed: int) -> None:
-    names = run_every_pattern(emulator.get_device(), *copy, seed)
+    names = run_every_path(emulator.get_device(), *copy, seed)
     assert ("strided" in names) == (copy[0].desc.element.size <= 4)
 
 
@@ -154,7 +158,7 @@ def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
         data.draw(st.tuples(st.integers(0, 1), st.integers(0, 1)), "outer pads"),
         data.draw(st.booleans(), "downwards"),
     )  # fmt: skip
-    names = run_every_pattern(emulator.get_device(), source, target, seed)
+    names = run_every_path(emulator.get_device(), source, target, seed)
     assert "transpose" in names
 
 
@@ -168,10 +172,10 @@ def test_narrow_items_across_in_words_and_one_by_one(
     """Several tiles each way, the last of which ends with a word or inside one."""
     sizes = (2, 264 - tails[0], 136 - tails[1])
     source, target = across(item_bytes, sizes, flip, (tails[0] + 4, tails[1]), offsets)
-    assert "transpose" in run_every_pattern(device, source, target, 5)
+    assert "transpose" in run_every_path(device, source, target, 5)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 @pytest.mark.parametrize("byte_offsets", [(1, 0), (0, 1), (3, 2), (8, 4), (4, 4)])
 def test_items_at_addresses_that_are_no_multiple_of_their_size(
@@ -181,7 +185,7 @@ def test_items_at_addresses_that_are_no_multiple_of_their_size(
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((7, 50), kind, strides, byte_offsets[0])
     target = strided_layout((7, 50), kind, (53, 1), byte_offsets[1])
-    names = run_every_pattern(emulator.get_device(), source, target, 1)
+    names = run_every_path(emulator.get_device(), source, target, 1)
     assert name in names or item_bytes > 4
 
 
@@ -196,7 +200,7 @@ def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None
         target = strided_layout((3, row), kind, (row + 2, 1), 1)
         run_step(
             device,
-            PATTERNS["serial"].launch(space_of(source, target), "source", "target", device.limits),
+            copy_step(space_of(source, target), "source", "target", device.limits, path="serial"),
             source,
             target,
             row,
@@ -206,13 +210,13 @@ def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None
 @pytest.mark.parametrize("inner", [1, -1, 2])
 def test_pieces_of_rows_of_one_thread(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces a row, the last one shorter, in blocks that end inside a row."""
-    monkeypatch.setattr(strided_copy, "MAX_SERIAL_PIECE_BYTES", 64)
+    set_thresholds(monkeypatch, slice_paths, max_serial_piece_bytes=64)
     device = emulator.get_device()
     source = strided_layout((3, 50, 333), BITS_BY_SIZE[2], (34_000, 680, inner), 0)
     target = lay_out((3, 50, 333), BITS_BY_SIZE[2], pads=(0, 1, 2))
     run_step(
         device,
-        PATTERNS["serial"].launch(space_of(source, target), "source", "target", device.limits),
+        copy_step(space_of(source, target), "source", "target", device.limits, path="serial"),
         source,
         target,
         1,
@@ -232,22 +236,22 @@ def test_runs_of_several_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Many pieces of one short step, and one of several long steps."""
-    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", resident_blocks)
+    set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=resident_blocks)
     kind = BITS_BY_SIZE[1]
     source = strided_layout((2, 40_000), kind, (40_001, inner), source_byte)
     target = strided_layout((2, 40_000), kind, (40_003, 1), target_byte)
-    assert "runs" in run_every_pattern(device, source, target, 2)
+    assert "runs" in run_every_path(device, source, target, 2)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As where there are 2**31 items or more, on few."""
-    monkeypatch.setattr(movement, "MAX_NARROW_COUNT", 1)
+    monkeypatch.setattr(launch_shape, "MAX_NARROW_COUNT", 1)
     strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
     sizes = (3, 7, 41)
     source = strided_layout(sizes, BITS_BY_SIZE[4], strides.get(name, (9000, 200, 5)), 4)
     target = lay_out(sizes, BITS_BY_SIZE[4], pads=(0, 1, 2))
-    launch = PATTERNS[name].launch(space_of(source, target), "source", "target", device.limits)
+    launch = copy_step(space_of(source, target), "source", "target", device.limits, path=name)
     assert next(field for field in launch.params.fields if field.name == "is_wide").values == (1,)
     run_step(device, launch, source, target, 4)
 
@@ -271,6 +275,15 @@ CHOSEN = {
 }
 
 
+#: What a choice says of its reason.
+WHY = {
+    "runs": r"runs of \d+ bytes, \d+ or more",
+    "strided": r"rows of \d+ bytes with a stride of -?\d, 512 or more",
+    "transpose": r"\d+ bytes across \d+ tiles, 2048 a tile or more",
+    "gather": "nothing else pays",
+}
+
+
 @pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
 def test_choice_of_the_plan(case: tuple) -> None:
     name, item_bytes, sizes, strides = case
@@ -278,8 +291,10 @@ def test_choice_of_the_plan(case: tuple) -> None:
     target = lay_out(sizes, BITS_BY_SIZE[item_bytes])
     space = space_of(source, target)
     limits = emulator.get_device().limits
-    expected = PATTERNS[name].launch(space, "source", "target", limits)
+    expected = copy_step(space, "source", "target", limits, path=name)
     assert copy_step(space, "source", "target", limits) == expected
+    choice = choose_path(BoxCopy(space, "source", "target"), limits)
+    assert re.fullmatch(f"{name}: .*({WHY[name]}).*", repr(choice))
     assert expected.source == f"slice/{name}.cu"
     single = copy_step(space, "source", "target", replace(limits, warp_lanes=1))
     assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))
@@ -291,9 +306,9 @@ def test_choice_of_the_plan(case: tuple) -> None:
 def test_blocks_of_one_thread_are_worth_their_start(
     num_rows: int, row_bytes: int, blocks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(movement, "MIN_SERIAL_BLOCK_BYTES", 1 << 14)
+    set_thresholds(monkeypatch, launch_shape, min_serial_block_bytes=1 << 14)
     limits = emulator.get_device().limits
-    num_blocks, rows_per_block = movement.serial_blocks(num_rows, row_bytes, limits)
+    num_blocks, rows_per_block = launch_shape.serial_blocks(num_rows, row_bytes, limits)
     assert num_blocks == blocks
     assert (num_blocks - 1) * rows_per_block < num_rows <= num_blocks * rows_per_block
 
@@ -328,7 +343,7 @@ def test_pieces_of_rows_with_a_small_stride_are_whole_tiles(item_bytes: int, str
     """As the kernel has it: a lane writes `tile_words` words of a tile, and reads 8 for them at most."""
     source = strided_layout((3, row), BITS_BY_SIZE[item_bytes], (9 * row, stride), 0)
     space = space_of(source, lay_out((3, row), BITS_BY_SIZE[item_bytes]))
-    launch = PATTERNS["strided"].launch(space, "source", "target", emulator.get_device().limits)
+    launch = copy_step(space, "source", "target", emulator.get_device().limits, path="strided")
     given_ = {field.name: field.values[0] for field in launch.params.fields}
     assert given_["tile_words"] * abs(stride) <= 8 < (given_["tile_words"] + 1) * abs(stride)
     assert given_["piece_items"] * item_bytes % (32 * 16 * given_["tile_words"]) == 0
@@ -373,6 +388,18 @@ def test_long_stretches_of_words_are_left_to_the_driver(case: tuple) -> None:
     assert step(replace(limits, warp_lanes=1)).source == "slice/serial.cu"
 
 
+def test_a_path_that_is_not_there_or_cannot_copy_this() -> None:
+    tensor = TensorDesc(BITS_BY_SIZE[4], (9, 30), (61, 2))
+    desc = Slice1Desc(tensor, TensorDesc(BITS_BY_SIZE[4], (9, 30)), (0, 0), (9, 30), (1, 1))
+    limits = emulator.get_device().limits
+    with pytest.raises(ValueError, match=r"path is 'quick', must be driver, serial, .* or gather"):
+        plan(desc, limits, path="quick")
+    refused = r"path 'runs' cannot do a copy of 9 x 30 items of 4 bytes with strides \[\(61, 30\), \(2, 1\)\]"
+    with pytest.raises(ValueError, match=refused):
+        plan(desc, limits, path="runs")
+    assert plan(desc, limits, path="gather").steps[0].source == "slice/gather.cu"
+
+
 @pytest.mark.parametrize("source_byte", [0, 16, 7])
 @pytest.mark.parametrize("target_byte", [0, 3])
 @pytest.mark.parametrize("num_bytes", [16, 4080, 70_000])
@@ -380,7 +407,7 @@ def test_stretches(
     device: Device, source_byte: int, target_byte: int, num_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver's copy on few bytes, at any address, dimensions of both sides running backwards."""
-    monkeypatch.setattr(strided_copy, "MIN_DRIVER_COPY_BYTES", 0)
+    set_thresholds(monkeypatch, slice_paths, min_driver_copy_bytes=0)
     sizes, strides = (num_bytes // 16, 16), (-16, 1)
     source, target = (
         strided_layout(sizes, BITS_BY_SIZE[1], strides, at) for at in (source_byte, target_byte)
@@ -390,11 +417,11 @@ def test_stretches(
     run_step(device, step, source, target, 5)
 
 
-@pytest.mark.parametrize("name", PATTERNS)
+@pytest.mark.parametrize("name", KERNELS)
 def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One block, so that it takes several tiles one after another."""
-    monkeypatch.setattr(movement, "BLOCKS_PER_MULTIPROCESSOR", 1)
-    monkeypatch.setattr(movement, "SERIAL_BLOCKS_PER_MULTIPROCESSOR", 1)
+    set_thresholds(monkeypatch, launch_shape, blocks_per_multiprocessor=1)
+    set_thresholds(monkeypatch, launch_shape, serial_blocks_per_multiprocessor=1)
     strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70)}.get(name, (500, 5))
     sizes = {"strided": (5, 600), "transpose": (70, 70)}.get(name, (70, 60))
     kind = BITS_BY_SIZE[2]
@@ -402,7 +429,7 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
     target = strided_layout(sizes, kind, (sizes[1] + 1, 1), 6)
     device = emulator.get_device()
     limits = replace(device.limits, num_multiprocessors=1)
-    launch = PATTERNS[name].launch(space_of(source, target), "source", "target", limits)
+    launch = copy_step(space_of(source, target), "source", "target", limits, path=name)
     assert launch.grid == (1, 1, 1)
     for schedule in schedules():
         with schedule:

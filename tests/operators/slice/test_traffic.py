@@ -11,12 +11,12 @@ from cudml.devices.emulator import emulator_report, get_device
 from cudml.devices.emulator.meter import LaunchTraffic
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import launch_shape as movement
-from cudml.operators import slice_paths as strided_copy
+from cudml.operators import launch_shape, slice_paths
 from cudml.operators.reverse_subsequences_paths import reversal_step
 from cudml.operators.slice_paths import tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.operators.slice.test_paths import strided_layout
+from tests.support import set_thresholds
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
 MOST = 1.02
@@ -58,7 +58,7 @@ def transposition(source: Layout, target: Layout) -> KernelLaunch:
 def test_rows_are_read_and_written_once(
     item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(movement, "RUN_BLOCKS_PER_MULTIPROCESSOR", 0)  # pieces of several steps
+    set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=0)  # pieces of several steps
     row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)
@@ -103,13 +103,13 @@ def test_a_transposition_reads_and_writes_whole_words_once(item_bytes: int, flip
 def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
     """One full tile each: inside its storage, in at most twice the passes that its bytes need."""
     least = max(2, 4 // item_bytes)
-    line = min(least << line_share, strided_copy.TRANSPOSED_TILE_BYTES // item_bytes // least)
-    other = strided_copy.TRANSPOSED_TILE_BYTES // item_bytes // line
+    line = min(least << line_share, slice_paths.TRANSPOSED_TILE_BYTES // item_bytes // least)
+    other = slice_paths.TRANSPOSED_TILE_BYTES // item_bytes // line
     source = lay_out((other, line), BITS_BY_SIZE[item_bytes], order=(1, 0))
     target = lay_out((other, line), BITS_BY_SIZE[item_bytes])
     traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
     assert traffic.launch.grid == (1, 1, 1)
-    shared, tile_bytes = traffic.shared, strided_copy.TRANSPOSED_TILE_BYTES
+    shared, tile_bytes = traffic.shared, slice_paths.TRANSPOSED_TILE_BYTES
     assert shared.bytes_read == shared.bytes_written == tile_bytes
     assert shared.bank_conflicts <= 2 * tile_bytes // 128
 
