@@ -1,8 +1,8 @@
-// A GRU layer over a whole sequence for small hidden sizes: a block takes some sequences of one direction.
-// The block holds all of R; a step is one barrier where the layer is linear before reset, else two.
-// A warp has 16 hidden units, 8 lanes share a row, and the lane with an item's sums applies its gates.
-// The host gives a warp for every 16 hidden units as far as a block goes; then a warp takes several passes.
-// Chosen while the weights fit one multiprocessor, or where no grid of several blocks can run.
+// Computes: a GRU layer over a whole sequence, for small hidden sizes.
+// Idea: a block holds all of R; a step takes one barrier if linear before reset, else two.
+// Ownership: a block owns sequences of a direction, a warp 16 units; 8 lanes share a row.
+// Requires: a warp for every 16 hidden units, up to the limit of a block; then several passes.
+// Chosen when: the weights fit one multiprocessor, or no grid of several blocks can run.
 
 #include "gru/product.cuh"
 

@@ -1,8 +1,8 @@
-// A GRU layer over a whole sequence by a cooperative grid, for hidden sizes that one block is slow for.
-// Every block keeps its rows of R on the chip; each step it multiplies, applies the gates, sends its states.
-// A group of blocks shares the hidden units of some sequences; 8 warps split the columns, 8 lanes again.
-// All blocks are resident, `exchange` is zeroed, shared storage holds states, partial sums and chunks.
-// Chosen where several blocks a direction are estimated to be faster than one, see operators/gru_paths.py.
+// Computes: a GRU layer over a whole sequence by a cooperative grid.
+// Idea: a block keeps its rows of R on chip; a step multiplies, applies the gates, sends states.
+// Ownership: a group of blocks shares the hidden units of some sequences; 8 warps split columns.
+// Requires: all blocks resident, `exchange` zeroed, shared storage for states, sums and chunks.
+// Chosen when: several blocks per direction are estimated to be faster than one (gru_paths.py).
 
 #include "gru/exchanged_grid.cuh"
 #include "gru/product.cuh"

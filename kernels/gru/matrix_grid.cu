@@ -1,8 +1,8 @@
-// A GRU layer of half precision over a whole sequence by a cooperative grid, with matrix instructions.
-// As gru/grid.cu, but R stays in registers as matrix operands and states travel and are multiplied as half.
-// A group of blocks shares the hidden units of some sequences, eight at a time; 8 warps split the columns.
-// All blocks are resident; `exchange` is zeroed; the states themselves are kept in float32 in `carried`.
-// Chosen for float16 where it is estimated to be the fastest, see operators/gru_paths.py.
+// Computes: a float16 GRU layer over a whole sequence by a cooperative grid, on matrix units.
+// Idea: as gru/grid.cu, but R stays in registers as matrix operands, and states are sent as half.
+// Ownership: a group of blocks shares the units of 8 sequences at a time; 8 warps split columns.
+// Requires: all blocks resident, `exchange` zeroed, and `carried` for the states in float32.
+// Chosen when: the type is float16 and this is estimated to be the fastest (gru_paths.py).
 
 #include "gru/exchanged_grid.cuh"
 

@@ -1,8 +1,8 @@
-// A GRU layer over a whole sequence by single threads, from weights in panels.
-// A tile's products with a few sequences at a time, then their gates, all with several hidden units at once.
-// A block of one thread owns its group's states in global memory and every output of the group.
-// `projection` and `panels` are as panels_prepare.cu leaves them; `states` has three padded rows a sequence.
-// Chosen on a CPU where the sequence is long enough for its weights to be copied.
+// Computes: a GRU layer over a whole sequence by blocks of one thread, from weights in panels.
+// Idea: a tile's products with a few sequences, then their gates; several hidden units at once.
+// Ownership: a block owns sequences of a direction: their states in global memory, their outputs.
+// Requires: `projection` and `panels` by panels_prepare.cu; three padded rows per sequence.
+// Chosen when: on a CPU, if the sequence is long enough to be worth copying the weights.
 
 #include "common/vector_math.cuh"
 #include "gru/panels.cuh"

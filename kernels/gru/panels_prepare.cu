@@ -1,8 +1,8 @@
-// What a GRU layer by panels starts from: its weights in panels, and the input's products with its own.
-// A thread copies the rows of a tile's hidden units column by column, then takes all rows of the input.
-// A block of one thread has some tiles of a direction; it alone reads the panels of input weights it makes.
-// x, W and R are packed; `projection` is by time, sequence, direction, tile, gate and unit.
-// Chosen before gru/panels.cu.
+// Computes: the weights of a GRU layer in panels, and the products of the input with its weights.
+// Idea: copy the rows of a tile's hidden units column by column, then process the input.
+// Ownership: a block of one thread owns tiles of a direction; only it reads their input panels.
+// Requires: x, W and R packed; `projection` is by time, sequence, direction, tile, gate and unit.
+// Chosen when: gru/panels.cu follows.
 
 #include "gru/panels.cuh"
 

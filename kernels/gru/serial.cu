@@ -1,8 +1,8 @@
-// A GRU layer over a whole sequence by single threads, each for some sequences of one direction.
-// Plain loops for a compiler that vectorises: products go into 16 sums at a time, rows of R in turn.
-// A block of one thread owns its group's states in global memory and every output of the group.
-// R is packed; `states` has place for three rows a sequence. No barrier and no shared storage.
-// Chosen where blocks of one thread are the fastest, on a CPU.
+// Computes: a GRU layer over a whole sequence by blocks of one thread, on a CPU.
+// Idea: plain loops that the compiler vectorises: 16 sums at a time, rows of R in turn.
+// Ownership: a block owns sequences of a direction: their states in global memory, their outputs.
+// Requires: R packed, and room for three rows per sequence in `states`.
+// Chosen when: blocks of one thread are the fastest, and gru/panels.cu is not chosen.
 
 #include "gru/layer.cuh"
 

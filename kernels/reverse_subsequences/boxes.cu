@@ -1,8 +1,8 @@
-// Reverses the lanes of small boxes that lie one after another: REVERSE_SUBSEQUENCES of short lanes.
-// Idea: many boxes go through shared storage as one stretch of 16-byte words, and are picked apart there.
-// A block owns a tile of whole boxes: a thread loads words of it and lengths, and stores cells of the target.
-// The host gives tiles that fit, and boxes of the same layout in the source and the target, without gaps.
-// The plan picks it for boxes of less than a few KiB: a box is a lane, or as many lanes as cross its rows.
+// Computes: REVERSE_SUBSEQUENCES of short lanes, in small boxes that lie one after another.
+// Idea: many boxes are loaded into shared storage as 16-byte words and permuted there.
+// Ownership: a block owns a tile of whole boxes; a thread loads words and lengths, stores cells.
+// Requires: tiles that fit; boxes of the same layout in source and target, without gaps.
+// Chosen when: boxes are below a few KiB; a box is a lane, or all lanes that cross its rows.
 #include "common/run_copy.cuh"
 #include "reverse_subsequences/cells.cuh"
 #include "reverse_subsequences/lane_space.cuh"

@@ -1,8 +1,8 @@
-// Reverses lanes that run across rows, each by its own length: REVERSE_SUBSEQUENCES along an outer axis.
-// Idea: a strip of lanes goes through shared storage whole, in words of several lanes, and is picked apart there.
-// A block owns a strip; a thread loads one word of every n-th row, and stores cells of a few lanes, whose lengths it keeps.
-// The host sizes the strip so that it fits; a strip has a power of two of lanes, at most one for each thread.
-// The plan picks it where a strip fits; longer lanes go through gather.cu, small boxes of lanes through boxes.cu.
+// Computes: REVERSE_SUBSEQUENCES along an outer axis, each lane of its own length.
+// Idea: a whole strip of lanes is loaded into shared storage as words, and permuted there.
+// Ownership: a block owns a strip; a thread loads a word of every n-th row and stores cells.
+// Requires: a strip that fits, of a power of two of lanes, at most one per thread.
+// Chosen when: a strip fits; longer lanes go to gather.cu, small boxes of lanes to boxes.cu.
 #include "reverse_subsequences/cells.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 

@@ -1,8 +1,8 @@
-// Reverses the first `length` items of every lane and copies the rest: REVERSE_SUBSEQUENCES for any strides.
-// Idea: an item's number in target order gives its lane and its place in it; the length gives where it comes from.
-// A thread moves kItemsPerThread items a tile, a block's width apart: all lengths, then all items, then the stores.
-// The host gives the axis no source stride of its own in source_strides, and lengths no stride along it.
-// The plan picks it where lanes or rows have gaps between them and are too short for words, or lanes too long for columns.cu.
+// Computes: REVERSE_SUBSEQUENCES for any strides.
+// Idea: an item's number in target order gives its lane and position; the length gives its source.
+// Ownership: a thread owns kItemsPerThread items per tile: all lengths, all items, all stores.
+// Requires: no stride for the axis in source_strides, and none for lengths along it.
+// Chosen when: lanes or rows are short and have gaps, or lanes are too long for columns.cu.
 #include "common/move_item.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 

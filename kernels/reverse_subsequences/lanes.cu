@@ -1,8 +1,8 @@
-// Reverses the first `length` items of lanes that are contiguous on both sides: REVERSE_SUBSEQUENCES along rows.
+// Computes: REVERSE_SUBSEQUENCES of lanes that are contiguous on both sides.
 // Idea: a lane is two runs, one mirrored and one straight; both move in aligned 16-byte words.
-// 4 to 256 threads own a piece of a lane, read its length once, and do both parts of it; blocks stride over pieces.
-// The host gives pieces that are multiples of 16 bytes, the source's extent, and whether it runs backwards itself.
-// The plan picks it for lanes that are long for their item; shorter ones go through boxes.cu or, between gaps, gather.cu.
+// Ownership: 4 to 256 threads own a piece of a lane; blocks stride over pieces.
+// Requires: pieces of multiples of 16 bytes, the source's extent, and whether it runs backwards.
+// Chosen when: lanes are long for their item; others go to boxes.cu or, with gaps, gather.cu.
 #include "common/run_copy.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 

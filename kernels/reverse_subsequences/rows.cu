@@ -1,8 +1,8 @@
-// Reverses lanes that run across contiguous rows of items of one length: REVERSE_SUBSEQUENCES along an outer axis.
-// Idea: a whole row of the target comes from one row of the source, so that rows move as runs of 16-byte words.
-// 4 to 256 threads own a piece of a row and read the one length that tells which row it comes from.
-// The host gives pieces that are multiples of 16 bytes, no source stride for the axis, and the source's extent.
-// The plan picks it where lengths have stride 0 along rows that are long for their item.
+// Computes: REVERSE_SUBSEQUENCES along an outer axis, where all items of a row have one length.
+// Idea: a target row comes whole from one source row, so rows move as runs of 16-byte words.
+// Ownership: 4 to 256 threads own a piece of a row, and read the length that gives its source.
+// Requires: pieces of multiples of 16 bytes, the source's extent, no source stride for the axis.
+// Chosen when: lengths have stride 0 along the rows, and the rows are long for their item.
 #include "common/run_copy.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 

@@ -1,8 +1,8 @@
-// Reverses the first `length` items of every lane by single threads: REVERSE_SUBSEQUENCES on a CPU.
-// Idea: a row is a whole lane, mirrored up to its length, or runs across lanes of one length, and moves as a block.
-// A block is one thread and owns neighbouring rows, so that no two blocks write the same cache line often.
-// The host gives the axis as the row, or a row of lanes that share their length and the axis among the dimensions.
-// The plan picks it where blocks of one thread are the fastest, but for rows of lanes of their own lengths.
+// Computes: REVERSE_SUBSEQUENCES by blocks of one thread, on a CPU.
+// Idea: a row is a whole lane, or runs across lanes of one length; it moves as a block.
+// Ownership: a block is one thread and owns neighbouring rows; blocks seldom share a cache line.
+// Requires: the axis as the row; or rows of lanes of one length, the axis among the dimensions.
+// Chosen when: blocks have one thread, except for rows of lanes with lengths of their own.
 #include "common/serial_copy.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 

@@ -1,8 +1,8 @@
-// Reverses lanes that cross rows, each lane of its own length, by single threads: REVERSE_SUBSEQUENCES on a CPU.
-// Idea: a strip of lanes is copied to a small place row by row, its columns are reversed there, and it is copied back.
-// A block is one thread and owns neighbouring strips. A length is read once for its whole lane.
-// The host gives strips that fit shared storage, and no dimension for the axis.
-// The plan picks it for blocks of one thread where neighbouring lanes have lengths of their own.
+// Computes: REVERSE_SUBSEQUENCES on a CPU, of lanes that cross rows, each of its own length.
+// Idea: a strip of lanes is copied to a small buffer row by row, reversed there, and copied back.
+// Ownership: a block is one thread and owns neighbouring strips; it reads each length once.
+// Requires: strips that fit shared storage, and no dimension for the axis.
+// Chosen when: blocks have one thread, and neighbouring lanes have lengths of their own.
 #include "common/intrinsics.cuh"
 #include "common/serial_copy.cuh"
 #include "reverse_subsequences/lane_space.cuh"

@@ -1,8 +1,8 @@
-// Copies a strided box of items to a strided place, whatever the strides: SLICE and SLICE1.
-// Idea: an item's number in target order gives both addresses by multiplication instead of division.
-// A thread moves kItemsPerThread items a tile, a block's width apart, loads before stores; blocks stride over tiles.
-// The host merges and widens dimensions; strides may be negative or 0 in the source. Pointers may be misaligned.
-// The plan picks it where no run, reversal, small stride or transposition is long enough to exploit.
+// Computes: SLICE and SLICE1 of a strided box, for any strides.
+// Idea: an item's number in target order gives both addresses by multiplication, not division.
+// Ownership: a thread owns kItemsPerThread items per tile and loads all before it stores any.
+// Requires: merged and widened dimensions; any source strides and pointer alignment.
+// Chosen when: no run, reversal, small stride or transposition is long enough to exploit.
 #include "common/move_item.cuh"
 #include "common/strided_index.cuh"
 

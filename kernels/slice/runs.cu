@@ -1,8 +1,8 @@
-// Copies a box whose rows are contiguous on both sides, or contiguous but mirrored: SLICE and SLICE1.
-// Idea: rows are runs of bytes, moved in aligned 16-byte words that are shifted and reversed in registers.
-// 4 to 256 threads own a piece of a run; short runs are one piece, of which several share a warp; blocks stride over them.
-// The host gives runs of items of 1 to 16 bytes, pieces that are multiples of 16 bytes, and the source's extent.
-// The plan picks it for runs that are long for their item, but for one long stretch, which the driver copies.
+// Computes: SLICE and SLICE1 of a box whose rows are contiguous on both sides, or mirrored.
+// Idea: rows move in aligned 16-byte words that are shifted and reversed in registers.
+// Ownership: 4 to 256 threads own a piece of a run; short runs share a warp; blocks stride.
+// Requires: items of 1 to 16 bytes, pieces of multiples of 16 bytes, and the source's extent.
+// Chosen when: runs are long for their item, except for a single long one, which the driver copies.
 #include "common/run_copy.cuh"
 #include "common/strided_index.cuh"
 

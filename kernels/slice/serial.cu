@@ -1,8 +1,8 @@
-// Copies a strided box of items to a strided place by single threads: SLICE and SLICE1 on a CPU.
-// Idea: rows, or pieces of long ones, are copied as blocks where they are contiguous; the next one is a step away.
-// A block is one thread and owns neighbouring pieces, so that no two blocks write the same cache line often.
-// The host cuts long rows into pieces; strides may be negative or 0 in the source. Pointers may be misaligned.
-// The plan picks it where blocks of one thread are the fastest.
+// Computes: SLICE and SLICE1 of a strided box by blocks of one thread, on a CPU.
+// Idea: contiguous rows, or pieces of long ones, are copied as blocks.
+// Ownership: a block is one thread and owns neighbouring pieces; blocks seldom share a cache line.
+// Requires: long rows cut into pieces; any source strides and pointer alignment.
+// Chosen when: blocks of one thread are the fastest.
 #include "common/serial_copy.cuh"
 #include "common/strided_index.cuh"
 

@@ -1,8 +1,8 @@
-// Copies a box whose rows take every s-th item of the source, s from 2 to 8 in either direction: SLICE and SLICE1.
-// Idea: a warp loads the whole stretch of source in 16-byte words, and picks the items out of shared storage.
-// A warp owns a piece of a row, tile_words target words a lane at a time; warps stride over pieces.
-// The host gives pieces of whole tiles, strides in items, and the source's extent. Pointers may be misaligned.
-// The plan picks it for items of 1, 2 and 4 bytes and rows of a few tiles; wider items gather as well.
+// Computes: SLICE and SLICE1 of a box of every s-th item of the source, s from 2 to 8 or -8 to -2.
+// Idea: a warp loads a stretch of source in 16-byte words and picks its items in shared storage.
+// Ownership: a warp owns a piece of a row, tile_words words per lane at a time; warps stride.
+// Requires: pieces of whole tiles, strides in items, the source's extent; any pointer alignment.
+// Chosen when: items have 1, 2 or 4 bytes and rows a few tiles; wider items are gathered as fast.
 #include "common/run_copy.cuh"
 #include "common/strided_index.cuh"
 

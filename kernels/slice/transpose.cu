@@ -1,8 +1,8 @@
-// Copies a box whose rows lie across the source: one dimension is contiguous here, another one there.
-// Idea: tiles go through shared storage; four bytes or two halves of as many lines change places in registers.
-// A block owns a tile of 16 KiB, a thread 64 bytes of it, which it loads before any is used; blocks stride over tiles.
-// The host names the two dimensions, the tile's sides, the source's step, and whether strides keep whole words.
-// The plan picks it where lines of both sides together fill enough of a tile. Pointers may be misaligned.
+// Computes: SLICE and SLICE1 of a box that is contiguous along another dimension on each side.
+// Idea: tiles go through shared storage; bytes or halves of several lines swap in registers.
+// Ownership: a block owns a tile of 16 KiB, a thread 64 bytes of it, all loaded before any is used.
+// Requires: both dimensions, the tile's sides, the source's step, whether strides keep words.
+// Chosen when: lines of both sides together fill enough of a tile. Pointers may be misaligned.
 #include "common/move_item.cuh"
 #include "common/strided_index.cuh"
 

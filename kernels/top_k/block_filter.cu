@@ -1,8 +1,8 @@
-// Top-k of long rows for small k, in one pass over the input.
-// top_k/filter.cuh: what cannot be a result is dropped as it is read; ties that remain fall by index.
-// A row has blocks_per_row blocks; the last of them to be done merges what all of them kept.
-// list_capacity >= 2k + a tile; with several blocks `num_done` is cleared, `kept` has k places each.
-// Chosen for k of some hundreds where rows are many, or too long to be read twice.
+// Computes: the top k of long rows for small k, in one pass over the input.
+// Idea: elements that cannot be results are dropped as they are read; see filter.cuh.
+// Ownership: blocks_per_row blocks share a row; the last to finish merges what all of them kept.
+// Requires: list_capacity >= 2k + a tile; if rows are shared, `num_done` zeroed.
+// Chosen when: k is at most some hundreds and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/filter.cuh"

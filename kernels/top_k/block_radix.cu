@@ -1,8 +1,8 @@
-// Top-k of rows of any length and any k.
-// Histograms of key digits find the k-th key; what is at or above it is listed and sorted.
-// A block owns a row at a time; the list is in shared storage or in the block's workspace.
-// list_capacity >= k; a workspace or shared storage has two lists a block, one where they are sorted as pairs.
-// Chosen where rows are too long for a warp and numerous enough to occupy the device.
+// Computes: the top k of rows of any length, for any k.
+// Idea: histograms of key digits find the k-th key; what is at or above it is sorted.
+// Ownership: a block owns a row at a time, its list in shared storage or in its workspace.
+// Requires: list_capacity >= k; space for two lists per block, or for one that is sorted as pairs.
+// Chosen when: rows are too long for a warp, and numerous enough to occupy the device.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/gather.cuh"

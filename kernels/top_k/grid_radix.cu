@@ -1,8 +1,8 @@
-// Top-k of few long rows.
-// As block_radix.cu, but several blocks share a row: they add up their histograms and lists.
-// Block b of a row has its b-th stretch; a row's blocks meet at a counter in global storage.
-// Cooperative launch, blocks_per_row blocks a row, `state` cleared; lists has two lists a row.
-// Chosen where there are fewer rows than multiprocessors.
+// Computes: the top k of a few long rows.
+// Idea: as block_radix.cu, but several blocks share a row and add up their histograms and lists.
+// Ownership: block b of a row owns its b-th stretch; the blocks meet at a counter in global memory.
+// Requires: a cooperative launch, blocks_per_row per row, `states` zeroed, two lists per row.
+// Chosen when: there are fewer rows than multiprocessors.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"

@@ -1,8 +1,8 @@
-// Top-k of rows of any length and any k by single threads.
-// What ranks in front of the k-th so far is listed; a full list is cut to its first k.
-// A block of one thread owns a row at a time and reads it once. Loops of a fixed length vectorise.
-// list_capacity >= k + kGroup and a multiple of that, or the row's length; a list of keys, one of indices, one of scratch.
-// Chosen where blocks of one thread are the fastest, on a CPU.
+// Computes: the top k of rows of any length, for any k, by blocks of one thread.
+// Idea: elements that rank before the k-th so far are listed; a full list is cut to its first k.
+// Ownership: a block owns a row at a time and reads it once. Loops of fixed length vectorise.
+// Requires: list_capacity >= k + kGroup and a multiple of kGroup, or the row's length; three lists.
+// Chosen when: blocks of one thread are the fastest, on a CPU.
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"

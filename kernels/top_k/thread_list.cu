@@ -1,8 +1,8 @@
-// Top-k of many rows for small k, by keeping each row's first elements in order.
-// A list of kListSize keys in registers; an element that ranks before the last is inserted.
-// A thread owns a row at a time, so neighbouring threads read neighbouring rows.
-// k is at most kListSize.
-// Chosen where rows lie side by side along a strided axis.
+// Computes: the top k of many rows for small k.
+// Idea: a sorted list of kListSize keys in registers; what ranks before the last is inserted.
+// Ownership: a thread owns a row at a time, so neighbouring threads read neighbouring rows.
+// Requires: k is at most kListSize.
+// Chosen when: rows lie side by side along a strided axis.
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/ranked.cuh"

@@ -1,8 +1,8 @@
-// Top-k of short rows for small k, by picking the results one by one.
-// Lanes know the first of their own elements; the warp's first is picked, its lane looks again.
-// A warp owns a row at a time; its element j * 32 + lane lies in item j of the lane.
-// The row has at most 32 * kItems elements and k is at most 32.
-// Chosen for rows of up to 1024 elements when k is small.
+// Computes: the top k of short rows for small k.
+// Idea: each lane knows its first element; the warp's first is picked, and its lane looks again.
+// Ownership: a warp owns a row at a time; its element j * 32 + lane is item j of the lane.
+// Requires: rows of at most 32 * kItems elements, and k of at most 32.
+// Chosen when: rows have up to 1024 elements and k is small.
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"

@@ -1,8 +1,8 @@
-// Top-k of short rows by sorting each row whole.
-// A bitonic network over (key, index) pairs in registers; pairs of lanes exchange by shuffles.
-// A warp owns a row at a time; its element j * 32 + lane lies in item j of the lane.
-// The row has at most 32 * kItems elements.
-// Chosen for rows of up to 1024 elements when k is too large to pick the results one by one.
+// Computes: the top k of short rows, by sorting each row whole.
+// Idea: a bitonic network over (key, index) pairs in registers; lanes exchange by shuffles.
+// Ownership: a warp owns a row at a time; its element j * 32 + lane is item j of the lane.
+// Requires: rows of at most 32 * kItems elements.
+// Chosen when: rows have up to 1024 elements and k is too large to pick the results one by one.
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"

@@ -14,6 +14,10 @@ PACKAGE = ROOT / "cudml"
 KERNELS = ROOT / "kernels"
 MAX_LINES = 600
 
+#: How the first lines of a kernel file begin, and the longest that such a line may be.
+HEADER_WORDS = ("Computes", "Idea", "Ownership", "Requires", "Chosen when")
+MAX_HEADER_COLUMNS = 100
+
 #: What each part of the package may import of it, lowest first. What is not here is a front end: it may
 #: import everything, and none of these may import it.
 LAYERS = {
@@ -165,8 +169,10 @@ def test_kernel_keeps_to_the_dialect(path: Path) -> None:
 @pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.cu")), ids=relative)
 def test_kernel_opens_with_five_lines(path: Path) -> None:
     lines = path.read_text().splitlines()
-    assert all(line.startswith("// ") for line in lines[:5])
-    assert not lines[5].startswith("//")
+    for line, word in zip(lines, HEADER_WORDS, strict=False):
+        assert re.match(rf"// {word}: \S", line)
+        assert len(line) <= MAX_HEADER_COLUMNS
+    assert not lines[len(HEADER_WORDS)].startswith("//")
 
 
 def source_files() -> list[Path]:
