@@ -47,6 +47,7 @@ _CASES = {
     ),
     "top_k/gather.cuh": (
         "block radix",
+        "block radix of bytes",
         "block radix, many results",
         "grid radix",
         "grid radix, many ties",

@@ -52,6 +52,8 @@ CASES = {
     "block radix, many results": Case(top_k((2, 5000), 1000, LONG), "block_radix"),
     "block radix along columns": Case(top_k((3000, 2), 20, BYTE, axis=0), "block_radix"),
     "block radix through memory": Case(top_k((2, 5000), 3000), "block_radix", NARROW),
+    # Bytes have one digit: no barrier of a second one stands between the list and its shortening.
+    "block radix of bytes": Case(top_k((3, 5001), 100, BYTE), "block_radix", ONE),
     "block radix, lists of pairs in memory": Case(top_k((3, 5000), 100), "block_radix", NARROW),
     "long columns on a CPU": Case(top_k((3000, 2), 700, HALF, axis=0), limits=CPU),
     "lists in memory on a CPU": Case(
