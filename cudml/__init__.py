@@ -1,13 +1,12 @@
-"""DirectML's operators on NVIDIA GPUs: top-k, GRU, slice and reverse as CUDA kernels, and on the CPU.
+"""DirectML's operators on NVIDIA GPUs, as CUDA kernels that also run on the CPU.
 
-The array functions `top_k`, `slice`, `reverse_subsequences` and `gru` take CuPy arrays (or anything that
-holds GPU memory) and NumPy arrays; `compile_operator` takes DirectML's descriptors. Everything is
-imported when it is first used.
+The array functions `top_k`, `slice`, `reverse_subsequences` and `gru` accept NumPy arrays, CuPy arrays and
+arrays of other libraries; `compile_operator` accepts DirectML's descriptors. Names are imported on first use.
 """
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would double the import's time
+TYPE_CHECKING = False  # type checkers assume True; importing `typing` would double the import time
 if TYPE_CHECKING:
     from typing import Any
 

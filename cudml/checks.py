@@ -1,7 +1,7 @@
-"""The problem collector and the small rules that descriptors share.
+"""The collector of problems, and the rules that descriptors share.
 
-A rule reports what is wrong and returns; `Problems.raise_if_any` raises once, with everything.
-Members are spelled as DirectML's documentation spells them.
+A rule reports a problem and returns; `Problems.raise_if_any` raises one error with all of them.
+Member names are spelled as in DirectML's documentation.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from cudml.tensors import TensorDesc, is_injective, num_elements
 UINT32_MAX = 2**32 - 1
 MAX_DIMENSIONS = 8
 
-#: The sets of types that DirectML's support tables combine.
+#: The sets of types that DirectML's support tables are made of.
 INTS32 = (
     DataType.INT32, DataType.INT16, DataType.INT8, DataType.UINT32, DataType.UINT16, DataType.UINT8,
 )  # fmt: skip
@@ -27,7 +27,7 @@ ALL11 = (DataType.FLOAT64, *BASE8, DataType.INT64, DataType.UINT64)
 
 @dataclass(frozen=True)
 class Support:
-    """One row of an operator's support table: what holds from `level` on, until the next row."""
+    """One row of an operator's support table: what is allowed from `level` up to the next row's level."""
 
     level: FeatureLevel
     dimension_counts: tuple[int, ...]
@@ -35,7 +35,7 @@ class Support:
 
 
 class Problems:
-    """Collects what is wrong with one descriptor."""
+    """Collects the problems of one descriptor."""
 
     def __init__(self, operator: str) -> None:
         self.operator = operator
@@ -46,23 +46,23 @@ class Problems:
         self.found.append(Problem(member, rule, expected, str(got)))
 
     def raise_if_any(self) -> None:
-        """Raise `DescriptorError` with everything reported, if anything was."""
+        """Raise `DescriptorError` with all reported problems, if there are any."""
         if self.found:
             raise DescriptorError(self.operator, self.found)
 
 
 def camel(member: str) -> str:
-    """`output_value_tensor` -> `OutputValueTensor`, DirectML's spelling of a member."""
+    """DirectML's spelling of a member: `output_value_tensor` -> `OutputValueTensor`."""
     return "".join(word.capitalize() for word in member.split("_"))
 
 
 def type_name(element_type: object) -> str:
-    """A data type as messages spell it."""
+    """The name of a data type for messages."""
     return element_type.name if isinstance(element_type, ElementType) else repr(element_type)
 
 
 def one_of(values: Sequence[Any]) -> str:
-    """`a, b or c`."""
+    """Join alternatives for messages: `a, b or c`."""
     names = [type_name(v) if isinstance(v, ElementType) else str(v) for v in values]
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
 
@@ -75,7 +75,7 @@ def is_integer(value: object) -> TypeGuard[int]:
 def integers_ok(
     problems: Problems, member: str, values: object, count: int | None, low: int, high: int
 ) -> bool:
-    """Report a member that is no sequence of `count` integers in [low, high]; True where it is one."""
+    """Report a member that is not a sequence of `count` integers in [low, high]; return whether it is."""
     if not isinstance(values, tuple) or not all(is_integer(v) for v in values):
         problems.add(member, "type", "a sequence of integers", repr(values))
         return False
@@ -91,7 +91,7 @@ def integers_ok(
 
 
 def integer_ok(problems: Problems, member: str, value: object, low: int, high: int) -> bool:
-    """Report a member that is no integer in [low, high]; True where it is one."""
+    """Report a member that is not an integer in [low, high]; return whether it is."""
     if is_integer(value) and low <= value <= high:
         return True
     problems.add(member, "range", f"an integer from {low} to {high}", repr(value))
@@ -99,7 +99,7 @@ def integer_ok(problems: Problems, member: str, value: object, low: int, high: i
 
 
 def enum_ok(problems: Problems, member: str, value: object, kind: type[Enum]) -> bool:
-    """Report a member that is not a value of an enumeration; True where it is one."""
+    """Report a member that is not a value of an enumeration; return whether it is."""
     if isinstance(value, kind):
         return True
     names = one_of([*kind.__members__])  # iterating over flags would leave out NONE
@@ -108,7 +108,7 @@ def enum_ok(problems: Problems, member: str, value: object, kind: type[Enum]) ->
 
 
 def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: bool = False) -> bool:
-    """Report every broken rule of one tensor descriptor; True where its sizes can be relied on."""
+    """Report every broken rule of one tensor descriptor; return whether its sizes are valid."""
     name = camel(member)
     if not isinstance(tensor, TensorDesc):
         problems.add(name, "type", "a cudml.TensorDesc", repr(tensor))
@@ -138,13 +138,13 @@ def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: boo
 
 
 def _has_type(tensor: TensorDesc) -> bool:
-    """Whether the data type is one that a tensor can have; what follows from another one says nothing."""
+    """Whether a tensor can have the data type; rules that depend on an invalid type are not checked."""
     kind = tensor.data_type
     return isinstance(kind, DataType) and kind not in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4)
 
 
 def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
-    """The rules of total size and alignment."""
+    """Check total size and alignment."""
     total = tensor.total_tensor_size_in_bytes
     if total is not None and not (is_integer(total) and total >= tensor.minimum_bytes):
         expected = f"at least {tensor.minimum_bytes}, what sizes and strides imply"
@@ -159,7 +159,7 @@ def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
 
 
 def _check_flags(problems: Problems, name: str, tensor: TensorDesc, is_output: bool) -> None:
-    """`OWNED_BY_DML` is for inputs."""
+    """Check that only inputs are `OWNED_BY_DML`."""
     is_valid = enum_ok(problems, f"{name}.Flags", tensor.flags, TensorFlags)
     if is_valid and is_output and tensor.flags & TensorFlags.OWNED_BY_DML:
         problems.add(f"{name}.Flags", "flags", "NONE on an output", "OWNED_BY_DML")
@@ -178,8 +178,8 @@ def support_ok(
 ) -> bool:
     """Report dimension counts and data types that the feature level does not allow.
 
-    `rows` is the operator's table; `tensors` by member those whose sizes can be relied on. The message says
-    from which level a refused thing is allowed, where any level allows it.
+    `rows` is the operator's table; `tensors` has, by member, the tensors with valid sizes. The message gives
+    the first level that allows the refused count or type, if there is one.
     """
     first = min(row.level for row in rows)
     if level < first:
@@ -212,7 +212,7 @@ def _from(since: FeatureLevel | None) -> str:
 def same_sizes(
     problems: Problems, member: str, tensor: TensorDesc, expected: Sequence[int], because: str
 ) -> None:
-    """Report sizes that differ from what follows from other members."""
+    """Report sizes that do not follow from other members."""
     if tensor.sizes != tuple(expected):
         problems.add(f"{camel(member)}.Sizes", "sizes", f"{tuple(expected)}, {because}", tensor.sizes)
 
@@ -227,7 +227,7 @@ def same_type(problems: Problems, member: str, tensor: TensorDesc, other: str, e
 def same_dimensions(
     problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc
 ) -> bool:
-    """Report a dimension count that differs from another tensor's; True where it does not."""
+    """Report a dimension count that differs from another tensor's; return whether they are equal."""
     if tensor.dimension_count == expected.dimension_count:
         return True
     text = f"{expected.dimension_count}, as {camel(other)}.DimensionCount"
@@ -236,7 +236,7 @@ def same_dimensions(
 
 
 def not_owned(problems: Problems, tensors: Mapping[str, TensorDesc], names: Collection[str]) -> None:
-    """Report `OWNED_BY_DML` on inputs of an operator that does not support it."""
+    """Report inputs flagged `OWNED_BY_DML` of an operator that does not support the flag."""
     for member in names:
         flags = tensors[member].flags if member in tensors else None
         if isinstance(flags, TensorFlags) and flags & TensorFlags.OWNED_BY_DML:

@@ -1,4 +1,4 @@
-"""The one table of element types: DirectML's code, NumPy's name, the kernels' C++ type, the size."""
+"""The table of element types: DirectML's code, NumPy's name, the kernels' C++ type, the size."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -8,7 +8,7 @@ from cudml.enums import DataType
 
 
 class ExtendedType(Enum):
-    """Element types that the array functions take and no DirectML descriptor may name."""
+    """Element types that the array functions accept and DirectML descriptors do not have."""
 
     BFLOAT16 = "bfloat16"
     BITS128 = "complex128"
@@ -19,10 +19,10 @@ ElementType = DataType | ExtendedType
 
 @dataclass(frozen=True)
 class ElementInfo:
-    """What the rest of the package needs to know of an element type.
+    """The properties of an element type.
 
     `numpy_name` is the canonical NumPy dtype; `cpp` the type in `kernels/common/types.cuh`;
-    `bits` the size (4-bit types have a size but no operator); `kind` is 'f', 'i' or 'u'.
+    `bits` the size (no operator supports the 4-bit types); `kind` is 'f', 'i' or 'u'.
     """
 
     element_type: ElementType
@@ -60,14 +60,14 @@ _BY_NUMPY_NAME: dict[str, ElementType] = {
     row.numpy_name: row.element_type for row in _TABLE if row.numpy_name
 } | {"bool": DataType.UINT8}  # False < True as 0 < 1, so ordering and moving bits both agree
 
-#: The integer types by their NumPy name, signed ones first.
+#: The integer types by NumPy name, signed types first.
 INTEGERS: dict[str, ElementType] = {
     row.numpy_name: row.element_type
     for row in sorted(_TABLE, key=lambda row: (row.kind, row.bits))
     if row.kind in "iu" and row.bits in (8, 16, 32, 64)
 }
 
-#: The type whose kernels move elements of a given size in bytes, whatever they mean.
+#: The type whose kernels move elements of a given size in bytes, regardless of their meaning.
 BITS_BY_SIZE: dict[int, ElementType] = {
     1: DataType.UINT8,
     2: DataType.UINT16,
@@ -78,10 +78,10 @@ BITS_BY_SIZE: dict[int, ElementType] = {
 
 
 def element_info(element_type: ElementType) -> ElementInfo:
-    """The table's row of an element type (KeyError for `UNKNOWN`)."""
+    """The row of an element type; KeyError for `UNKNOWN`."""
     return _BY_TYPE[element_type]
 
 
 def element_type_of(dtype: Any) -> ElementType | None:
-    """The element type of a NumPy or CuPy dtype in native byte order; None where there is none."""
+    """The element type of a NumPy or CuPy dtype in native byte order, or None."""
     return _BY_NUMPY_NAME.get(dtype.name) if dtype.isnative else None

@@ -23,7 +23,7 @@ class DataType(IntEnum):
 
 
 class TensorFlags(IntFlag):
-    """`DML_TENSOR_FLAGS`. `OWNED_BY_DML` is legal on inputs that are bound at initialization."""
+    """`DML_TENSOR_FLAGS`. An input with `OWNED_BY_DML` is bound at initialization."""
 
     NONE = 0
     OWNED_BY_DML = 1
@@ -77,7 +77,7 @@ class FeatureLevel(IntEnum):
 
 
 class OperatorType(IntEnum):
-    """`DML_OPERATOR_TYPE` of the operators and fused activations that cudml knows."""
+    """`DML_OPERATOR_TYPE` of the operators and fused activations that cudml supports."""
 
     ACTIVATION_ELU = 35
     ACTIVATION_HARD_SIGMOID = 37

@@ -1,4 +1,4 @@
-"""The exceptions. Those about descriptors and bindings carry every problem at once, part by part."""
+"""The exceptions. Errors about descriptors and bindings carry every problem, with its parts as attributes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,19 +6,19 @@ from dataclasses import dataclass
 #: What DirectML returns for an invalid descriptor.
 E_INVALIDARG = 0x80070057
 
-#: How alike, by difflib's measure, an unknown name and a known one are for an error to point it out.
+#: Similarity ratio (difflib's) from which an error suggests a known name for an unknown one.
 SIMILARITY = 0.75
 
 
 def a_type(value: object) -> str:
-    """`a list`, `an int`, `a numpy.float32`: the type of a value, as messages name it."""
+    """The type of a value for messages: `a list`, `an int`, `a numpy.float32`."""
     name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One broken rule: the member in DirectML's spelling, the rule's name, what is allowed, what came."""
+    """One broken rule: the member in DirectML's spelling, the rule's name, what is expected, what came."""
 
     member: str
     rule: str
@@ -40,7 +40,7 @@ class ProblemsError(ValueError):
         super().__init__("\n  ".join([f"{operator} has {count}", *map(str, problems)]))
 
     def __reduce__(self) -> tuple[type["ProblemsError"], tuple[str, tuple[Problem, ...]]]:
-        """How it travels between processes: exceptions are made anew of their text otherwise."""
+        """Keep the attributes when pickled: by default, an exception is rebuilt from its text alone."""
         return type(self), (self.operator, self.problems)
 
 
@@ -49,7 +49,7 @@ class DescriptorError(ProblemsError):
 
 
 class BindingError(ProblemsError):
-    """What was bound does not fit the compiled operator. Nothing was launched, no output was touched."""
+    """The bound arrays do not fit the compiled operator. Nothing was launched and no output was changed."""
 
 
 class SettingError(ValueError):
@@ -57,22 +57,22 @@ class SettingError(ValueError):
 
 
 class CompilerError(RuntimeError):
-    """A kernel could not be compiled: no compiler, one that lacks a feature, or an error in the text."""
+    """A kernel could not be compiled: no compiler, a missing compiler feature, or an error in the source."""
 
 
 class DeviceError(RuntimeError):
-    """A device cannot be used: which one, and what is missing."""
+    """A device cannot be used; the message names it and says what is missing."""
 
 
 class KernelError(RuntimeError):
-    """A kernel went wrong: it waited in vain for other blocks of its grid, or what the emulator found.
+    """A kernel failed: it gave up waiting for other blocks of its grid, or the emulator found a defect.
 
-    A GPU works on while Python does, so its error is raised by the next call on that GPU.
+    A GPU runs asynchronously, so the next call on that GPU raises the error.
 
     Attributes
     ----------
     reports : list of str
-        One entry a finding: file and line, what happened, block and thread, the other access if any.
+        One entry per defect: file and line, what happened, block and thread, the other access if any.
     """
 
     def __init__(self, reports: Sequence[str]) -> None:
@@ -90,9 +90,9 @@ class ModelError(ValueError):
     Attributes
     ----------
     source, path : str
-        The file ("" for a dictionary) and the keys that lead to the place.
+        The file ("" for a dictionary) and the keys that lead to the value.
     expected, got : str
-        What is allowed there, and what is there.
+        The allowed values, and the actual one.
     """
 
     def __init__(self, path: str, expected: str, got: str, source: str = "") -> None:

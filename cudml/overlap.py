@@ -1,23 +1,24 @@
-"""Whether strided boxes of memory share a byte: decided from addresses, shapes and strides alone.
+"""Decide whether strided boxes of memory share a byte, from addresses, shapes and strides.
 
-A box is what an array addresses: the bytes `address + sum(i[d] * strides[d]) + b` for every index i below the
-shape and every byte b of an element. Two boxes share a byte where a bounded linear equation has a solution in
-integers. That is hard in general, and easy for views of one array, whose strides nest.
+A box is the set of bytes that an array addresses: `address + sum(i[d] * strides[d]) + b` for every index i
+within the shape and every byte b of an element. Two boxes share a byte if a bounded linear equation has an
+integer solution. That is hard in general, but easy for views of one array, whose strides nest.
 """
 
 from collections.abc import Sequence
 from math import gcd
 from typing import NamedTuple
 
-#: Steps that the search for a common byte may take. Views of one array take a few for each dimension.
+#: Maximum number of steps of the search for a common byte. Views of one array take a few per dimension.
 MAX_STEPS = 20_000
 
 
 class Box(NamedTuple):
-    """The bytes of an array: where they start and end, and what lies between.
+    """The bytes that an array addresses.
 
-    `start` is its lowest byte and `stop` is past its highest; `steps` has (stride, size) of every dimension
-    that moves, strides positive and one of 1 for the bytes of an element. An empty array has none.
+    `start` is the lowest byte and `stop` the byte past the highest. `steps` has (stride, size) of every
+    dimension with several indices and a stride other than 0, as positive strides, and (1, item size) for the
+    bytes of an element. An empty array has no steps.
     """
 
     start: int
@@ -26,7 +27,7 @@ class Box(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes from the first to past the last; 0 where the array is empty."""
+        """Bytes from the first to the last, inclusive; 0 if the array is empty."""
         return self.stop - self.start
 
     def at(self, address: int) -> "Box":
@@ -35,7 +36,7 @@ class Box(NamedTuple):
 
 
 def box_of(address: int, shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> Box:
-    """The box of an array; strides are in bytes, of either sign, and those of sizes of 1 do not matter."""
+    """The box of an array. Strides are in bytes, of either sign, and ignored in dimensions of size 1."""
     if 0 in shape:
         return Box(address, address, ())
     steps = []
@@ -54,9 +55,9 @@ def box_of(address: int, shape: Sequence[int], strides: Sequence[int], item_byte
 
 
 def first_overlap(boxes: Sequence[Box], addresses: Sequence[int], num_inputs: int) -> tuple[int, int] | None:
-    """The numbers of the first box past the inputs and of one before it that share a byte.
+    """The indices of the first output and of an earlier box that share a byte, or None.
 
-    The boxes are moved by the addresses, one each.
+    The inputs come first. Each box is moved by its address.
     """
     for out in range(num_inputs, len(boxes)):
         first, last = boxes[out].start + addresses[out], boxes[out].stop + addresses[out]
@@ -73,12 +74,12 @@ def first_overlap(boxes: Sequence[Box], addresses: Sequence[int], num_inputs: in
 def share_a_byte(one: Box, other: Box) -> bool:
     """Whether two boxes have a byte in common.
 
-    Exact, except that boxes which take a search of more than `MAX_STEPS` (some 20 ms) count as sharing one.
+    The answer is exact, unless the search takes more than `MAX_STEPS` (about 20 ms): then it is True.
     """
     if one.start >= other.stop or other.start >= one.stop or not (one.size and other.size):
         return False
-    # A byte of one is start + sum(x * stride), 0 <= x < size, and so is one of the other. With the other's
-    # x counted from its end every term of the difference is positive: sum(term * x) == target.
+    # A byte of either box is start + sum(x * stride) with 0 <= x < size. If the other box's x count from its
+    # end, every term of the difference is positive: sum(term * x) == target.
     bounds: dict[int, int] = {}
     target = other.start - one.start
     for stride, size in one.steps:
@@ -91,15 +92,15 @@ def share_a_byte(one: Box, other: Box) -> bool:
 
 
 def _is_sum(terms: Sequence[tuple[int, int]], target: int) -> bool:
-    """Whether `target` is a sum of each term's stride, up to its bound of times; strides fall.
+    """Whether `target` is a sum of strides, each used at most `bound` times; strides are in descending order.
 
-    Depth first, the largest stride first. What the smaller ones reach at most and their greatest common
-    divisor leave few counts of it; where they reach every multiple of the divisor, nothing is left to search.
+    A depth-first search, largest stride first. The reach of the smaller strides and their greatest common
+    divisor leave few counts to try; if they reach every multiple of the divisor, the answer is known.
     """
-    reach, divisor, is_dense = [0], [0], [True]  # of the terms from each one on, last first
+    reach, divisor, is_dense = [0], [0], [True]  # for each suffix of the terms, shortest first
     for stride, bound in reversed(terms):
         common = gcd(divisor[-1], stride)
-        # Neighbouring multiples of the stride are filled between by what the smaller ones reach.
+        # The smaller strides reach every multiple of the divisor between two multiples of this stride.
         is_filled = divisor[-1] in (0, common) and reach[-1] + common >= stride
         is_dense.append(is_dense[-1] and is_filled)
         reach.append(reach[-1] + stride * bound)

@@ -1,7 +1,7 @@
-"""What a planned operator runs: frozen, hashable, printable values that know no array and no device.
+"""Plans: frozen, hashable, printable values that say what to run, independent of arrays and devices.
 
-A plan is a tuple of steps. A step names the buffers it works on: an operand of the operator by its
-descriptor member (`input_tensor`, ...) or a piece of the temporary resource by its `Workspace.name`.
+A plan is a tuple of steps. A step names its buffers: an operand by its descriptor member (`input_tensor`,
+...), or a piece of the temporary resource by its `Workspace.name`.
 """
 
 import struct
@@ -16,11 +16,11 @@ C_TYPES: dict[str, tuple[str, int]] = {
     "Float32": ("f", 4),
 }
 
-#: Blocks along the first dimension of a grid, the same on every GPU.
+#: Maximum number of blocks along the first dimension of a grid, the same on every GPU.
 MAX_GRID_BLOCKS = 2**31 - 1
 
-#: The buffer of a launch whose blocks wait for each other: a `WaitReport` of kernels/common/wait.cuh, which
-#: the device has. A wait that was given up is told there.
+#: The buffer of a launch whose blocks wait for each other: a `WaitReport` of kernels/common/wait.cuh,
+#: provided by the device. The kernel reports there a wait that it gave up.
 WAIT_REPORT = "wait_report"
 
 #: Temporary buffers start at multiples of this many bytes.
@@ -39,12 +39,12 @@ def round_up(value: int, multiple: int) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device offers a plan; every number comes from the device, none is assumed.
+    """The limits of a device, as reported by the device.
 
-    `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks`
-    is 1 where clusters do not exist. `compute_capability` is 0 on the emulator. `warp_lanes` is 1
-    where a block of one thread is the fastest shape (a CPU), else 32. `most_resident_blocks` is how many
-    blocks of a cooperative grid run at once where that is known to be fewer than one a multiprocessor.
+    `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks` is 1 if the
+    device has no clusters. `compute_capability` is 0 on the emulator. `warp_lanes` is 1 if blocks of one
+    thread are the fastest (a CPU), else 32. `most_resident_blocks` is the number of blocks of a cooperative
+    grid that run at once, if known to be fewer than one per multiprocessor.
     """
 
     num_multiprocessors: int
@@ -61,14 +61,14 @@ class Limits:
 
     @property
     def resident_blocks(self) -> int:
-        """Blocks that a cooperative grid may have, so that they can wait for each other; 0 allows none."""
+        """Maximum size of a cooperative grid, whose blocks can wait for each other; 0 allows none."""
         most = self.most_resident_blocks
         return self.num_multiprocessors if most is None else min(most, self.num_multiprocessors)
 
 
 @dataclass(frozen=True)
 class Field:
-    """One member of a kernel's by-value parameter struct; `values` has several for an array member."""
+    """One member of a kernel's by-value parameter struct; an array member has several `values`."""
 
     name: str
     c_type: str
@@ -115,9 +115,9 @@ class KernelLaunch:
     """One kernel launch.
 
     The kernel's parameters are one pointer per entry of `buffers` (None passes a null pointer),
-    then the `params` struct by value. `template` holds the template arguments as C++ text would
-    spell them (bool becomes true/false). `source` is relative to `kernels/`. Where blocks wait for each
-    other, `buffers` has `WAIT_REPORT`, and `waits` says what they wait for, by the wait's number from 1.
+    then the `params` struct by value. `template` holds the template arguments as in C++ text (bool becomes
+    true/false). `source` is relative to `kernels/`. If blocks wait for each other, `buffers` contains
+    `WAIT_REPORT`, and `waits` says what they wait for: wait number n is `waits[n - 1]`.
     """
 
     source: str
@@ -151,7 +151,7 @@ class KernelLaunch:
 
 @dataclass(frozen=True)
 class MatMul:
-    """`out = a @ b.T` by the device's own library: a is (m, k), b is (n, k), out is float32 (m, n).
+    """`out = a @ b.T` by the device's library: a is (m, k), b is (n, k), out is float32 (m, n).
 
     All three are packed row-major; offsets are in elements of the respective buffer. `element` is
     "float32" or "float16", the type of a and b; products are summed in float32.
@@ -186,7 +186,7 @@ class Fill:
 
 @dataclass(frozen=True)
 class Copy:
-    """Copy `num_bytes` bytes from one place to another that it does not overlap; offsets are in bytes."""
+    """Copy `num_bytes` bytes between buffers, without overlap; offsets are in bytes."""
 
     source: str
     target: str
@@ -201,7 +201,7 @@ class Copy:
         )
 
 
-#: A step that the device's own library does.
+#: A step that the device's library runs.
 LibraryStep = MatMul | Fill | Copy
 
 Step = KernelLaunch | LibraryStep
@@ -219,10 +219,10 @@ class Workspace:
 class Plan:
     """Everything a device needs to run an operator: the steps, in order, and their buffers.
 
-    `operands` lists the members of the descriptor that are bound (absent optional tensors are
-    not in it), inputs first. `outputs` names those that the steps write; the emulator's check mode
-    treats them as uninitialised before the first step, and every other operand as read-only. Left
-    empty, nothing is known about them.
+    `operands` lists the bound members of the descriptor, inputs first, without absent optional tensors.
+    `outputs` names the operands that the steps write: the emulator's check mode treats them as uninitialised
+    before the first step, and every other operand as read-only. If empty, nothing is known about the
+    operands.
     """
 
     operator: str
@@ -232,7 +232,7 @@ class Plan:
     outputs: tuple[str, ...] = ()
 
     def offsets(self) -> dict[str, int]:
-        """Where each workspace starts in the temporary resource, in bytes."""
+        """The byte offset of each workspace in the temporary resource."""
         starts: dict[str, int] = {}
         end = 0
         for piece in self.workspaces:
@@ -242,7 +242,7 @@ class Plan:
 
     @property
     def temporary_bytes(self) -> int:
-        """Bytes of temporary resource that one dispatch needs."""
+        """Size of the temporary resource that one dispatch needs."""
         return sum(round_up(piece.num_bytes, WORKSPACE_ALIGNMENT) for piece in self.workspaces)
 
     def __str__(self) -> str:

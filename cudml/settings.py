@@ -1,14 +1,14 @@
-"""The few environment variables, read each time they are asked for, so that a program can set them late.
+"""The environment variables, read on each use, so that a program can set them at any time.
 
 =====================  ==============================================================================
-CUDML_CACHE_DIR        where compiled kernels are kept; default `$XDG_CACHE_HOME/cudml`, `~/.cache/cudml`
-CUDML_CACHE_SIZE       what they may take together, such as `500M` or `2G`; default 1G
-CUDML_CXX              the host compiler of the CPU emulator, as a command line; default: the first found
+CUDML_CACHE_DIR        cache folder of compiled kernels; default `$XDG_CACHE_HOME/cudml`, `~/.cache/cudml`
+CUDML_CACHE_SIZE       maximum size of the cache, such as `500M` or `2G`; default 1G
+CUDML_CXX              host compiler of the CPU emulator, as a command line; default: the first one found
 CUDML_EMULATOR         how the emulator runs kernels: `check`, or options such as `order=random,seed=3`
-CUDML_KEEP_SOURCE      1 keeps the generated sources beside the compiled modules
+CUDML_KEEP_SOURCE      1 keeps the generated sources next to the compiled modules
 CUDML_PRINT_PLAN       1 prints every plan when it is loaded
-CUDML_WAIT_LIMIT       seconds that a block of a kernel waits for others before it gives up; default: 10;
-                       read when a kernel is loaded
+CUDML_WAIT_LIMIT       seconds that a block waits for other blocks before it gives up; default 10; read when
+                       a kernel is loaded
 =====================  ==============================================================================
 """
 
@@ -23,7 +23,7 @@ from cudml.errors import SettingError
 
 try:
     from posix import environ as _raw_environment  # the dictionary behind os.environ
-except ImportError:  # there is no emulator either
+except ImportError:  # not POSIX: no emulator either
     _raw_environment = {}
 
 
@@ -32,14 +32,14 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
 def cache_dir() -> Path:
-    """The folder for compiled kernels; it need not exist.
+    """The cache folder of compiled kernels, which may not exist yet.
 
     Raises
     ------
     SettingError
         CUDML_CACHE_DIR is relative, or names the home folder of a user who does not exist.
     FileNotFoundError
-        It is not set, and there is no home folder.
+        Neither it nor XDG_CACHE_HOME is set, and there is no home folder.
     """
     chosen = os.environ.get("CUDML_CACHE_DIR")
     if chosen:
@@ -49,7 +49,7 @@ def cache_dir() -> Path:
             raise SettingError(f"CUDML_CACHE_DIR is {chosen!r}, must be an absolute path{no_home}")
         return Path(expanded)
     base = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(base):  # the specification of XDG has relative paths ignored
+    if not os.path.isabs(base):  # the XDG specification says to ignore relative paths
         base = os.path.expanduser("~/.cache")
     if not os.path.isabs(base):
         raise FileNotFoundError(errno.ENOENT, "there is no home folder")
@@ -57,12 +57,12 @@ def cache_dir() -> Path:
 
 
 def cache_bytes() -> int:
-    """What compiled kernels may take on disk.
+    """The maximum size of the cache in bytes.
 
     Raises
     ------
     SettingError
-        CUDML_CACHE_SIZE is no size.
+        CUDML_CACHE_SIZE is not a size.
     """
     text = os.environ.get("CUDML_CACHE_SIZE") or _DEFAULT_CACHE_SIZE
     number, unit = (text[:-1], text[-1].upper()) if text[-1].upper() in _UNITS else (text, "")
@@ -75,12 +75,12 @@ def cache_bytes() -> int:
 
 
 def compiler_command() -> list[str] | None:
-    """The host compiler the user asked for, None where the choice is ours.
+    """The host compiler of CUDML_CXX; None if it is not set.
 
     Raises
     ------
     SettingError
-        CUDML_CXX is no command line.
+        CUDML_CXX is not a valid command line.
     """
     chosen = os.environ.get("CUDML_CXX", "")
     try:
@@ -90,13 +90,13 @@ def compiler_command() -> list[str] | None:
         raise SettingError(f"CUDML_CXX is {chosen!r}, must be {expected}: {error}") from None
 
 
-#: Gives the text of CUDML_EMULATOR, undecoded, or None; `devices/emulator/schedule.py` reads it. Every call
-#: of an array function asks, and os.environ.get takes half a microsecond to say that a name is absent.
+#: Returns CUDML_EMULATOR as bytes, or None; `devices/emulator/schedule.py` parses it. Every call of an array
+#: function needs it, and os.environ.get takes half a microsecond if the name is absent.
 emulator_options = partial(_raw_environment.get, b"CUDML_EMULATOR")
 
 
 def keep_source() -> bool:
-    """Whether generated sources stay beside the modules built from them."""
+    """Whether generated sources are kept next to the modules built from them."""
     return _is_on("CUDML_KEEP_SOURCE")
 
 
@@ -106,12 +106,12 @@ def print_plan() -> bool:
 
 
 def wait_limit() -> float:
-    """Seconds that a block waits for other blocks of its grid.
+    """Seconds that a block waits for other blocks of its grid before it gives up.
 
     Raises
     ------
     ValueError
-        The variable is no positive number.
+        CUDML_WAIT_LIMIT is not a positive number.
     """
     text = os.environ.get("CUDML_WAIT_LIMIT") or "10"
     try:

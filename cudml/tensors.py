@@ -1,4 +1,4 @@
-"""Tensor descriptors: sizes, strides, bytes and overlap, as pure integers."""
+"""Tensor descriptors, and arithmetic on sizes, strides and bytes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,9 +29,9 @@ def num_elements(sizes: Iterable[int]) -> int:
 
 
 def byte_extent(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> tuple[int, int]:
-    """The lowest byte and past the highest that an array addresses, from its first element.
+    """The first byte that an array addresses and the byte past the last, relative to its first element.
 
-    The strides are in bytes.
+    Strides are in bytes.
     """
     if 0 in shape:
         return 0, 0
@@ -42,9 +42,8 @@ def byte_extent(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -
 def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     """Whether no two indices of a non-empty tensor address the same element.
 
-    Decides the layouts a nesting order can explain (each stride at least the extent of everything
-    below it), which are all that slicing and permuting a packed tensor can give; a more intricate
-    interleaving counts as overlapping.
+    Recognises nested layouts, in which each stride exceeds the extent of all smaller ones. These include
+    everything that slicing and permuting a packed tensor can give; other interleavings count as overlapping.
     """
     extent = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(strides, sizes, strict=True) if n > 1):
@@ -55,7 +54,7 @@ def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def plain_integer(value: Any) -> Any:
-    """An integer of another library as Python's, anything else unchanged."""
+    """Convert an integer of another library to int; return anything else unchanged."""
     if isinstance(value, int):
         return value
     try:
@@ -65,7 +64,7 @@ def plain_integer(value: Any) -> Any:
 
 
 def plain_integers(value: Any) -> Any:
-    """A sequence as a tuple, its integers as Python's; anything else unchanged."""
+    """Convert a sequence to a tuple and its integers to int; return anything else unchanged."""
     if value is None or isinstance(value, (str, bytes)):
         return value
     try:
@@ -75,7 +74,7 @@ def plain_integers(value: Any) -> Any:
 
 
 def make_plain(desc: object, integers: Sequence[str] = (), sequences: Sequence[str] = ()) -> None:
-    """Replace members of a frozen dataclass by their plain values, which hash, compare and print alike."""
+    """Replace members of a frozen dataclass by plain values, so that equal ones hash and print alike."""
     for names, convert in ((integers, plain_integer), (sequences, plain_integers)):
         for name in names:
             object.__setattr__(desc, name, convert(getattr(desc, name)))
@@ -83,24 +82,24 @@ def make_plain(desc: object, integers: Sequence[str] = (), sequences: Sequence[s
 
 @dataclass(frozen=True)
 class TensorDesc:
-    """`DML_BUFFER_TENSOR_DESC`: how a tensor lies in a buffer.
+    """`DML_BUFFER_TENSOR_DESC`: the layout of a tensor in a buffer.
 
-    Nothing is checked here; an operator's check reports every broken rule of its tensors.
+    Construction checks nothing; an operator's check reports every broken rule of its tensors.
 
     Parameters
     ----------
     data_type : DataType
         Type of the elements.
     sizes : sequence of int
-        Extent of each dimension, 1 to 8 of them.
+        Size of each of the 1 to 8 dimensions.
     strides : sequence of int, optional
-        Elements between neighbours of each dimension; None is packed row-major, 0 broadcasts.
+        Stride of each dimension in elements; None means packed row-major, a stride of 0 broadcasts.
     flags : TensorFlags
-        `OWNED_BY_DML` makes an input one that is bound at initialization.
+        An input with `OWNED_BY_DML` is bound at initialization.
     total_tensor_size_in_bytes : int, optional
-        Bytes a bound buffer has at least; None is `minimum_bytes`.
+        Minimum size of a bound buffer; None means `minimum_bytes`.
     guaranteed_base_offset_alignment : int
-        0, or a power of two that divides the address of what will be bound.
+        0, or a power of two that divides the address of the bound buffer.
 
     Examples
     --------
@@ -122,7 +121,7 @@ class TensorDesc:
     total_tensor_size_in_bytes: int | None = None
     guaranteed_base_offset_alignment: int = 0
 
-    if TYPE_CHECKING:  # what is given may be any sequence, what is kept is a tuple
+    if TYPE_CHECKING:  # any sequence is accepted, a tuple is stored
 
         def __init__(
             self,
@@ -143,13 +142,13 @@ class TensorDesc:
 
     @staticmethod
     def of(array: Any) -> "TensorDesc":
-        """The descriptor of a NumPy or CuPy array, strides included where it is not packed.
+        """The descriptor of a NumPy or CuPy array; strides are None if it is packed.
 
         Raises
         ------
         TypeError
-            It is no such array, its dtype has no DirectML data type, or a stride of a size over 1 is no
-            multiple of the item size.
+            Not such an array, a dtype without a DirectML data type, or a stride of a dimension larger than 1
+            that is not a multiple of the item size.
         """
         if not all(hasattr(array, member) for member in ("dtype", "shape", "strides")):
             raise TypeError(f"TensorDesc.of: array is {a_type(array)}, must be a NumPy or CuPy array")
@@ -158,7 +157,7 @@ class TensorDesc:
             raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")
         item_bytes = array.dtype.itemsize
         packed = packed_strides(array.shape)
-        # The stride of a size of 1 is never taken, so it may be no multiple.
+        # The stride of a dimension of size 1 is never used, so it need not be a multiple.
         strides = tuple(
             step * item_bytes if size == 1 and stride % item_bytes else stride
             for size, stride, step in zip(array.shape, array.strides, packed, strict=True)
@@ -177,23 +176,23 @@ class TensorDesc:
 
     @property
     def element(self) -> ElementInfo:
-        """The row of the dtype table."""
+        """The element type's row of the dtype table."""
         return element_info(self.data_type)
 
     @property
     def element_strides(self) -> tuple[int, ...]:
-        """The strides in elements, packed ones written out."""
+        """The strides in elements, also for packed tensors."""
         return packed_strides(self.sizes) if self.strides is None else self.strides
 
     @property
     def is_packed(self) -> bool:
-        """Whether the elements lie row-major without gaps (dimensions of size 1 do not count)."""
+        """Whether the elements are row-major without gaps; strides of dimensions of size 1 are ignored."""
         pairs = zip(self.sizes, self.element_strides, packed_strides(self.sizes), strict=True)
         return all(size == 1 or stride == packed for size, stride, packed in pairs)
 
     @property
     def span_elements(self) -> int:
-        """Elements from the first to the last addressed one, both included."""
+        """Number of elements from the first to the last addressed one, inclusive."""
         if self.strides is None:
             return num_elements(self.sizes)
         return 1 + sum((size - 1) * abs(s) for size, s in zip(self.sizes, self.strides, strict=True))
@@ -205,5 +204,5 @@ class TensorDesc:
 
     @property
     def span_bytes(self) -> int:
-        """Bytes from the first to the end of the last addressed element, not rounded."""
+        """Bytes from the start of the first to the end of the last addressed element, not rounded."""
         return self.span_elements * self.element.bits // 8
