@@ -9,7 +9,6 @@ from cudml.checks import (
     Support,
     enum_ok,
     not_owned,
-    one_of,
     same_sizes,
     same_type,
     support_ok,
@@ -17,8 +16,9 @@ from cudml.checks import (
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.activations import Activation, activation_ok
-from cudml.operators.gru_paths import PATHS, choose_path, steps_of
+from cudml.operators.gru_paths import PATHS, choose_path
 from cudml.operators.gru_shapes import Layer
+from cudml.operators.path import take_path
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain
 
@@ -208,6 +208,17 @@ def _num_directions(desc: GruDesc) -> int:
     return 2 if desc.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
 
 
+def layer_of(desc: GruDesc) -> Layer:
+    """What the paths choose by."""
+    members = (member for member in (*_INPUTS, *_OUTPUTS) if getattr(desc, member) is not None)
+    return Layer(
+        tensors={member: getattr(desc, member) for member in members},
+        activations=desc.activation_descs,
+        direction=desc.direction,
+        linear_before_reset=desc.linear_before_reset,
+    )
+
+
 def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     """The plan of a valid descriptor: the input's projection for all steps, then one launch for them all.
 
@@ -233,22 +244,12 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     ValueError
         `path` is unknown or cannot do this, or the hidden size is too large for the device.
     """
-    operands = tuple(m for m in (*_INPUTS, *_OUTPUTS) if getattr(desc, m) is not None)
-    layer = Layer(
-        tensors={member: getattr(desc, member) for member in operands},
-        activations=desc.activation_descs,
-        direction=desc.direction,
-        linear_before_reset=desc.linear_before_reset,
-    )
-    if path is None:
-        path = choose_path(layer, limits)
-    if path not in PATHS:
-        raise ValueError(f"path is {path!r}, must be {one_of([*PATHS])}")
-    steps, workspaces = steps_of(path, layer, limits)
+    layer = layer_of(desc)
+    steps, workspaces = take_path(PATHS, choose_path, layer, limits, path).steps(layer, limits)
     return Plan(
         operator="GRU",
-        operands=operands,
-        outputs=tuple(m for m in _OUTPUTS if m in operands),
+        operands=tuple(layer.tensors),
+        outputs=tuple(m for m in _OUTPUTS if m in layer.tensors),
         steps=steps,
         workspaces=workspaces,
     )

@@ -1,7 +1,8 @@
 """How a GRU layer is computed: the input's projection, the paths of the recurrence, and the choice.
 
 Every path multiplies all inputs by their weights at once, with the device's own matrix product or in a kernel
-for the CPU, and then runs all steps in one launch that keeps the weights of the recurrence on the chip.
+for the CPU, and then runs all steps in one launch that keeps the weights of the recurrence on the chip. What
+decides between them is estimated from `THRESHOLDS` of gru_shapes.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,6 +13,7 @@ from cudml.operators.gru_shapes import (
     MATRIX_EXCHANGED_BYTES,
     NUM_GATES,
     PANEL_MAX_UNITS,
+    THRESHOLDS,
     Layer,
     Shape,
     block_clocks,
@@ -23,6 +25,7 @@ from cudml.operators.gru_shapes import (
     panel_shape,
     serial_shape,
 )
+from cudml.operators.path import Choice, Path, Steps, by_name
 from cudml.operators.slice_paths import tensor_copy_step
 from cudml.plans import (
     WAIT_REPORT,
@@ -32,18 +35,17 @@ from cudml.plans import (
     Limits,
     MatMul,
     Params,
-    Step,
     Workspace,
     ceil_div,
     round_up,
 )
 from cudml.tensors import TensorDesc, num_elements
 
-#: The steps of a plan and the workspaces they use.
-Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
-
 #: Where the tensors lie that do not lie where they are bound: the buffer by member.
 Places = Mapping[str, str]
+
+#: The steps of a recurrence, of tensors that are made ready and a projection that may be there.
+_Recurrence = Callable[[Layer, Places, Limits], Steps]
 
 #: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
 _WAITS = ("the states that other blocks send",)
@@ -55,9 +57,6 @@ _MAX_ACTIVATIONS = 4
 # of biases.
 _SERIAL_ROWS = 3
 _PANEL_BIAS_ROWS = 4
-
-#: Steps from which on it pays to copy the weights of a layer into panels.
-_PANEL_MIN_STEPS = 2
 
 #: Update gate and state that a grid's kernel keeps of an item.
 _CARRIED_BYTES = 8
@@ -103,29 +102,21 @@ def project(layer: Layer, limits: Limits) -> Steps:
 
 
 def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    shape = block_shape(layer, limits)
-    if shape is None:
-        raise ValueError(_too_large(layer, limits))
+    shape = _fitting(block_shape, layer, limits)
     overflow = _overflow(layer, shape)
     launch = _launch(layer, shape, "block", (*_tensors(layer, places), *_names(overflow)))
     return (launch,), overflow
 
 
 def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    shape = grid_shape(layer, limits)
-    if shape is None:
-        raise ValueError(_too_large(layer, limits))
+    shape = _fitting(grid_shape, layer, limits)
     # Rows are read two words at a time.
     row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, 2)
     return _exchanging(layer, shape, "grid", places, row_bytes, carries=not layer.linear_before_reset)
 
 
 def _matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    if layer.element_bytes != 2:
-        raise ValueError("GRU: the path 'matrix_grid' is for FLOAT16 alone")
-    shape = matrix_shape(layer, limits)
-    if shape is None:
-        raise ValueError(_too_large(layer, limits))
+    shape = _fitting(matrix_shape, layer, limits)
     # Rows are read four words at a time.
     row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, 4)
     return _exchanging(layer, shape, "matrix_grid", places, row_bytes, carries=True)
@@ -197,47 +188,92 @@ def _panel_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     return (prepare, replace(launch, block=(1, 1, 1))), spaces
 
 
-PATHS: dict[str, Callable[[Layer, Places, Limits], Steps]] = {
-    "block": _block_steps,
-    "grid": _grid_steps,
-    "matrix_grid": _matrix_steps,
-    "panels": _panel_steps,
-    "serial": _serial_steps,
-}
+def _complete(recurrence: _Recurrence, *, multiplies: bool = False) -> Callable[[Layer, Limits], Steps]:
+    """`Path.steps`: tensors made ready, the input's projection, the recurrence.
+
+    `multiplies` says that the recurrence's own kernels multiply the input by its weights.
+    """
+
+    def steps(layer: Layer, limits: Limits) -> Steps:
+        members = ("recurrence_tensor", *(("input_tensor", "weight_tensor") if multiplies else ()))
+        parts = [] if multiplies else [project(layer, limits)]
+        places = {}
+        for member in members:
+            places[member], part = packed(layer, member, limits)
+            parts.append(part)
+        snapshot = snapshot_of_lengths(layer, limits)
+        if snapshot[1]:
+            places["sequence_lengths_tensor"] = snapshot[1][0].name
+        parts += [snapshot, recurrence(layer, places, limits)]
+        return tuple(step for part in parts for step in part[0]), tuple(
+            space for part in parts for space in part[1]
+        )
+
+    return steps
 
 
-def steps_of(path: str, layer: Layer, limits: Limits) -> Steps:
-    """All steps of a path: tensors made ready, the input's projection, the recurrence."""
-    multiplies = path == "panels"  # its input itself
-    members = ("recurrence_tensor", *(("input_tensor", "weight_tensor") if multiplies else ()))
-    parts = [] if multiplies else [project(layer, limits)]
-    places = {}
-    for member in members:
-        places[member], part = packed(layer, member, limits)
-        parts.append(part)
-    snapshot = snapshot_of_lengths(layer, limits)
-    if snapshot[1]:
-        places["sequence_lengths_tensor"] = snapshot[1][0].name
-    parts += [snapshot, PATHS[path](layer, places, limits)]
-    return tuple(step for part in parts for step in part[0]), tuple(
-        space for part in parts for space in part[1]
-    )
+def _any_layer(layer: Layer, limits: Limits) -> bool:
+    return True
 
 
-def choose_path(layer: Layer, limits: Limits) -> str:
-    """The path that is estimated to be the fastest."""
+PATHS = by_name(
+    Path(
+        "block",
+        "layers whose states fit one block",
+        lambda layer, limits: block_shape(layer, limits) is not None,
+        _complete(_block_steps),
+    ),
+    Path(
+        "grid",
+        "many hidden units: several blocks exchange states",
+        lambda layer, limits: grid_shape(layer, limits) is not None,
+        _complete(_grid_steps),
+    ),
+    Path(
+        "matrix_grid",
+        "float16 and many hidden units: the same by matrix instructions",
+        lambda layer, limits: matrix_shape(layer, limits) is not None,
+        _complete(_matrix_steps),
+    ),
+    Path("panels", "several steps on a CPU", _any_layer, _complete(_panel_steps, multiplies=True)),
+    Path("serial", "one step on a CPU", _any_layer, _complete(_serial_steps)),
+)
+
+
+def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
+    """The path that is estimated to be the fastest, and why.
+
+    Raises
+    ------
+    ValueError
+        The hidden size is too large for the device.
+    """
     if limits.warp_lanes == 1:
-        return "panels" if layer.num_steps >= _PANEL_MIN_STEPS else "serial"
-    block, grid, matrix = (shape_of(layer, limits) for shape_of in (block_shape, grid_shape, matrix_shape))
+        least = THRESHOLDS.panel_min_steps
+        if layer.num_steps >= least:
+            return Choice(PATHS["panels"], f"{layer.num_steps} steps, {least} or more")
+        return Choice(PATHS["serial"], f"{layer.num_steps} steps, fewer than {least}")
     clocks: dict[str, int] = {}
-    if block is not None:
+    if (block := block_shape(layer, limits)) is not None:
         clocks["block"] = block_clocks(block, layer, limits)
     # A grid of one shard would exchange states with itself.
-    if grid is not None and grid.num_shards > 1:
+    if (grid := grid_shape(layer, limits)) is not None and grid.num_shards > 1:
         clocks["grid"] = grid_clocks(grid, layer)
-    if matrix is not None and matrix.num_shards > 1:
+    if (matrix := matrix_shape(layer, limits)) is not None and matrix.num_shards > 1:
         clocks["matrix_grid"] = matrix_clocks(matrix, layer)
-    return min(clocks, key=clocks.__getitem__, default="block")
+    if not clocks:
+        raise ValueError(_too_large(layer, limits))
+    taken = min(clocks, key=clocks.__getitem__)
+    estimates = ", ".join(f"{name} {count}" for name, count in clocks.items())
+    return Choice(PATHS[taken], f"estimated clocks: {estimates}")
+
+
+def _fitting(shape_of: Callable[[Layer, Limits], Shape | None], layer: Layer, limits: Limits) -> Shape:
+    """The shape of a path that can do the layer."""
+    shape = shape_of(layer, limits)
+    if shape is None:
+        raise ValueError(_too_large(layer, limits))
+    return shape
 
 
 def _tensors(layer: Layer, places: Places) -> tuple[str | None, ...]:

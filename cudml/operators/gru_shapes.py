@@ -1,6 +1,7 @@
 """How the kernels of a GRU divide a layer, and what it then costs.
 
-The constants here mirror those of the kernels; the estimates only choose between what is right anyway.
+The constants here mirror those of the kernels; `THRESHOLDS` and the estimates made of it only choose between
+what is right anyway.
 """
 
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from cudml.dtypes import ElementInfo
 from cudml.enums import OperatorType, RecurrentNetworkDirection
 from cudml.operators.activations import Activation
+from cudml.operators.path import figure
 from cudml.plans import Limits, ceil_div
 from cudml.tensors import TensorDesc
 
@@ -41,24 +43,49 @@ MATRIX_ROUND_BATCH = 8
 MATRIX_ROW_PADDING = 8
 MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
 
-# kernels/gru/panels.cuh: hidden units of a panel on the CPU with the widest registers. Fewer sequences than
-# these make nothing faster that several threads could do.
+# kernels/gru/panels.cuh: hidden units of a panel on the CPU with the widest registers.
 PANEL_MAX_UNITS = 32
-PANEL_MIN_BATCH = 16
 
 # kernels/common/exchange.cuh: bytes of a state and the number of its exchange.
 EXCHANGED_BYTES = 8
 MATRIX_EXCHANGED_BYTES = 4
 
-# Clocks of a multiprocessor. A step's constant part is gates, barriers and latencies; on a grid also an
-# exchange through the L2 cache.
-BLOCK_STEP_CLOCKS = 400
-GRID_STEP_CLOCKS = 1500
-SCHEDULERS = 4
-SHARED_BYTES_PER_CLOCK = 128
-L2_BYTES_PER_CLOCK = 21
-REDUCTION_CLOCKS_PER_WARP = 9
-CLOCKS_PER_MATRIX_INSTRUCTION = 3
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What decides between the paths of a GRU: clocks of a multiprocessor, and numbers for a CPU."""
+
+    #: Clocks of a step in one block, products aside.
+    block_step_clocks: int = figure(400, "estimate", "gates, barriers and latencies")
+
+    #: The same on a grid.
+    grid_step_clocks: int = figure(1500, "estimate", "the same and an exchange through the L2 cache")
+
+    #: Warp instructions that a multiprocessor begins in a clock.
+    schedulers: int = figure(4, "documentation", "CUDA C++ Programming Guide, compute capabilities")
+
+    #: Bytes that a multiprocessor reads in a clock of its shared storage.
+    shared_bytes_per_clock: int = figure(
+        128, "documentation", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock"
+    )
+
+    #: And of the L2 cache, where all multiprocessors read.
+    l2_bytes_per_clock: int = figure(21, "estimate", "a multiprocessor's share of the cache's bandwidth")
+
+    #: Turns of the shared storage that a warp takes to add up partial sums.
+    reduction_clocks_per_warp: int = figure(9, "estimate", "three shuffles of three sums")
+
+    #: Clocks that a matrix instruction takes a multiprocessor.
+    clocks_per_matrix_instruction: int = figure(3, "estimate", "four tensor cores side by side")
+
+    #: Steps from which on it pays a CPU to copy the weights of a layer into panels.
+    panel_min_steps: int = figure(2, "estimate", "a copy costs about as much as a step's product saves")
+
+    #: Sequences that one thread takes at least.
+    panel_min_batch: int = figure(16, "estimate", "of fewer, several threads make nothing faster")
+
+
+THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True)
@@ -104,6 +131,12 @@ class Layer:
         """Whether the activations are the sigmoid and the hyperbolic tangent."""
         standard = (OperatorType.ACTIVATION_SIGMOID, OperatorType.ACTIVATION_TANH)
         return all(a.operator_type == standard[i % 2] for i, a in enumerate(self.activations))
+
+    def __str__(self) -> str:
+        return (
+            f"a GRU of {self.element.numpy_name} with D {self.num_directions}, T {self.num_steps}, "
+            f"N {self.batch_size}, I {self.input_size} and H {self.hidden_size}"
+        )
 
 
 @dataclass(frozen=True)
@@ -166,18 +199,18 @@ class Shape:
 
     def load_clocks(self) -> int:
         """Clocks that a block takes to load its weights."""
-        return self.num_passes * self.num_chunks * self.chunk_bytes // L2_BYTES_PER_CLOCK
+        return self.num_passes * self.num_chunks * self.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
 
     def product_clocks(self) -> int:
         """Clocks that the products of one step's states take."""
         sequences = self.group_batch
         warps = self.num_passes * self.num_warps
-        fma = sequences * warps * self.num_chunks * NUM_GATES * self.thread_units * 4 // SCHEDULERS
+        fma = sequences * warps * self.num_chunks * NUM_GATES * self.thread_units * 4 // THRESHOLDS.schedulers
         # Eight lanes read different quads of a state, in four turns a warp.
-        shared_turns = sequences * warps * (4 * self.num_chunks + REDUCTION_CLOCKS_PER_WARP)
+        shared_turns = sequences * warps * (4 * self.num_chunks + THRESHOLDS.reduction_clocks_per_warp)
         reads = ceil_div(sequences, self.product_batch)
-        shared_turns += reads * self.num_stored_chunks * self.chunk_bytes // SHARED_BYTES_PER_CLOCK
-        overflow = reads * self.num_overflow_chunks * self.chunk_bytes // L2_BYTES_PER_CLOCK
+        shared_turns += reads * self.num_stored_chunks * self.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
+        overflow = reads * self.num_overflow_chunks * self.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
         return max(fma, shared_turns) + overflow
 
 
@@ -219,7 +252,7 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
     """Clocks that the block kernel is estimated to take."""
     waves = ceil_div(shape.num_groups * layer.num_directions, limits.num_multiprocessors)
-    step = BLOCK_STEP_CLOCKS + shape.product_clocks()
+    step = THRESHOLDS.block_step_clocks + shape.product_clocks()
     return waves * (shape.load_clocks() + layer.num_steps * step)
 
 
@@ -272,9 +305,9 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
 
 def grid_clocks(shape: Shape, layer: Layer) -> int:
     """Clocks that the grid kernel is estimated to take."""
-    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
+    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
     num_exchanges = 1 if layer.linear_before_reset else 2
-    step = num_exchanges * (GRID_STEP_CLOCKS + gathered) + shape.product_clocks()
+    step = num_exchanges * (THRESHOLDS.grid_step_clocks + gathered) + shape.product_clocks()
     return shape.load_clocks() + layer.num_steps * step
 
 
@@ -317,13 +350,13 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | N
 def matrix_clocks(shape: Shape, layer: Layer) -> int:
     """Clocks that the kernel with matrix instructions is estimated to take."""
     num_rounds = ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
-    gathered = shape.group_batch * layer.hidden_size * MATRIX_EXCHANGED_BYTES // L2_BYTES_PER_CLOCK
+    gathered = shape.group_batch * layer.hidden_size * MATRIX_EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
     num_exchanges = 1 if layer.linear_before_reset else 2
     instructions = shape.num_chunks * shape.chunk_pieces // WARP_LANES
-    product = shape.num_passes * instructions * CLOCKS_PER_MATRIX_INSTRUCTION
-    product += shape.num_stored_chunks * shape.chunk_bytes // SHARED_BYTES_PER_CLOCK
-    product += shape.num_overflow_chunks * shape.chunk_bytes // L2_BYTES_PER_CLOCK
-    step = num_exchanges * (GRID_STEP_CLOCKS + gathered) + num_rounds * product
+    product = shape.num_passes * instructions * THRESHOLDS.clocks_per_matrix_instruction
+    product += shape.num_stored_chunks * shape.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
+    product += shape.num_overflow_chunks * shape.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
+    step = num_exchanges * (THRESHOLDS.grid_step_clocks + gathered) + num_rounds * product
     return shape.load_clocks() + layer.num_steps * step
 
 
@@ -336,7 +369,7 @@ def serial_shape(layer: Layer, limits: Limits) -> Shape:
 def panel_shape(layer: Layer, limits: Limits) -> Shape:
     """The same with weights in panels: so many sequences that reading a panel pays."""
     blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
-    least = min(layer.batch_size, PANEL_MIN_BATCH)
+    least = min(layer.batch_size, THRESHOLDS.panel_min_batch)
     return _single_threads(layer, max(least, ceil_div(layer.batch_size, blocks_per_direction)))
 
 

@@ -17,9 +17,9 @@ Value = TypeVar("Value")
 #: The steps of a plan and the workspaces they use.
 Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
 
-#: What a number that decides between paths rests on, best first: times of the operator, times of what it
-#: is made of (`python -m bench micro`), counted instructions and registers, or an estimate.
-Basis = Literal["measured", "micro-figure", "machine code", "estimate"]
+#: What a number that decides between paths rests on, best first: times of the operator, times of what it is
+#: made of (`python -m bench micro`), counted instructions and registers, NVIDIA's manuals, or an estimate.
+Basis = Literal["measured", "micro-figure", "machine code", "documentation", "estimate"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Path(Generic[Problem]):
     name : str
         Its key in `PATHS`.
     good_at : str
-        Which problems it is for, in a few words.
+        Which problems it is for, in a few words that follow "it is for".
     can_do : callable
         Whether it computes a problem on a device of these limits.
     steps : callable
@@ -105,7 +105,8 @@ def take_path(
     if path not in paths:
         raise ValueError(f"path is {path!r}, must be {one_of([*paths])}")
     if not paths[path].can_do(problem, limits):
-        raise ValueError(f"path {path!r} cannot do {problem} on this device")
+        what_for = paths[path].good_at
+        raise ValueError(f"path {path!r} cannot do {problem} on this device: it is for {what_for}")
     return paths[path]
 
 

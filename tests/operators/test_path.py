@@ -9,10 +9,10 @@ import pytest
 from cudml.operators.path import Basis, Path
 
 #: The modules with `PATHS` and `choose_path`.
-PATHS = ("slice_paths", "reverse_subsequences_paths")
+PATHS = ("slice_paths", "reverse_subsequences_paths", "gru_paths")
 
 #: The modules with `THRESHOLDS`.
-THRESHOLDS = ("launch_shape", *PATHS)
+THRESHOLDS = ("launch_shape", "slice_paths", "reverse_subsequences_paths", "gru_shapes")
 
 
 @pytest.mark.parametrize("module", PATHS)

@@ -1,6 +1,7 @@
 """GRU's rules, each broken alone, with the exact text; the activations' rules and levels."""
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from cudml.enums import DataType, FeatureLevel, OperatorType, RecurrentNetworkDirection, TensorFlags
 from cudml.errors import DescriptorError
 from cudml.operators.activations import ACTIVATIONS, Activation
-from cudml.operators.gru import GruDesc, check, plan
+from cudml.operators.gru import GruDesc, check, layer_of, plan
+from cudml.operators.gru_paths import choose_path
 from cudml.plans import KernelLaunch, Limits, MatMul
 from cudml.tensors import TensorDesc
 
@@ -327,6 +329,21 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(1, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
 
 
+@pytest.mark.parametrize(
+    ("desc", "limits", "expected"),
+    [
+        (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+"),
+        (gru_of(7, 8, 1024, data_type=F16), LIMITS, r"matrix_grid: .* block \d+, grid \d+, matrix_grid \d+"),
+        (gru_of(7, 1, 64), replace(LIMITS, warp_lanes=1), "panels: 7 steps, 2 or more"),
+        (gru_of(1, 1, 64), replace(LIMITS, warp_lanes=1), "serial: 1 steps, fewer than 2"),
+    ],
+)
+def test_choice_prints_its_reason(desc: GruDesc, limits: Limits, expected: str) -> None:
+    choice = choose_path(layer_of(desc), limits)
+    assert re.fullmatch(expected, repr(choice))
+    assert plan(desc, limits) == plan(desc, limits, path=choice.path.name)
+
+
 def test_one_step_exchanges_nothing() -> None:
     """A call for each step, as decoders make, costs a product and a launch where no state is exchanged."""
     for hidden in (4, 32, 1024):
@@ -341,7 +358,8 @@ def test_plan_refuses_what_cannot_be() -> None:
         ValueError, match="path is 'warp', must be block, grid, matrix_grid, panels or serial"
     ):
         plan(GRU, LIMITS, path="warp")
-    with pytest.raises(ValueError, match="'matrix_grid' is for FLOAT16 alone"):
+    refused = "'matrix_grid' cannot do a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"
+    with pytest.raises(ValueError, match=refused):
         plan(GRU, LIMITS, path="matrix_grid")
     with pytest.raises(ValueError, match="hidden size 65536 does not fit the 65536 bytes"):
         plan(gru_of(1, 1, 65536), replace(LIMITS, shared_bytes_per_block=65536))
