@@ -1,6 +1,6 @@
-"""The two devices behind one small interface, and the choice between them.
+"""The interface of the two devices, and the choice between them.
 
-A device knows arrays, streams and how to run a `Plan`; it knows no operator.
+A device knows arrays, streams and how to run a `Plan`, but no operator.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,15 +16,16 @@ from cudml.plans import Limits, Plan
 #: An array of a device's own library: numpy.ndarray on the emulator, cupy.ndarray on CUDA.
 Array = Any
 
-#: Shape, strides in bytes (or None where C-contiguous), dtype, whether writable, and what else decides a
-#: plan: the number of the GPU, or on the CPU the lanes of a warp.
+#: Shape, strides in bytes (or None if C-contiguous), dtype, whether writable, and the remaining input of a
+#: plan: the number of the GPU, or on the CPU the number of lanes of a warp.
 Layout = tuple[tuple[int, ...], tuple[int, ...] | None, Any, bool, int]
 
 
 class GridTooLargeError(ValueError):
-    """A cooperative grid has more blocks than the device can run at once, of which there are `fits`.
+    """A cooperative grid has more blocks than the device can run at once, which is `fits`.
 
-    Known only once the kernel is built, and where the device is shared (MPS, MIG) or smaller than it says.
+    Known only once the kernel is built; the device may be shared (MPS, MIG) or have less room than it
+    reports.
     """
 
     def __init__(self, message: str, fits: int) -> None:
@@ -33,7 +34,7 @@ class GridTooLargeError(ValueError):
 
 
 class Program(Protocol):
-    """A plan made ready for one device: modules loaded, arguments prepared."""
+    """A plan loaded on one device: kernels built, arguments prepared."""
 
     def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
         """Run every step in order.
@@ -45,31 +46,31 @@ class Program(Protocol):
 
 
 class Device(Protocol):
-    """What the package asks of a device."""
+    """The interface of a device."""
 
     name: str
 
-    #: What `time` measures with, as people call it.
+    #: The name of the clock that `time` uses, for messages.
     clock: str
 
-    #: Whether an array object has the same memory and dtype for life. NumPy's may be resized in place.
+    #: Whether an array object keeps its memory and dtype for life. A NumPy array may be resized in place.
     has_fixed_arrays: bool
 
     def __hash__(self) -> int:
-        """Devices are compared by identity; there is one object for each."""
+        """Devices are compared by identity; each has a single object."""
 
     @property
     def limits(self) -> Limits:
-        """What plans may use."""
+        """The limits that plans must respect."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
-        """A new uninitialised C-contiguous array, whose memory the stream (None: the current one) orders."""
+        """Allocate an uninitialised C-contiguous array, ordered by the stream (None: the current one)."""
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
-        """What `empty` does for several shapes and dtypes at once, as often as it is called."""
+        """A function that calls `empty` for several shapes and dtypes."""
 
     def owns(self, array: Any) -> bool:
-        """Whether the array lives in this device's memory and is of its own array type."""
+        """Whether the array is in this device's memory and of its own array type."""
 
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
@@ -85,10 +86,10 @@ class Device(Protocol):
         """Copy bytes from the address of one array to the address of another, in the stream's order."""
 
     def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
-        """Uninitialised bytes for one call that writes the outputs, in the order of the stream.
+        """Allocate uninitialised bytes for one call that writes the outputs, ordered by the stream.
 
-        Where the stream is captured in a graph, they stay as long as the outputs, and later captured calls
-        of the same outputs have them, too.
+        If the stream is being captured in a graph, they live as long as the outputs, and later captured calls
+        with the same outputs reuse them.
         """
 
     def keep_captured(
@@ -98,35 +99,35 @@ class Device(Protocol):
         outputs: Sequence[Array],
         stream: Any = None,
     ) -> None:
-        """Where the stream is captured in a graph, let arrays that a call made live as long as its outputs.
+        """If the stream is being captured, let arrays that a call made live as long as its outputs.
 
-        `made` are converted arguments; those that are views of inputs or outputs are left out.
+        `made` are converted arguments; views of inputs or outputs are skipped.
         """
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:
-        """A context in which the device is the current one, and the stream its current one unless it is None.
+        """A context in which the device is current, and the stream too unless it is None.
 
-        Raises TypeError or ValueError for what is no stream of the device.
+        Raises TypeError or ValueError if it is not a stream of the device.
         """
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
-        """A context around work on the memory of other libraries, which orders what they do afterwards."""
+        """A context around work on memory of other libraries that orders their later work after it."""
 
     def raise_reported(self) -> None:
-        """Raise KernelError if a kernel that has ended reported that it went wrong; the next call would."""
+        """Raise KernelError if a finished kernel reported a failure, as the next call would."""
 
     def time(self, call: Callable[[], None]) -> float:
-        """Seconds that the device takes for what a call queues on its current stream; waits for the end."""
+        """Seconds that the device takes for the work that a call queues; waits for the end of it."""
 
     def load(self, plan: Plan) -> Program:
         """Build the plan's kernels (cached) and bind everything but the operands.
 
-        Raises `GridTooLargeError` where the blocks of a grid could not wait for each other.
+        Raises `GridTooLargeError` if the blocks of a cooperative grid cannot all run at once.
         """
 
 
 def get_device(name: str | None = None) -> Device:
-    """The device of a name: "cuda", "cuda:1" or "cpu"; None is the current GPU, else the CPU."""
+    """The device named "cuda", "cuda:1" or "cpu"; None means the current GPU, else the CPU."""
     if name == "cpu":
         return _cpu()
     if name is None:
@@ -142,15 +143,16 @@ def get_device(name: str | None = None) -> Device:
 
 
 def take(candidate: Any) -> tuple[Taken, Device] | None:
-    """What an object of an array library is on a device: an array of the device's own type that shares its
-    memory, and the device; None for what is no such object.
+    """Take an array of any library as an array of a device's own type that shares its memory.
+
+    Returns the array and the device, or None if the object is not an array.
 
     Raises
     ------
     cudml.devices.exchange.ExchangeError
-        It does not keep to the protocol by which it would share its memory; says how.
+        The object violates the protocol by which it would share its memory; the message says how.
     cudml.errors.DeviceError
-        It is in a GPU's memory, and that cannot be used from here; says why.
+        The object is in GPU memory that cannot be used; the message says why.
     """
     from cudml.devices import cuda, emulator
 
@@ -168,7 +170,7 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
 
 
 def device_of(candidate: Any) -> Device | None:
-    """The device that `take` would take an object on, None for what it would not; raises as `take` does."""
+    """The device on which `take` would return an object, or None; raises as `take` does."""
     from cudml.devices import cuda
 
     if isinstance(candidate, np.ndarray):
@@ -182,7 +184,7 @@ def device_of(candidate: Any) -> Device | None:
 
 
 def _is_on_gpu(candidate: Any, where: tuple[int, int] | None) -> bool:
-    """Whether an object has a GPU's memory; `where` is what DLPack says, which comes first."""
+    """Whether an object is in GPU memory; `where` is DLPack's answer, which takes precedence."""
     if where is not None:
         return where[0] in dlpack.CUDA_TYPES
     return hasattr(candidate, "__cuda_array_interface__")

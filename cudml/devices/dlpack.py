@@ -1,7 +1,7 @@
-"""DLPack: where the memory of another library's array is and what is in it.
+"""DLPack: read the location and type of another library's array.
 
-A capsule is not renamed and its deleter is not called: it stays the owner of the memory, and its own
-destructor gives that back when nobody holds the capsule any more.
+A capsule is neither renamed nor its deleter called: it keeps owning the memory, and its own destructor
+releases it when the last reference to the capsule is gone.
 
 Source: "Python Specification for DLPack" and `dlpack.h` 1.1.
 """
@@ -14,22 +14,22 @@ import numpy as np
 from cudml.devices.exchange import ExchangeError, Exported
 from cudml.tensors import num_elements, packed_strides
 
-#: Numbers of `DLDeviceType` whose memory a CPU addresses: its own, and what CUDA pinned.
+#: `DLDeviceType` values of memory that a CPU addresses: its own, and memory pinned by CUDA.
 CPU_TYPES = (1, 3)
-#: Those whose memory a GPU has: its own, and CUDA's managed memory.
+#: Those of memory that a GPU addresses: its own, and CUDA's managed memory.
 CUDA_TYPES = (2, 13)
 MANAGED_TYPE = 13
 
-#: The newest version that is read here.
+#: The newest supported version.
 _VERSION = (1, 1)
 
 # Bits of `flags` in a versioned capsule.
 _READ_ONLY, _IS_COPIED = 1, 2
 
-#: `DLDataTypeCode` of what NumPy has -> the kind and the sizes in bits.
+#: `DLDataTypeCode` of NumPy's types -> the kind and the sizes in bits.
 _KINDS = {0: ("i", (8, 16, 32, 64)), 1: ("u", (8, 16, 32, 64)), 2: ("f", (16, 32, 64)), 5: ("c", (64, 128))}
 _BOOL = 6
-#: `DLDataTypeCode` of what ml_dtypes has -> its name there and the size in bits.
+#: `DLDataTypeCode` of the types of ml_dtypes -> the name there and the size in bits.
 _ML_DTYPES = {
     4: ("bfloat16", 16),
     7: ("float8_e3m4", 8),
@@ -76,12 +76,12 @@ _pointer_of.argtypes, _pointer_of.restype = (ctypes.py_object, ctypes.c_char_p),
 
 
 def device_of(candidate: Any) -> tuple[int, int] | None:
-    """The number of the `DLDeviceType` and of the device that an object says it is on, None if it says none.
+    """The `DLDeviceType` and device number of an object; None if it has no `__dlpack_device__`.
 
     Raises
     ------
     ExchangeError
-        Its `__dlpack_device__` answers something else.
+        `__dlpack_device__` raises, or returns something else.
     """
     method = getattr(candidate, "__dlpack_device__", None)
     if method is None:
@@ -98,21 +98,21 @@ def device_of(candidate: Any) -> tuple[int, int] | None:
 
 
 def exported(candidate: Any, stream: int | None = None) -> Exported:
-    """The memory that the `__dlpack__` of an object shares, in the order of a stream where it has any.
+    """The memory that an object shares through `__dlpack__`, ordered by a stream on a GPU.
 
-    `stream` is a handle as the protocol has it: 1 is the legacy default stream, -1 asks for no order; it is
-    None on a CPU.
+    `stream` is a handle as defined by the protocol: 1 is the legacy default stream, -1 asks for no ordering;
+    it is None on a CPU.
 
     Raises
     ------
     ExchangeError
-        It shares none, or something that has no NumPy dtype.
+        The object shares no memory, or elements without a NumPy dtype.
     """
     order = {} if stream is None else {"stream": stream}
     try:
         try:
             capsule = candidate.__dlpack__(**order, max_version=_VERSION)
-        except TypeError:  # a library from before there were versions
+        except TypeError:  # a library that predates versioned capsules
             capsule = candidate.__dlpack__(**order)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ExchangeError(f"whose __dlpack__() raises {_told(error)}") from error
@@ -120,7 +120,7 @@ def exported(candidate: Any, stream: int | None = None) -> Exported:
         managed = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
         if managed.major != _VERSION[0]:
             raise ExchangeError(f"of version {managed.major}.{managed.minor} of DLPack, 1 is known")
-        # What is written to a copy would be lost.
+        # Anything written to a copy would be lost.
         is_read_only = bool(managed.flags & (_READ_ONLY | _IS_COPIED))
         tensor = managed.tensor
     elif _is_valid(capsule, b"dltensor"):
@@ -148,7 +148,7 @@ def _told(error: Exception) -> str:
 
 
 def _is_read_only(candidate: Any) -> bool:
-    """Whether memory may only be read whose capsule has no flags: yes, unless another protocol denies it."""
+    """Whether the memory of a capsule without flags is read-only: yes, unless another protocol denies it."""
     interface = getattr(candidate, "__cuda_array_interface__", None)
     if interface is not None:
         return bool(interface["data"][1])

@@ -1,4 +1,4 @@
-"""Arrays of other libraries, shared without a copy: what DLPack and the CUDA array interface tell of them."""
+"""Arrays of other libraries, shared without a copy through DLPack or the CUDA array interface."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,16 +10,16 @@ from cudml.tensors import num_elements, packed_strides
 
 
 class ExchangeError(Exception):
-    """Why an object cannot be shared, as the end of a sentence that starts with the object."""
+    """Why an object cannot be shared; the text completes a sentence that starts with the object."""
 
 
 @dataclass(frozen=True)
 class Exported:
     """The memory of another library's array.
 
-    `strides` are in bytes. `number` is that of the GPU, None where the protocol does not say. `stream` is the
-    handle of the stream in whose order the library uses the memory, None where that is not known. The memory
-    stays for as long as `owner` does.
+    `strides` are in bytes. `number` is the number of the GPU, or None if the protocol does not give it.
+    `stream` is the handle of the stream on which the library uses the memory, or None if unknown. The memory
+    lives as long as `owner`.
     """
 
     address: int
@@ -34,19 +34,19 @@ class Exported:
 
 @dataclass(frozen=True)
 class Taken:
-    """An argument as an array of a device's own type; `exported` is set where another library's memory is."""
+    """An array of a device's own type; `exported` is set if another library owns its memory."""
 
     array: Any
     exported: Exported | None = None
 
 
 def cuda_array(candidate: Any) -> Exported:
-    """What the `__cuda_array_interface__` of an object says, versions 0 to 3.
+    """Read the `__cuda_array_interface__` of an object, versions 0 to 3.
 
     Raises
     ------
     ExchangeError
-        It is none, has a mask, or a dtype in another byte order.
+        The interface is invalid, has a mask, or a dtype in another byte order.
     """
     try:
         told = candidate.__cuda_array_interface__
@@ -71,9 +71,9 @@ def cuda_array(candidate: Any) -> Exported:
 
 
 def _handle(stream: Any) -> int | None:
-    """The stream of an interface: an integer, None for nothing to wait for."""
+    """The stream of an interface: a handle, or None if there is nothing to wait for."""
     if stream is None:
         return None
-    if not isinstance(stream, int) or stream <= 0:  # 0 is ruled out, because it would be ambiguous
+    if not isinstance(stream, int) or stream <= 0:  # the protocol disallows 0 as ambiguous
         raise ExchangeError(f"whose __cuda_array_interface__ has {a_type(stream)} {stream!r} for a stream")
     return stream

@@ -1,7 +1,7 @@
-"""The text that the CUDA compiler is given for kernel instances: the kernels' file and what must hold of it.
+"""The source text of kernel instances for the CUDA compiler: the kernel's file, and assertions about it.
 
-Neither CuPy nor the driver checks the number or the size of a kernel's arguments, so the text asserts
-that the kernel takes what the plan passes: the compiler refuses it otherwise.
+Neither CuPy nor the driver checks the number or the size of a kernel's arguments, so the text asserts that
+the kernel takes what the plan passes.
 """
 
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from cudml.plans import C_TYPES, KernelLaunch
 def kernel_text(launches: Sequence[KernelLaunch]) -> str:
     """C++ text for instances of one source.
 
-    Its first line has the hash of every file that the source reaches, because CuPy's disk cache looks at
-    the text alone and not at what the text includes.
+    The first line contains a hash of all files that the source includes, because CuPy's disk cache hashes
+    only the text itself.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def kernel_text(launches: Sequence[KernelLaunch]) -> str:
 
 
 def _assertions(launch: KernelLaunch) -> list[str]:
-    """The number of pointers, that one struct follows them, its size, every member's name, type, offset."""
+    """Assert the number of pointers, then one struct, its size, and every member's name, type and offset."""
     name = launch.name_expression
     num_pointers = len(launch.buffers)
     fields = launch.params.fields

@@ -1,4 +1,4 @@
-"""Locks that do not outlast a fork: the child has one thread, and no other would ever release them."""
+"""Locks that are released by a fork: the child has a single thread, so nobody else could release them."""
 
 import os
 import threading
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 class Lock:
-    """A lock that is free in a forked child, whoever held it in the parent.
+    """A lock that is free in a forked child, even if it was held in the parent.
 
-    So whatever is written under it must be of use at every step.
+    The data it protects must therefore be valid after every single step.
     """
 
     def __init__(self) -> None:
@@ -19,12 +19,12 @@ class Lock:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the lock in a `with` block, also where that goes on in a child forked inside of it."""
+        """Hold the lock in a `with` block; a child forked inside the block may leave it, too."""
         with self._lock:
             yield
 
     def renew(self) -> None:
-        """Be free."""
+        """Replace the lock by a free one."""
         self._lock = threading.Lock()
 
 

@@ -11,7 +11,7 @@ _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILI
 
 @cache
 def kernel_root() -> Path:
-    """The folder of the kernels: inside the package where it was installed, else the checkout's own."""
+    """The folder of the kernels: inside the installed package, else in the checkout."""
     package = Path(__file__).resolve().parent.parent
     for root in (package / "kernels", package.parent / "kernels"):
         if root.is_dir():
@@ -21,11 +21,10 @@ def kernel_root() -> Path:
 
 @cache
 def reached_files(source: str) -> tuple[Path, ...]:
-    """The source and every file that its quoted includes reach, each once, in the order first met.
+    """The source and all files that it includes by quoted name, each once, in the order of first inclusion.
 
-    `source` is relative to `kernel_root()`, or absolute. An include is looked for beside the file that
-    names it, then in `kernel_root()`, as the compilers do; one found in neither is the compiler's to
-    resolve and is left out.
+    `source` is relative to `kernel_root()`, or absolute. As compilers do, an include is looked up next to the
+    file that names it, then in `kernel_root()`; one found in neither is left to the compiler and skipped.
     """
     reached: dict[Path, None] = {}
 
@@ -44,7 +43,7 @@ def reached_files(source: str) -> tuple[Path, ...]:
 
 
 def source_hash(source: str) -> str:
-    """A hash of the text of `source` and of every file it reaches, in hexadecimal."""
+    """A hexadecimal hash of `source` and of every file that it includes."""
     digest = hashlib.sha256()
     for path in reached_files(source):
         digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")

@@ -1,4 +1,4 @@
-"""What kernels report of waits that they gave up, and the error that is made of it."""
+"""Reports of kernels that gave up waiting for other blocks, and the error raised for them."""
 
 import ctypes
 import math
@@ -25,14 +25,14 @@ class WaitReport(ctypes.Structure):
 
 
 def set_up(report: WaitReport, any_address: int) -> None:
-    """Make a report empty, with the limit of now; `any_address` is of the word for all kernels."""
+    """Clear a report and set the current limit; `any_address` is that of the word shared by all kernels."""
     report.any = any_address
     report.limit_ticks = min(math.ceil(settings.wait_limit() * _TICKS_PER_SECOND), _MAX_TICKS)
     report.wait = 0
 
 
 def text_of(report: WaitReport, launch: KernelLaunch) -> str:
-    """What the report says: which kernel, which block, what it waited for."""
+    """The text of a report: which kernel, which block, and what it waited for."""
     seconds = report.limit_ticks / _TICKS_PER_SECOND
     return (
         f"{launch.source} {launch.name_expression}: block {report.block} of {math.prod(launch.grid)} waited "
@@ -42,7 +42,7 @@ def text_of(report: WaitReport, launch: KernelLaunch) -> str:
 
 
 def raise_reported(reports: "list[tuple[KernelLaunch, WaitReport]]") -> None:
-    """Raise KernelError with all that is reported, and make the reports empty."""
+    """Clear the reports and raise KernelError if any of them is set."""
     texts = []
     for launch, report in reports:
         if report.wait:

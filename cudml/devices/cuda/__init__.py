@@ -1,7 +1,7 @@
-"""The CUDA device: builds kernels with CuPy's `RawModule` and launches them; CuPy is imported here alone.
+"""The CUDA device: builds kernels with CuPy's `RawModule` and launches them; only this package imports CuPy.
 
-`device.py` finds GPUs and knows their arrays, `sharing.py` takes those of other libraries, `program.py` makes
-plans ready to run, `kernel.py` builds.
+`device.py` finds GPUs and handles their arrays, `sharing.py` takes arrays of other libraries, `program.py`
+loads plans, and `kernel.py` builds kernels.
 """
 
 from cudml.devices.cuda.device import CudaDevice, Status, get_device, is_own, number_of, status, take

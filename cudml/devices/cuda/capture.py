@@ -1,14 +1,15 @@
-"""Memory that a captured CUDA graph goes on using after the call that was captured.
+"""Memory that a captured CUDA graph still uses after the captured call has returned.
 
-A replay writes to the addresses of the captured call. Its outputs are the caller's to keep; what the call
-took for itself would go back to CuPy's pool at its end and be given to somebody else before a replay. So it
-is tied to the memory of the outputs: a graph is of no use without these, and nothing says when a graph
-itself is gone. Memory that takes no attributes (another library's, or not of a pool) cannot be followed,
-and the scratch then stays for the life of the process.
+A replay writes to the addresses of the captured call. The caller keeps the outputs. Memory that the call
+allocated for itself would return to CuPy's pool when the call ends, and could be in other use at a replay. It
+is therefore tied to the memory of the outputs: a graph is useless without these, and nothing tells when a
+graph is destroyed. Memory objects that take no attributes (another library's, or outside a pool) cannot be
+tracked; the scratch memory then stays for the life of the process.
 
-Captured calls of different outputs have their own scratch, so that their graphs may be replayed at the same
-time. Those of the same outputs share it, as they cannot: both would write there. So capturing again takes
-nothing more, and graphs of all captures stay right.
+Captured calls with different outputs have separate scratch memory, so that their graphs may be replayed at
+the same time. Calls with the same outputs share it: their graphs cannot run at the same time anyway, because
+both write the outputs. Capturing again therefore allocates nothing more, and the graphs of all captures stay
+valid.
 """
 
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ from typing import Any
 
 from cudml.devices.locks import Lock
 
-#: The attribute of CuPy's `PooledMemory` that has what lives as long.
+#: The attribute of CuPy's `PooledMemory` that holds what must live as long as the memory.
 _ATTRIBUTE = "_cudml_captured"
 
 
 class _Kept:
-    """What lives as long as some memory: scratch by the addresses of the outputs, and other arrays."""
+    """What must live as long as some memory: scratch arrays by addresses of outputs, and other arrays."""
 
     def __init__(self) -> None:
         self.scratch: dict[tuple[int, ...], list[Any]] = {}
@@ -30,12 +31,12 @@ class _Kept:
 
 _lock = Lock()
 
-#: What stays for good.
+#: What lives as long as the process.
 _for_good = _Kept()
 
 
 def former_scratch(outputs: Sequence[Any], num_bytes: int) -> Any | None:
-    """Scratch of an earlier captured call of the same outputs, if there is as much."""
+    """Scratch memory of an earlier captured call with the same outputs, if it is large enough."""
     with _lock.held():
         kept = _kept_with([array.data.mem for array in outputs])[0]
         for former in kept.scratch.get(_places(outputs), ()):
@@ -45,7 +46,7 @@ def former_scratch(outputs: Sequence[Any], num_bytes: int) -> Any | None:
 
 
 def keep_scratch(made: Any, outputs: Sequence[Any]) -> None:
-    """Let scratch of a captured call live as long as the memory of its outputs, for later captures, too."""
+    """Let scratch memory of a captured call live as long as its outputs' memory; later captures reuse it."""
     with _lock.held():
         for kept in _kept_with([array.data.mem for array in outputs]):
             kept.scratch.setdefault(_places(outputs), []).append(made)
@@ -58,8 +59,7 @@ def _places(outputs: Sequence[Any]) -> tuple[int, ...]:
 def keep(made: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     """Let arrays that a captured call made live as long as the memory of its outputs.
 
-    Those that are views of inputs or outputs are not the call's own: kept by an output they could keep it
-    alive for ever.
+    Views of inputs or outputs are skipped: a view held by its own memory would keep that alive for ever.
     """
     owners = [array.data.mem for array in outputs]
     others = {id(memory) for memory in (*owners, *(array.data.mem for array in inputs))}
@@ -71,7 +71,7 @@ def keep(made: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> 
 
 
 def _kept_with(owners: Sequence[Any]) -> list[_Kept]:
-    """What lives as long as each of these."""
+    """What must live as long as each of the given memory objects."""
     try:
         for owner in owners:
             if not hasattr(owner, _ATTRIBUTE):

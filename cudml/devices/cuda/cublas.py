@@ -1,11 +1,11 @@
-"""Matrix products by cuBLAS, on any stream, and also while the stream is captured in a CUDA graph.
+"""Matrix products by cuBLAS, on any stream, also while the stream is captured in a CUDA graph.
 
-CuPy's binding refuses every call on a stream that is being captured (CuPy issue 6290), though cuBLAS can be
-captured: memory that it needs becomes nodes of the graph ("CUDA Graphs Support" in its documentation). So the
-few functions are called here, in the library that CuPy's binding found and is linked with.
+CuPy's binding refuses every call on a stream that is being captured (CuPy issue 6290), although cuBLAS
+supports capture: memory that it needs becomes graph nodes ("CUDA Graphs Support" in its documentation). The
+few functions are therefore called directly, in the library that CuPy's binding is linked with.
 
-The handles are cudml's own: a handle of CuPy's would lose the workspace that its user set with the first
-`cublasSetStream`, and be in whatever pointer and math mode its user chose.
+The handles are cudml's own: on a handle of CuPy's, the first `cublasSetStream` would discard the workspace
+that its user set, and its pointer and math modes are the user's choice.
 """
 
 import ctypes
@@ -18,10 +18,10 @@ from cudml.devices.cuda.driver import relaxed_capture
 from cudml.errors import DeviceError
 from cudml.plans import MatMul
 
-#: The largest size that the functions take.
+#: The largest matrix dimension that the functions accept.
 MAX_SIZE = 2**31 - 1
 
-# Numbers of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t`.
+# Values of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t`.
 _OP_N, _OP_T = 0, 1
 _TYPES = {"float32": (0, 4), "float16": (2, 2)}  # number, bytes
 _COMPUTE_32F = 68
@@ -43,8 +43,8 @@ _Function = Callable[..., None]
 
 @cache
 def functions(path: str) -> dict[str, _Function]:
-    """cuBLAS's functions by name, for the path of a library that is linked with it; errors are raised."""
-    library = ctypes.CDLL(path)  # a symbol is looked for in what the library is linked with, too
+    """cuBLAS's functions by name, through a library that is linked with it; they raise DeviceError."""
+    library = ctypes.CDLL(path)  # symbols are also looked up in the libraries it is linked with
 
     def checked(name: str) -> _Function:
         function = library[name]
@@ -61,14 +61,14 @@ def functions(path: str) -> dict[str, _Function]:
 
 
 class Handles:
-    """The handles of one GPU: each thread that launches has its own, which a later one inherits.
+    """The handles of one GPU: each launching thread has its own, reused by a later thread.
 
-    A new handle computes in the default math mode, so without TF32, and takes alpha and beta from the host.
+    A new handle uses the default math mode, without TF32, and reads alpha and beta from host memory.
     """
 
     def __init__(self, path: str) -> None:
         self._create = functions(path)["cublasCreate_v2"]
-        # Handles of no thread; taking from a list and adding to it are atomic.
+        # Handles that no thread uses; list.pop and list.append are atomic.
         self._free: list[int] = [self._made()]
         self._threads = threading.local()
 
@@ -83,7 +83,7 @@ class Handles:
 
     def _made(self) -> int:
         handle = ctypes.c_void_p()
-        with relaxed_capture():  # it takes memory, and a thread's first launch may be a captured one
+        with relaxed_capture():  # it allocates memory, and a thread's first launch may be captured
             self._create(ctypes.addressof(handle))
         return handle.value or 0
 
@@ -105,7 +105,7 @@ class _Lease:
 
 @cache
 def handles(path: str, number: int) -> Handles:
-    """The handles of the GPU of a number, which is the current one; a first one is made."""
+    """The handles of the GPU with a number, which must be current; creates the first handle."""
     return Handles(path)
 
 

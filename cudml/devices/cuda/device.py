@@ -1,4 +1,4 @@
-"""The GPUs of this machine through CuPy, as devices: arrays, limits, and the loading of plans."""
+"""The GPUs of this machine as devices, through CuPy: arrays, limits, and loading of plans."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -17,10 +17,10 @@ from cudml.devices.exchange import Exported, Taken
 from cudml.errors import DeviceError
 from cudml.plans import Limits, Plan
 
-#: The oldest GPUs that the CUDA 13 compiler still knows.
+#: The oldest GPUs that the CUDA 13 compiler supports.
 MIN_COMPUTE_CAPABILITY = 75
 
-# Numbers of `cudaError`.
+# Values of `cudaError`.
 _ERROR_INSUFFICIENT_DRIVER = 35
 _ERROR_NO_DEVICE = 100
 
@@ -33,12 +33,12 @@ class Status:
     reason: str
 
 
-#: What the last probe found, if that can be used.
+#: The result of the last probe, if it was usable.
 _usable: list[Status] = []
 
 
 def status() -> Status:
-    """Whether there is a usable GPU; never raises. What cannot be used is looked at anew by each call.
+    """Whether there is a usable GPU; never raises. A negative result is not cached.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def _probe() -> Status:
         if error.name == "cupy":
             return Status(False, "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'")
         return Status(False, f"CuPy cannot be imported: {error}")
-    except Exception as error:  # a NumPy it was not built for, a cache folder it cannot make, ...
+    except Exception as error:  # built for another NumPy, a cache folder that cannot be created, ...
         return Status(False, f"CuPy cannot be imported: {type(error).__name__}: {error}")
     runtime = cupy.cuda.runtime
     try:
@@ -89,7 +89,7 @@ def _driver_problem(error: Exception) -> str:
 
 
 def _device_problem(runtime: Any, number: int) -> str | None:
-    """Why one device cannot be used; None where it can."""
+    """Why one device cannot be used; None if it can."""
     try:
         capability = _compute_capability(runtime, number)
     except Exception as error:  # lost, in an exclusive process, ...
@@ -107,14 +107,14 @@ _devices: dict[int, "CudaDevice"] = {}
 
 
 def get_device(number: int | None = None) -> "CudaDevice":
-    """The GPU of a number, the same object every time; None is the current one.
+    """The GPU with a number, always the same object; None means the current one.
 
-    Where the current one cannot be used, None is the first that can.
+    If the current one is not usable, None means the first usable one.
 
     Raises
     ------
     cudml.errors.DeviceError
-        There is no usable GPU (says what is missing), or none of that number.
+        There is no usable GPU (the message says what is missing), or none with that number.
     """
     found = status()
     if not found.usable:
@@ -133,34 +133,34 @@ def get_device(number: int | None = None) -> "CudaDevice":
         if problem := _device_problem(runtime, number):
             least = f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
             raise DeviceError(f"cuda:{number} {problem}" + (f", {least}" * problem.startswith("has")))
-        # Atomic, so no lock that a fork could leave held; of threads that come first, all get one object.
+        # Atomic, so there is no lock that a fork could leave held; concurrent threads get the same object.
         _devices.setdefault(number, CudaDevice(number))
     return _devices[number]
 
 
 def is_own(candidate: Any) -> bool:
-    """Whether it is a CuPy array; CuPy is not imported for that."""
+    """Whether an object is a CuPy array, without importing CuPy."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(candidate, cupy.ndarray)
 
 
 def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
-    """The CuPy array that shares the memory of an object on a GPU, without a copy; `sharing.py` says how.
+    """A CuPy array that shares the memory of an object on a GPU, without a copy; `sharing.py` explains how.
 
-    `where` is its `dlpack.device_of`, None for what has only `__cuda_array_interface__`.
+    `where` is the object's `dlpack.device_of`, None if it has only `__cuda_array_interface__`.
 
     Raises
     ------
     cudml.errors.DeviceError
-        CUDA cannot be used from here.
+        CUDA cannot be used.
     cudml.devices.exchange.ExchangeError
-        It does not keep to the protocol, or has what CuPy has not.
+        The object violates the protocol, or CuPy does not support its elements.
     """
     return sharing.take(_cupy_for_arrays(), candidate, where)
 
 
 def number_of(candidate: Any, where: tuple[int, int] | None) -> int:
-    """The number of the GPU that `take` would take an object on."""
+    """The number of the GPU on which `take` would return an object."""
     return sharing.number_of(_cupy_for_arrays(), candidate, where)
 
 
@@ -174,10 +174,10 @@ def _cupy_for_arrays() -> Any:
 
 
 class CudaDevice:
-    """One GPU through CuPy; `get_device` makes it. Implements `cudml.devices.Device`.
+    """One GPU through CuPy, made by `get_device`. Implements `cudml.devices.Device`.
 
-    Outputs and workspaces come from CuPy's allocator. Kernels are built once for each device; what is
-    loaded may be run from any thread.
+    Outputs and workspaces come from CuPy's allocator. Kernels are built once per device; loaded programs may
+    be run from any thread.
     """
 
     clock = "CUDA events"
@@ -197,7 +197,7 @@ class CudaDevice:
 
     @property
     def limits(self) -> Limits:
-        """What the driver says of this GPU."""
+        """The limits that the driver reports for this GPU."""
         return self._limits
 
     def _read_limits(self) -> Limits:
@@ -227,10 +227,11 @@ class CudaDevice:
             return self._ndarray(shape, dtype)
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
-        """What `empty` does for several shapes and dtypes, in the order of the current stream."""
+        """A function that calls `empty` for several shapes and dtypes, ordered by the current stream."""
         ndarray, number, current_device = self._ndarray, self.number, self._current_device
         device = self._cupy.cuda.Device
-        # CuPy finds a scalar type sooner than a dtype; those that say less than the dtype stay.
+        # CuPy resolves a scalar type faster than a dtype; keep the dtype if the scalar type is not
+        # equivalent.
         dtypes = [np.dtype(dtype) for _, dtype in arrays]
         kinds = [dtype.type if np.dtype(dtype.type) == dtype else dtype for dtype in dtypes]
         wanted = tuple((shape, kind) for (shape, _), kind in zip(arrays, kinds, strict=True))
@@ -245,7 +246,7 @@ class CudaDevice:
             return allocate
         (first_shape, first), (second_shape, second) = wanted
 
-        def allocate_two() -> list[Array]:  # a loop takes longer than its two turns
+        def allocate_two() -> list[Array]:  # faster than a loop with two iterations
             if current_device() == number:
                 return [ndarray(first_shape, first), ndarray(second_shape, second)]
             return allocate()
@@ -253,7 +254,7 @@ class CudaDevice:
         return allocate_two
 
     def owns(self, array: Any) -> bool:
-        """Whether it is a `cupy.ndarray` in this GPU's memory."""
+        """Whether the array is a `cupy.ndarray` in this GPU's memory."""
         return isinstance(array, self._ndarray) and array.data.device_id == self.number
 
     def address(self, array: Array) -> int:
@@ -269,7 +270,7 @@ class CudaDevice:
         return memory.ptr, (array.shape, strides, array.dtype, True, memory.device_id)
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
-        """Queue a copy of bytes within this GPU."""
+        """Queue a copy of bytes on this GPU."""
         runtime = self._cupy.cuda.runtime
         with self._cupy.cuda.Device(self.number):
             chosen = self._cupy.cuda.get_current_stream() if stream is None else self._as_stream(stream)
@@ -278,7 +279,7 @@ class CudaDevice:
             )
 
     def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
-        """Uninitialised bytes for a call; while the stream is captured they stay (`capture.py`)."""
+        """Allocate uninitialised bytes for a call; during a capture they stay allocated (`capture.py`)."""
 
         if not self._is_captured(stream):
             return self.empty((num_bytes,), np.uint8, stream)
@@ -297,12 +298,12 @@ class CudaDevice:
         outputs: Sequence[Array],
         stream: Any = None,
     ) -> None:
-        """While the stream is captured, let what a call made live as long as its outputs (`capture.py`)."""
+        """During a capture, let arrays that a call made live as long as its outputs (`capture.py`)."""
         if self._is_captured(stream):
             capture.keep([array for array in made if not self._is_of_a_graph(array)], inputs, outputs)
 
     def _is_of_a_graph(self, array: Array) -> bool:
-        """Whether an array made in a capture is of CUDA's own pool: nodes of the graph make and free it."""
+        """Whether an array made in a capture is from CUDA's own pool: graph nodes allocate and free it."""
         return isinstance(array.data.mem, self._cupy.cuda.MemoryAsync)
 
     def _is_captured(self, stream: Any) -> bool:
@@ -311,19 +312,19 @@ class CudaDevice:
         return handle not in LEGACY_STREAMS and bool(cuda.runtime.streamIsCapturing(handle))
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:
-        """A context in which this GPU is current, and a stream its current one unless it is None."""
+        """A context in which this GPU is current, and the stream too unless it is None."""
         if stream is None:
             device: AbstractContextManager[None] = self._cupy.cuda.Device(self.number)
             return device
         return self._made_current(self._as_stream(stream))
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
-        """A context for work on the memory of other libraries' arrays (`sharing.py`)."""
+        """A context around work on the memory of other libraries' arrays (`sharing.py`)."""
         return sharing.sharing(self._cupy, self.number, shared) if shared else nullcontext()
 
     @contextmanager
     def _made_current(self, stream: Any) -> Iterator[None]:
-        """`on_stream` for what `Streams` gave."""
+        """`on_stream` for a stream that `Streams` returned."""
         with self._cupy.cuda.Device(self.number):
             if not hasattr(stream, "__enter__"):
                 stream = self._cupy.cuda.Stream.from_external(stream)
@@ -331,11 +332,11 @@ class CudaDevice:
                 yield
 
     def raise_reported(self) -> None:
-        """Raise KernelError if a kernel that has ended gave up a wait; asks the driver nothing."""
+        """Raise KernelError if a finished kernel gave up a wait; no driver call is made."""
         self._programs.raise_reported()
 
     def time(self, call: Callable[[], None]) -> float:
-        """Seconds between two events on the current stream, one recorded before the call, one after."""
+        """Seconds between two events on the current stream, recorded before and after the call."""
         cuda = self._cupy.cuda
         with cuda.Device(self.number):
             start, stop = cuda.Event(), cuda.Event()
@@ -346,18 +347,18 @@ class CudaDevice:
             return float(cuda.get_elapsed_time(start, stop)) / 1000
 
     def load(self, plan: Plan) -> Program:
-        """Build what is not built yet, check every launch, and prepare the call.
+        """Build missing kernels, check every launch, and prepare the call.
 
-        The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or the
-        integer handle) or on the current stream of this GPU, allocates nothing, synchronises nothing, and
-        can be captured in a graph.
+        The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or an
+        integer handle) or on the current stream of this GPU. It neither allocates nor synchronises, and can
+        be captured in a graph.
 
         Raises
         ------
         cudml.errors.CompilerError
-            A kernel does not compile (with the compiler's log), or there is no compiler.
+            A kernel does not compile (the message has the compiler's log), or there is no compiler.
         ValueError
-            A launch cannot run on this GPU; says what would fit.
+            A launch cannot run on this GPU; the message says what would fit.
         """
         with self._cupy.cuda.Device(self.number):
             return self._programs.load(plan)

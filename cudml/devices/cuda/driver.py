@@ -1,4 +1,4 @@
-"""What CuPy does not bind of the CUDA driver."""
+"""A CUDA driver function without a binding in CuPy."""
 
 import ctypes
 from collections.abc import Iterator
@@ -8,16 +8,16 @@ from typing import Any
 
 from cudml.errors import DeviceError
 
-#: Number of `CUstreamCaptureMode`.
+#: Value of `CUstreamCaptureMode`.
 _RELAXED = 2
 
 
 @contextmanager
 def relaxed_capture() -> Iterator[None]:
-    """Let this thread do what is kept from it while a stream is captured in a graph, here or elsewhere.
+    """Allow this thread driver calls that are otherwise forbidden while any thread captures a stream.
 
-    Only for what no graph contains: making a cuBLAS handle, asking an event. A capture of another mode would
-    be invalidated by either.
+    Only for calls that do not belong in a graph: creating a cuBLAS handle, querying an event. In another
+    mode, either would invalidate the capture.
     """
     mode = ctypes.c_int(_RELAXED)
     _exchange_mode(mode)

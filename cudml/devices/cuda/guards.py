@@ -1,18 +1,18 @@
-"""What a GPU cannot launch is refused when a plan is loaded, with what would fit."""
+"""Refuse launches that a GPU does not support when a plan is loaded, and say what would fit."""
 
 import math
 
 from cudml.devices import GridTooLargeError
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits
 
-#: Blocks along x, y and z, the same on every GPU.
+#: Maximum number of blocks along x, y and z, the same on every GPU.
 MAX_GRID = (MAX_GRID_BLOCKS, 65535, 65535)
 
 
 def check_launch(launch: KernelLaunch, limits: Limits, device: str) -> None:
-    """Raise ValueError for a launch whose shape the device does not allow, whatever the kernel is.
+    """Raise ValueError if the device does not allow the shape of a launch, for any kernel.
 
-    An empty grid is among them: CuPy would launch one block.
+    An empty grid is refused too: CuPy would launch one block.
     """
     told = f"{launch.source}: {launch.name_expression}"
     if min(launch.grid) < 1 or min(launch.block) < 1:
@@ -37,15 +37,15 @@ def check_launch(launch: KernelLaunch, limits: Limits, device: str) -> None:
 def check_kernel(
     launch: KernelLaunch, limits: Limits, device: str, max_threads: int, resident_blocks: int
 ) -> None:
-    """Raise for a launch that the built kernel's registers and shared storage do not allow.
+    """Raise if the registers and shared storage of the built kernel do not allow the launch.
 
     Parameters
     ----------
     max_threads : int
-        Threads of a block that the kernel's registers allow.
+        Maximum number of threads of a block, given the kernel's registers.
     resident_blocks : int
-        Blocks of this launch that one multiprocessor holds at once; looked at where the grid is
-        cooperative, which must fit at once: CuPy would shrink it with a warning.
+        Number of blocks that one multiprocessor holds at once. Used for cooperative grids only, which must
+        fit as a whole: CuPy would shrink one with a warning.
 
     Raises
     ------

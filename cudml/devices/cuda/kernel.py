@@ -1,4 +1,4 @@
-"""Kernel instances that CuPy has built and loaded on one device, and what they are launched with."""
+"""Kernel instances, built and loaded by CuPy on one device, and their launch parameters."""
 
 import math
 import os
@@ -15,13 +15,13 @@ from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
 from cudml.plans import KernelLaunch, Limits
 
-#: CUDA guarantees clusters of this many blocks wherever there are clusters; more is a special request.
+#: Cluster size that every device with clusters supports; larger clusters need an attribute of the kernel.
 PORTABLE_CLUSTER_BLOCKS = 8
 
-#: Dynamic shared storage that a kernel may use without being granted more.
+#: Dynamic shared storage that a kernel may use without opting in to more.
 DEFAULT_SHARED_BYTES = 48 * 1024
 
-# Numbers of `CUfunction_attribute`.
+# Values of `CUfunction_attribute`.
 _MAX_THREADS_PER_BLOCK = 0
 _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 
@@ -52,14 +52,14 @@ class Kernel:
             raise CompilerError(f"{told} does not compile:\n{error.get_message()}") from error
         except (cupy.cuda.runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError) as error:
             raise DeviceError(f"{told} cannot be loaded: {error}") from error
-        except RuntimeError as error:  # CuPy finds no NVRTC, or no headers of CUDA
+        except RuntimeError as error:  # CuPy finds no NVRTC or no CUDA headers
             raise CompilerError(
                 f"{told} cannot be compiled ({error}): pip install 'cudml[cuda13]' or 'cudml[cuda12]' "
                 "brings the compiler and its headers"
             ) from error
 
     def grant(self, launch: KernelLaunch) -> None:
-        """Let the kernel have the shared storage and the cluster of this launch, on this device."""
+        """Allow the kernel the shared storage and the cluster size of this launch."""
         if launch.shared_bytes > self._shared_bytes:
             self._raw.max_dynamic_shared_size_bytes = launch.shared_bytes
             self._shared_bytes = launch.shared_bytes
@@ -67,7 +67,7 @@ class Kernel:
             self._driver.funcSetAttribute(self.function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
 
     def check(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
-        """Refuse what this kernel cannot be launched with on this device."""
+        """Raise if this kernel does not allow the launch on this device."""
         max_threads = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, self.function.ptr)
         resident_blocks = 0
         if launch.cooperative:
@@ -77,7 +77,7 @@ class Kernel:
         check_kernel(launch, limits, device, max_threads, resident_blocks)
 
     def params(self, launch: KernelLaunch) -> tuple[Any, ...]:
-        """The kernel's last argument, ready to be passed; nothing for a kernel without a struct."""
+        """The kernel's last argument, the struct, ready to be passed; empty if it takes none."""
         return (by_value(launch.params.pack()),) if launch.params.fields else ()
 
 
@@ -86,7 +86,7 @@ def _by_value_type() -> Any:
     from cupy.cuda.function import CPointer
 
     class ByValue(CPointer):  # type: ignore[misc]
-        """Bytes in host memory as one argument of a kernel; CuPy passes their address to the driver."""
+        """Bytes in host memory as one kernel argument; CuPy passes their address to the driver."""
 
         def __init__(self, data: bytes) -> None:
             self._bytes = np.frombuffer(data, np.uint8).copy()
@@ -96,7 +96,7 @@ def _by_value_type() -> Any:
 
 
 def by_value(data: bytes) -> Any:
-    """Bytes as an argument of a kernel."""
+    """Wrap bytes as a kernel argument."""
     return _by_value_type()(data)
 
 

@@ -1,10 +1,9 @@
-"""Plans made ready for one GPU: what each step calls is looked up once, when the plan is loaded.
+"""Plans loaded on one GPU: everything that a step needs is looked up once, when the plan is loaded.
 
-CuPy launches whatever it is given, so what it leaves unchecked is checked here and never again: the
-kernel's parameters (by the compiler, `kernel_text.py`), an empty grid (CuPy would launch one block), a
-cooperative grid that does not fit (CuPy would shrink it), and the hash of every file a kernel includes
-(CuPy's disk cache would miss an edit). Scalars travel as the bytes of `Params.pack`; a Python number never
-reaches a kernel.
+CuPy launches whatever it is given. What it does not check is checked here once per plan: the kernel's
+parameters (by the compiler, `kernel_text.py`), an empty grid (CuPy would launch one block), a cooperative
+grid that does not fit (CuPy would shrink it), and the hash of every included file (CuPy's disk cache would
+miss an edit). Scalars are passed as the bytes of `Params.pack`; a Python number never reaches a kernel.
 """
 
 import operator
@@ -22,12 +21,12 @@ from cudml.devices.locks import Lock
 from cudml.errors import DeviceError
 from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
 
-# What a step is run with: the addresses or arrays of operands and workspaces, and the stream or None.
+# Runs a step with the addresses or arrays of operands and workspaces, and the stream or None.
 _Run = Callable[[Sequence[Any], Any], None]
 
 
 class ProgramLoader:
-    """Makes programs for the GPU of a number and its limits; keeps the kernels that it built."""
+    """Loads plans on the GPU with a number, within its limits; caches the kernels that it built."""
 
     def __init__(self, cupy: Any, number: int, limits: Limits, as_stream: Streams) -> None:
         self._cupy = cupy
@@ -51,7 +50,7 @@ class ProgramLoader:
 
         only = plan.steps[0] if len(plan.steps) == 1 else None
         if isinstance(only, KernelLaunch) and only.buffers == plan.operands and not only.cooperative:
-            # By far the most frequent plan, so it has a path with nothing to look up.
+            # By far the most frequent plan, so it has a fast path without lookups.
             kernel = self._kernel(only)
             function, params = kernel.function, kernel.params(only)
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
@@ -199,7 +198,7 @@ class ProgramLoader:
         check_launch(launch, self._limits, self._name)
         text = kernel_text((launch,))
         with self._build_lock.held():
-            # CuPy lets every thread that comes first compile; here one does and the others wait.
+            # In CuPy, concurrent threads would each compile the kernel; here one does and the others wait.
             kernel = self._kernels.get((text, launch.name_expression))
             if kernel is None:
                 kernel = Kernel(self._cupy, launch, text)

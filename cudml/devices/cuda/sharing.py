@@ -1,15 +1,15 @@
-"""Arrays of other libraries in a GPU's memory, as CuPy arrays that share it, and the order of their streams.
+"""CuPy arrays that share GPU memory of other libraries, and the ordering with those libraries' streams.
 
-Work goes to the current stream of the array's GPU. What the library queued comes before it: DLPack is given
-that stream, and the stream that a CUDA array interface names is waited for by an event, never by the host.
-Afterwards the stream that the library works on waits for the work, so that results may be read and arguments
-overwritten there. That is the stream which the interface names, else the one that torch says is current, else
-CUDA's legacy default stream, because DLPack does not tell. Unless it is known to be the stream of the work
-itself, the memory is also held until the work is done, because its library might give it to somebody else
-sooner. What is held goes at the first call after the work that shares an array again.
+Work goes to the current stream of the array's GPU, after the work that the library has queued: DLPack is
+given that stream, and a stream named by a CUDA array interface is waited for by an event, never by the host.
+Afterwards, the library's stream waits for the work, so that it may read results and overwrite arguments. The
+library's stream is the one that the interface names, else torch's current stream, else CUDA's legacy default
+stream, because DLPack does not name it. Unless that is the stream of the work itself, the memory is also held
+until the work is done, because its library might reuse it earlier. Held memory is released by the next call
+that shares an array after the work is done.
 
-While the stream is captured in a graph, none of this is done: whoever launches the graph orders it, and keeps
-the arrays.
+While the stream is captured in a graph, none of this is done: the program that launches the graph orders it
+and keeps the arrays alive.
 """
 
 import sys
@@ -28,22 +28,22 @@ from cudml.tensors import byte_extent
 #: The protocols' handle of the legacy default stream. CuPy's, 0, is ambiguous to them.
 _LEGACY_STREAM = 1
 
-#: DLPack's request for no order.
+#: DLPack's handle for "no ordering".
 _NO_ORDER = -1
 
 _lock = Lock()
 
-#: Events after work, and whose memory that works on.
+#: Events recorded after work, with the owners of the memory that the work uses.
 _held: list[tuple[Any, list[Any]]] = []
 
 
 def number_of(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> int:
-    """The number of the GPU whose memory an object has; `where` is its `dlpack.device_of`."""
+    """The number of the GPU whose memory an object shares; `where` is its `dlpack.device_of`."""
     if where is not None and where[0] != dlpack.MANAGED_TYPE:
         return where[1]
-    # Only the address tells where managed memory and the memory of an interface is.
+    # Managed memory and the CUDA array interface do not name the GPU, but the address does.
     address = dlpack.exported(candidate, _NO_ORDER).address if where else cuda_array(candidate).address
-    if not address:  # of no elements: anywhere
+    if not address:  # an empty array may be anywhere
         return int(cupy.cuda.runtime.getDevice())
     number = int(cupy.cuda.runtime.pointerGetAttributes(address).device)
     if number < 0:
@@ -52,12 +52,12 @@ def number_of(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> int:
 
 
 def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
-    """The CuPy array that shares the memory of an object, in the order of its GPU's current stream.
+    """The CuPy array that shares the memory of an object, ordered by its GPU's current stream.
 
     Raises
     ------
     cudml.devices.exchange.ExchangeError
-        It shares none, or something that CuPy has not.
+        The object shares no memory, or elements that CuPy does not support.
     """
     number = number_of(cupy, candidate, where)
     with cupy.cuda.Device(number):
@@ -77,7 +77,7 @@ def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
 
 @contextmanager
 def sharing(cupy: Any, number: int, shared: Sequence[Exported]) -> Iterator[None]:
-    """Around work of the GPU of a number on the memory of others: afterwards, their streams wait for it."""
+    """A context around work on shared memory on one GPU; the owners' streams then wait for the work."""
     try:
         yield
     finally:
@@ -102,18 +102,18 @@ def _order_after(cupy: Any, stream: Any, shared: Sequence[Exported]) -> None:
 
 
 def _let_go() -> None:
-    """Forget the memory that no work is done on any more."""
+    """Release held memory whose work is done."""
     if not _held:
         return
     with _lock.held(), relaxed_capture():
         done = [entry for entry in _held if entry[0].done]
         for entry in done:
             _held.remove(entry)
-    # Their libraries free the memory here, without the lock.
+    # Leaving this function frees the memory, outside the lock.
 
 
 def _wait(cupy: Any, stream: int, other: int) -> None:
-    """Let a stream wait for what another one, by its handle in the protocols, has been given."""
+    """Let a stream wait for the work queued on another one, given by its protocol handle."""
     if _protocol_handle(stream) == other:
         return
     event = cupy.cuda.Event(disable_timing=True)
@@ -130,7 +130,7 @@ def _is_captured(cupy: Any, stream: int) -> bool:
 
 
 def _stream_of(candidate: Any, number: int) -> int | None:
-    """The stream on which the library of a DLPack tensor works, where that can be known."""
+    """The stream on which the library of a DLPack tensor works, or None if unknown."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(candidate, torch.Tensor):
         return _protocol_handle(int(torch.cuda.current_stream(number).cuda_stream))

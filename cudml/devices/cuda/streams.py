@@ -1,4 +1,4 @@
-"""Streams of any library, as CuPy takes them."""
+"""Convert streams of any library to streams that CuPy accepts."""
 
 from typing import Any
 
@@ -9,14 +9,14 @@ from cudml.errors import a_type
 #: The handles of CUDA's legacy default stream, which every GPU has.
 LEGACY_STREAMS = (0, 1)
 
-#: CuPy's `device_id` of a stream that belongs to every GPU, or of which CuPy was not told.
+#: CuPy's `device_id` of a stream that belongs to every GPU, or to an unknown one.
 _ANY_DEVICE = -1
 
 _EXPECTED = "None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
 
 
 class _StreamHandle:
-    """The handle of a stream, as CuPy's launch and `Stream.from_external` take it."""
+    """The handle of a stream, in the form that CuPy's launch and `Stream.from_external` accept."""
 
     __slots__ = ("ptr",)
 
@@ -28,23 +28,23 @@ class _StreamHandle:
 
 
 class Streams:
-    """Takes streams for the GPU of a number."""
+    """Converts streams for the GPU with a number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
         self._kinds = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
         self._number = number
 
     def __call__(self, stream: Any) -> Any:
-        """Something with the handle of a stream in `ptr`.
+        """An object whose `ptr` is the handle of the stream.
 
-        The GPU of a bare handle is not known here: the driver refuses a kernel on a stream of another one.
+        The GPU of a bare handle is not known; the driver refuses a launch on a stream of another GPU.
 
         Raises
         ------
         TypeError
-            It is neither a CuPy stream nor an object with `__cuda_stream__` nor an integer.
+            Not a CuPy stream, an object with `__cuda_stream__` or an integer.
         ValueError
-            It is a stream of another GPU, or a negative handle.
+            A stream of another GPU, or a negative handle.
         """
         if type(stream) is int:
             return _handle(stream)
@@ -80,7 +80,7 @@ def _handle(ptr: int) -> _StreamHandle:
 
 
 def _number_of(stream: Any) -> int | None:
-    """The number of the GPU that another library's stream says it is on, if it says so."""
+    """The number of the GPU of another library's stream, or None if it does not tell."""
     device = getattr(stream, "device", None)
     for holder, name in ((stream, "device_id"), (device, "index"), (device, "device_id")):
         number = getattr(holder, name, None)

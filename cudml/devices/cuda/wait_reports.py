@@ -1,9 +1,9 @@
-"""Where the kernels of one GPU report the waits that they gave up.
+"""Reports of one GPU's kernels that gave up waiting for other blocks.
 
-The reports are in pinned memory, which every GPU of the process sees at the address that the host sees it
-at. So the host looks at them without asking the driver anything: each call reads one word before it
-launches. An error comes to light with the first call on that GPU after the kernel has ended, whether the
-kernel was launched by a call or by the replay of a graph.
+The reports are in pinned memory, at the same address on the host and on every GPU of the process. The host
+can therefore read them without a driver call: each call reads one word before it launches. The first call on
+that GPU after the kernel has ended raises the error, whether the kernel was launched by a call or by the
+replay of a graph.
 """
 
 import ctypes
@@ -15,14 +15,14 @@ from cudml.plans import KernelLaunch
 
 _PAGE_BYTES = 4096
 
-#: In front of the first page's reports: the word for all kernels.
+#: Space before the first page's reports, for the word shared by all kernels.
 _WORD_BYTES = 64
 
 
 class WaitReports:
-    """One report for each kernel instance that waits.
+    """One report per kernel instance that waits.
 
-    They live as long as the process, because graphs keep kernels and replay them at any time.
+    Reports live as long as the process, because a graph may replay a kernel at any time.
     """
 
     def __init__(self, cupy: Any) -> None:
@@ -36,7 +36,7 @@ class WaitReports:
         self.gave_up.value = 0
 
     def address_for(self, launch: KernelLaunch) -> int:
-        """The address of the report of a kernel instance; its limit is that of now."""
+        """The address of a kernel instance's report, set up with the current limit on first use."""
         with self._lock.held():
             key = launch.source, launch.name_expression
             if key not in self._reports:
@@ -54,7 +54,7 @@ class WaitReports:
         return report
 
     def raise_reported(self) -> None:
-        """Raise KernelError with what is reported, once."""
+        """Raise KernelError once for all reports that are set."""
         with self._lock.held():
             self.gave_up.value = 0
             waits.raise_reported(list(self._reports.values()))
