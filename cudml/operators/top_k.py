@@ -9,7 +9,6 @@ from cudml.checks import (
     Support,
     enum_ok,
     integer_ok,
-    one_of,
     same_dimensions,
     same_sizes,
     same_type,
@@ -17,7 +16,8 @@ from cudml.checks import (
     tensor_ok,
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
-from cudml.operators.top_k_paths import PATHS, Path, Selection, choose_path, selection_of
+from cudml.operators.path import take_path
+from cudml.operators.top_k_paths import PATHS, choose_path, selection_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain
 
@@ -205,7 +205,7 @@ def plan(
         is_largest=direction == AxisDirection.DECREASING,
         nan_last=nan_last,
     )
-    steps, workspaces = _taken_path(selection, limits, path).steps(selection, limits)
+    steps, workspaces = take_path(PATHS, choose_path, selection, limits, path).steps(selection, limits)
     return Plan(
         operator=_name(desc),
         operands=("input_tensor", "output_value_tensor", "output_index_tensor"),
@@ -213,20 +213,6 @@ def plan(
         steps=steps,
         workspaces=workspaces,
     )
-
-
-def _taken_path(selection: Selection, limits: Limits, path: str | None) -> Path:
-    """The path asked for, or the fastest."""
-    if path is None:
-        return PATHS[choose_path(selection, limits)]
-    if path not in PATHS:
-        raise ValueError(f"path is {path!r}, must be {one_of([*PATHS])}")
-    if not PATHS[path].can_do(selection, limits):
-        raise ValueError(
-            f"path {path!r} cannot select {selection.k} of {selection.row_length} elements in "
-            f"{selection.num_rows} rows on this device"
-        )
-    return PATHS[path]
 
 
 def _name(desc: TopK1Desc | TopKDesc) -> str:

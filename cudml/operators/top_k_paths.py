@@ -10,11 +10,9 @@ from math import isqrt
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.index_space import Dimension, dimensions_of, merged, without_ones
+from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.plans import WAIT_REPORT, Fill, KernelLaunch, Limits, Params, Step, Workspace, ceil_div, round_up
 from cudml.tensors import TensorDesc
-
-#: The steps of a plan and the workspaces they use.
-Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
 
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _WARP_LANES = 32
@@ -42,29 +40,18 @@ _THREAD_LIST_THREADS = 128
 
 # kernels/top_k/block_radix.cu
 _BLOCK_THREADS = 512
-_BLOCKS = 2  # that a multiprocessor runs at once
 _NETWORK_MAX_K = 512
 _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 
 # kernels/top_k/block_filter.cu and filter.cuh
 _FILTER_THREADS = 256
-_FILTER_BLOCKS = 3  # that a multiprocessor runs at once
-_FILTER_MIN_STRETCH = 1 << 15
-_FILTER_MIN_ROW_LENGTH = 1 << 12
-_FILTER_MIN_SLACK = 512
 
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
-_GRID_MIN_ROW_LENGTH = 1 << 15
-_GRID_MIN_STRETCH = 2048
 
 # kernels/top_k/serial.cu
 _SERIAL_GROUP = 32
 _SERIAL_STORAGE_BYTES = 4 * 256
-_SERIAL_SLACK = 2  # of k
-_SERIAL_MIN_SLACK = 64
-_SERIAL_MIN_ELEMENTS = 1 << 13  # of a block: to begin one takes as long as some hundred
-_SERIAL_MAX_LISTS = 64  # in memory, for as many blocks at once
 
 # kernels/top_k/radix_sort.cuh
 _SORT_BINS = 128
@@ -72,7 +59,66 @@ _SORT_BINS = 128
 # kernels/top_k/threshold.cuh
 _DIGIT_BITS = 11
 _NUM_BINS = 1 << _DIGIT_BITS
-_ORDERED_MIN_SLACK = 1024
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What decides between the paths of a top-k, and how they share it out."""
+
+    #: A thread a row needs rows for this part of the threads that the device holds.
+    threads_min_part: float = figure(
+        1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
+    )
+
+    #: Shortest rows that are filtered rather than read twice.
+    filter_min_row_length: int = figure(
+        1 << 12, "estimate", "a tile or more, of which the first fills the list"
+    )
+
+    #: Shortest stretch of a row that a block of its own filters.
+    filter_min_stretch: int = figure(1 << 15, "estimate", "each block's k results are merged by the last one")
+
+    #: Elements beyond k and a tile that the filter's list holds at least.
+    filter_min_slack: int = figure(
+        512, "estimate", "the list is cut once they are full: seldom in random rows"
+    )
+
+    #: Blocks that a multiprocessor runs at once.
+    filter_blocks_per_multiprocessor: int = figure(3, "machine code", "as its registers and lists have it")
+    radix_blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers and lists have it")
+
+    #: Several blocks share a row where rows take at most this part of the blocks that run at once.
+    grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block a row leaves less than half idle")
+
+    #: And where rows are at least so long.
+    grid_min_row_length: int = figure(1 << 15, "estimate", "shorter ones take less than the blocks' meetings")
+
+    #: Shortest stretch of a row that a block of its own reads.
+    grid_min_stretch: int = figure(2048, "estimate", "four elements a thread")
+
+    #: Rows are read twice rather than filtered where they take at most this part of the L2 cache.
+    cached_max_part: float = figure(1 / 2, "estimate", "the second time finds them there")
+
+    #: Blocks that share a row order its list by comparing all pairs up to so many results, by the root of
+    #: their number, in at most so many elements of shared storage.
+    counted_per_root_block: int = figure(256, "estimate", "pairs grow with the square, blocks share them")
+    counted_max_capacity: int = figure(4096, "estimate", "longer lists are sorted sooner than compared")
+
+    #: Elements beyond k that a list sorted by radix holds at least.
+    ordered_min_slack: int = figure(1024, "estimate", "some too many saves telling equal digits apart")
+
+    #: Elements beyond k, by k and at least, that the list of one thread holds until it is cut.
+    serial_slack: int = figure(2, "estimate", "cuts are then seldom, and the list stays in a near cache")
+    serial_min_slack: int = figure(64, "estimate", "the same for a small k")
+
+    #: Elements that a block of one thread is given at least.
+    serial_min_elements: int = figure(1 << 13, "estimate", "to begin one takes as long as some hundred")
+
+    #: Lists in memory, each for a block that runs at once.
+    serial_max_lists: int = figure(64, "estimate", "as many cores as few CPUs have")
+
+
+THRESHOLDS = Thresholds()
 
 
 @dataclass(frozen=True)
@@ -109,6 +155,12 @@ class Selection:
     def pair_bytes(self) -> int:
         """Bytes of a key and an index in a list."""
         return self.element.size + 4
+
+    def __str__(self) -> str:
+        return (
+            f"a selection of {self.k} of {self.row_length} elements of {self.element.size} bytes "
+            f"in {self.num_rows} rows"
+        )
 
 
 def selection_of(
@@ -201,15 +253,15 @@ def _blocks(limits: Limits, num_blocks: int, threads: int, most: int | None = No
 
 def _serial(selection: Selection, limits: Limits) -> Steps:
     # The list is cut when the slack is full.
-    slack = max(_SERIAL_SLACK * selection.k, _SERIAL_MIN_SLACK)
+    slack = max(THRESHOLDS.serial_slack * selection.k, THRESHOLDS.serial_min_slack)
     capacity = min(round_up(selection.k + slack, _SERIAL_GROUP), selection.row_length)
     key_bytes = max(selection.element.size, 4)
     list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
     in_shared = _SERIAL_STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
-    rows_per_block = ceil_div(_SERIAL_MIN_ELEMENTS, selection.row_length)
+    rows_per_block = ceil_div(THRESHOLDS.serial_min_elements, selection.row_length)
     blocks = _blocks(limits, ceil_div(selection.num_rows, rows_per_block), 1)
     if not in_shared:
-        blocks = min(blocks, _SERIAL_MAX_LISTS)
+        blocks = min(blocks, THRESHOLDS.serial_max_lists)
     launch = KernelLaunch(
         source="top_k/serial.cu",
         function="top_k_serial",
@@ -276,7 +328,7 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
     else:
         capacity, num_lists = _ordered_capacity(selection), 2
     list_bytes = num_lists * capacity * selection.pair_bytes
-    blocks = _blocks(limits, selection.num_rows, _BLOCK_THREADS, _BLOCKS)
+    blocks = _blocks(limits, selection.num_rows, _BLOCK_THREADS, THRESHOLDS.radix_blocks_per_multiprocessor)
     storage_bytes = _select_storage_bytes(_BLOCK_THREADS)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
@@ -298,7 +350,7 @@ def _filter_shape(selection: Selection) -> tuple[int, int]:
     loads_ahead = 1 if selection.element.size == 1 else 4
     tile = _FILTER_THREADS * (16 // selection.element.size) * loads_ahead
     # The list is cut when the slack is full: that takes e times the elements before, or more.
-    slack = max(selection.k, _FILTER_MIN_SLACK)
+    slack = max(selection.k, THRESHOLDS.filter_min_slack)
     capacity = tile + round_up(selection.k + slack, 8)
     storage_bytes = round_up(_select_storage_bytes(_FILTER_THREADS) + 4, 8)
     return capacity, storage_bytes + capacity * selection.pair_bytes
@@ -312,8 +364,8 @@ def _can_filter(selection: Selection, limits: Limits) -> bool:
 
 def _block_filter(selection: Selection, limits: Limits) -> Steps:
     capacity, shared_bytes = _filter_shape(selection)
-    resident = limits.num_multiprocessors * _FILTER_BLOCKS
-    longest = selection.row_length // _FILTER_MIN_STRETCH
+    resident = limits.num_multiprocessors * THRESHOLDS.filter_blocks_per_multiprocessor
+    longest = selection.row_length // THRESHOLDS.filter_min_stretch
     parts = max(1, min(resident // selection.num_rows, longest))
     workspaces: tuple[Workspace, ...] = ()
     clearing: tuple[Step, ...] = ()
@@ -336,7 +388,7 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
 
 def _ordered_capacity(selection: Selection) -> int:
     """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
-    slack = max(selection.k // 4, _ORDERED_MIN_SLACK)
+    slack = max(selection.k // 4, THRESHOLDS.ordered_min_slack)
     return round_up(min(selection.k + slack, selection.row_length), 8)
 
 
@@ -352,13 +404,13 @@ def _can_share_rows(selection: Selection, limits: Limits) -> bool:
 
 def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     # One block a multiprocessor always fits, so that the blocks of a row can wait for each other.
-    blocks_per_row = min(
-        limits.resident_blocks // selection.num_rows, ceil_div(selection.row_length, _GRID_MIN_STRETCH)
-    )
+    most_blocks = ceil_div(selection.row_length, THRESHOLDS.grid_min_stretch)
+    blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
     storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS) + 4 * (_NUM_BINS + 1), 8)
     # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
-    shared_capacity = min((limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes, 4096) & -8
-    evenly = 256 * isqrt(blocks_per_row)
+    fitting = (limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes
+    shared_capacity = min(fitting, THRESHOLDS.counted_max_capacity) & -8
+    evenly = THRESHOLDS.counted_per_root_block * isqrt(blocks_per_row)
     by_counting = selection.k <= min(evenly, shared_capacity // 2)
     if by_counting:
         capacity = min(max(2 * selection.k, 2 * evenly), shared_capacity) & -8
@@ -390,52 +442,61 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     return (Fill("states", state_bytes), launch), workspaces
 
 
-@dataclass(frozen=True)
-class Path:
-    """A way to compute a top-k: which problems it takes, and its steps for one of them."""
-
-    can_do: Callable[[Selection, Limits], bool]
-    steps: Callable[[Selection, Limits], Steps]
-
-
 def _for_warps(function: str) -> Callable[[Selection, Limits], Steps]:
     return lambda selection, limits: _on_warps(function, selection, limits)
 
 
-PATHS = {
-    "serial": Path(lambda selection, limits: limits.warp_lanes == 1, _serial),
-    "thread_list": Path(_can_keep_in_threads, _thread_list),
-    "warp_select": Path(_can_warp_select, _for_warps("warp_select")),
-    "warp_sort": Path(_fits_warp, _for_warps("warp_sort")),
-    "block_filter": Path(_can_filter, _block_filter),
-    "block_radix": Path(lambda selection, limits: limits.warp_lanes == _WARP_LANES, _block_radix),
-    "grid_radix": Path(_can_share_rows, _grid_radix),
-}
+PATHS = by_name(
+    Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
+    Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
+    Path("warp_select", "a small k of short rows", _can_warp_select, _for_warps("warp_select")),
+    Path("warp_sort", "short rows", _fits_warp, _for_warps("warp_sort")),
+    Path("block_filter", "k up to some hundred of long rows, read once", _can_filter, _block_filter),
+    Path(
+        "block_radix",
+        "any rows, a block each",
+        lambda selection, limits: limits.warp_lanes == _WARP_LANES,
+        _block_radix,
+    ),
+    Path("grid_radix", "fewer long rows than multiprocessors", _can_share_rows, _grid_radix),
+)
 
 
-def choose_path(selection: Selection, limits: Limits) -> str:
-    """The name of the fastest path."""
+def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
+    """The path that is estimated to be the fastest, and why."""
+    t, length = THRESHOLDS, selection.row_length
     if limits.warp_lanes != _WARP_LANES:
-        return "serial"
-    if _prefers_threads(selection, limits):
-        return "thread_list"
+        return Choice(PATHS["serial"], "blocks of one thread")
+    if (why := _why_threads(selection, limits)) is not None:
+        return Choice(PATHS["thread_list"], why)
     if _can_warp_select(selection, limits):
-        return "warp_select"
+        return Choice(PATHS["warp_select"], f"rows of {length} elements in registers, a lane for each result")
     if _fits_warp(selection, limits):
-        return "warp_sort"
-    leaves_half_idle = 2 * selection.num_rows <= limits.resident_blocks
-    is_long = selection.row_length >= _GRID_MIN_ROW_LENGTH
-    # Reading twice costs little as long as the second time finds the rows in the cache.
-    in_cache = selection.num_rows * selection.row_length * selection.element.size <= limits.l2_bytes // 2
-    if _can_filter(selection, limits) and selection.row_length >= _FILTER_MIN_ROW_LENGTH:
-        return "grid_radix" if leaves_half_idle and is_long and in_cache else "block_filter"
-    return "grid_radix" if leaves_half_idle and is_long else "block_radix"
+        return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
+    leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
+    is_shared = leaves_idle and length >= t.grid_min_row_length
+    why_shared = (
+        f"{selection.num_rows} rows for {limits.resident_blocks} blocks, of {length} elements, "
+        f"{t.grid_min_row_length} or more"
+    )
+    if _can_filter(selection, limits) and length >= t.filter_min_row_length:
+        num_bytes = selection.num_rows * length * selection.element.size
+        # Reading twice costs little as long as the second time finds the rows in the cache.
+        if is_shared and num_bytes <= t.cached_max_part * limits.l2_bytes:
+            return Choice(PATHS["grid_radix"], f"{why_shared}, in the cache")
+        return Choice(PATHS["block_filter"], f"rows of {length} elements, {t.filter_min_row_length} or more")
+    if is_shared:
+        return Choice(PATHS["grid_radix"], why_shared)
+    return Choice(PATHS["block_radix"], "nothing else pays")
 
 
-def _prefers_threads(selection: Selection, limits: Limits) -> bool:
-    """Whether a thread a row reads best: rows side by side in memory, and enough to fill the device."""
-    if selection.k > _THREAD_LIST_SIZES[-1]:
-        return False
+def _why_threads(selection: Selection, limits: Limits) -> str | None:
+    """Why a thread a row reads best: rows side by side in memory, and enough to fill the device."""
+    if selection.k > _THREAD_LIST_SIZES[-1] or selection.row_length == 1:
+        return None
     rows_are_adjacent = bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
-    rows_in_flight = limits.num_multiprocessors * limits.max_threads_per_multiprocessor // 4
-    return rows_are_adjacent and selection.row_length > 1 and selection.num_rows >= rows_in_flight
+    num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
+    least = int(THRESHOLDS.threads_min_part * num_threads)
+    if not rows_are_adjacent or selection.num_rows < least:
+        return None
+    return f"{selection.num_rows} rows side by side, {least} or more"

@@ -9,10 +9,10 @@ import pytest
 from cudml.operators.path import Basis, Path
 
 #: The modules with `PATHS` and `choose_path`.
-PATHS = ("slice_paths", "reverse_subsequences_paths", "gru_paths")
+PATHS = ("slice_paths", "reverse_subsequences_paths", "gru_paths", "top_k_paths")
 
 #: The modules with `THRESHOLDS`.
-THRESHOLDS = ("launch_shape", "slice_paths", "reverse_subsequences_paths", "gru_shapes")
+THRESHOLDS = ("launch_shape", "slice_paths", "reverse_subsequences_paths", "gru_shapes", "top_k_paths")
 
 
 @pytest.mark.parametrize("module", PATHS)

@@ -9,7 +9,7 @@ from cudml.devices import Device
 from cudml.dtypes import ElementType, element_type_of
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import TopK1Desc, plan
-from cudml.operators.top_k_paths import PATHS, selection_of
+from cudml.operators.top_k_paths import PATHS, Selection, selection_of
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from tests.oracle.top_k import BFLOAT16, top_k
@@ -120,11 +120,11 @@ def dirty_workspace(device: Device, chosen: Plan) -> Any:
     return to_device(device, np.full(chosen.temporary_bytes, 0xFF, np.uint8))
 
 
-def possible_paths(x: np.ndarray, options: Options, limits: Limits) -> list[str]:
-    """The paths that can do a selection."""
+def selection_for(x: np.ndarray, options: Options) -> Selection:
+    """What the paths choose by, for packed tensors."""
     kind = element_type(x)
     sizes = output_sizes(x.shape, options)
-    selection = selection_of(
+    return selection_of(
         TensorDesc(kind, x.shape),
         TensorDesc(kind, sizes),
         TensorDesc(options.index_type, sizes),
@@ -133,4 +133,9 @@ def possible_paths(x: np.ndarray, options: Options, limits: Limits) -> list[str]
         is_largest=options.largest,
         nan_last=options.nan_last,
     )
+
+
+def possible_paths(x: np.ndarray, options: Options, limits: Limits) -> list[str]:
+    """The paths that can do a selection."""
+    selection = selection_for(x, options)
     return [name for name, path in PATHS.items() if path.can_do(selection, limits)]

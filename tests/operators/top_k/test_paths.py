@@ -1,5 +1,6 @@
 """The paths of top-k: thread orders, sizes around their borders, planning, and refusals."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +9,18 @@ import pytest
 from cudml.devices import Device, emulator
 from cudml.enums import DataType
 from cudml.operators.top_k import plan
-from cudml.operators.top_k_paths import PATHS
+from cudml.operators.top_k_paths import PATHS, choose_path
 from cudml.tensors import TensorDesc
 from tests.support import schedules
-from tests.support.top_k_runs import Options, check_top_k, described, launches, plan_for, possible_paths
+from tests.support.top_k_runs import (
+    Options,
+    check_top_k,
+    described,
+    launches,
+    plan_for,
+    possible_paths,
+    selection_for,
+)
 
 WORDS = ("uint8", "float16", "float32", "float64")
 
@@ -65,6 +74,17 @@ CHOICES = {
 }
 
 
+#: What a choice says of its reason.
+WHY = {
+    "thread_list": r"\d+ rows side by side, 67584 or more",
+    "warp_select": r"rows of \d+ elements in registers, a lane for each result",
+    "warp_sort": r"rows of \d+ elements in registers",
+    "block_filter": r"rows of \d+ elements, 4096 or more",
+    "block_radix": "nothing else pays",
+    "grid_radix": r"\d rows for 132 blocks, of \d+ elements, 32768 or more(, in the cache)?",
+}
+
+
 @pytest.mark.parametrize(("case", "path"), CHOICES.items(), ids=str)
 def test_choice_of_a_path(case: tuple, path: str) -> None:
     """Chosen alone and by name, the plans are the same."""
@@ -72,6 +92,7 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
     limits = replace(emulator.get_device().limits, num_multiprocessors=132)
     x, options = np.broadcast_to(np.float32(0), sizes), Options(k, axis)
     assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
+    assert re.fullmatch(f"{path}: {WHY[path]}", repr(choose_path(selection_for(x, options), limits)))
 
 
 def test_a_cpu_has_one_path() -> None:
@@ -214,5 +235,6 @@ def test_paths_that_do_not_exist_or_do_not_fit(device: Device) -> None:
     x = np.zeros((1, 5000), np.float32)
     with pytest.raises(ValueError, match=r"path is 'quick', must be .*block_radix"):
         plan_for(x, Options(1, path="quick"), device.limits)
-    with pytest.raises(ValueError, match="'warp_sort' cannot select 1 of 5000 elements in 1 rows"):
+    refused = "'warp_sort' cannot do a selection of 1 of 5000 elements of 4 bytes in 1 rows on this device"
+    with pytest.raises(ValueError, match=refused):
         plan_for(x, Options(1, path="warp_sort"), device.limits)
