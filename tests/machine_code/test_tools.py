@@ -103,13 +103,15 @@ def test_instance_is_the_same_alone_and_among_others() -> None:
 def test_facts_are_kept_and_damaged_ones_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
     made = facts_of(PLANTED, OF_NUMBER[80])
-    (path,) = (tmp_path / "machine-code").iterdir()
+    (path,) = (tmp_path / "machine-code").glob("*.json")
+    (code,) = (tmp_path / "machine-code").glob("*.cubin")
     kept = path.read_text()
-    monkeypatch.setattr("tests.machine_code.facts.compile_cubin", None)
+    monkeypatch.setattr("tests.machine_code.facts.compiled_launches", None)
     assert facts_of(PLANTED, OF_NUMBER[80]) == made
     monkeypatch.undo()
     monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
     path.write_text(kept[:100])
+    code.write_bytes(b"damaged")
     assert facts_of(PLANTED, OF_NUMBER[80]) == made
     assert path.read_text() == kept
 

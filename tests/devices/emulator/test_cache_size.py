@@ -27,7 +27,7 @@ def name_of(number: int, suffix: str = "so") -> str:
 
 def built(number: int, num_bytes: int = 100 * KIB) -> Path:
     """A file of the cache, built if it is not there."""
-    return cache_files.cached(name_of(number), lambda path: path.write_bytes(bytes(num_bytes)))
+    return cache_files.cached(name_of(number), lambda _, path: path.write_bytes(bytes(num_bytes)))
 
 
 def last_used(path: Path, seconds_ago: float) -> None:
