@@ -17,11 +17,15 @@ from cudml.tensors import TensorDesc, is_injective, num_elements
 UINT32_MAX = 2**32 - 1
 MAX_DIMENSIONS = 8
 
+#: Every number of dimensions.
+ALL_COUNTS = tuple(range(1, MAX_DIMENSIONS + 1))
+
 #: The sets of types that DirectML's support tables are made of.
 INTS32 = (
     DataType.INT32, DataType.INT16, DataType.INT8, DataType.UINT32, DataType.UINT16, DataType.UINT8,
 )  # fmt: skip
 BASE8 = (DataType.FLOAT32, DataType.FLOAT16, *INTS32)
+WITHOUT_8_BITS = tuple(kind for kind in BASE8 if kind not in (DataType.INT8, DataType.UINT8))
 ALL11 = (DataType.FLOAT64, *BASE8, DataType.INT64, DataType.UINT64)
 
 

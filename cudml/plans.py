@@ -16,6 +16,9 @@ C_TYPES: dict[str, tuple[str, int]] = {
     "Float32": ("f", 4),
 }
 
+#: Lanes of a warp on every GPU.
+WARP_LANES = 32
+
 #: Maximum number of blocks along the first dimension of a grid, the same on every GPU.
 MAX_GRID_BLOCKS = 2**31 - 1
 

@@ -1,4 +1,4 @@
-"""One file per operator: descriptor, support table, check, plan; and the table of them all."""
+"""Operators: X.py has descriptor, support table, check and plan, X_paths.py its paths; and the table of all."""
 
 from dataclasses import dataclass
 from importlib import import_module

@@ -11,11 +11,10 @@ from cudml.dtypes import ElementInfo
 from cudml.enums import OperatorType, RecurrentNetworkDirection
 from cudml.operators.activations import Activation
 from cudml.operators.path import figure
-from cudml.plans import Limits, ceil_div
+from cudml.plans import WARP_LANES, Limits, ceil_div
 from cudml.tensors import TensorDesc
 
 NUM_GATES = 3
-WARP_LANES = 32
 
 # kernels/gru/product.cuh: threads of a warp with different units, columns of a warp's chunk.
 GROUPS_PER_WARP = 4

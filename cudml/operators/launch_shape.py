@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
 from cudml.operators.path import figure
 from cudml.plans import Limits, ceil_div, round_up
 
-WARP_LANES = 32
 WORD_BYTES = 16
 
 #: What the kernels are compiled with.
@@ -40,8 +40,6 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
-
-_MAX_DIMENSIONS = 8
 
 #: Members of a kernel's parameters, as `Params.of` takes them.
 Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
@@ -132,7 +130,7 @@ def index_members(space: Space, *, reach: int = 0, **units: int) -> Members:
     divisions = [magic_division(d.size, 64 if is_wide else 32) for d in dimensions]
 
     def row(values: list[int]) -> tuple[int, ...]:
-        return tuple(values + [0] * (_MAX_DIMENSIONS - len(values)))
+        return tuple(values + [0] * (MAX_DIMENSIONS - len(values)))
 
     return {
         "sizes": ("Int64", row([d.size for d in dimensions])),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from cudml.checks import (
     ALL11,
+    ALL_COUNTS,
     BASE8,
     MAX_DIMENSIONS,
     Problems,
@@ -70,13 +71,11 @@ def _row(
     return Support(level, counts, members)
 
 
-_ALL_COUNTS = tuple(range(1, 9))
-
 SUPPORT = (
     _row(FeatureLevel.LEVEL_2_1, (4,), BASE8, (DataType.UINT32,)),
     _row(FeatureLevel.LEVEL_3_0, (4, 5), BASE8, (DataType.UINT32,)),
-    _row(FeatureLevel.LEVEL_4_0, _ALL_COUNTS, BASE8, (DataType.UINT32,)),
-    _row(FeatureLevel.LEVEL_5_0, _ALL_COUNTS, ALL11, (DataType.UINT64, DataType.UINT32)),
+    _row(FeatureLevel.LEVEL_4_0, ALL_COUNTS, BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_5_0, ALL_COUNTS, ALL11, (DataType.UINT64, DataType.UINT32)),
 )
 
 

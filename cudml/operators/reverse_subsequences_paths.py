@@ -20,7 +20,6 @@ from cudml.operators.index_space import (
 )
 from cudml.operators.launch_shape import (
     BLOCK_THREADS,
-    WARP_LANES,
     WORD_BYTES,
     Members,
     grid_blocks,
@@ -40,7 +39,7 @@ from cudml.operators.path import (
     take_path,
 )
 from cudml.operators.slice_paths import copy_step
-from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits, Params, Step, ceil_div, round_up
+from cudml.plans import MAX_GRID_BLOCKS, WARP_LANES, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, SupportsIndex
 
 from cudml.checks import (
     ALL11,
+    ALL_COUNTS,
     BASE8,
     UINT32_MAX,
+    WITHOUT_8_BITS,
     Problems,
     Support,
     integers_ok,
@@ -135,20 +137,17 @@ def _rows(*rows: tuple[FeatureLevel, tuple[int, ...], tuple[DataType, ...]]) -> 
     )
 
 
-_WITHOUT_8_BITS = tuple(kind for kind in BASE8 if kind not in (DataType.INT8, DataType.UINT8))
-_ALL_COUNTS = tuple(range(1, 9))
-
 SUPPORT = {
     SliceDesc: _rows(
-        (FeatureLevel.LEVEL_1_0, (4, 5), _WITHOUT_8_BITS),
+        (FeatureLevel.LEVEL_1_0, (4, 5), WITHOUT_8_BITS),
         (FeatureLevel.LEVEL_2_1, (4, 5), BASE8),
-        (FeatureLevel.LEVEL_3_0, _ALL_COUNTS, BASE8),
-        (FeatureLevel.LEVEL_4_1, _ALL_COUNTS, ALL11),
+        (FeatureLevel.LEVEL_3_0, ALL_COUNTS, BASE8),
+        (FeatureLevel.LEVEL_4_1, ALL_COUNTS, ALL11),
     ),
     Slice1Desc: _rows(
         (FeatureLevel.LEVEL_2_1, (4, 5), BASE8),
-        (FeatureLevel.LEVEL_3_0, _ALL_COUNTS, BASE8),
-        (FeatureLevel.LEVEL_4_1, _ALL_COUNTS, ALL11),
+        (FeatureLevel.LEVEL_3_0, ALL_COUNTS, BASE8),
+        (FeatureLevel.LEVEL_4_1, ALL_COUNTS, ALL11),
     ),
 }
 

@@ -21,7 +21,6 @@ from cudml.operators.index_space import (
 )
 from cudml.operators.launch_shape import (
     BLOCK_THREADS,
-    WARP_LANES,
     WORD_BYTES,
     grid_blocks,
     index_members,
@@ -39,7 +38,7 @@ from cudml.operators.path import (
     single_step,
     take_path,
 )
-from cudml.plans import Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
+from cudml.plans import WARP_LANES, Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 #: Operands of a copy's index space.

@@ -3,8 +3,11 @@
 from dataclasses import dataclass
 
 from cudml.checks import (
+    ALL_COUNTS,
     BASE8,
+    MAX_DIMENSIONS,
     UINT32_MAX,
+    WITHOUT_8_BITS,
     Problems,
     Support,
     enum_ok,
@@ -110,18 +113,16 @@ def _row(
     return Support(level, counts, types)
 
 
-_WITHOUT_8_BITS = tuple(kind for kind in BASE8 if kind not in (DataType.INT8, DataType.UINT8))
 _WITH_64_BITS = (*BASE8, DataType.INT64, DataType.UINT64)
-_ALL_COUNTS = tuple(range(1, 9))
 _ROWS = (
     _row(FeatureLevel.LEVEL_2_1, (4,), BASE8, (DataType.UINT32,)),
-    _row(FeatureLevel.LEVEL_3_1, _ALL_COUNTS, BASE8, (DataType.UINT32,)),
-    _row(FeatureLevel.LEVEL_5_0, _ALL_COUNTS, _WITH_64_BITS, (DataType.UINT64, DataType.UINT32)),
+    _row(FeatureLevel.LEVEL_3_1, ALL_COUNTS, BASE8, (DataType.UINT32,)),
+    _row(FeatureLevel.LEVEL_5_0, ALL_COUNTS, _WITH_64_BITS, (DataType.UINT64, DataType.UINT32)),
 )
 
 SUPPORT = {
     TopK1Desc: _ROWS,
-    TopKDesc: (_row(FeatureLevel.LEVEL_1_0, (4,), _WITHOUT_8_BITS, (DataType.UINT32,)), *_ROWS),
+    TopKDesc: (_row(FeatureLevel.LEVEL_1_0, (4,), WITHOUT_8_BITS, (DataType.UINT32,)), *_ROWS),
 }
 
 
@@ -145,7 +146,7 @@ def check(desc: TopK1Desc | TopKDesc, level: FeatureLevel) -> None:
     if "input_tensor" in sound:
         _check_against_input(problems, desc, sound, k_ok)
     else:
-        integer_ok(problems, "Axis", desc.axis, 0, len(_ALL_COUNTS) - 1)
+        integer_ok(problems, "Axis", desc.axis, 0, MAX_DIMENSIONS - 1)
     problems.raise_if_any()
 
 

@@ -7,16 +7,27 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
+from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.index_space import Dimension, dimensions_of, merged, without_ones
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
-from cudml.plans import WAIT_REPORT, Fill, KernelLaunch, Limits, Params, Step, Workspace, ceil_div, round_up
+from cudml.plans import (
+    WAIT_REPORT,
+    WARP_LANES,
+    Fill,
+    KernelLaunch,
+    Limits,
+    Params,
+    Step,
+    Workspace,
+    ceil_div,
+    round_up,
+)
 from cudml.tensors import TensorDesc
 
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
-_WARP_LANES = 32
-_MAX_OUTER_DIMENSIONS = 7
+_MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
 
 #: Kernels count the elements of a row in 32 bits.
 MAX_ROW_LENGTH = 2**32 - 1
@@ -278,7 +289,7 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
 
 def _fits_warp(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the registers of a warp."""
-    return limits.warp_lanes == _WARP_LANES and selection.row_length <= _WARP_ITEMS[-1] * _WARP_LANES
+    return limits.warp_lanes == WARP_LANES and selection.row_length <= _WARP_ITEMS[-1] * WARP_LANES
 
 
 def _can_warp_select(selection: Selection, limits: Limits) -> bool:
@@ -288,8 +299,8 @@ def _can_warp_select(selection: Selection, limits: Limits) -> bool:
 
 def _on_warps(function: str, selection: Selection, limits: Limits) -> Steps:
     """A kernel that gives each warp a row."""
-    items = next(n for n in _WARP_ITEMS if selection.row_length <= n * _WARP_LANES)
-    rows_per_block = _WARP_THREADS // _WARP_LANES
+    items = next(n for n in _WARP_ITEMS if selection.row_length <= n * WARP_LANES)
+    rows_per_block = _WARP_THREADS // WARP_LANES
     launch = KernelLaunch(
         source=f"top_k/{function}.cu",
         function=f"top_k_{function}",
@@ -318,7 +329,7 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
 
 def _can_keep_in_threads(selection: Selection, limits: Limits) -> bool:
     """Whether a thread's registers hold the results of a row."""
-    return limits.warp_lanes == _WARP_LANES and selection.k <= _THREAD_LIST_SIZES[-1]
+    return limits.warp_lanes == WARP_LANES and selection.k <= _THREAD_LIST_SIZES[-1]
 
 
 def _block_radix(selection: Selection, limits: Limits) -> Steps:
@@ -358,7 +369,7 @@ def _filter_shape(selection: Selection) -> tuple[int, int]:
 
 def _can_filter(selection: Selection, limits: Limits) -> bool:
     """Whether the list fits shared storage, and the first k a network."""
-    is_small = limits.warp_lanes == _WARP_LANES and selection.k <= _NETWORK_MAX_K
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _NETWORK_MAX_K
     return is_small and _filter_shape(selection)[1] <= limits.shared_bytes_per_block
 
 
@@ -394,12 +405,12 @@ def _ordered_capacity(selection: Selection) -> int:
 
 def _select_storage_bytes(threads: int) -> int:
     """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
-    return round_up(4 * (_NUM_BINS + threads // _WARP_LANES + 4), 8) + 8
+    return round_up(4 * (_NUM_BINS + threads // WARP_LANES + 4), 8) + 8
 
 
 def _can_share_rows(selection: Selection, limits: Limits) -> bool:
     """Whether each row can have blocks of its own that all run at once."""
-    return limits.warp_lanes == _WARP_LANES and selection.num_rows <= limits.resident_blocks
+    return limits.warp_lanes == WARP_LANES and selection.num_rows <= limits.resident_blocks
 
 
 def _grid_radix(selection: Selection, limits: Limits) -> Steps:
@@ -455,7 +466,7 @@ PATHS = by_name(
     Path(
         "block_radix",
         "any rows, a block each",
-        lambda selection, limits: limits.warp_lanes == _WARP_LANES,
+        lambda selection, limits: limits.warp_lanes == WARP_LANES,
         _block_radix,
     ),
     Path("grid_radix", "fewer long rows than multiprocessors", _can_share_rows, _grid_radix),
@@ -465,7 +476,7 @@ PATHS = by_name(
 def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     """The path that is estimated to be the fastest, and why."""
     t, length = THRESHOLDS, selection.row_length
-    if limits.warp_lanes != _WARP_LANES:
+    if limits.warp_lanes != WARP_LANES:
         return Choice(PATHS["serial"], "blocks of one thread")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)

@@ -5,7 +5,7 @@
 #include "common/types.cuh"
 
 // A row is one sequence along the axis; the other dimensions, coalesced, are the outer ones.
-constexpr int kMaxOuterDimensions = 7;
+constexpr int kMaxOuterDimensions = kMaxDimensions - 1;
 
 struct TopKParams {
   Int64 num_rows;
@@ -21,9 +21,9 @@ struct TopKParams {
   UInt64 nan_key;
   Int32 num_outer_dimensions;
   Int32 index_bytes;     // 4 or 8
-  Int32 sorts_pairs;     // block and grid kernels: how the list is sorted, top_k/list.cuh
-  Int32 blocks_per_row;  // grid kernels
-  Int64 list_capacity;  // block and grid kernels: elements that a row's list holds, a multiple of 8
+  Int32 sorts_pairs;     // block_radix and grid_radix: order pairs at once, not digit by digit
+  Int32 blocks_per_row;  // block_filter and grid_radix
+  Int64 list_capacity;   // elements that a list holds; a multiple of 8 but in serial
   Int64 outer_sizes[kMaxOuterDimensions];
   Int64 input_strides[kMaxOuterDimensions];
   Int64 value_strides[kMaxOuterDimensions];

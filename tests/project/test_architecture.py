@@ -115,9 +115,10 @@ def test_outside_packages_stay_where_they_belong(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", operators())
-def test_operator_has_its_five_places(name: str) -> None:
+def test_operator_has_its_six_places(name: str) -> None:
     for path in (PACKAGE / "operators", ROOT / "tests/oracle", ROOT / "bench"):
         assert (path / f"{name}.py").is_file()
+    assert (PACKAGE / f"operators/{name}_paths.py").is_file()
     assert list((ROOT / f"tests/operators/{name}").glob("test_*.py"))
     assert list((KERNELS / name).glob("*.cu"))
 
