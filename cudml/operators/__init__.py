@@ -1,4 +1,4 @@
-"""Operators: X.py has descriptor, support table, check and plan, X_paths.py its paths; and the table of all."""
+"""Operators: X.py has descriptor, support table, check and plan, X_paths.py its paths; and their table."""
 
 from dataclasses import dataclass
 from importlib import import_module
