@@ -94,6 +94,10 @@ CASES: tuple[GruCase, ...] = (
     _case("both ways", 256, 8, 512, 512, "float16", direction="bidirectional"),
     _case("small", 20, 2, 32, 32, quick=True),
     _case("short", 100, 1, 64, 64, quick=True),
+    _case("streaming", 1, 1, 64, 64),
+    _case("streaming", 1, 1, 256, 256, quick=True),
+    _case("streaming", 1, 8, 256, 256),
+    _case("a few steps", 3, 1, 256, 256),
 )
 
 

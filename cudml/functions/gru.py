@@ -175,7 +175,8 @@ def gru(
     Sums and the state between steps are float32 for both dtypes. A kernel gives the same bits of the
     recurrence for a sequence whatever the others are, and on every device; but the kernel is chosen by size
     and device, and the product of `x` and `w` is cuBLAS's on a GPU, whose bits depend on T, N, the GPU and
-    the release.
+    the release. On a CPU the bits depend on neither T nor N: calls for one step each give those of one call
+    for all, where the state is float32.
 
     Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU the call
     then raises `KernelError`; on a GPU the next call of any function there does, also where it was the

@@ -227,8 +227,8 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     The bits of a result depend on the path, because each sums in an order of its own. Those of the
     recurrence depend on nothing else: not on the batch, nor on the device. The input's projection is the
     product of the device's library (cuBLAS on a GPU), whose bits depend on the shape of the product, and so
-    on T and N, on the device and on the library's version. The path "panels" of a CPU computes it itself, and
-    gives the same bits on every machine.
+    on T and N, on the device and on the library's version. The paths of a CPU, "serial" and "panels", compute
+    it themselves: both give the same bits, on every machine and for every T and N.
 
     Parameters
     ----------

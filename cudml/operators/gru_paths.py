@@ -12,8 +12,9 @@ from cudml.operators.gru_shapes import (
     EXCHANGED_BYTES,
     MATRIX_EXCHANGED_BYTES,
     NUM_GATES,
-    PANEL_MAX_UNITS,
+    SUM_COLUMNS,
     THRESHOLDS,
+    TILE_MAX_UNITS,
     Layer,
     Shape,
     block_clocks,
@@ -22,7 +23,7 @@ from cudml.operators.gru_shapes import (
     grid_shape,
     matrix_clocks,
     matrix_shape,
-    panel_shape,
+    panel_products,
     serial_shape,
 )
 from cudml.operators.path import Choice, Path, Steps, by_name
@@ -36,7 +37,6 @@ from cudml.plans import (
     MatMul,
     Params,
     Workspace,
-    ceil_div,
     round_up,
 )
 from cudml.tensors import TensorDesc, num_elements
@@ -53,10 +53,9 @@ _WAITS = ("the states that other blocks send",)
 #: The most activations that a layer has.
 _MAX_ACTIVATIONS = 4
 
-# kernels/gru/serial.cu, panels.cu: rows of hidden units that a sequence needs; that a block of the latter has
-# of biases.
+# kernels/gru/serial.cu: rows of hidden units that a sequence needs; that a block has of biases.
 _SERIAL_ROWS = 3
-_PANEL_BIAS_ROWS = 4
+_SERIAL_BIAS_ROWS = 4
 
 #: Update gate and state that a grid's kernel keeps of an item.
 _CARRIED_BYTES = 8
@@ -143,30 +142,41 @@ def _exchanging(
 
 
 def _serial_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    shape = serial_shape(layer, limits)
-    rows = _SERIAL_ROWS * layer.num_directions * shape.num_groups * shape.group_batch
-    space = Workspace("states", 4 * rows * layer.hidden_size)
-    launch = _launch(layer, shape, "serial", (*_tensors(layer, places), space.name))
-    return (replace(launch, block=(1, 1, 1)),), (space,)
+    """The input multiplied, then the recurrence, both from the weights as they lie."""
+    return _single_threads(layer, places, limits, panels=False)
 
 
 def _panel_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """Weights copied into panels, the input multiplied, then the recurrence; see kernels/gru/panels.cuh."""
-    shape = panel_shape(layer, limits)
+    """The same with the weights copied into panels first; see kernels/gru/panels.cuh."""
+    return _single_threads(layer, places, limits, panels=True)
+
+
+def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) -> Steps:
+    shape = serial_shape(layer, limits)
     d, hidden, inputs = layer.num_directions, layer.hidden_size, layer.input_size
-    # A panel's width follows from the CPU's registers, which no plan knows; this is the most.
-    padded = round_up(hidden, PANEL_MAX_UNITS)
-    num_blocks = ceil_div(hidden, PANEL_MAX_UNITS)
+    # A tile's width follows from the CPU's registers, which no plan knows; this is the most.
+    padded = round_up(hidden, TILE_MAX_UNITS)
+    num_blocks = min(padded // TILE_MAX_UNITS, THRESHOLDS.serial_prepare_blocks * limits.num_multiprocessors)
     num_rows = layer.num_steps * layer.batch_size
+    state_rows = _SERIAL_ROWS * shape.group_batch + _SERIAL_BIAS_ROWS
+    part_floats = NUM_GATES * TILE_MAX_UNITS * min(inputs, SUM_COLUMNS)
+    projection = Workspace("projection", 4 * num_rows * d * NUM_GATES * padded)
+    states = Workspace("states", 4 * d * shape.num_groups * state_rows * padded)
+    copies = (
+        Workspace("weight_parts", 4 * d * num_blocks * part_floats),
+        Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden),
+    )
+    copied = copies if panels else ()
     prepare = KernelLaunch(
-        source="gru/panels_prepare.cu",
-        function="gru_panels_prepare",
-        template=(layer.element.cpp, layer.linear_before_reset),
+        source="gru/serial_prepare.cu",
+        function="gru_serial_prepare",
+        template=(layer.element.cpp, layer.linear_before_reset, panels),
         grid=(d * num_blocks, 1, 1),
         block=(1, 1, 1),
         buffers=(
             *(places.get(name, name) for name in ("input_tensor", "weight_tensor", "recurrence_tensor")),
-            *("projection", "weight_panels", "recurrence_panels"),
+            projection.name,
+            *(space.name if panels else None for space in copies),
         ),
         params=Params.of(
             num_rows=("Int64", num_rows),
@@ -176,16 +186,10 @@ def _panel_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
             num_blocks=("Int32", num_blocks),
         ),
     )
-    state_rows = _SERIAL_ROWS * shape.group_batch + _PANEL_BIAS_ROWS
-    spaces = (
-        Workspace("projection", 4 * num_rows * d * NUM_GATES * padded),
-        Workspace("weight_panels", 4 * d * NUM_GATES * padded * inputs),
-        Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden),
-        Workspace("states", 4 * d * shape.num_groups * state_rows * padded),
-    )
-    projection, _, *tensors = _tensors(layer, places)
-    launch = _launch(layer, shape, "panels", (projection, "recurrence_panels", *tensors, "states"))
-    return (prepare, replace(launch, block=(1, 1, 1))), spaces
+    last = copies[-1].name if panels else None
+    launch = _launch(layer, shape, "serial", (*_tensors(layer, places), states.name, last))
+    launch = replace(launch, template=(*launch.template, panels), block=(1, 1, 1))
+    return (prepare, launch), (projection, *copied, states)
 
 
 def _complete(recurrence: _Recurrence, *, multiplies: bool = False) -> Callable[[Layer, Limits], Steps]:
@@ -235,8 +239,8 @@ PATHS = by_name(
         lambda layer, limits: matrix_shape(layer, limits) is not None,
         _complete(_matrix_steps),
     ),
-    Path("panels", "several steps on a CPU", _any_layer, _complete(_panel_steps, multiplies=True)),
-    Path("serial", "one step on a CPU", _any_layer, _complete(_serial_steps)),
+    Path("panels", "more steps on a CPU", _any_layer, _complete(_panel_steps, multiplies=True)),
+    Path("serial", "a few steps on a CPU", _any_layer, _complete(_serial_steps, multiplies=True)),
 )
 
 
@@ -249,10 +253,10 @@ def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
         The hidden size is too large for the device.
     """
     if limits.warp_lanes == 1:
-        least = THRESHOLDS.panel_min_steps
-        if layer.num_steps >= least:
-            return Choice(PATHS["panels"], f"{layer.num_steps} steps, {least} or more")
-        return Choice(PATHS["serial"], f"{layer.num_steps} steps, fewer than {least}")
+        products, least = panel_products(layer, limits), THRESHOLDS.panel_min_products
+        if products >= least:
+            return Choice(PATHS["panels"], f"{products} products of a batch, {least} or more")
+        return Choice(PATHS["serial"], f"{products} products of a batch, fewer than {least}")
     clocks: dict[str, int] = {}
     if (block := block_shape(layer, limits)) is not None:
         clocks["block"] = block_clocks(block, layer, limits)

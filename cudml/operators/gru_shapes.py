@@ -42,8 +42,11 @@ MATRIX_ROUND_BATCH = 8
 MATRIX_ROW_PADDING = 8
 MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
 
-# kernels/gru/panels.cuh: hidden units of a panel on the CPU with the widest registers.
-PANEL_MAX_UNITS = 32
+# kernels/gru/panels.cuh: hidden units of a tile on the CPU with the widest registers; columns of a sum;
+# sequences that are multiplied together from weights as they lie.
+TILE_MAX_UNITS = 32
+SUM_COLUMNS = 256
+ROWS_BATCH = 8
 
 # kernels/common/exchange.cuh: bytes of a state and the number of its exchange.
 EXCHANGED_BYTES = 8
@@ -77,11 +80,14 @@ class Thresholds:
     #: Clocks that a matrix instruction takes a multiprocessor.
     clocks_per_matrix_instruction: int = figure(3, "estimate", "four tensor cores side by side")
 
-    #: Steps from which on it pays a CPU to copy the weights of a layer into panels.
-    panel_min_steps: int = figure(2, "estimate", "a copy costs about as much as a step's product saves")
+    #: Products of all weights with a batch of states from which on it pays a CPU to copy them into panels.
+    panel_min_products: int = figure(4, "measured", "Zen 4: up to 3 are faster from the weights as they lie")
 
     #: Sequences that one thread takes at least.
-    panel_min_batch: int = figure(16, "estimate", "of fewer, several threads make nothing faster")
+    serial_min_batch: int = figure(16, "estimate", "of fewer, several threads make nothing faster")
+
+    #: Blocks for each thread that prepares a layer.
+    serial_prepare_blocks: int = figure(4, "estimate", "none waits long for the last")
 
 
 THRESHOLDS = Thresholds()
@@ -359,21 +365,16 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     return shape.load_clocks() + layer.num_steps * step
 
 
+def panel_products(layer: Layer, limits: Limits) -> int:
+    """How often a thread multiplies the weights of the recurrence with a batch of states."""
+    return layer.num_steps * ceil_div(serial_shape(layer, limits).group_batch, ROWS_BATCH)
+
+
 def serial_shape(layer: Layer, limits: Limits) -> Shape:
     """The shape of the kernel of single threads: sequences are divided among the multiprocessors."""
     blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
-    return _single_threads(layer, ceil_div(layer.batch_size, blocks_per_direction))
-
-
-def panel_shape(layer: Layer, limits: Limits) -> Shape:
-    """The same with weights in panels: so many sequences that reading a panel pays."""
-    blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
-    least = min(layer.batch_size, THRESHOLDS.panel_min_batch)
-    return _single_threads(layer, max(least, ceil_div(layer.batch_size, blocks_per_direction)))
-
-
-def _single_threads(layer: Layer, group_batch: int) -> Shape:
-    """Blocks of one thread with so many sequences each."""
+    least = min(layer.batch_size, THRESHOLDS.serial_min_batch)
+    group_batch = max(least, ceil_div(layer.batch_size, blocks_per_direction))
     return Shape(
         num_warps=0,
         thread_units=0,

@@ -25,5 +25,13 @@ __device__ __forceinline__ Floats as_floats(Ints v) { return __int_as_float(v); 
 // Keeps a vector in a register where it is used several times: a compiler may load it each time instead.
 __device__ __forceinline__ Floats in_register(Floats v) { return v; }
 
-// Lane i of row j becomes lane j of row i.
-__device__ __forceinline__ void transpose(Floats (&)[kVectorFloats]) {}
+constexpr int kLoadedColumns = 1;
+
+// The next kLoadedColumns columns of kVectorFloats rows, `stride` floats apart: lane i is of row i.
+__device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], const float* rows,
+                                             Int64 stride) {
+  columns[0] = *rows;
+}
+
+// Asks for a line of memory that may be read soon; the address need not be valid.
+__device__ __forceinline__ void prefetch(const void*) {}

@@ -1,9 +1,10 @@
-// Weights in panels, for threads that compute with a vector register at once: the rows of a few neighbouring
-// hidden units side by side, column after column, so that one state meets several rows in one instruction.
+// Products with weights for threads that compute with a vector register at once: one state meets the weights
+// of several neighbouring hidden units, a tile, in one instruction. They come from a panel, which has the rows of
+// a tile side by side, column after column, or from the matrix itself, transposed in registers.
 //
-// A tile is kTileUnits hidden units. Sums start from 0 at every multiple of kSumColumns columns and go
-// through the columns in order, so that their bits depend neither on the tile nor on the batch. What lies in
-// the places of hidden units past the last is unspecified, finite or not, and never read for a unit that is.
+// Sums start from 0 at every multiple of kSumColumns columns and go through the columns in order, so that their
+// bits depend neither on the tile nor on the batch, nor on where the weights come from. What lies in the places
+// of hidden units past the last is unspecified, finite or not, and never read for a unit that is.
 #pragma once
 
 #include "common/vectors.cuh"
@@ -11,9 +12,13 @@
 
 constexpr int kTileVectors = 2;
 constexpr int kTileUnits = kTileVectors * kVectorFloats;
-// Sequences that are multiplied together: the sums of three gates leave room for the weights.
+// Sequences that are multiplied together: the sums of three gates leave room for a panel's column.
 constexpr int kPanelBatch = kVectorRegisters >= 32 ? 4 : 2;
+// The same where the sums of one register of hidden units leave room for some columns.
+constexpr int kRowsBatch = kVectorRegisters >= 32 ? 8 : 4;
 constexpr int kSumColumns = 256;
+// Columns of a tile's rows that are converted at once where they cannot be read as they lie.
+constexpr int kUnitColumns = 32;
 
 template <int kNumber>
 struct Constant {
@@ -35,31 +40,87 @@ __device__ __forceinline__ int num_tiles(int hidden) {
 }
 __device__ __forceinline__ int padded_units(int hidden) { return num_tiles(hidden) * kTileUnits; }
 
-// Sums of kGates gates for kBatch sequences.
-template <int kGates, int kBatch>
-struct PanelSums {
-  Floats values[kBatch][kGates][kTileVectors];
+// Sums of the gates kFirst to kLast - 1 for kBatch sequences.
+template <int kFirst, int kLast, int kBatch>
+struct TileSums {
+  Floats values[kBatch][kLast - kFirst][kTileVectors];
 };
 
-// Adds the products of kBatch rows, `stride` floats apart, with a panel's columns [begin, end); the panel's
-// first column is `begin`.
-template <int kGates, int kBatch>
-__device__ __forceinline__ void add_products(PanelSums<kGates, kBatch>& sums, const float* panel,
-                                             const float* rows, Int64 stride, int begin, int end) {
-  constexpr int kVectors = kGates * kTileVectors;
-  Floats parts[kBatch][kVectors];
-  for_constants<kBatch>([&](auto b) {
-    for_constants<kVectors>([&](auto v) { parts[b.value][v.value] = broadcast(0.0f); });
-  });
+// The weights of a tile's gates in a panel.
+struct PanelWeights {
+  static constexpr int kBatch = kPanelBatch;
+  const float* columns;  // from the first column of all products on
+};
+
+// The weights of a tile's gates as they lie.
+template <class Element>
+struct MatrixWeights {
+  static constexpr int kBatch = kRowsBatch;
+  const Element* matrix;  // of the direction
+  int hidden;
+  int tile;
+  int num_columns;
+
+  // The row of a hidden unit of the tile; past the last one, that of the last.
+  __device__ __forceinline__ const Element* row(int gate, int unit) const {
+    const Int64 number =
+        static_cast<Int64>(gate) * hidden + min(tile * kTileUnits + unit, hidden - 1);
+    return matrix + number * num_columns;
+  }
+};
+
+// Rows of floats, `stride` apart.
+struct FloatRows {
+  const float* first;
+  Int64 stride;
+};
+
+// Columns [begin, end) of the rows that `row_at` gives, converted into `buffer`, which has kColumns a row.
+template <int kRows, int kColumns, class RowAt>
+__device__ __forceinline__ FloatRows converted_rows(const RowAt& row_at, int begin, int end,
+                                                    float* buffer) {
+  for (int i = 0; i < kRows; ++i) {
+    for (int c = begin; c < end; ++c) buffer[i * kColumns + c - begin] = to_float(row_at(i)[c]);
+  }
+  return {buffer - begin, kColumns};
+}
+
+// Columns [begin, end), kUnitColumns at the most, of the rows of a register's hidden units from `unit` of the tile on.
+template <class Element>
+__device__ __forceinline__ FloatRows unit_rows(const MatrixWeights<Element>& weights, int gate,
+                                               int unit, int begin, int end, float* buffer) {
+  if constexpr (sizeof(Element) == sizeof(float)) {
+    const bool is_whole = weights.tile * kTileUnits + unit + kVectorFloats <= weights.hidden;
+    if (is_whole) return {weights.row(gate, unit), weights.num_columns};
+  }
+  return converted_rows<kVectorFloats, kUnitColumns>(
+      [&](int i) { return weights.row(gate, unit + i); }, begin, end, buffer);
+}
+
+__device__ __forceinline__ Floats load_column(const float* rows, Int64 stride) {
+  float values[kVectorFloats];
+  for (int i = 0; i < kVectorFloats; ++i) values[i] = rows[i * stride];
+  return load_floats(values);
+}
+
+// Adds the products of kBatch rows, `stride` floats apart, with the columns [begin, end), which are
+// kSumColumns at the most.
+template <int kFirst, int kLast, int kBatch>
+__device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& sums,
+                                             const PanelWeights& weights, const float* rows,
+                                             Int64 stride, int begin, int end) {
+  constexpr int kVectors = (kLast - kFirst) * kTileVectors;
+  Floats parts[kBatch][kVectors] = {};
+  const float* panel = weights.columns + static_cast<Int64>(begin) * kVectors * kVectorFloats;
   for (int column = begin; column < end; ++column, panel += kVectors * kVectorFloats) {
-    Floats weights[kVectors];
+    Floats units[kVectors];
     for_constants<kVectors>([&](auto v) {
-      weights[v.value] = in_register(load_floats(panel + v.value * kVectorFloats));
+      units[v.value] = in_register(load_floats(panel + v.value * kVectorFloats));
     });
     for_constants<kBatch>([&](auto b) {
       const Floats state = broadcast(rows[b.value * stride + column]);
       for_constants<kVectors>([&](auto v) {
-        parts[b.value][v.value] = fused(weights[v.value], state, parts[b.value][v.value]);
+        parts[b.value][v.value] = fused(units[v.value], state, parts[b.value][v.value]);
       });
     });
   }
@@ -71,28 +132,62 @@ __device__ __forceinline__ void add_products(PanelSums<kGates, kBatch>& sums, co
   });
 }
 
-template <int kGates, int kBatch>
-__device__ __forceinline__ PanelSums<kGates, kBatch> multiply_panel(const float* panel,
+// Adds the products of a column's weights with the states that `states` points to, `stride` floats apart.
+template <int kBatch>
+__device__ __forceinline__ void add_column(Floats (&parts)[kBatch], Floats weights,
+                                           const float* states, Int64 stride) {
+  for_constants<kBatch>([&](auto b) {
+    parts[b.value] = fused(weights, broadcast(states[b.value * stride]), parts[b.value]);
+  });
+}
+
+template <int kFirst, int kLast, int kBatch, class Element>
+__device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& sums,
+                                             const MatrixWeights<Element>& weights,
+                                             const float* rows, Int64 stride, int begin, int end) {
+  float buffer[kVectorFloats * kUnitColumns];
+  for (int v = 0; v < (kLast - kFirst) * kTileVectors; ++v) {
+    const int gate = v / kTileVectors;
+    const int vector = v % kTileVectors;
+    Floats parts[kBatch] = {};
+    for (int from = begin; from < end; from += kUnitColumns) {
+      const int to = min(from + kUnitColumns, end);
+      const FloatRows units =
+          unit_rows(weights, kFirst + gate, vector * kVectorFloats, from, to, buffer);
+      int column = from;
+      for (; column + kLoadedColumns <= to; column += kLoadedColumns) {
+        Floats loaded[kLoadedColumns];
+        load_columns(loaded, units.first + column, units.stride);
+        for_constants<kLoadedColumns>([&](auto i) {
+          add_column(parts, in_register(loaded[i.value]), rows + column + i.value, stride);
+        });
+      }
+      for (; column < to; ++column) {
+        add_column(parts, load_column(units.first + column, units.stride), rows + column, stride);
+      }
+    }
+    for_constants<kBatch>([&](auto b) {
+      Floats& sum = sums.values[b.value][gate][vector];
+      sum = sum + parts[b.value];
+    });
+  }
+}
+
+template <int kFirst, int kLast, int kBatch, class Weights>
+__device__ __forceinline__ TileSums<kFirst, kLast, kBatch> multiply(const Weights& weights,
                                                                     const float* rows, Int64 stride,
                                                                     int num_columns) {
-  PanelSums<kGates, kBatch> sums;
-  for_constants<kBatch>([&](auto b) {
-    for_constants<kGates>([&](auto gate) {
-      for_constants<kTileVectors>(
-          [&](auto v) { sums.values[b.value][gate.value][v.value] = broadcast(0.0f); });
-    });
-  });
+  TileSums<kFirst, kLast, kBatch> sums = {};
   for (int begin = 0; begin < num_columns; begin += kSumColumns) {
-    const int end = min(begin + kSumColumns, num_columns);
-    add_products<kGates, kBatch>(sums, panel + static_cast<Int64>(begin) * kGates * kTileUnits,
-                                 rows, stride, begin, end);
+    add_products(sums, weights, rows, stride, begin, min(begin + kSumColumns, num_columns));
   }
   return sums;
 }
 
-// Calls `visit` with kPanelBatch or fewer rows of [0, num_rows) at a time: the number as a constant, the first.
-template <int kBatch = kPanelBatch, class Visit>
+// Calls `visit` with kBatch or fewer rows of [begin, num_rows) at a time: the number as a constant, the first.
+template <int kBatch, class Visit>
 __device__ __forceinline__ void for_batches(Int64 begin, Int64 num_rows, const Visit& visit) {
   for (; begin + kBatch <= num_rows; begin += kBatch) visit(Constant<kBatch>(), begin);
-  if constexpr (kBatch > 1) for_batches<kBatch / 2>(begin, num_rows, visit);
+  if constexpr (kBatch > 1)
+    for_batches<(kBatch > 4 ? kBatch - 2 : kBatch - 1)>(begin, num_rows, visit);
 }

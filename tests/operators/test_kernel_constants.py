@@ -40,6 +40,7 @@ CONSTANTS = {
     "operators.gru_shapes.MATRIX_REGISTER_CHUNKS": {"gru/matrix_grid.cu": "kRegisterChunks"},
     "operators.gru_shapes.MATRIX_ROUND_BATCH": {"gru/matrix_grid.cu": "kRoundBatch"},
     "operators.gru_shapes.MATRIX_ROW_PADDING": {"gru/matrix_grid.cu": "kRowPadding"},
+    "operators.gru_shapes.SUM_COLUMNS": {"gru/panels.cuh": "kSumColumns"},
     "operators.top_k_paths._WARP_THREADS": {
         "top_k/warp_select.cu": "kThreads",
         "top_k/warp_sort.cu": "kThreads",

@@ -22,9 +22,9 @@ DEFECTS = {
     ),
     "states four bytes short": Defect(
         _PATHS,
-        'Workspace("states", 4 * rows * layer.hidden_size)',
-        'Workspace("states", 4 * rows * layer.hidden_size - 4)',
-        ("gru on a CPU, reset first, full sequences",),
+        'Workspace("states", 4 * d * shape.num_groups * state_rows * padded)',
+        'Workspace("states", 4 * d * shape.num_groups * state_rows * padded - 4)',
+        ("gru on a CPU, whole tiles",),
         BOUNDS,
     ),
     "weights in memory four bytes short": Defect(
@@ -161,12 +161,19 @@ DEFECTS = {
         ("gru by matrix instructions",),
         f"{WRONG}|{RACE}|{UNWRITTEN}",
     ),
-    "columns past a multiple of the unrolling": Defect(
-        "kernels/gru/serial.cu",
-        "for (int c = column; c < num_columns; ++c)",
-        "for (int c = column; c + 1 < num_columns; ++c)",
-        ("gru on a CPU",),
+    "columns past those that are loaded together": Defect(
+        "kernels/gru/panels.cuh",
+        "for (; column < to; ++column) {",
+        "for (; column + 1 < to; ++column) {",
+        ("gru on a CPU, few steps", "gru on a CPU, one step"),
         WRONG,
+    ),
+    "rows past the last hidden unit": Defect(
+        "kernels/gru/panels.cuh",
+        "min(tile * kTileUnits + unit, hidden - 1)",
+        "min(tile * kTileUnits + unit, hidden)",
+        ("gru on a CPU, few steps",),
+        BOUNDS,
     ),
     "the other gate's bias": Defect(
         "kernels/gru/layer.cuh",

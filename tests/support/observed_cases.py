@@ -121,6 +121,8 @@ CASES = {
     "gru on a CPU, one step": Case(gru(1, 3, 2, 9, pads=(1, 2, 3)), "serial", CPU, length=1),
     "gru on a CPU, full sequences": Case(gru(3, 8, 2, 9, pads=(1, 2, 3)), "panels", CPU, length=3),
     "gru on a CPU, a whole panel": Case(gru(2, 5, 17, 33, linear_before_reset=False), "panels", CPU),
+    "gru on a CPU, few steps": Case(gru(2, 7, 3, 33, linear_before_reset=False), "serial", CPU),
+    "gru on a CPU, whole tiles": Case(gru(2, 2, 3, 32), "serial", CPU),
     "gru on a CPU": Case(gru(3, 3, 2, 20, direction=BIDIRECTIONAL), "panels", CPU),
     "gru on a CPU, reset first": Case(
         gru(2, 9, 1, 9, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),

@@ -77,13 +77,15 @@ def test_sign_of_zero_and_fused_products(rng: np.random.Generator) -> None:
     assert_identical(out[3][alike], (wide * wide + wide).astype(np.float32)[alike])
 
 
-def test_transposed_squares(rng: np.random.Generator) -> None:
-    x, out = rng.standard_normal(4096, np.float32), np.zeros(4097, np.float32)
-    launch("vectors.cu", "transposed", {"x": x, "out": out}, Params.of(num_items=("Int64", x.size)), block=1)
-    lanes = int(out[-1])
+def test_columns_of_rows(rng: np.random.Generator) -> None:
+    num_columns, stride = 24, 29
+    x, out = rng.standard_normal((16, stride), np.float32), np.zeros(16 * num_columns + 1, np.float32)
+    params = Params.of(num_columns=("Int64", num_columns), stride=("Int64", stride))
+    launch("vectors.cu", "transposed", {"x": x, "out": out}, params, block=1)
+    lanes = int(out[lanes_at := out.nonzero()[0][-1]])
     assert lanes in (4, 8, 16)
-    expected = x.reshape(-1, lanes, lanes).transpose(0, 2, 1).ravel()
-    assert_identical(out[:-1], np.ascontiguousarray(expected))
+    assert lanes_at == lanes * num_columns
+    assert_identical(out[:lanes_at], np.ascontiguousarray(x[:lanes, :num_columns].T).ravel())
 
 
 def test_lanes_change_no_bits(rng: np.random.Generator) -> None:

@@ -325,8 +325,18 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(1000, 1, 128), LIMITS) == "gru_block"
     assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
     assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
-    assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_panels"
-    assert path(gru_of(1, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
+    assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
+
+
+def test_weights_are_copied_where_they_are_read_often() -> None:
+    """A CPU's threads multiply with them as they lie for few products of a batch, else from panels."""
+    cpu = replace(LIMITS, warp_lanes=1, num_multiprocessors=2)
+
+    def has_panels(num_steps: int, batch: int) -> bool:
+        return "recurrence_panels" in plan(gru_of(num_steps, batch, 256), cpu).offsets()
+
+    assert [has_panels(steps, 8) for steps in (1, 3, 4, 20)] == [False, False, True, True]
+    assert [has_panels(steps, 16) for steps in (1, 2)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -334,8 +344,8 @@ def test_path_follows_the_device() -> None:
     [
         (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+"),
         (gru_of(7, 8, 1024, data_type=F16), LIMITS, r"matrix_grid: .* block \d+, grid \d+, matrix_grid \d+"),
-        (gru_of(7, 1, 64), replace(LIMITS, warp_lanes=1), "panels: 7 steps, 2 or more"),
-        (gru_of(1, 1, 64), replace(LIMITS, warp_lanes=1), "serial: 1 steps, fewer than 2"),
+        (gru_of(7, 1, 64), replace(LIMITS, warp_lanes=1), "panels: 7 products of a batch, 4 or more"),
+        (gru_of(1, 1, 64), replace(LIMITS, warp_lanes=1), "serial: 1 products of a batch, fewer than 4"),
     ],
 )
 def test_choice_prints_its_reason(desc: GruDesc, limits: Limits, expected: str) -> None:

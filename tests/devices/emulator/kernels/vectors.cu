@@ -6,6 +6,11 @@ struct Params {
   Int64 num_items;  // a multiple of every vector's size
 };
 
+struct TransposedParams {
+  Int64 num_columns;  // a multiple of those that are loaded at a time
+  Int64 stride;
+};
+
 // Rows of `out`: e^x, the sigmoid, the hyperbolic tangent, and x * x + x rounded once.
 __global__ void vector_functions(const float* x, float* out, Params params) {
   for (Int64 i = 0; i < params.num_items; i += kVectorFloats) {
@@ -17,16 +22,13 @@ __global__ void vector_functions(const float* x, float* out, Params params) {
   }
 }
 
-// Square after square; behind them, how many floats a vector has.
-__global__ void transposed(const float* x, float* out, Params params) {
-  constexpr int kSquare = kVectorFloats * kVectorFloats;
-  for (Int64 i = 0; i + kSquare <= params.num_items; i += kSquare) {
-    Floats rows[kVectorFloats];
-    for (int row = 0; row < kVectorFloats; ++row)
-      rows[row] = load_floats(x + i + row * kVectorFloats);
-    transpose(rows);
-    for (int row = 0; row < kVectorFloats; ++row)
-      store_floats(out + i + row * kVectorFloats, rows[row]);
-    out[params.num_items] = static_cast<float>(kVectorFloats);
+// Rows that a vector has lanes for, `stride` floats apart, column by column; behind them, how many lanes.
+__global__ void transposed(const float* x, float* out, TransposedParams params) {
+  for (Int64 column = 0; column < params.num_columns; column += kLoadedColumns) {
+    Floats columns[kLoadedColumns];
+    load_columns(columns, x + column, params.stride);
+    for (int i = 0; i < kLoadedColumns; ++i)
+      store_floats(out + (column + i) * kVectorFloats, columns[i]);
   }
+  out[params.num_columns * kVectorFloats] = static_cast<float>(kVectorFloats);
 }

@@ -52,32 +52,77 @@ __device__ __forceinline__ Floats in_register(Floats v) {
   return v;
 }
 
-// Swaps the lanes of `first` that have bit kBit of their number set with those of `second` that have not.
-template <int kBit, size_t... kLanes>
-__device__ __forceinline__ void swap_lanes(Floats& first, Floats& second, SimtIndices<kLanes...>) {
-  constexpr int kNum = kVectorFloats;
-  const Floats a = first, b = second;
+using Quad = float __attribute__((vector_size(16)));
+
+__device__ __forceinline__ Quad load_quad(const float* address) {
+  Quad v;
+  __builtin_memcpy(&v, address, sizeof(v));
+  return v;
+}
+
+// Four floats of every fourth row, `stride` floats apart, one after another.
+__device__ __forceinline__ Floats load_quads(const float* rows, Int64 stride) {
+#if defined(__AVX__)
+  using Pair = float __attribute__((vector_size(32)));
+  const auto pair = [&](int row) {
+    const Quad low = load_quad(rows + row * stride);
+    const Quad high = load_quad(rows + (row + 4) * stride);
 #if defined(__clang__)
-  first = __builtin_shufflevector(a, b, (kLanes & kBit ? kNum + kLanes - kBit : kLanes)...);
-  second = __builtin_shufflevector(a, b, (kLanes & kBit ? kNum + kLanes : kLanes + kBit)...);
+    return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
 #else
-  first =
-      __builtin_shuffle(a, b, Ints{(kLanes & kBit ? kNum + int(kLanes) - kBit : int(kLanes))...});
-  second =
-      __builtin_shuffle(a, b, Ints{(kLanes & kBit ? kNum + int(kLanes) : int(kLanes) + kBit)...});
+    return Pair(__builtin_ia32_vinsertf128_ps256(__builtin_ia32_ps256_ps(low), high, 1));
+#endif
+  };
+#if defined(__AVX512F__)
+  const Pair low = pair(0), high = pair(8);
+#if defined(__clang__)
+  return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+#else
+  using Doubles = double __attribute__((vector_size(64)));
+  using HalfDoubles = double __attribute__((vector_size(32)));
+  const Doubles wide = reinterpret_cast<Doubles>(__builtin_ia32_ps512_256ps(low));
+  return reinterpret_cast<Floats>(__builtin_ia32_insertf64x4_mask(
+      wide, reinterpret_cast<HalfDoubles>(high), 1, wide, static_cast<UInt8>(-1)));
+#endif
+#else
+  return pair(0);
+#endif
+#else
+  return load_quad(rows);
 #endif
 }
 
-// Rows and lanes whose numbers differ in a bit change places, bit by bit.
-template <int kBit = kVectorFloats / 2>
-__device__ __forceinline__ void transpose(Floats (&rows)[kVectorFloats]) {
-  if constexpr (kBit > 0) {
-#pragma GCC unroll 16
-    for (int i = 0; i < kVectorFloats; ++i) {
-      if (!(i & kBit)) {
-        swap_lanes<kBit>(rows[i], rows[i + kBit], typename SimtMakeIndices<kVectorFloats>::type{});
-      }
-    }
-    transpose<kBit / 2>(rows);
-  }
+// The lanes of `a` and `b` that four numbers name in every quad: below 4 in that of `a`, from 4 on in that of `b`.
+template <int kFirst, int kSecond, int kThird, int kFourth, size_t... kLanes>
+__device__ __forceinline__ Floats from_quads(Floats a, Floats b, SimtIndices<kLanes...>) {
+  constexpr int kNumbers[] = {kFirst, kSecond, kThird, kFourth};
+#define CUDML_LANE \
+  (int(kLanes) / 4 * 4 + kNumbers[kLanes % 4] % 4 + kNumbers[kLanes % 4] / 4 * kVectorFloats)
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, CUDML_LANE...);
+#else
+  return __builtin_shuffle(a, b, Ints{CUDML_LANE...});
+#endif
+#undef CUDML_LANE
 }
+
+constexpr int kLoadedColumns = 4;
+
+// The next kLoadedColumns columns of kVectorFloats rows, `stride` floats apart: lane i is of row i.
+__device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], const float* rows,
+                                             Int64 stride) {
+  const typename SimtMakeIndices<kVectorFloats>::type lanes;
+  const Floats a = load_quads(rows, stride), b = load_quads(rows + stride, stride);
+  const Floats c = load_quads(rows + 2 * stride, stride), d = load_quads(rows + 3 * stride, stride);
+  const Floats ab_low = from_quads<0, 4, 1, 5>(a, b, lanes);
+  const Floats ab_high = from_quads<2, 6, 3, 7>(a, b, lanes);
+  const Floats cd_low = from_quads<0, 4, 1, 5>(c, d, lanes);
+  const Floats cd_high = from_quads<2, 6, 3, 7>(c, d, lanes);
+  columns[0] = from_quads<0, 1, 4, 5>(ab_low, cd_low, lanes);
+  columns[1] = from_quads<2, 3, 6, 7>(ab_low, cd_low, lanes);
+  columns[2] = from_quads<0, 1, 4, 5>(ab_high, cd_high, lanes);
+  columns[3] = from_quads<2, 3, 6, 7>(ab_high, cd_high, lanes);
+}
+
+// Asks for a line of memory that may be read soon; the address need not be valid.
+__device__ __forceinline__ void prefetch(const void* address) { __builtin_prefetch(address); }
