@@ -166,7 +166,7 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
         return np.dtype(bool)
     name, size = _ML_DTYPES.get(code, ("", 0))
     if lanes != 1 or bits != size or not name:
-        raise ExchangeError(f"of DLPack type {code}, {bits} bits and {lanes} lanes, which NumPy has not")
+        raise ExchangeError(f"of DLPack type {code}, {bits} bits and {lanes} lanes, not a NumPy dtype")
     try:
         import ml_dtypes
 

@@ -106,7 +106,9 @@ def _address_of(storage: np.ndarray) -> int:
 
 @cache
 def _warn_of_cache(problem: str) -> None:
-    warnings.warn(f"CuPy's kernel cache cannot be used, kernels are compiled anew: {problem}", stacklevel=2)
+    warnings.warn(
+        f"CuPy's kernel cache cannot be used, every process compiles again: {problem}", stacklevel=2
+    )
 
 
 @contextmanager

@@ -149,4 +149,4 @@ def _array(cupy: Any, exported: Exported) -> Any:
     try:
         return cupy.ndarray(exported.shape, exported.dtype, place, exported.strides)
     except (TypeError, ValueError) as error:
-        raise ExchangeError(f"of dtype {exported.dtype}, which CuPy has not ({error})") from error
+        raise ExchangeError(f"of dtype {exported.dtype}, which CuPy does not support ({error})") from error

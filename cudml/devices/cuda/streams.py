@@ -65,7 +65,7 @@ class Streams:
             or not all(isinstance(part, (int, np.integer)) for part in answer)
         ):
             got = f"{a_type(stream)} whose __cuda_stream__() is {answer!r}"
-            raise TypeError(f"stream is {got}, must be one whose is (0, handle)")
+            raise TypeError(f"stream is {got}, must return (0, handle) from it")
         return _handle(int(answer[1]))
 
     def _check_device(self, number: int | None) -> None:

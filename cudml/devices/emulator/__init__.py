@@ -1,9 +1,9 @@
 """The CPU device: runs the same `.cu` files on NumPy arrays.
 
-A kernel instance is compiled with the host's C++ compiler (`build.py`, cached on disk) against headers
-that spell CUDA in C++ (`simt/`), and run by a small runtime in which a block is a plain loop over its
-threads until one of them has to wait (`simt/entry.h` explains). `schedule` sets the order in which
-threads take turns, and what is checked.
+A kernel instance is compiled by the host's C++ compiler (`build.py`, cached on disk) against headers that
+provide CUDA in C++ (`simt/`). A small runtime executes a block as a plain loop over its threads until one of
+them has to wait (see `simt/entry.h`). `schedule` sets the order in which threads take turns, and what is
+checked.
 """
 
 from cudml.devices.emulator.device import EmulatorDevice, get_device

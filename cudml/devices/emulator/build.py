@@ -1,7 +1,7 @@
-"""Compile kernel instances and the runtime with the host's C++ compiler, and keep them on disk.
+"""Compile kernel instances and the runtime with the host's C++ compiler, and cache them on disk.
 
-A module is one generated translation unit per kernel instance. Its file name carries a hash of all
-that the compiled code depends on, so a file that exists is right: nothing is ever invalidated.
+A module is one generated translation unit per kernel instance. Its file name contains a hash of everything
+that the compiled code depends on, so an existing file is always up to date.
 """
 
 import errno
@@ -30,19 +30,19 @@ SIMT = Path(__file__).resolve().parent / "simt"
 _COMPILERS = ("g++", "c++", "clang++")
 _INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'` for a compiler as a wheel"
 
-# Kernels read storage in other types than it was written in, as CUDA code does.
+# Kernels read storage as other types than it was written as, as CUDA code does.
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing")
 _MODULE_FLAGS = ("-O2", "-march=native", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_FLAGS = ("-O1", "-g", "-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
 _MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
-# Not -march=native: the context switch saves only what the base instruction set has.
+# Not -march=native: the context switch saves only the registers of the base instruction set.
 _RUNTIME_FLAGS = ("-O2", "-g", "-pthread")
 
 
 @dataclass(frozen=True)
 class Compiler:
-    """A host C++ compiler: how to call it, and the text that tells it from any other."""
+    """A host C++ compiler: its command, and its version text, which identifies it."""
 
     command: tuple[str, ...]
     version: str
@@ -50,7 +50,7 @@ class Compiler:
 
 @cache
 def _compiler(chosen: tuple[str, ...] | None, path: str | None) -> Compiler:
-    """The compiler of CUDML_CXX or the first one found on `path` (a key of the cache only)."""
+    """The compiler of CUDML_CXX, or else the first one found; `path` is only a cache key."""
     for command in _candidates(chosen):
         try:
             answer = subprocess.run([*command, "--version"], capture_output=True, check=True)
@@ -73,12 +73,12 @@ def _candidates(chosen: tuple[str, ...] | None) -> list[tuple[str, ...]]:
 
 
 def compiler() -> Compiler:
-    """The host compiler, found once for each setting of CUDML_CXX and PATH.
+    """The host compiler, looked up once per value of CUDML_CXX and PATH.
 
     Raises
     ------
     CompilerError
-        There is none; the text says what to install.
+        There is none; the message says what to install.
     """
     chosen = settings.compiler_command()
     return _compiler(tuple(chosen) if chosen else None, os.environ.get("PATH"))
@@ -86,7 +86,7 @@ def compiler() -> Compiler:
 
 @cache
 def _cpu() -> str:
-    """What `-march=native` depends on: code for one CPU may be illegal on another with the same folder."""
+    """What `-march=native` depends on: code for one CPU may be illegal on another that shares the folder."""
     wanted = ("model name", "flags", "CPU part", "Features")
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="surrogateescape").splitlines()
@@ -98,7 +98,7 @@ def _cpu() -> str:
 
 @cache
 def _own_text() -> bytes:
-    """Every file of the emulator's C++, by name and content."""
+    """Name and content of every C++ file of the emulator."""
     files = sorted(path for path in SIMT.rglob("*") if path.suffix in (".h", ".cuh", ".cpp"))
     return b"\0".join(str(path.relative_to(SIMT)).encode() + b"\0" + path.read_bytes() for path in files)
 
@@ -125,7 +125,7 @@ def _run(scratch: Scratch, command: Sequence[str], what: str, hint: str = "") ->
 
 
 def _require_library(found: Compiler, path: Path, symbol: str) -> None:
-    """Raise CompilerError unless the compiler wrote what can be loaded: a file that is kept stays."""
+    """Raise CompilerError unless the compiler wrote a loadable library; cached files stay."""
     try:
         elf.require_symbol(path, symbol)
     except FileNotFoundError:
@@ -139,19 +139,19 @@ def _require_library(found: Compiler, path: Path, symbol: str) -> None:
 
 
 def runtime_source(*, is_checked: bool = False) -> str:
-    """The runtime as one translation unit: the C++ library's headers cost far more than the code."""
+    """The runtime as one translation unit: parsing the C++ library's headers takes most of the time."""
     folders = ("runtime", "check") if is_checked else ("runtime",)
     parts = [part for name in folders for part in sorted((SIMT / name).glob("*.cpp"))]
     return "".join(f'#include "{part}"\n' for part in parts)
 
 
 def runtime(*, is_checked: bool = False) -> Path:
-    """The runtime library, compiled if need be.
+    """The runtime library, compiled if necessary.
 
     Raises
     ------
     CompilerError
-        No compiler, or one that cannot instrument where `is_checked`.
+        There is no compiler, or with `is_checked` it cannot instrument.
     """
     found = compiler()
     if is_checked:
@@ -181,12 +181,13 @@ def _is_clang(found: Compiler) -> bool:
 
 
 def _sanitizer_flags(found: Compiler) -> tuple[str, ...]:
-    """What the hooks of simt/check/hooks.cpp serve.
+    """Flags that insert the calls implemented by simt/check/hooks.cpp.
 
-    clang's "bounds" has a part that traps. It would also leave out a read that is followed by a write of the
-    same place, but that read may be of something uninitialised; and an access to what it knows to be a null
-    pointer. Of its newest debug information GNU's addr2line does not find the inlined frames. The compiler
-    of the wheel ignores what stands behind "thread" in one option.
+    Part of clang's "bounds" traps instead of calling a hook, so only "array-bounds" is used. By default,
+    clang does not instrument a read that is followed by a write to the same address, though the read may be
+    of uninitialised memory, nor an access through a known null pointer. GNU's addr2line does not find inlined
+    frames in its newest debug format. The compiler of the wheel ignores anything after "thread" in the same
+    option.
     """
     if _is_clang(found):
         return (
@@ -200,10 +201,10 @@ def _sanitizer_flags(found: Compiler) -> tuple[str, ...]:
 
 
 def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
-    """What keeps to the hooks.
+    """Flags that redirect other calls to the hooks.
 
-    clang before 16 calls the C library's functions where later ones call hooks, and the compiler of the
-    wheel links its own handlers of array bounds.
+    clang before 16 calls functions of the C library where later versions call hooks, and the compiler of the
+    wheel links its own array-bounds handlers.
     """
     if not _is_clang(found):
         return ()
@@ -212,7 +213,7 @@ def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
 
 @cache
 def _require_sanitizer(found: Compiler) -> None:
-    """Raise CompilerError where the compiler cannot instrument."""
+    """Raise CompilerError if the compiler cannot instrument."""
     flags = _sanitizer_flags(found)
     with processes.scratch(Path(tempfile.gettempdir())) as scratch:
         text = scratch.path / "probe.cpp"
@@ -228,27 +229,28 @@ def _require_sanitizer(found: Compiler) -> None:
 
 
 def module(source: str, name_expression: str, *, is_checked: bool = False) -> Path:
-    """The module of one kernel instance, compiled if need be.
+    """The module of one kernel instance, compiled if necessary.
 
     Parameters
     ----------
     source : str
         The `.cu` file, relative to `kernels/` or absolute.
     name_expression : str
-        The instance as C++ names it, `top_k_warp<UInt32, true, 4>`.
+        The C++ name of the instance, `top_k_warp<UInt32, true, 4>`.
     is_checked : bool
-        Instrumented for the check mode.
+        Instrument it for check mode.
 
     Raises
     ------
     CompilerError
-        No compiler, one that cannot instrument, or an error in the text; its messages are in it.
+        There is no compiler, it cannot instrument, or the source has an error; includes the compiler's
+        messages.
     """
     found = compiler()
     library = runtime(is_checked=is_checked)
     root = sources.kernel_root()
-    # Messages and debug information say kernels/... wherever that is. In the latter it stays absolute, or
-    # else the folder of the compilation would be put before it; `symbols.py` takes the slash off.
+    # Messages and debug information say kernels/..., independent of its location. In debug information the
+    # path stays absolute, or else the compilation folder would be prepended; `symbols.py` removes the slash.
     shorten = (f"-fmacro-prefix-map={root}=kernels", f"-fdebug-prefix-map={root}=/kernels")
     flags = (*_module_flags(found, is_checked), *shorten)
     stub = f'#include "simt.h"\n#include "{root / source}"\nSIMT_EXPORT({name_expression})\n'
@@ -266,7 +268,7 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
         if settings.keep_source():
             cache_files.keep_beside(text.name, os.fsencode(stub))
         includes = [f"-I{SIMT / 'overlay'}", f"-I{SIMT}", f"-I{root}"]
-        # Linked without the compiler's sanitizer libraries: the runtime has the functions they would.
+        # Linked without the compiler's sanitizer libraries: the runtime implements their functions.
         code = path.with_suffix(".o")
         _run(scratch, [*found.command, *flags, *includes, "-c", str(text), "-o", str(code)], what)
         _run(scratch, [*found.command, *link, str(code), str(library), "-o", str(path)], what)

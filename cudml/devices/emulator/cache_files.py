@@ -1,7 +1,7 @@
-"""Compiled files that are kept between processes, in a folder that nobody but the user can write.
+"""The cache of compiled files, in a folder that nobody but the user can write.
 
-What is loaded from here runs with the user's rights. So folders and files are opened first and judged by
-their descriptors: each must belong to the user and be writable by nobody else.
+Code loaded from here runs with the user's privileges. Folders and files are therefore opened first and
+checked through their descriptors: each must belong to the user and be writable by nobody else.
 """
 
 import atexit
@@ -25,10 +25,10 @@ from cudml.errors import CompilerError
 
 _DIGEST_BYTES = 32
 
-#: Age of a scratch folder, in seconds, that no build still uses.
+#: Age in seconds from which a scratch folder is no longer in use by a build.
 _ABANDONED_AFTER = 24 * 3600
 
-#: How long a process compiles before it says so, in seconds.
+#: Seconds that a process compiles silently before it prints a line.
 _QUIET_SECONDS = 5.0
 
 _PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
@@ -43,14 +43,14 @@ def _check_own(path: Path, status: os.stat_result) -> None:
 
 
 def _require_own_folder(path: Path) -> None:
-    """Make a folder where it is missing, and raise OSError unless it is the user's alone."""
+    """Create a folder if it is missing, and raise OSError unless only the user can write it."""
     make_folder(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         _check_own(path, os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    # Who can rename a folder can put another in its place at any time.
+    # Anyone who can rename a folder can replace it at any time.
     for parent in path.resolve().parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -58,20 +58,20 @@ def _require_own_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder and its missing parents for the user alone, whatever the umask."""
+    """Create a folder and its missing parents, accessible only to the user, independent of the umask."""
     if path.is_dir():
         return
     if not path.parent.is_dir():
         make_folder(path.parent)
     try:
         path.mkdir(0o700)
-    except FileExistsError:  # another process was quicker, or it is no folder: opening it tells
+    except FileExistsError:  # another process created it, or it is not a folder: opening it tells
         return
     path.chmod(0o700)
 
 
 def _read_own(path: Path) -> bytes | None:
-    """The content of a regular file of the user's that nobody else can write; None for all else."""
+    """The content of a regular file that the user owns and nobody else can write, else None."""
     try:
         # Without O_NONBLOCK a pipe in place of the file would wait for a writer.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -91,7 +91,7 @@ def _read_own(path: Path) -> bytes | None:
 
 
 def _write_own(path: Path, data: bytes) -> None:
-    """Write a new file that only the user can read or write, whatever the umask."""
+    """Write a new file that only the user can read or write, independent of the umask."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with open(descriptor, "wb") as file:
         os.fchmod(descriptor, 0o600)
@@ -99,22 +99,22 @@ def _write_own(path: Path, data: bytes) -> None:
 
 
 class Folder:
-    """The cache, or a temporary folder where the cache cannot be used."""
+    """The cache folder, or a temporary folder if the cache cannot be used."""
 
     def __init__(self) -> None:
-        # No lock, which a fork could leave held: what several threads do at once are single appends and pops.
+        # No lock, which a fork could leave held: concurrent threads only append and pop.
         self._made: list[tuple[int, Path]] = []
         self._unsaid: list[str] = []
 
     def path(self) -> Path:
-        """Where to look for files and put them: a folder of the user's alone.
+        """The folder to read and write, which only the user can write.
 
         Raises
         ------
         SettingError
-            CUDML_CACHE_DIR cannot be a folder.
+            CUDML_CACHE_DIR is invalid.
         CompilerError
-            There is no place, not even a temporary one.
+            There is no usable folder, not even a temporary one.
         """
         temporary = self._temporary()
         if temporary is not None:
@@ -129,11 +129,11 @@ class Folder:
         return place
 
     def _temporary(self) -> Path | None:
-        """The temporary folder of this process; that of the one it was forked from goes with that one."""
+        """The temporary folder of this process; a forked child does not use its parent's."""
         return next((path for process, path in self._made if process == os.getpid()), None)
 
     def fall_back(self, error: OSError) -> Path:
-        """Carry on in a temporary folder, for the reason given.
+        """Continue in a temporary folder, because of an error.
 
         Raises
         ------
@@ -146,24 +146,25 @@ class Folder:
             raise nowhere_to_write(second) from error
         self._made.append((os.getpid(), made))
         place = self._temporary() or made
-        if place != made:  # another thread was quicker
+        if place != made:  # another thread created one first
             made.rmdir()
             return place
         self._unsaid.append(
             f"the cache folder {_cache_name()} cannot be used ({error.strerror or error}); "
-            "kernels are compiled anew in every process. CUDML_CACHE_DIR names another folder"
+            "every process compiles its kernels again. Set CUDML_CACHE_DIR to use another folder"
         )
         atexit.register(_remove_in, os.getpid(), made)
         return made
 
     def is_fallback(self, place: Path) -> bool:
-        """Whether a place is the temporary folder."""
+        """Whether a folder is the temporary one."""
         return place == self._temporary()
 
     def warn(self) -> None:
-        """Warn once where the cache could not be used, at the line of the user's that led here.
+        """Warn once if the cache cannot be used, with the user's line that led here as the location.
 
-        Kernels are compiled in threads of their own, on whose stacks that line is not.
+        Called by the user's thread: kernels are compiled in other threads, whose stacks do not contain that
+        line.
         """
         with suppress(IndexError):
             text = self._unsaid.pop()
@@ -178,13 +179,13 @@ def _cache_name() -> str:
 
 
 def _remove_in(process: int, folder: Path) -> None:
-    """Remove a folder, but not in a fork of the process that made it."""
+    """Remove a folder, but not in a forked child of the process that created it."""
     if os.getpid() == process:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _users_level() -> int:
-    """How many frames above the caller the innermost one outside of this package is, as `stacklevel`."""
+    """The `stacklevel` of the innermost frame outside this package, as seen from the caller."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -192,19 +193,19 @@ def _users_level() -> int:
 
 
 def nowhere_to_write(error: OSError) -> CompilerError:
-    """What is raised where even the temporary folder cannot be used."""
+    """The error if even the temporary folder cannot be used."""
     return CompilerError(
-        f"there is nowhere to put compiled kernels: neither in the cache folder {_cache_name()} nor in "
-        f"temporary folders ({error.strerror or error}). CUDML_CACHE_DIR and TMPDIR name others"
+        f"compiled kernels cannot be stored: neither in the cache folder {_cache_name()} nor in a "
+        f"temporary folder ({error.strerror or error}). Set CUDML_CACHE_DIR or TMPDIR to use another folder"
     )
 
 
-#: Where this process keeps what it compiles.
+#: The folder of this process's compiled files.
 folder = Folder()
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a cached file carries the digest that was appended to it when it was written."""
+    """Whether a cached file ends with the digest that was appended when it was written."""
     data = _read_own(path)
     if data is None or len(data) <= _DIGEST_BYTES:
         return False
@@ -212,11 +213,11 @@ def _is_whole(path: Path) -> bool:
 
 
 def cached(name: str, build: Callable[[Scratch, Path], None]) -> Path:
-    """The file `name` of the cache, built by `build(scratch, path)` where it is missing or damaged.
+    """The file `name` of the cache, built by `build(scratch, path)` if it is missing or damaged.
 
-    The loader ignores what follows an ELF file's sections, so the digest stands at the end. Several
-    processes may build one file at once: each writes its own and the last replaces the others. After a build
-    the files not used for longest go, down to the size that CUDML_CACHE_SIZE allows.
+    The digest is at the end, because the loader ignores anything after an ELF file's sections. Several
+    processes may build one file at once: each writes its own, and the last one replaces the others. After a
+    build, the least recently used files are removed until the cache fits CUDML_CACHE_SIZE.
     """
     most_bytes = settings.cache_bytes()
     while True:
@@ -230,7 +231,7 @@ def cached(name: str, build: Callable[[Scratch, Path], None]) -> Path:
                 built = scratch.path / name
                 build(scratch, built)
                 data = built.read_bytes()
-                # A new file, never the old one overwritten: that one may be mapped by a process.
+                # Replace the old file instead of overwriting it: a process may have it mapped.
                 sealed = scratch.path / "sealed"
                 _write_own(sealed, data + hashlib.sha256(data).digest())
                 os.replace(sealed, place / name)
@@ -243,7 +244,7 @@ def cached(name: str, build: Callable[[Scratch, Path], None]) -> Path:
 
 
 def keep_beside(name: str, text: bytes) -> None:
-    """Put a file into the folder to be read by people, in place of one of that name."""
+    """Write a file for people to read into the folder, replacing one of that name."""
     place = folder.path()
     with processes.scratch(place) as scratch:
         _write_own(scratch.path / name, text)
@@ -251,7 +252,7 @@ def keep_beside(name: str, text: bytes) -> None:
 
 
 def discard(path: Path) -> None:
-    """Remove a file that turned out to be unusable, so that the next call builds it anew."""
+    """Remove an unusable file, so that the next call builds it again."""
     with suppress(OSError):
         path.unlink()
 
@@ -260,13 +261,13 @@ def _remove_abandoned(place: Path) -> None:
     """Remove the scratch folders of builds that were killed."""
     oldest = time.time() - _ABANDONED_AFTER
     for path in place.glob("tmp*"):
-        with suppress(OSError):  # another process may be as tidy
+        with suppress(OSError):  # another process may be removing it, too
             if path.lstat().st_mtime < oldest:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 class _Announcement:
-    """One line on standard error, once this process has compiled for longer than people like to wait."""
+    """Prints one line on standard error once this process has compiled for a while."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -274,7 +275,7 @@ class _Announcement:
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
-        """Count the time of the block; the line comes while it still runs."""
+        """Measure the time of the block; print the line while it is still running."""
         start = time.monotonic()
         timer = None
         if not self._is_made:
@@ -292,10 +293,10 @@ class _Announcement:
         if self._is_made or sys.stderr is None:
             return
         self._is_made = True
-        # A terminal may show a line of progress that was not ended.
+        # A terminal may show an unfinished progress line.
         start = "\r\x1b[K" if sys.stderr.isatty() else ""
-        text = "cudml: compiling kernels for the CPU, which takes up to a minute, once"
-        with suppress(OSError, ValueError):  # the line is no reason to fail
+        text = "cudml: compiling kernels for the CPU; the first time, this takes up to a minute"
+        with suppress(OSError, ValueError):  # the call must not fail because of this line
             print(f"{start}{text}", file=sys.stderr, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""The size of the folder of compiled files: bounded, the ones not used for longest dropped first."""
+"""Bound the size of the folder of compiled files by removing the least recently used ones."""
 
 import os
 import re
@@ -10,16 +10,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Names of compiled files and kept sources, which end in a hash; all else in the folder is somebody else's.
+#: Names of compiled files and kept sources, which end in a hash; other files in the folder are left alone.
 _OWN_NAME = re.compile(r".+-[0-9a-f]{32}\.(so|cpp)")
 
-#: A file used within so many seconds stays: the process that looked for it may be about to load it.
+#: A file used within this many seconds is kept: the process that looked for it may be about to load it.
 IN_USE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class KeptFile:
-    """A file of the cache, its bytes, and when it was last used, in seconds since the epoch."""
+    """A file of the cache, its size, and the time of its last use in seconds since the epoch."""
 
     path: Path
     num_bytes: int
@@ -27,10 +27,10 @@ class KeptFile:
 
 
 def kept_files(place: Path) -> Iterator[KeptFile]:
-    """The files that were compiled into a folder; none where it does not exist."""
+    """The compiled files of a folder; none if the folder does not exist."""
     with suppress(FileNotFoundError), os.scandir(place) as entries:
         for entry in entries:
-            # What another process was just replacing may be gone again.
+            # Another process may just have replaced the file.
             with suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
                 if _OWN_NAME.fullmatch(entry.name) and stat.S_ISREG(status.st_mode):
@@ -38,15 +38,15 @@ def kept_files(place: Path) -> Iterator[KeptFile]:
 
 
 def mark_used(path: Path) -> None:
-    """Note that a file is used now, in the time of its last change: many systems keep no other."""
-    with suppress(OSError):  # a folder that is read-only is never trimmed either
+    """Record the use of a file in its modification time: many systems do not keep access times."""
+    with suppress(OSError):  # a read-only folder is never trimmed either
         os.utime(path, follow_symlinks=False)
 
 
 def trim(place: Path, most_bytes: int) -> None:
-    """Remove files, those first that were not used for longest, until the folder has at most so many bytes.
+    """Remove the least recently used files until the folder has at most `most_bytes` bytes.
 
-    Files that a process has loaded go on working for it.
+    A process that has loaded a removed file can still use it.
     """
     files = sorted(kept_files(place), key=lambda file: file.last_used)
     too_many = sum(file.num_bytes for file in files) - most_bytes
@@ -60,7 +60,7 @@ def trim(place: Path, most_bytes: int) -> None:
 
 
 def clear(place: Path) -> list[KeptFile]:
-    """Remove every compiled file and what killed builds left behind; gives the files that are gone.
+    """Remove every compiled file, and what killed builds left behind; return the removed files.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Run a plan in check mode: on private copies, with every memory access observed."""
+"""Run a plan in check mode: on private copies of its buffers, with every memory access observed."""
 
 import ctypes
 from collections.abc import Sequence
@@ -16,10 +16,10 @@ from cudml.errors import KernelError
 from cudml.plans import WORKSPACE_ALIGNMENT, KernelLaunch, LibraryStep, Plan
 from cudml.tensors import byte_extent
 
-#: Bytes on both sides of a private copy that belong to nobody.
+#: Unused bytes on both sides of a private copy.
 _PADDING = 4096
 
-#: A byte's private copy, its mark of initialisation, and a quarter of its word's cell in the checker.
+#: Per byte: the private copy, the initialisation mark, and a quarter of its word's cell in the checker.
 _BYTES_PER_BYTE = 1 + 1 + 16
 
 
@@ -28,12 +28,12 @@ class _Buffer:
     """A private copy of the memory of one operand, or of several that overlap, or of a workspace."""
 
     names: list[str]
-    low: int  # where the original begins
+    low: int  # start of the original
     high: int
     is_output: bool
     is_writable: bool
     memory: Array  # with padding
-    start: int  # where the copy begins
+    start: int  # start of the copy
     initialised: Array | None
 
     @property
@@ -49,7 +49,7 @@ def _extent(array: Array) -> tuple[int, int]:
 
 
 def _available_bytes() -> int | None:
-    """Memory that could still be used, where the system says so."""
+    """Available memory, or None if the system does not report it."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -75,9 +75,9 @@ class CheckedProgram:
         Raises
         ------
         KernelError
-            With everything that the first step with a finding has found; no operand was changed.
+            All defects found in the first step that has any; no operand was changed.
         MemoryError
-            The checker would need more memory than there is.
+            The checker would need more memory than is available.
         """
         extents = {name: _extent(array) for name, array in zip(self._plan.operands, operands, strict=True)}
         self._require_memory(extents)
@@ -194,7 +194,7 @@ class CheckedProgram:
 
 
 def _new_buffer(names: list[str], low: int, high: int, is_output: bool, starts_empty: bool) -> _Buffer:
-    """Memory between padding, at the same place within WORKSPACE_ALIGNMENT as the original."""
+    """Memory between padding, at the same offset modulo WORKSPACE_ALIGNMENT as the original."""
     num_bytes = high - low
     memory: Any = np.empty(num_bytes + 2 * _PADDING + WORKSPACE_ALIGNMENT, np.uint8)
     first = memory.ctypes.data + _PADDING

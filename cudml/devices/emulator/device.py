@@ -1,4 +1,4 @@
-"""The emulator as a `Device`: NumPy arrays, and programs made of compiled kernels."""
+"""The emulator as a `Device`: NumPy arrays, and programs of compiled kernels."""
 
 import ctypes
 import time
@@ -20,8 +20,8 @@ from cudml.devices.exchange import Exported
 from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
-#: What the emulator offers plans: one small made-up GPU, the same on every machine, so that a plan and
-#: its tests do not depend on where they run. Shared storage is that of sm_90.
+#: The limits of a small fictitious GPU, the same on every machine, so that plans and their tests do not
+#: depend on where they run. Shared storage is that of sm_90.
 LIMITS = Limits(
     num_multiprocessors=4,
     max_threads_per_block=1024,
@@ -36,8 +36,8 @@ LIMITS = Limits(
 
 _LIMITS_BY_LANES = {lanes: replace(LIMITS, warp_lanes=lanes) for lanes in (1, 32)}
 
-#: Where an ndarray object holds the address of its elements: behind the head that every object has. NumPy's
-#: C interface fixes that for all compiled extensions; `__array_interface__` takes eight times as long.
+#: The offset of the data pointer in an ndarray object: after the object header. NumPy's C ABI guarantees it
+#: to compiled extensions; `__array_interface__` takes eight times as long.
 _ADDRESS_OFFSET = object.__basicsize__
 _pointer_at = ctypes.c_size_t.from_address
 
@@ -56,7 +56,7 @@ class EmulatorDevice:
 
     @property
     def limits(self) -> Limits:
-        """The same on every machine; `warp_lanes` as the current schedule wants kernels shaped."""
+        """The same on every machine, except for `warp_lanes`, which the current schedule sets."""
         return _LIMITS_BY_LANES[schedules.current().num_lanes]
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
@@ -65,14 +65,14 @@ class EmulatorDevice:
         return np.empty(shape, dtype)
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
-        """What makes new uninitialised C-contiguous arrays of these shapes and dtypes."""
-        if len(arrays) == 1:  # by far the most frequent, so it has a shorter way
+        """A function that allocates uninitialised C-contiguous arrays of these shapes and dtypes."""
+        if len(arrays) == 1:  # by far the most frequent case, so it has a fast path
             (shape, dtype) = arrays[0]
             return lambda: [np.empty(shape, dtype)]
         return lambda: [np.empty(shape, dtype) for shape, dtype in arrays]
 
     def owns(self, array: Any) -> bool:
-        """Whether the array is a NumPy array, without a mask that kernels would pass over."""
+        """Whether the array is a NumPy array without a mask, which kernels would ignore."""
         return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
 
     def address(self, array: Array) -> int:
@@ -98,7 +98,7 @@ class EmulatorDevice:
         ctypes.memmove(self.address(destination), self.address(source), num_bytes)
 
     def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
-        """Uninitialised bytes for one call."""
+        """Allocate uninitialised bytes for one call."""
         return self.empty((num_bytes,), np.uint8, stream)
 
     def keep_captured(
@@ -108,19 +108,19 @@ class EmulatorDevice:
         outputs: Sequence[Array],
         stream: Any = None,
     ) -> None:
-        """There are no graphs here."""
+        """Do nothing: a CPU has no graphs."""
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:
-        """A CPU has no streams: TypeError for all but None."""
+        """An empty context; raise TypeError unless the stream is None, because a CPU has no streams."""
         refuse_stream(stream)
         return nullcontext()
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
-        """Nothing has to be ordered: a call is done when it returns."""
+        """An empty context: a call is complete when it returns, so nothing has to be ordered."""
         return nullcontext()
 
     def raise_reported(self) -> None:
-        """Calls end with their kernels here, and have raised it."""
+        """Do nothing: a call waits for its kernels and raises their errors itself."""
 
     def time(self, call: Callable[[], None]) -> float:
         """Seconds until a call returns."""
@@ -129,7 +129,7 @@ class EmulatorDevice:
         return time.perf_counter() - start
 
     def load(self, plan: Plan) -> "EmulatorProgram":
-        """Compile the plan's kernels, those not in the cache at the same time.
+        """Compile the plan's kernels that are not cached, concurrently.
 
         Raises
         ------
@@ -140,20 +140,20 @@ class EmulatorDevice:
 
 
 def refuse_stream(stream: Any) -> None:
-    """Raise TypeError for anything but None: a stream on a CPU is a mistake of whoever has one."""
+    """Raise TypeError unless the stream is None: a CPU has no streams."""
     if stream is not None:
         raise TypeError(f"stream is {a_type(stream)}, must be None on cpu, which has no streams")
 
 
 @cache
 def get_device() -> EmulatorDevice:
-    """The one emulator of this process."""
+    """The emulator of this process."""
     return EmulatorDevice()
 
 
 @dataclass(slots=True)
 class _Prepared:
-    """What one call at a time needs: addresses that its kernels read, and the steps that run on them."""
+    """State of one call at a time: the addresses that its kernels read, and the steps that use them."""
 
     schedule: Schedule
     addresses: ctypes.Array[ctypes.c_uint64]
@@ -161,17 +161,17 @@ class _Prepared:
 
 
 class EmulatorProgram:
-    """A plan whose kernels are compiled. Threads call one program at the same time."""
+    """A plan with compiled kernels. Several threads may call it at the same time."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
         self._steps: tuple[_Step, ...] | None = None
         self._checked: CheckedProgram | None = None
-        # A call takes one out and puts it back, each in one step of the interpreter, so no lock is needed:
-        # one would have to survive forks. A call that raises keeps its own.
+        # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which
+        # would have to survive forks. A call that raises drops its own.
         self._prepared: list[_Prepared] = []
-        # The other way of running, checked or not, is compiled when it is first asked for.
+        # The other variant, checked or not, is compiled on first use.
         if schedules.current().check or meter.current() is not None:
             self._checked = CheckedProgram(plan)
         else:
@@ -183,9 +183,9 @@ class EmulatorProgram:
         Raises
         ------
         TypeError
-            A stream is given.
+            `stream` is not None.
         KernelError
-            A kernel went wrong; `reports` says where and how.
+            A kernel failed; `reports` says where and how.
         """
         if stream is not None:
             refuse_stream(stream)
@@ -232,5 +232,5 @@ class EmulatorProgram:
         return lambda buffers, schedule: lambda: run(buffers.by_name())
 
 
-#: A step of a program: takes a table and a schedule and gives what runs it so, on the table's buffers.
+#: A step of a program: from a table and a schedule, makes a function that runs it on the table's buffers.
 _Step = Callable[[BufferTable, Schedule], Callable[[], None]]

@@ -1,4 +1,4 @@
-"""What a compiler wrote, looked at before it is kept: a shared library of this machine, and whole."""
+"""Check a compiler's output before it is cached: a complete shared library for this machine."""
 
 import struct
 from functools import cache
@@ -12,7 +12,7 @@ _SHARED_OBJECT, _DYNAMIC_SYMBOLS, _WITHOUT_CONTENT = 3, 11, 8
 
 @cache
 def _machine() -> bytes:
-    """Word size, byte order and instruction set of the running interpreter's own file."""
+    """Word size, byte order and instruction set of the interpreter's executable."""
     with open("/proc/self/exe", "rb") as file:
         return _kind(file.read(_HEADER.size))
 
@@ -22,27 +22,27 @@ def _kind(header: bytes) -> bytes:
 
 
 def exported_symbols(data: bytes) -> set[str]:
-    """The names that a shared library defines for others.
+    """The names that a shared library exports.
 
     Raises
     ------
     ValueError
-        It is no shared library, one of another machine, or not whole; says which.
+        Not a shared library, one for another machine, or truncated; the message says which.
     """
     if not data.startswith(b"\x7fELF") or len(data) < _HEADER.size:
-        raise ValueError("no ELF file")
+        raise ValueError("not an ELF file")
     if _kind(data) != _machine():
-        raise ValueError("an ELF file of another machine")
+        raise ValueError("an ELF file for another machine")
     header = _HEADER.unpack_from(data)
     kind, first, num_sections = header[1], header[6], header[12]
     if kind != _SHARED_OBJECT:
-        raise ValueError("no shared library")
+        raise ValueError("not a shared library")
     try:
         sections = [_SECTION.unpack_from(data, first + n * _SECTION.size) for n in range(num_sections)]
     except struct.error:
-        raise ValueError("an ELF file without its end") from None
+        raise ValueError("a truncated ELF file") from None
     if any(row[1] != _WITHOUT_CONTENT and row[4] + row[5] > len(data) for row in sections):
-        raise ValueError("an ELF file without its end")
+        raise ValueError("a truncated ELF file")
     return {name for row in sections if row[1] == _DYNAMIC_SYMBOLS for name in _names(data, row, sections)}
 
 
@@ -58,6 +58,6 @@ def _names(data: bytes, table: tuple[int, ...], sections: list[tuple[int, ...]])
 
 
 def require_symbol(path: Path, symbol: str) -> None:
-    """Raise ValueError unless a file is a shared library of this machine that defines a symbol."""
+    """Raise ValueError unless a file is a shared library for this machine that exports a symbol."""
     if symbol not in exported_symbols(path.read_bytes()):
         raise ValueError(f"a shared library without {symbol}")

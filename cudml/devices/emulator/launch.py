@@ -1,4 +1,4 @@
-"""Call a compiled kernel: its arguments, the launch structure, the error text."""
+"""Call compiled kernels: arguments, launch structure, error text."""
 
 import ctypes
 import os
@@ -16,15 +16,15 @@ from cudml.devices.emulator.structures import Check, Dim, Launch, Region
 from cudml.errors import CompilerError, KernelError
 from cudml.plans import WAIT_REPORT, KernelLaunch
 
-#: SimtStatus of a launch that is to be resumed or abandoned.
+#: SimtStatus of a launch that must be resumed or abandoned.
 _PAUSED = 2
 
-#: Separates the reports of one launch in its error text.
+#: Separates the reports of a launch in its error text.
 _REPORT_SEPARATOR = "\f"
 
 
-#: Held while a library is loaded, and while the process forks: a child that was forked in the middle would
-#: find the loader's own tables half changed.
+#: Held while a library is loaded, and while the process forks: a child that is forked during a load would
+#: inherit inconsistent tables of the dynamic loader.
 _loading = threading.RLock()
 os.register_at_fork(
     before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release
@@ -39,8 +39,8 @@ def _load(path: Path) -> ctypes.CDLL:
     except OSError as error:
         cache_files.discard(path)
         raise CompilerError(
-            f"what was compiled cannot be loaded: {error}. Either the compiler (CUDML_CXX) is one for "
-            "another machine, or the cache folder (CUDML_CACHE_DIR) is where nothing may be executed"
+            f"a compiled kernel cannot be loaded: {error}. Either the compiler (CUDML_CXX) is for another "
+            "machine, or the cache folder (CUDML_CACHE_DIR) is on a file system that forbids execution"
         ) from error
 
 
@@ -53,7 +53,7 @@ def _load_runtime(path: Path) -> ctypes.CDLL:
 
 
 def load_kernels(launches: Sequence[KernelLaunch], *, is_checked: bool = False) -> list["Kernel"]:
-    """Compile and load kernels, those not in the cache at the same time."""
+    """Compile and load kernels; those that are not cached are compiled concurrently."""
     try:
         return build_together(lambda launch: Kernel(launch, is_checked=is_checked), launches)
     finally:
@@ -61,29 +61,29 @@ def load_kernels(launches: Sequence[KernelLaunch], *, is_checked: bool = False) 
 
 
 class BufferTable:
-    """The addresses of a plan's buffers, in memory where kernels fetch their arguments.
+    """The addresses of a plan's buffers, in memory from which kernels read their arguments.
 
-    The caller fills `addresses`, in the order of the names, before it runs a kernel. A table serves one call
-    at a time.
+    The caller fills `addresses`, in the order of the names, before it runs a kernel. A table is used by one
+    call at a time.
     """
 
     def __init__(self, names: Sequence[str]) -> None:
         self._numbers = {name: number for number, name in enumerate(names)}
-        # The last one stays null: an absent buffer's.
+        # The last one stays null, for absent buffers.
         self.addresses = (ctypes.c_uint64 * (len(names) + 1))()
 
     def place(self, name: str | None) -> int:
-        """Where the address of a buffer is."""
+        """The address of a buffer's entry in the table."""
         number = len(self._numbers) if name is None else self._numbers[name]
         return ctypes.addressof(self.addresses) + 8 * number
 
     def by_name(self) -> dict[str, int]:
-        """All addresses."""
+        """All addresses by buffer name."""
         return {name: self.addresses[number] for name, number in self._numbers.items()}
 
 
 class WaitReports:
-    """What one call at a time of a kernel that waits reports, and the pointer to it, which is an argument."""
+    """The wait report of a kernel, used by one call at a time, and the pointer to it, a kernel argument."""
 
     def __init__(self, launch: KernelLaunch) -> None:
         self._launch = launch
@@ -92,11 +92,11 @@ class WaitReports:
         waits.set_up(self._report, ctypes.addressof(self._gave_up))
 
     def place(self) -> int:
-        """Where the pointer is."""
+        """The address of the pointer."""
         return ctypes.addressof(self._address)
 
     def regions(self) -> list[Region]:
-        """The memory that the kernel may access beside its buffers."""
+        """The memory that the kernel may access in addition to its buffers."""
         return [
             Region(
                 start=ctypes.addressof(part),
@@ -109,7 +109,7 @@ class WaitReports:
         ]
 
     def raise_after(self, run: Callable[[], None]) -> None:
-        """Run, and raise KernelError with what is reported, if anything is."""
+        """Run, then raise KernelError if the kernel reported that it gave up a wait."""
         run()
         if self._gave_up.value:
             self._gave_up.value = 0
@@ -117,16 +117,16 @@ class WaitReports:
 
 
 class Kernel:
-    """A launch of a plan, compiled and loaded.
+    """A compiled and loaded launch of a plan.
 
-    A checked kernel is instrumented, and needs the `check` of each run.
+    A checked kernel is instrumented and needs a `check` for each run.
     """
 
     def __init__(self, launch: KernelLaunch, *, is_checked: bool = False) -> None:
         self._runtime = _load_runtime(build.runtime(is_checked=is_checked))
         self._module = build.module(launch.source, launch.name_expression, is_checked=is_checked)
         library = _load(self._module)
-        # No argtypes: every call passes the same two references, which need no conversion.
+        # No argtypes: every call passes the same two references, without conversion.
         self._function = library.simt_kernel
         self._function.restype = ctypes.c_int
         self.launch = launch
@@ -135,7 +135,7 @@ class Kernel:
         self._check_arguments(library)
 
     def _check_arguments(self, library: ctypes.CDLL) -> None:
-        """Compare what the plan passes with what the kernel takes."""
+        """Compare the arguments that the plan passes with the kernel's parameters."""
         sizes = ctypes.POINTER(ctypes.c_ulonglong).in_dll(library, "simt_argument_bytes")
         taken: list[int] = []
         while sizes[len(taken)]:
@@ -157,11 +157,11 @@ class Kernel:
         check: Check | None = None,
         reports: "WaitReports | None" = None,
     ) -> Callable[[], None]:
-        """What runs all blocks by a schedule, on the buffers of a table, for one call at a time.
+        """A function that runs all blocks by a schedule, on the buffers of a table, for one call at a time.
 
-        It raises KernelError where a block goes wrong. A launch of the main thread comes back ten times a
-        second, for the handlers of signals; if one raises an exception, the launch is stopped before that
-        goes on.
+        It raises KernelError if a block fails. In the main thread, a launch pauses ten times a second to let
+        signal handlers run; if one raises an exception, the launch is stopped before the exception
+        propagates.
         """
         structure = self._structure(schedule)
         if check is not None:
@@ -196,7 +196,7 @@ class Kernel:
     def _structure(self, schedule: Schedule) -> Launch:
         launch = self.launch
         if self._is_checked:
-            # The checker has one state for all blocks, and instrumented code needs larger frames.
+            # The checker has a single state for all blocks, and instrumented code needs larger frames.
             schedule = replace(schedule, workers=1, check=True, stack_kib=schedule.stack_kib or 256)
         return Launch(
             grid=Dim(*launch.grid),

@@ -1,6 +1,6 @@
-"""The steps of a plan that NumPy and the C library do: products, fills and copies, on addresses.
+"""Steps of a plan that NumPy and the C library run: products, fills and copies, on addresses.
 
-Large ones are done in pieces, because Python looks after its signals between two of them alone.
+Large steps run in pieces, because Python handles signals only between them.
 """
 
 import ctypes
@@ -12,22 +12,22 @@ import numpy as np
 from cudml.devices import Array
 from cudml.plans import Copy, Fill, LibraryStep, MatMul
 
-#: Half-precision operands of a matrix product are converted this many elements at a time.
+#: Number of elements of a half-precision operand of a matrix product that are converted at a time.
 _CONVERTED_ELEMENTS = 1 << 20
 
-#: What is done in one piece: multiply-adds of a product, bytes of a fill or copy. Some 20 ms on one core. An
-#: element of a product costs as much to write as these multiply-adds.
+#: Size of a piece: multiply-adds of a product, bytes of a fill or copy; about 20 ms on one core. Writing an
+#: element of a product costs as much as `_WRITE_PRODUCTS` multiply-adds.
 _PIECE_PRODUCTS = 1 << 30
 _WRITE_PRODUCTS = 64
 _PIECE_BYTES = 1 << 26
 
-#: Products of so many multiplications or fewer are computed by this thread alone. The threads of NumPy's BLAS
-#: gain little of them, and wait for milliseconds where another process has their cores.
+#: Products with at most this many multiplications run in the calling thread. For these, the threads of
+#: NumPy's BLAS gain little, and may wait milliseconds for cores that another process uses.
 _SMALL_PRODUCT = 1 << 22
 
 
 def prepare(step: LibraryStep) -> Callable[[Mapping[str, int]], None]:
-    """The step as a function of the addresses of its buffers."""
+    """Make a function that runs the step on the addresses of its buffers."""
     if isinstance(step, Fill):
         return lambda addresses: _fill(step, addresses)
     if isinstance(step, Copy):
@@ -36,7 +36,7 @@ def prepare(step: LibraryStep) -> Callable[[Mapping[str, int]], None]:
 
 
 def accesses(step: LibraryStep) -> list[tuple[str, int, int, bool]]:
-    """What the step touches, reads first: (buffer, byte offset, bytes, whether written)."""
+    """The memory that the step accesses, reads first: (buffer, byte offset, bytes, whether written)."""
     if isinstance(step, Fill):
         return [(step.buffer, 0, step.num_bytes, True)]
     if isinstance(step, Copy):
@@ -67,7 +67,7 @@ def _copy(step: Copy, addresses: Mapping[str, int]) -> None:
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
     """`out = a @ b.T` in float32; half-precision rows of `a` are converted a piece at a time.
 
-    Infinities and NaN are results like any other, whatever `np.seterr` says.
+    Infinities and NaN raise no warning, independent of `np.seterr`.
     """
     left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, step.element)
     right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
@@ -90,7 +90,7 @@ def _multiply(left: Array, right: Array, result: Array) -> None:
 
 
 def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> Array:
-    """A packed matrix in memory that somebody else owns."""
+    """A packed matrix in memory that the caller owns."""
     itemsize = np.dtype(dtype).itemsize
     memory = (ctypes.c_char * (rows * columns * itemsize)).from_address(address + offset * itemsize)
     return np.frombuffer(memory, dtype).reshape(rows, columns)

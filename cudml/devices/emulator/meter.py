@@ -12,12 +12,12 @@ from cudml.plans import KernelLaunch
 
 @dataclass(frozen=True)
 class BufferTraffic:
-    """Of one buffer, or of shared storage, in one launch.
+    """The traffic of one buffer, or of shared storage, in one launch.
 
-    A request is one instruction executed by the lanes of a warp together. `sectors_*` counts the
-    different 32-byte pieces of each request (shared storage has none); `bank_conflicts` the further
-    passes that requests to shared storage needed, because lanes wanted different words of one bank.
-    `atomics` counts read-modify-write operations by threads; their bytes are in no other number.
+    A request is one instruction executed by the lanes of a warp together. `sectors_*` counts the distinct
+    32-byte sectors of each request (none for shared storage). `bank_conflicts` counts the additional passes
+    of requests to shared storage whose lanes accessed different words of one bank. `atomics` counts
+    read-modify-write operations of threads; their bytes are not included in the other counts.
     """
 
     bytes_read: int
@@ -31,14 +31,14 @@ class BufferTraffic:
 
     @property
     def sectors_per_request(self) -> float:
-        """4 where a full warp reads 4-byte elements in a row; 32 where each lane is elsewhere."""
+        """4 if a full warp reads consecutive 4-byte elements; 32 if each lane accesses its own sector."""
         requests = self.requests_read + self.requests_written
         return (self.sectors_read + self.sectors_written) / requests if requests else 0.0
 
 
 @dataclass(frozen=True)
 class LaunchTraffic:
-    """Of one kernel launch, by operand or workspace name."""
+    """The traffic of one kernel launch, by operand or workspace name."""
 
     launch: KernelLaunch
     buffers: dict[str, BufferTraffic]
@@ -64,12 +64,12 @@ class LaunchTraffic:
 
 @dataclass
 class Report:
-    """What `emulator_report()` collects: every launch inside its `with` block, in order."""
+    """The result of `emulator_report()`: every launch inside its `with` block, in order."""
 
     launches: list[LaunchTraffic] = field(default_factory=list)
 
     def add(self, launch: KernelLaunch, names: Sequence[Sequence[str]], regions: Any, check: Check) -> None:
-        """Enter a launch that has run."""
+        """Add a completed launch."""
         buffers = {
             ", ".join(group): _traffic(region.traffic)
             for group, region in zip(names, regions, strict=False)
@@ -108,19 +108,19 @@ current = _current.get
 def emulator_report() -> Iterator[Report]:
     """Count the memory traffic of every kernel that runs on the CPU emulator inside the `with` block.
 
-    Kernels run observed, as with `CUDML_EMULATOR=check`: slowly.
+    Kernels run in check mode, as with `CUDML_EMULATOR=check`, which is slow.
 
     Yields
     ------
     Report
-        `launches` has one entry a kernel launch; `total(name)` adds them up for one operand.
+        `launches` has one entry per kernel launch; `total(name)` is the sum for one operand.
 
     Raises
     ------
     KernelError
-        At a call inside: what its kernel did wrong.
+        By a call inside the block whose kernel has a defect.
     CompilerError
-        At a call inside: the compiler cannot instrument kernels.
+        By a call inside the block, if the compiler cannot instrument kernels.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Compilers as processes, and the folders that they write into: neither outlives who wanted them.
+"""Compiler processes and their scratch folders, neither of which outlives the call that started them.
 
-An exception such as that of Ctrl-C stops the compilers of its call. For the end of this process by a signal
-that nothing can handle, each folder has a guard: a shell that waits for its standard input to end, which it
-does when the process ends, however that comes about.
+An exception such as KeyboardInterrupt stops the compilers of its call. In case this process is killed, each
+folder has a guard: a shell that waits for the end of its standard input, which comes when the process ends
+for any reason.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from typing import TypeVar
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-#: What the guard of the folder $1 does. Each line it reads is the process group that is running now.
+#: The script of the guard of folder $1. Each line that it reads is the process group that is running now.
 _GUARD = """
 trap '' TERM INT HUP
 group=none
@@ -32,13 +32,13 @@ done
 rm -rf -- "$1" || rm -rf -- "$1"
 """
 
-#: How a command starts: it tells the guard first, so that there is no moment at which nobody would end it.
+#: Starts a command after it has told the guard its process group, so that the guard can always end it.
 _START = 'echo $$ >&0; exec "$@" </dev/null'
 
-#: What a shell exits with where a command cannot be run.
+#: Exit codes of a shell that cannot run a command.
 _CANNOT_RUN = (126, 127)
 
-#: The ends of pipes whose other ends guards read. A forked child must not keep them open.
+#: Write ends of the guards' pipes. A forked child must not keep them open.
 _lifelines: set[int] = set()
 
 
@@ -52,23 +52,23 @@ os.register_at_fork(after_in_child=_close_lifelines)
 
 
 class Scratch:
-    """A new folder for one build, and the compilers that run in it one after the other."""
+    """A new folder for one build, whose compilers run one after the other."""
 
     def __init__(self, path: Path, lifeline: int) -> None:
         self.path = path
         self._lifeline = lifeline
 
     def run(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-        """Run a command that leaves its temporary files here, and give what it wrote on standard error.
+        """Run a command with its temporary files in this folder, and capture its standard error.
 
         Raises
         ------
         OSError
             The command cannot be run.
         """
-        # English messages, and no temporary file left behind elsewhere.
+        # English messages, and no temporary files elsewhere.
         environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(self.path)}
-        # In a group of its own, it does not hear of Ctrl-C before this process does.
+        # In its own session, it does not receive the SIGINT of Ctrl-C; this process stops it.
         with subprocess.Popen(
             ["/bin/sh", "-c", _START, "sh", *command],
             stdin=self._lifeline,
@@ -95,13 +95,13 @@ class Scratch:
 
 
 def _tell(lifeline: int, word: str) -> None:
-    """Write a line to a guard, which may have been killed: it is then done without."""
+    """Write a line to a guard, unless it has been killed."""
     with contextlib.suppress(BrokenPipeError):
         os.write(lifeline, f"{word}\n".encode())
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:
-    """Kill a process with all that it has started."""
+    """Kill a process and everything that it started."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -126,7 +126,7 @@ def scratch(place: Path) -> Iterator[Scratch]:
                 path.mkdir(0o700)
                 yield Scratch(path, lifeline)
             finally:
-                # Not in a child that was forked in here.
+                # Not in a child that was forked inside the block.
                 if os.getpid() == owner:
                     shutil.rmtree(path, ignore_errors=True)
                     _tell(lifeline, "done")
@@ -145,7 +145,7 @@ class _Batch:
         self._is_stopped = False
 
     def add(self, process: "subprocess.Popen[str]") -> None:
-        # First into the set: whoever stops the batch sees it there, or has said so before.
+        # Added before the test: `stop` either finds the process in the set or has set the flag before.
         self._processes.add(process)
         if self._is_stopped:
             _kill(process)
@@ -163,9 +163,9 @@ _batch: ContextVar[_Batch | None] = ContextVar("cudml_compilers", default=None)
 
 
 def build_together(build: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """`build(item)` of every item, in threads; where an exception ends one, the compilers of all stop.
+    """Call `build(item)` for every item in threads; an exception in one stops the compilers of all.
 
-    Even a single one has a thread: the caller's then does nothing but wait, which Ctrl-C interrupts.
+    A single item gets a thread too, because the calling thread only waits, which Ctrl-C can interrupt.
     """
     batch = _Batch()
 

@@ -1,4 +1,4 @@
-"""How launches run: in which order threads take turns, and what is checked on the way."""
+"""How launches run: the order in which threads take turns, and what is checked."""
 
 import contextlib
 import math
@@ -16,7 +16,7 @@ from cudml.errors import SettingError
 ORDERS = ("fast", "forward", "reverse", "random")
 
 
-#: Seconds without progress that the check mode and the orders of tests allow.
+#: Default limit of seconds without progress in check mode and in orders other than "fast".
 DEFAULT_TIME_LIMIT = 20.0
 
 
@@ -47,26 +47,26 @@ class Schedule:
 
     @property
     def is_strict(self) -> bool:
-        """What `strict` is, or follows from."""
+        """`strict`, or its default."""
         return self.check if self.strict is None else self.strict
 
     @cached_property
     def num_lanes(self) -> int:
-        """What `warp_lanes` is, or follows from: an order and a check are about the kernels of a GPU."""
+        """`warp_lanes`, or its default: other orders and check mode are for a GPU's kernels."""
         if self.warp_lanes is not None:
             return self.warp_lanes
         return 1 if self.order == "fast" and not self.check else 32
 
     @property
     def seconds_without_progress(self) -> float:
-        """What `time_limit` is, or follows from: ordinary runs take as long as they take."""
+        """`time_limit`, or its default: ordinary runs have no limit."""
         if self.time_limit is not None:
             return self.time_limit
         return math.inf if self.order == "fast" and not self.check else DEFAULT_TIME_LIMIT
 
     @property
     def num_workers(self) -> int:
-        """Operating-system threads that may run blocks; one where the order must be repeatable."""
+        """Number of operating-system threads that run blocks; one if the order must be repeatable."""
         if self.workers is not None:
             return self.workers
         return len(os.sched_getaffinity(0)) if self.order == "fast" and not self.check else 1
@@ -82,7 +82,7 @@ def current() -> Schedule:
 
 
 def environment_schedule() -> Schedule:
-    """What CUDML_EMULATOR asks for: `check`, or options separated by commas, `order=random,seed=3`."""
+    """The schedule of CUDML_EMULATOR: `check`, or options separated by commas, `order=random,seed=3`."""
     global _from_environment
     text = settings.emulator_options()
     if text != _from_environment[0]:
@@ -146,32 +146,32 @@ def schedule(
     Parameters
     ----------
     order : {"fast", "forward", "reverse", "random"}
-        Who runs first where several threads or blocks could. "fast" runs threads as a plain loop
-        where it can; the others give every thread its own stack and take turns at every collective.
+        Which of several runnable threads or blocks runs first. "fast" runs threads as a plain loop
+        where possible; the others give every thread its own stack and switch at every collective.
     seed : int
-        Of the random order: the same seed gives the same order on every machine.
+        Seed of the random order; the same seed gives the same order on every machine.
     poison : int, optional
         A 32-bit pattern that fills shared storage before every block. Results that differ between two
-        patterns come from storage that was never written.
+        patterns depend on uninitialised storage.
     strict : bool, optional
-        Refuse what CUDA allows and what is usually a mistake: a barrier or warp collective reached
-        from several source lines, or after threads of it have ended. By default in check mode alone.
+        Refuse what CUDA allows but is usually a mistake: a barrier or warp collective that is reached
+        from several source lines, or after some of its threads have ended. By default only in check mode.
     guard : bool
-        Notice writes just outside the shared storage.
+        Detect writes just outside the shared storage.
     check : bool, optional
         Observe every memory access: races, accesses out of bounds, uninitialised reads. Slow.
     workers : int, optional
-        Operating-system threads; by default all cores in the order "fast", one otherwise.
+        Number of operating-system threads; by default one per core in the order "fast", else one.
     time_limit : float, optional
-        Seconds of CPU time without progress after which a launch is stopped: no thread of it ends, no
-        barrier or warp collective completes. "inf" is no limit, the default in the order "fast" without
-        check; it is 20 otherwise. Blocks of one thread, which wait for nobody, are limited in check mode
-        alone.
+        Seconds of CPU time without progress (a thread that ends, a completed barrier or warp collective)
+        after which a launch is stopped. "inf" means no limit, the default in the order "fast" without
+        check; otherwise the default is 20. Blocks of one thread, which wait for nobody, are limited only in
+        check mode.
     stack_kib : int, optional
-        Stack of one thread in KiB; 0 is the default of 32.
+        Stack size of a thread in KiB; 0 means the default of 32.
     warp_lanes : {1, 32}, optional
-        32 has plans choose the kernels that a GPU gets, 1 those that are plain loops on a CPU. By default
-        1 in the order "fast" without check, and 32 otherwise.
+        With 32, plans choose the kernels of a GPU; with 1, kernels that are plain loops on a CPU. The default
+        is 1 in the order "fast" without check, else 32.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Tensors of other libraries in a CPU's memory, as NumPy arrays that share it."""
+"""NumPy arrays that share CPU memory of other libraries."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ def take(candidate: Any) -> Taken:
     Raises
     ------
     cudml.devices.exchange.ExchangeError
-        It shares none, or something that NumPy has not.
+        The object shares no memory, or elements that NumPy does not support.
     """
     exported = dlpack.exported(candidate)
     if exported.address:
@@ -26,7 +26,7 @@ def take(candidate: Any) -> Taken:
 
 
 class _Memory:
-    """Memory as NumPy's array interface has it; an array of it keeps this object, and that the owner."""
+    """Memory with NumPy's array interface; an array of it keeps this object, and so the owner, alive."""
 
     def __init__(self, exported: Exported) -> None:
         self._owner = exported.owner
@@ -35,6 +35,6 @@ class _Memory:
             "data": (exported.address, exported.is_read_only),
             "shape": exported.shape,
             "strides": exported.strides,
-            # A type of ml_dtypes is bytes to the interface, and a view is made of them.
+            # Types of ml_dtypes are raw bytes in the interface; the caller views them as the type.
             "typestr": exported.dtype.str,
         }

@@ -1,4 +1,4 @@
-"""Turn places in a module's code into file, line and function."""
+"""Translate code offsets of a module to file, line and function."""
 
 import os
 import re
@@ -13,9 +13,9 @@ _MAX_FRAMES = 3
 
 
 def with_lines(text: str, module: Path) -> str:
-    """The text with each `{pc OFFSET}` replaced by the places in the source, innermost first.
+    """Replace each `{pc OFFSET}` of a text by its source locations, innermost first.
 
-    Frames of the emulator's own headers are left out, so that an intrinsic is blamed on its caller.
+    Frames of the emulator's own headers are left out, so that an intrinsic is attributed to its caller.
     """
     offsets = sorted(set(_PLACE.findall(text)))
     if not offsets:

@@ -82,9 +82,9 @@ def test_what_is_no_stream_of_the_device_is_refused(stand_in: Run) -> None:
         "class": f"TypeError: stream is a type, must be {expected}",
         "negative": "ValueError: stream is the handle -1, must be 0 or more",
         "no pair": "TypeError: stream is a types.SimpleNamespace whose __cuda_stream__() is 28672, "
-        "must be one whose is (0, handle)",
+        "must return (0, handle) from it",
         "text in pair": "TypeError: stream is a types.SimpleNamespace whose __cuda_stream__() is (0, 'x'), "
-        "must be one whose is (0, handle)",
+        "must return (0, handle) from it",
     }
     for kind in ("cupy's", "external", "torch's", "cuda.core's"):
         told[f"{kind} of cuda:1"] = "ValueError: stream is one of cuda:1, must be one of cuda:0"
@@ -353,7 +353,7 @@ def test_cache_that_cannot_be_written_is_told_once_and_done_without(stand_in: Ru
     told, error = stand_in(cases.load_without, "cache")
     assert error == ""
     assert told == [
-        "CuPy's kernel cache cannot be used, kernels are compiled anew: [Errno 30] Read-only file system"
+        "CuPy's kernel cache cannot be used, every process compiles again: [Errno 30] Read-only file system"
     ]
 
 

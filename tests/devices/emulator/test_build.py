@@ -250,7 +250,7 @@ def test_what_a_broken_compiler_wrote_is_not_kept(
     write = 'while [ "$1" != -o ]; do shift; done; echo not an ELF file > "$2"'
     text = f'if [ -e {broken} ]; then {write}; else exec {" ".join(build.compiler().command)} "$@"; fi'
     monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, text))
-    with pytest.raises(CompilerError, match=r"like-c\+\+ \(CUDML_CXX\) reports success, but .* no ELF file"):
+    with pytest.raises(CompilerError, match=r"like-c\+\+ \(CUDML_CXX\) reports success, but .* not an ELF"):
         run(kernel)
     broken.unlink()
     assert run(kernel) == 21
@@ -272,11 +272,11 @@ def test_a_library_is_looked_at_before_it_is_kept(kernel: Path, cache: Path, tmp
     another_machine = whole[:18] + bytes([whole[18] ^ 0xFF]) + whole[19:]
     a_program = whole[:16] + b"\2" + whole[17:]
     for data, message in (
-        (b"", "no ELF file"),
-        (whole[:40], "no ELF file"),
-        (whole[:2000], "without its end"),
-        (another_machine, "another machine"),
-        (a_program, "no shared library"),
+        (b"", "not an ELF file"),
+        (whole[:40], "not an ELF file"),
+        (whole[:2000], "truncated"),
+        (another_machine, "for another machine"),
+        (a_program, "not a shared library"),
     ):
         with pytest.raises(ValueError, match=message):
             elf.exported_symbols(data)
@@ -295,7 +295,7 @@ def test_a_full_disk(kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pyt
         assert run(kernel) == 21
     monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
     monkeypatch.setenv("CUDML_CXX", compiler_like(tmp_path, full))
-    message = r"nowhere to put compiled kernels: .*No space left on device.*CUDML_CACHE_DIR and TMPDIR"
+    message = r"compiled kernels cannot be stored: .*No space left on device.*CUDML_CACHE_DIR or TMPDIR"
     with pytest.warns(RuntimeWarning, match="cannot be used"), pytest.raises(CompilerError, match=message):
         run(kernel)
 
@@ -305,7 +305,7 @@ def test_no_temporary_folder_either(kernel: Path, tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path / "file"))
     monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    with pytest.raises(CompilerError, match="nowhere to put compiled kernels"):
+    with pytest.raises(CompilerError, match="compiled kernels cannot be stored"):
         run(kernel)
 
 

@@ -211,7 +211,7 @@ def test_without_a_home_a_temporary_folder_does(prepared: str) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("[1, 2] ")
     assert "the cache folder in the home folder cannot be used (there is no home folder)" in done.stdout
-    assert "CUDML_CACHE_DIR names another folder" in done.stdout
+    assert "Set CUDML_CACHE_DIR to use another folder" in done.stdout
     assert not Path(prepared).exists()
 
 
@@ -279,7 +279,7 @@ def test_long_compiling_is_said_in_one_line(
 
     for name in ("a.so", "b.so"):
         cache_files.cached(name, slow)
-    line = "cudml: compiling kernels for the CPU, which takes up to a minute, once\n"
+    line = "cudml: compiling kernels for the CPU; the first time, this takes up to a minute\n"
     assert capfd.readouterr().err == ("" if seconds else line)
 
 
