@@ -1,4 +1,4 @@
-"""`cudml demo`: every worked example of DirectML's pages and a case of real size per operator, checked."""
+"""`cudml demo`: run and check DirectML's worked examples and a realistic case per operator."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ from cudml.operators.slice import SliceDesc
 from cudml.operators.top_k import TopK1Desc
 from cudml.tensors import TensorDesc
 
-#: A GRU may be this many times as far from one in float64 as NumPy in float32 is.
+#: Maximum error of a GRU against float64, relative to the error of NumPy in float32.
 GRU_ERROR_FACTOR = 2.0
 
 _A = np.array([[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]], np.float32)
@@ -31,7 +31,7 @@ _REVERSED = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
 
 @dataclass(frozen=True)
 class Check:
-    """One output of a case: what is expected, what came, and how much they may differ.
+    """One output of a case: the expected and the actual array, and the allowed difference.
 
     `tolerance` 0 wants the same bits, more is for the root of the mean squared difference, which tells a
     wrong element from rounding and, unlike the largest difference, hardly depends on chance.
@@ -51,7 +51,7 @@ class Check:
 
     @property
     def is_good(self) -> bool:
-        """Whether they differ by no more than they may."""
+        """Whether the difference is allowed."""
         if self.got.shape != self.expected.shape or self.got.dtype != self.expected.dtype:
             return False
         if self.tolerance:
@@ -69,7 +69,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The checks of a case, and the seconds it took with compiling and without."""
+    """The checks of a case, and its seconds with and without compilation."""
 
     case: str
     checks: tuple[Check, ...]
@@ -77,14 +77,14 @@ class Outcome:
     seconds: float
 
 
-#: What the table calls the outputs of the descriptors.
+#: Names of the descriptors' outputs in the table.
 _OUTPUT_NAMES = {
     "output_value_tensor": "values", "output_index_tensor": "indices", "output_tensor": ""
 }  # fmt: skip
 
 
 def _tensor(array: np.ndarray, *leading: int) -> TensorDesc:
-    """The descriptor of a matrix with two dimensions of 1 before it, as the pages have them."""
+    """The descriptor of a matrix with two leading dimensions of size 1, as in DirectML's documentation."""
     described = TensorDesc.of(array)
     return TensorDesc(described.data_type, (*leading, *array.shape))
 
@@ -150,7 +150,7 @@ def _decreasing(*rest: Any) -> tuple[Any, ...]:
     return (AxisDirection.DECREASING, *rest)
 
 
-#: The worked examples of DirectML's pages on TOP_K1, SLICE and REVERSE_SUBSEQUENCES; GRU's has none.
+#: The worked examples of DirectML's documentation of TOP_K1, SLICE and REVERSE_SUBSEQUENCES; GRU has none.
 EXAMPLES = (
     _top_k_example(
         1, _A, 3, 2, *_decreasing([[11, 10], [9, 8], [7, 6]], [[3, 2], [2, 3], [3, 2]])
@@ -173,7 +173,7 @@ EXAMPLES = (
 
 
 def _top_k_of_logits(device: Device) -> list[Check]:
-    """The 50 likeliest of 50,257 tokens, for 8 sequences, with many ties."""
+    """The 50 most likely of 50,257 tokens for 8 sequences, with many ties."""
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(8, 50257)).astype(np.float16).astype(np.float32)
     order = np.argsort(-logits, axis=-1, kind="stable")[:, :50]
@@ -194,7 +194,7 @@ def _slice_of_images(device: Device) -> list[Check]:
 
 
 def _reverse_of_sentences(device: Device) -> list[Check]:
-    """32 sentences of 1 to 128 words of 64 features, each turned around."""
+    """32 sentences of 1 to 128 words with 64 features, each reversed."""
     rng = np.random.default_rng(3)
     words = rng.normal(size=(32, 128, 64)).astype(np.float32)
     lengths = rng.integers(1, 129, (32, 1, 1), np.int32)
@@ -206,7 +206,7 @@ def _reverse_of_sentences(device: Device) -> list[Check]:
 
 
 def _gru_in(dtype: Any, x: Any, w: Any, r: Any, b: Any, h0: Any, lengths: Any) -> tuple[Any, Any]:
-    """A bidirectional GRU by its formulas, every number of one dtype."""
+    """A bidirectional GRU by its formulas, computed in one dtype."""
     x, w, r, b, h0 = (array.astype(dtype) for array in (x, w, r, b, h0))
     steps, batch, _ = x.shape
     hidden = r.shape[2]
@@ -270,7 +270,7 @@ CASES = EXAMPLES + REAL_CASES
 
 
 def run_case(case: Case, device: Device) -> Outcome:
-    """Run a case twice, so that the second time shows what it costs once everything is compiled."""
+    """Run a case twice, so that the second run shows the time without compilation."""
     times = []
     for _ in range(2):
         start = time.perf_counter()
@@ -281,7 +281,7 @@ def run_case(case: Case, device: Device) -> Outcome:
 
 
 def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
-    """The table: case, output, expected, got, verdict; the heading first."""
+    """The rows of the table, heading first: case, output, expected, got, verdict."""
     table: list[tuple[str, ...]] = [("case", "output", "expected", "got", "")]
     for outcome in outcomes:
         for check in outcome.checks:
@@ -293,7 +293,7 @@ def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
 
 
 def shown(array: np.ndarray) -> str:
-    """A small matrix as rows in brackets; of a large array, the first and the last elements."""
+    """Format a small matrix as rows in brackets, a large array as its first and last elements."""
     if array.size <= 16 and array.ndim == 2:
         return " ".join(f"[{' '.join(f'{value:g}' for value in row)}]" for row in array)
     flat = array.reshape(-1)

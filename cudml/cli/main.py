@@ -24,17 +24,17 @@ from cudml.errors import CompilerError, DeviceError, KernelError, ModelError, Pr
 if TYPE_CHECKING:
     from cudml.devices import Device
 
-#: Exit codes: everything is well; results differ; the request could not be carried out; Ctrl-C.
+#: Exit codes: success; results differ; error; Ctrl-C.
 EXIT_GOOD, EXIT_DIFFERENT, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 _SECONDS_BETWEEN_PROGRESS = 0.125
 
-#: What a terminal may obey, but for the ends of lines.
+#: Control characters that a terminal may interpret, except line ends.
 _CONTROLS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line and give its exit code: 0, 1 where results differ, 2 for errors, 130 for Ctrl-C."""
+    """Run a command line and return its exit code: 0, 1 if results differ, 2 for errors, 130 for Ctrl-C."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started this process
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         if not isinstance(error, BrokenPipeError):  # with that, the reader of our output just left
             _complain(error)
-        # What could not be written must not fail again when Python flushes it at exit.
+        # Unwritten output must not fail again when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo",
-        help="run the worked examples of DirectML's pages and a case of real size per operator",
+        help="run and check DirectML's worked examples and a realistic case per operator",
         description="Runs every worked example of DirectML's pages and a case of real size per operator, "
         "and shows what is expected beside what came. Exits with 1 if anything differs.",
     )
@@ -79,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 
     dispatch = commands.add_parser(
         "dispatch",
-        help="run a model of DxDispatch",
+        help="run a DxDispatch model",
         description="Runs a JSON model of DxDispatch: its resources, dispatchables and commands.",
     )
     dispatch.add_argument("model", type=Path, metavar="MODEL.json")
@@ -87,13 +87,13 @@ def _parser() -> argparse.ArgumentParser:
         "--output",
         type=Path,
         metavar="DIR",
-        help="save what would be printed as DIR/RESOURCE.npy, and begin the paths of writeFile there",
+        help="save resources as DIR/RESOURCE.npy instead of printing them; also the base of writeFile paths",
     )
     dispatch.add_argument(
         "--iterations",
         type=_positive,
         metavar="N",
-        help="time each dispatch N times after a warm-up: with CUDA events on a GPU, by the clock on a CPU",
+        help="time each dispatch N times after a warm-up: by CUDA events on a GPU, the host's clock on a CPU",
     )
     dispatch.add_argument(
         "--allow-outside",
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         "--feature-level",
         choices=[str(level) for level in FeatureLevel],
         default=str(FeatureLevel.LEVEL_6_4),
-        help="the level whose rules the operators must keep (default: %(default)s)",
+        help="the feature level whose rules the operators must follow (default: %(default)s)",
     )
     dispatch.set_defaults(run=_dispatch)
 
@@ -116,11 +116,11 @@ def _parser() -> argparse.ArgumentParser:
 
     cache = commands.add_parser(
         "cache",
-        help="show where compiled kernels are kept and what they take, or remove them",
+        help="show where compiled kernels are cached and how much space they take, or remove them",
         description="Shows where the CPU's compiled kernels are kept and what they take. CUDML_CACHE_DIR "
         "sets the place, CUDML_CACHE_SIZE the most. A GPU's are kept by CuPy, in CUPY_CACHE_DIR.",
     )
-    cache.add_argument("--clear", action="store_true", help="remove them; they are built anew when needed")
+    cache.add_argument("--clear", action="store_true", help="remove them; they are rebuilt when needed")
     cache.set_defaults(run=_cache)
 
     info = commands.add_parser(
@@ -154,7 +154,7 @@ def _device(name: str | None) -> "Device":
 
 
 def _named(device: "Device", asked: str | None) -> str:
-    """The device's name and, where the CPU was not asked for, why no GPU was taken."""
+    """The device's name and, if the CPU was not asked for, why no GPU is used."""
     from cudml.devices import cuda
 
     if asked is not None or device.name != "cpu":
@@ -169,7 +169,7 @@ def _demo(options: argparse.Namespace) -> int:
     device = _device(options.device)
     print(f"cudml {cudml.__version__} on {_named(device, options.device)}", flush=True)
     outcomes = []
-    # A CPU, too, shows the kernels that a GPU gets, not those that it is faster with.
+    # On a CPU, too, run a GPU's kernels rather than those that are faster on a CPU.
     with emulator.schedule(warp_lanes=32):
         for number, case in enumerate(demo.CASES, 1):
             _progress(f"{number} of {len(demo.CASES)}: {case.name}")
@@ -282,7 +282,7 @@ def _cache_text() -> str:
     sizes = []
     for parent, _, names in os.walk(folder):
         for name in names:
-            # What another process was just writing may be gone again.
+            # Another process may just have removed the file.
             with suppress(FileNotFoundError):
                 sizes.append(os.lstat(os.path.join(parent, name)).st_size)
     return f"{folder}: {_files_text(sizes)}"
@@ -301,20 +301,20 @@ def _setting_text(name: str) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell."""
+    """Format rows as columns, each as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
     return "\n".join(line.rstrip() for line in lines)
 
 
 class _Progress:
-    """One line on a terminal that the next one overwrites, "" to clear it; nothing anywhere else."""
+    """Show a line on a terminal that the next one overwrites, "" to clear it; elsewhere do nothing."""
 
     def __init__(self) -> None:
         self._next_time = 0.0
 
     def __call__(self, text: str) -> None:
-        # Not more often than eyes follow, since what is timed goes through here as well.
+        # Limit the rate, because timed code also goes through here.
         if not sys.stderr.isatty() or (text and time.monotonic() < self._next_time):
             return
         self._next_time = time.monotonic() + _SECONDS_BETWEEN_PROGRESS if text else 0.0
@@ -326,11 +326,11 @@ _progress = _Progress()
 
 
 def _printable(text: str) -> str:
-    """Text without control characters: names of a model must not steer the terminal."""
+    """Escape control characters: names from a model must not control the terminal."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def _complain(text: object) -> None:
-    """Say on standard error what went wrong."""
+    """Print an error on standard error."""
     _progress("")
     print(_printable(f"cudml: {text}"), file=sys.stderr)

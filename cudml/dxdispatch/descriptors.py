@@ -35,7 +35,7 @@ _PREFIXES: dict[type, str] = {
     TensorFlags: "DML_TENSOR_FLAG_",
 }
 
-#: Counts that the C structs have and the Python descriptors take from a sequence's length.
+#: Counts of the C structs, which the Python descriptors derive from the length of a sequence.
 _COUNTS = {
     "DimensionCount": ("Offsets", "InputWindowOffsets", "Sizes"),
     "ActivationDescCount": ("ActivationDescs",),
@@ -53,7 +53,7 @@ _TENSOR_KEYS = (
 
 
 def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
-    """The descriptor that a dictionary in DxDispatch's spelling describes.
+    """Convert a dictionary in DxDispatch's JSON form to a descriptor.
 
     Prefixes of enumerations may be left out, optional members too; members may stand beside `Type`
     instead of in `Desc`; floats may be the strings "nan", "inf" and "-inf". Nothing is checked that
@@ -98,7 +98,7 @@ def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
 
 
 def read_operator(node: Node, *other_keys: str) -> "Descriptor":
-    """The descriptor at a place of a model; `other_keys` may stand beside it and are not looked at."""
+    """The descriptor at a position of a model; `other_keys` are allowed next to it and ignored."""
     choices = {kind.name: kind for kind in OPERATORS}
     kind = _type_node(node).choice(choices, _PREFIXES[OperatorType])
     inner = _desc_node(node, other_keys)
@@ -123,7 +123,7 @@ def _types_of_members(cls: type) -> dict[str, Any]:
 
 
 def to_dict(desc: "Descriptor") -> dict[str, Any]:
-    """A descriptor as `from_dict` reads it, of values that `json.dumps` can write.
+    """Convert a descriptor to a dictionary that `from_dict` reads and `json.dumps` can write.
 
     Members that have their default are left out; whether the descriptor keeps the rules is not checked.
 
@@ -171,7 +171,7 @@ def read_enum(node: Node, kind: type[Enum]) -> Any:
 
 
 def read_flags(node: Node | None, kind: type[Flags]) -> Flags:
-    """Flags by a name or a list of names, all of which are set; absent, none is."""
+    """Flags, given by a name or a list of names; none if absent."""
     if node is None:
         return kind(0)
     if isinstance(node.value, str):
@@ -185,12 +185,12 @@ def read_flags(node: Node | None, kind: type[Flags]) -> Flags:
 
 
 def _type_node(node: Node) -> Node:
-    """Where the operator is named; DxDispatch writes the key small at the top of a dispatchable."""
+    """The key that names the operator; DxDispatch writes it in lower case at the top of a dispatchable."""
     return node.get("Type") or node.get("type") or node.need("Type", "the name of an operator")
 
 
 def _desc_node(node: Node, other_keys: Sequence[str]) -> Node:
-    """Where the members are: under `Desc`, or beside `Type`."""
+    """The object with the members: under `Desc`, or next to `Type`."""
     inner = node.get("Desc") or node.get("desc")
     if inner is None:
         return node
@@ -200,7 +200,7 @@ def _desc_node(node: Node, other_keys: Sequence[str]) -> Node:
 
 
 def _member(node: Node, key: str, hint: Any) -> Any:
-    """A member of the type that its annotation says."""
+    """A member, read as the type of its annotation."""
     options = get_args(hint)
     if type(None) in options:
         child = node.get(key)
@@ -210,7 +210,7 @@ def _member(node: Node, key: str, hint: Any) -> Any:
 
 
 def _said(hint: Any) -> str:
-    """What a missing member would have to be."""
+    """The expected type of a missing member, for the message."""
     if hint is TensorDesc:
         return "a tensor"
     if get_args(hint):
@@ -252,14 +252,14 @@ def _tensor(node: Node) -> TensorDesc:
         sizes,
         None if strides is None else strides.integers(),
         read_flags(inner.get("Flags"), TensorFlags),
-        # As in DxDispatch, 0 leaves the size to be worked out.
+        # As in DxDispatch, 0 means that the size is computed.
         None if total is None else total.integer() or None,
         0 if alignment is None else alignment.integer(),
     )
 
 
 def _activation(node: Node) -> Activation:
-    """An activation; the tensors that its own descriptor has are null in a fused one."""
+    """An activation; the tensors of its descriptor are null in a fused activation."""
     rows = {row.name: row for row in ACTIVATIONS.values()}
     info = _type_node(node).choice(rows, _PREFIXES[OperatorType])
     inner = _desc_node(node, ())
@@ -280,7 +280,7 @@ def _check_count(node: Node, key: str, length: int) -> None:
 
 
 def _plain(value: Any, path: str) -> Any:
-    """The value of a member, whose keys are given, in types that JSON has."""
+    """Convert the value of a member, given by its keys, to JSON types."""
     if isinstance(value, TensorDesc):
         return _plain_tensor(value, path)
     if isinstance(value, Activation):
@@ -306,7 +306,7 @@ def _plain_activation(activation: Activation, path: str) -> dict[str, Any]:
 
 
 def _plain_tensor(tensor: TensorDesc, path: str) -> dict[str, Any]:
-    """A tensor without the members that have their default."""
+    """Convert a tensor, omitting members with their default value."""
     if not isinstance(tensor.data_type, DataType):
         raise TypeError(f"to_dict: {path}.DataType is {tensor.data_type!r}, must be a cudml.DataType")
     members: dict[str, Any] = {"Sizes": tensor.sizes}

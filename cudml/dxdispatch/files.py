@@ -1,4 +1,4 @@
-"""The files that a model names: kept within a folder, opened so that no link leads out of it."""
+"""The files that a model names: confined to a folder, and opened so that no symbolic link leads out of it."""
 
 import os
 import secrets
@@ -8,12 +8,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-#: Opened in steps, no path follows a link that was put there after it was resolved.
+#: Flags for opening a path step by step, so that a link created after resolution is not followed.
 _STEP_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class OutsideError(ValueError):
-    """A path leads out of the folder that it has to stay in; `place` is where to."""
+    """A path leads out of the folder that it is confined to; `place` is its target."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
@@ -38,10 +38,10 @@ def resolve_inside(root: Path, path: Path, *, allow_outside: bool) -> str:
 
 
 def open_inside(root: Path, path: Path, *, allow_outside: bool) -> BinaryIO:
-    """A regular file, opened for reading; raises as `resolve_inside`, and OSError."""
+    """Open a regular file for reading; raises OSError, and what `resolve_inside` raises."""
     place = resolve_inside(root, path, allow_outside=allow_outside)
     with _folder_of(place, create=False) as folder:
-        # Without O_NONBLOCK a pipe in place of the file would wait for its writer.
+        # Without O_NONBLOCK, opening a pipe would wait for a writer.
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         file = os.open(os.path.basename(place), flags, dir_fd=folder)
     try:
@@ -60,7 +60,7 @@ def write_inside(root: Path, path: Path, write: Callable[[BinaryIO], object], *,
     """
     place = resolve_inside(root, path, allow_outside=allow_outside)
     name = os.path.basename(place)
-    # No link at the end of the path is followed either: a rename replaces the link itself.
+    # A link at the end of the path is not followed either: a rename replaces the link itself.
     with _folder_of(place, create=True) as folder:
         scratch = f".cudml-{secrets.token_hex(8)}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -76,7 +76,7 @@ def write_inside(root: Path, path: Path, write: Callable[[BinaryIO], object], *,
 
 @contextmanager
 def _folder_of(place: str, *, create: bool) -> Iterator[int]:
-    """A descriptor of the folder of a resolved path."""
+    """A file descriptor of the folder of a resolved path."""
     folder = os.open("/", _STEP_FLAGS)
     try:
         for part in Path(place).parts[1:-1]:

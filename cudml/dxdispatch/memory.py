@@ -1,4 +1,4 @@
-"""How much memory this process can still take, as Linux and the process's limits tell."""
+"""The memory still available to this process, according to Linux and the process's limits."""
 
 import resource
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ def free_bytes() -> int | None:
 
 
 def size_text(num_bytes: int) -> str:
-    """`16.0 GiB`: bytes in the largest unit that leaves at least one of it."""
+    """Format a number of bytes in the largest unit that gives at least 1: `16.0 GiB`."""
     size = float(num_bytes)
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if size < 1024 or unit == "TiB":
@@ -41,7 +41,7 @@ def _all_left() -> Iterator[int]:
 
 
 def _left_of_cgroups() -> Iterator[int]:
-    """What each control group (of version 2) that the process is in leaves; file pages count as free."""
+    """Memory left in each control group (version 2) of the process; page-cache pages count as free."""
     for line in _lines(_CGROUP):
         if not line.startswith("0::/"):
             continue
@@ -54,7 +54,7 @@ def _left_of_cgroups() -> Iterator[int]:
 
 
 def _lines(path: Path) -> list[str]:
-    """The lines of one of the kernel's files; none where it is missing."""
+    """The lines of a kernel file; none if it is missing."""
     try:
         return path.read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Reading DxDispatch models: buffers with first values, operators on them, and the commands to run."""
+"""Read DxDispatch models: buffers with initial values, operators on them, and the commands to run."""
 
 import json
 import math
@@ -20,16 +20,16 @@ from cudml.tensors import TensorDesc
 
 _UINT32_MAX = 2**32 - 1
 
-#: NumPy's arrays have no more dimensions.
+#: The maximum number of dimensions of a NumPy array.
 _MAX_DIMENSIONS = 64
 
-#: What DxDispatch runs besides, in small letters.
+#: Dispatchables of DxDispatch that are not supported, in lower case.
 _OTHER_DISPATCHABLES = ("hlsl", "onnx", "dmlserializedgraph")
 
 _COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
 
-# Strings are matched first, so that nothing within them is. What is not closed is matched to its end, or a
-# long file of opening quotes would be looked through once for each.
+# Strings are matched first, so that nothing inside them matches. Unclosed ones match to the end of the file;
+# otherwise, a long file of opening quotes would be searched once per quote.
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
 _COMMA_TOO_MANY = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
@@ -37,7 +37,7 @@ _COMMA_TOO_MANY = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
 
 @dataclass(frozen=True)
 class Binding:
-    """A resource from some byte on, for a member of an operator."""
+    """A resource from a byte offset on, bound to a member of an operator."""
 
     member: str
     resource: str
@@ -46,7 +46,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class Dispatchable:
-    """An operator, and what its `OWNED_BY_DML` inputs are initialized with."""
+    """An operator, and the initial bindings of its `OWNED_BY_DML` inputs."""
 
     desc: Any
     flags: ExecutionFlags
@@ -63,7 +63,7 @@ class Dispatch:
 
 @dataclass(frozen=True)
 class Print:
-    """The command that shows a resource; `verbose` shows places and bits too."""
+    """The command that prints a resource; `verbose` also prints positions and bits."""
 
     resource: str
     verbose: bool = False
@@ -71,7 +71,7 @@ class Print:
 
 @dataclass(frozen=True)
 class WriteFile:
-    """The command that saves a resource; None as dimensions are those of its first values."""
+    """The command that saves a resource; dimensions of None mean those of its initial values."""
 
     resource: str
     target_path: str
@@ -83,7 +83,7 @@ Command = Dispatch | Print | WriteFile
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that a model file says, checked for form."""
+    """The content of a model file, checked for form."""
 
     resources: dict[str, Resource]
     dispatchables: dict[str, Dispatchable]
@@ -112,7 +112,7 @@ def load_model(path: str | Path, *, allow_outside: bool = False) -> Model:
     """
     path = Path(path)
     try:
-        # Editors of Windows write a byte-order mark.
+        # Windows editors write a byte-order mark.
         text = _strict_json(path.read_text(encoding="utf-8-sig"))
         data = json.loads(text, object_pairs_hook=_unique, parse_float=_finite, parse_constant=_no_constant)
     except OSError as error:
@@ -132,7 +132,7 @@ def load_model(path: str | Path, *, allow_outside: bool = False) -> Model:
 
 
 class _JsonError(ValueError):
-    """What Python's JSON takes and DxDispatch's does not."""
+    """JSON that Python accepts and DxDispatch does not."""
 
     def __init__(self, expected: str, got: str) -> None:
         super().__init__(got)
@@ -140,7 +140,7 @@ class _JsonError(ValueError):
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, whose keys differ."""
+    """An object with distinct keys."""
     members = dict(pairs)
     if len(members) < len(pairs):
         keys = sorted(key for key, _ in pairs)
@@ -161,7 +161,7 @@ def _no_constant(text: str) -> float:
 
 
 def _strict_json(text: str) -> str:
-    """JSON without comments and commas before a closing bracket, which DxDispatch takes, each place kept."""
+    """Replace comments and trailing commas, which DxDispatch accepts, so that positions in the text stay."""
 
     def blank(match: re.Match[str]) -> str:
         text = match[0]
@@ -269,7 +269,7 @@ def _bindings(node: Node, desc: Any, resources: dict[str, Resource]) -> tuple[Bi
 
 
 def _binding(node: Node, member: str, resources: dict[str, Resource]) -> Binding:
-    """A resource by its name, or by an object with its name and an offset; either may be in a list."""
+    """A resource, given by name or by an object with name and offset; either may be in a list."""
     if isinstance(node.value, list):
         if len(node.value) != 1:
             node.fail("one resource", f"a list of {len(node.value)}")
@@ -279,7 +279,7 @@ def _binding(node: Node, member: str, resources: dict[str, Resource]) -> Binding
     integers = ("elementOffset", "elementCount", "elementSizeInBytes", "elementStride", "counterOffsetBytes")
     node.only("name", *integers, "format", "counter", "shape")
     name = _resource_name(node.need("name", "the name of a resource"), resources)
-    # What only shaders and ONNX models go by is looked at for its form alone, as in DxDispatch.
+    # Keys that only matter to shaders and ONNX models are checked only for form, as in DxDispatch.
     given = {key: child.integer_from(0) for key in integers if (child := node.get(key)) is not None}
     if (view := node.get("format")) is not None:
         view.text()

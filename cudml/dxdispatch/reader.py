@@ -1,4 +1,4 @@
-"""Reading parsed JSON with its place in mind: every complaint names the keys that lead there."""
+"""Read parsed JSON and track the position: every error names the keys that lead to the value."""
 
 import math
 import reprlib
@@ -12,17 +12,17 @@ from cudml.errors import SIMILARITY, ModelError
 
 Result = TypeVar("Result")
 
-#: How DxDispatch spells the floats that JSON has not.
+#: DxDispatch's spelling of the floats that JSON lacks.
 SPECIAL_FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 _MAX_SHOWN = 60
 
-#: Longer integers are told by their length: Python refuses to spell those of thousands of digits.
+#: Longer integers are described by their length: Python refuses to print thousands of digits.
 _MAX_SHOWN_BITS = 2048
 
 
 class _Shown(reprlib.Repr):
-    """The text of a value in an error: `repr`, of which no more is made than is shown."""
+    """The text of a value for an error: a bounded `repr`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class _Shown(reprlib.Repr):
         return repr(value)
 
     def repr_dict(self, value: dict[Any, Any], level: int) -> str:
-        # In the file's order, where reprlib sorts.
+        # In the file's order; reprlib would sort.
         if not value:
             return "{}"
         if level <= 0:
@@ -56,7 +56,7 @@ _shown = _Shown().repr
 
 
 def close_hint(name: str, names: Iterable[str]) -> str:
-    """`; the closest is NAME` where one of the names is like the given one."""
+    """`; the closest is NAME` if one of the names is similar to the given one."""
     close = get_close_matches(name[: 4 * _MAX_SHOWN], names, n=1, cutoff=SIMILARITY)
     return f"; the closest is {close[0]}" if close else ""
 
@@ -70,14 +70,14 @@ class Node:
     source: str = ""
 
     def fail(self, expected: str, got: str | None = None) -> NoReturn:
-        """Raise `ModelError` about this place."""
+        """Raise `ModelError` about this value."""
         if got is None:
             got = _shown(self.value)
             got = got if len(got) <= _MAX_SHOWN else f"{got[: _MAX_SHOWN - 3]}..."
         raise ModelError(self.path or "the top level", expected, got, self.source)
 
     def child(self, key: str | int) -> "Node":
-        """The value of a key or an index that is there."""
+        """The value of an existing key or index."""
         return Node(self.value[key], self._path_of(key), self.source)
 
     def _path_of(self, key: str | int) -> str:
@@ -86,60 +86,60 @@ class Node:
         return f"{self.path}.{key}" if self.path else key
 
     def members(self) -> Mapping[str, Any]:
-        """The value, which is an object."""
+        """The value, which must be an object."""
         if not isinstance(self.value, Mapping) or not all(isinstance(key, str) for key in self.value):
             self.fail("an object")
         return self.value
 
     def items(self) -> Iterator["Node"]:
-        """The elements of the value, which is a list."""
+        """The elements of the value, which must be a list."""
         if not isinstance(self.value, (list, tuple)):
             self.fail("a list")
         for i in range(len(self.value)):
             yield self.child(i)
 
     def get(self, key: str) -> "Node | None":
-        """The value of a key; None where it is absent or null."""
+        """The value of a key; None if it is absent or null."""
         return self.child(key) if self.members().get(key) is not None else None
 
     def need(self, key: str, expected: str) -> "Node":
-        """The value of a key that has to be there."""
+        """The value of a required key."""
         node = self.get(key)
         if node is None:
             Node(None, self._path_of(key), self.source).fail(expected, "missing")
         return node
 
     def only(self, *keys: str) -> None:
-        """Complain of a key that is none of these."""
+        """Raise `ModelError` for a key that is not one of these."""
         for key in self.members():
             if key not in keys and not key.startswith("$"):
                 self.child(key).fail(f"one of {', '.join(keys)}{close_hint(key, keys)}", "unknown")
 
     def text(self) -> str:
-        """The value, which is a string."""
+        """The value, which must be a string."""
         if not isinstance(self.value, str):
             self.fail("a string")
         return self.value
 
     def integer(self) -> int:
-        """The value, which is an integer."""
+        """The value, which must be an integer."""
         if not isinstance(self.value, int) or isinstance(self.value, bool):
             self.fail("an integer")
         return self.value
 
     def integer_from(self, least: int, most: int | None = None) -> int:
-        """The value, which is an integer of a range; None has no end."""
+        """The value, which must be an integer in a range; an end of None is unbounded."""
         value = self.integer()
         if value < least or (most is not None and value > most):
             self.fail(f"at least {least}" if most is None else f"from {least} to {most}")
         return value
 
     def integers(self) -> tuple[int, ...]:
-        """The value, which is a list of integers."""
+        """The value, which must be a list of integers."""
         return tuple(item.integer() for item in self.items())
 
     def number(self) -> float:
-        """The value, which is a number, or one of the strings of `SPECIAL_FLOATS`."""
+        """The value, which must be a number or one of the strings of `SPECIAL_FLOATS`."""
         if isinstance(self.value, str) and self.value.lower() in SPECIAL_FLOATS:
             return SPECIAL_FLOATS[self.value.lower()]
         if isinstance(self.value, (int, float)) and not isinstance(self.value, bool):
@@ -150,7 +150,7 @@ class Node:
         self.fail('a number, "nan", "inf" or "-inf"')
 
     def boolean(self) -> bool:
-        """The value, which is true, false, 0 or 1."""
+        """The value, which must be true, false, 0 or 1."""
         if self.value not in (0, 1):
             self.fail("true or false")
         return bool(self.value)

@@ -1,4 +1,4 @@
-"""Running a DxDispatch model that was read: the commands in order, what they print and what they save."""
+"""Run a DxDispatch model: execute its commands in order, print and save resources."""
 
 import statistics
 from collections.abc import Callable, Iterator
@@ -19,13 +19,13 @@ from cudml.enums import FeatureLevel
 from cudml.errors import ModelError, ProblemsError
 from cudml.functions.transfer import download, upload
 
-#: Floats below this are shown as integers where they are whole; above it an exponent is shorter.
+#: Whole floats below this are printed as integers; above it, an exponent is shorter.
 _MAX_WHOLE = 1e16
 
-#: Of a resource with more elements, these many are printed.
+#: Maximum number of elements of a resource that are printed.
 MAX_PRINTED = 1000
 
-#: One warm-up for so many iterations, but always one: it builds, allocates, and fills caches.
+#: One warm-up run per this many iterations, and at least one: it builds, allocates, and fills caches.
 ITERATIONS_PER_WARM_UP = 10
 
 
@@ -165,7 +165,7 @@ def _timed(
     iterations: int,
     progress: Callable[[str], None],
 ) -> str:
-    """The median and the least time of some dispatches."""
+    """The median and the minimum time of several dispatches."""
     warm_ups = max(1, iterations // ITERATIONS_PER_WARM_UP)
     seconds = []
     for number in range(warm_ups + iterations):
@@ -181,7 +181,7 @@ def _timed(
 
 @contextmanager
 def _place_of_problems(place: str) -> Iterator[None]:
-    """Have an error that lists problems say at which place of the model they are."""
+    """Add the position in the model to an error that lists problems."""
     try:
         yield
     except ProblemsError as error:
@@ -195,7 +195,7 @@ def _buffer(device: Device, resource: Resource) -> Array:
 
 
 def _bound(bindings: tuple[Binding, ...], desc: Any, buffers: dict[str, Array]) -> dict[str, Array]:
-    """The arrays to bind: what a buffer holds is for the operator to say."""
+    """The arrays to bind, as bytes: the operator determines their element types."""
     arrays = {}
     for binding in bindings:
         element = getattr(desc, binding.member).element
@@ -206,7 +206,7 @@ def _bound(bindings: tuple[Binding, ...], desc: Any, buffers: dict[str, Array]) 
 
 
 def _printed(name: str, values: np.ndarray, is_verbose: bool) -> str:
-    """What DxDispatch prints of a resource, up to a number of elements."""
+    """The text that DxDispatch prints for a resource, up to a number of elements."""
     first, rest = values[:MAX_PRINTED], values.size - MAX_PRINTED
     more = f"... {rest} more; --output saves them all" if rest > 0 else ""
     if not is_verbose:
@@ -221,7 +221,7 @@ def _printed(name: str, values: np.ndarray, is_verbose: bool) -> str:
 
 
 def _text(value: Any) -> str:
-    """The shortest text that reads back the same; whole numbers as integers."""
+    """The shortest text that reads back as the same value; whole numbers as integers."""
     is_whole = value.dtype.kind == "f" and abs(float(value)) < _MAX_WHOLE and float(value).is_integer()
     return str(int(value) if is_whole else value)
 

@@ -1,4 +1,4 @@
-"""Buffers of DxDispatch models: their sizes and first values, as lists, constants, sequences and files."""
+"""Buffers of DxDispatch models: sizes and initial values, as lists, constants, sequences and files."""
 
 import math
 import os
@@ -16,13 +16,13 @@ from cudml.dxdispatch.memory import free_bytes, size_text
 from cudml.dxdispatch.reader import Node
 from cudml.enums import DataType
 
-#: DirectML's buffers end at a multiple of this many bytes.
+#: Sizes of DirectML's buffers are multiples of this many bytes.
 BUFFER_ALIGNMENT = 4
 
-#: No array has more bytes.
+#: Maximum size of an array in bytes.
 MAX_BUFFER_BYTES = 2**63 - BUFFER_ALIGNMENT
 
-#: What raw files are called; every other file is a NumPy array.
+#: Extensions of raw files; every other file is a NumPy array.
 RAW_SUFFIXES = (".bin", ".dat")
 FILE_SUFFIXES = (".npy", *RAW_SUFFIXES)
 
@@ -38,7 +38,7 @@ Fill = Callable[[np.ndarray], None]
 
 @dataclass(frozen=True)
 class Resource:
-    """A buffer and its first values, which are made when the buffer is.
+    """A buffer and its initial values, which are computed when the buffer is created.
 
     `first_byte` is where in the buffer the values begin; a file's have the file's shape, all others are flat.
     """
@@ -50,26 +50,26 @@ class Resource:
     fill: Fill
 
     def data(self) -> np.ndarray:
-        """The buffer's first bytes in a new array: the values, and 0 elsewhere."""
+        """The buffer's initial content in a new array: the values, and 0 elsewhere."""
         data = np.zeros(self.num_bytes, np.uint8)
         self.fill(self.values_in(data).reshape(-1))
         return data
 
     def values_in(self, data: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """The part of a buffer's bytes where the first values were; `shape` may make it longer or shorter."""
+        """The part of a buffer's bytes that had the initial values; `shape` may make it longer or shorter."""
         shape = self.shape if shape is None else shape
         end = self.first_byte + math.prod(shape) * self.dtype.itemsize
         return data[self.first_byte : end].view(self.dtype).reshape(shape)
 
     @property
     def most_elements(self) -> int:
-        """How many elements there are from the first value to the buffer's end."""
+        """Number of elements from the first value to the end of the buffer."""
         return (self.num_bytes - self.first_byte) // self.dtype.itemsize
 
 
 @dataclass(frozen=True)
 class SourceFolder:
-    """Where the files that a model reads have to be, unless those outside are allowed."""
+    """The folder that a model's files must be in, unless files outside are allowed."""
 
     folder: Path
     allow_outside: bool
@@ -133,7 +133,7 @@ def _initial_values(node: Node, source: SourceFolder) -> Values:
 
 
 def _given(array: np.ndarray) -> Values:
-    """Values that are there."""
+    """Values given as a list."""
     return array.dtype, array.shape, lambda target: np.copyto(target, array.reshape(-1))
 
 
@@ -145,7 +145,7 @@ def _element(node: Node, kind: DataType) -> np.dtype[Any]:
 
 
 def _numbers(node: Node, dtype: np.dtype[Any]) -> np.ndarray:
-    """A list of numbers that the dtype has; one by one only where one of them is no plain number for it."""
+    """Convert a list of numbers to a dtype; element by element only if one is not a plain number."""
     types = set(map(type, node.value))
     if dtype.kind == "f" and types <= {int, float}:
         try:
@@ -166,7 +166,7 @@ def _as_floats(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _number(node: Node, dtype: np.dtype[Any]) -> Any:
-    """A number that the dtype has; floats are rounded to it."""
+    """A number that the dtype can represent; floats are rounded to it."""
     value = node.number()
     if dtype.kind == "f":
         return _as_floats(np.array(value), dtype)[()]
@@ -221,7 +221,7 @@ def _accumulate(target: np.ndarray, first: Any, step: Any) -> None:
 
 
 def _struct(node: Node) -> np.ndarray:
-    """The bytes of a list of elements, each with its own type."""
+    """The bytes of a list of elements, each of its own type."""
     data = bytearray()
     for item in node.items():
         item.only("name", "type", "value")
@@ -253,7 +253,7 @@ def _values_of_file(node: Node, values: Node, source: SourceFolder) -> np.ndarra
 
 
 def _opened(node: Node, source: SourceFolder) -> BinaryIO:
-    """A file of a model: in its folder or in the current one, but no other."""
+    """A file of a model, in the model's folder or the current one."""
     outside = reason = None
     for folder in (source.folder, Path()):
         try:
