@@ -198,8 +198,21 @@ def test_every_path_selects() -> None:
 
 @pytest.mark.parametrize(("case", "k", "shape", "path"), possible_selections())
 def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Generator) -> None:
+    select(case, k, LIMITS[shape], path, rng)
+
+
+def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several blocks filter one column: the first element of each but the first is past 2**32."""
+    shorter = replace(top_k_paths.THRESHOLDS, filter_min_stretch=1024)
+    monkeypatch.setattr(top_k_paths, "THRESHOLDS", shorter)
+    plan = select("columns of several tiles", 6, GPU, "block_filter", rng)
+    assert plan.steps[-1].grid[0] > 1
+
+
+def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generator) -> Plan:
+    """Select by a path and compare; the plan."""
     sizes, axis, packed_in, packed_out = SELECTIONS[case]
-    options, limits = TopKOptions(k, axis, path=path), LIMITS[shape]
+    options = TopKOptions(k, axis, path=path)
     x = sparse_tensor(sizes, np.uint16, wide_strides(sizes, packed_in))
     content = fill(x, rng)
     out = (*sizes[:axis], k, *sizes[axis + 1 :])
@@ -213,6 +226,7 @@ def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Gen
     expected_values, expected_indices = top_k(content, k, axis)
     assert_identical(values.copy(), expected_values)
     assert_identical(indices.copy(), expected_indices.astype(np.uint32))
+    return plan
 
 
 # ---- GRU

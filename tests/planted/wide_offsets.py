@@ -28,6 +28,12 @@ DEFECTS = {
         "static_cast<int>(index * params.input_axis_stride)];",
         "test_selections",
     ),
+    "a block's part of a row in 32 bits": _cut(
+        "kernels/top_k/block_filter.cu",
+        "begin * params.input_axis_stride",
+        "static_cast<int>(begin * params.input_axis_stride)",
+        "test_parts_of_a_column",
+    ),
     "a reversed lane's place in 32 bits": _cut(
         "kernels/reverse_subsequences/lane_space.cuh",
         "position.source += coordinate * p.source_strides[d];",
