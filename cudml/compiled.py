@@ -1,56 +1,19 @@
 """Compile a descriptor into an operator and dispatch it: check, plan, load, bind, launch."""
 
-import sys
-from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
-from functools import lru_cache, partial
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
-from cudml.devices import Array, Device, GridTooLargeError, Program, get_device
+from cudml.devices import Array, Device, get_device
 from cudml.enums import ExecutionFlags, FeatureLevel, TensorFlags
 from cudml.errors import BindingError
+from cudml.executable import Executable
 from cudml.operators import OPERATORS, operator_type_of
-from cudml.plans import WORKSPACE_ALIGNMENT, Limits, Plan, round_up
-from cudml.settings import print_plan
-
-#: Plans with their loaded kernels that are kept for the next `compile_operator` of an equal descriptor.
-MAX_PROGRAMS = 1024
+from cudml.plans import WORKSPACE_ALIGNMENT, round_up
 
 if TYPE_CHECKING:
     from cudml.operators import Descriptor
-
-#: Sets of bound arrays that an operator remembers as good.
-MAX_CHECKED_BINDINGS = 256
-
-
-@lru_cache(maxsize=MAX_PROGRAMS)
-def load_plan(plan: Plan, device: Device) -> Program:
-    """The plan made ready on a device; equal plans share one program."""
-    if print_plan():
-        print(f"{device.name}: {plan}", file=sys.stderr)
-    return device.load(plan)
-
-
-def load_fitting(make_plan: Callable[[Limits], Plan], device: Device) -> tuple[Plan, Program]:
-    """The plan for a device, ready to run: with fewer blocks where those of a grid cannot run at once."""
-    limits = device.limits
-    while True:
-        plan = make_plan(limits)
-        try:
-            return plan, load_plan(plan, device)
-        except GridTooLargeError as error:
-            if error.fits >= limits.resident_blocks:
-                raise
-            limits = replace(limits, most_resident_blocks=error.fits)
-
-
-@lru_cache(maxsize=MAX_PROGRAMS)
-def _planned(desc: Hashable, limits: Limits) -> Plan:
-    """The plan of a checked descriptor."""
-    plan: Plan = OPERATORS[operator_type_of(desc)].plan(desc, limits)
-    return plan
 
 
 def compile_operator(
@@ -121,11 +84,12 @@ def compile_operator(
     # Checked each time: the cache takes 1.0 and True for 1, the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = get_device(device) if device is None or isinstance(device, str) else device
-    plan, program = load_fitting(partial(_planned, desc), target)
+    executable = Executable(OPERATORS[kind].plan, desc, target)
+    plan = executable.plan
     members = tuple(
         Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
     )
-    return CompiledOperator(kind.name, target, plan, members, program)
+    return CompiledOperator(kind.name, target, executable, members)
 
 
 def _no_array() -> None:
@@ -146,19 +110,18 @@ class CompiledOperator:
     """
 
     def __init__(
-        self, name: str, device: Device, plan: Plan, members: tuple[Member, ...], program: Program
+        self, name: str, device: Device, executable: Executable, members: tuple[Member, ...]
     ) -> None:
         self.name = name
         self.device = device
-        self.plan = plan
+        self.plan = plan = executable.plan
         self.temporary_resource_size = plan.temporary_bytes
         self._owned = tuple(m for m in members if m.tensor.flags & TensorFlags.OWNED_BY_DML)
         self._bound = tuple(m for m in members if m not in self._owned)
         self._names = tuple(m.name for m in self._bound)
         self._operands = plan.operands
-        self._program = program
-        self._describe = device.describe
-        self._checked: set[Any] = set()
+        self._executable = executable
+        self._run = executable.run
         # The very arrays that were good last; they are not kept alive.
         self._last: dict[str, Callable[[], Any]] = {}
         self._last_scratch: Callable[[], Any] = _no_array
@@ -211,7 +174,7 @@ class CompiledOperator:
         self._persistent = pieces
         self._persistent_resource = resource
         # What was good beside the former resource may overlap this one.
-        self._checked.clear()
+        self._executable.good.clear()
         self._last = {}
 
     def dispatch(
@@ -261,28 +224,24 @@ class CompiledOperator:
                 break
         if not is_same or (temporary_resource is not None and temporary_resource is not self._last_scratch()):
             self._ensure_good(bindings, temporary_resource)
-        if temporary_resource is None and self.temporary_resource_size:
-            outputs = [bindings[name] for name in self.plan.outputs]
-            temporary_resource = self.device.scratch(self.temporary_resource_size, outputs, stream)
         if self._persistent:
             bindings = {**bindings, **self._persistent}
-        self._program([bindings[name] for name in self._operands], temporary_resource, stream)
+        self._run([bindings[name] for name in self._operands], temporary_resource, stream)
 
     def _ensure_good(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
         """Raise `BindingError` unless arrays at these places and of these layouts were good before."""
+        place_of = self.device.address_and_layout
         try:
-            described = [self._describe(bindings[name]) for name in self._names]
+            described = [place_of(bindings[name]) for name in self._names]
             if temporary_resource is not None:
-                described.append(self._describe(temporary_resource))
+                described.append(place_of(temporary_resource))
         except (KeyError, TypeError):
             self._check(bindings, temporary_resource)
             return
         key = tuple(described)
-        if key not in self._checked or len(bindings) != len(self._names):
+        if key not in self._executable.good or len(bindings) != len(self._names):
             self._check(bindings, temporary_resource)
-            if len(self._checked) >= MAX_CHECKED_BINDINGS:
-                self._checked.clear()
-            self._checked.add(key)
+            self._executable.good[key] = True
         if self.device.has_fixed_arrays:
             self._last = {name: ref(array) for name, array in bindings.items()}
             self._last_scratch = _no_array if temporary_resource is None else ref(temporary_resource)

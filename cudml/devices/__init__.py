@@ -36,12 +36,15 @@ class GridTooLargeError(ValueError):
 class Program(Protocol):
     """A plan loaded on one device: kernels built, arguments prepared."""
 
-    def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+    def __call__(
+        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+    ) -> None:
         """Run every step in order.
 
         `operands` follow `Plan.operands`; each is an array of the device whose address (of element
         (0, ..., 0)) is used and whose shape is not looked at. `workspace` is a uint8 array of at least
-        `Plan.temporary_bytes`. `stream` None is the current stream. Nothing is allocated.
+        `Plan.temporary_bytes`. `stream` None is the current stream. `shift` bytes are added to the address
+        of the first operand. Nothing is allocated.
         """
 
 
@@ -75,7 +78,7 @@ class Device(Protocol):
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
 
-    def describe(self, array: Any) -> tuple[int, Layout]:
+    def address_and_layout(self, array: Any) -> tuple[int, Layout]:
         """The address and, in a hashable value, everything else that decides how an array may be used.
 
         Quick, because every warm call does it. Raises TypeError for what is not exactly of the device's
@@ -92,7 +95,7 @@ class Device(Protocol):
         with the same outputs reuse them.
         """
 
-    def keep_captured(
+    def retain_for_graph(
         self,
         made: Sequence[Array],
         inputs: Sequence[Array],

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 _QUOTED_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]+"([^"]+)"', re.MULTILINE)
@@ -43,8 +43,16 @@ def reached_files(source: str) -> tuple[Path, ...]:
 
 
 def source_hash(source: str) -> str:
-    """A hexadecimal hash of `source` and of every file that it includes."""
+    """The hash of the text of `source` and of every file it reaches, in hexadecimal."""
+    paths = reached_files(source)
+    stats = map(os.stat, paths)
+    return _hash_of(paths, tuple((stat.st_mtime_ns, stat.st_size) for stat in stats))
+
+
+@lru_cache(maxsize=256)
+def _hash_of(paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> str:
+    """The hash of files last written at these times and of these sizes: a file is read again once edited."""
     digest = hashlib.sha256()
-    for path in reached_files(source):
+    for path in paths:
         digest.update(os.fsencode(path.name) + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()

@@ -1,32 +1,31 @@
-"""Array functions planned for arrays of certain layouts: kept, found again, and run."""
+"""How array functions run: cache of planned calls, keyed by layouts and the other arguments."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from operator import methodcaller
 from typing import Any
 
 import numpy as np
 
-from cudml.compiled import load_fitting
 from cudml.devices import Array, Device, Layout, Program, get_device
 from cudml.dtypes import ElementType
-from cudml.functions.arguments import is_wrong
+from cudml.executable import MAX_GOOD, Executable, Planner, Recent
+from cudml.functions.arguments import Arguments, all_on_device, is_wrong, on_stream
 from cudml.overlap import Box, box_of, first_overlap
-from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
-#: Planned calls that each array function keeps; when they are too many, all go.
+#: Planned calls that each array function keeps.
 MAX_CALLS = 1024
-
-#: Sets of addresses that a call remembers as good.
-MAX_PLACES = 256
 
 #: No kernel needs more of an address than this many bytes.
 _MAX_ALIGNMENT = 8
 
+#: Makes an array of another: a step of what turns an argument into what the kernels take.
+Convert = Callable[[Array], Array]
 
-class _Describers(dict[type, Callable[[Any], tuple[int, Layout]]]):
-    """Array type -> `Device.describe`, filled when a type is first met."""
+
+class _Places(dict[type, Callable[[Any], tuple[int, Layout]]]):
+    """Array type -> `Device.address_and_layout`, filled when a type is first met."""
 
     def __missing__(self, kind: type) -> Callable[[Any], tuple[int, Layout]]:
         if kind is np.ndarray:
@@ -35,19 +34,21 @@ class _Describers(dict[type, Callable[[Any], tuple[int, Layout]]]):
             device = get_device("cuda")
         else:
             raise KeyError(kind)
-        self[kind] = device.describe
+        self[kind] = device.address_and_layout
         return self[kind]
 
 
-_describers = _Describers()
+_places = _Places()
 
 
 @dataclass(frozen=True)
 class Argument:
     """An array of a call: its name, its member of the descriptor, and what it is there.
 
-    `sizes` is the shape as the descriptor has it, which `shape` broadcasts to. `array` None is an
-    output that the call makes. `alignment` is what the kernels need of its address.
+    `sizes` is the shape as the descriptor has it, which the operand's shape broadcasts to. `array` None is an
+    output that the call makes. `alignment` is what the kernels need of its address. An input is turned into
+    the operand by `converts`, one after the other. An output that `is_remade` is computed into an array of
+    its own, of `operand_shape`, and then copied or reshaped.
     """
 
     name: str
@@ -58,6 +59,14 @@ class Argument:
     dtype: Any
     sizes: tuple[int, ...]
     alignment: int
+    converts: tuple[Convert, ...] = ()
+    operand_shape: tuple[int, ...] = ()
+    is_remade: bool = False
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether the kernels work on another array."""
+        return self.is_remade or bool(self.converts)
 
     @staticmethod
     def input(
@@ -67,11 +76,13 @@ class Argument:
         array: Array,
         sizes: tuple[int, ...] | None = None,
         *,
+        converts: tuple[Convert, ...] = (),
         any_address: bool = False,
     ) -> "Argument":
         """An array that is read; `any_address` where the kernels take it at any address."""
-        shape = tuple(array.shape)
-        return Argument.output(name, member, kind, array, shape, array.dtype, sizes, any_address=any_address)
+        shape, dtype = tuple(array.shape), array.dtype
+        alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
+        return Argument(name, member, kind, array, shape, dtype, sizes or shape, alignment, converts)
 
     @staticmethod
     def output(
@@ -83,27 +94,56 @@ class Argument:
         dtype: Any,
         sizes: tuple[int, ...] | None = None,
         *,
+        operand_shape: tuple[int, ...] | None = None,
         any_address: bool = False,
     ) -> "Argument":
         """An array that is written, or None for one to be made."""
+        sizes = operand_shape or sizes or shape
         alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
-        return Argument(name, member, kind, array, shape, dtype, sizes or shape, alignment)
+        is_remade = operand_shape is not None
+        operand_shape = operand_shape or shape
+        return Argument(
+            name, member, kind, array, shape, dtype, sizes, alignment, (), operand_shape, is_remade
+        )
 
-    @property
-    def tensor(self) -> TensorDesc:
-        """How it lies in memory, strides in elements; packed if it is yet to be made."""
+    def tensor_of(self, operand: Array | None) -> TensorDesc:
+        """How the operand lies in memory, strides in elements; packed if it is yet to be made."""
         sizes = self.sizes or (1,)
-        if self.array is None:
+        if operand is None:
             return TensorDesc(self.kind, sizes)
-        item_bytes = self.array.dtype.itemsize
-        leading = (0,) * (len(sizes) - len(self.shape))
-        own = zip(sizes[len(leading) :], self.shape, self.array.strides, strict=False)
+        item_bytes = operand.dtype.itemsize
+        shape = operand.shape
+        leading = (0,) * (len(sizes) - len(shape))
+        own = zip(sizes[len(leading) :], shape, operand.strides, strict=False)
         # Where there is one index, the stride may be anything.
         strides = leading + tuple(
             step // item_bytes if size == n and step % item_bytes == 0 else 0 for size, n, step in own
         )
-        tensor = TensorDesc(self.kind, sizes, strides if self.shape else (0,) * len(sizes))
+        tensor = TensorDesc(self.kind, sizes, strides if shape else (0,) * len(sizes))
         return TensorDesc(self.kind, sizes) if tensor.is_packed else tensor
+
+
+@dataclass(frozen=True)
+class Request:
+    """Checked arguments: the arrays, and the options from which the descriptor is made with their tensors.
+
+    Nothing is computed where every output is empty, and if `is_zero`: the outputs are then 0.
+    """
+
+    inputs: Sequence[Argument]
+    outputs: Sequence[Argument]
+    options: tuple[Any, ...]
+    is_zero: bool = False
+
+    @property
+    def computes(self) -> bool:
+        """Whether kernels have anything to do."""
+        return not self.is_zero and any(0 not in output.shape for output in self.outputs)
+
+    def without_arrays(self) -> "Request":
+        """The same of arrays like these."""
+        inputs, outputs = ([replace(a, array=None) for a in of] for of in (self.inputs, self.outputs))
+        return replace(self, inputs=inputs, outputs=outputs)
 
 
 class Call:
@@ -111,176 +151,262 @@ class Call:
 
     Parameters
     ----------
+    function : ArrayFunction
+        Whose call it is.
     device : Device
         Where all the arrays are.
-    make_plan : callable or None
-        Gives the plan for the limits of the device, or narrower ones; None where there is nothing to
-        compute, because the outputs are empty.
-    inputs, outputs : sequence of Argument
-        In the order in which `run` takes and gives them.
+    request : Request
+        The checked arguments.
+    operands : sequence of array
+        What the inputs of the request were converted to.
     """
 
     def __init__(
-        self,
-        device: Device,
-        make_plan: Callable[[Limits], Plan] | None,
-        inputs: Sequence[Argument],
-        outputs: Sequence[Argument],
+        self, function: "ArrayFunction", device: Device, request: Request, operands: Sequence[Array]
     ) -> None:
         self.device = device
-        self._num_inputs = len(inputs)
-        self._good_places: set[tuple[int, ...]] = set()
-        given = [a for a in (*inputs, *outputs) if a.array is not None]
-        self._masks = tuple(a.alignment - 1 for a in given)
+        self.request = request.without_arrays()  # which it must not keep alive
+        arguments = (*request.inputs, *request.outputs)
+        given = [a for a in arguments if a.array is not None]
+        self._masks = tuple(0 if a.is_converted else a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
         self._boxes = tuple(_box(a.array) for a in given)
-        self._make_outputs = device.allocator([(output.shape, output.dtype) for output in outputs])
-        self._program: Program | None = None
-        self._order: tuple[int, ...] | None = None
-        self._temporary_bytes = 0
-        if make_plan is not None:
-            plan, program = load_fitting(make_plan, device)
-            self._program = program if plan.steps else None
-            self._temporary_bytes = plan.temporary_bytes
-            members = [argument.member for argument in (*inputs, *outputs)]
-            order = tuple(members.index(name) for name in plan.operands)
-            self._order = None if order == tuple(range(len(members))) else order
+        self._good: Recent[tuple[int, ...], bool] = Recent(MAX_GOOD)
+        self._make_outputs = device.allocator([(a.operand_shape, a.dtype) for a in request.outputs])
+        self.is_converted = any(a.is_converted for a in arguments)
+        self.run = self._convert_and_compute if self.is_converted else self.compute
+        self._launch: Program = launch_nothing
+        if request.is_zero:
+            self._launch = self._fill_with_zero
+        if request.computes:
+            outputs = [None if a.is_converted else a.array for a in request.outputs]
+            pairs = zip(arguments, (*operands, *outputs), strict=True)
+            self._load(function, {a.member: a.tensor_of(operand) for a, operand in pairs})
+
+    def _load(self, function: "ArrayFunction", tensors: dict[str, TensorDesc]) -> None:
+        """Make ready what `compute` launches on operands like these."""
+        desc = function.describe(tensors, *self.request.options)
+        self._launch = Executable(function.plan, desc, self.device, tuple(tensors)).run
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
-        if addresses in self._good_places:
+        if addresses in self._good:
             return True
         if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
             return False
-        if first_overlap(self._boxes, addresses, self._num_inputs):
+        if first_overlap(self._boxes, addresses, len(self.request.inputs)):
             return False
-        if len(self._good_places) >= MAX_PLACES:
-            self._good_places.clear()
-        self._good_places.add(addresses)
+        self._good[addresses] = True
         return True
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Sequence[Array]:
-        """Compute into the outputs, which are made where none are given."""
+    def compute(self, inputs: Sequence[Array], outputs: Sequence[Array], *place: Any) -> Sequence[Array]:
+        """Compute operands from operands; the outputs are made where none are given."""
         if not outputs:
             outputs = self._make_outputs()
-        if self._program is not None:
-            arrays: Sequence[Array] = (*inputs, *outputs)
-            if self._order is not None:
-                arrays = [arrays[number] for number in self._order]
-            scratch = None
-            if self._temporary_bytes:
-                scratch = self.device.scratch(self._temporary_bytes, outputs)
-            self._program(arrays, scratch)
+        self._launch((*inputs, *outputs), None)
         return outputs
 
+    def _convert_and_compute(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], *place: Any
+    ) -> Sequence[Array]:
+        return self.compute_converted(inputs, *converted(self.request.inputs, inputs), outputs, *place)
 
-class CallCache:
-    """The calls that an array function has planned, by the layouts of its arrays and its other arguments."""
+    def compute_converted(
+        self,
+        inputs: Sequence[Array],
+        operands: Sequence[Array],
+        made: Sequence[Array],
+        outputs: Sequence[Array],
+        *place: Any,
+    ) -> Sequence[Array]:
+        """Compute from inputs that were converted to operands, for which the arrays of `made` were made."""
+        rows = self.request.outputs
+        targets = [
+            self.device.empty(row.operand_shape, row.dtype) if row.is_converted else output
+            for row, output in zip(rows, outputs, strict=False)
+        ]
+        computed = self.compute(operands, targets, *place)
+        results = [
+            result.reshape(row.shape) if row.is_converted else result
+            for row, result in zip(rows, computed, strict=True)
+        ]
+        for row, output, result in zip(rows, outputs, results, strict=False):
+            if row.is_converted:
+                output[...] = result
+        self.device.retain_for_graph((*made, *computed), inputs, outputs or results)
+        return outputs or results
 
-    def __init__(self) -> None:
-        self._calls: dict[Hashable, Call] = {}
+    def _fill_with_zero(
+        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+    ) -> None:
+        for output in operands[len(self.request.inputs) :]:
+            output.fill(0)
+
+
+def launch_nothing(
+    operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+) -> None:
+    """The program of a call that has nothing to compute."""
+
+
+@dataclass(frozen=True)
+class ArrayFunction:
+    """An array function: its calls that were planned, and how others are planned.
+
+    Attributes
+    ----------
+    name : str
+        As messages have it.
+    input_names, output_names : tuple of str
+        The arguments that are arrays.
+    check : callable
+        Takes `Arguments`, the options of the call, and what else `run` is given, which no plan depends on;
+        raises, or gives the `Request`.
+    describe : callable
+        Takes the tensors of the operands by member and the options of the request; gives what is planned.
+    plan : Planner
+        Plans that.
+    lengths_axes : (int, int)
+        The first and past the last axis of the first argument that a number as `sequence_lengths` is for.
+    call : type of Call
+        What is kept.
+    """
+
+    name: str
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    check: Callable[..., Request]
+    describe: Callable[..., Hashable]
+    plan: Planner
+    lengths_axes: tuple[int, int] = (0, 0)
+    call: type[Call] = Call
+    calls: Recent[Hashable, Call] = field(default_factory=lambda: Recent(MAX_CALLS))
 
     def find(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], others: Hashable
-    ) -> tuple[Hashable, Call | None]:
-        """The key of these arguments (None where they have none), and the call that can take them."""
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        options: Any,
+        stream: Any = None,
+        names: tuple[str, ...] = (),
+    ) -> "Call | Unplanned":
+        """What runs these arguments: a planned call, or one that normalises and plans first.
+
+        Parameters
+        ----------
+        inputs, outputs : sequence
+            The arrays, or what can be made one, in the order of their names. No outputs have them made.
+        options : tuple or list
+            What else `check` takes and a plan depends on. A list is never found: it holds what is not of the
+            types that the options of a plan have, so that 2.0 does not find the call of 2.
+        stream : optional
+            As the functions have it.
+        names : tuple of str, optional
+            Those of `inputs` where some were left out; the options then tell which.
+        """
+        if stream is not None:
+            return Unplanned(self, options, stream, names or self.input_names)
         try:
             if len(inputs) == 1 and not outputs:  # by far the most frequent, so it has a shorter way
-                address, layout = _describers[type(inputs[0])](inputs[0])
-                key: Hashable = (others, layout)
-                call = self._calls.get(key)
-                if call is not None and address & call.first_mask:
-                    call = None
-                return key, call
+                address, layout = _places[type(inputs[0])](inputs[0])
+                call = self.calls.get((options, layout))
+                if call is not None and not address & call.first_mask:
+                    return call
+                return Unplanned(self, options, None, names or self.input_names)
             addresses: list[int] = []
-            layouts: list[Hashable] = [others]
+            layouts: list[Any] = [options]
             for array in (*inputs, *outputs):
-                address, layout = _describers[type(array)](array)
+                address, layout = _places[type(array)](array)
                 addresses.append(address)
                 layouts.append(layout)
-            key = tuple(layouts)
-            call = self._calls.get(key)
+            call = self.calls.get(tuple(layouts))
+            if call is not None and call.takes(tuple(addresses)):
+                return call
         except (KeyError, TypeError):  # no array of either device's own type, something unhashable
-            return None, None
-        if call is not None and not call.takes(tuple(addresses)):
-            call = None
-        return key, call
+            pass
+        return Unplanned(self, options, None, names or self.input_names)
 
-    def add(self, key: Hashable, call: Call) -> None:
-        """Keep a call for the arguments of a key."""
+
+@dataclass(frozen=True)
+class Unplanned:
+    """A call whose arrays were not planned for as they are: `run` normalises them, and plans if need be."""
+
+    function: ArrayFunction
+    options: Any
+    stream: Any
+    names: tuple[str, ...]
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any], *place: Any) -> Sequence[Array]:
+        """As `Call.run`, with what can be made arrays."""
+        function = self.function
+        named_inputs = dict(zip(self.names, inputs, strict=True))
+        named_outputs = dict(zip(function.output_names, outputs, strict=False))
+        with on_stream(function.name, inputs[0], self.stream):
+            axes = slice(*function.lengths_axes)
+            given = all_on_device(function.name, named_inputs, named_outputs, axes)
+            with given.device.sharing(given.shared):
+                own = [given.arrays[name] for name in named_inputs]
+                outs = [given.arrays[name] for name in named_outputs]
+                results = self._run_plain(given, own, outs, place)
+                if given.made:
+                    kept = [array for array in own if not any(array is made for made in given.made)]
+                    given.device.retain_for_graph(given.made, kept, results)
+        return outputs or results
+
+    def _run_plain(
+        self, given: Arguments, inputs: Sequence[Array], outputs: Sequence[Array], place: Sequence[Any]
+    ) -> Sequence[Array]:
+        key, addresses = self._key(given)
+        call = None if key is None else self.function.calls.get(key)
+        if call is not None and call.takes(addresses):
+            return call.run(inputs, outputs, *place)
+        function, device = self.function, given.device
+        request = function.check(given, *self.options, *place)
+        arguments = [a for a in (*request.inputs, *request.outputs) if a.array is not None]
+        check_overlap(function.name, device, arguments, len(request.inputs))
+        request = replace(
+            request,
+            inputs=[_aligned(function.name, device, a) for a in request.inputs],
+            outputs=[_aligned(function.name, device, a, is_output=True) for a in request.outputs],
+        )
+        operands, made = converted(request.inputs, inputs)
+        call = function.call(function, device, request, operands)
         if key is not None:
-            if len(self._calls) >= MAX_CALLS:
-                self._calls.clear()
-            self._calls[key] = call
+            function.calls[key] = call
+        if call.is_converted:
+            return call.compute_converted(inputs, operands, made, outputs, *place)
+        return call.run(inputs, outputs, *place)
+
+    def _key(self, given: Arguments) -> tuple[Hashable, tuple[int, ...]]:
+        """The key of plain arrays, and their addresses; None where there can be none."""
+        arrays = given.arrays.values()
+        try:
+            hash(self.options)
+            places = [given.device.address_and_layout(array) for array in arrays]
+        except TypeError:
+            return None, ()
+        key: Hashable = (self.options, *(layout for _, layout in places))
+        addresses = tuple(address for address, _ in places)
+        masks = [min(array.dtype.itemsize, _MAX_ALIGNMENT) - 1 for array in arrays]
+        unaligned = tuple(bool(place & mask) for place, mask in zip(addresses, masks, strict=True))
+        return ((key, unaligned) if any(unaligned) else key), addresses
+
+
+def converted(arguments: Sequence[Argument], arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
+    """The arrays as the kernels take them, and all that were made for it."""
+    operands, made = [], []
+    for argument, array in zip(arguments, arrays, strict=True):
+        operand = array
+        for convert in argument.converts:
+            operand = convert(operand)
+            made.append(operand)
+        operands.append(operand)
+    return operands, made
 
 
 def _box(array: Array) -> Box:
     """What the array addresses, from address 0."""
     return box_of(0, array.shape, array.strides, array.dtype.itemsize)
-
-
-def execute(
-    function: str,
-    device: Device,
-    inputs: Sequence[Argument],
-    outputs: Sequence[Argument],
-    make_plan: Callable[[dict[str, TensorDesc], Limits], Plan],
-    calls: "CallCache",
-    key: Hashable,
-) -> Sequence[Array]:
-    """Plan a call of checked arguments, keep it for arrays like these, and run it.
-
-    Raises
-    ------
-    ValueError
-        An output that was given shares memory with another argument.
-    """
-    given = [argument for argument in (*inputs, *outputs) if argument.array is not None]
-    check_overlap(function, device, given, len(inputs))
-    ready_inputs = [_aligned(function, device, argument, is_output=False) for argument in inputs]
-    ready_outputs = [_aligned(function, device, argument, is_output=True) for argument in outputs]
-    plan_for = None
-    if any(0 not in argument.shape for argument in outputs):
-        plan_for = partial(make_plan, {a.member: a.tensor for a in (*ready_inputs, *ready_outputs)})
-    call = Call(device, plan_for, ready_inputs, ready_outputs)
-    if all(a is b for a, b in zip((*ready_inputs, *ready_outputs), (*inputs, *outputs), strict=True)):
-        calls.add(key, call)
-    arrays = [argument.array for argument in ready_outputs if argument.array is not None]
-    results = call.run([argument.array for argument in ready_inputs], arrays)
-    for output, result in zip(outputs, results, strict=True):
-        if output.array is not None and output.array is not result:
-            output.array[...] = result
-    return [r if o.array is None else o.array for o, r in zip(outputs, results, strict=True)]
-
-
-def store(
-    function: str,
-    device: Device,
-    inputs: Sequence[Argument],
-    outputs: Sequence[Argument],
-    results: Sequence[Array],
-    made: Sequence[Array] = (),
-) -> Sequence[Array]:
-    """Results that are there already, in the outputs that were given, if any were.
-
-    `made` are the arrays that were made to compute them.
-
-    Raises
-    ------
-    ValueError
-        An output that was given shares memory with another argument.
-    """
-    given = [output for output in outputs if output.array is not None]
-    own = [argument.array for argument in inputs]
-    if not given:
-        device.keep_captured(made, own, results)
-        return results
-    check_overlap(function, device, [*inputs, *given], len(inputs))
-    arrays: list[Array] = [output.array for output in given]
-    for array, result in zip(arrays, results, strict=True):
-        array[...] = result
-    device.keep_captured((*made, *results), own, arrays)
-    return arrays
 
 
 def check_overlap(function: str, device: Device, arguments: Sequence[Argument], num_inputs: int) -> None:
@@ -292,8 +418,11 @@ def check_overlap(function: str, device: Device, arguments: Sequence[Argument], 
         raise ValueError(is_wrong(function, out, f"overlapping {other}", "in memory of its own"))
 
 
-def _aligned(function: str, device: Device, argument: Argument, *, is_output: bool) -> Argument:
-    """The argument, or one with a packed array instead where elements are not where kernels need them.
+_copy = methodcaller("copy")
+
+
+def _aligned(function: str, device: Device, argument: Argument, *, is_output: bool = False) -> Argument:
+    """The argument, by way of a packed array where elements are not where kernels need them.
 
     Raises
     ------
@@ -301,7 +430,7 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
         It is in a GPU's memory, where CuPy could not copy it either.
     """
     array = argument.array
-    if array is None:
+    if array is None or (argument.is_converted and is_output):
         return argument
     item_bytes = array.dtype.itemsize
     is_regular = all(
@@ -313,4 +442,8 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
         got = f"at address {device.address(array):#x} with strides {array.strides}"
         expected = f"at multiples of {argument.alignment} bytes"
         raise ValueError(is_wrong(function, argument.name, got, expected))
-    return replace(argument, array=device.empty(argument.shape, array.dtype) if is_output else array.copy())
+    return (
+        replace(argument, is_remade=True)
+        if is_output
+        else replace(argument, converts=(_copy, *argument.converts))
+    )

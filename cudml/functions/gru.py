@@ -1,6 +1,8 @@
 """The array function `gru`, in ONNX's shapes."""
 
 from collections.abc import Sequence
+from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -10,18 +12,16 @@ from cudml.devices import Array, Device
 from cudml.dtypes import INTEGERS, ElementType
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.functions.arguments import (
-    all_on_device,
+    Arguments,
     check_output,
     dtype_in,
     is_wrong,
-    on_stream,
     output_pair,
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
-from cudml.functions.calls import Argument, CallCache, execute, store
+from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
 from cudml.operators import gru as _operator
 from cudml.operators.activations import Activation, activation_ok
-from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
 _FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
@@ -45,7 +45,8 @@ _MEMBERS = {
     "sequence_lengths": "sequence_lengths_tensor",
 }
 
-_calls = CallCache()
+_OUTPUTS = ("out[0]", "out[1]")
+_OUTPUT_MEMBERS = ("output_sequence_tensor", "output_single_tensor")
 
 
 _Direction = Literal["forward", "reverse", "backward", "bidirectional"]
@@ -184,53 +185,29 @@ def gru(
 
     Source: GRU of DirectML's documentation, and ONNX's GRU.
     """
-    if stream is not None:
-        with on_stream("gru", x, stream):
-            result = gru(
-                x,
-                w,
-                r,
-                b,
-                h0,
-                sequence_lengths,
-                direction=direction,
-                activations=activations,
-                linear_before_reset=linear_before_reset,
-                out=out,
-            )
-            return GruResult(*result)
-    given = {"x": x, "w": w, "r": r, "b": b, "h0": h0, "sequence_lengths": sequence_lengths}
-    given = {name: array for name, array in given.items() if array is not None}
-    key = None
-    if (
-        (out is None or isinstance(out, tuple))
-        and type(linear_before_reset) is bool
-        and (activations is None or isinstance(activations, (list, tuple)))
-    ):
-        chosen = None if activations is None else tuple(activations)
-        others = (*given, direction, chosen, linear_before_reset)
-        inputs = list(given.values())
-        key, call = _calls.find(inputs, out or (), others)
-        if call is not None:
-            return GruResult._make(call.run(inputs, out or ()))
-    with on_stream("gru", x, None):
-        return _plan_gru(given, direction, activations, linear_before_reset, out, key)
-
-
-def _plan_gru(
-    given: dict[str, Any], direction: Any, activations: Any, linear_before_reset: Any, out: Any, key: Any
-) -> GruResult[Any]:
-    function = "gru"
-    options = {
-        "direction": direction,
-        "activations": activations,
-        "linear_before_reset": linear_before_reset,
-    }
+    named = zip(_MEMBERS, (x, w, r, b, h0, sequence_lengths), strict=True)
+    given = {name: array for name, array in named if array is not None}
     for name in ("x", "w", "r"):
         if name not in given:
-            raise TypeError(is_wrong(function, name, None, "an array"))
-    outs = dict(zip(("out[0]", "out[1]"), output_pair(function, out, "sequence, single"), strict=False))
-    arrays, device, shared, made_lengths = all_on_device(function, given, outs, lengths_axes=slice(1, 2))
+            raise TypeError(is_wrong("gru", name, None, "an array"))
+    names = tuple(given)
+    if isinstance(activations, list):
+        activations = tuple(activations)
+    options: Any = (names, direction, activations, linear_before_reset)
+    if type(linear_before_reset) is not bool or not isinstance(activations, (tuple, type(None))):
+        options = list(options)  # the check raises the error
+    outputs = () if out is None else output_pair("gru", out, "sequence, single")
+    inputs = tuple(given.values())
+    call = _gru.find(inputs, outputs, options, stream, names)
+    return GruResult._make(call.run(inputs, outputs))
+
+
+def _check(
+    given: Arguments, names: Sequence[str], direction: Any, activations: Any, linear_before_reset: Any
+) -> Request:
+    """The checked arguments of a call."""
+    function = "gru"
+    arrays, device = given.arrays, given.device
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         expected = one_of([repr(name) for name in _DIRECTIONS])
         raise ValueError(is_wrong(function, "direction", repr(direction), expected))
@@ -238,78 +215,45 @@ def _plan_gru(
         raise TypeError(is_wrong(function, "linear_before_reset", repr(linear_before_reset), "True or False"))
     num_directions = 2 if direction == "bidirectional" else 1
     chosen = _activations(function, activations, num_directions)
-    kind = _check_dtypes(function, arrays, list(given))
+    kind = _check_dtypes(function, arrays, names)
     steps, batch, hidden = _check_shapes(function, arrays, num_directions)
     dtype = arrays["x"].dtype
+    converts = {name: _converts(device, name, arrays[name], arrays["x"].shape) for name in names}
+    inputs = []
+    for name in names:
+        array = arrays[name]
+        element_type = DataType.UINT32 if name == "sequence_lengths" else kind
+        sizes = (1,) * (4 - array.ndim) + array.shape
+        if array.shape and array.shape[-1] == 0 and name in ("x", "w"):
+            sizes = (*sizes[:-1], 1)
+        inputs.append(
+            Argument.input(name, _MEMBERS[name], element_type, array, sizes, converts=converts[name])
+        )
+    outputs = []
     shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
-    for name, shape in zip(outs, shapes, strict=False):
-        check_output(function, name, arrays[name], shape, dtype)
-    own = {name: arrays[name] for name in given}
-    with device.sharing(shared):
-        ready, made = _ready(device, own, steps)
-        if made_lengths:
-            made = (*made, own.pop("sequence_lengths"))
-        is_given = all(ready[name] is given[name] for name in given)
-        if not is_given or any(arrays[name] is not outs[name] for name in outs):
-            # Once more with what the kernels take, so that the planned call is found under that.
-            result = gru(**ready, **options, out=(arrays["out[0]"], arrays["out[1]"]) if outs else None)
-            if made:
-                device.keep_captured(made, tuple(own.values()), result)
-            return GruResult(*outs.values()) if outs else GruResult(*result)
-    inputs, outputs = _arguments(given, arrays, kind, shapes)
-    if steps == 0:
-        results = [device.empty(shape, dtype) for shape in shapes]
-        results[1].fill(0)
-        return GruResult(*store(function, device, inputs, outputs, results))
-
-    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
-        optional = {member: tensors.get(member) for member in list(_MEMBERS.values())[3:]}
-        desc = _operator.GruDesc(
-            tensors["input_tensor"],
-            tensors["weight_tensor"],
-            tensors["recurrence_tensor"],
-            **optional,
-            output_sequence_tensor=tensors["output_sequence_tensor"],
-            output_single_tensor=tensors["output_single_tensor"],
-            activation_descs=chosen,
-            direction=_DIRECTIONS[direction],
-            linear_before_reset=bool(linear_before_reset),
-        )
-        return _operator.plan(desc, limits)
-
-    return GruResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
+    for name, member, shape in zip(_OUTPUTS, _OUTPUT_MEMBERS, shapes, strict=True):
+        out = arrays.get(name)
+        if out is not None:
+            check_output(function, name, out, shape, dtype)
+        sizes = (1,) * (4 - len(shape)) + shape
+        outputs.append(Argument.output(name, member, kind, out, shape, dtype, sizes))
+    options = (chosen, _DIRECTIONS[direction], bool(linear_before_reset))
+    return Request(inputs, outputs, options, is_zero=steps == 0)
 
 
-def _arguments(
-    given: dict[str, Any],
-    arrays: dict[str, Array],
-    kind: ElementType,
-    shapes: tuple[tuple[int, ...], tuple[int, ...]],
-) -> tuple[list[Argument], list[Argument]]:
-    """The inputs that were given, and both outputs, of which `shapes` has the sequence's first."""
-    dtype = arrays["x"].dtype
-    kinds: dict[str, ElementType] = {"sequence_lengths": DataType.UINT32}
-    inputs = [
-        Argument.input(
-            name, member, kinds.get(name, kind), arrays[name], _four_dimensional(arrays[name].shape)
-        )
-        for name, member in _MEMBERS.items()
-        if name in given
-    ]
-    sequence, single = shapes
-    outputs = [
-        Argument.output("out[0]", "output_sequence_tensor", kind, arrays.get("out[0]"), sequence, dtype),
-        Argument.output(
-            "out[1]",
-            "output_single_tensor",
-            kind,
-            arrays.get("out[1]"),
-            single,
-            dtype,
-            _four_dimensional(single),
-        ),
-    ]
-    return inputs, outputs
+def _describe(
+    tensors: dict[str, TensorDesc],
+    activations: tuple[Activation, ...],
+    direction: RecurrentNetworkDirection,
+    linear_before_reset: bool,
+) -> _operator.GruDesc:
+    absent: dict[str, Any] = dict.fromkeys(_MEMBERS.values())
+    return _operator.GruDesc(
+        **(absent | tensors),
+        activation_descs=activations,
+        direction=direction,
+        linear_before_reset=linear_before_reset,
+    )
 
 
 def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:
@@ -375,41 +319,30 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
     return steps, batch, hidden
 
 
-def _ready(
-    device: Device, arrays: dict[str, Array], steps: int
-) -> tuple[dict[str, Array], tuple[Array, ...]]:
-    """The inputs as descriptors know them, and every array that was made for it.
+def _converts(device: Device, name: str, array: Array, shape: tuple[int, ...]) -> tuple[Convert, ...]:
+    """What turns an input into what descriptors know, for an x of a shape.
 
-    Lengths are of uint32, and a layer without inputs is one with a single input that is 0.
+    Lengths are of uint32, none negative or wrapped around, and a layer without inputs is one with a single
+    input that is 0.
     """
-    ready = dict(arrays)
-    made: list[Array] = []
-    if "sequence_lengths" in arrays:
-        made += _lengths_as_uint32(arrays["sequence_lengths"], steps)
-        if made:
-            ready["sequence_lengths"] = made[-1]
-    if arrays["x"].shape[2] == 0:
-        for name in ("x", "w"):
-            ready[name] = device.empty((*arrays[name].shape[:2], 1), arrays[name].dtype)
-            ready[name].fill(0)
-            made.append(ready[name])
-    return ready, tuple(made)
-
-
-def _lengths_as_uint32(lengths: Array, steps: int) -> list[Array]:
-    """The stages that turn lengths of any integer dtype into uint32, none negative or wrapped around."""
-    if lengths.dtype == "uint32":
-        return []
-    stages = []
-    lowest = 0 if lengths.dtype.kind == "i" else None
+    if name in ("x", "w") and shape[2] == 0:
+        return (partial(_zeros, device, (*array.shape[:2], 1)),)
+    if name != "sequence_lengths" or array.dtype == "uint32":
+        return ()
+    as_uint32 = methodcaller("astype", "uint32")
+    lowest = 0 if array.dtype.kind == "i" else None
     # Only a type wider than 32 bits holds more than uint32 does, and T fits into it.
-    highest = steps if lengths.dtype.itemsize == 8 else None
-    if lowest is not None or highest is not None:
-        stages.append(lengths.clip(lowest, highest))
-    stages.append((stages or [lengths])[0].astype("uint32"))
-    return stages
+    highest = shape[0] if array.dtype.itemsize == 8 else None
+    if lowest is None and highest is None:
+        return (as_uint32,)
+    return methodcaller("clip", lowest, highest), as_uint32
 
 
-def _four_dimensional(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A shape as the descriptor has it."""
-    return (1,) * (4 - len(shape)) + tuple(shape)
+def _zeros(device: Device, shape: tuple[int, ...], like: Array) -> Array:
+    """Zeros of the dtype of an array."""
+    made = device.empty(shape, like.dtype)
+    made.fill(0)
+    return made
+
+
+_gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _describe, _operator.plan, lengths_axes=(1, 2))

@@ -1,7 +1,8 @@
 """The array function `reverse_subsequences`."""
 
 from collections.abc import Sequence
-from operator import index
+from functools import partial
+from operator import index, methodcaller
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -9,14 +10,13 @@ import numpy as np
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import INTEGERS
 from cudml.functions.arguments import (
-    all_on_device,
+    Arguments,
     bits_of,
     broadcasts_to,
     check_output,
     dtype_in,
     is_wrong,
     normalized_axis,
-    on_stream,
 )
 from cudml.functions.array_types import (
     ForeignArray,
@@ -24,12 +24,9 @@ from cudml.functions.array_types import (
     NumPyArray,
     Scalar,
 )
-from cudml.functions.calls import Argument, CallCache, execute, store
+from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
 from cudml.operators import reverse_subsequences as _operator
-from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, num_elements
-
-_calls = CallCache()
 
 
 @overload
@@ -99,35 +96,19 @@ def reverse_subsequences(
     -----
     Source: REVERSE_SUBSEQUENCES of DirectML's documentation.
     """
-    if stream is not None:
-        with on_stream("reverse_subsequences", a, stream):
-            return reverse_subsequences(a, sequence_lengths, axis, out=out)
-    outs = () if out is None else (out,)
-    key = None
     try:
-        others = index(axis)
+        options: Any = (index(axis),)
     except TypeError:
-        pass  # said below
-    else:
-        key, call = _calls.find((a, sequence_lengths), outs, others)
-        if call is not None:
-            return call.run((a, sequence_lengths), outs)[0]
-    with on_stream("reverse_subsequences", a, None):
-        return _plan_reverse(a, sequence_lengths, axis, out, key)
+        options = [axis]  # the check raises the error
+    outputs = () if out is None else (out,)
+    call = _reverse_subsequences.find((a, sequence_lengths), outputs, options, stream)
+    return call.run((a, sequence_lengths), outputs)[0]
 
 
-def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) -> Any:
+def _check(given: Arguments, axis: Any) -> Request:
+    """The checked arguments of a call."""
     function = "reverse_subsequences"
-    inputs_given = {"a": a, "sequence_lengths": sequence_lengths}
-    outs = {} if out is None else {"out": out}
-    arrays, device, shared, made = all_on_device(function, inputs_given, outs)
-    array, lengths = arrays["a"], arrays["sequence_lengths"]
-    if array is not a or lengths is not sequence_lengths or arrays.get("out") is not out:
-        with device.sharing(shared):
-            result = reverse_subsequences(array, lengths, axis, out=arrays.get("out"))
-        if made:
-            device.keep_captured(made, (array,), (result,))
-        return result if out is None else out
+    array, lengths, out = given.arrays["a"], given.arrays["sequence_lengths"], given.arrays.get("out")
     kind = bits_of(function, "a", array)
     length_kind = dtype_in(function, "sequence_lengths", lengths, INTEGERS)
     axis = normalized_axis(function, axis, array.ndim)
@@ -142,20 +123,42 @@ def _plan_reverse(a: Any, sequence_lengths: Any, axis: Any, out: Any, key: Any) 
         raise ValueError(is_wrong(function, "sequence_lengths", f"of shape {tuple(lengths.shape)}", expected))
     if out is not None:
         check_output(function, "out", out, shape, array.dtype)
-    inputs = [
-        Argument.input("a", "input_tensor", kind, array, any_address=True),
-        Argument.input("sequence_lengths", "sequence_lengths_tensor", length_kind, lengths, lane_shape),
-    ]
-    target = Argument.output("out", "output_tensor", kind, out, shape, array.dtype, any_address=True)
+    flat, flat_lengths = shape, lane_shape
+    converts: tuple[Convert, ...] = ()
+    length_converts: tuple[Convert, ...] = ()
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
-        lanes = np.broadcast_to(lengths, lane_shape).reshape(before, 1, after)
-        flat = array.reshape(before, shape[axis], after)
-        result = reverse_subsequences(flat, lanes, 1).reshape(shape)
-        return store(function, device, inputs, [target], [result], made=(flat, lanes))[0]
+        flat, flat_lengths, axis = (before, shape[axis], after), (before, 1, after), 1
+        converts = (methodcaller("reshape", flat),)
+        length_converts = partial(np.broadcast_to, shape=lane_shape), methodcaller("reshape", flat_lengths)
+    inputs = [
+        Argument.input("a", "input_tensor", kind, array, flat, converts=converts, any_address=True),
+        Argument.input(
+            "sequence_lengths",
+            "sequence_lengths_tensor",
+            length_kind,
+            lengths,
+            flat_lengths,
+            converts=length_converts,
+        ),
+    ]
+    target = Argument.output(
+        "out",
+        "output_tensor",
+        kind,
+        out,
+        shape,
+        array.dtype,
+        operand_shape=flat if converts else None,
+        any_address=True,
+    )
+    return Request(inputs, [target], (axis,))
 
-    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
-        desc = _operator.ReverseSubsequencesDesc(**tensors, axis=axis)
-        return _operator.plan(desc, limits)
 
-    return execute(function, device, inputs, [target], make_plan, _calls, key)[0]
+def _describe(tensors: dict[str, TensorDesc], axis: int) -> _operator.ReverseSubsequencesDesc:
+    return _operator.ReverseSubsequencesDesc(**tensors, axis=axis)
+
+
+_reverse_subsequences = ArrayFunction(
+    "reverse_subsequences", ("a", "sequence_lengths"), ("out",), _check, _describe, _operator.plan
+)

@@ -1,21 +1,21 @@
 """The array function `slice`."""
 
-from functools import lru_cache
+from collections.abc import Sequence
 from operator import index
 from typing import Any, overload
 
 import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.devices import Array
+from cudml.devices import Array, Device, Program
+from cudml.executable import Executable
 from cudml.functions.arguments import (
-    all_on_device,
+    Arguments,
     as_integers,
     bits_of,
     check_order,
     check_output,
     is_wrong,
-    on_stream,
 )
 from cudml.functions.array_types import (
     ForeignArray,
@@ -23,16 +23,14 @@ from cudml.functions.array_types import (
     NumPyArray,
     Scalar,
 )
-from cudml.functions.calls import Argument, CallCache, check_overlap, execute
+from cudml.functions.calls import Argument, ArrayFunction, Call, Request, launch_nothing
 from cudml.operators import slice as _operator
-from cudml.operators.index_space import dimensions_of, merged, without_ones
+from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
 #: Collections that are known to have an order without a closer look.
 _SEQUENCES = (tuple, list, type(None))
-
-_calls = CallCache()
 
 
 @overload
@@ -115,11 +113,6 @@ def slice(
     element taken as the offset. A box of more than 8 dimensions, neighbours that can be merged counted as
     one, is copied in several launches.
     """
-    if stream is not None:
-        with on_stream("slice", a, stream):
-            return slice(a, offsets, sizes, strides, out=out)
-    outs = () if out is None else (out,)
-    key = None
     try:
         if (
             type(offsets) not in _SEQUENCES
@@ -128,36 +121,40 @@ def slice(
         ):
             for values in (offsets, sizes, strides):
                 check_order(values)
-        # Pure integers, so that 1.0 does not find the call of 1.
-        box = (
-            tuple(map(index, offsets)),
+        # Integers, so that 1.0 does not find the call of 1.
+        offsets = tuple(map(index, offsets))
+        options: Any = (
             tuple(map(index, sizes)),
             None if strides is None else tuple(map(index, strides)),
         )
     except TypeError:
-        pass  # said below
-    else:
-        key, call = _calls.find((a,), outs, box)
-        if call is not None:
-            return call.run((a,), outs)[0]
-        offsets, sizes, strides = box  # an iterator would be at its end
-    with on_stream("slice", a, None):
-        return _plan_slice(a, offsets, sizes, strides, out, key)
+        options = [sizes, strides]  # the check raises the error
+    outputs = () if out is None else (out,)
+    call = _slice.find((a,), outputs, options, stream)
+    return call.run((a,), outputs, offsets)[0]
 
 
-def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: Any) -> Any:
+def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
+    """The checked arguments of a call."""
     function = "slice"
-    arrays, device, shared, _ = all_on_device(function, {"a": a}, {} if out is None else {"out": out})
-    array = arrays["a"]
-    if array is not a or arrays.get("out") is not out:
-        with device.sharing(shared):
-            result = slice(array, offsets, sizes, strides, out=arrays.get("out"))
-        return result if out is None else out
+    array, out = given.arrays["a"], given.arrays.get("out")
     kind = bits_of(function, "a", array)
     offsets = as_integers(function, "offsets", offsets, array.ndim)
     sizes = as_integers(function, "sizes", sizes, array.ndim)
     strides = (1,) * array.ndim if strides is None else as_integers(function, "strides", strides, array.ndim)
-    for i, (n, offset, size, stride) in enumerate(zip(array.shape, offsets, sizes, strides, strict=True)):
+    _check_box(function, array.shape, offsets, sizes, strides)
+    if out is not None:
+        check_output(function, "out", out, sizes, array.dtype)
+    source = Argument.input("a", "input_tensor", kind, array, any_address=True)
+    target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
+    return Request([source], [target], (sizes, strides))
+
+
+def _check_box(
+    function: str, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> None:
+    """Raise ValueError unless every element of a box lies in an array of a shape."""
+    for i, (n, offset, size, stride) in enumerate(zip(shape, offsets, sizes, strides, strict=True)):
         if size < 0:
             raise ValueError(is_wrong(function, f"sizes[{i}]", size, "0 or more"))
         if stride == 0:
@@ -175,48 +172,135 @@ def _plan_slice(a: Any, offsets: Any, sizes: Any, strides: Any, out: Any, key: A
             raise ValueError(
                 is_wrong(function, f"the last element of dimension {i}", got, f"from 0 to {n - 1}")
             )
-    if out is not None:
-        check_output(function, "out", out, sizes, array.dtype)
-    source = Argument.input("a", "input_tensor", kind, array, any_address=True)
-    target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
-    if array.ndim > MAX_DIMENSIONS:
-        axis = _axis_to_loop_over(source.tensor, target.tensor, strides)
-        if axis is not None:
-            check_overlap(function, device, [source, target] if out is not None else [source], 1)
-            result = device.empty(sizes, array.dtype) if out is None else out
-            _slice_each(array, (offsets, sizes, strides), result, axis)
-            return result
-    # 0-d arrays have one element, as 1-D arrays of size 1 have.
-    box = (offsets or (0,), sizes or (1,), strides or (1,))
-
-    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
-        desc = _operator.SliceDesc(tensors["input_tensor"], tensors["output_tensor"], *box)
-        return _operator.plan(desc, limits)
-
-    return execute(function, device, [source], [target], make_plan, _calls, key)[0]
 
 
-@lru_cache(1024)
-def _axis_to_loop_over(source: TensorDesc, target: TensorDesc, strides: tuple[int, ...]) -> int | None:
-    """Which axis of a box to leave to a loop; None where the kernels take all of them."""
+class _SliceCall(Call):
+    """A call for boxes of one size at any offset, which only shifts the pointer.
+
+    Which kernel is the fastest depends on how the shift is aligned, so there is a program for each alignment
+    that has come up. More dimensions than a kernel takes are left to a loop.
+    """
+
+    def __init__(
+        self, function: ArrayFunction, device: Device, request: Request, operands: Sequence[Array]
+    ) -> None:
+        self._function = function
+        self._tensors: dict[str, TensorDesc] = {}
+        self._loop_axes: tuple[int, ...] = ()
+        self._launches: dict[int, Program] = {}
+        # The offsets of the last call, which were good, and what they gave.
+        self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
+        source, (self._sizes, self._strides) = operands[0], request.options
+        self._shape = tuple(source.shape)
+        bounds = []
+        for n, size, stride, step in zip(
+            self._shape, self._sizes, self._strides, source.strides, strict=True
+        ):
+            reach = (size - 1) * stride
+            bounds.append((max(0, -reach), n - 1 - max(0, reach), step) if size else (0, n, step))
+        #: The least and the largest offset of each dimension, and its stride in bytes.
+        self._bounds = tuple(bounds)
+        super().__init__(function, device, request, operands)
+
+    def _load(self, function: ArrayFunction, tensors: dict[str, TensorDesc]) -> None:
+        self._tensors = tensors
+        self._loop_axes = _axes_to_loop_over(tuple(tensors.values()), self._strides)
+
+    def compute(self, inputs: Sequence[Array], outputs: Sequence[Array], *place: Any) -> Sequence[Array]:
+        last = self._last
+        if last[0] != place:
+            last = self._last = (place, *self._launch_and_shift(*place))
+        if not outputs:
+            outputs = self._make_outputs()
+        last[1]((*inputs, *outputs), None, None, last[2])
+        return outputs
+
+    def _launch_and_shift(self, offsets: Any) -> tuple[Program, int]:
+        """What copies the box at some offsets, and what it shifts the pointer by."""
+        shift = 0
+        if len(offsets) != len(self._bounds):
+            as_integers("slice", "offsets", offsets, len(self._bounds))
+        for offset, (least, largest, step) in zip(offsets, self._bounds, strict=True):
+            if not least <= offset <= largest:
+                _check_box("slice", self._shape, offsets, self._sizes, self._strides)
+            shift += offset * step
+        if not self._tensors:
+            return launch_nothing, 0
+        return (self._launch_each, shift) if self._loop_axes else self._launch_at(shift)
+
+    def _launch_at(self, shift: int) -> tuple[Program, int]:
+        """The program for shifts that are as aligned as this one, and what is left of it.
+
+        It is planned for a first element that is so aligned.
+        """
+        alignment = shift & -shift & (MAX_ITEM_BYTES - 1)
+        launch = self._launches.get(alignment)
+        if launch is None:
+            axes = self._loop_axes
+            desc = self._function.describe(self._tensors, self._sizes, self._strides, axes, alignment)
+            launch = self._launches[alignment] = Executable(self._function.plan, desc, self.device).run
+        return launch, shift - alignment
+
+    def _launch_each(
+        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+    ) -> None:
+        """Copy the box of the other axes for each place along those of the loop."""
+        source, target = operands
+        steps = [self._strides[axis] * source.strides[axis] for axis in self._loop_axes]
+        for place in np.ndindex(*(self._sizes[axis] for axis in self._loop_axes)):
+            at = dict(zip(self._loop_axes, place, strict=True))
+            filled = target[tuple(at.get(axis, np.s_[:]) for axis in range(target.ndim))]
+            moved = shift + sum(i * step for i, step in zip(place, steps, strict=True))
+            launch, left = self._launch_at(moved)
+            launch((source, filled), None, None, left)
+
+
+def _describe(
+    tensors: dict[str, TensorDesc],
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    without: Sequence[int],
+    first_byte: int,
+) -> tuple[_operator.SliceDesc, int]:
+    """The box without some axes, from the first element on, and where in a wide item that is."""
+
+    def kept(numbers: Sequence[int]) -> tuple[int, ...]:
+        # 0-d arrays have one element, as 1-D arrays of size 1 have.
+        return tuple(number for axis, number in enumerate(numbers) if axis not in without) or (1,)
+
+    source, target = (
+        TensorDesc(tensor.data_type, kept(tensor.sizes), kept(tensor.element_strides))
+        for tensor in tensors.values()
+    )
+    box = kept(sizes), kept(strides)
+    desc = _operator.SliceDesc(source, target, (0,) * len(box[0]), *box)
+    return desc, first_byte // source.element.size
+
+
+def _plan(described: tuple[_operator.SliceDesc, int], limits: Limits) -> Plan:
+    desc, first = described
+    return _operator.plan(desc, limits, first=first)
+
+
+def _axes_to_loop_over(tensors: Sequence[TensorDesc], strides: Sequence[int]) -> tuple[int, ...]:
+    """Which axes of a box to leave to a loop, so that the kernels take the others."""
+    axes: tuple[int, ...] = ()
+    if len(strides) <= MAX_DIMENSIONS:
+        return axes
+    source, target = tensors
     steps = [step * stride for step, stride in zip(strides, source.element_strides, strict=True)]
-    dimensions = dimensions_of(target.sizes, steps, target.element_strides)
+    dimensions = tuple(reversed(dimensions_of(target.sizes, steps, target.element_strides)))
 
-    def num_merged(without: int | None = None) -> int:
-        kept = (d for i, d in zip(reversed(range(len(steps))), dimensions, strict=True) if i != without)
-        return len(merged(without_ones(kept)))
+    def num_merged(without: Sequence[int]) -> int:
+        kept = [dimension for axis, dimension in enumerate(dimensions) if axis not in without]
+        return len(merged(without_ones(reversed(kept))))
 
-    if 0 in target.sizes or num_merged() <= MAX_DIMENSIONS:
-        return None
-    # First few dimensions left, then few launches, then whole parts of memory.
-    return min(range(len(steps)), key=lambda axis: (num_merged(axis), target.sizes[axis], axis))
+    while num_merged(axes) > MAX_DIMENSIONS:
+        # First few dimensions left, then few launches, then whole parts of memory.
+        others = [axis for axis in range(len(strides)) if axis not in axes]
+        best = min(others, key=lambda axis: (num_merged((*axes, axis)), target.sizes[axis], axis))
+        axes = (*axes, best)
+    return axes
 
 
-def _slice_each(array: Array, box: tuple[tuple[int, ...], ...], out: Array, axis: int) -> None:
-    """Slice once for each place of a box along an axis."""
-    offset, size, stride = (numbers[axis] for numbers in box)
-    rest = [numbers[:axis] + numbers[axis + 1 :] for numbers in box]
-    before = (np.s_[:],) * axis
-    for i in range(size):
-        taken, filled = (*before, offset + i * stride), (*before, i)
-        slice(array[taken], *rest, out=out[filled])
+_slice = ArrayFunction("slice", ("a",), ("out",), _check, _describe, _plan, call=_SliceCall)

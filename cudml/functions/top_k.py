@@ -1,10 +1,6 @@
-"""The array function `top_k`.
+"""The array function `top_k`."""
 
-A warm call looks up what an earlier one planned for arrays of the same layouts (`CallCache`). Arguments
-are checked when a call is planned; what depends on the arrays' addresses is checked each time.
-"""
-
-from operator import index
+from operator import index, methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -13,13 +9,12 @@ from cudml.checks import MAX_DIMENSIONS, one_of
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.functions.arguments import (
-    all_on_device,
+    Arguments,
     as_integer,
     check_output,
     dtype_in,
     is_wrong,
     normalized_axis,
-    on_stream,
     output_pair,
 )
 from cudml.functions.array_types import (
@@ -30,7 +25,7 @@ from cudml.functions.array_types import (
     Scalar,
     ValuesT,
 )
-from cudml.functions.calls import Argument, CallCache, execute, store
+from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
 from cudml.operators import top_k as _operator
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, num_elements
@@ -58,9 +53,9 @@ _DIRECTIONS = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.IN
 #: `nan` -> whether NaN ranks behind every number in both modes.
 _NAN_LAST = {"last": True, "greatest": False}
 
-Choice = TypeVar("Choice")
+_OUTPUTS = ("out[0]", "out[1]")
 
-_calls = CallCache()
+Choice = TypeVar("Choice")
 
 
 if TYPE_CHECKING:
@@ -186,35 +181,19 @@ def top_k(
     signature and the default order of NaN, ONNX's TopK for the other one, TOP_K1 of DirectML's documentation
     for ties.
     """
-    if stream is not None:
-        with on_stream("top_k", a, stream):
-            return TopKResult(*top_k(a, k, axis=axis, mode=mode, sorted=sorted, nan=nan, out=out))
-    key = None
-    if out is None or isinstance(out, tuple):
-        try:
-            others = index(k), index(axis), mode, nan  # 2.0 would find the call of 2
-        except TypeError:
-            pass  # the slow path raises the error
-        else:
-            key, call = _calls.find((a,), out or (), others)
-            if call is not None:
-                return _new(TopKResult, call.run((a,), out or ()))
-    with on_stream("top_k", a, None):
-        return _plan_top_k(a, k, axis, mode, nan, out, key)
+    try:
+        options: Any = (index(k), index(axis), mode, nan)
+    except TypeError:
+        options = [k, axis, mode, nan]  # the check raises the error
+    outputs = () if out is None else output_pair("top_k", out, "values, indices")
+    call = _top_k.find((a,), outputs, options, stream)
+    return _new(TopKResult, call.run((a,), outputs))
 
 
-def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, nan: Any, out: Any, key: Any) -> TopKResult[Any, Any]:
+def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
+    """The checked arguments of a call."""
     function = "top_k"
-    outs = output_pair(function, out, "values, indices")
-    names = ("out[0]", "out[1]")
-    given = dict(zip(names, outs, strict=False))
-    arrays, device, shared, _ = all_on_device(function, {"a": a}, given)
-    array = arrays.pop("a")
-    if array is not a or any(arrays[name] is not given[name] for name in given):
-        plain = (arrays[names[0]], arrays[names[1]]) if given else None
-        with device.sharing(shared):
-            result = top_k(array, k, axis=axis, mode=mode, nan=nan, out=plain)
-        return TopKResult(*outs) if outs else result
+    array = given.arrays["a"]
     kind = dtype_in(function, "a", array, _REALS)
     axis = normalized_axis(function, axis, array.ndim)
     k = as_integer(function, "k", k)
@@ -224,29 +203,41 @@ def _plan_top_k(a: Any, k: Any, axis: Any, mode: Any, nan: Any, out: Any, key: A
     direction = _choice(function, "mode", mode, _DIRECTIONS)
     nan_last = _choice(function, "nan", nan, _NAN_LAST)
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
-    index_kind, index_dtype = _index_type(function, names[1], arrays.get(names[1]), axis, lane)
-    rows = [
-        (names[0], "output_value_tensor", kind, array.dtype),
-        (names[1], "output_index_tensor", index_kind, index_dtype),
-    ]
-    for name, _, _, dtype in rows:
-        if name in given:
-            check_output(function, name, arrays[name], shape, dtype)
-    inputs = [Argument.input("a", "input_tensor", kind, array)]
-    outputs = [
-        Argument.output(name, member, element_type, arrays.get(name), shape, dtype)
-        for name, member, element_type, dtype in rows
-    ]
+    outs = [given.arrays.get(name) for name in _OUTPUTS]
+    index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
+    converts: tuple[Convert, ...] = ()
+    sizes, operand_shape = array.shape, None
     if array.ndim > MAX_DIMENSIONS:
-        flat = array.reshape(num_elements(shape[:axis]), lane, num_elements(shape[axis + 1 :]))
-        results = [result.reshape(shape) for result in top_k(flat, k, axis=1, mode=mode, nan=nan)]
-        return TopKResult(*store(function, device, inputs, outputs, results, made=(flat,)))
+        before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
+        sizes, operand_shape, axis = (before, lane, after), (before, k, after), 1
+        converts = (methodcaller("reshape", sizes),)
+    outputs = []
+    for name, member, out, element_type, dtype in zip(
+        _OUTPUTS,
+        ("output_value_tensor", "output_index_tensor"),
+        outs,
+        (kind, index_kind),
+        (array.dtype, index_dtype),
+        strict=True,
+    ):
+        if out is not None:
+            check_output(function, name, out, shape, dtype)
+        outputs.append(
+            Argument.output(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
+        )
+    source = Argument.input("a", "input_tensor", kind, array, sizes, converts=converts)
+    return Request([source], outputs, (axis, k, direction, nan_last))
 
-    def make_plan(tensors: dict[str, TensorDesc], limits: Limits) -> Plan:
-        desc = _operator.TopK1Desc(**tensors, axis=axis, k=k, axis_direction=direction)
-        return _operator.plan(desc, limits, nan_last=nan_last)
 
-    return TopKResult(*execute(function, device, inputs, outputs, make_plan, _calls, key))
+def _describe(
+    tensors: dict[str, TensorDesc], axis: int, k: int, direction: AxisDirection, nan_last: bool
+) -> tuple[_operator.TopK1Desc, bool]:
+    return _operator.TopK1Desc(**tensors, axis=axis, k=k, axis_direction=direction), nan_last
+
+
+def _plan(described: tuple[_operator.TopK1Desc, bool], limits: Limits) -> Plan:
+    desc, nan_last = described
+    return _operator.plan(desc, limits, nan_last=nan_last)
 
 
 def _choice(function: str, name: str, value: Any, choices: dict[str, Choice]) -> Choice:
@@ -274,3 +265,6 @@ def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> t
         expected = f"of a type that holds the last index of axis {axis}, which is {lane - 1}"
         raise ValueError(is_wrong(function, name, f"of {array.dtype}, which ends at {limit}", expected))
     return kind, array.dtype
+
+
+_top_k = ArrayFunction("top_k", ("a",), _OUTPUTS, _check, _describe, _plan)

@@ -227,7 +227,9 @@ def _check_slice1(
                 problems.add(f"OutputTensor.Sizes[{i}]", "sizes", expected, out_size)
 
 
-def plan(desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = None) -> Plan:
+def plan(
+    desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = None, first: int | None = None
+) -> Plan:
     """The plan of a valid descriptor: one copy, or nothing where the output is empty.
 
     Strides of either tensor may be negative, and the data type any of a size of 1 to 16 bytes: the
@@ -241,6 +243,9 @@ def plan(desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = Non
         The device.
     path : str, optional
         A key of `slice_paths.PATHS` to take; None chooses the fastest. An empty output needs none.
+    first : int, optional
+        The first element to copy, counted from the pointer, where that is shifted; None is what the offsets
+        say.
 
     Raises
     ------
@@ -256,7 +261,8 @@ def plan(desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = Non
         windows = zip(desc.input_window_offsets, desc.input_window_sizes, steps, strict=True)
         starts = tuple(offset + (size - 1 if step < 0 else 0) for offset, size, step in windows)
     copied_strides = tuple(step * stride for step, stride in zip(steps, source_strides, strict=True))
-    first = sum(start * stride for start, stride in zip(starts, source_strides, strict=True))
+    if first is None:
+        first = sum(start * stride for start, stride in zip(starts, source_strides, strict=True))
     space = Space(
         dimensions_of(target.sizes, copied_strides, target.element_strides), (first, 0), target.element.size
     )

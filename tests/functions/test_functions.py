@@ -1,5 +1,6 @@
 """The array functions: any shape, stride and dtype, and `out=`."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from hypothesis.extra import numpy as hnp
 import cudml
 from cudml import DataType, TensorDesc
 from cudml.devices import Device, get_device
+from cudml.executable import Recent
 from cudml.functions import slice as slice_function
-from cudml.functions.calls import Argument, CallCache
+from cudml.functions.calls import Argument
 from tests.oracle import reverse_subsequences as reverse_oracle
 from tests.oracle import top_k as top_k_oracle
 from tests.support import assert_identical, to_device, to_numpy
@@ -173,7 +175,7 @@ EMPTY = [
 def test_empty_results_are_empty_and_launch_nothing(
     run: Any, shapes: list[tuple[int, ...]], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cudml.compiled.load_plan", lambda *_: pytest.fail("a plan was loaded"))
+    monkeypatch.setattr("cudml.executable.load_plan", lambda *_: pytest.fail("a plan was loaded"))
     results = run(to_device(device, np.zeros((4, 5), np.float32)))
     results = results if isinstance(results, tuple) else (results,)
     assert [result.shape for result in results] == shapes
@@ -183,7 +185,7 @@ def test_empty_results_are_empty_and_launch_nothing(
 def test_arrays_without_dimensions() -> None:
     a = np.array(5.0)
     assert_identical(cudml.slice(a, (), ()), a)
-    described = Argument.input("a", "input_tensor", DataType.FLOAT64, a).tensor
+    described = Argument.input("a", "input_tensor", DataType.FLOAT64, a).tensor_of(a)
     assert described == TensorDesc(DataType.FLOAT64, (1,))
     with pytest.raises(np.exceptions.AxisError):
         cudml.top_k(a, 1)
@@ -392,7 +394,9 @@ def test_named_results() -> None:
 def test_the_box_of_a_slice_may_be_any_sequence_of_integers(
     as_given: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slice_function, "_calls", CallCache())  # so that it is planned from what is given
+    monkeypatch.setattr(
+        slice_function, "_slice", replace(slice_function._slice, calls=Recent(3))
+    )  # so that it is planned from what is given
     a = np.arange(12).reshape(3, 4)
     offsets, sizes, strides = as_given([2, 0]), as_given([2, 2]), as_given([-1, 3])
     assert_identical(cudml.slice(a, offsets, sizes, strides), a[:0:-1, ::3])

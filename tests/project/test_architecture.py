@@ -32,9 +32,20 @@ LAYERS = {
     "operators": {"checks", "dtypes", "enums", "errors", "operators", "plans", "tensors"},
     "devices": {"devices", "dtypes", "enums", "errors", "plans", "settings", "tensors"},
     "bindings": {"checks", "devices", "errors", "overlap", "tensors"},
-    "compiled": {"bindings", "devices", "enums", "errors", "operators", "plans", "settings"},
+    "executable": {"devices", "plans", "settings"},
+    "compiled": {"bindings", "devices", "enums", "errors", "executable", "operators", "plans"},
     "functions": {
-        *("checks", "compiled", "devices", "dtypes", "enums", "errors", "functions", "operators", "overlap"),
+        *(
+            "checks",
+            "devices",
+            "dtypes",
+            "enums",
+            "errors",
+            "executable",
+            "functions",
+            "operators",
+            "overlap",
+        ),
         *("plans", "tensors"),
     },
 }

@@ -261,7 +261,7 @@ class CudaDevice:
         """Address of element (0, ..., 0)."""
         return int(array.data.ptr)
 
-    def describe(self, array: Any) -> tuple[int, Layout]:
+    def address_and_layout(self, array: Any) -> tuple[int, Layout]:
         """The address, and the rest in one hashable value; TypeError for all but a `cupy.ndarray`."""
         if type(array) is not self._ndarray:
             raise TypeError(f"{self.name} takes cupy.ndarray, got {type(array).__name__}")
@@ -291,7 +291,7 @@ class CudaDevice:
             capture.keep_scratch(made, outputs)
         return made
 
-    def keep_captured(
+    def retain_for_graph(
         self,
         made: Sequence[Array],
         inputs: Sequence[Array],

@@ -55,11 +55,15 @@ class ProgramLoader:
             function, params = kernel.function, kernel.params(only)
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
 
-            def launch_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+            def launch_alone(
+                operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+            ) -> None:
                 if gave_up.value:
                     raise_reported()
                 if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                     stream = as_stream(stream)
+                if shift:
+                    operands = (operands[0].data.ptr + shift, *operands[1:])
                 if current_device() == number:
                     function(grid, block, (*operands, *params), shared_bytes, stream)
                 else:
@@ -70,11 +74,15 @@ class ProgramLoader:
         if isinstance(only, Copy) and not offsets:
             copy = self._prepare_copy(only, slots)
 
-            def copy_alone(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+            def copy_alone(
+                operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+            ) -> None:
                 if gave_up.value:
                     raise_reported()
                 if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                     stream = as_stream(stream)
+                if shift:
+                    operands = (operands[0].data.ptr + shift, *operands[1:])
                 if current_device() == number:
                     copy(operands, stream)
                 else:
@@ -85,11 +93,15 @@ class ProgramLoader:
 
         steps = [self._prepare_step(step, slots) for step in plan.steps]
 
-        def run_steps(operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+        def run_steps(
+            operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+        ) -> None:
             if gave_up.value:
                 raise_reported()
             if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                 stream = as_stream(stream)
+            if shift:
+                operands = (operands[0].data.ptr + shift, *operands[1:])
             base = 0 if workspace is None else workspace.data.ptr
             buffers = (*operands, *[base + offset for offset in offsets])
             if current_device() == number:

@@ -69,7 +69,7 @@ class CheckedProgram:
         kernels = iter(load_kernels(launches, is_checked=True))
         self._steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
 
-    def __call__(self, operands: Sequence[Array], schedule: Schedule) -> None:
+    def __call__(self, operands: Sequence[Array], schedule: Schedule, shift: int = 0) -> None:
         """Run every step on private copies and copy the results back.
 
         Raises
@@ -87,6 +87,8 @@ class CheckedProgram:
             name: of_name[name].start + array.__array_interface__["data"][0] - of_name[name].low
             for name, array in zip(self._plan.operands, operands, strict=True)
         }
+        # The buffer is the whole array, wherever in it the pointer is.
+        addresses[self._plan.operands[0]] += shift
         addresses |= {piece.name: of_name[piece.name].start for piece in self._plan.workspaces}
         table = BufferTable(tuple(addresses))
         for number, address in enumerate(addresses.values()):

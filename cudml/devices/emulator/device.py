@@ -79,7 +79,7 @@ class EmulatorDevice:
         """Address of element (0, ..., 0)."""
         return address_of(array)
 
-    def describe(self, array: Any) -> tuple[int, Layout]:
+    def address_and_layout(self, array: Any) -> tuple[int, Layout]:
         """The address, and the rest in one hashable value; TypeError for all but a `numpy.ndarray`."""
         if type(array) is not np.ndarray:
             raise TypeError(f"cpu takes numpy.ndarray, got {type(array).__name__}")
@@ -101,7 +101,7 @@ class EmulatorDevice:
         """Allocate uninitialised bytes for one call."""
         return self.empty((num_bytes,), np.uint8, stream)
 
-    def keep_captured(
+    def retain_for_graph(
         self,
         made: Sequence[Array],
         inputs: Sequence[Array],
@@ -177,7 +177,9 @@ class EmulatorProgram:
         else:
             self._steps = self._load_steps()
 
-    def __call__(self, operands: Sequence[Array], workspace: Array | None, stream: Any = None) -> None:
+    def __call__(
+        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+    ) -> None:
         """Run every step in order; see `cudml.devices.Program`.
 
         Raises
@@ -193,7 +195,7 @@ class EmulatorProgram:
         if schedule.check or meter.current() is not None:
             if self._checked is None:
                 self._checked = CheckedProgram(self.plan)
-            self._checked(operands, schedule)
+            self._checked(operands, schedule, shift)
             return
         try:
             prepared = self._prepared.pop()
@@ -204,6 +206,8 @@ class EmulatorProgram:
         addresses = prepared.addresses
         for number, operand in enumerate(operands):
             addresses[number] = _pointer_at(id(operand) + _ADDRESS_OFFSET).value
+        if shift:
+            addresses[0] += shift
         if workspace is not None:
             start = address_of(workspace)
             for number, offset in self._workspace_offsets:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from cudml.compiled import load_fitting
 from cudml.devices import GridTooLargeError
+from cudml.executable import load
 from cudml.operators import gru
-from cudml.plans import Limits, Plan
+from cudml.plans import Plan
 from tests.devices.cuda.stand_in import waits
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
 from tests.operators.gru.test_descriptor import LIMITS, gru_of
@@ -61,11 +61,8 @@ def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> No
     least = fits[-1]
     desc = gru_of(7, 1, 1024)
 
-    def make_plan(limits: Limits) -> Plan:
-        return gru.plan(desc, limits)
-
     device: Any = SharedDevice(fits)
-    plan, _ = load_fitting(make_plan, device)
+    plan, _ = load(gru.plan, desc, device)
     launch: Any = plan.steps[-1]
     assert launch.function == function
     assert launch.grid[0] <= max(least, 1)
@@ -75,7 +72,7 @@ def test_plan_that_does_not_shrink_is_an_error() -> None:
     device: Any = SharedDevice([0])
     fixed = gru.plan(gru_of(7, 1, 1024), LIMITS)
     with pytest.raises(GridTooLargeError):
-        load_fitting(lambda limits: fixed, device)
+        load(lambda desc, limits: fixed, None, device)
 
 
 def test_resident_blocks_are_those_of_the_device_or_fewer() -> None:

@@ -268,10 +268,10 @@ def array_facts() -> dict[str, Any]:
     first, second = cuda.get_device(0), cuda.get_device(1)
     array = first.empty((4, 3), np.int16)
     other = second.empty((4, 3), np.int16)
-    address, layout = first.describe(array)
-    turned_address, turned = first.describe(array.T)
+    address, layout = first.address_and_layout(array)
+    turned_address, turned = first.address_and_layout(array.T)
     try:
-        first.describe(np.zeros(3))
+        first.address_and_layout(np.zeros(3))
         message = ""
     except TypeError as error:
         message = str(error)
@@ -286,7 +286,7 @@ def array_facts() -> dict[str, Any]:
         "address": (first.address(array), array.data.ptr, address, turned_address),
         "layout": layout,
         "turned": turned,
-        "other_layout_differs": second.describe(other)[1] != layout,
+        "other_layout_differs": second.address_and_layout(other)[1] != layout,
         "message": message,
         "empty": first.empty((0, 3), np.int16).shape,
     }

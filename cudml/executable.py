@@ -1,0 +1,111 @@
+"""A plan loaded on a device and ready to run: the engine of array functions and of compiled operators."""
+
+import sys
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from cudml.devices import Array, Device, GridTooLargeError, Program
+from cudml.plans import Limits, Plan
+from cudml.settings import print_plan
+
+#: Plans with their loaded kernels that are kept for the next equal descriptor.
+MAX_PROGRAMS = 1024
+
+#: Sets of arrays that an executable remembers as good.
+MAX_GOOD = 256
+
+#: Plans a checked descriptor for the limits of a device. Plans are kept by it, so it is a lasting function.
+Planner = Callable[[Any, Limits], Plan]
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+
+
+class Recent(dict[_Key, _Value]):
+    """A dictionary of `most` entries at most: a new one takes the place of the oldest. Thread-safe."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def __setitem__(self, key: _Key, value: _Value) -> None:
+        super().__setitem__(key, value)
+        while len(self) > self.most:
+            # No lock, which a fork could leave held. Another thread may come between: then once more.
+            with suppress(RuntimeError, StopIteration):
+                self.pop(next(iter(self)), None)
+
+
+@lru_cache(maxsize=MAX_PROGRAMS)
+def load_plan(plan: Plan, device: Device) -> Program:
+    """The plan made ready on a device; equal plans share one program."""
+    if print_plan():
+        print(f"{device.name}: {plan}", file=sys.stderr)
+    return device.load(plan)
+
+
+@lru_cache(maxsize=MAX_PROGRAMS)
+def _planned(planner: Planner, desc: Hashable, limits: Limits) -> Plan:
+    return planner(desc, limits)
+
+
+def load(planner: Planner, desc: Hashable, device: Device) -> tuple[Plan, Program]:
+    """The plan of a descriptor, ready to run: with fewer blocks where those of a grid cannot run at once."""
+    limits = device.limits
+    while True:
+        plan = _planned(planner, desc, limits)
+        try:
+            return plan, load_plan(plan, device)
+        except GridTooLargeError as error:
+            if error.fits >= limits.resident_blocks:
+                raise
+            limits = replace(limits, most_resident_blocks=error.fits)
+
+
+class Executable:
+    """A plan loaded on a device.
+
+    Parameters
+    ----------
+    planner, desc, device
+        As for `load`.
+    members : sequence of str, optional
+        The descriptor's members in the order in which `run` takes their arrays; None is the plan's order.
+
+    Attributes
+    ----------
+    plan : Plan
+        What it runs.
+    run : Program
+        Runs it on arrays that were found good. Scratch that is not given is taken from the device, which
+        keeps it for the replays of a graph that is being captured.
+    good : Recent
+        The keys of sets of arrays that were found good; what a key is, the caller decides.
+    """
+
+    def __init__(
+        self, planner: Planner, desc: Hashable, device: Device, members: Sequence[str] | None = None
+    ) -> None:
+        self.plan, self._program = load(planner, desc, device)
+        operands = self.plan.operands
+        self._device = device
+        self._order = tuple(map((members or operands).index, operands))
+        self._outputs = tuple(map(operands.index, self.plan.outputs))
+        self._temporary_bytes = self.plan.temporary_bytes
+        is_in_order = self._order == tuple(range(len(operands)))
+        self.run: Program = self._program
+        if self._temporary_bytes or not is_in_order:
+            self.run = self._run
+        self.good: Recent[Hashable, bool] = Recent(MAX_GOOD)
+
+    def _run(
+        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+    ) -> None:
+        operands = [operands[number] for number in self._order]
+        if workspace is None and self._temporary_bytes:
+            outputs = [operands[number] for number in self._outputs]
+            workspace = self._device.scratch(self._temporary_bytes, outputs, stream)
+        self._program(operands, workspace, stream, shift)
