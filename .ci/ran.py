@@ -1,4 +1,4 @@
-"""Fail where tests that CI believes it runs were skipped: a broken extra would not show otherwise.
+"""Fail if tests that CI should run were skipped: a broken extra would go unnoticed otherwise.
 
     python .ci/ran.py RESULTS.xml [--some MODULE...] [--all MODULE...]
 
@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 
 def main() -> None:
-    """Print how many tests of each module ran, and why others did not."""
+    """Print how many tests of each module ran, and why the others were skipped."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("results")
     parser.add_argument("--some", nargs="+", default=[], metavar="MODULE")

@@ -20,7 +20,7 @@ COMMANDS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Run a subcommand, or the benchmarks; 1 where a result was wrong or a call failed."""
+    """Run a subcommand, or the benchmarks; return 1 if a result was wrong or a call failed."""
     if arguments and arguments[0] in COMMANDS:
         command: int = importlib.import_module(COMMANDS[arguments[0]]).main(arguments[1:])
         return command

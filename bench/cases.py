@@ -42,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Peer:
-    """Another way to the same result, as a user of that library would write it.
+    """Another way to compute the same result, as a user of that library would write it.
 
     `prepare(case, inputs)` does what is not to be timed (converting arrays, loading weights) and returns
     the call to time, or None where the peer cannot do the case. `contract` says in what its result is
@@ -72,4 +72,4 @@ class OperatorBench(Protocol):
 
 
 class WrongResultError(Exception):
-    """A result that is not what the oracle says; nothing is timed."""
+    """A result differs from the oracle's; nothing is timed."""

@@ -1,4 +1,4 @@
-"""Comparisons that refuse, for arrays of NumPy or CuPy wherever they live."""
+"""Comparisons that raise, for arrays of NumPy or CuPy."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from bench.cases import WrongResultError
 
 
 def require_identical(got: Any, expected: Any, what: str = "result") -> None:
-    """Refuse unless both have one shape, one dtype and the same bits; a NaN is identical to itself alone."""
+    """Raise unless both have the same shape, dtype and bits; a NaN equals only a NaN with the same bits."""
     if got.shape != expected.shape or got.dtype != expected.dtype:
         raise WrongResultError(f"{what} is {got.dtype}{got.shape}, expected {expected.dtype}{expected.shape}")
     if not got.size:
@@ -24,7 +24,7 @@ def require_identical(got: Any, expected: Any, what: str = "result") -> None:
 
 
 def error_of(got: Any, expected: Any) -> float:
-    """The root mean square difference. The largest one of a correct result is a matter of luck."""
+    """The root mean square difference; the maximum of a correct result would depend on chance."""
     return (
         float(((got.astype(np.float64) - expected.astype(np.float64)) ** 2).mean() ** 0.5)
         if got.size
@@ -33,7 +33,7 @@ def error_of(got: Any, expected: Any) -> float:
 
 
 def require_error_within(got: Any, expected: Any, allowed: float, what: str = "result") -> float:
-    """Refuse unless the error against a more exact `expected` is at most `allowed` (NaN never is).
+    """Raise unless the error against a more exact `expected` is at most `allowed`; a NaN always raises.
 
     Returns the error.
     """
@@ -46,7 +46,7 @@ def require_error_within(got: Any, expected: Any, allowed: float, what: str = "r
 
 
 def sample_rows(num_rows: int, count: int) -> list[int]:
-    """At most `count` rows spread from the first to the last."""
+    """At most `count` rows, evenly spaced from the first to the last."""
     return sorted({round(i * (num_rows - 1) / max(count - 1, 1)) for i in range(min(count, num_rows))})
 
 

@@ -1,4 +1,4 @@
-"""GRU: the layers of speech, text and control models, beside torch.nn.GRU (cuDNN on a GPU)."""
+"""GRU: layers of speech, text and control models, compared with torch.nn.GRU (cuDNN on a GPU)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def _case(
     linear_before_reset: bool = True,
     quick: bool = False,
 ) -> GruCase:
-    """A case whose name says everything, by the letters of ONNX's page."""
+    """A case, named by its sizes in ONNX's letters."""
     options = [dtype, *([direction] if direction != "forward" else [])]
     options += [] if linear_before_reset else ["reset before linear"]
     return GruCase(
@@ -144,7 +144,7 @@ def _last_steps(case: GruCase) -> list[int]:
 
 
 def bytes_moved(case: GruCase) -> int:
-    """Input, weights, biases and outputs once; the weights stay on the chip over all steps."""
+    """Bytes of inputs, weights and outputs, each moved once; the weights stay on chip for all steps."""
     d, h = case.num_directions, case.hidden_size
     elements = case.steps * case.batch * (case.input_size + d * h) + d * case.batch * h
     elements += d * 3 * h * (case.input_size + h + 2)
@@ -152,7 +152,7 @@ def bytes_moved(case: GruCase) -> int:
 
 
 def steps(case: GruCase) -> int:
-    """The recurrence is what takes the time, so reports give the time of a step."""
+    """Number of steps: reports give the time per step, because the recurrence dominates."""
     return case.steps
 
 
@@ -238,7 +238,7 @@ def _torch_gru(
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call as a replayed CUDA graph: no launch costs, and the outputs in the same memory each time."""
+    """The call as a replayed CUDA graph: no launch overhead, and outputs in the same memory each time."""
     import torch
 
     stream = torch.cuda.Stream()
@@ -259,7 +259,7 @@ def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _numpy_loop(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
-    """A loop over the steps, with one matrix product before it."""
+    """A loop over the steps, after one matrix product for all inputs."""
     if case.dtype != "float32":
         return None
 
@@ -302,7 +302,7 @@ def _onnxruntime(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
 
 
 PEERS = {
-    # Beside it, CUDML_EMULATOR=workers=1 keeps cudml to one thread too.
+    # For comparison, CUDML_EMULATOR=workers=1 limits cudml to one thread, too.
     "onnxruntime, one thread": Peer(_onnxruntime, needs=("onnx", "onnxruntime"), devices=("cpu",)),
     "numpy": Peer(_numpy_loop, devices=("cpu",)),
     "torch": Peer(_torch_gru(allow_tf32=False), needs=("torch",)),

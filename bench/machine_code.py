@@ -52,7 +52,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What the row is about."""
+        """The key of the row: kernel instance and architecture."""
         return self.source, self.kernel, self.architecture
 
 
@@ -64,7 +64,7 @@ class Table:
     rows: tuple[Row, ...]
 
     def of(self, rows: Iterable[Row]) -> list[Row]:
-        """Those of my rows that are about the same as the given ones."""
+        """Own rows with the same keys as the given ones."""
         keys = {row.key for row in rows}
         return [row for row in self.rows if row.key in keys]
 
@@ -95,7 +95,7 @@ def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Ro
 
 
 def measured() -> list[Row]:
-    """The rows of every instance on every architecture; what was compiled before comes from the cache."""
+    """The rows of every instance on every architecture; earlier compilations are taken from the cache."""
     work = [(architecture, batch) for architecture in ARCHITECTURES for batch in batches(architecture.limits)]
 
     def rows(item: tuple[Architecture, list[KernelLaunch]]) -> list[Row]:
@@ -120,7 +120,7 @@ def table_text(table: Table) -> str:
 
 
 def recorded(path: Path = TABLE) -> Table:
-    """The table of a file; without rows, of no version, where there is no file or it has other columns."""
+    """The table of a file; empty and without version if there is no file, or it has other columns."""
     if not path.exists():
         return Table("none", ())
     first, *lines = path.read_text().splitlines()
@@ -133,7 +133,7 @@ def recorded(path: Path = TABLE) -> Table:
 
 
 def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
-    """What changed from one table to another, one line for each instance and architecture."""
+    """The differences between two tables, one line per instance and architecture."""
     old, new = ({row.key: asdict(row) for row in rows} for rows in (before, after))
     found = []
     for key in sorted(old.keys() | new.keys()):

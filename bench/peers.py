@@ -9,7 +9,7 @@ from bench.cases import Inputs, Peer
 
 
 def device_copy(bytes_moved: Callable[[Any], int]) -> Peer:
-    """A plain copy within the device's memory that reads and writes as many bytes: the limit."""
+    """A plain copy in device memory that reads and writes the same number of bytes: the limit."""
 
     def prepare(case: Any, inputs: Inputs) -> Callable[[], Any]:
         size = bytes_moved(case) // 2

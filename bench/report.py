@@ -10,12 +10,12 @@ from bench.runner import OPERATORS
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 
-#: Cases of each operator in README.md, the first of its list; results/README.md has all.
+#: Number of cases per operator in README.md, the first of its list; results/README.md has all.
 README_CASES = 6
 
 
 def main(arguments: list[str]) -> int:
-    """Write the tables and, where matplotlib is installed, the plots; 1 where there is nothing to report."""
+    """Write the tables, and the plots if matplotlib is installed; return 1 if there is nothing to report."""
     parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__)
     parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
     parser.add_argument(
@@ -87,12 +87,12 @@ def device_text(rows: list[Row], max_cases: int | None = None) -> str:
 
 
 def reported_cache(rows: list[Row]) -> str:
-    """Cold where it was measured."""
+    """The cold row if it was measured, else the warm one."""
     return "cold" if any(row.cache == "cold" for row in rows) else "warm"
 
 
 def table(rows: list[Row], max_cases: int | None = None) -> str:
-    """One line a case: cudml's time and bandwidth, every peer's time and how many times cudml's that is."""
+    """One line per case: cudml's time and bandwidth, every peer's time, and its ratio to cudml's."""
     peers = list(dict.fromkeys(row.implementation for row in rows if row.implementation != "cudml"))
     by_case: dict[str, dict[str, Row]] = {}
     for row in rows:
@@ -113,12 +113,12 @@ def table(rows: list[Row], max_cases: int | None = None) -> str:
 
 
 def microseconds(time_us: float) -> str:
-    """Three digits or so."""
+    """Format a number with about three digits."""
     return f"{time_us:,.0f} us" if time_us >= 100 else f"{time_us:.1f} us"
 
 
 def replaced(text: str, between: str, name: str) -> str:
-    """The text with what stands between the markers replaced."""
+    """Replace the text between the markers."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -127,7 +127,7 @@ def replaced(text: str, between: str, name: str) -> str:
 
 
 def draw(rows: list[Row], operator: str, path: Path) -> None:
-    """Every peer's time over cudml's, a row a case; nothing without matplotlib or without peers."""
+    """Plot every peer's time relative to cudml's, one row per case; skip without matplotlib or peers."""
     try:
         import matplotlib
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""Committed numbers: one CSV file a device, one row per operator, case, implementation and cache state."""
+"""Committed results: one CSV file per device, one row per operator, case, implementation and cache state."""
 
 import argparse
 import csv
@@ -60,22 +60,22 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What a newer measurement replaces."""
+        """The key of the row: a newer measurement with the same key replaces it."""
         return self.operator, self.case, self.implementation, self.cache
 
     @property
     def gb_per_s(self) -> float:
-        """Bytes moved over the median, in units of 1e9 bytes a second."""
+        """Bytes moved divided by the median time, in 1e9 bytes per second."""
         return self.bytes_moved / self.median_us / 1000
 
     @property
     def rate(self) -> str:
-        """Bandwidth, or the time of a step."""
+        """Bandwidth, or the time per step."""
         return f"{self.median_us / self.steps:.2f} us/step" if self.steps else f"{self.gb_per_s:,.0f} GB/s"
 
 
 def read(path: Path) -> list[Row]:
-    """All rows of a file; none where it does not exist."""
+    """All rows of a file; none if it does not exist."""
     if not path.exists():
         return []
     with path.open(newline="") as file:
@@ -83,7 +83,7 @@ def read(path: Path) -> list[Row]:
 
 
 def merge(path: Path, rows: Iterable[Row]) -> None:
-    """Write rows into a file, each in place of the one with its key, new ones at the end."""
+    """Write rows to a file: replace rows with the same key, append new ones."""
     merged = {row.key: row for row in read(path)} | {row.key: row for row in rows}
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, [member.name for member in fields(Row)], lineterminator="\n")

@@ -1,4 +1,4 @@
-"""Reverse: lanes of every length, beside a gather by indices with CuPy, NumPy and torch."""
+"""Reverse: lanes of every length, compared with a gather by indices in CuPy, NumPy and torch."""
 
 import math
 from collections.abc import Callable
@@ -38,13 +38,13 @@ def _case(
     full_lengths: bool = False,
     quick: bool = False,
 ) -> ReverseCase:
-    """A case whose name says everything."""
+    """A case, named by its parameters."""
     name = f"{use} {' x '.join(map(str, shape))} axis {axis} {dtype}{' full' if full_lengths else ''}"
     return ReverseCase(name=name, quick=quick, shape=shape, axis=axis, dtype=dtype, full_lengths=full_lengths)
 
 
 def _batch(shared_lengths: bool) -> ReverseCase:
-    """Sequences of a batch whose features have lengths of their own, or one together."""
+    """A batch of sequences whose features have separate lengths, or a common one."""
     case = _case("features of one length" if shared_lengths else "features", (64, 32, 64), 1, quick=True)
     return replace(case, length_dtype="int64", shared_lengths=shared_lengths)
 
@@ -96,13 +96,13 @@ def run(case: ReverseCase, inputs: Inputs) -> Any:
 
 
 def check(case: ReverseCase, inputs: Inputs, got: Any) -> str:
-    """The whole against a gather by the array library."""
+    """Compare the whole result with a gather by the array library."""
     require_identical(got, _array_library(case, inputs)())
     return "exact"
 
 
 def bytes_moved(case: ReverseCase) -> int:
-    """Every element read once and written once, and the lengths."""
+    """Bytes of every element read once and written once, and of the lengths."""
     elements = math.prod(case.shape)
     lengths = elements // case.shape[case.axis] // (case.shape[-1] if case.shared_lengths else 1)
     moved = 2 * elements * np.dtype(case.dtype).itemsize
@@ -110,7 +110,7 @@ def bytes_moved(case: ReverseCase) -> int:
 
 
 def _positions(xp: Any, case: ReverseCase, lengths: Any) -> Any:
-    """Where each output element comes from along the axis."""
+    """The input index of each output element along the axis."""
     along = [1] * len(case.shape)
     along[case.axis] = -1
     position = xp.arange(case.shape[case.axis], dtype=np.int64).reshape(along)

@@ -142,7 +142,7 @@ class Runner:
     def _check(
         self, module: OperatorBench, case: Case, inputs: dict[str, Any], implementation: str, call: Any
     ) -> str:
-        """What was compared; a peer that differs is timed all the same, and its row says so."""
+        """The result of the comparison; a peer that differs is still timed, and its row says so."""
         try:
             return module.check(case, inputs, _arrays(call()))
         except WrongResultError as error:
@@ -160,7 +160,7 @@ class Runner:
 
 
 def _arrays(result: Any) -> Any:
-    """A result with torch's tensors as arrays of NumPy or CuPy."""
+    """Convert the torch tensors of a result to arrays of NumPy or CuPy."""
     if isinstance(result, (tuple, list)):
         return tuple(_arrays(part) for part in result)
     return from_torch(result) if type(result).__module__.startswith("torch") else result

@@ -1,4 +1,4 @@
-"""Slice: cases from 4 KB to 4 GB, beside CuPy's and torch's slicing made contiguous."""
+"""Slice: cases from 4 KB to 4 GB, compared with contiguous copies of CuPy's and torch's slices."""
 
 import math
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def _case(
     dtype: str = "float32",
     quick: bool = False,
 ) -> SliceCase:
-    """A case named after its use, its output and its strides where one is not 1."""
+    """A case, named by its use, its output, and its strides if one is not 1."""
     stepped = f" by {strides}" if set(strides) != {1} else ""
     return SliceCase(
         name=f"{use} {' x '.join(map(str, sizes))}{stepped} {dtype}",
@@ -72,7 +72,7 @@ def _vector(kib: int, dtype: str = "float32", offset: int = 4, quick: bool = Fal
 
 
 def _across(use: str, sizes: tuple[int, ...], order: tuple[int, ...], dtype: str) -> SliceCase:
-    """All of an input whose dimensions lie in another order than those of the output."""
+    """A whole input whose dimensions are in another order than those of the output."""
     return replace(_case(use, sizes, (0,) * len(sizes), sizes, (1,) * len(sizes), dtype), order=order)
 
 
@@ -141,7 +141,7 @@ def check(case: SliceCase, inputs: Inputs, got: Any) -> str:
 
 
 def bytes_moved(case: SliceCase) -> int:
-    """Output elements read once and written once; what lies between them is not counted."""
+    """Bytes of the output elements, read once and written once; skipped elements are not counted."""
     return 2 * math.prod(case.sizes) * np.dtype(case.dtype).itemsize
 
 

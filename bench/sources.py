@@ -1,4 +1,4 @@
-"""Inputs made on the device that uses them: the same bits from NumPy and from CuPy, at device speed."""
+"""Inputs generated on the device that uses them, with the same bits from NumPy and CuPy."""
 
 import math
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 
 class Source:
-    """Arrays filled with random data, each call drawing fresh ones.
+    """Arrays of random data, different in each call.
 
     Every word is a hash of its position and of the number of the draw (the finaliser of MurmurHash3, by
     Austin Appleby, public domain), so a case has the same bits on every device and needs no random library.
@@ -28,21 +28,21 @@ class Source:
         return words
 
     def bits(self, shape: tuple[int, ...], dtype: Any) -> Any:
-        """Random bits; a float dtype has NaN, infinities and subnormals in it."""
+        """Random bits; floats include NaN, infinities and subnormals."""
         dtype = np.dtype(dtype)
         num_bytes = math.prod(shape) * dtype.itemsize
         data = self._words(-(-num_bytes // 4)).view(np.uint8)[:num_bytes]
         return data.view(dtype).reshape(shape)
 
     def integers(self, shape: tuple[int, ...], low: int, high: int, dtype: Any) -> Any:
-        """Integers of low <= x < high, each about equally often; high - low is at most 2**32."""
+        """Approximately uniform integers with low <= x < high; high - low is at most 2**32."""
         words = self._words(math.prod(shape)).astype(np.uint64)
         words *= np.uint64(high - low)
         words >>= np.uint64(32)
         return (words.astype(np.int64) + low).astype(dtype).reshape(shape)
 
     def uniform(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        """Numbers of 0 <= x < 1 with 24 random bits."""
+        """Numbers with 0 <= x < 1 and 24 random bits."""
         words = self._words(math.prod(shape))
         words >>= np.uint32(8)
         numbers = words.astype(np.float32)
@@ -50,7 +50,7 @@ class Source:
         return numbers.astype(dtype, copy=False).reshape(shape)
 
     def normal(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        """Standard normal numbers, by Box and Muller's transform."""
+        """Standard normal numbers, by the Box-Muller transform."""
         xp = self.xp
         radius = xp.sqrt(-2 * xp.log(1 - self.uniform(shape)))
         radius *= xp.cos(np.float32(2 * math.pi) * self.uniform(shape))

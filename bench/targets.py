@@ -31,7 +31,7 @@ class Target:
 
 
 def get_target(kind: str | None, commit: str | None = None) -> Target:
-    """The device of a kind; None is the GPU where CuPy finds one, else the CPU."""
+    """The device of a kind; None means the GPU if CuPy finds one, else the CPU."""
     from cudml.devices import cuda
 
     status = cuda.status()
@@ -74,7 +74,7 @@ def library_of(array: Any) -> Any:
 
 
 def to_numpy(array: Any) -> np.ndarray:
-    """A copy in host memory, where it is not there already."""
+    """Copy an array to host memory, unless it is there already."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
@@ -94,7 +94,7 @@ def _cuda_target(environment: dict[str, str]) -> Target:
 
 
 def _driver(device_id: int) -> str:
-    """The driver's release; the CUDA version it speaks where nvidia-smi is missing."""
+    """The driver's release, or the CUDA version that it supports if nvidia-smi is missing."""
     query = ["nvidia-smi", f"--id={device_id}", "--query-gpu=driver_version", "--format=csv,noheader"]
     try:
         return subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
@@ -126,7 +126,7 @@ def _cpu_name() -> str:
 
 
 def _commit() -> str:
-    """The checkout's commit, with a + where tracked files differ from it."""
+    """The checkout's commit, with a + if tracked files differ from it."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--exclude=*", "--dirty=+"]
     try:
         return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()

@@ -11,10 +11,10 @@ from bench.targets import Target
 
 MIN_REPEATS, MAX_REPEATS = 5, 200
 
-#: Calls that last longer are repeated twice only.
+#: Longer calls are repeated only twice.
 LONG_CALL_US = 200_000.0
 
-#: The flush reads this many times the L2 cache, since its replacement is not strictly the oldest first.
+#: The flush reads this multiple of the L2 cache, because its replacement is not strictly least recently used.
 FLUSH_FACTOR = 3
 
 #: Reads of the flush before a measurement, some 15 ms on a fast GPU: its clocks rise under load.
@@ -26,7 +26,7 @@ MAX_DELAY_US = 2000.0
 
 @dataclass(frozen=True)
 class Timing:
-    """`host_us` is how long the host was busy with one call, None where that is the measurement itself."""
+    """`host_us` is the host time of one call, None if that is the measurement itself."""
 
     median_us: float
     p20_us: float
@@ -36,7 +36,7 @@ class Timing:
 
     @staticmethod
     def of(times_us: list[float], host_us: float | None = None) -> "Timing":
-        """The median and the 20th and 80th percentile of some times."""
+        """The median and the 20th and 80th percentile of the times."""
         ordered = sorted(times_us)
         last = len(ordered) - 1
         return Timing(
@@ -53,14 +53,14 @@ class Timer(Protocol):
 
     @property
     def caches(self) -> tuple[str, ...]:
-        """The states that `measure` knows, the one to report first."""
+        """The cache states that `measure` supports, the one to report first."""
 
     def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
         """Call repeatedly for about `seconds`, after a warm-up."""
 
 
 class HostTimer:
-    """The CPU's clock. What the caches hold is whatever the call before left."""
+    """The host's clock. The caches hold what the previous call left."""
 
     caches = ("warm",)
 
@@ -70,7 +70,7 @@ class HostTimer:
 
 
 class CudaTimer:
-    """CUDA events right around the call.
+    """CUDA events around the call.
 
     The GPU is kept busy while the host queues the call, so that launches already wait when the first event is
     reached and what is measured is the GPU alone. For "cold" the L2 cache is filled with other, clean lines.

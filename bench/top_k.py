@@ -1,4 +1,4 @@
-"""Top-k: the shapes of language models, experts, search and vision, beside torch, CuPy and NumPy."""
+"""Top-k: shapes of language models, experts, search and vision, compared with torch, CuPy and NumPy."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,13 +41,13 @@ def _mostly_infinite(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def _few_above_one(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
-    """All 1 but for eight 2s at the end of every row."""
+    """All 1, except for eight 2s at the end of every row."""
     a = source.xp.ones(shape, dtype)
     a[:, -8:] = 2
     return a
 
 
-#: How the values are spread, without NaN; names as in FlashInfer's and CUB's benchmarks.
+#: Distributions of the values, without NaN; names as in FlashInfer's and CUB's benchmarks.
 PATTERNS: dict[str, Callable[[Source, tuple[int, ...], str], Any]] = {
     "normal": lambda source, shape, dtype: source.normal(shape, dtype),
     "uniform": lambda source, shape, dtype: source.uniform(shape, dtype),
@@ -77,7 +77,7 @@ def _case(
     inner: int = 1,
     quick: bool = False,
 ) -> TopKCase:
-    """A case whose name says everything."""
+    """A case, named by its parameters."""
     shape = f"{num_rows} x {row_length}" + (f" x {inner} axis 1" if inner > 1 else "")
     told = [use, shape, f"k {k}", dtype, *([pattern] if pattern != "normal" else [])]
     return TopKCase(
@@ -175,7 +175,7 @@ def check(case: TopKCase, inputs: Inputs, got: Any) -> str:
 
 
 def bytes_moved(case: TopKCase) -> int:
-    """The input once, values and 64-bit indices once."""
+    """Bytes of the input, the values and the 64-bit indices, each moved once."""
     itemsize = np.dtype(case.dtype).itemsize
     return case.num_rows * case.inner * (case.row_length * itemsize + case.k * (itemsize + 8))
 
@@ -213,7 +213,7 @@ def _torch_sort(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
 
 
 def _argpartition(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
-    """Select, then sort what was selected: what one writes with NumPy or CuPy."""
+    """Select, then sort the selected elements, as a user of NumPy or CuPy would."""
     a = inputs["a"]
     xp = library_of(a)
     k, from_top = case.k, case.row_length - case.k

@@ -1,4 +1,4 @@
-"""What tests share that is no fixture: moving arrays, comparing bits, the emulator's schedules."""
+"""Helpers that tests share: moving arrays, comparing bits, the emulator's schedules."""
 
 import contextlib
 import itertools
@@ -14,7 +14,7 @@ from cudml.devices import Device, emulator
 from cudml.functions.transfer import download, upload
 from cudml.plans import Plan
 
-#: Moves an array into a device's memory, packed, and back.
+#: Move an array into a device's memory, packed, and back.
 to_device, to_numpy = upload, download
 
 #: Thread orders and their seeds: every kernel gives the same bits under each.
@@ -25,7 +25,7 @@ POISONS = (0x7FC00000, 0x3F800000)
 
 
 def schedules() -> Iterator[contextlib.AbstractContextManager[Any]]:
-    """Every thread order with every poison, as contexts to launch under."""
+    """Every thread order with every poison, as contexts for launches."""
     for (order, seed), poison in itertools.product(ORDERS, POISONS):
         yield emulator.schedule(order=order, seed=seed, poison=poison, strict=True, guard=True)
 

@@ -1,4 +1,4 @@
-"""What the tests of compiling and of binding share: operators with good bindings, and what is refused."""
+"""Helpers for tests of compiling and binding: operators with valid bindings, and the problems of others."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ SENTINEL = np.float32(-77)
 
 
 def bound(device: Device, **others: Any) -> dict[str, Any]:
-    """Good bindings of REVERSE, some of them replaced."""
+    """Valid bindings of REVERSE, some of them replaced."""
     arrays = {
         "input_tensor": to_device(device, X),
         "sequence_lengths_tensor": to_device(device, LENGTHS),
@@ -56,7 +56,7 @@ def refused(operator: CompiledOperator, **arguments: Any) -> list[str]:
 
 
 def with_scratch(device: Device) -> tuple[CompiledOperator, dict[str, Any]]:
-    """An operator that needs a temporary resource, and good bindings."""
+    """An operator that needs a temporary resource, and valid bindings."""
     sizes = {"input_tensor": (1, 9, 2, 3), "weight_tensor": (1, 1, 12, 3), "recurrence_tensor": (1, 1, 12, 4)}
     rng = np.random.default_rng(1)
     arrays = {name: to_device(device, rng.random(size).astype(np.float32)) for name, size in sizes.items()}

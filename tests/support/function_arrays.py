@@ -1,4 +1,4 @@
-"""Arrays for the array functions: values with many ties, in memory in several ways, and a GRU's."""
+"""Arrays for the array functions: values with many ties, in several layouts, and the arrays of a GRU."""
 
 from typing import Any
 
@@ -12,12 +12,12 @@ from tests.support import to_device
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 REALS = ["bool", *INTEGERS, "float16", "float32", "float64", ml_dtypes.bfloat16]
 
-#: The ways of `strided` to lie in memory.
+#: The layouts of `strided`.
 LAYOUTS = ["packed", "fortran", "backwards", "gaps"]
 
 
 def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Random bits with many ties; floats have NaN, infinities and both zeros among them."""
+    """Random values with many ties; floats include NaN, infinities and both zeros."""
     dtype = np.dtype(dtype)
     if dtype.kind in "fV" and dtype.itemsize <= 8:
         pool = np.array([0.0, -0.0, 1.5, -2.0, np.inf, -np.inf, np.nan, 3.0]).astype(dtype)
@@ -29,7 +29,7 @@ def values(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.n
 
 
 def strided(device: Device, array: np.ndarray, how: str) -> Any:
-    """An array on the device with these elements that lies in memory in one of several ways."""
+    """An array on the device with the given elements, in one of `LAYOUTS`."""
     if how == "packed":
         return to_device(device, array)
     if how == "fortran":

@@ -1,4 +1,4 @@
-"""Random arrays for the differential tests: values that provoke, and layouts with gaps, steps and turns."""
+"""Random arrays for the differential tests: edge-case values, and layouts with gaps, steps and reversals."""
 
 import math
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ def random_values(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dt
 
 
 def edge_values(dtype: np.dtype) -> np.ndarray:
-    """Values of a type that orderings get wrong."""
+    """Values of a type that often break orderings."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return np.array([limits.min, limits.max, 0, 1, limits.max - 1], dtype)
