@@ -50,7 +50,7 @@ def compile_operator(
     TypeError
         `desc`, `device`, `feature_level` or `flags` is of another type.
     ValueError
-        `device` is no name of a device.
+        Unknown device name.
     DeviceError, CompilerError
         The device cannot be used or the kernels cannot be built; says what is missing.
 
@@ -208,7 +208,7 @@ class CompiledOperator:
         BindingError
             Lists everything that is wrong. Nothing was launched, no output was touched.
         TypeError
-            `stream` is no stream, or one for a CPU; likewise.
+            `stream` is not a stream, or the operator runs on a CPU; likewise.
         ValueError
             `stream` belongs to another GPU, as far as it says to which; likewise.
 

@@ -140,7 +140,7 @@ def to_dict(desc: "Descriptor") -> dict[str, Any]:
     Raises
     ------
     TypeError
-        It is no descriptor, or one with a member of a type that JSON has no spelling of.
+        Not a descriptor, or a member has a type that JSON cannot represent.
 
     Examples
     --------

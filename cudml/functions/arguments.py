@@ -28,7 +28,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
     Raises
     ------
     TypeError
-        It is no array, or one that neither device can work on.
+        Not an array, or one that no device supports.
     cudml.errors.DeviceError
         It is in a GPU's memory, and that cannot be used from here.
     """
@@ -74,7 +74,7 @@ def all_on_device(
     Raises
     ------
     TypeError
-        One is no array, or NumPy and GPU arrays are mixed.
+        An argument is not an array, or NumPy and GPU arrays are mixed.
     ValueError
         They are on different GPUs, or an output of another library may only be read.
     cudml.errors.DeviceError
@@ -117,7 +117,7 @@ def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextMana
     Raises
     ------
     TypeError
-        It is no stream, or the array is on a CPU, which has none.
+        Not a stream, or the array is on a CPU, which has no streams.
     ValueError
         It is a stream of another GPU.
     """
@@ -143,7 +143,7 @@ def normalized_axis(function: str, axis: Any, ndim: int) -> int:
     ValueError
         It is None.
     TypeError
-        It is no integer.
+        Not an integer.
     """
     if axis is None:
         raise ValueError(is_wrong(function, "axis", None, "an integer: flattening is up to the caller"))
@@ -227,7 +227,7 @@ def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
     Raises
     ------
     TypeError
-        It is no pair.
+        Not a pair.
     """
     if out is None:
         return ()

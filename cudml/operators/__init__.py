@@ -62,7 +62,7 @@ def operator_type_of(descriptor: object) -> OperatorType:
     Raises
     ------
     TypeError
-        It is no descriptor; says which there are.
+        Not a descriptor; the message lists the descriptor types.
     """
     cls = type(descriptor)
     kind = _BY_CLASS.get((cls.__module__, cls.__qualname__))

@@ -127,7 +127,7 @@ def _row_named(name: str) -> ActivationInfo:
     Raises
     ------
     ValueError
-        There is no such name; says which there are.
+        Unknown name; the message lists the known ones.
     """
     row = _BY_ONNX_NAME.get(name.lower())
     if row is None:
@@ -153,7 +153,7 @@ class Activation:
     Raises
     ------
     ValueError
-        There is no activation of that name.
+        Unknown name.
 
     Examples
     --------

@@ -169,7 +169,7 @@ def reversal_step(
     Raises
     ------
     ValueError
-        `path` is no key of `PATHS`, or cannot reverse these lanes.
+        `path` is not a key of `PATHS`, or cannot reverse these lanes.
     """
     lanes = lanes_of(source, lengths, target, axis)
     ((step,), _) = take_path(PATHS, choose_path, lanes, limits, path).steps(lanes, limits)

@@ -140,7 +140,7 @@ def copy_step(
     Raises
     ------
     ValueError
-        `path` is no key of `PATHS`, or cannot do this copy.
+        `path` is not a key of `PATHS`, or cannot do this copy.
     """
     copy = BoxCopy(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer)
     ((step,), _) = take_path(PATHS, choose_path, copy, limits, path).steps(copy, limits)
