@@ -209,6 +209,12 @@ def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyP
     assert plan.steps[-1].grid[0] > 1
 
 
+@pytest.mark.parametrize("path", ["block_radix", "grid_radix"])
+def test_many_of_a_column(path: str, rng: np.random.Generator) -> None:
+    """More than a network sorts are listed by index, from loads of several elements."""
+    select("columns of several tiles", top_k_paths._NETWORK_MAX_K + 1, GPU, path, rng)
+
+
 def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generator) -> Plan:
     """Select by a path and compare; the plan."""
     sizes, axis, packed_in, packed_out = SELECTIONS[case]

@@ -34,6 +34,12 @@ DEFECTS = {
         "static_cast<int>(begin * params.input_axis_stride)",
         "test_parts_of_a_column",
     ),
+    "a listed element's place in 32 bits": _cut(
+        "kernels/top_k/row_reader.cuh",
+        "elements[(static_cast<Int64>(begin) + i) * stride]",
+        "elements[static_cast<int>((static_cast<Int64>(begin) + i) * stride)]",
+        "test_many_of_a_column",
+    ),
     "a reversed lane's place in 32 bits": _cut(
         "kernels/reverse_subsequences/lane_space.cuh",
         "position.source += coordinate * p.source_strides[d];",
