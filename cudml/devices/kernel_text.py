@@ -1,17 +1,24 @@
-"""The source text of kernel instances for the CUDA compiler: the kernel's file, and assertions about it.
+"""The source text of kernel instances: the kernel's file, and assertions about it for both compilers.
 
-Neither CuPy nor the driver checks the number or the size of a kernel's arguments, so the text asserts that
-the kernel takes what the plan passes.
+No device checks the number, the types or the order of a kernel's arguments at a launch, so the text asserts
+that the kernel takes what the plan passes.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from cudml.devices.sources import source_hash
 from cudml.plans import C_TYPES, KernelLaunch
 
+#: The header that the assertions use.
+SIGNATURE = "common/signature.cuh"
+
+#: Name, C type and number of values of each member of a parameter struct.
+_Layout = tuple[tuple[str, str, int], ...]
+
 
 def kernel_text(launches: Sequence[KernelLaunch]) -> str:
-    """C++ text for instances of one source.
+    """C++ text for instances of one source, for the CUDA compiler.
 
     The first line contains a hash of all files that the source includes, because CuPy's disk cache hashes
     only the text itself.
@@ -25,18 +32,27 @@ def kernel_text(launches: Sequence[KernelLaunch]) -> str:
     lines = [
         f"// {source} and what it includes: {source_hash(source)}",
         f'#include "{source}"',
-        '#include "common/signature.cuh"',
+        f'#include "{SIGNATURE}"',
     ]
     for number, launch in enumerate(launches):
-        lines += [f"namespace launch_{number} {{", *_assertions(launch), "}"]
+        lines += [f"namespace launch_{number} {{", assertions(launch), "}"]
     return "\n".join(lines) + "\n"
 
 
-def _assertions(launch: KernelLaunch) -> list[str]:
-    """Assert the number of pointers, then one struct, its size, and every member's name, type and offset."""
-    name = launch.name_expression
-    num_pointers = len(launch.buffers)
+def assertions(launch: KernelLaunch) -> str:
+    """C++ assertions that a kernel takes what a launch passes, for a namespace of their own.
+
+    They depend on the names and types of the parameters, not on their values, so every launch of an
+    instance has the same text.
+    """
     fields = launch.params.fields
+    layout = tuple((field.name, field.c_type, len(field.values)) for field in fields)
+    return _assertions(launch.name_expression, len(launch.buffers), layout)
+
+
+@lru_cache(1024)
+def _assertions(name: str, num_pointers: int, layout: _Layout) -> str:
+    """Assert the number of pointers, then one struct, its size, and every member's name, type and offset."""
     lines = [
         f"using Signature = signature::Of<decltype(&{name})>;",
         _assertion("Signature::kIsInOrder", f"{name} must take pointers, then one struct"),
@@ -44,32 +60,31 @@ def _assertions(launch: KernelLaunch) -> list[str]:
             f"Signature::kNumPointers == {num_pointers}", f"{name} is launched with {num_pointers} pointers"
         ),
         _assertion(
-            f"Signature::kHasParams == {'true' if fields else 'false'}",
-            f"{name} is launched with {'a' if fields else 'no'} struct",
+            f"Signature::kHasParams == {'true' if layout else 'false'}",
+            f"{name} is launched with {'a' if layout else 'no'} struct",
         ),
     ]
-    if not fields:
-        return lines
+    if not layout:
+        return "\n".join(lines)
     lines.append("using Params = Signature::Params;")
     offset = 0
-    for field in fields:
-        size = C_TYPES[field.c_type][1]
-        count = len(field.values)
+    for member, element_type, count in layout:
+        size = C_TYPES[element_type][1]
         offset += -offset % size
-        c_type = field.c_type if count == 1 else f"{field.c_type}[{count}]"
+        c_type = element_type if count == 1 else f"{element_type}[{count}]"
         lines.append(
             _assertion(
-                f"signature::is_same<decltype(Params::{field.name}), {c_type}> && "
-                f"OFFSET_OF(Params, {field.name}) == {offset}",
-                f"{name}: {field.name} is launched as {c_type} at byte {offset}",
+                f"signature::is_same<decltype(Params::{member}), {c_type}> && "
+                f"OFFSET_OF(Params, {member}) == {offset}",
+                f"{name}: {member} is launched as {c_type} at byte {offset}",
             )
         )
         offset += size * count
-    num_bytes = len(launch.params.pack())
+    num_bytes = offset + -offset % max(C_TYPES[element_type][1] for _, element_type, _ in layout)
     lines.append(
         _assertion(f"sizeof(Params) == {num_bytes}", f"{name} is launched with a struct of {num_bytes} bytes")
     )
-    return lines
+    return "\n".join(lines)
 
 
 def _assertion(condition: str, message: str) -> str:

@@ -2,12 +2,8 @@
 // most one struct by value. `cudml/devices/kernel_text.py` writes the assertions that use this.
 #pragma once
 
+#include "common/offset_of.cuh"
 #include "common/types.cuh"
-
-// Byte offset of a member as a constant. NVRTC has no <cstddef>, and only its later releases know
-// __builtin_offsetof; this operator of its front end is in all of them.
-#define OFFSET_OF(Type, member) \
-  static_cast<UInt64>(__INTADDR__(&static_cast<Type*>(nullptr)->member))
 
 namespace signature {
 

@@ -23,7 +23,9 @@ from cudml import settings
 from cudml.devices import sources
 from cudml.devices.emulator import cache_files, elf, processes
 from cudml.devices.emulator.processes import Scratch
+from cudml.devices.kernel_text import SIGNATURE, assertions
 from cudml.errors import CompilerError
+from cudml.plans import KernelLaunch
 
 #: The emulator's C++.
 SIMT = Path(__file__).resolve().parent / "simt"
@@ -228,24 +230,23 @@ def _require_sanitizer(found: Compiler) -> None:
         )
 
 
-def module(source: str, name_expression: str, *, is_checked: bool = False) -> Path:
-    """The module of one kernel instance, compiled if necessary.
+def module(launch: KernelLaunch, *, is_checked: bool = False) -> Path:
+    """The module of the kernel instance that a launch names, compiled if necessary.
 
     Parameters
     ----------
-    source : str
-        The `.cu` file, relative to `kernels/` or absolute.
-    name_expression : str
-        The C++ name of the instance, `top_k_warp<UInt32, true, 4>`.
+    launch : KernelLaunch
+        Its source, relative to `kernels/` or absolute, the instance, and the parameters it must take.
     is_checked : bool
         Instrument it for check mode.
 
     Raises
     ------
     CompilerError
-        There is no compiler, it cannot instrument, or the source has an error; includes the compiler's
-        messages.
+        There is no compiler, it cannot instrument, the source has an error, or the launch passes a parameter
+        that the kernel does not take; includes the compiler's messages.
     """
+    source, name_expression = launch.source, launch.name_expression
     found = compiler()
     library = runtime(is_checked=is_checked)
     root = sources.kernel_root()
@@ -253,10 +254,14 @@ def module(source: str, name_expression: str, *, is_checked: bool = False) -> Pa
     # path stays absolute, or else the compilation folder would be prepended; `symbols.py` removes the slash.
     shorten = (f"-fmacro-prefix-map={root}=kernels", f"-fdebug-prefix-map={root}=/kernels")
     flags = (*_module_flags(found, is_checked), *shorten)
-    stub = f'#include "simt.h"\n#include "{root / source}"\nSIMT_EXPORT({name_expression})\n'
+    stub = (
+        f'#include "simt.h"\n#include "{root / source}"\n#include "{SIGNATURE}"\n'
+        f"namespace launch_0 {{\n{assertions(launch)}\n}}\nSIMT_EXPORT({name_expression})\n"
+    )
     link = ("-shared", *(_checked_link_flags(found) if is_checked else ()))
     compiled_by = (found.version, *found.command, *flags, *link, _cpu())
-    key = _key(stub, sources.source_hash(source), library.name, *compiled_by)
+    hashes = (sources.source_hash(source), sources.source_hash(SIGNATURE))
+    key = _key(stub, *hashes, library.name, *compiled_by)
     function = "".join(c if c.isalnum() else "_" for c in name_expression)[:60]
     name = f"{function}-{key}.so"
 

@@ -124,31 +124,13 @@ class Kernel:
 
     def __init__(self, launch: KernelLaunch, *, is_checked: bool = False) -> None:
         self._runtime = _load_runtime(build.runtime(is_checked=is_checked))
-        self._module = build.module(launch.source, launch.name_expression, is_checked=is_checked)
-        library = _load(self._module)
+        self._module = build.module(launch, is_checked=is_checked)
         # No argtypes: every call passes the same two references, without conversion.
-        self._function = library.simt_kernel
+        self._function = _load(self._module).simt_kernel
         self._function.restype = ctypes.c_int
         self.launch = launch
         self._is_checked = is_checked
         self._params = ctypes.create_string_buffer(launch.params.pack())
-        self._check_arguments(library)
-
-    def _check_arguments(self, library: ctypes.CDLL) -> None:
-        """Compare the arguments that the plan passes with the kernel's parameters."""
-        sizes = ctypes.POINTER(ctypes.c_ulonglong).in_dll(library, "simt_argument_bytes")
-        taken: list[int] = []
-        while sizes[len(taken)]:
-            taken.append(sizes[len(taken)])
-        params_bytes = len(self.launch.params.pack())
-        passed = [8] * len(self.launch.buffers) + ([params_bytes] if params_bytes else [])
-        if taken != passed:
-            raise KernelError(
-                [
-                    f"{self.launch.source} {self.launch.name_expression} takes arguments of {taken} bytes, "
-                    f"the plan passes {passed}: {self.launch}"
-                ]
-            )
 
     def prepared(
         self,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cudml.plans import Fill, MatMul, Params, Workspace
+from cudml.plans import Fill, MatMul, Workspace
 from tests.devices.cuda.stand_in import cases, products, streams
 from tests.devices.cuda.stand_in.cases import scale_launch, scale_plan
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
@@ -129,38 +129,6 @@ def test_launch_that_cannot_run_is_refused(
     assert kind == ("GridTooLargeError" if "cooperative" in changes else "ValueError")
     assert text in message
     assert "scale.cu: scale<Float32, 0>: " in message
-
-
-def params(**members: Any) -> Params:
-    """The struct of `scale.cu` with some members declared otherwise."""
-    right: dict[str, Any] = {
-        "bias_index": ("Int32", 0),
-        "num_items": ("Int64", 1),
-        "factor": ("Float32", 1.0),
-        "unused": ("UInt32", (0, 0, 0)),
-    }
-    return Params.of(**{name: kind for name, kind in (right | members).items() if kind})
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"buffers": ("a", "out")}, "scale<Float32, 0> is launched with 2 pointers"),
-        ({"params": Params(())}, "scale<Float32, 0> is launched with no struct"),
-        ({"params": params(bias_index=("Int64", 0))}, "bias_index is launched as Int64 at byte 0"),
-        ({"params": params(factor=("UInt32", 0))}, "factor is launched as UInt32 at byte 16"),
-        ({"params": params(num_items=("Int32", 0))}, "num_items is launched as Int32 at byte 4"),
-        ({"params": params(unused=("UInt32", (0, 0)))}, "unused is launched as UInt32[2] at byte 20"),
-        ({"params": params(unused=None)}, "scale<Float32, 0> is launched with a struct of 24 bytes"),
-        ({"params": params(scale=("Float32", 0))}, '"scale"'),
-    ],
-)
-def test_arguments_that_the_kernel_does_not_take_are_refused(
-    stand_in: Run, changes: dict[str, Any], text: str
-) -> None:
-    kind, message = stand_in(cases.refused, scale_plan(scale_launch(**changes)))
-    assert kind == "CompilerError"
-    assert text in message
 
 
 def test_compile_error_has_the_compilers_log(stand_in: Run) -> None:

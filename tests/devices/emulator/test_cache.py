@@ -287,8 +287,10 @@ NON_ASCII = """
 import os
 from pathlib import Path
 from cudml.devices.emulator import build
+from cudml.plans import KernelLaunch, Params
 source = Path(os.fsdecode(b"{folder}")) / "kernel.cu"
-os.write(1, os.fsencode(build.module(str(source), "scale<3>")))
+launch = KernelLaunch(str(source), "scale", (3,), (1, 1, 1), (1, 1, 1), ("out",), Params(()))
+os.write(1, os.fsencode(build.module(launch)))
 """
 
 

@@ -59,14 +59,13 @@ struct SimtEntry<Kernel> {
     unpack(arguments, typename SimtMakeIndices<sizeof...(Args)>::type{});
   }
 
-  // The size of each argument, ended by 0: Python compares them with what the plan passes.
+  // The size of each argument, ended by 0, for the check mode.
   static constexpr unsigned long long argument_bytes[] = {sizeof(Args)..., 0};
 };
 
-#define SIMT_EXPORT(...)                                                                          \
-  extern "C" __attribute__((visibility("default")))                                               \
-  const unsigned long long* const simt_argument_bytes = SimtEntry<(__VA_ARGS__)>::argument_bytes; \
-  extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch,     \
-                                                                    void** arguments) {           \
-    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::run, arguments, simt_argument_bytes);   \
+#define SIMT_EXPORT(...)                                                                      \
+  extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch, \
+                                                                    void** arguments) {       \
+    using Entry = SimtEntry<(__VA_ARGS__)>;                                                   \
+    return simt_launch(launch, &Entry::run, arguments, Entry::argument_bytes);                \
   }
