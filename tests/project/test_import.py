@@ -1,8 +1,12 @@
 """`import cudml` is quick and brings in neither CuPy nor NumPy."""
 
+import ast
 import statistics
 import subprocess
 import sys
+from pathlib import Path
+
+import cudml
 
 MAX_SECONDS = 0.020
 NUM_RUNS = 7
@@ -32,3 +36,17 @@ def test_import_is_quick() -> None:
     seconds = [run()[0] for _ in range(NUM_RUNS)]
     print("seconds:", *seconds)
     assert statistics.median(seconds) <= MAX_SECONDS
+
+
+def test_type_checkers_and_the_interpreter_find_the_same_names_in_the_same_modules() -> None:
+    """Type checkers read the imports and a literal `__all__`; the interpreter imports from `_HOMES`."""
+    tree = ast.parse(Path(cudml.__file__).read_text())
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.name: node.module.removeprefix("cudml.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module is not None and node.module != "typing"
+        for alias in node.names
+    }
+    assert seen == cudml._HOME_OF
+    assert sorted(seen) == sorted(cudml.__all__)
