@@ -89,10 +89,15 @@ def compile_cubin(
 
 
 def compiled_launches(launches: Sequence[KernelLaunch], architecture: str) -> Compiled:
-    """Instances of one source, compiled together; kept on disk by what decides the result."""
-    text = kernel_text(launches)
+    """Instances of one source, compiled together, with the log; kept on disk."""
     names = [launch.name_expression for launch in launches]
-    options = ("--ptxas-options=-v",)
+    return compiled_text(kernel_text(launches), architecture, names, ("--ptxas-options=-v",))
+
+
+def compiled_text(
+    text: str, architecture: str, names: Sequence[str], options: Sequence[str] = ()
+) -> Compiled:
+    """As `compile_cubin`, kept on disk by what decides the result."""
     key = "\0".join((text, *names, *nvrtc_options(architecture, options), nvrtc_version()))
     path = cache_dir() / "machine-code" / f"{hashlib.sha256(key.encode()).hexdigest()}.cubin"
     with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):

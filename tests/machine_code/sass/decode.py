@@ -5,7 +5,7 @@ import re
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,7 @@ _FUNCTION = re.compile(r"^\.text\.(\S+):")
 _CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
 _SECOND_WORD = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/")
 _STATEMENT = re.compile(r"^(?:@(!?)(U?P)(\d|T)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*(.*)$")
+_HALF = re.compile(r"[+-]?(\d|INF|QNAN|SNAN)")
 _REGISTER = re.compile(r"^(UR|R|UP|P|B)(\d+|Z|T)((?:\.\w+)*)$")
 
 
@@ -79,9 +80,11 @@ class Code:
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
+    """An instruction as the disassembler prints it, and its second word, which has the schedule."""
+
     text: str
-    control: int
+    control: int = 0
 
 
 def decode(cubin: bytes) -> dict[str, Code]:
@@ -100,12 +103,12 @@ def decode(cubin: bytes) -> dict[str, Code]:
     if number != ARCHITECTURE:
         got = "no cubin" if number is None else f"a cubin for sm_{number}"
         raise ValueError(f"the machine runs code for sm_{ARCHITECTURE}, this is {got}")
-    banks: dict[str, dict[int, bytes]] = {}
+    banks: dict[str, dict[int, bytes]] = {}  # by kernel; those of all kernels under ""
     for name, data in sections_of(cubin):
-        if found := re.match(r"\.nv\.constant(\d)\.(.+)", name):
+        if found := re.match(r"\.nv\.constant([1-7])\.?(.*)", name):
             banks.setdefault(found[2], {})[int(found[1])] = data
     return {
-        name: _code(name, lines, labels, {k: v for k, v in banks.get(name, {}).items() if k})
+        name: code_of(name, lines, labels, banks.get("", {}) | banks.get(name, {}))
         for name, lines, labels in _functions(_disassembled(cubin))
     }
 
@@ -121,9 +124,9 @@ def _disassembled(cubin: bytes) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _functions(text: str) -> Iterator[tuple[str, list[_Line], dict[str, int]]]:
+def _functions(text: str) -> Iterator[tuple[str, list[Line], dict[str, int]]]:
     """Name, lines and labels (as numbers of lines) of each function of a disassembly."""
-    name, lines, labels = "", list[_Line](), dict[str, int]()
+    name, lines, labels = "", list[Line](), dict[str, int]()
     body = first = None
     for row in text.splitlines():
         if found := _FUNCTION.match(row):
@@ -135,7 +138,7 @@ def _functions(text: str) -> Iterator[tuple[str, list[_Line], dict[str, int]]]:
             if int(found[1], 16) != INSTRUCTION_BYTES * len(lines):
                 raise UnknownInstructionError(f"{name}: {body} is not where it should be: {found[1]}")
         elif body is not None and first is not None and (found := _SECOND_WORD.match(row)):
-            lines.append(_Line(body, int(found[1], 16)))
+            lines.append(Line(body, int(found[1], 16)))
             body = first = None
         elif found := _LABEL.match(row):
             labels[found[1]] = len(lines)
@@ -143,7 +146,8 @@ def _functions(text: str) -> Iterator[tuple[str, list[_Line], dict[str, int]]]:
         yield name, lines, labels
 
 
-def _code(name: str, lines: list[_Line], labels: dict[str, int], constants: dict[int, bytes]) -> Code:
+def code_of(name: str, lines: Sequence[Line], labels: Mapping[str, int], constants: dict[int, bytes]) -> Code:
+    """The code of one kernel; `labels` are numbers of lines."""
     instructions = []
     for line in lines:
         try:
@@ -153,7 +157,7 @@ def _code(name: str, lines: list[_Line], labels: dict[str, int], constants: dict
     return Code(name, tuple(instructions), tuple(line.text for line in lines), constants)
 
 
-def _instruction(line: _Line, labels: dict[str, int]) -> Instruction:
+def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
     found = _STATEMENT.match(line.text.replace("(*", " (*").split(" (*")[0].strip())
     if not found:
         raise UnknownInstructionError("not of the form of an instruction")
@@ -172,20 +176,20 @@ def _instruction(line: _Line, labels: dict[str, int]) -> Instruction:
         instruction.guard_uniform = guard_kind == "UP"
         instruction.guard_negated = negation == "!"
     texts = _split(rest)
-    if opcode in ("HFMA2", "UHFMA2") and len(texts) == 5:
-        texts[3:] = [_halves(texts[3], texts[4])]
+    if opcode == "HFMA2":  # two numbers of half precision are one immediate
+        at = next((n for n, text in enumerate(texts) if _HALF.match(text)), None)
+        if at is not None:
+            texts[at : at + 2] = [_halves(*texts[at : at + 2])]
     if opcode in ("BRX", "RET") and texts:
         texts = texts[0].split() + texts[1:]
-    if opcode == "BSSY":  # BSYNC is where its label is
-        texts = texts[:1]
+    if opcode in ("BSSY", "DEPBAR"):  # BSYNC is where the label is; copies are done at once
+        texts = texts[: opcode == "BSSY"]
     if len(texts) > MAX_OPERANDS:
         raise UnknownInstructionError(f"it has {len(texts)} operands")
     instruction.num_operands = len(texts)
-    is_address_wide = opcode not in ("LDS", "STS", "ATOMS", "LDSM")
     for number, text in enumerate(texts):
-        instruction.operands[number] = _operand(text, labels, opcode, is_address_wide)
-    if opcode == "LDGSTS" and instruction.num_operands > 1:
-        instruction.operands[0].bank = 0
+        is_shared = opcode in ("LDS", "STS", "ATOMS") or (opcode == "LDGSTS" and number == 0)
+        instruction.operands[number] = _operand(text, labels, opcode, is_address_wide=not is_shared)
     control = line.control >> 41
     instruction.stall = control & 15
     instruction.write_scoreboard = control >> 5 & 7
@@ -210,7 +214,7 @@ def _float(text: str) -> float:
     return float(plain)
 
 
-def _operand(text: str, labels: dict[str, int], opcode: str, is_address_wide: bool) -> Operand:
+def _operand(text: str, labels: Mapping[str, int], opcode: str, *, is_address_wide: bool) -> Operand:
     text = text.replace(".reuse", "")
     if found := re.match(r"^`\((.+)\)$", text):
         return Operand(kind=Kind.TARGET, value=labels[found[1]])
@@ -219,7 +223,8 @@ def _operand(text: str, labels: dict[str, int], opcode: str, is_address_wide: bo
     if text in _SPECIALS:
         return Operand(kind=Kind.SPECIAL, value=_SPECIALS.index(text))
     if found := re.match(r"^(?:desc\[UR\d+\])?\[(.*)\]$", text):
-        return _place(found[1], Operand(kind=Kind.ADDRESS, bank=is_address_wide))
+        part = Part.WIDE if is_address_wide else Part.WHOLE
+        return _place(found[1], Operand(kind=Kind.ADDRESS, bank=is_address_wide, part=part))
     flags = 0
     while text[:1] in "-~!|" and not re.match(r"-(0x|\d|INF|QNAN)", text):
         flags |= {"-": NEGATED, "~": INVERTED, "!": INVERTED, "|": ABSOLUTE}[text[0]]
@@ -258,7 +263,7 @@ def _place(text: str, operand: Operand) -> Operand:
             if sign == "-":
                 raise UnknownInstructionError(f"an address less a register: {text}")
             if prefix == "R":
-                operand.index, operand.part = int(number), _PARTS[dotted] if dotted else Part.WHOLE
+                operand.index, operand.part = int(number), _PARTS[dotted] if dotted else operand.part
             else:
                 operand.uniform = int(number)
         else:

@@ -101,11 +101,10 @@ INSTRUCTION(UCGABAR_WAIT, "", kBranch, "", "PTX barrier.cluster.wait") {
 
 // Here every access is done before the next instruction, and nothing is held in a cache.
 INSTRUCTION(NOP, "YIELD ENDCOLLECTIVE", kBranch, "", "no PTX instruction") { (void)step; }
-INSTRUCTION(MEMBAR, "ERRBAR CGAERRBAR CCTL FENCE", kMemory, "ALL SC CTA GPU SYS IVALL",
-            "PTX fence") {
+INSTRUCTION(MEMBAR, "ERRBAR CGAERRBAR CCTL", kMemory, "ALL SC CTA GPU SYS IVALL", "PTX fence") {
   (void)step;
 }
-INSTRUCTION(LDGDEPBAR, "DEPBAR", kMemory, "", "PTX cp.async.commit_group, wait_group") {
+INSTRUCTION(LDGDEPBAR, "DEPBAR", kMemory, "LE", "PTX cp.async.commit_group, wait_group") {
   (void)step;
 }
 INSTRUCTION(NANOSLEEP, "", kBranch, "", "PTX nanosleep") { (void)step; }

@@ -77,8 +77,8 @@ enum class Special : uint8_t {
   S(MMA) S(PACK_AB) S(RCP) S(RSQ) S(EX2) S(LG2) S(SQRT) S(TANH)                                   \
   S(ANY) S(ALL) S(MAX) S(MIN) S(SUM) S(ADD) S(INC) S(EXCH) S(CAS) S(CAST) S(SPIN) S(POPC)         \
   S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(RED) S(RESULT) S(DIV) S(REL) S(NOINC) S(NODEC)          \
-  S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(WEAK) S(CTA) S(GPU) S(SYS) S(SC)         \
-  S(CONSTANT) S(IVALL) S(BYPASS) S(LTC128B) S(LTC256B) S(EF) S(EL) S(NA) S(ZFILL)
+  S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(CTA) S(GPU) S(SYS) S(SC)         \
+  S(CONSTANT) S(IVALL) S(BYPASS)
 // clang-format on
 enum Suffix : uint8_t {
 #define S(name) m##name,

@@ -94,7 +94,7 @@ INSTRUCTION(FMNMX, "", kAlu, "FTZ NAN", "PTX min.f32, max.f32, min.NaN.f32") {
     const float x = a[lane], y = b[lane];
     const bool is_least = least >> lane & 1;
     if (std::isnan(x) || std::isnan(y)) {
-      found[lane] = keeps_nan || (std::isnan(x) && std::isnan(y)) ? as_float(0x7fffffff)
+      found[lane] = keeps_nan || (std::isnan(x) && std::isnan(y)) ? as_float(kNan)
                     : std::isnan(x)                               ? y
                                                                   : x;
     } else if (x == y) {  // -0 is less than +0
@@ -150,20 +150,24 @@ INSTRUCTION(FRND, "", kSpecial, "FTZ TRUNC FLOOR CEIL", "PTX cvt.rzi.f32.f32") {
 }
 INSTRUCTION(F2I, "", kSpecial, "FTZ U32 S32 U64 S64 TRUNC FLOOR CEIL NTZ", "PTX cvt.rzi.u32.f32") {
   const F32 x = step.f32(1, step.has(mFTZ));
+  const bool is_wide = step.has(mU64) || step.has(mS64);
+  const bool is_signed = !step.has(mU32) && !step.has(mU64);
+  const int bits = (is_wide ? 64 : 32) - is_signed;
+  const double end = std::ldexp(1.0, bits);
   U64 found;
   for (int lane = 0; lane < kLanes; ++lane) {
-    const double v = std::isnan(x[lane]) ? 0 : integral(step, x[lane]);
-    if (step.has(mU64))
-      found[lane] = v <= 0 ? 0 : v >= 0x1p64 ? ~0ull : (uint64_t)v;
-    else if (step.has(mS64))
-      found[lane] = v <= -0x1p63 ? 1ull << 63 : v >= 0x1p63 ? ~0ull >> 1 : (uint64_t)(int64_t)v;
-    else if (step.has(mU32))
-      found[lane] = v <= 0 ? 0 : v >= 0x1p32 ? 0xffffffffu : (uint32_t)v;
+    const double v = integral(step, x[lane]);
+    if (std::isnan(v))
+      found[lane] = step.has(mNTZ) ? 0 : 1ull << (is_wide ? 63 : 31);
+    else if (v >= end)
+      found[lane] = ~0ull >> (64 - bits);
+    else if (v < 0)
+      found[lane] = is_signed ? (uint64_t)(int64_t)std::fmax(v, -end) : 0;
     else
-      found[lane] = (uint32_t)(int32_t)std::fmax(-0x1p31, std::fmin(v, 0x1p31 - 1));
+      found[lane] = (uint64_t)v;
   }
   step.set(0, low(found));
-  if (step.has(mU64) || step.has(mS64)) step.set(0, high(found), 1);
+  if (is_wide) step.set(0, high(found), 1);
 }
 INSTRUCTION(I2F, "I2FP", kSpecial, "F32 U32 S32 U64 S64 RP RM RZ",
             "PTX cvt.rn.f32.u32, cvt.rp.f32.u32") {

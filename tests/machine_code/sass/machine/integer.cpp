@@ -31,6 +31,10 @@ INSTRUCTION(IABS, "", kAlu, "", "PTX abs.s32") {
 
 INSTRUCTION(IMAD, "UIMAD", kHeavy, "X WIDE U32 S32 HI MOV SHL IADD",
             "PTX mad.lo, mad.hi, mad.wide, mad.cc, madc") {
+  if (step.has(mMOV)) {
+    step.set_partly(0, step.undefined(3), step.defined(3));
+    return;
+  }
   const bool has_carry = step.is_predicate(1);
   const int n = has_carry ? 2 : 1;
   const bool is_wide = step.has(mWIDE), is_high = step.has(mHI);
@@ -126,7 +130,7 @@ INSTRUCTION(LOP3, "ULOP3", kAlu, "LUT PAND POR", "PTX lop3.b32") {
   step.set_predicate(0, step.has(mPAND) ? is_set & given : is_set | given, mask_of(known == kAll));
 }
 
-INSTRUCTION(PLOP3, "UPLOP3", kAlu, "LUT", "PTX and.pred, or.pred, xor.pred, not.pred") {
+INSTRUCTION(PLOP3, "", kAlu, "LUT", "PTX and.pred, or.pred, xor.pred, not.pred") {
   const Mask a = step.predicate(2), b = step.predicate(3), c = step.predicate(4);
   for (int result = 0; result < 2; ++result) {
     Mask found = 0;
@@ -177,11 +181,11 @@ INSTRUCTION(SEL, "USEL", kAlu, "", "PTX selp") {
                   choose(chosen, step.defined(1), step.defined(2)));
 }
 
-INSTRUCTION(MOV, "UMOV MOV32I", kAlu, "", "PTX mov") {
+INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") {
   step.set_partly(0, step.undefined(1), step.defined(1));
 }
 
-INSTRUCTION(PRMT, "UPRMT", kAlu, "", "PTX prmt") {
+INSTRUCTION(PRMT, "", kAlu, "", "PTX prmt") {
   const U32 selector = step.u32(2);
   const auto permuted = [&](U64 bytes) {
     U32 found = {};
@@ -202,7 +206,7 @@ template <typename Vector>
 static U32 least_or_most(Vector a, Vector b, Mask least) {
   return choose(least, (U32)(a < b ? a : b), (U32)(a > b ? a : b));
 }
-INSTRUCTION(VIMNMX, "IMNMX UIMNMX", kAlu, "U32", "PTX min, max") {
+INSTRUCTION(VIMNMX, "", kAlu, "U32", "PTX min, max") {
   const U32 a = step.u32(1), b = step.u32(2);
   const Mask least = step.predicate(3);
   step.set(0, step.has(mU32) ? least_or_most(a, b, least) : least_or_most((S32)a, (S32)b, least));
@@ -213,10 +217,10 @@ INSTRUCTION(VIADDMNMX, "", kAlu, "U32", "PTX add, then min or max") {
   step.set(0, step.has(mU32) ? least_or_most(a, b, least) : least_or_most((S32)a, (S32)b, least));
 }
 
-INSTRUCTION(POPC, "UPOPC", kSpecial, "", "PTX popc") {
+INSTRUCTION(POPC, "", kSpecial, "", "PTX popc") {
   step.set(0, each<U32>(step.u32(1), [](uint32_t x) { return (uint32_t)__builtin_popcount(x); }));
 }
-INSTRUCTION(BREV, "UBREV", kSpecial, "", "PTX brev") {
+INSTRUCTION(BREV, "", kSpecial, "", "PTX brev") {
   step.set(0, each<U32>(step.u32(1), [](uint32_t x) {
              uint32_t found = 0;
              for (int bit = 0; bit < 32; ++bit) found |= (x >> bit & 1) << (31 - bit);
@@ -244,17 +248,6 @@ INSTRUCTION(P2R, "", kAlu, "", "PTX mov of several predicates") {
   }
   step.set(0, (step.u32(2) & ~chosen) | found);
 }
-INSTRUCTION(R2P, "", kAlu, "", "PTX setp of several bits") {
-  const U32 bits = step.u32(1);
-  const uint64_t chosen = step.operand(2).value;
-  for (int n = 0; n < 7; ++n) {
-    if (!(chosen >> n & 1)) continue;
-    const Mask value = mask_of(bits & (1u << n));
-    step.warp.predicates[n] = (step.warp.predicates[n] & ~step.mask) | (value & step.mask);
-    step.warp.predicates_defined[n] |= step.mask;
-  }
-}
-
 static U32 special(const Step& step, Special which) {
   const Warp& warp = step.warp;
   const Block& block = *warp.block;
@@ -324,5 +317,5 @@ INSTRUCTION(CS2R, "", kAlu, "32", "PTX mov of a special register, of 64 bits as 
   step.set(0, has_upper ? special(step, (Special)((int)which + 1)) : U32{}, 1);
 }
 INSTRUCTION(R2UR, "", kAlu, "", "PTX mov to a register that all lanes share") {
-  step.set(0, step.u32(step.count() - 1));
+  step.set(0, step.u32(1));
 }

@@ -23,6 +23,11 @@ inline U32 low(U64 value) { return __builtin_convertvector(value, U32); }
 inline U32 high(U64 value) { return low(value >> 32); }
 inline U64 pair(U32 low_word, U32 high_word) { return wide(low_word) | wide(high_word) << 32; }
 
+// Calls a function for each lane of a mask.
+template <typename Function>
+inline void each_lane(Mask mask, Function function) {
+  for (; mask; mask &= mask - 1) function(__builtin_ctz(mask));
+}
 // All bits of the lanes of a mask.
 inline U32 bits_of(Mask mask) {
   U32 found;
@@ -59,6 +64,8 @@ inline uint32_t as_bits(float value) {
   memcpy(&bits, &value, 4);
   return bits;
 }
+// The NaN that instructions of single precision make. Source: PTX ISA, floating-point instructions.
+constexpr uint32_t kNan = 0x7fffffffu;
 // A subnormal number becomes a zero of its sign.
 inline float flushed(float value) {
   return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;

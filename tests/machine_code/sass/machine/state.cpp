@@ -126,7 +126,8 @@ void Step::set_partly(int n, U32 value, U32 defined) const {
   set_word(operand(n), value, 0, defined);
 }
 void Step::set(int n, F32 value, bool flush) const {
-  set(n, (U32)(flush ? each<F32>(value, flushed) : value));
+  const U32 bits = (U32)(flush ? each<F32>(value, flushed) : value);
+  set(n, choose(mask_of(value != value), splat(kNan), bits));
 }
 
 void Step::set_word(const Operand& to, U32 value, int which, U32 defined) const {

@@ -1,0 +1,1 @@
+"""Small kernels, each about a few instructions, with what NumPy says that they store."""

@@ -1,0 +1,200 @@
+"""Instructions that the compiler makes of no short text, written as the disassembler prints them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tests.machine_code.cubin import Kernel as Facts
+from tests.machine_code.instructions.snippet import Snippet
+from tests.machine_code.instructions.values import TYPES, Array, ints, wrapped
+from tests.machine_code.sass.decode import Code, Line, code_of
+from tests.machine_code.sass.plan import Kernel
+
+_NO_FACTS = Facts(registers=16, stack_bytes=0, shared_bytes=0, code_bytes=0, max_threads=0, parameters=())
+_ARGUMENTS = 0x210
+_SUFFIXES = {1: ".U8", 2: ".U16", 4: "", 8: ".64"}
+
+
+def assembled(text: str) -> Code:
+    """The code of lines that are instructions or labels."""
+    lines, labels = list[Line](), dict[str, int]()
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.endswith(":"):
+            labels[line[:-1]] = len(lines)
+        else:
+            lines.append(Line(line))
+    return code_of("written", lines, labels, {})
+
+
+@dataclass(frozen=True)
+class Written(Snippet):
+    """Its body is machine code: a in R4 (R5), b in R6 (R7), c in R8; or UR4, UR6, UR8. The result is R10."""
+
+    def kernel(self) -> Kernel:
+        """Code that loads the operands, runs the body and stores the result."""
+        *operands, result = (TYPES[name].itemsize for name in self.type_names)
+        text = ["S2R R0, SR_TID.X", "S2R R1, SR_CTAID.X", "IMAD R0, R1, c[0x0][0x0], R0"]
+        place = _ARGUMENTS
+        for register, size in zip((4, 6, 8), operands, strict=False):
+            if self.is_uniform:
+                place += -place % size
+                text.append(f"ULDC{_SUFFIXES[size]} UR{register}, c[0x0][{place:#x}]")
+                place += size
+                continue
+            text += [f"LDC.64 R2, c[0x0][{place:#x}]", f"IMAD.WIDE.U32 R2, R0, {size:#x}, R2"]
+            text.append(f"LDG.E{_SUFFIXES[size]} R{register}, desc[UR4][R2.64]")
+            place += 8
+        place += -place % 8
+        text += [self.body, f"LDC.64 R2, c[0x0][{place:#x}]", f"IMAD.WIDE.U32 R2, R0, {result:#x}, R2"]
+        text += [f"STG.E{_SUFFIXES[result]} desc[UR4][R2.64], R10", "EXIT"]
+        return Kernel(assembled("\n".join(text)), _NO_FACTS)
+
+
+def _uniform_comparison(form: str, function: Callable[..., Array]) -> Written:
+    """The third operand's sign is the predicate that it combines with."""
+    kind = "u32" if ".U32" in form else "s32"
+    combine = np.logical_or if ".OR" in form else np.logical_and
+    body = f"""UISETP.LT.AND UP1, UPT, UR8, URZ, UPT
+      UISETP.{form} UP0, UPT, UR4, UR6, UP1
+      UMOV UR10, 0x7
+      USEL UR10, UR10, 0x9, UP0
+      MOV R10, UR10"""
+
+    def expected(a: Array, b: Array, c: Array) -> Array:
+        return np.where(combine(function(a, b), c < 0), 7, 9)
+
+    return Written(f"{kind} {kind} s32 -> u32", body, expected, f"UISETP.{form}", is_uniform=True)
+
+
+def _wide_uniform_comparison(name: str, kind: str, function: Callable[..., Array]) -> Written:
+    lower = f"{name}.U32.AND"
+    upper = f"{lower}.EX" if kind == "u64" else f"{name}.AND.EX"
+    body = f"""UISETP.{lower} UP0, UPT, UR4, UR6, UPT
+      UISETP.{upper} UP0, UPT, UR5, UR7, UPT, UP0
+      UMOV UR10, 0x7
+      USEL UR10, UR10, 0x9, UP0
+      MOV R10, UR10"""
+    forms = f"UISETP.{lower} UISETP.{upper}"
+    return Written(
+        f"{kind} {kind} -> u32",
+        body,
+        lambda a, b: np.where(function(a, b), 7, 9),
+        forms,
+        is_uniform=True,
+    )
+
+
+def _bits(a: Array, b: Array, c: Array) -> Array:
+    kept = 0x35
+    flags = (a == b) * 1 + (a < b) * 4 + (a > 0) * 16
+    return (c & ~np.uint32(kept)) | (flags & kept).astype(np.uint32)
+
+
+def _apart(a: Array) -> Array:
+    """Warps whose lanes all go the same way pass BRA.DIV; the others meet at WARPSYNC."""
+    is_late = a.reshape(-1, 32) >= 16
+    is_whole = is_late.all(axis=1) | ~is_late.any(axis=1)
+    return np.repeat(np.where(is_whole, 2**32 - 1, 2**32 - 2), 32)
+
+
+def _some_late(rng: np.random.Generator) -> list[Array]:
+    values = rng.integers(0, 32, (16, 32), np.uint32)
+    values[::3] %= 16
+    return [values.reshape(-1)]
+
+
+SNIPPETS: Mapping[str, Written] = {
+    "cvt.f16.f32": Written(
+        "f32 -> u32",
+        "F2F.F16.F32 R10, R4",
+        lambda a: a.astype("f2").view("u2"),
+        "F2F.F16.F32",
+        operands=lambda rng: [(rng.normal(size=512) * 10.0 ** rng.integers(-8, 5, 512)).astype(np.float32)],
+    ),
+    "selp.f32": Written(
+        "f32 f32 s32 -> f32",
+        "ISETP.GT.AND P0, PT, R8, 0x5, PT\nFSEL R10, -R4, |R6|, P0",
+        lambda a, b, c: np.where(c > 5, -a, np.abs(b)),
+        "FSEL",
+    ),
+    "predicates as bits": Written(
+        "s32 s32 u32 -> u32",
+        """ISETP.EQ.AND P0, PT, R4, R6, PT
+        ISETP.LT.AND P2, PT, R4, R6, PT
+        ISETP.GT.AND P4, PT, R4, RZ, PT
+        PLOP3.LUT P5, PT, PT, PT, PT, 0x0, 0x0
+        P2R R10, PR, R8, 0x35""",
+        _bits,
+        "P2R",
+    ),
+    "mul.wide.s32, uniform": Written(
+        "s32 s32 s64 -> s64",
+        "UIMAD.WIDE UR10, UR4, UR6, UR8\nMOV R10, UR10\nMOV R11, UR11",
+        lambda a, b, c: wrapped(ints(a) * ints(b) + ints(c), "s64"),
+        "UIMAD.WIDE",
+        is_uniform=True,
+    ),
+    "lea.hi, uniform": Written(
+        "u32 u32 u32 -> u32",
+        "ULEA.HI UR10, UR4, UR6, UR8, 0x5\nMOV R10, UR10",
+        lambda a, b, c: wrapped((((ints(c) << 32 | ints(a)) << 5) >> 32) + ints(b), "u32"),
+        "ULEA.HI",
+        is_uniform=True,
+    ),
+    **{
+        f"setp.{form}, uniform": _uniform_comparison(form, function)
+        for form, function in {
+            "GE.AND": np.greater_equal,
+            "GT.AND": np.greater,
+            "NE.AND": np.not_equal,
+            "LT.AND": np.less,
+            "GE.U32.AND": np.greater_equal,
+            "GT.U32.OR": np.greater,
+        }.items()
+    },
+    **{
+        f"setp.{name}.{kind}, uniform": _wide_uniform_comparison(name, kind, function)
+        for kind in ("s64", "u64")
+        for name, function in {"GE": np.greater_equal, "GT": np.greater, "NE": np.not_equal}.items()
+    },
+    **{
+        f"generic, {8 * size} bits": Written(
+            f"u{8 * size} -> u{8 * size}",
+            f"""LDC.64 R2, c[0x0][0x218]
+            IMAD.WIDE.U32 R2, R0, {size:#x}, R2
+            ST.E{suffix} desc[UR4][R2.64], R4
+            LD.E{suffix} R10, desc[UR4][R2.64]""",
+            lambda a: a,
+            f"ST.E{suffix} LD.E{suffix}",
+        )
+        for size, suffix in _SUFFIXES.items()
+    },
+    "to all lanes": Written(
+        "u32 -> u32", "R2UR UR4, R4\nMOV R10, UR4", lambda a: np.repeat(a[::32], 32), "R2UR"
+    ),
+    "a warp that came apart": Written(
+        "u32 -> u32",
+        """UMOV UR6, 0xffffffff
+        MOV R8, 0xffffffff
+        ISETP.GE.U32.AND P0, PT, R4, 0x10, PT
+        @P0 BRA `(late)
+        meet:
+        BRA.DIV UR6, `(apart)
+        VOTE.ANY R10, PT, PT
+        BRA `(end)
+        apart:
+        WARPSYNC.COLLECTIVE R8, `(counted)
+        VOTE.ANY R9, PT, PT
+        ENDCOLLECTIVE
+        counted:
+        VIADD R10, R9, 0xffffffff
+        BRA `(end)
+        late:
+        BRA `(meet)
+        end:""",
+        _apart,
+        "BRA.DIV WARPSYNC.COLLECTIVE ENDCOLLECTIVE",
+        operands=_some_late,
+    ),
+}
