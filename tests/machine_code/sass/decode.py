@@ -26,6 +26,7 @@ from tests.machine_code.sass.encoding import (
 
 ARCHITECTURE = 90
 INSTRUCTION_BYTES = 16
+_CUDA_MACHINE = 190  # of ELF
 
 #: Special registers in the order of `Special` in `machine/encoding.h`.
 _SPECIALS = (
@@ -99,12 +100,16 @@ def decode(cubin: bytes) -> dict[str, Code]:
     FileNotFoundError
         There is no nvdisasm.
     """
-    number = architecture_of(cubin) if cubin[:4] == b"\x7fELF" else None
+    try:
+        is_cubin = cubin[:4] == b"\x7fELF" and struct.unpack_from("<H", cubin, 18)[0] == _CUDA_MACHINE
+        number, sections = architecture_of(cubin) if is_cubin else None, sections_of(cubin)
+    except (struct.error, ValueError):
+        number = None
     if number != ARCHITECTURE:
         got = "no cubin" if number is None else f"a cubin for sm_{number}"
         raise ValueError(f"the machine runs code for sm_{ARCHITECTURE}, this is {got}")
     banks: dict[str, dict[int, bytes]] = {}  # by kernel; those of all kernels under ""
-    for name, data in sections_of(cubin):
+    for name, data in sections:
         if found := re.match(r"\.nv\.constant([1-7])\.?(.*)", name):
             banks.setdefault(found[2], {})[int(found[1])] = data
     return {

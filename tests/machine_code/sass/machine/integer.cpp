@@ -242,9 +242,7 @@ INSTRUCTION(P2R, "", kAlu, "", "PTX mov of several predicates") {
   for (int n = 0; n < 7; ++n) {
     const U32 bit = chosen & (1u << n);
     if (!mask_of(bit & bits_of(step.mask))) continue;
-    if (step.mask & ~step.warp.predicates_defined[n])
-      step.fail("reads a predicate that nobody wrote");
-    found |= bits_of(step.warp.predicates[n]) & bit;
+    found |= bits_of(step.warp.predicate(n, false, step.mask)) & bit;
   }
   step.set(0, (step.u32(2) & ~chosen) | found);
 }

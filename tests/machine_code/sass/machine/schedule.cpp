@@ -227,16 +227,7 @@ class Run {
     const Instruction& instruction = request_.code[slot.pc];
     const Entry& entry = entries()[instruction.entry];
     place_ = {&warp, slot.pc};
-    Mask guard = kAll;
-    if (instruction.guard != kTruePredicate) {
-      if (instruction.guard_uniform) {
-        guard = warp.uniform_predicates[instruction.guard] ? kAll : 0;
-      } else {
-        if (slot.mask & ~warp.predicates_defined[instruction.guard])
-          throw Failure("reads P" + std::to_string(instruction.guard) + ", which nobody wrote");
-        guard = warp.predicates[instruction.guard];
-      }
-    }
+    Mask guard = warp.predicate(instruction.guard, instruction.guard_uniform, slot.mask);
     if (instruction.guard_negated) guard = ~guard;
     const Mask mask = slot.mask & guard;
     for (int lane = 0; lane < kLanes; ++lane)

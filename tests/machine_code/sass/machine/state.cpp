@@ -103,19 +103,9 @@ F32 Step::f32(int n, bool flush) const {
 }
 
 Mask Step::predicate(int n) const {
+  if (!is_predicate(n)) unknown();
   const Operand& op = operand(n);
-  Mask value = kAll;
-  if (op.kind == Kind::kUniformPredicate) {
-    if (op.index != kTruePredicate) value = warp.uniform_predicates[op.index] ? kAll : 0;
-  } else if (op.kind == Kind::kPredicate) {
-    if (op.index != kTruePredicate) {
-      if (mask & ~warp.predicates_defined[op.index])
-        fail("reads P" + std::to_string(op.index) + ", which nobody wrote");
-      value = warp.predicates[op.index];
-    }
-  } else {
-    unknown();
-  }
+  const Mask value = warp.predicate(op.index, op.kind == Kind::kUniformPredicate, mask);
   return op.flags & kInverted ? ~value : value;
 }
 
@@ -162,6 +152,7 @@ void Step::set_predicate(int n, Mask value, Mask defined) const {
   if (to.index == kTruePredicate) return;
   if (to.kind == Kind::kUniformPredicate) {
     warp.uniform_predicates[to.index] = value >> __builtin_ctz(mask) & 1;
+    warp.uniform_predicates_defined[to.index] = true;
     return;
   }
   if (to.kind != Kind::kPredicate) unknown();

@@ -55,7 +55,7 @@ struct Warp {
   uint32_t uniform[64] = {};
   bool uniform_defined[64] = {};
   Mask predicates[8] = {}, predicates_defined[8] = {};
-  bool uniform_predicates[8] = {};
+  bool uniform_predicates[8] = {}, uniform_predicates_defined[8] = {};
   Mask convergence[16] = {};  // who meets at a BSYNC
   uint32_t pc[kLanes] = {};
   Wait wait[kLanes] = {};
@@ -64,6 +64,16 @@ struct Warp {
   uint32_t steps_in_group = 0;
   Access access;
 
+  // The lanes of `mask` for which a predicate holds; throws where it was not written.
+  Mask predicate(int index, bool is_uniform, Mask mask) const {
+    if (index == kTruePredicate) return kAll;
+    const bool is_known =
+        is_uniform ? uniform_predicates_defined[index] : !(mask & ~predicates_defined[index]);
+    if (!is_known)
+      throw Failure((is_uniform ? "reads UP" : "reads P") + std::to_string(index) +
+                    ", which nobody wrote");
+    return is_uniform ? (uniform_predicates[index] ? kAll : 0) : predicates[index];
+  }
   Mask waiting(Wait kind) const {
     Mask found = 0;
     for (int lane = 0; lane < kLanes; ++lane) found |= (Mask)(wait[lane] == kind) << lane;
