@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted import gru, movement, top_k, wide_offsets
+from tests.planted import gru, machine_code, movement, top_k, wide_offsets
 from tests.planted.barriers import BARRIERS
 from tests.planted.defect import ROOT, copy_checkout
 from tests.support.observed_cases import CASES
 
-DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS, **wide_offsets.DEFECTS}
+DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS, **wide_offsets.DEFECTS, **machine_code.DEFECTS}
 ALL = {**DEFECTS, **BARRIERS}
 
 
