@@ -1,4 +1,4 @@
-"""`python -m bench [operator] [--quick]`, `python -m bench report | micro | machine-code`."""
+"""`python -m bench [operator] [--quick]`, `python -m bench report | micro | machine-code | predict`."""
 
 import argparse
 import importlib
@@ -16,6 +16,7 @@ COMMANDS = {
     "report": "bench.report",
     "micro": "bench.micro.command",
     "machine-code": "bench.machine_code",
+    "predict": "bench.prediction.command",
 }
 
 

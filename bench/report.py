@@ -3,8 +3,10 @@
 import argparse
 import importlib
 from pathlib import Path
+from typing import Any
 
 from bench import results
+from bench.prediction import table as predicted
 from bench.results import Row
 from bench.runner import OPERATORS
 
@@ -32,7 +34,11 @@ def main(arguments: list[str]) -> int:
         readme_text = readme.read_text()
     except OSError as error:
         parser.error(f"{readme} cannot be read ({error.strerror})")
-    files = [p for p in sorted(folder.glob("*.csv")) if not p.stem.endswith(("-micro", "machine_code"))]
+    files = [
+        p
+        for p in sorted(folder.glob("*.csv"))
+        if not p.stem.endswith(("-micro", "machine_code", "predicted-h200"))
+    ]
     devices = {path: rows for path in files if (rows := current_rows(path))}
     if not devices:
         print(f"no results of present cases in {folder}")
@@ -44,6 +50,8 @@ def main(arguments: list[str]) -> int:
         + "\n".join(map(device_text, devices.values()))
     )
     readme.write_text(readme_text)
+    if predicted.TABLE.name in {path.name for path in folder.glob("*.csv")}:
+        draw_predictions(predicted.read(folder / predicted.TABLE.name)[1], folder / "predicted-h200.svg")
     for path, rows in devices.items():
         for operator in operators_of(rows):
             draw(rows, operator, path.with_name(f"{path.stem}-{operator}.svg"))
@@ -126,17 +134,48 @@ def replaced(text: str, between: str, name: str) -> str:
     return f"{before}{BEGIN}\n{between}\n{END}{after}"
 
 
-def draw(rows: list[Row], operator: str, path: Path) -> None:
-    """Plot every peer's time relative to cudml's, one row per case; skip without matplotlib or peers."""
+def plotter(path: Path) -> Any:
+    """matplotlib's interface for a file; None, which is told, where it is not installed."""
     try:
         import matplotlib
     except ModuleNotFoundError:
         print(f"{path.name}: left out, matplotlib is not installed")
-        return
+        return None
     matplotlib.use("svg")
     matplotlib.rcParams["svg.hashsalt"] = "cudml"  # the same plot is the same file
     from matplotlib import pyplot
 
+    return pyplot
+
+
+def draw_predictions(rows: list[predicted.Row], path: Path) -> None:
+    """Predicted time over the limit of memory, a row a case; those that the launch bounds are left out."""
+    pyplot = plotter(path)
+    if pyplot is None:
+        return
+    chosen = [row for row in rows if row.bound != "launch"]
+    figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.2 * len(chosen)), layout="constrained")
+    axes.axvline(1, color="black", linewidth=1)
+    for number, bound in enumerate(sorted({row.bound for row in chosen})):
+        places = [n for n, row in enumerate(chosen) if row.bound == bound]
+        times = [chosen[n].time_us / chosen[n].limit_us for n in places]
+        axes.plot(times, places, "osD^vPX*"[number % 8], linestyle="", label=bound)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(chosen)), [f"{row.operator}: {row.case}" for row in chosen], fontsize=6)
+    axes.set_ylim(len(chosen), -1)
+    axes.grid(axis="x", which="both", alpha=0.3)
+    axes.set_xlabel("predicted time over that of the case's bytes at 4.575 TB/s; shapes say what bounds it")
+    axes.set_title("An H200, predicted from machine code, not measured")
+    axes.legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def draw(rows: list[Row], operator: str, path: Path) -> None:
+    """Plot every peer's time relative to cudml's, one row per case; skip without matplotlib or peers."""
+    pyplot = plotter(path)
+    if pyplot is None:
+        return
     cache = reported_cache(rows)
     chosen = [row for row in rows if row.operator == operator and row.cache == cache]
     own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}

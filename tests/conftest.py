@@ -23,6 +23,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--planted", action="store_true", help="plant defects in a copy and see tests catch them"
     )
+    parser.addoption(
+        "--predictions", action="store_true", help="predict every case of bench/, not one of each kernel"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,13 +37,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """What an option leaves out.
 
     The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
-    Planting defects takes long, so it is left out without `--planted`.
+    Planting defects takes long, so it is left out without `--planted`; so does predicting every case.
     """
     left_out = set()
     if config.getoption("--sanitize"):
         left_out |= {item for item in items if "emulator" in item.path.parts}
     if not config.getoption("--planted"):
         left_out |= {item for item in items if item.get_closest_marker("planted")}
+    if not config.getoption("--predictions"):
+        left_out |= {item for item in items if item.get_closest_marker("predictions")}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

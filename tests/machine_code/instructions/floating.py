@@ -289,6 +289,13 @@ HALVES = {
         "HFMA2.MMA",
         operands=lambda rng: _finite_halves(rng)[:2],
     ),
+    "set.f16x2": Snippet(
+        "u32 u32 -> u32",
+        _ptx("set.gtu.f16x2.f16x2 %0, %1, %2;", "r", "r"),
+        _half_pair(lambda a, b: (~(a <= b)).astype(np.float16)),
+        "HSET2.BF.GTU.AND",
+        operands=lambda rng: _finite_halves(rng)[:2],
+    ),
     "fma.f16x2": Snippet(
         "u32 u32 u32 -> u32",
         _ptx("fma.rn.f16x2 %0, %1, %2, %3;", "r", "r"),

@@ -1,5 +1,6 @@
 """From the disassembler's text to instructions that the machine runs. What is not known is an error."""
 
+import functools
 import math
 import re
 import struct
@@ -88,8 +89,8 @@ class Line:
     control: int = 0
 
 
-def decode(cubin: bytes) -> dict[str, Code]:
-    """Every kernel of a cubin by its mangled name.
+def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
+    """Every kernel of a cubin by its mangled name, or one of them alone.
 
     Raises
     ------
@@ -114,7 +115,8 @@ def decode(cubin: bytes) -> dict[str, Code]:
             banks.setdefault(found[2], {})[int(found[1])] = data
     return {
         name: code_of(name, lines, labels, banks.get("", {}) | banks.get(name, {}))
-        for name, lines, labels in _functions(_disassembled(cubin))
+        for name, lines, labels in _functions(cubin)
+        if not only or name == only
     }
 
 
@@ -129,7 +131,12 @@ def _disassembled(cubin: bytes) -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def _functions(text: str) -> Iterator[tuple[str, list[Line], dict[str, int]]]:
+@functools.lru_cache(maxsize=4)
+def _functions(cubin: bytes) -> tuple[tuple[str, list[Line], dict[str, int]], ...]:
+    return tuple(_parsed(_disassembled(cubin)))
+
+
+def _parsed(text: str) -> Iterator[tuple[str, list[Line], dict[str, int]]]:
     """Name, lines and labels (as numbers of lines) of each function of a disassembly."""
     name, lines, labels = "", list[Line](), dict[str, int]()
     body = first = None

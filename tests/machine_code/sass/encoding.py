@@ -16,7 +16,8 @@ Kind = IntEnum(
 Part = IntEnum("Part", "WHOLE LOW HIGH BYTE0 BYTE1 BYTE2 BYTE3 WIDE UNSIGNED TIMES4 TIMES8 TIMES16", start=0)
 NEGATED, INVERTED, ABSOLUTE = 1, 2, 4
 PIPES = (
-    *("alu", "fma", "heavy", "half", "double", "tensor", "special", "memory", "shared", "uniform", "branch"),
+    *("alu", "fma", "heavy", "half", "double", "tensor", "special", "memory", "shared", "reduction"),
+    *("uniform", "branch"),
 )
 
 
@@ -93,6 +94,7 @@ class Rates(ctypes.Structure):
         ("barrier_clocks_per_warp", ctypes.c_double),
         ("barrier_latency", ctypes.c_double),
         ("cluster_barrier_latency", ctypes.c_double),
+        ("block_clocks", ctypes.c_double),
         ("cache_sectors", ctypes.c_uint64),
         ("l2_sectors", ctypes.c_uint64),
     )

@@ -2,6 +2,7 @@
 
 import ctypes
 import math
+import mmap
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,13 @@ class MachineError(RuntimeError):
     """What a kernel's machine code did wrong: the access, the instruction, its block and warp."""
 
 
+def zeros(num_bytes: int) -> np.ndarray:
+    """Bytes that take memory only where they are written, a small page at a time."""
+    pages = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    pages.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(pages, np.uint8)[:num_bytes]
+
+
 class Buffer:
     """Global memory of a launch.
 
@@ -39,8 +47,8 @@ class Buffer:
 
     def __init__(self, array: np.ndarray, *, is_output: bool = False, is_made: bool = False) -> None:
         self.array = array
-        self.written = np.zeros(array.nbytes, np.uint8) if is_output else None
-        self._filled = np.zeros(-(-array.nbytes // _PAGE), np.uint8) if is_made else None
+        self.written = zeros(array.nbytes) if is_output else None
+        self._filled = zeros(-(-array.nbytes // _PAGE)) if is_made else None
 
     @property
     def address(self) -> int:

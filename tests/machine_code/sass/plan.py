@@ -14,6 +14,7 @@ from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
 from tests.machine_code import cubin
 from tests.machine_code.architectures import ARCHITECTURES
 from tests.machine_code.compiler import compiled_launches
+from tests.machine_code.nvrtc import Compiled
 from tests.machine_code.sass.decode import ARCHITECTURE, Code, decode
 from tests.machine_code.sass.launch import Buffer, Counts, run
 from tests.support.instances import batches
@@ -39,7 +40,7 @@ class Kernel:
 def kernel_of(launch: KernelLaunch) -> Kernel:
     """The kernel of a launch, compiled as CuPy would, together with its neighbours in `instances`."""
     batch = _batches().get((launch.source, launch.name_expression), (launch,))
-    return _kernels(batch)[launch.name_expression]
+    return _kernel(batch, launch.name_expression)
 
 
 @functools.cache
@@ -51,11 +52,16 @@ def _batches() -> dict[tuple[str, str], tuple[KernelLaunch, ...]]:
     }
 
 
+@functools.lru_cache(maxsize=64)
+def _kernel(batch: tuple[KernelLaunch, ...], name: str) -> Kernel:
+    compiled = _compiled(batch)
+    mangled = compiled.mangled[name]
+    return Kernel(decode(compiled.cubin, mangled)[mangled], cubin.kernels_of(compiled.cubin)[mangled])
+
+
 @functools.lru_cache(maxsize=16)
-def _kernels(launches: tuple[KernelLaunch, ...]) -> dict[str, Kernel]:
-    compiled = compiled_launches(launches, HOPPER.name)
-    code, facts = decode(compiled.cubin), cubin.kernels_of(compiled.cubin)
-    return {name: Kernel(code[mangled], facts[mangled]) for name, mangled in compiled.mangled.items()}
+def _compiled(batch: tuple[KernelLaunch, ...]) -> Compiled:
+    return compiled_launches(batch, HOPPER.name)
 
 
 def run_launch(
@@ -100,14 +106,14 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
         buffers[piece.name] = Buffer(aligned(np.full(piece.num_bytes, 0xFF, np.uint8), 256), is_output=True)
     for step in plan.steps:
         if isinstance(step, KernelLaunch):
-            report = _wait_report() if WAIT_REPORT in step.buffers else {}
+            report = wait_report() if WAIT_REPORT in step.buffers else {}
             run_launch(step, buffers | report)
         else:
             library_steps.prepare(step)({name: buffer.address for name, buffer in buffers.items()})
     return buffers
 
 
-def _wait_report() -> dict[str, Buffer]:
+def wait_report() -> dict[str, Buffer]:
     """What the waits of a launch report to, as if there were time enough for all of them."""
     size = ctypes.sizeof(waits.WaitReport)
     memory = np.zeros(2 * size, np.uint8)

@@ -1,12 +1,24 @@
-"""What the machine takes instructions and accesses to cost on an H200, in clocks, each with its source."""
+"""What the machine takes instructions and accesses to cost on an H200, in clocks, each with its source.
+
+Measured: the rows `launch`, `latency`, `cluster`, `read` and `memset` of bench/results/nvidia-h200-micro.csv.
+Guide: CUDA C++ programming guide, throughput of native arithmetic instructions, compute capability 9.0.
+Luo: W. Luo et al., "Benchmarking and dissecting the Nvidia Hopper GPU architecture via microbenchmarking",
+arXiv 2402.13499.
+"""
 
 from tests.machine_code.sass.encoding import PIPES, Rates
 
+#: Measured under load.
 CLOCK_HZ = 1.98e9
 NUM_MULTIPROCESSORS = 132
 
-#: Clocks for which an instruction of a warp keeps the pipe of its partition: 32 lanes over those of the pipe.
-#: CUDA C++ programming guide, throughput of native arithmetic instructions, compute capability 9.0.
+#: Bytes a second: of memory, the slope of the measured times of `read` from 64 MiB to 4 GiB; of the L2,
+#: published for an H100 (C. Lam, "Nvidia's H100: funny L2, and tons of bandwidth", 2023).
+MEMORY_RATE = 4.575e12
+L2_RATE = 5.5e12
+
+#: Clocks for which an instruction of a warp keeps the pipe of its partition: 32 lanes over those of the pipe,
+#: a quarter of the guide's results a clock. Memory and shared storage take 16 lanes a clock of a partition.
 _PIPE_CLOCKS = {
     "alu": 2,
     "fma": 1,
@@ -17,24 +29,47 @@ _PIPE_CLOCKS = {
     "special": 8,
     "memory": 2,
     "shared": 2,
+    "reduction": 8,
     "uniform": 2,
     "branch": 2,
 }
-_LATENCY = {"special": 18, "shared": 23, "memory": 12, "uniform": 24, "tensor": 33, "double": 16, "branch": 6}
+#: Of results that are waited for. Shared storage and shuffles: Luo's 29, less the 6 of an instruction that
+#: makes the address. A reduction is done 8 clocks later: its last lanes enter the pipe then.
+_LATENCY = {
+    "special": 18,
+    "shared": 23,
+    "reduction": 31,
+    "memory": 12,
+    "uniform": 24,
+    "tensor": 33,
+    "double": 16,
+    "branch": 6,
+}
 
 
-def h200() -> Rates:
-    """A multiprocessor of an H200 with its share of the memory."""
+def h200(num_active: int = NUM_MULTIPROCESSORS) -> Rates:
+    """A multiprocessor of an H200 with its share of the second-level cache and memory.
+
+    Parameters
+    ----------
+    num_active : int
+        How many multiprocessors have work, and share them.
+    """
+
+    def share(bytes_a_second: float) -> float:
+        return 32 * num_active * CLOCK_HZ / bytes_a_second
+
     rates = Rates(
         sectors_per_clock=4,
         cache_latency=33,
-        l2_latency=281,
-        memory_latency=1200,
-        l2_clocks_per_sector=32 / 64,
-        memory_clocks_per_sector=32 * NUM_MULTIPROCESSORS * CLOCK_HZ / 4.55e12,
-        barrier_clocks_per_warp=2,
+        l2_latency=281,  # measured: ld.relaxed.gpu that hits L2
+        memory_latency=281 + 246,  # Luo: 124 ns more than L2
+        l2_clocks_per_sector=max(32 / 64, share(L2_RATE)),  # a multiprocessor takes 64 bytes a clock
+        memory_clocks_per_sector=max(32 / 64, share(MEMORY_RATE)),
+        barrier_clocks_per_warp=2,  # measured: __syncthreads of 64 to 1024 threads
         barrier_latency=13,
         cluster_barrier_latency=190,
+        block_clocks=163 * num_active / NUM_MULTIPROCESSORS,  # measured: empty kernels of 132 and 1056 blocks
         cache_sectors=(128 << 10) // 32,
         l2_sectors=(50 << 20) // 32,
     )

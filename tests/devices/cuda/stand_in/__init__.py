@@ -4,6 +4,7 @@ import ctypes
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -41,6 +42,7 @@ class Launch:
     stream: int
     device: int
     arguments: tuple[bytes, ...]
+    module: int
 
 
 class StandIn:
@@ -64,6 +66,12 @@ class StandIn:
         self._library.stand_in_set_parameters(len(parameter_sizes), sizes)
         self._library.stand_in_clear()
         self.set(record_calls=1)
+
+    def set_parameters_of(self, module: int, parameter_sizes: Sequence[int]) -> None:
+        """The sizes for the only kernel of a module, by its number from 1 in the order of loading."""
+        sizes = (ctypes.c_size_t * len(parameter_sizes))(*parameter_sizes)
+        if self._library.stand_in_set_parameters_of(module, len(parameter_sizes), sizes):
+            raise OverflowError("too many modules")
 
     def calls(self) -> list[str]:
         """The calls since `record()`, one line each."""
@@ -89,6 +97,7 @@ def _parse_launch(line: str) -> Launch:
         shared_bytes=integers("shared", 1)[0],
         stream=integers("stream", 1)[0],
         device=integers("device", 1)[0],
+        module=integers("module", 1)[0],
         arguments=tuple(map(bytes.fromhex, words[words.index("arguments") + 1 :])),
     )
 

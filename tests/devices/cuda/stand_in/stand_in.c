@@ -13,7 +13,8 @@
 static struct {
   long num_devices, record_calls, resident_blocks, max_threads_of_kernel, compute_capability;
   long captured_stream, old_device, pending_events;
-} settings = {2, 0, 2, 1024, 90, 0, -1, 0};
+  long skips_fills;  // where memory larger than this machine's must not be touched
+} settings = {2, 0, 2, 1024, 90, 0, -1, 0, 0};
 
 enum { kMaxParameters = 32 };
 static int num_parameters;
@@ -54,6 +55,8 @@ int stand_in_set(const char* name, long value) {
     settings.resident_blocks = value;
   else if (!strcmp(name, "max_threads_of_kernel"))
     settings.max_threads_of_kernel = value;
+  else if (!strcmp(name, "skips_fills"))
+    settings.skips_fills = value;
   else if (!strcmp(name, "compute_capability"))
     settings.compute_capability = value;
   else if (!strcmp(name, "captured_stream"))
@@ -64,6 +67,17 @@ int stand_in_set(const char* name, long value) {
     settings.pending_events = value;
   else
     return 1;
+  return 0;
+}
+
+// Those of the only kernel of a module that is yet to be loaded.
+enum { kMaxModules = 1024 };
+static size_t* module_sizes[kMaxModules];  // how many, then each
+int stand_in_set_parameters_of(int module, int count, const size_t* sizes) {
+  if (module >= kMaxModules) return 1;
+  module_sizes[module] = malloc((count + 1) * sizeof(size_t));
+  module_sizes[module][0] = count;
+  memcpy(module_sizes[module] + 1, sizes, count * sizeof(size_t));
   return 0;
 }
 
@@ -199,12 +213,12 @@ Object* runtime_memcpyAsync(intptr_t to, intptr_t from, size_t size, int kind, i
 }
 Object* runtime_memset(intptr_t to, int value, size_t size, int skip) {
   CALLED("memset %zu", size);
-  memset((void*)to, value, size);
+  if (!settings.skips_fills) memset((void*)to, value, size);
   return none();
 }
 Object* runtime_memsetAsync(intptr_t to, int value, size_t size, intptr_t stream, int skip) {
   CALLED("memsetAsync %d %zu stream %ld device %d", value, size, (long)stream, current_device);
-  memset((void*)to, value, size);
+  if (!settings.skips_fills) memset((void*)to, value, size);
   return none();
 }
 
@@ -325,6 +339,7 @@ int cuThreadExchangeStreamCaptureMode(int* mode) {
 typedef int Result;
 enum { kSuccess = 0 };
 
+// A function is its module's number and its name.
 static int num_modules;
 Result cuModuleLoadData(uintptr_t* module, const void* image) {
   CALLED("cuModuleLoadData device %d", current_device);
@@ -336,7 +351,8 @@ Result cuModuleUnload(uintptr_t module) {
   return kSuccess;
 }
 Result cuModuleGetFunction(char** function, uintptr_t module, const char* name) {
-  *function = strdup(name);
+  *function = malloc(strlen(name) + 32);
+  sprintf(*function, "%lu %s", (unsigned long)module, name);
   return kSuccess;
 }
 Result cuFuncSetAttribute(const char* function, int attribute, int value) {
@@ -354,19 +370,24 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const char* func
   return kSuccess;
 }
 
-static void record_launch(const char* call, const unsigned* shape, void* stream,
-                          void** parameters) {
+static void record_launch(const char* call, const char* function, const unsigned* shape,
+                          void* stream, void** parameters) {
+  const unsigned long module = strtoul(function, NULL, 10);
+  const int is_known = module < kMaxModules && module_sizes[module];
+  const size_t* sizes = is_known ? module_sizes[module] + 1 : parameter_sizes;
+  const int count = is_known ? (int)module_sizes[module][0] : num_parameters;
   size_t size =
       512;  // of the line, which is appended as one because threads launch at the same time
-  for (int i = 0; i < num_parameters; ++i) size += 2 * parameter_sizes[i] + 1;
+  for (int i = 0; i < count; ++i) size += 2 * sizes[i] + 1;
   char* line = malloc(size);
   char* end = line;
-  end += sprintf(end, "%s grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments",
-                 call, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6],
-                 (long)(intptr_t)stream, current_device);
-  for (int i = 0; i < num_parameters; ++i) {
+  end += sprintf(
+      end, "%s module %lu grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments",
+      call, module, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6],
+      (long)(intptr_t)stream, current_device);
+  for (int i = 0; i < count; ++i) {
     *end++ = ' ';
-    for (size_t byte = 0; byte < parameter_sizes[i]; ++byte)
+    for (size_t byte = 0; byte < sizes[i]; ++byte)
       end += sprintf(end, "%02x", ((unsigned char*)parameters[i])[byte]);
   }
   strcpy(end, "\n");
@@ -379,7 +400,7 @@ Result cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, un
                       void* stream, void** parameters, void** extra) {
   if (settings.record_calls) {
     unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
-    record_launch(__func__, shape, stream, parameters);
+    record_launch(__func__, function, shape, stream, parameters);
   }
   return kSuccess;
 }
@@ -390,7 +411,7 @@ Result cuLaunchCooperativeKernel(const char* function, unsigned grid_x, unsigned
                                  void** parameters) {
   if (settings.record_calls) {
     unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
-    record_launch(__func__, shape, stream, parameters);
+    record_launch(__func__, function, shape, stream, parameters);
   }
   return kSuccess;
 }

@@ -9,7 +9,7 @@ constexpr int kNumPartitions = 4;
 constexpr int kNumScoreboards = 6;
 constexpr uint64_t kNever = ~0ull;
 
-// All in clocks of a multiprocessor. `model.py` says where each is from.
+// All in clocks of a multiprocessor. `rates.py` says where each is from.
 struct Rates {
   double
       pipe_clocks[kNumPipes];  // for which an instruction of a warp keeps the pipe of its partition
@@ -18,6 +18,7 @@ struct Rates {
   double cache_latency, l2_latency, memory_latency;
   double l2_clocks_per_sector, memory_clocks_per_sector;  // of one multiprocessor's share
   double barrier_clocks_per_warp, barrier_latency, cluster_barrier_latency;
+  double block_clocks;  // from one block that starts on a multiprocessor to the next
   uint64_t cache_sectors, l2_sectors;
 };
 

@@ -230,6 +230,17 @@ INSTRUCTION(HADD2, "", kHalf, "F32", "PTX cvt.f32.f16, add.f16x2") {
              << 16 * half;
   step.set(0, found);
 }
+INSTRUCTION(HSET2, "", kHalf, "BF EQ NE LT LE GT GE EQU NEU LTU LEU GTU GEU NUM NAN AND",
+            "PTX set.f16x2.f16x2") {
+  if (!step.has(mBF) || !step.has(mAND)) step.unknown();
+  U32 found = {};
+  for (int half = 0; half < 2; ++half) {
+    const Mask holds = compared(step, half_operand(step, 1, half), half_operand(step, 2, half)) &
+                       step.predicate(3);
+    found |= choose(holds, splat(0x3c00u << 16 * half), U32{});  // 1 or 0
+  }
+  step.set(0, found);
+}
 INSTRUCTION(HFMA2, "", kHalf, "MMA", "PTX fma.f16x2") {
   U32 found = {};
   for (int half = 0; half < 2; ++half) {

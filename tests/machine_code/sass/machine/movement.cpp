@@ -118,7 +118,8 @@ static void atomic(const Step& step, Mask shared, int to, int at) {
   const int size = step.has(m64) || step.has(mU64) || step.has(mS64) ? 8 : 4;
   const bool compares = step.has(mCAS) || step.has(mCAST);
   const bool has_value = step.count() > at + 1;
-  count(step, addresses, size, shared, true, true);
+  // POPC counts the lanes of an address before it adds, so they take one turn.
+  count(step, addresses, size, shared, true, !step.has(mPOPC));
   const auto operand = [&](int n) {
     return !has_value  ? U64{}
            : size == 8 ? pair(step.word(n, 0), step.word(n, 1))
@@ -209,7 +210,7 @@ INSTRUCTION(MATCH, "", kShared, "ANY ALL U64", "PTX match.sync") {
   step.set(n - 1, splat(all ? step.mask : 0));
   if (n == 2) step.set_predicate(0, all ? kAll : 0);
 }
-INSTRUCTION(REDUX, "", kShared, "MAX MIN SUM OR XOR S32", "PTX redux.sync") {
+INSTRUCTION(REDUX, "", kReduction, "MAX MIN SUM OR XOR S32", "PTX redux.sync") {
   const U32 value = step.u32(1);
   const bool is_signed = step.has(mS32);
   uint32_t found = value[__builtin_ctz(step.mask)];

@@ -23,7 +23,7 @@ struct Multiprocessor {
   std::vector<Slot> slots[kNumPartitions];
   int last[kNumPartitions] = {};  // the slot that issued last
   Server pipes[kNumPartitions][kNumPipes];
-  Server shared, lookup, l2, memory, barrier;
+  Server shared, lookup, l2, memory, barrier, dispatch;
   Cache cache{0};
   int num_blocks = 0;
   double next_event = HUGE_VAL;  // when it is to be looked at again
@@ -80,6 +80,9 @@ class Run {
       m.next_event = HUGE_VAL;
       advance(number, at);
     }
+    // A launch ends when its stores are in memory.
+    for (const Multiprocessor& m : multiprocessors_)
+      totals_.clocks = std::max(totals_.clocks, (uint64_t)m.memory.free_at);
     for (const auto& cluster : clusters_)
       for (const auto& block : cluster->blocks)
         for (const auto& warp : block->warps)
@@ -109,7 +112,7 @@ class Run {
     bool is_new = false;
     while (!waiting_.empty() &&
            multiprocessors_[number].num_blocks < (int)request_.resident_blocks) {
-      start_cluster(number, at);
+      start_cluster(number, multiprocessors_[number].dispatch.begin(at, rates_.block_clocks));
       is_new = true;
     }
     if (is_new) call(number, at);
@@ -198,9 +201,8 @@ class Run {
       Slot* chosen = nullptr;
       const int count = (int)slots.size();
       for (int i = 0; i < count && !chosen; ++i) {
-        // The one that issued last goes on, then the oldest.
-        Slot& slot = slots[i ? (i <= m.last[partition] ? i - 1 : i)
-                             : std::min(m.last[partition], count - 1)];
+        // In turn, from the one after that which issued last.
+        Slot& slot = slots[(m.last[partition] + 1 + i) % count];
         if (!slot.mask || slot.ready_at > at) continue;
         const Pipe pipe = entries()[request_.code[slot.pc].entry].pipe;
         const double free_at = m.pipes[partition][(int)pipe].free_at;
@@ -267,7 +269,8 @@ class Run {
     if (!access.num_sectors) return done;
     (access.is_store ? totals_.bytes_stored : totals_.bytes_loaded) += access.bytes;
     (access.is_store ? totals_.sectors_stored : totals_.sectors_loaded) += access.num_sectors;
-    const double start = m.lookup.begin(at, access.num_sectors / rates_.sectors_per_clock);
+    const double start =
+        m.lookup.begin(at, std::max(1.0, access.num_sectors / rates_.sectors_per_clock));
     for (int n = 0; n < access.num_sectors; ++n) {
       const uint64_t sector = access.sectors[n];
       const bool may_hit = !access.is_store && !access.is_strong;

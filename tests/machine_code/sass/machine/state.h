@@ -18,10 +18,11 @@ enum class Pipe : uint8_t {
   kSpecial,
   kMemory,
   kShared,
+  kReduction,
   kUniform,
   kBranch
 };
-constexpr int kNumPipes = 11;
+constexpr int kNumPipes = 12;
 
 // The number of the barrier that all blocks of a cluster wait at.
 constexpr uint32_t kClusterBarrier = 16;

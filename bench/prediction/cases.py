@@ -1,0 +1,179 @@
+"""The cases of bench/ as launches: what cudml plans for them on an H200, on memory that few pages are of."""
+
+import contextlib
+import importlib
+import math
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+from bench.cases import Case
+from bench.prediction.model import Prediction, Work, extrapolated, library_call, predict
+from bench.sources import Source
+from cudml.executable import Recent
+from cudml.plans import WAIT_REPORT, Field, KernelLaunch, Params, Plan, Step
+from tests.machine_code.sass.launch import Buffer, zeros
+from tests.machine_code.sass.plan import HOPPER, kernel_of, memory_of, wait_report
+
+#: Larger problems are run at two smaller sizes: elements that top-k reads, steps of a recurrence.
+_MAX_ELEMENTS = 1 << 24
+_STEPS = (2, 4)
+
+
+class Untouched(Source):
+    """A source of zeros that no memory holds: for what only moves elements, and to plan what is too large."""
+
+    def bits(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return self._zeros(shape, dtype)
+
+    def normal(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
+        return self._zeros(shape, dtype)
+
+    def _zeros(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        return _array(shape, dtype) if self.xp is np else self.xp.empty(shape, dtype)
+
+    uniform = normal
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a call would run, and the memory of its operands by member."""
+
+    plan: Plan
+    operands: dict[str, np.ndarray]
+
+
+def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Planned]:
+    """Call cudml's array function as bench/ does, with an H200's limits, and note what it would run."""
+    module: Any = importlib.import_module(f"bench.{operator}")
+    inputs = module.make(case, source(np, zlib.crc32(case.name.encode()) % 1000))
+    noted: list[Planned] = []
+
+    def load(planner: Any, desc: Any, device: Any) -> tuple[Plan, Any]:
+        plan = planner(desc, HOPPER.limits)
+
+        def note(arrays: Sequence[np.ndarray], *others: Any) -> None:
+            noted.append(Planned(plan, dict(zip(plan.operands, map(_aligned, arrays), strict=True))))
+
+        return plan, note
+
+    with _nothing_kept(), mock.patch("cudml.executable.load", load):
+        module.run(case, inputs)
+    return noted
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    """The memory of an array, starting where CuPy's pool would have it start: at a multiple of 512."""
+    memory = memory_of(array)
+    if memory.ctypes.data % 512 == 0:
+        return memory
+    copied = zeros(memory.nbytes)
+    copied[...] = memory
+    return copied
+
+
+@contextlib.contextmanager
+def _nothing_kept() -> Iterator[None]:
+    """Calls are neither found nor kept, outputs and scratch untouched."""
+    empty = mock.patch.object(np, "empty", lambda shape, dtype=float: _array(shape, dtype))
+    found = mock.patch.object(Recent, "get", return_value=None)
+    with empty, found, mock.patch.object(Recent, "__setitem__"):
+        yield
+
+
+def _array(shape: Any, dtype: Any) -> np.ndarray:
+    count = int(np.prod(shape))
+    return zeros(count * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
+
+
+def works_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[KernelLaunch, Work]]:
+    """The kernels of a call; recurrences with so many steps instead of their own, where it is not 0."""
+    plan = call.plan
+    buffers = {name: Buffer(memory, is_output=name in plan.outputs) for name, memory in call.operands.items()}
+    buffers |= {piece.name: Buffer(zeros(piece.num_bytes), is_output=True) for piece in plan.workspaces}
+    for step in plan.steps:
+        if not isinstance(step, KernelLaunch):
+            continue
+        kernel = kernel_of(step)
+        known = buffers | (wait_report() if WAIT_REPORT in step.buffers else {})
+        addresses = [0 if name is None else known[name].address for name in step.buffers]
+        yield (
+            step,
+            Work(
+                kernel.code,
+                kernel.resident_blocks(step),
+                np.array(addresses, np.uint64).tobytes() + _with_steps(step.params, num_steps).pack(),
+                list(known.values()),
+                step.grid,
+                step.block,
+                step.shared_bytes,
+                step.cluster_blocks,
+                _joint_blocks(step),
+            ),
+        )
+
+
+def _joint_blocks(launch: KernelLaunch) -> int:
+    """Neighbours that share what they find: those of a row of top-k, all of a recurrence, a cluster."""
+    fields = {field.name: field.values[0] for field in launch.params.fields}
+    if launch.cooperative and "blocks_per_row" not in fields:
+        return math.prod(launch.grid)
+    return max(int(fields.get("blocks_per_row", 1)), launch.cluster_blocks)
+
+
+def _with_steps(params: Params, num_steps: int) -> Params:
+    def changed(field: Field) -> Field:
+        return replace(field, values=(num_steps,)) if field.name == "num_steps" and num_steps else field
+
+    return Params(tuple(map(changed, params.fields)))
+
+
+def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:
+    """What a case takes, and the kernels and library calls that do it."""
+    calls = planned(operator, case, Untouched)
+    steps = [step for call in calls for step in call.plan.steps]
+    if operator == "gru" and case.steps > _STEPS[1]:
+        factor = (case.steps - _STEPS[1]) / (_STEPS[1] - _STEPS[0])
+        calls = planned(operator, case)
+        small, large = (_of_kernels(calls, num_steps) for num_steps in _STEPS)
+    elif operator == "top_k":
+        less, more, factor = _smaller(case)
+        small = _of_kernels(planned(operator, less)) if factor else []
+        large = _of_kernels(planned(operator, more))
+    else:
+        factor, large = 0.0, _of_kernels(calls if operator != "gru" else planned(operator, case))
+    if factor:
+        large = [(name, extrapolated(a, b, factor)) for (_, a), (name, b) in zip(small, large, strict=True)]
+    names = [step.name_expression for step in steps if isinstance(step, KernelLaunch)]
+    if names != [name for name, _ in large]:
+        raise ValueError(f"{case.name}: smaller problems take other kernels than {', '.join(names)}")
+    found = iter(large)
+    parts = [next(found)[1] if isinstance(s, KernelLaunch) else library_call(s) for s in steps]
+    return reduce(add, parts), [s.name_expression if isinstance(s, KernelLaunch) else _name(s) for s in steps]
+
+
+def _name(step: Step) -> str:
+    return {"MatMul": "cuBLAS", "Copy": "cudaMemcpyAsync"}.get(type(step).__name__, "cudaMemsetAsync")
+
+
+def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Prediction]]:
+    works = (pair for call in calls for pair in works_of(call, num_steps))
+    return [(launch.name_expression, predict(work)) for launch, work in works]
+
+
+def _smaller(case: Any) -> tuple[Any, Any, float]:
+    """Two smaller cases of top-k, and how many times their difference is missing; itself twice if small."""
+    member = "row_length" if case.num_rows < 4096 else "num_rows"
+    size = getattr(case, member)
+    elements = case.num_rows * case.row_length * case.inner
+    more = size >> max(0, (elements - 1).bit_length() - _MAX_ELEMENTS.bit_length() + 1)
+    less = more // 2
+    if more >= size:
+        return case, case, 0.0
+    return replace(case, **{member: less}), replace(case, **{member: more}), (size - more) / (more - less)

@@ -1,0 +1,110 @@
+"""`python -m bench predict`: what every case would take on an H200, from the machine code; needs no GPU.
+
+Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra). Writes bench/results/predicted-h200.csv; `--check` only
+compares with it, `--micro` predicts the held-out rows of bench/micro. bench/PREDICTION.md explains the model.
+"""
+
+import argparse
+import importlib
+import sys
+from dataclasses import replace
+from typing import Any
+
+from bench.prediction import micro, peers
+from bench.prediction.cases import predicted
+from bench.prediction.table import TABLE, Row, differences, read, table_text
+from bench.runner import OPERATORS
+from tests.machine_code.compiler import nvrtc_version, unavailable
+from tests.machine_code.sass.rates import MEMORY_RATE
+
+
+def row_of(operator: str, case: Any) -> Row:
+    """Predict a case."""
+    found, kernels = predicted(operator, case)
+    num_bytes = importlib.import_module(f"bench.{operator}").bytes_moved(case)
+
+    def share(*names: str) -> float:
+        return round(sum(found.limits[name] for name in names) / found.clocks, 3)
+
+    return Row(
+        operator,
+        case.name,
+        round(found.time_us, 2),
+        round(num_bytes / MEMORY_RATE * 1e6, 2),
+        found.bound,
+        found.launches,
+        round(32 * found.instructions / num_bytes, 2),
+        share("issue"),
+        share("alu"),
+        share("fma", "heavy", "half"),
+        share("shared"),
+        share("tensor"),
+        *(round(n) for n in (found.l1_sectors, found.l2_sectors, found.memory_sectors, found.barriers)),
+        found.warps,
+        round(found.waves, 2),
+        " ".join(name.replace(", ", ",") for name in kernels),
+    )
+
+
+def cases(operator: str | None = None, name: str = "") -> list[tuple[str, Any]]:
+    """Operators with their cases, those whose name contains a text."""
+    return [
+        (module, case)
+        for module in ([operator] if operator else OPERATORS)
+        for case in importlib.import_module(f"bench.{module}").CASES
+        if name in case.name
+    ]
+
+
+def main(arguments: list[str]) -> int:
+    """Predict and write, or compare; 1 where something differs or nothing can be predicted."""
+    parser = argparse.ArgumentParser(prog="python -m bench predict", description=__doc__)
+    parser.add_argument("operator", nargs="?", choices=OPERATORS, help="default: all")
+    parser.add_argument("--case", default="", metavar="NAME", help="cases whose name contains it")
+    parser.add_argument("--check", action="store_true", help="write nothing, say what differs")
+    parser.add_argument("--micro", action="store_true", help="predict the held-out rows of bench/micro")
+    options = parser.parse_args(arguments)
+    if reason := unavailable():
+        print(reason, file=sys.stderr)
+        return 1
+    if options.micro:
+        return _micro(options.case)
+    chosen = cases(options.operator, options.case)
+    if not chosen:
+        parser.error(f"no case has {options.case!r} in its name")
+    version, recorded = read()
+    peer = {
+        (module, name): time_us
+        for module in ([] if options.check else peers.OPERATORS)
+        if (names := [case.name for operator, case in chosen if operator == module])
+        for name, time_us in peers.predicted(module, names).items()
+    }
+    rows: list[Row] = []
+    for operator, case in chosen:
+        rows.append(replace(row_of(operator, case), cupy_us=peer.get((operator, case.name), 0.0)))
+        print(rows[-1], flush=True)
+        if not options.check:  # at once, so that nothing is lost when it is interrupted
+            merged = {row.key: row for row in recorded} | {row.key: row for row in rows}
+            order = [(operator, case.name) for operator, case in cases()]
+            TABLE.write_text(table_text(nvrtc_version(), [merged[key] for key in order if key in merged]))
+    if not options.check:
+        return 0
+    if version != nvrtc_version():
+        print(f"{TABLE.name} is by NVRTC {version}, this is {nvrtc_version()}", file=sys.stderr)
+    found = differences(recorded, rows)
+    print("\n".join(found), file=sys.stderr)
+    return 1 if found else 0
+
+
+def _micro(names: str) -> int:
+    rows = []
+    for row in micro.compared(names):
+        rows.append(row)
+        trivial = "" if row.trivial_error is None else f"  bytes over bandwidth {row.trivial_error:+.1%}"
+        print(
+            f"{row.name:<72}{row.measured:>8.4g} {row.unit:<7}"
+            f"{row.predicted:>8.4g} {row.error:>+7.1%}{trivial}",
+            flush=True,
+        )
+    print("\n".join(micro.summary(rows)))
+    return 0 if rows else 1

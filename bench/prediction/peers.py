@@ -1,0 +1,125 @@
+"""What CuPy launches for the same cases, with code of its own making, recorded over the stand-in for a GPU.
+
+`python -m bench.prediction.peers OPERATOR [NAME ...]` prints a case and its microseconds on a line, as JSON;
+`predicted` runs that in a process of its own, since the stand-in must be there before CuPy.
+"""
+
+import importlib
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+
+from bench.prediction.cases import Untouched
+from bench.prediction.model import Work, library_call, predict
+from cudml.plans import Copy, Fill, Step
+from tests.devices.cuda import stand_in
+from tests.machine_code import cubin
+from tests.machine_code.sass.decode import decode
+from tests.machine_code.sass.launch import Buffer, zeros
+from tests.machine_code.sass.plan import HOPPER, Kernel
+
+#: Operators whose CuPy counterpart is elementwise kernels.
+OPERATORS = ("slice", "reverse_subsequences")
+
+
+def predicted(operator: str, names: Sequence[str]) -> dict[str, float]:
+    """Microseconds of CuPy by case."""
+    command = [sys.executable, "-m", "bench.prediction.peers", operator, *names]
+    lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return dict(json.loads(line) for line in lines)
+
+
+class _Recorder:
+    """CuPy over the stand-in: its kernels by the number of their module, and its memory."""
+
+    def __init__(self) -> None:
+        self.kernels: dict[int, Kernel] = {}
+        self.memory: list[np.ndarray] = []
+        self._stand_in = stand_in.load()
+        self._stand_in.set(compute_capability=HOPPER.number, skips_fills=1)
+        import cupy
+        from cupy.cuda import compiler
+
+        self.xp = cupy
+        cupy.cuda.set_allocator(self._allocate)
+        note, original = self._note, compiler._NVRTCProgram.compile
+
+        def compile_and_note(program: Any, *given: Any, **named: Any) -> Any:
+            made = original(program, *given, **named)
+            note(made[0])
+            return made
+
+        compiler._NVRTCProgram.compile = compile_and_note
+
+    def _note(self, image: bytes) -> None:
+        if image[:4] != b"\x7fELF":  # CuPy preprocesses a text for its cache
+            return
+        image += b"\0"  # CuPy takes the last byte for the end of a text
+        (code,), (facts,) = decode(image).values(), cubin.kernels_of(image).values()
+        self.kernels[len(self.kernels) + 1] = Kernel(code, facts)
+        self._stand_in.set_parameters_of(len(self.kernels), [size for _, size in facts.parameters])
+
+    def _allocate(self, num_bytes: int) -> Any:
+        memory = zeros(num_bytes)
+        self.memory.append(memory)
+        cuda = self.xp.cuda
+        owned = cuda.UnownedMemory(memory.ctypes.data, num_bytes, memory, 0)
+        return cuda.MemoryPointer(owned, 0)
+
+    def steps(self, call: Any) -> list[Work | Step]:
+        """What a call launches, copies and fills."""
+        self._stand_in.record()
+        kept = call()  # whose memory is to be there when the launches run
+        found: list[Work | Step] = []
+        launches = iter(self._stand_in.launches())
+        buffers = [Buffer(memory, is_output=True) for memory in self.memory if memory.size]
+        for line in self._stand_in.calls():
+            words = line.split()
+            if words[0] == "cuLaunchKernel":
+                found.append(self._work(next(launches), buffers))
+            elif words[0].startswith("memcpy"):
+                found.append(Copy("", "", int(words[1])))
+            elif words[0].startswith("memset"):
+                found.append(Fill("", int(words[2])))
+        del kept
+        return found
+
+    def _work(self, launch: stand_in.Launch, buffers: list[Buffer]) -> Work:
+        kernel = self.kernels[launch.module]
+        packed = bytearray()
+        for (offset, _), data in zip(kernel.facts.parameters, launch.arguments, strict=True):
+            packed += bytes(offset - len(packed)) + data
+        shared_bytes = kernel.facts.shared_bytes + launch.shared_bytes
+        num_threads = math.prod(launch.block)
+        resident = HOPPER.resident_blocks(kernel.facts.registers, num_threads, shared_bytes)
+        shape = (launch.grid, launch.block, launch.shared_bytes)
+        return Work(kernel.code, resident, bytes(packed), buffers, *shape)
+
+
+def main(operator: str, names: Sequence[str]) -> None:
+    """Print a line for each case."""
+    with tempfile.TemporaryDirectory() as folder:  # so that every kernel is compiled, and noted
+        os.environ["CUPY_CACHE_DIR"] = folder
+        recorder = _Recorder()
+        module = importlib.import_module(f"bench.{operator}")
+        for case in module.CASES:
+            if names and case.name not in names:
+                continue
+            recorder.memory.clear()
+            inputs = module.make(case, Untouched(recorder.xp, 1))
+            call = module.PEERS["cupy"].prepare(case, inputs)
+            parts = [predict(s) if isinstance(s, Work) else library_call(s) for s in recorder.steps(call)]
+            print(json.dumps((case.name, round(reduce(add, parts).time_us, 2))), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2:])

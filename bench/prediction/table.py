@@ -1,0 +1,96 @@
+"""The committed table of predicted times: its rows, its text, what differs from it."""
+
+import csv
+import io
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from bench.results import RESULTS
+
+TABLE = RESULTS / "predicted-h200.csv"
+
+#: A case may get so much dearer or cheaper before the table differs.
+TOLERANCE = 0.05
+
+
+@dataclass(frozen=True)
+class Row:
+    """A case: predicted and least time, what bounds it, and what it uses.
+
+    `limit_us` is the case's bytes over the bandwidth of memory. `lane_instructions` are those of a byte.
+    Pipes are shares of the time in which a multiprocessor works. Sectors are of 32 bytes. `cupy_us` is what
+    CuPy's own kernels would take, 0 where they were not predicted.
+    """
+
+    operator: str
+    case: str
+    time_us: float
+    limit_us: float
+    bound: str
+    launches: int
+    lane_instructions: float
+    issue: float
+    alu: float
+    fma: float
+    shared: float
+    tensor: float
+    l1_sectors: int
+    l2_sectors: int
+    memory_sectors: int
+    barriers: int
+    warps: int
+    waves: float
+    kernels: str
+    cupy_us: float = 0.0
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What the row is about."""
+        return self.operator, self.case
+
+    def __str__(self) -> str:
+        of_limit = f"{self.time_us / self.limit_us:.2f}x memory" if self.limit_us > 1 else ""
+        time = f"{self.time_us:>10.1f} us {of_limit:>14}"
+        return f"{self.operator:<12.12} {self.case:<60.60}{time}  {self.bound:<9}{self.kernels}"
+
+
+def read(path: Path = TABLE) -> tuple[str, list[Row]]:
+    """The version of NVRTC that made the code, and the rows; none where there is no file."""
+    if not path.exists():
+        return "none", []
+    first, *lines = path.read_text().splitlines()
+    types: dict[str, Any] = {field.name: field.type for field in fields(Row)}
+    rows = [Row(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(lines)]
+    return first.removeprefix("# Predicted, not measured. NVRTC "), rows
+
+
+def table_text(version: str, rows: Iterable[Row]) -> str:
+    """The file's text."""
+    text = io.StringIO()
+    text.write(f"# Predicted, not measured. NVRTC {version}\n")
+    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return text.getvalue()
+
+
+def differences(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
+    """What got dearer or cheaper, or is not in the table."""
+    known = {row.key: row for row in recorded}
+    found = []
+    for row in rows:
+        old = known.get(row.key)
+        if old is None:
+            found.append(f"{row.operator}, {row.case}: not in {TABLE.name}; run `python -m bench predict`")
+        elif row.time_us > old.time_us * (1 + TOLERANCE):
+            found.append(
+                f"{row.operator}, {row.case}: dearer, {old.time_us} -> {row.time_us} us ({row.bound})"
+            )
+        elif row.time_us < old.time_us * (1 - TOLERANCE):
+            found.append(
+                f"{row.operator}, {row.case}: cheaper, {old.time_us} -> {row.time_us} us; "
+                "run `python -m bench predict` to renew the table"
+            )
+    return found

@@ -1,0 +1,82 @@
+"""Predicted times: of micro-kernels against what an H200 measured, of the cases of bench/ against the table.
+
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+"""
+
+import itertools
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.prediction import command, micro, peers, table
+from bench.prediction.table import Row
+from tests.machine_code.compiler import nvrtc_version, unavailable
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+#: Of the 70 rows that no constant comes from: what takes seconds. `python -m bench predict --micro` does all.
+HELD_OUT = (
+    "arg-max",
+    "histogram of int8",
+    "histogram of float16",
+    "AsPair, 32 MiB",
+    "copy kernel, 16 MiB",
+)
+
+MEDIAN, WORST = 0.15, 0.35
+
+VERSION, RECORDED = table.read()
+
+
+def test_held_out_rows() -> None:
+    rows = list(itertools.chain.from_iterable(micro.compared(name) for name in HELD_OUT))
+    for group in micro.GROUPS:
+        errors = [abs(row.error) for row in rows if row.group == group]
+        print(group, *(f"{error:.3f}" for error in errors))
+        assert statistics.median(errors) <= MEDIAN
+        assert max(errors) <= WORST
+
+
+def _chosen() -> list[Any]:
+    """Every recorded case, of which the cheapest of each kernel run without the option."""
+    cheapest: dict[str, Row] = {}
+    for row in sorted(RECORDED, key=lambda row: row.lane_instructions * row.limit_us):
+        cheapest.setdefault(row.kernels, row)
+    kept = {row.key for row in cheapest.values()}
+    return [
+        pytest.param(
+            operator,
+            case,
+            id=f"{operator}-{case.name}",
+            marks=[] if (operator, case.name) in kept else pytest.mark.predictions,
+        )
+        for operator, case in command.cases()
+        if (operator, case.name) in {row.key for row in RECORDED}
+    ]
+
+
+@pytest.mark.parametrize(("operator", "case"), _chosen())
+def test_case_is_as_dear_as_recorded(operator: str, case: Any) -> None:
+    if nvrtc_version() != VERSION:
+        pytest.skip(f"the table is by NVRTC {VERSION}, this is {nvrtc_version()}")
+    assert table.differences(RECORDED, [command.row_of(operator, case)]) == []
+
+
+def test_table_has_every_case_that_moves_alone() -> None:
+    """Of top-k and GRU it may lack some, which take long; none of the rows is of a case that is gone."""
+    cases = [(operator, case.name) for operator, case in command.cases()]
+    recorded = [row.key for row in RECORDED]
+    assert recorded == [key for key in cases if key in recorded]
+    assert {key for key in cases if key[0] in peers.OPERATORS} <= set(recorded)
+
+
+def test_differences_are_told() -> None:
+    row = RECORDED[0]
+    for factor, message in ((1.06, "dearer"), (0.94, "renew the table")):
+        (found,) = table.differences(RECORDED, [replace(row, time_us=factor * row.time_us)])
+        assert message in found
+    assert table.differences(RECORDED, [replace(row, time_us=1.04 * row.time_us)]) == []
+    (found,) = table.differences(RECORDED, [replace(row, case="another")])
+    assert "not in predicted-h200.csv" in found
