@@ -1,6 +1,6 @@
-"""The collector of problems, and the rules that descriptors share.
+"""The collector of problems, and the checks that descriptors share.
 
-A rule reports a problem and returns; `Problems.raise_if_any` raises one error with all of them.
+A check reports what it finds and returns; `Problems.raise_if_any` raises one error with all problems.
 Member names are spelled as in DirectML's documentation.
 """
 
@@ -76,15 +76,15 @@ def is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def integers_ok(
+def check_integers(
     problems: Problems, member: str, values: object, count: int | None, low: int, high: int
 ) -> bool:
-    """Report a member that is not a sequence of `count` integers in [low, high]; return whether it is."""
+    """Report a member that is not a sequence of `count` integers in [low, high]; return whether it is one."""
     if not isinstance(values, tuple) or not all(is_integer(v) for v in values):
         problems.add(member, "type", "a sequence of integers", repr(values))
         return False
     if count is not None and len(values) != count:
-        problems.add(member, "length", f"{count} numbers, one a dimension", f"{len(values)}: {values}")
+        problems.add(member, "length", f"{count} numbers, one per dimension", f"{len(values)}: {values}")
         return False
     ok = True
     for i, value in enumerate(values):
@@ -94,16 +94,16 @@ def integers_ok(
     return ok
 
 
-def integer_ok(problems: Problems, member: str, value: object, low: int, high: int) -> bool:
-    """Report a member that is not an integer in [low, high]; return whether it is."""
+def check_integer(problems: Problems, member: str, value: object, low: int, high: int) -> bool:
+    """Report a member that is not an integer in [low, high]; return whether it is one."""
     if is_integer(value) and low <= value <= high:
         return True
     problems.add(member, "range", f"an integer from {low} to {high}", repr(value))
     return False
 
 
-def enum_ok(problems: Problems, member: str, value: object, kind: type[Enum]) -> bool:
-    """Report a member that is not a value of an enumeration; return whether it is."""
+def check_enum(problems: Problems, member: str, value: object, kind: type[Enum]) -> bool:
+    """Report a member that is not a value of an enumeration; return whether it is one."""
     if isinstance(value, kind):
         return True
     names = one_of([*kind.__members__])  # iterating over flags would leave out NONE
@@ -111,17 +111,17 @@ def enum_ok(problems: Problems, member: str, value: object, kind: type[Enum]) ->
     return False
 
 
-def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: bool = False) -> bool:
+def check_tensor(problems: Problems, member: str, tensor: object, *, is_output: bool = False) -> bool:
     """Report every broken rule of one tensor descriptor; return whether its sizes are valid."""
     name = camel(member)
     if not isinstance(tensor, TensorDesc):
         problems.add(name, "type", "a cudml.TensorDesc", repr(tensor))
         return False
-    if enum_ok(problems, f"{name}.DataType", tensor.data_type, DataType) and not _has_type(tensor):
+    if check_enum(problems, f"{name}.DataType", tensor.data_type, DataType) and not _has_type(tensor):
         problems.add(
             f"{name}.DataType", "type", "a type of 8, 16, 32 or 64 bits", type_name(tensor.data_type)
         )
-    if not integers_ok(problems, f"{name}.Sizes", tensor.sizes, None, 1, UINT32_MAX):
+    if not check_integers(problems, f"{name}.Sizes", tensor.sizes, None, 1, UINT32_MAX):
         return False
     dimension_count = len(tensor.sizes)
     if not 1 <= dimension_count <= MAX_DIMENSIONS:
@@ -129,11 +129,11 @@ def tensor_ok(problems: Problems, member: str, tensor: object, *, is_output: boo
         return False
     if num_elements(tensor.sizes) > UINT32_MAX:
         problems.add(f"{name}.Sizes", "elements", f"at most {UINT32_MAX} elements", tensor.sizes)
-    strides_ok = tensor.strides is None or integers_ok(
+    strides_ok = tensor.strides is None or check_integers(
         problems, f"{name}.Strides", tensor.strides, dimension_count, 0, UINT32_MAX
     )
     if strides_ok and is_output and not is_injective(tensor.sizes, tensor.element_strides):
-        expected = "strides that give every element its own place, since outputs are written"
+        expected = "strides that give every element its own place, because outputs are written"
         problems.add(f"{name}.Strides", "overlap", expected, tensor.strides)
     if _has_type(tensor) and strides_ok:
         _check_buffer(problems, name, tensor)
@@ -151,7 +151,7 @@ def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
     """Check total size and alignment."""
     total = tensor.total_tensor_size_in_bytes
     if total is not None and not (is_integer(total) and total >= tensor.minimum_bytes):
-        expected = f"at least {tensor.minimum_bytes}, what sizes and strides imply"
+        expected = f"at least {tensor.minimum_bytes}, as sizes and strides imply"
         problems.add(f"{name}.TotalTensorSizeInBytes", "size", expected, repr(total))
     alignment = tensor.guaranteed_base_offset_alignment
     size = tensor.element.size
@@ -164,7 +164,7 @@ def _check_buffer(problems: Problems, name: str, tensor: TensorDesc) -> None:
 
 def _check_flags(problems: Problems, name: str, tensor: TensorDesc, is_output: bool) -> None:
     """Check that only inputs are `OWNED_BY_DML`."""
-    is_valid = enum_ok(problems, f"{name}.Flags", tensor.flags, TensorFlags)
+    is_valid = check_enum(problems, f"{name}.Flags", tensor.flags, TensorFlags)
     if is_valid and is_output and tensor.flags & TensorFlags.OWNED_BY_DML:
         problems.add(f"{name}.Flags", "flags", "NONE on an output", "OWNED_BY_DML")
 
@@ -174,7 +174,7 @@ def _levels_with(rows: Sequence[Support], wanted: Any) -> FeatureLevel | None:
     return next((row.level for row in sorted(rows, key=lambda row: row.level) if wanted(row)), None)
 
 
-def support_ok(
+def check_support(
     problems: Problems,
     rows: Sequence[Support],
     level: FeatureLevel,
@@ -213,7 +213,7 @@ def _from(since: FeatureLevel | None) -> str:
     return f" (allowed from {since})" if since is not None else ""
 
 
-def same_sizes(
+def check_sizes(
     problems: Problems, member: str, tensor: TensorDesc, expected: Sequence[int], because: str
 ) -> None:
     """Report sizes that do not follow from other members."""
@@ -221,14 +221,16 @@ def same_sizes(
         problems.add(f"{camel(member)}.Sizes", "sizes", f"{tuple(expected)}, {because}", tensor.sizes)
 
 
-def same_type(problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc) -> None:
+def check_same_type(
+    problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc
+) -> None:
     """Report a data type that differs from another tensor's."""
     if _has_type(tensor) and _has_type(expected) and tensor.data_type != expected.data_type:
         text = f"{type_name(expected.data_type)}, as {camel(other)}.DataType"
         problems.add(f"{camel(member)}.DataType", "same type", text, type_name(tensor.data_type))
 
 
-def same_dimensions(
+def check_same_dimensions(
     problems: Problems, member: str, tensor: TensorDesc, other: str, expected: TensorDesc
 ) -> bool:
     """Report a dimension count that differs from another tensor's; return whether they are equal."""
@@ -239,8 +241,8 @@ def same_dimensions(
     return False
 
 
-def not_owned(problems: Problems, tensors: Mapping[str, TensorDesc], names: Collection[str]) -> None:
-    """Report inputs flagged `OWNED_BY_DML` of an operator that does not support the flag."""
+def check_not_owned(problems: Problems, tensors: Mapping[str, TensorDesc], names: Collection[str]) -> None:
+    """Report inputs flagged `OWNED_BY_DML`, for an operator that does not support the flag."""
     for member in names:
         flags = tensors[member].flags if member in tensors else None
         if isinstance(flags, TensorFlags) and flags & TensorFlags.OWNED_BY_DML:

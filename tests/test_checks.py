@@ -7,16 +7,16 @@ from cudml.checks import (
     Problems,
     Support,
     camel,
-    enum_ok,
-    integer_ok,
-    integers_ok,
-    not_owned,
+    check_enum,
+    check_integer,
+    check_integers,
+    check_not_owned,
+    check_same_dimensions,
+    check_same_type,
+    check_sizes,
+    check_support,
+    check_tensor,
     one_of,
-    same_dimensions,
-    same_sizes,
-    same_type,
-    support_ok,
-    tensor_ok,
 )
 
 GOOD = TensorDesc(DataType.FLOAT32, (2, 3))
@@ -25,7 +25,7 @@ F32, F16, I8 = DataType.FLOAT32, DataType.FLOAT16, DataType.INT8
 
 def problems_of(tensor: object, *, is_output: bool = False) -> list[str]:
     problems = Problems("OP")
-    tensor_ok(problems, "input_tensor", tensor, is_output=is_output)
+    check_tensor(problems, "input_tensor", tensor, is_output=is_output)
     return [str(problem) for problem in problems.found]
 
 
@@ -74,7 +74,7 @@ def test_good_tensors_have_no_problem(tensor: TensorDesc) -> None:
         ),
         (
             TensorDesc(F32, (2, 3), (3,)),
-            "InputTensor.Strides is 1: (3,), must be 2 numbers, one a dimension",
+            "InputTensor.Strides is 1: (3,), must be 2 numbers, one per dimension",
         ),
         (TensorDesc(F32, (2, 3), (-3, 1)), "InputTensor.Strides[0] is -3, must be 0 to 4294967295"),
         (
@@ -83,15 +83,15 @@ def test_good_tensors_have_no_problem(tensor: TensorDesc) -> None:
         ),
         (
             TensorDesc(F32, (2, 3), None, TensorFlags.NONE, 23),
-            "InputTensor.TotalTensorSizeInBytes is 23, must be at least 24, what sizes and strides imply",
+            "InputTensor.TotalTensorSizeInBytes is 23, must be at least 24, as sizes and strides imply",
         ),
         (
             TensorDesc(I8, (3,), None, TensorFlags.NONE, 3),
-            "InputTensor.TotalTensorSizeInBytes is 3, must be at least 4, what sizes and strides imply",
+            "InputTensor.TotalTensorSizeInBytes is 3, must be at least 4, as sizes and strides imply",
         ),
         (
             TensorDesc(F32, (2, 3), None, TensorFlags.NONE, 24.0),  # type: ignore[arg-type]
-            "InputTensor.TotalTensorSizeInBytes is 24.0, must be at least 24, what sizes and strides imply",
+            "InputTensor.TotalTensorSizeInBytes is 24.0, must be at least 24, as sizes and strides imply",
         ),
         (
             TensorDesc(F32, (2,), None, TensorFlags.NONE, None, 12),
@@ -128,15 +128,15 @@ def test_each_rule_of_a_tensor_gives_its_own_problem(tensor: object, message: st
     ],
 )
 def test_operators_rely_on_the_sizes_of_sized_tensors_alone(tensor: object, is_sized: bool) -> None:
-    assert tensor_ok(Problems("OP"), "input_tensor", tensor) == is_sized
+    assert check_tensor(Problems("OP"), "input_tensor", tensor) == is_sized
 
 
 @pytest.mark.parametrize("kind", [DataType.UNKNOWN, DataType.UINT4, DataType.INT4, 0, None])
 def test_nothing_follows_from_what_is_no_type_of_a_tensor(kind: object) -> None:
     untyped, problems = TensorDesc(kind, (1,) * 4), Problems("OP")  # type: ignore[arg-type]
-    same_type(problems, "output_tensor", untyped, "input_tensor", GOOD)
-    same_type(problems, "output_tensor", GOOD, "input_tensor", untyped)
-    assert support_ok(problems, ROWS, FeatureLevel.LEVEL_6_4, {"input_tensor": untyped})
+    check_same_type(problems, "output_tensor", untyped, "input_tensor", GOOD)
+    check_same_type(problems, "output_tensor", GOOD, "input_tensor", untyped)
+    assert check_support(problems, ROWS, FeatureLevel.LEVEL_6_4, {"input_tensor": untyped})
     assert problems.found == []
 
 
@@ -147,7 +147,7 @@ def test_outputs_must_not_overlap_themselves(strides: tuple[int, int]) -> None:
     (found,) = problems_of(tensor, is_output=True)
     assert found == (
         f"InputTensor.Strides is {strides}, "
-        "must be strides that give every element its own place, since outputs are written"
+        "must be strides that give every element its own place, because outputs are written"
     )
 
 
@@ -223,18 +223,20 @@ def test_levels_allow_what_the_highest_row_at_or_below_them_says(
     level: FeatureLevel, tensor: TensorDesc, messages: list[str]
 ) -> None:
     problems = Problems("OP")
-    assert support_ok(problems, ROWS, level, {"input_tensor": tensor}) == (not messages)
+    assert check_support(problems, ROWS, level, {"input_tensor": tensor}) == (not messages)
     assert [str(problem) for problem in problems.found] == messages
 
 
 def test_rules_between_tensors() -> None:
     problems = Problems("OP")
     other = TensorDesc(F16, (2, 3, 1))
-    same_type(problems, "output_tensor", other, "input_tensor", GOOD)
-    same_sizes(problems, "output_tensor", other, [2, 3], "as Sizes")
-    assert not same_dimensions(problems, "output_tensor", other, "input_tensor", GOOD)
+    check_same_type(problems, "output_tensor", other, "input_tensor", GOOD)
+    check_sizes(problems, "output_tensor", other, [2, 3], "as Sizes")
+    assert not check_same_dimensions(problems, "output_tensor", other, "input_tensor", GOOD)
     owned = TensorDesc(F32, (2,), None, TensorFlags.OWNED_BY_DML)
-    not_owned(problems, {"input_tensor": owned, "bias_tensor": GOOD}, ["input_tensor", "bias_tensor", "none"])
+    check_not_owned(
+        problems, {"input_tensor": owned, "bias_tensor": GOOD}, ["input_tensor", "bias_tensor", "none"]
+    )
     assert [str(problem) for problem in problems.found] == [
         "OutputTensor.DataType is FLOAT16, must be FLOAT32, as InputTensor.DataType",
         "OutputTensor.Sizes is (2, 3, 1), must be (2, 3), as Sizes",
@@ -242,9 +244,9 @@ def test_rules_between_tensors() -> None:
         "InputTensor.Flags is OWNED_BY_DML, must be NONE: OP supports OWNED_BY_DML on no input",
     ]
     problems = Problems("OP")
-    same_type(problems, "output_tensor", GOOD, "input_tensor", GOOD)
-    same_sizes(problems, "output_tensor", GOOD, [2, 3], "as Sizes")
-    assert same_dimensions(problems, "output_tensor", GOOD, "input_tensor", GOOD)
+    check_same_type(problems, "output_tensor", GOOD, "input_tensor", GOOD)
+    check_sizes(problems, "output_tensor", GOOD, [2, 3], "as Sizes")
+    assert check_same_dimensions(problems, "output_tensor", GOOD, "input_tensor", GOOD)
     assert problems.found == []
 
 
@@ -252,21 +254,21 @@ def test_rules_between_tensors() -> None:
                                                  (2.0, False), ("2", False), (None, False)])  # fmt: skip
 def test_integers_are_integers_in_range(value: object, is_good: bool) -> None:
     problems = Problems("OP")
-    assert integer_ok(problems, "K", value, 1, 3) == is_good
+    assert check_integer(problems, "K", value, 1, 3) == is_good
     expected = [] if is_good else [f"K is {value!r}, must be an integer from 1 to 3"]
     assert [str(problem) for problem in problems.found] == expected
 
 
 def test_every_bad_number_of_a_sequence_is_reported() -> None:
     problems = Problems("OP")
-    assert not integers_ok(problems, "Offsets", (0, 7, -1), 3, 0, 5)
+    assert not check_integers(problems, "Offsets", (0, 7, -1), 3, 0, 5)
     assert [problem.member for problem in problems.found] == ["Offsets[1]", "Offsets[2]"]
 
 
 def test_enumerations_are_not_their_numbers() -> None:
     problems = Problems("OP")
-    assert enum_ok(problems, "Flags", TensorFlags.NONE, TensorFlags)
-    assert not enum_ok(problems, "Flags", 0, TensorFlags)
+    assert check_enum(problems, "Flags", TensorFlags.NONE, TensorFlags)
+    assert not check_enum(problems, "Flags", 0, TensorFlags)
     assert [str(p) for p in problems.found] == [
         "Flags is 0, must be a cudml.TensorFlags: NONE or OWNED_BY_DML"
     ]

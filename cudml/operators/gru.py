@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from cudml.checks import (
     Problems,
     Support,
-    enum_ok,
-    not_owned,
-    same_sizes,
-    same_type,
-    support_ok,
-    tensor_ok,
+    check_enum,
+    check_not_owned,
+    check_same_type,
+    check_sizes,
+    check_support,
+    check_tensor,
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.activations import Activation, activation_ok
@@ -144,19 +144,19 @@ def check(desc: GruDesc, level: FeatureLevel) -> None:
         member: getattr(desc, member)
         for member in (*_INPUTS, *_OUTPUTS)
         if not (member in _OPTIONAL and getattr(desc, member) is None)
-        and tensor_ok(problems, member, getattr(desc, member), is_output=member in _OUTPUTS)
+        and check_tensor(problems, member, getattr(desc, member), is_output=member in _OUTPUTS)
     }
-    support_ok(problems, SUPPORT, level, tensors)
-    not_owned(problems, tensors, _INPUTS)
+    check_support(problems, SUPPORT, level, tensors)
+    check_not_owned(problems, tensors, _INPUTS)
     if all(getattr(desc, member) is None for member in _OUTPUTS):
         problems.add("OutputSequenceTensor", "outputs", "given, or OutputSingleTensor is", "None")
-    direction_ok = enum_ok(problems, "Direction", desc.direction, RecurrentNetworkDirection)
+    direction_ok = check_enum(problems, "Direction", desc.direction, RecurrentNetworkDirection)
     if not isinstance(desc.linear_before_reset, bool):
         problems.add("LinearBeforeReset", "type", "True or False", repr(desc.linear_before_reset))
     _check_activations(problems, desc, level, direction_ok)
     for member, tensor in tensors.items():
         if member not in ("input_tensor", "sequence_lengths_tensor") and "input_tensor" in tensors:
-            same_type(problems, member, tensor, "input_tensor", desc.input_tensor)
+            check_same_type(problems, member, tensor, "input_tensor", desc.input_tensor)
     _check_sizes(problems, desc, tensors, direction_ok)
     problems.raise_if_any()
 
@@ -201,7 +201,7 @@ def _check_sizes(
         because = (
             f"{letters} with T {t}, N {n} and I {i} of InputTensor, H {h} of RecurrenceTensor, D {d} of "
         )
-        same_sizes(problems, member, tensor, sizes, f"{because}Direction")
+        check_sizes(problems, member, tensor, sizes, f"{because}Direction")
 
 
 def _num_directions(desc: GruDesc) -> int:

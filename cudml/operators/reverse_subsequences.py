@@ -9,12 +9,12 @@ from cudml.checks import (
     MAX_DIMENSIONS,
     Problems,
     Support,
-    integer_ok,
-    same_dimensions,
-    same_sizes,
-    same_type,
-    support_ok,
-    tensor_ok,
+    check_integer,
+    check_same_dimensions,
+    check_same_type,
+    check_sizes,
+    check_support,
+    check_tensor,
 )
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.reverse_subsequences_paths import reversal_step
@@ -85,24 +85,25 @@ def check(desc: ReverseSubsequencesDesc, level: FeatureLevel) -> None:
     tensors = {
         member: getattr(desc, member)
         for member in ("input_tensor", "sequence_lengths_tensor", "output_tensor")
-        if tensor_ok(problems, member, getattr(desc, member), is_output=member == "output_tensor")
+        if check_tensor(problems, member, getattr(desc, member), is_output=member == "output_tensor")
     }
-    support_ok(problems, SUPPORT, level, tensors)
+    check_support(problems, SUPPORT, level, tensors)
     if "input_tensor" not in tensors:
-        integer_ok(problems, "Axis", desc.axis, 0, MAX_DIMENSIONS - 1)
+        check_integer(problems, "Axis", desc.axis, 0, MAX_DIMENSIONS - 1)
         problems.raise_if_any()
     source = desc.input_tensor
-    axis_ok = integer_ok(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
+    axis_ok = check_integer(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
     if "output_tensor" in tensors:
-        same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", source)
-        if same_dimensions(problems, "output_tensor", desc.output_tensor, "input_tensor", source):
-            same_sizes(problems, "output_tensor", desc.output_tensor, source.sizes, "as InputTensor.Sizes")
+        check_same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", source)
+        if check_same_dimensions(problems, "output_tensor", desc.output_tensor, "input_tensor", source):
+            check_sizes(problems, "output_tensor", desc.output_tensor, source.sizes, "as InputTensor.Sizes")
     if "sequence_lengths_tensor" in tensors:
         lengths = desc.sequence_lengths_tensor
-        if same_dimensions(problems, "sequence_lengths_tensor", lengths, "input_tensor", source) and axis_ok:
+        is_alike = check_same_dimensions(problems, "sequence_lengths_tensor", lengths, "input_tensor", source)
+        if is_alike and axis_ok:
             sizes = tuple(1 if i == desc.axis else size for i, size in enumerate(source.sizes))
             because = "InputTensor.Sizes with 1 at Axis"
-            same_sizes(problems, "sequence_lengths_tensor", lengths, sizes, because)
+            check_sizes(problems, "sequence_lengths_tensor", lengths, sizes, because)
     problems.raise_if_any()
 
 

@@ -12,12 +12,12 @@ from cudml.checks import (
     WITHOUT_8_BITS,
     Problems,
     Support,
-    integers_ok,
-    same_dimensions,
-    same_sizes,
-    same_type,
-    support_ok,
-    tensor_ok,
+    check_integers,
+    check_same_dimensions,
+    check_same_type,
+    check_sizes,
+    check_support,
+    check_tensor,
 )
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.index_space import Space, dimensions_of
@@ -155,13 +155,15 @@ SUPPORT = {
 def check(desc: SliceDesc | Slice1Desc, level: FeatureLevel) -> None:
     """Raise `DescriptorError` with every rule of the operator that the descriptor breaks."""
     problems = Problems(_name(desc))
-    input_ok = tensor_ok(problems, "input_tensor", desc.input_tensor)
-    output_ok = tensor_ok(problems, "output_tensor", desc.output_tensor, is_output=True)
+    input_ok = check_tensor(problems, "input_tensor", desc.input_tensor)
+    output_ok = check_tensor(problems, "output_tensor", desc.output_tensor, is_output=True)
     if input_ok and output_ok:
         tensors = {"input_tensor": desc.input_tensor, "output_tensor": desc.output_tensor}
-        support_ok(problems, SUPPORT[type(desc)], level, tensors)
-        same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
-        same_dimensions(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
+        check_support(problems, SUPPORT[type(desc)], level, tensors)
+        check_same_type(problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor)
+        check_same_dimensions(
+            problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor
+        )
     # None stands for a tensor without sizes to compare the window with.
     source, target = desc.input_tensor if input_ok else None, desc.output_tensor if output_ok else None
     if isinstance(desc, SliceDesc):
@@ -176,11 +178,11 @@ def _check_slice(
 ) -> None:
     """`SLICE`: the sizes are the output's, and the last element read lies in the input."""
     count = source.dimension_count if source else None
-    offsets_ok = integers_ok(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
-    sizes_ok = integers_ok(problems, "Sizes", desc.sizes, count, 1, UINT32_MAX)
-    strides_ok = integers_ok(problems, "Strides", desc.strides, count, 1, UINT32_MAX)
+    offsets_ok = check_integers(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
+    sizes_ok = check_integers(problems, "Sizes", desc.sizes, count, 1, UINT32_MAX)
+    strides_ok = check_integers(problems, "Strides", desc.strides, count, 1, UINT32_MAX)
     if sizes_ok and target and target.dimension_count == len(desc.sizes):
-        same_sizes(problems, "output_tensor", target, desc.sizes, "as Sizes")
+        check_sizes(problems, "output_tensor", target, desc.sizes, "as Sizes")
     if not (source and offsets_ok and sizes_ok and strides_ok):
         return
     for i, in_size in enumerate(source.sizes):
@@ -195,9 +197,11 @@ def _check_slice1(
 ) -> None:
     """`SLICE1`: the window lies in the input, and the output is no larger than what it gives."""
     count = source.dimension_count if source else None
-    offsets_ok = integers_ok(problems, "InputWindowOffsets", desc.input_window_offsets, count, 0, UINT32_MAX)
-    sizes_ok = integers_ok(problems, "InputWindowSizes", desc.input_window_sizes, count, 1, UINT32_MAX)
-    strides_ok = integers_ok(
+    offsets_ok = check_integers(
+        problems, "InputWindowOffsets", desc.input_window_offsets, count, 0, UINT32_MAX
+    )
+    sizes_ok = check_integers(problems, "InputWindowSizes", desc.input_window_sizes, count, 1, UINT32_MAX)
+    strides_ok = check_integers(
         problems, "InputWindowStrides", desc.input_window_strides, count, _INT32_MIN, _INT32_MAX
     )
     if strides_ok:

@@ -10,13 +10,13 @@ from cudml.checks import (
     WITHOUT_8_BITS,
     Problems,
     Support,
-    enum_ok,
-    integer_ok,
-    same_dimensions,
-    same_sizes,
-    same_type,
-    support_ok,
-    tensor_ok,
+    check_enum,
+    check_integer,
+    check_same_dimensions,
+    check_same_type,
+    check_sizes,
+    check_support,
+    check_tensor,
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.path import take_path
@@ -137,16 +137,16 @@ def check(desc: TopK1Desc | TopKDesc, level: FeatureLevel) -> None:
     sound = {
         member: tensor
         for member, tensor in tensors.items()
-        if tensor_ok(problems, member, tensor, is_output=member != "input_tensor")
+        if check_tensor(problems, member, tensor, is_output=member != "input_tensor")
     }
-    support_ok(problems, SUPPORT[type(desc)], level, sound)
+    check_support(problems, SUPPORT[type(desc)], level, sound)
     if isinstance(desc, TopK1Desc):
-        enum_ok(problems, "AxisDirection", desc.axis_direction, AxisDirection)
-    k_ok = integer_ok(problems, "K", desc.k, 1, UINT32_MAX)
+        check_enum(problems, "AxisDirection", desc.axis_direction, AxisDirection)
+    k_ok = check_integer(problems, "K", desc.k, 1, UINT32_MAX)
     if "input_tensor" in sound:
         _check_against_input(problems, desc, sound, k_ok)
     else:
-        integer_ok(problems, "Axis", desc.axis, 0, MAX_DIMENSIONS - 1)
+        check_integer(problems, "Axis", desc.axis, 0, MAX_DIMENSIONS - 1)
     problems.raise_if_any()
 
 
@@ -155,21 +155,21 @@ def _check_against_input(
 ) -> None:
     """What follows from the input's sizes and data type."""
     source = desc.input_tensor
-    axis_ok = integer_ok(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
+    axis_ok = check_integer(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
     if axis_ok and k_ok and desc.k > source.sizes[desc.axis]:
         expected = f"at most {source.sizes[desc.axis]}, InputTensor.Sizes[{desc.axis}]"
         problems.add("K", "range", expected, desc.k)
         k_ok = False
     if "output_value_tensor" in sound:
-        same_type(problems, "output_value_tensor", desc.output_value_tensor, "input_tensor", source)
+        check_same_type(problems, "output_value_tensor", desc.output_value_tensor, "input_tensor", source)
     for member in ("output_value_tensor", "output_index_tensor"):
         if member not in sound:
             continue
         output = sound[member]
-        if same_dimensions(problems, member, output, "input_tensor", source) and axis_ok and k_ok:
+        if check_same_dimensions(problems, member, output, "input_tensor", source) and axis_ok and k_ok:
             expected_sizes = [*source.sizes]
             expected_sizes[desc.axis] = desc.k
-            same_sizes(problems, member, output, expected_sizes, "InputTensor.Sizes with K along Axis")
+            check_sizes(problems, member, output, expected_sizes, "InputTensor.Sizes with K along Axis")
 
 
 def plan(

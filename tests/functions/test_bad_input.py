@@ -124,7 +124,7 @@ BROKEN: list[Broken] = [
         {"output_value_tensor": tensor(1, 1, 3, 2, strides=(0, 0, 0, 0))},
         [
             "OutputValueTensor.Strides is (0, 0, 0, 0), "
-            "must be strides that give every element its own place, since outputs are written"
+            "must be strides that give every element its own place, because outputs are written"
         ],
     ),
     (
@@ -141,7 +141,7 @@ BROKEN: list[Broken] = [
         ],
     ),
     (SLICE, {"offsets": (0, 0, -1, 0)}, ["Offsets[2] is -1, must be 0 to 4294967295"]),
-    (SLICE, {"offsets": (0, 0, 1)}, ["Offsets is 3: (0, 0, 1), must be 4 numbers, one a dimension"]),
+    (SLICE, {"offsets": (0, 0, 1)}, ["Offsets is 3: (0, 0, 1), must be 4 numbers, one per dimension"]),
     (SLICE, {"strides": (1, 1, 1, 0)}, ["Strides[3] is 0, must be 1 to 4294967295"]),
     (
         SLICE,
@@ -237,7 +237,7 @@ MANY_BROKEN: list[Broken] = [
         {"offsets": (0, 0, 1), "strides": (1, 0, 1, 0), "output_tensor": tensor(1, 1, 3, 2, kind=U32)},
         [
             "OutputTensor.DataType is UINT32, must be FLOAT32, as InputTensor.DataType",
-            "Offsets is 3: (0, 0, 1), must be 4 numbers, one a dimension",
+            "Offsets is 3: (0, 0, 1), must be 4 numbers, one per dimension",
             "Strides[1] is 0, must be 1 to 4294967295",
             "Strides[3] is 0, must be 1 to 4294967295",
         ],
@@ -252,7 +252,7 @@ MANY_BROKEN: list[Broken] = [
         },
         [
             "OutputSingleTensor.Strides is (8, 8, 0, 1), "
-            "must be strides that give every element its own place, since outputs are written",
+            "must be strides that give every element its own place, because outputs are written",
             "BiasTensor.Flags is OWNED_BY_DML, must be NONE: GRU supports OWNED_BY_DML on no input",
             "Direction is 0, must be a cudml.RecurrentNetworkDirection: FORWARD, BACKWARD or BIDIRECTIONAL",
             "LinearBeforeReset is None, must be True or False",

@@ -107,7 +107,7 @@ BROKEN = {
     "overlapping output": (
         {"output_sequence_tensor": TensorDesc(F32, (5, 1, 2, 4), (0, 8, 4, 1))},
         "OutputSequenceTensor.Strides is (0, 8, 4, 1), must be strides that give every element its own "
-        "place, since outputs are written",
+        "place, because outputs are written",
     ),
     "four activations for one direction": (
         {"activation_descs": (SIGMOID, TANH) * 2},

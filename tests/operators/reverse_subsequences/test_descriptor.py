@@ -51,7 +51,7 @@ BROKEN = {
     "broadcast output": (
         {"output_tensor": TensorDesc(F32, (2, 3, 4, 5), (0, 20, 5, 1))},
         "OutputTensor.Strides is (0, 20, 5, 1), must be strides that give every element its own place, "
-        "since outputs are written",
+        "because outputs are written",
     ),
 }
 

@@ -32,7 +32,7 @@ BROKEN_SLICE = {
     ),
     "too few offsets": (
         {"offsets": (1, 0)},
-        "Offsets is 2: (1, 0), must be 4 numbers, one a dimension",
+        "Offsets is 2: (1, 0), must be 4 numbers, one per dimension",
     ),
     "negative offset": (
         {"offsets": (0, 0, -1, 0)},
@@ -58,7 +58,7 @@ BROKEN_SLICE = {
     "overlapping output": (
         {"output_tensor": TensorDesc(F32, (1, 1, 2, 2), (4, 4, 0, 1))},
         "OutputTensor.Strides is (4, 4, 0, 1), must be strides that give every element its own place, "
-        "since outputs are written",
+        "because outputs are written",
     ),
     "owned output": (
         {"output_tensor": TensorDesc(F32, (1, 1, 2, 2), None, TensorFlags.OWNED_BY_DML)},

@@ -83,7 +83,7 @@ BROKEN = {
         {"output_value_tensor": TensorDesc(F32, OUT, (6, 6, 0, 1))},
         [
             "OutputValueTensor.Strides is (6, 6, 0, 1), must be strides that give every element its own "
-            "place, since outputs are written"
+            "place, because outputs are written"
         ],
     ),
     "owned output": (
