@@ -16,6 +16,9 @@ C_TYPES: dict[str, tuple[str, int]] = {
     "Float32": ("f", 4),
 }
 
+#: Constant expressions of a kernel's source, and the values that a plan assumes.
+Constants = tuple[tuple[str, int], ...]
+
 #: Lanes of a warp on every GPU.
 WARP_LANES = 32
 
@@ -120,7 +123,8 @@ class KernelLaunch:
     The kernel's parameters are one pointer per entry of `buffers` (None passes a null pointer),
     then the `params` struct by value. `template` holds the template arguments as in C++ text (bool becomes
     true/false). `source` is relative to `kernels/`. If blocks wait for each other, `buffers` contains
-    `WAIT_REPORT`, and `waits` says what they wait for: wait number n is `waits[n - 1]`.
+    `WAIT_REPORT`, and `waits` says what they wait for: wait number n is `waits[n - 1]`. `constants` are the
+    constants of the source that the plan relies on; both compilers assert their values.
     """
 
     source: str
@@ -134,6 +138,7 @@ class KernelLaunch:
     cooperative: bool = False
     cluster_blocks: int = 1
     waits: tuple[str, ...] = ()
+    constants: Constants = ()
 
     @property
     def name_expression(self) -> str:

@@ -1,14 +1,14 @@
 """The source text of kernel instances: the kernel's file, and assertions about it for both compilers.
 
 No device checks the number, the types or the order of a kernel's arguments at a launch, so the text asserts
-that the kernel takes what the plan passes.
+that the kernel takes what the plan passes. It also asserts the constants that the plan and the kernel share.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 
 from cudml.devices.sources import source_hash
-from cudml.plans import C_TYPES, KernelLaunch
+from cudml.plans import C_TYPES, Constants, KernelLaunch
 
 #: The header that the assertions use.
 SIGNATURE = "common/signature.cuh"
@@ -40,20 +40,24 @@ def kernel_text(launches: Sequence[KernelLaunch]) -> str:
 
 
 def assertions(launch: KernelLaunch) -> str:
-    """C++ assertions that a kernel takes what a launch passes, for a namespace of their own.
+    """C++ assertions that a kernel fits a launch, for a namespace of their own.
 
     They depend on the names and types of the parameters, not on their values, so every launch of an
     instance has the same text.
     """
     fields = launch.params.fields
     layout = tuple((field.name, field.c_type, len(field.values)) for field in fields)
-    return _assertions(launch.name_expression, len(launch.buffers), layout)
+    return _assertions(launch.name_expression, len(launch.buffers), layout, launch.constants)
 
 
 @lru_cache(1024)
-def _assertions(name: str, num_pointers: int, layout: _Layout) -> str:
-    """Assert the number of pointers, then one struct, its size, and every member's name, type and offset."""
+def _assertions(name: str, num_pointers: int, layout: _Layout, constants: Constants) -> str:
+    """Assert the constants, the number of pointers, then one struct: its size, each name, type and offset."""
     lines = [
+        _assertion(f"({expression}) == {value}", f"{name}: plans assume that {expression} is {value}")
+        for expression, value in constants
+    ]
+    lines += [
         f"using Signature = signature::Of<decltype(&{name})>;",
         _assertion("Signature::kIsInOrder", f"{name} must take pointers, then one struct"),
         _assertion(

@@ -9,9 +9,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from cudml.operators.gru_shapes import (
+    CARRIED_BYTES,
+    CONSTANTS,
     EXCHANGED_BYTES,
+    EXCHANGED_STATES,
     MATRIX_EXCHANGED_BYTES,
+    MATRIX_EXCHANGED_STATES,
     NUM_GATES,
+    SERIAL_BIAS_ROWS,
+    SERIAL_ROWS,
     SUM_COLUMNS,
     THRESHOLDS,
     TILE_MAX_UNITS,
@@ -52,13 +58,6 @@ _WAITS = ("the states that other blocks send",)
 
 #: The most activations that a layer has.
 _MAX_ACTIVATIONS = 4
-
-# kernels/gru/serial.cu: rows of hidden units that a sequence needs; that a block has of biases.
-_SERIAL_ROWS = 3
-_SERIAL_BIAS_ROWS = 4
-
-#: Update gate and state that a grid's kernel keeps of an item.
-_CARRIED_BYTES = 8
 
 
 def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
@@ -109,15 +108,13 @@ def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
 
 def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(grid_shape, layer, limits)
-    # Rows are read two words at a time.
-    row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, 2)
+    row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, EXCHANGED_STATES)
     return _exchanging(layer, shape, "grid", places, row_bytes, carries=not layer.linear_before_reset)
 
 
 def _matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(matrix_shape, layer, limits)
-    # Rows are read four words at a time.
-    row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, 4)
+    row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, MATRIX_EXCHANGED_STATES)
     return _exchanging(layer, shape, "matrix_grid", places, row_bytes, carries=True)
 
 
@@ -131,7 +128,7 @@ def _exchanging(
     if layer.num_steps > 1 or not layer.linear_before_reset:
         exchange = (Workspace("exchange", 2 * rows * row_bytes),)
     if carries:
-        carried = (Workspace("carried", _CARRIED_BYTES * rows * layer.hidden_size),)
+        carried = (Workspace("carried", CARRIED_BYTES * rows * layer.hidden_size),)
     overflow = _overflow(layer, shape)
     spaces = (*_names(exchange), *_names(carried), *_names(overflow))
     buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
@@ -158,7 +155,7 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
     padded = round_up(hidden, TILE_MAX_UNITS)
     num_blocks = min(padded // TILE_MAX_UNITS, THRESHOLDS.serial_prepare_blocks * limits.num_multiprocessors)
     num_rows = layer.num_steps * layer.batch_size
-    state_rows = _SERIAL_ROWS * shape.group_batch + _SERIAL_BIAS_ROWS
+    state_rows = SERIAL_ROWS * shape.group_batch + SERIAL_BIAS_ROWS
     part_floats = NUM_GATES * TILE_MAX_UNITS * min(inputs, SUM_COLUMNS)
     projection = Workspace("projection", 4 * num_rows * d * NUM_GATES * padded)
     states = Workspace("states", 4 * d * shape.num_groups * state_rows * padded)
@@ -185,6 +182,7 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
             num_directions=("Int32", d),
             num_blocks=("Int32", num_blocks),
         ),
+        constants=CONSTANTS["serial_prepare"],
     )
     last = copies[-1].name if panels else None
     launch = _launch(layer, shape, "serial", (*_tensors(layer, places), states.name, last))
@@ -318,6 +316,7 @@ def _launch(layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ..
         buffers=buffers,
         params=_params(layer, shape),
         shared_bytes=shape.shared_bytes,
+        constants=CONSTANTS[name],
     )
 
 

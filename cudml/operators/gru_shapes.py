@@ -1,24 +1,27 @@
 """How the kernels of a GRU divide a layer, and what it then costs.
 
-The constants here mirror those of the kernels; `THRESHOLDS` and the estimates made of it only choose between
-what is right anyway.
+The kernels have the constants, too, and `CONSTANTS` has the compilers compare them. `THRESHOLDS` and the
+estimates made from it only choose between paths; every path is correct.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cudml.checks import camel
 from cudml.dtypes import ElementInfo
 from cudml.enums import OperatorType, RecurrentNetworkDirection
-from cudml.operators.activations import Activation
+from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.operators.path import figure
-from cudml.plans import WARP_LANES, Limits, ceil_div
+from cudml.plans import WARP_LANES, Constants, Limits, ceil_div
 from cudml.tensors import TensorDesc
 
 NUM_GATES = 3
 
-# kernels/gru/product.cuh: threads of a warp with different units, columns of a warp's chunk.
+# kernels/gru/product.cuh: groups of lanes with different units, columns of a warp's chunk, weights that a
+# thread loads at once.
 GROUPS_PER_WARP = 4
 COLUMNS_PER_WARP = 32
+QUAD = 4
 
 # kernels/gru/block.cu: hidden units of a thread, warps of a block at most.
 BLOCK_UNITS = 4
@@ -40,17 +43,88 @@ MATRIX_CHUNK_COLUMNS = 16 * GRID_WARPS
 MATRIX_REGISTER_CHUNKS = 4
 MATRIX_ROUND_BATCH = 8
 MATRIX_ROW_PADDING = 8
+MATRIX_PIECE_BYTES = 16
 MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
 
 # kernels/gru/panels.cuh: hidden units of a tile on the CPU with the widest registers; columns of a sum;
-# sequences that are multiplied together from weights as they lie.
+# sequences that are multiplied together with weights read in place, on that CPU.
 TILE_MAX_UNITS = 32
 SUM_COLUMNS = 256
 ROWS_BATCH = 8
 
-# kernels/common/exchange.cuh: bytes of a state and the number of its exchange.
+# kernels/gru/serial.cu: rows of hidden units for each sequence, and rows of biases for each block.
+SERIAL_ROWS = 3
+SERIAL_BIAS_ROWS = 4
+
+# kernels/common/exchange.cuh: bytes of a state with the number of its exchange, and states of one load.
 EXCHANGED_BYTES = 8
+EXCHANGED_STATES = 2
 MATRIX_EXCHANGED_BYTES = 4
+MATRIX_EXCHANGED_STATES = 4
+
+# kernels/gru/exchanged_grid.cuh: bytes of the update gate and state of an item between two half steps.
+CARRIED_BYTES = 8
+
+_LAYER_CONSTANTS: Constants = (
+    ("kNumGates", NUM_GATES),
+    ("kBackward", int(RecurrentNetworkDirection.BACKWARD)),
+    ("kBidirectional", int(RecurrentNetworkDirection.BIDIRECTIONAL)),
+    *((f"k{camel(kind.name.removeprefix('ACTIVATION_').lower())}", int(kind)) for kind in ACTIVATIONS),
+)
+_PRODUCT_CONSTANTS: Constants = (
+    ("kWarpSize", WARP_LANES),
+    ("kGroupsPerWarp", GROUPS_PER_WARP),
+    ("kLanesPerRow * kQuad", COLUMNS_PER_WARP),
+    ("kQuad", QUAD),
+)
+_GRID_CONSTANTS: Constants = (
+    ("kGridThreads", GRID_WARPS * WARP_LANES),
+    ("sizeof(Carried)", CARRIED_BYTES),
+    ("kWaitForStates", 1),
+)
+_PANEL_CONSTANTS: Constants = ((f"{TILE_MAX_UNITS} % kTileUnits", 0), ("kSumColumns", SUM_COLUMNS))
+
+#: What each kernel of a layer is compiled with, as the plans assume it.
+CONSTANTS: dict[str, Constants] = {
+    "block": (
+        *_LAYER_CONSTANTS,
+        *_PRODUCT_CONSTANTS,
+        ("kBlockThreads", BLOCK_MAX_WARPS * WARP_LANES),
+        ("kBlockUnits", BLOCK_UNITS),
+        ("kBlockRegisterChunks", BLOCK_REGISTER_CHUNKS),
+    ),
+    "grid": (
+        *_LAYER_CONSTANTS,
+        *_PRODUCT_CONSTANTS,
+        *_GRID_CONSTANTS,
+        ("kGridUnits", GRID_UNITS),
+        ("kGridBatch", GRID_BATCH),
+        ("kGridRegisterChunks", GRID_REGISTER_CHUNKS),
+        ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
+        ("TaggedFloats::kNumWords", EXCHANGED_STATES),
+    ),
+    "matrix_grid": (
+        *_LAYER_CONSTANTS,
+        *_GRID_CONSTANTS,
+        ("kTilesPerGate", MATRIX_TILES),
+        ("kTilesPerGate * kTileRows", MATRIX_UNITS),
+        ("kChunkColumns", MATRIX_CHUNK_COLUMNS),
+        ("kRegisterChunks", MATRIX_REGISTER_CHUNKS),
+        ("kRoundBatch", MATRIX_ROUND_BATCH),
+        ("kRowPadding", MATRIX_ROW_PADDING),
+        ("4 * kGridWarps * kPassTiles * kTileRows * kSumStride", MATRIX_SUM_BYTES),
+        ("sizeof(MatrixRows)", MATRIX_PIECE_BYTES),
+        ("sizeof(TaggedHalves::Word)", MATRIX_EXCHANGED_BYTES),
+        ("TaggedHalves::kNumWords", MATRIX_EXCHANGED_STATES),
+    ),
+    "serial": (
+        *_LAYER_CONSTANTS,
+        *_PANEL_CONSTANTS,
+        ("kNumStateRows", SERIAL_ROWS),
+        ("kNumBiasRows", SERIAL_BIAS_ROWS),
+    ),
+    "serial_prepare": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
+}
 
 
 @dataclass(frozen=True)
@@ -210,7 +284,15 @@ class Shape:
         """Clocks that the products of one step's states take."""
         sequences = self.group_batch
         warps = self.num_passes * self.num_warps
-        fma = sequences * warps * self.num_chunks * NUM_GATES * self.thread_units * 4 // THRESHOLDS.schedulers
+        fma = (
+            sequences
+            * warps
+            * self.num_chunks
+            * NUM_GATES
+            * self.thread_units
+            * QUAD
+            // THRESHOLDS.schedulers
+        )
         # Eight lanes read different quads of a state, in four turns a warp.
         shared_turns = sequences * warps * (4 * self.num_chunks + THRESHOLDS.reduction_clocks_per_warp)
         reads = ceil_div(sequences, self.product_batch)
@@ -248,7 +330,7 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
         round_batch=group_batch,
         state_bytes=state_bytes,
         num_chunks=num_chunks,
-        piece_bytes=4 * layer.element_bytes,
+        piece_bytes=QUAD * layer.element_bytes,
         num_register_chunks=min(BLOCK_REGISTER_CHUNKS, num_chunks),
     )
     return _stored(shape, limits)
@@ -301,7 +383,7 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
         round_batch=min(group_batch, max(1, most // 2), GRID_WARPS * WARP_LANES // pass_units),
         state_bytes=state_bytes,
         num_chunks=num_chunks,
-        piece_bytes=4 * layer.element_bytes,
+        piece_bytes=QUAD * layer.element_bytes,
         num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
         product_batch=GRID_BATCH,
     )
@@ -345,7 +427,7 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | N
         round_batch=MATRIX_ROUND_BATCH,
         state_bytes=2 * (num_chunks * MATRIX_CHUNK_COLUMNS + MATRIX_ROW_PADDING),
         num_chunks=num_chunks,
-        piece_bytes=16,
+        piece_bytes=MATRIX_PIECE_BYTES,
         num_register_chunks=min(MATRIX_REGISTER_CHUNKS, num_chunks),
         fixed_bytes=min(num_passes, 2) * MATRIX_SUM_BYTES,
     )

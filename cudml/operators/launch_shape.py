@@ -6,13 +6,20 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
 from cudml.operators.path import figure
-from cudml.plans import Limits, ceil_div, round_up
+from cudml.plans import WARP_LANES, Constants, Limits, ceil_div, round_up
 
 WORD_BYTES = 16
 
 #: What the kernels are compiled with.
 BLOCK_THREADS = 256
 RUN_WORDS_PER_LANE = 4
+BLOCK_CONSTANTS: Constants = (("kThreads", BLOCK_THREADS),)
+RUN_CONSTANTS: Constants = (
+    *BLOCK_CONSTANTS,
+    ("kWarpSize", WARP_LANES),
+    ("kWordBytes", WORD_BYTES),
+    ("kWordsPerLane", RUN_WORDS_PER_LANE),
+)
 
 
 @dataclass(frozen=True)

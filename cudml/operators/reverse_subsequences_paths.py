@@ -19,7 +19,9 @@ from cudml.operators.index_space import (
     widened,
 )
 from cudml.operators.launch_shape import (
+    BLOCK_CONSTANTS,
     BLOCK_THREADS,
+    RUN_CONSTANTS,
     WORD_BYTES,
     Members,
     grid_blocks,
@@ -39,7 +41,17 @@ from cudml.operators.path import (
     take_path,
 )
 from cudml.operators.slice_paths import copy_step
-from cudml.plans import MAX_GRID_BLOCKS, WARP_LANES, KernelLaunch, Limits, Params, Step, ceil_div, round_up
+from cudml.plans import (
+    MAX_GRID_BLOCKS,
+    WARP_LANES,
+    Constants,
+    KernelLaunch,
+    Limits,
+    Params,
+    Step,
+    ceil_div,
+    round_up,
+)
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
@@ -226,6 +238,7 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
             axis_stride=("Int64", lanes.axis.strides[SOURCE]),
             axis=("Int32", axis),
         ),
+        constants=(*BLOCK_CONSTANTS, ("kItemsPerThread", GATHER_ITEMS_PER_THREAD)),
     )
 
 
@@ -255,6 +268,7 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
             axis=("Int32", axis - 1),
         ),
         block_threads=1,
+        constants=(),
     )
 
 
@@ -303,6 +317,7 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
             axis_target_stride=("Int64", lanes.axis.strides[TARGET]),
         ),
         block_threads=1,
+        constants=(),
         shared_bytes=round_up(strip_bytes, WORD_BYTES),
     )
 
@@ -351,6 +366,7 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
             tile_lanes=("Int32", tile_boxes * row_lanes),
         ),
         shared_bytes=BOX_TILE_BYTES + WORD_BYTES + round_up(2 * tile_boxes * row_lanes, WORD_BYTES),
+        constants=(*BLOCK_CONSTANTS, ("kWordBytes", WORD_BYTES), ("kTileWords", BOX_TILE_WORDS)),
     )
 
 
@@ -382,6 +398,7 @@ def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
             is_backwards=("Int32", int(along.strides[SOURCE] < 0)),
             **shape.members(),
         ),
+        constants=RUN_CONSTANTS,
     )
 
 
@@ -415,6 +432,7 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
             axis=("Int32", axis),
             **shape.members(),
         ),
+        constants=RUN_CONSTANTS,
     )
 
 
@@ -494,6 +512,7 @@ def _launch(
     params: Params,
     shared_bytes: int = 0,
     block_threads: int = BLOCK_THREADS,
+    constants: Constants = BLOCK_CONSTANTS,
 ) -> KernelLaunch:
     """A launch of `reverse_subsequences/<name>.cu`."""
     return KernelLaunch(
@@ -505,6 +524,7 @@ def _launch(
         buffers=_BUFFERS,
         params=params,
         shared_bytes=shared_bytes,
+        constants=constants,
     )
 
 

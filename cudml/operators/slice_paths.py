@@ -20,7 +20,9 @@ from cudml.operators.index_space import (
     span_bytes,
 )
 from cudml.operators.launch_shape import (
+    BLOCK_CONSTANTS,
     BLOCK_THREADS,
+    RUN_CONSTANTS,
     WORD_BYTES,
     grid_blocks,
     index_members,
@@ -180,10 +182,11 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     space = copy.space
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
     reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
+    item = item_type(space.item_bytes)
     return KernelLaunch(
         source="slice/gather.cu",
         function="slice_gather",
-        template=(item_type(space.item_bytes),),
+        template=(item,),
         grid=(grid_blocks(num_tiles, limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(copy.source, copy.target),
@@ -193,6 +196,10 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
             target_offset=("Int64", space.offsets[TARGET]),
             **index_members(space, reach=reach, source_strides=1, target_strides=1),
             target_is_packed=("Int32", int(is_packed(space, TARGET))),
+        ),
+        constants=(
+            *BLOCK_CONSTANTS,
+            (f"kItemsPerThread<{item}>", GATHER_ITEMS_PER_THREAD[space.item_bytes]),
         ),
     )
 
@@ -271,6 +278,7 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
             is_reversed=("Int32", int(is_reversed)),
             **shape.members(),
         ),
+        constants=RUN_CONSTANTS,
     )
 
 
@@ -327,6 +335,13 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
             tile_words=("Int32", tile_words),
         ),
         shared_bytes=STRIDED_SHARED_BYTES,
+        constants=(
+            ("kThreads", STRIDED_THREADS),
+            ("kWarpSize", WARP_LANES),
+            ("kWordBytes", WORD_BYTES),
+            ("kMaxStride", STRIDED_MAX_STRIDE),
+            ("sizeof(Storage)", STRIDED_SHARED_BYTES),
+        ),
     )
 
 
@@ -382,10 +397,11 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         Dimension(ceil_div(other.size, sides[1]), (0, 0)),
     )
     tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
+    item = item_type(space.item_bytes)
     return KernelLaunch(
         source="slice/transpose.cu",
         function="slice_transpose",
-        template=(item_type(space.item_bytes),),
+        template=(item,),
         grid=(grid_blocks(tiles.num_items, limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(copy.source, copy.target),
@@ -405,6 +421,12 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
             target_keeps_words=("Int32", int(keeps_words((other, *outer), TARGET, space.item_bytes))),
         ),
         shared_bytes=TRANSPOSED_SHARED_BYTES,
+        constants=(
+            *BLOCK_CONSTANTS,
+            ("kTileBytes", TRANSPOSED_TILE_BYTES),
+            ("sizeof(WordOf<UInt8>::Type)", TRANSPOSED_WORD_BYTES),
+            (f"sizeof(Storage<{item}>)", TRANSPOSED_SHARED_BYTES),
+        ),
     )
 
 

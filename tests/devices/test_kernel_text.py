@@ -1,4 +1,4 @@
-"""Both devices refuse to compile a kernel for a launch that passes other parameters than it takes."""
+"""Both devices refuse to compile a kernel for a launch that does not fit it, by parameters or constants."""
 
 import itertools
 from dataclasses import replace
@@ -41,6 +41,7 @@ MISTAKES = [
     ({"params": params(unused=("UInt32", (0, 0)))}, "unused is launched as UInt32[2] at byte 20"),
     ({"params": params(unused=None)}, "scale<Float32, 0> is launched with a struct of 24 bytes"),
     ({"params": params(scale=("Float32", 0))}, "scale"),
+    ({"constants": (("sizeof(float)", 8),)}, "scale<Float32, 0>: plans assume that sizeof(float) is 8"),
 ]
 
 
@@ -78,6 +79,41 @@ def one_swapped(operator: str) -> tuple[KernelLaunch, str]:
     """A launch of an operator with two parameters of one size in each other's place."""
     launches = (launch for launch in instances(LIMITS) if launch.source.startswith(f"{operator}/"))
     return next(found for found in map(with_two_swapped, launches) if found is not None)
+
+
+def with_one_changed(launch: KernelLaunch, i: int) -> tuple[KernelLaunch, str]:
+    """The launch with another value of constant `i`, and the message about it."""
+    expression, value = launch.constants[i]
+    changed = (*launch.constants[:i], (expression, value + 1), *launch.constants[i + 1 :])
+    message = f"{launch.name_expression}: plans assume that {expression} is {value + 1}"
+    return replace(launch, constants=changed), message
+
+
+def with_constants() -> dict[str, KernelLaunch]:
+    """A launch of every kernel that shares constants with its plan, by source."""
+    found = {launch.source: launch for launch in instances(LIMITS) if launch.constants}
+    assert len(found) > 10
+    return found
+
+
+@pytest.mark.parametrize("source", with_constants())
+def test_the_emulator_refuses_a_constant_that_differs(source: str) -> None:
+    launch, message = with_one_changed(with_constants()[source], 0)
+    with pytest.raises(CompilerError, match="error: ") as caught:
+        build.module(launch)
+    assert message in str(caught.value)
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+@pytest.mark.parametrize("source", with_constants())
+def test_nvrtc_refuses_each_constant_that_differs(source: str) -> None:
+    launch = with_constants()[source]
+    changed = [with_one_changed(launch, i) for i in range(len(launch.constants))]
+    with pytest.raises(RuntimeError, match="error: ") as caught:
+        compile_cubin(
+            kernel_text([one for one, _ in changed]), ARCHITECTURES[0].name, [launch.name_expression]
+        )
+    assert [message for _, message in changed if message not in str(caught.value)] == []
 
 
 @pytest.mark.parametrize("operator", operators())
