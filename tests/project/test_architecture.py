@@ -51,7 +51,11 @@ LAYERS = {
 }
 
 #: Which packages outside the standard library a part of cudml may import at all.
-THIRD_PARTY = {"devices/cuda/": {"cupy", "cupy_backends", "numpy"}, "devices/dlpack.py": {"ml_dtypes"}}
+THIRD_PARTY = {
+    "devices/cuda/": {"cupy", "cupy_backends", "numpy"},
+    "devices/dlpack.py": {"ml_dtypes"},
+    "torch.py": {"torch"},
+}
 NUMPY_FREE = set(LAYERS) - {"devices", "functions"} | {"__init__"}
 #: Standard modules that reach a shared library or a compiler, and where they may.
 HOST_ONLY = {

@@ -17,6 +17,9 @@ MODULES = sorted(
     if ">>>" in path.read_text()
 )
 
+#: Modules that need a framework, which may not be installed.
+FRAMEWORKS = {"cudml.torch": "torch"}
+
 #: Public names that need no example: what is returned, raised or chosen from.
 ANSWERS = (BaseException, tuple, cudml.CompiledOperator, cudml.Problem)
 
@@ -24,6 +27,8 @@ ANSWERS = (BaseException, tuple, cudml.CompiledOperator, cudml.Problem)
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_run_as_they_stand(module: str) -> None:
     """Pasted into an interpreter, which knows none of the module's own names."""
+    if module in FRAMEWORKS:
+        pytest.importorskip(FRAMEWORKS[module])
     tests = [t for t in doctest.DocTestFinder().find(import_module(module), globs={}) if t.examples]
     assert tests
     for test in tests:

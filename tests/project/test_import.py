@@ -1,4 +1,4 @@
-"""`import cudml` is quick and brings in neither CuPy nor NumPy."""
+"""`import cudml` is quick and brings in neither NumPy nor CuPy nor another framework."""
 
 import ast
 import statistics
@@ -16,7 +16,7 @@ import sys, time
 start = time.process_time()
 import cudml
 print(time.process_time() - start)
-print(*sorted({"cupy", "numpy", "ctypes", "subprocess"} & set(sys.modules)))
+print(*sorted({"cupy", "numpy", "torch", "ctypes", "subprocess"} & set(sys.modules)))
 """
 
 

@@ -1,0 +1,333 @@
+"""`topk` and `nn.GRU` of PyTorch, computed by cudml: CUDA tensors on their GPU, CPU tensors by the emulator.
+
+Both are operators of `torch.library`, in `torch.ops.cudml`, so `torch.compile` and `torch.export` trace them.
+Outputs are PyTorch's, and PyTorch's current stream orders the work. There are no gradients: a tensor that
+requires one is refused.
+"""
+
+from collections.abc import Collection
+from typing import Any, Literal
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from cudml.functions.gru import gru
+from cudml.functions.top_k import top_k
+
+__all__ = ["GRU", "convert", "topk"]
+
+#: The operators exist for as long as this object.
+_library = torch.library.Library("cudml", "DEF")
+_library.define("topk(Tensor input, SymInt k, int dim, bool largest) -> (Tensor values, Tensor indices)")
+_library.define(
+    "gru(Tensor x, Tensor w, Tensor r, Tensor? b, Tensor? h0, Tensor? lengths)"
+    " -> (Tensor sequence, Tensor single)"
+)
+
+#: The types that `Tensor.numpy` supports. Other tensors are passed on as they are, and shared by DLPack.
+_NUMPY_TYPES = {
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint16, torch.uint32, torch.uint64, torch.float16, torch.float32, torch.float64),
+}
+_TOPK_TYPES = {*_NUMPY_TYPES, torch.bfloat16}
+_GRU_TYPES = {torch.float16, torch.float32}
+
+
+#: w, r and b of a layer, as `cudml.gru` takes them.
+_Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+
+def topk(
+    input: torch.Tensor, k: int, dim: int | None = None, largest: bool = True, sorted: bool = True
+) -> Any:
+    """Select the k largest or smallest elements along a dimension, best first.
+
+    Parameters
+    ----------
+    input : Tensor
+        Of any shape and strides, of bool, an integer type, float16, bfloat16, float32 or float64.
+    k : int
+        Number of elements to select, from 0 to the size of the dimension.
+    dim : int, optional
+        Dimension to select along; None is the last one.
+    largest : bool
+        Whether to select the largest elements or the smallest.
+    sorted : bool
+        Accepted for compatibility with PyTorch: the results are always sorted.
+
+    Returns
+    -------
+    torch.return_types.topk
+        `values` of the dtype of `input` and `indices` of int64.
+
+    Raises
+    ------
+    RuntimeError
+        `input` requires a gradient, or `k` is out of range.
+    IndexError
+        `dim` is out of range.
+    TypeError
+        An unsupported dtype or device.
+
+    Examples
+    --------
+    >>> import torch, cudml.torch
+    >>> values, indices = cudml.torch.topk(torch.tensor([1.0, 5.0, 5.0, 2.0]), 3)
+    >>> values.tolist(), indices.tolist()
+    ([5.0, 5.0, 2.0], [1, 2, 3])
+
+    Notes
+    -----
+    NaN ranks above every number, as in PyTorch. Ties are broken by the lower index; PyTorch leaves them open.
+    Source: `torch.topk`.
+    """
+    dim = -1 if dim is None else dim
+    if input.dim() == 0:  # one element, which PyTorch selects whether k is 0 or 1
+        values, indices = torch.ops.cudml.topk(input.reshape(1), max(k, 1), dim, largest)
+        return torch.return_types.topk((values.reshape(()), indices.reshape(())))
+    return torch.return_types.topk(torch.ops.cudml.topk(input, k, dim, largest))
+
+
+class GRU(torch.nn.RNNBase):
+    """`torch.nn.GRU` for inference: the same arguments, parameters and results.
+
+    Several layers, both directions, `batch_first`, unbatched input, an initial state, and packed sequences;
+    float32 and float16. The parameters are those of `torch.nn.GRU`.
+
+    Raises
+    ------
+    RuntimeError
+        From a call: a tensor requires a gradient, or its size does not fit.
+    TypeError
+        From a call: an unsupported dtype or device.
+
+    Notes
+    -----
+    Weights are put into ONNX's order at the first call, and again when PyTorch's version counter or the
+    address of one changes. It does not count what is written through `.data`: call `flatten_parameters()`
+    afterwards. Source: `torch.nn.GRU`.
+
+    Examples
+    --------
+    >>> import torch, cudml.torch
+    >>> layer = cudml.torch.GRU(4, 8).requires_grad_(False)
+    >>> output, state = layer(torch.zeros(5, 2, 4))
+    >>> output.shape, state.shape
+    (torch.Size([5, 2, 8]), torch.Size([1, 2, 8]))
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__("GRU", *args, **options)
+
+    def flatten_parameters(self) -> None:
+        """Put the weights into order again at the next call."""
+        self.__dict__.pop("_ordered", None)
+
+    def forward(self, input: Any, hx: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
+        """The state after every step, and the last state of each layer and direction."""
+        if not isinstance(input, PackedSequence):
+            return self._forward_padded(input, hx)
+        padded, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
+        if hx is not None:
+            hx = self.permute_hidden(hx, input.sorted_indices)
+        output, state = self._compute(padded, hx, lengths.to(input.data.device, torch.uint32))
+        output = pack_padded_sequence(output, lengths).data
+        packed = PackedSequence(output, input.batch_sizes, input.sorted_indices, input.unsorted_indices)
+        return packed, self.permute_hidden(state, input.unsorted_indices)
+
+    def _forward_padded(
+        self, input: torch.Tensor, hx: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if input.dim() not in (2, 3):
+            raise ValueError(f"GRU: input has {input.dim()} dimensions, must have 2 or 3")
+        if hx is not None and hx.dim() != input.dim():
+            raise RuntimeError(f"GRU: hx has {hx.dim()} dimensions, must have {input.dim()}, as input")
+        if input.dim() == 2:
+            output, state = self._compute(input.unsqueeze(1), None if hx is None else hx.unsqueeze(1))
+            return output.squeeze(1), state.squeeze(1)
+        output, state = self._compute(input.transpose(0, 1) if self.batch_first else input, hx)
+        return output.transpose(0, 1) if self.batch_first else output, state
+
+    def _compute(
+        self, x: torch.Tensor, hx: torch.Tensor | None, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All layers, of x (T, N, I) and hx (layers * D, N, H)."""
+        if x.shape[0] == 0:
+            raise RuntimeError("GRU: input has no steps, must have at least one")
+        if x.shape[2] != self.input_size:
+            raise RuntimeError(f"GRU: input.size(-1) is {x.shape[2]}, must be input_size = {self.input_size}")
+        weights = {name: getattr(self, name) for name in self._flat_weights_names}
+        _refuse_gradients(input=x, hx=hx, **weights)
+        _check_type("GRU", "input", x, _GRU_TYPES)
+        for name, tensor in {"hx": hx, **weights}.items():
+            if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
+                expected = f"{x.dtype} on {x.device}, as input"
+                raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
+        num_directions = 2 if self.bidirectional else 1
+        shape = (self.num_layers * num_directions, x.shape[1], self.hidden_size)
+        if hx is not None and hx.shape != shape:
+            raise RuntimeError(f"GRU: hx has size {tuple(hx.shape)}, must have {shape}")
+        states = []
+        for layer, (w, r, b) in enumerate(self._in_onnx_order(list(weights.values()))):
+            first = layer * num_directions
+            h0 = None if hx is None else hx[first : first + num_directions]
+            if layer and self.dropout and self.training:
+                x = torch.dropout(x, self.dropout, True)
+            x, single = torch.ops.cudml.gru(x, w, r, b, h0, lengths)
+            states.append(single)
+        return x, states[0] if len(states) == 1 else torch.cat(states)
+
+    def _in_onnx_order(self, weights: list[torch.Tensor]) -> list[_Weights]:
+        """Those of every layer, rearranged again only if one has changed."""
+        if torch.compiler.is_compiling() or any(weight.is_inference() for weight in weights):
+            return self._rearranged(weights)  # nothing tells whether they have changed
+        key = [(weight.data_ptr(), weight._version) for weight in weights]
+        former = self.__dict__.get("_ordered")
+        if former is None or former[0] != key:
+            former = self.__dict__["_ordered"] = (key, self._rearranged(weights))
+        ordered: list[_Weights] = former[1]
+        return ordered
+
+    def _rearranged(self, weights: list[torch.Tensor]) -> list[_Weights]:
+        kinds = 4 if self.bias else 2  # weight_ih, weight_hh, bias_ih, bias_hh, of each direction in turn
+        per_layer = kinds * (2 if self.bidirectional else 1)
+        layers = []
+        for first in range(0, len(weights), per_layer):
+            layer = weights[first : first + per_layer]
+            w, r, *biases = (torch.stack([*map(_update_first, layer[kind::kinds])]) for kind in range(kinds))
+            layers.append((w, r, torch.cat(biases, dim=1) if biases else None))
+        return layers
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in super().__getstate__().items() if name != "_ordered"}
+
+
+def convert(model: torch.nn.Module) -> torch.nn.Module:
+    """Replace every `torch.nn.GRU` of a model, in place, by a `GRU` with the same parameters and hooks.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model; its replacement if it is a `torch.nn.GRU` itself.
+
+    Examples
+    --------
+    >>> import torch, cudml.torch
+    >>> model = cudml.torch.convert(torch.nn.Sequential(torch.nn.GRU(4, 8)))
+    >>> model
+    Sequential(
+      (0): GRU(4, 8)
+    )
+    """
+    replaced: dict[torch.nn.Module, torch.nn.Module] = {}
+    for module in list(model.modules()):
+        for name, child in module._modules.items():  # named_children() leaves out the second name of a module
+            if type(child) is torch.nn.GRU:
+                if child not in replaced:
+                    replaced[child] = _converted(child)
+                setattr(module, name, replaced[child])
+    return _converted(model) if type(model) is torch.nn.GRU else model
+
+
+def _converted(module: torch.nn.GRU) -> GRU:
+    made = GRU.__new__(GRU)
+    made.__dict__.update(module.__dict__)
+    return made
+
+
+def _update_first(weight: torch.Tensor) -> torch.Tensor:
+    """PyTorch's gates (reset, update, new) in ONNX's order: update, reset, hidden."""
+    reset, update, new = weight.chunk(3)
+    return torch.cat((update, reset, new))
+
+
+def _refuse_gradients(**tensors: torch.Tensor | None) -> None:
+    if torch.is_grad_enabled():
+        names = [name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad]
+        if names:
+            raise RuntimeError(
+                f"cudml computes no gradients, and {', '.join(names)} requires one: call it under "
+                "torch.inference_mode() or torch.no_grad(), or detach it"
+            )
+
+
+def _check_type(function: str, name: str, tensor: torch.Tensor, types: Collection[torch.dtype]) -> None:
+    if tensor.dtype not in types:
+        expected = ", ".join(sorted(str(dtype) for dtype in types))
+        raise TypeError(f"{function}: {name} is of {tensor.dtype}, must be one of {expected}")
+
+
+def _shared(tensor: torch.Tensor | None) -> Any:
+    """What cudml takes for a tensor."""
+    if tensor is None:
+        return None
+    tensor = tensor.detach()
+    return tensor.numpy() if tensor.is_cpu and tensor.dtype in _NUMPY_TYPES else tensor
+
+
+def _stream(tensor: torch.Tensor) -> int | None:
+    return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+
+
+def _topk(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    _refuse_gradients(input=input)
+    values, indices = _topk_empty(input, k, dim, largest)
+    out = _shared(values), _shared(indices)
+    mode: Literal["largest", "smallest"] = "largest" if largest else "smallest"
+    top_k(_shared(input), k, axis=dim, mode=mode, nan="greatest", out=out, stream=_stream(input))
+    return values, indices
+
+
+def _topk_empty(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs before they are computed; also what `torch.compile` traces."""
+    _check_type("topk", "input", input, _TOPK_TYPES)
+    shape = list(input.shape)
+    if not -len(shape) <= dim < len(shape):
+        raise IndexError(f"topk: dim is {dim}, must be from {-len(shape)} to {len(shape) - 1}")
+    size = shape[dim]
+    torch._check(k >= 0, lambda: f"topk: k is {k}, must not be negative")
+    torch._check(k <= size, lambda: f"topk: k is {k}, must be at most {size}, the size of dim {dim}")
+    shape[dim] = k
+    return input.new_empty(shape), input.new_empty(shape, dtype=torch.int64)
+
+
+def _gru(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    r: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    sequence, single = _gru_empty(x, w, r, b, h0, lengths)
+    steps, batch, _ = x.shape
+    num_directions, _, hidden = r.shape
+    states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
+    gru(
+        *map(_shared, (x, w, r, b, h0, lengths)),
+        direction="bidirectional" if num_directions == 2 else "forward",
+        linear_before_reset=True,
+        out=(_shared(states), _shared(single)),
+        stream=_stream(x),
+    )
+    return sequence, single
+
+
+def _gru_empty(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    r: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs before they are computed; also what `torch.compile` traces."""
+    steps, batch, _ = x.shape
+    num_directions, _, hidden = r.shape
+    return x.new_empty(steps, batch, num_directions * hidden), x.new_empty(num_directions, batch, hidden)
+
+
+for _name, _compute, _empty in (("topk", _topk, _topk_empty), ("gru", _gru, _gru_empty)):
+    for _backend in ("CPU", "CUDA"):
+        _library.impl(_name, _compute, _backend)
+    torch.library.register_fake(f"cudml::{_name}", _empty, lib=_library)
