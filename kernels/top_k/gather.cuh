@@ -88,9 +88,10 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
     Counts now = {at_tile.above + (in_tile_before & 0xffff),
                   at_tile.equal + (in_tile_before >> 16)};
     if (num_here != 0) {
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(kPerThread); ++i) {
-        const Word key = ordering_key(word_of<Word>(bytes, i), params);
+      // Seldom entered: not unrolled, which would take registers from the loop around it.
+#pragma unroll 1
+      for (UInt32 i = 0; i < kPerThread; ++i) {
+        const Word key = ordering_key(any_word_of<Word>(bytes, i), params);
         const Wide<Word> high = threshold.high_part(key);
         if (first + i >= part.length || high < threshold.prefix) continue;
         const bool is_equal = high == threshold.prefix;
