@@ -20,7 +20,8 @@ from cudml.checks import (
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.path import take_path
-from cudml.operators.top_k_paths import PATHS, choose_path, selection_of
+from cudml.operators.top_k_paths import PATHS, choose_path
+from cudml.operators.top_k_selection import selection_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, make_plain
 

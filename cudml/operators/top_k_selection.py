@@ -1,0 +1,147 @@
+"""A top-k as the kernels see it: its rows, the order of its elements, and the parameters that say both."""
+
+from dataclasses import dataclass
+
+from cudml.checks import MAX_DIMENSIONS
+from cudml.dtypes import ElementInfo, ElementType, ExtendedType
+from cudml.enums import DataType
+from cudml.operators.index_space import Dimension, dimensions_of, merged, without_ones
+from cudml.plans import Params
+from cudml.tensors import TensorDesc
+
+_MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
+
+#: Kernels count the elements of a row in 32 bits.
+MAX_ROW_LENGTH = 2**32 - 1
+
+#: The bits of +inf, above which lie only NaNs.
+_INFINITY: dict[ElementType, int] = {
+    DataType.FLOAT16: 0x7C00,
+    ExtendedType.BFLOAT16: 0x7F80,
+    DataType.FLOAT32: 0x7F800000,
+    DataType.FLOAT64: 0x7FF0000000000000,
+}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A top-k as the kernels see it: rows of one length, and what makes one element rank before another.
+
+    `outer` are the other dimensions, coalesced, innermost first; the strides of a dimension, as those of
+    the axis, are of input, values and indices, in elements.
+    """
+
+    element: ElementInfo
+    index_bytes: int
+    row_length: int
+    k: int
+    axis_strides: tuple[int, int, int]
+    outer: tuple[Dimension, ...]
+    is_largest: bool
+    nan_last: bool
+
+    @property
+    def num_rows(self) -> int:
+        """How many sequences there are."""
+        count = 1
+        for dimension in self.outer:
+            count *= dimension.size
+        return count
+
+    @property
+    def word(self) -> str:
+        """The unsigned type of an element's bits, as kernels spell it."""
+        return f"UInt{self.element.bits}"
+
+    @property
+    def pair_bytes(self) -> int:
+        """Bytes of a key and an index in a list."""
+        return self.element.size + 4
+
+    def __str__(self) -> str:
+        return (
+            f"a selection of {self.k} of {self.row_length} elements of {self.element.size} bytes "
+            f"in {self.num_rows} rows"
+        )
+
+
+def selection_of(
+    source: TensorDesc,
+    values: TensorDesc,
+    indices: TensorDesc,
+    *,
+    axis: int,
+    k: int,
+    is_largest: bool,
+    nan_last: bool,
+) -> Selection:
+    """The selection of a descriptor's members."""
+    if source.sizes[axis] > MAX_ROW_LENGTH:
+        got, expected = source.sizes[axis], f"at most {MAX_ROW_LENGTH}"
+        raise ValueError(f"top_k: the size of axis {axis} is {got}, must be {expected}")
+    strides = (source.element_strides, values.element_strides, indices.element_strides)
+    sizes = tuple(1 if d == axis else size for d, size in enumerate(source.sizes))
+    # In the order the input lies in memory, so that neighbouring rows are read together.
+    outer = sorted(without_ones(dimensions_of(sizes, *strides)), key=lambda d: abs(d.strides[0]))
+    return Selection(
+        element=source.element,
+        index_bytes=indices.element.size,
+        row_length=source.sizes[axis],
+        k=k,
+        axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
+        outer=merged(outer),
+        is_largest=is_largest,
+        nan_last=nan_last,
+    )
+
+
+def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict[str, int]:
+    """The constants of `kernels/common/ordering_key.cuh`."""
+    all_ones = (1 << element.bits) - 1
+    sign = 1 << (element.bits - 1)
+    complement = 0 if is_largest else all_ones
+    if element.kind == "f":
+        nan_first = is_largest and not nan_last
+        return {
+            "negative_zero": sign,
+            "negative_flip": all_ones ^ complement,
+            "positive_flip": sign ^ complement,
+            "infinity": _INFINITY[element.element_type],
+            "nan_key": all_ones if nan_first else 0,
+        }
+    flip = (sign if element.kind == "i" else 0) ^ complement
+    return {
+        "negative_zero": 0,
+        "negative_flip": flip,
+        "positive_flip": flip,
+        "infinity": all_ones >> 1,
+        "nan_key": 0,
+    }
+
+
+def params_of(
+    selection: Selection, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
+) -> Params:
+    """The `TopKParams` of `kernels/top_k/rows.cuh`."""
+    outermost_first = selection.outer[::-1]
+    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(outermost_first))
+    order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
+    outer_strides = [tuple(d.strides[i] for d in outermost_first) + unused for i in range(3)]
+    return Params.of(
+        num_rows=("Int64", selection.num_rows),
+        row_length=("Int64", selection.row_length),
+        k=("Int64", selection.k),
+        input_axis_stride=("Int64", selection.axis_strides[0]),
+        value_axis_stride=("Int64", selection.axis_strides[1]),
+        index_axis_stride=("Int64", selection.axis_strides[2]),
+        **{name: ("UInt64", value) for name, value in order.items()},
+        num_outer_dimensions=("Int32", len(outermost_first)),
+        index_bytes=("Int32", selection.index_bytes),
+        sorts_pairs=("Int32", int(sorts_pairs)),
+        blocks_per_row=("Int32", blocks_per_row),
+        list_capacity=("Int64", list_capacity),
+        outer_sizes=("Int64", tuple(d.size for d in outermost_first) + unused),
+        input_strides=("Int64", outer_strides[0]),
+        value_strides=("Int64", outer_strides[1]),
+        index_strides=("Int64", outer_strides[2]),
+    )
