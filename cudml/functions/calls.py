@@ -282,6 +282,16 @@ class ArrayFunction:
     call: type[Call] = Call
     calls: Recent[Hashable, Call] = field(default_factory=lambda: Recent(MAX_CALLS))
 
+    def outputs_for(
+        self, inputs: dict[str, tuple[tuple[int, ...], Any]], options: Sequence[Any]
+    ) -> list[tuple[tuple[int, ...], Any]]:
+        """The shapes and dtypes of the outputs for inputs of these, by name; raises what the call would raise."""
+        arrays = {
+            name: np.broadcast_to(np.zeros((), dtype), shape) for name, (shape, dtype) in inputs.items()
+        }
+        given = all_on_device(self.name, arrays, {}, slice(*self.lengths_axes))
+        return [(output.shape, output.dtype) for output in self.check(given, *options).outputs]
+
     def find(
         self,
         inputs: Sequence[Any],

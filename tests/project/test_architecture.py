@@ -55,6 +55,8 @@ THIRD_PARTY = {
     "devices/cuda/": {"cupy", "cupy_backends", "numpy"},
     "devices/dlpack.py": {"ml_dtypes"},
     "torch.py": {"torch"},
+    "dask.py": {"dask"},
+    "jax.py": {"jax"},
 }
 NUMPY_FREE = set(LAYERS) - {"devices", "functions"} | {"__init__"}
 #: Standard modules that reach a shared library or a compiler, and where they may.

@@ -18,7 +18,7 @@ MODULES = sorted(
 )
 
 #: Modules that need a framework, which may not be installed.
-FRAMEWORKS = {"cudml.torch": "torch"}
+FRAMEWORKS = {"cudml.torch": "torch", "cudml.dask": "dask", "cudml.jax": "jax"}
 
 #: Public names that need no example: what is returned, raised or chosen from.
 ANSWERS = (BaseException, tuple, cudml.CompiledOperator, cudml.Problem)

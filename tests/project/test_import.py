@@ -16,7 +16,7 @@ import sys, time
 start = time.process_time()
 import cudml
 print(time.process_time() - start)
-print(*sorted({"cupy", "numpy", "torch", "ctypes", "subprocess"} & set(sys.modules)))
+print(*sorted({"cupy", "numpy", "torch", "dask", "jax", "ctypes", "subprocess"} & set(sys.modules)))
 """
 
 

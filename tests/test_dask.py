@@ -1,0 +1,132 @@
+"""`cudml.dask` beside the array functions: the same bits, however the arrays are cut into chunks."""
+
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'cudml[dask]'")
+distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'cudml[dask]'")
+
+import dask.array as da  # noqa: E402
+
+import cudml  # noqa: E402
+import cudml.dask as adapter  # noqa: E402
+from tests.support import assert_identical  # noqa: E402
+
+
+def chunked(rng: np.random.Generator, a: np.ndarray) -> Any:
+    """The array in chunks of random sizes, no two of which need be equal."""
+    chunks = []
+    for size in a.shape:
+        cuts = np.sort(rng.integers(0, size + 1, rng.integers(0, 4)))
+        chunks.append(tuple(np.diff([0, *cuts, size]).tolist()))
+    return da.from_array(a, chunks=tuple(chunks))
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_top_k_is_that_of_the_whole_array(number: int, rng: np.random.Generator) -> None:
+    """Few values, so that ties cross chunks; some chunks are empty, and many are shorter than k."""
+    shape = tuple(rng.integers(1, 14, rng.integers(1, 4)).tolist())
+    a = rng.integers(0, 4, shape).astype(rng.choice(["f4", "i8", "u1", "f2"]))
+    if a.dtype.kind == "f":
+        a[rng.random(shape) < 0.1] = np.nan
+    axis = int(rng.integers(-a.ndim, a.ndim))
+    options: Any = {"axis": axis, "mode": str(rng.choice(["largest", "smallest"]))}
+    k = int(rng.integers(0, shape[axis] + 1))
+    result = adapter.top_k(chunked(rng, a), k, **options, split_every=int(rng.integers(2, 5)))
+    expected = cudml.top_k(a, k, **options)
+    assert [(r.shape, r.dtype) for r in result] == [(e.shape, e.dtype) for e in expected]
+    for got, right in zip(dask.compute(*result, scheduler="synchronous"), expected, strict=True):
+        assert_identical(got, right)
+
+
+def test_top_k_computes_each_chunk_once() -> None:
+    seen = []
+
+    def block(block_id: tuple[int, ...] = ()) -> np.ndarray:
+        seen.append(block_id)
+        return np.arange(4.0)
+
+    a = da.map_blocks(block, chunks=((4,) * 5,), dtype=float, meta=np.empty(0))
+    dask.compute(*adapter.top_k(a, 2), scheduler="synchronous")
+    assert sorted(seen) == [(number,) for number in range(5)]
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_gru_is_that_of_the_whole_batch(direction: Any, rng: np.random.Generator) -> None:
+    num_directions, steps, batch, inputs, hidden = 1 + (direction == "bidirectional"), 6, 10, 3, 4
+    shapes = {
+        "x": (steps, batch, inputs),
+        "w": (num_directions, 3 * hidden, inputs),
+        "r": (num_directions, 3 * hidden, hidden),
+        "b": (num_directions, 6 * hidden),
+        "h0": (num_directions, batch, hidden),
+    }
+    arrays: Any = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
+    arrays["sequence_lengths"] = rng.integers(0, steps + 1, batch)
+    expected = cudml.gru(**arrays, direction=direction)
+    given = arrays | {"x": chunked(rng, arrays["x"]), "h0": da.from_array(arrays["h0"], chunks=3)}
+    result = adapter.gru(**given, direction=direction)
+    assert [r.shape for r in result] == [e.shape for e in expected]
+    for got, right in zip(dask.compute(*result, scheduler="synchronous"), expected, strict=True):
+        assert_identical(got, right)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (TypeError, "a is of type ndarray, must be a Dask array", lambda: adapter.top_k(np.ones(3), 2)),  # type: ignore[arg-type]
+        (ValueError, "k is 4, must be from 0 to the size", lambda: adapter.top_k(da.ones(3), 4)),
+        (ValueError, "mode is 'x', must be", lambda: adapter.top_k(da.ones(3), 1, mode="x")),  # type: ignore[arg-type]
+        (np.exceptions.AxisError, "axis 1 is out of", lambda: adapter.top_k(da.ones(3), 1, axis=1)),
+        (
+            ValueError,
+            r"chunks of unknown sizes, must have known sizes: call a\.compute_chunk_sizes\(\) first",
+            lambda: adapter.top_k(da.ones(3)[da.ones(3) > 0], 1),
+        ),
+        (
+            ValueError,
+            r"w is of shape \(1, 6, 2\), must be",
+            lambda: adapter.gru(
+                da.ones((2, 2, 2), dtype="f4"), np.ones((1, 6, 2), "f4"), np.ones((1, 6, 3), "f4")
+            ),
+        ),
+    ],
+)
+def test_errors_come_before_anything_is_computed(error: type[Exception], message: str, call: Any) -> None:
+    with pytest.raises(error, match=message):
+        call()
+
+
+def _slow(chunk: np.ndarray, folder: str) -> np.ndarray:
+    """The chunk, after a while in which its worker can be killed; the worker leaves its process number."""
+    Path(folder, str(os.getpid())).touch()
+    time.sleep(0.1)
+    return chunk
+
+
+def test_a_killed_worker_changes_nothing(tmp_path: Path, rng: np.random.Generator) -> None:
+    """Two processes, one of which is killed while it computes."""
+    a = rng.integers(0, 50, (8, 4000)).astype(np.float32)
+    slow = da.from_array(a, chunks=(8, 200)).map_blocks(_slow, str(tmp_path), dtype=a.dtype, meta=a[:0, :0])
+    config = {"distributed.worker.daemon": True, "distributed.scheduler.allowed-failures": 5}
+    with (
+        dask.config.set(config),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=50
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        futures = client.compute(list(adapter.top_k(slow, 30)))
+        while len(list(tmp_path.iterdir())) < 2:
+            time.sleep(0.01)
+        os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
+        result = client.gather(futures)
+        assert len(list(tmp_path.iterdir())) >= 2
+    for got, right in zip(result, cudml.top_k(a, 30), strict=True):
+        assert_identical(got, right)
