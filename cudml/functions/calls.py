@@ -285,7 +285,7 @@ class ArrayFunction:
     def outputs_for(
         self, inputs: dict[str, tuple[tuple[int, ...], Any]], options: Sequence[Any]
     ) -> list[tuple[tuple[int, ...], Any]]:
-        """The shapes and dtypes of the outputs for inputs of these, by name; raises what the call would raise."""
+        """The outputs' shapes and dtypes for inputs of these, by name; raises what the call would raise."""
         arrays = {
             name: np.broadcast_to(np.zeros((), dtype), shape) for name, (shape, dtype) in inputs.items()
         }
