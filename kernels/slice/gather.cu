@@ -4,7 +4,7 @@
 // Requires: merged and widened dimensions; any source strides and pointer alignment.
 // Chosen when: no run, reversal, small stride or transposition is long enough to exploit.
 #include "common/move_item.cuh"
-#include "common/strided_index.cuh"
+#include "slice/box_space.cuh"
 
 constexpr int kThreads = 256;
 // At least, so that registers are never spilled for more.
@@ -15,17 +15,14 @@ template <class Item>
 constexpr int kItemsPerThread = sizeof(Item) <= 4 ? 8 : 4;
 constexpr int kWideItemsPerThread = 2;
 
-struct SliceGatherParams {
+// Offsets and strides count items.
+struct SliceGatherItems {
   Int64 num_items;
-  Int64 source_offset;  // offsets and strides count items
+  Int64 source_offset;
   Int64 target_offset;
-  Int64 sizes[kMaxDimensions];
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;           // numbers of items, or their distances from the pointers, need 64 bits
+};
+
+struct SliceGatherParams : SliceGatherItems, BoxSpace {
   Int32 target_is_packed;  // item i goes to place i
 };
 

@@ -4,27 +4,25 @@
 // Requires: items of 1 to 16 bytes, pieces of multiples of 16 bytes, and the source's extent.
 // Chosen when: runs are long for their item, except for a single long one, which the driver copies.
 #include "common/run_copy.cuh"
-#include "common/strided_index.cuh"
+#include "slice/box_space.cuh"
 
 constexpr int kThreads = 256;
 // At least, so that registers are never spilled for more.
 constexpr int kBlocksPerMultiprocessor = 3;
 
-struct SliceRunsParams {
+// Offsets, strides and extents count bytes.
+struct SliceRunsPieces {
   Int64 num_pieces;
   Int64 run_bytes;
   Int64 piece_bytes;
-  Int64 source_offset;  // bytes, of the lowest byte of the first run; so are strides and extents
+  Int64 source_offset;  // of the lowest byte of the first run
   Int64 target_offset;
   Int64 source_begin;
   Int64 source_end;
-  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a run
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
+};
+
+// Dimension 0 counts the pieces of a run.
+struct SliceRunsParams : SliceRunsPieces, BoxSpace {
   Int32 item_bytes;
   Int32 is_reversed;
   Int32 owner_shift;  // 1 << owner_shift threads own a piece

@@ -4,26 +4,22 @@
 // Requires: long rows cut into pieces; any source strides and pointer alignment.
 // Chosen when: blocks of one thread are the fastest.
 #include "common/serial_copy.cuh"
-#include "common/strided_index.cuh"
+#include "slice/box_space.cuh"
 
-struct SliceSerialParams {
+// Offsets and strides count items.
+struct SliceSerialPieces {
   Int64 num_pieces;
   Int64 pieces_per_block;
   Int64 row_items;
   Int64 piece_items;
-  Int64 piece_step;     // items of a row from one piece to the next; 0 where a piece is a whole row
-  Int64 source_offset;  // offsets and strides count items
+  Int64 piece_step;  // items of a row from one piece to the next; 0 where a piece is a whole row
+  Int64 source_offset;
   Int64 target_offset;
   Int64 row_source_stride;
   Int64 row_target_stride;
-  Int64 sizes[kMaxDimensions];  // of the pieces
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
 };
+
+struct SliceSerialParams : SliceSerialPieces, BoxSpace {};
 
 template <class Item>
 __global__ void slice_serial(const void* source, void* target, SliceSerialParams p) {

@@ -4,7 +4,7 @@
 // Requires: pieces of whole tiles, strides in items, the source's extent; any pointer alignment.
 // Chosen when: items have 1, 2 or 4 bytes and rows a few tiles; wider items are gathered as fast.
 #include "common/run_copy.cuh"
-#include "common/strided_index.cuh"
+#include "slice/box_space.cuh"
 
 constexpr int kThreads = 128;
 // At least, so that registers are never spilled for more.
@@ -14,21 +14,19 @@ constexpr int kMaxStride = 8;
 // Source words of a tile at most: 8 for each lane, and one more because neither end is aligned.
 constexpr int kLoadsPerLane = kMaxStride + 1;
 
-struct SliceStridedParams {
+// Offsets, strides and extents count bytes.
+struct SliceStridedPieces {
   Int64 num_pieces;
   Int64 row_items;
   Int64 piece_items;
-  Int64 source_offset;  // bytes of the first item; strides of dimensions and extents are bytes too
+  Int64 source_offset;  // of the first item
   Int64 target_offset;
   Int64 source_begin;
   Int64 source_end;
-  Int64 sizes[kMaxDimensions];  // dimension 0 counts the pieces of a row
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
+};
+
+// Dimension 0 counts the pieces of a row.
+struct SliceStridedParams : SliceStridedPieces, BoxSpace {
   Int32 stride;      // items between neighbours of a row in the source, not 0
   Int32 tile_words;  // words that a lane writes per tile: |stride| * tile_words <= kMaxStride
 };

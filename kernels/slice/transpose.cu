@@ -4,7 +4,7 @@
 // Requires: both dimensions, the tile's sides, the source's step, whether strides keep words.
 // Chosen when: lines of both sides together fill enough of a tile. Pointers may be misaligned.
 #include "common/move_item.cuh"
-#include "common/strided_index.cuh"
+#include "slice/box_space.cuh"
 
 constexpr int kThreads = 256;
 constexpr int kThreadsShift = 8;
@@ -16,21 +16,19 @@ constexpr int kStorageBytes = kTileBytes / 4 * 5;
 constexpr int kBankBytes = 128;  // of all banks
 constexpr int kWarpShift = 5;
 
-struct SliceTransposeParams {
+// Offsets and strides count items.
+struct SliceTransposeLines {
   Int64 num_tiles;
-  Int64 source_offset;  // offsets and strides count items
+  Int64 source_offset;
   Int64 target_offset;
-  Int64 target_line_items;      // size of the dimension that is contiguous in the target
-  Int64 source_line_items;      // size of the dimension that is contiguous in the source
-  Int64 target_line_stride;     // of the source, along the target's line
-  Int64 source_line_stride;     // of the target, along the source's line
-  Int64 sizes[kMaxDimensions];  // dimensions 0 and 1 count tiles along target and source lines
-  UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];
-  Int64 target_strides[kMaxDimensions];
-  Int32 shifts[kMaxDimensions];
-  Int32 num_dimensions;
-  Int32 is_wide;
+  Int64 target_line_items;   // size of the dimension that is contiguous in the target
+  Int64 source_line_items;   // size of the dimension that is contiguous in the source
+  Int64 target_line_stride;  // of the source, along the target's line
+  Int64 source_line_stride;  // of the target, along the source's line
+};
+
+// Dimensions 0 and 1 count tiles along target and source lines.
+struct SliceTransposeParams : SliceTransposeLines, BoxSpace {
   Int32 source_step;         // 1 or -1
   Int32 target_side_shift;   // log2 of the tile's items along the target's line, a word at least
   Int32 source_side_shift;   // and along the source's line
