@@ -11,6 +11,7 @@ from bench.cases import Case, Inputs, Peer
 from bench.checks import error_of, require_error_within
 from bench.sources import Source
 from bench.targets import to_torch
+from cudml.cli.demo import gru_by_formulas
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,29 +159,13 @@ def steps(case: GruCase) -> int:
 
 def _reference(case: GruCase, inputs: Inputs, precision: Any) -> Any:
     """The sequence by the formulas; in float32 a float16 case rounds its state to float16 every step."""
-    x, w, r, b = (inputs[name].astype(precision) for name in "xwrb")
-    rounds = case.dtype == "float16" and precision == np.float32
-    h = case.hidden_size
-    sequence = np.empty_like(x, shape=(case.steps, case.num_directions, case.batch, h))
-    for d in range(case.num_directions):
-        backward = d == 1 or case.direction == "reverse"
-        projected = x @ w[d].T + b[d, : 3 * h]
-        bias = b[d, 3 * h :]
-        state = np.zeros_like(x, shape=(case.batch, h))
-        for t in reversed(range(case.steps)) if backward else range(case.steps):
-            gates = projected[t, :, : 2 * h] + state @ r[d, : 2 * h].T + bias[: 2 * h]
-            gates = 1 / (1 + np.exp(-gates))
-            update, reset = gates[:, :h], gates[:, h:]
-            if case.linear_before_reset:
-                hidden = reset * (state @ r[d, 2 * h :].T + bias[2 * h :])
-            else:
-                hidden = (reset * state) @ r[d, 2 * h :].T + bias[2 * h :]
-            candidate = np.tanh(projected[t, :, 2 * h :] + hidden)
-            state = (1 - update) * candidate + update * state
-            if rounds:
-                state = state.astype(np.float16).astype(np.float32)
-            sequence[t, d] = state
-    return sequence
+    return gru_by_formulas(
+        *(inputs[name] for name in "xwrb"),
+        precision=precision,
+        direction=case.direction,
+        linear_before_reset=case.linear_before_reset,
+        rounds_state=case.dtype == "float16" and precision == np.float32,
+    )
 
 
 def _torch_module(case: GruCase, inputs: Inputs) -> Any | None:

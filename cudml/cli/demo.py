@@ -205,34 +205,60 @@ def _reverse_of_sentences(device: Device) -> list[Check]:
     return [Check("reverse_subsequences of (32, 128, 64)", "", expected, download(got))]
 
 
-def _gru_in(dtype: Any, x: Any, w: Any, r: Any, b: Any, h0: Any, lengths: Any) -> tuple[Any, Any]:
-    """A bidirectional GRU by its formulas, computed in one dtype."""
-    x, w, r, b, h0 = (array.astype(dtype) for array in (x, w, r, b, h0))
-    steps, batch, _ = x.shape
-    hidden = r.shape[2]
-    sequence = np.zeros((steps, 2, batch, hidden), dtype)
-    single = np.zeros((2, batch, hidden), dtype)
-    one = dtype(1)
+def gru_by_formulas(
+    x: Any,
+    w: Any,
+    r: Any,
+    b: Any,
+    h0: Any = None,
+    *,
+    precision: Any,
+    direction: str,
+    linear_before_reset: bool = False,
+    rounds_state: bool = False,
+) -> Any:
+    """The sequence of a GRU layer by its formulas, computed in one precision, as (T, D, N, H).
 
-    def sigmoid(a: Any) -> Any:
-        return one / (one + np.exp(-a))
+    The arrays are NumPy's or CuPy's, in the shapes of `cudml.gru`. `rounds_state` rounds the state to float16
+    after every step. The benchmarks use this function too; it is vectorised as one would write it by hand.
+    """
+    x, w, r, b = (array.astype(precision) for array in (x, w, r, b))
+    (num_steps, batch, _), (num_directions, _, h) = x.shape, r.shape
+    sequence = np.empty_like(x, shape=(num_steps, num_directions, batch, h))
+    for d in range(num_directions):
+        is_backward = d == 1 or direction == "reverse"
+        projected = x @ w[d].T + b[d, : 3 * h]
+        bias = b[d, 3 * h :]
+        state = np.zeros_like(x, shape=(batch, h)) if h0 is None else h0[d].astype(precision)
+        for t in reversed(range(num_steps)) if is_backward else range(num_steps):
+            gates = projected[t, :, : 2 * h] + state @ r[d, : 2 * h].T + bias[: 2 * h]
+            gates = 1 / (1 + np.exp(-gates))
+            update, reset = gates[:, :h], gates[:, h:]
+            if linear_before_reset:
+                hidden = reset * (state @ r[d, 2 * h :].T + bias[2 * h :])
+            else:
+                hidden = (reset * state) @ r[d, 2 * h :].T + bias[2 * h :]
+            candidate = np.tanh(projected[t, :, 2 * h :] + hidden)
+            state = (1 - update) * candidate + update * state
+            if rounds_state:
+                state = state.astype(np.float16).astype(precision)
+            sequence[t, d] = state
+    return sequence
 
-    for direction in (0, 1):
-        wz, wr, wh = np.split(w[direction], 3)
-        rz, rr, rh = np.split(r[direction], 3)
-        wbz, wbr, wbh, rbz, rbr, rbh = np.split(b[direction], 6)
-        for lane in range(batch):
-            h = h0[direction, lane]
-            order = range(lengths[lane])
-            for t in order if direction == 0 else reversed(order):
-                x_t = x[t, lane]
-                z = sigmoid(wz @ x_t + rz @ h + wbz + rbz)
-                reset = sigmoid(wr @ x_t + rr @ h + wbr + rbr)
-                candidate = np.tanh(wh @ x_t + rh @ (reset * h) + wbh + rbh)
-                h = (one - z) * candidate + z * h
-                sequence[t, direction, lane] = h
-            single[direction, lane] = h
-    return sequence, single
+
+def _bidirectional_gru(
+    precision: Any, x: Any, w: Any, r: Any, b: Any, h0: Any, lengths: Any
+) -> tuple[np.ndarray, np.ndarray]:
+    """Both outputs of a bidirectional GRU, one sequence at a time because each has its own length."""
+    num_steps, batch, _ = x.shape
+    sequence = np.zeros((num_steps, 2, batch, r.shape[2]), precision)
+    for n, length in enumerate(lengths):
+        lane = np.s_[n : n + 1]
+        sequence[:length, :, lane] = gru_by_formulas(
+            x[:length, lane], w, r, b, h0[:, lane], precision=precision, direction="bidirectional"
+        )
+    forward = sequence[lengths - 1, 0, np.arange(batch)]
+    return sequence, np.stack([forward, sequence[0, 1]])
 
 
 def _gru_of_speech(device: Device) -> list[Check]:
@@ -245,8 +271,8 @@ def _gru_of_speech(device: Device) -> list[Check]:
     }
     arrays["sequence_lengths"] = np.array([60, 41, 17, 58], np.int32)
     outputs = gru(**{name: upload(device, a) for name, a in arrays.items()}, direction="bidirectional")
-    wide = _gru_in(np.float64, *arrays.values())
-    narrow = _gru_in(np.float32, *arrays.values())
+    wide = _bidirectional_gru(np.float64, *arrays.values())
+    narrow = _bidirectional_gru(np.float32, *arrays.values())
     return [
         Check(
             "gru of (60, 4, 80), hidden 128, bidirectional",
