@@ -1,4 +1,8 @@
-"""Operators: X.py has descriptor, support table, check and plan, X_paths.py its paths; and their table."""
+"""Operators, and the table of them.
+
+For an operator X, `X.py` has the descriptor, the support table, the check and the plan; `X_paths.py` has its
+paths.
+"""
 
 from dataclasses import dataclass
 from importlib import import_module
@@ -19,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operator:
-    """Where an operator is written: the module in this folder, and its descriptor's class in there."""
+    """Where to find an operator: its module in this folder, and the descriptor's class in the module."""
 
     module: str
     descriptor_name: str
@@ -34,7 +38,7 @@ class Operator:
         self._loaded.check(desc, level)
 
     def plan(self, desc: Any, limits: Limits) -> Plan:
-        """The steps that compute what a good descriptor says."""
+        """The plan of a valid descriptor."""
         plan: Plan = self._loaded.plan(desc, limits)
         return plan
 

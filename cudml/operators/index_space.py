@@ -1,4 +1,4 @@
-"""Index spaces of data movement, made small: drop, flip, sort, merge, widen. Pure integers.
+"""Index spaces of data movement, and how to simplify them: drop, flip, sort, merge and widen dimensions.
 
 A dimension has one size and, per operand, the distance between neighbours. Lists of dimensions run
 from the innermost (fastest) to the outermost, the reverse of a tensor's order.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 #: The widest item a kernel moves at once, in bytes.
 MAX_ITEM_BYTES = 16
 
-#: Dividing by multiplication with 32-bit words takes numerators below this.
+#: Division by 32-bit multiplication is exact for numerators below this.
 MAX_NARROW_COUNT = 2**31
 
 
@@ -27,8 +27,8 @@ class Dimension:
 class Space:
     """The index space of one data movement: dimensions, and where each operand starts.
 
-    `offsets` and strides count items of `item_bytes` bytes from the operand's pointer. Operands that
-    are not moved (lengths) have items of their own.
+    `offsets` and strides count items of `item_bytes` bytes from the operand's pointer. An operand that is
+    not moved (lengths) counts its own items.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -37,7 +37,7 @@ class Space:
 
     @property
     def num_items(self) -> int:
-        """How often an item is moved."""
+        """Number of items to move."""
         count = 1
         for dimension in self.dimensions:
             count *= dimension.size
@@ -51,12 +51,12 @@ def dimensions_of(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[Dimens
 
 
 def without_ones(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
-    """Dimensions of one step move nothing."""
+    """The dimensions of more than one step; the others move nothing."""
     return tuple(dimension for dimension in dimensions if dimension.size != 1)
 
 
 def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
-    """Neighbours become one dimension where, for every operand, the outer continues the inner."""
+    """The dimensions with neighbours merged where, for every operand, the outer continues the inner."""
     result: list[Dimension] = []
     for outer in dimensions:
         inner = result[-1] if result else None
@@ -68,7 +68,7 @@ def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
 
 
 def flipped(space: Space, operand: int) -> Space:
-    """The same movement with no negative stride of one operand: such dimensions run backwards."""
+    """The same movement without negative strides of one operand: their dimensions are reversed."""
     offsets = list(space.offsets)
     dimensions = []
     for dimension in space.dimensions:
@@ -83,8 +83,8 @@ def flipped(space: Space, operand: int) -> Space:
 def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     """The same movement in the widest items that sizes, strides and offsets of `moved` allow.
 
-    The `kept` outermost dimensions keep their sizes. Only whether the pointers are aligned to the
-    wider item stays open; the kernels look.
+    The `kept` outermost dimensions keep their sizes. Pointers may still be unaligned to the wider item; the
+    kernels check that.
     """
     while space.item_bytes < MAX_ITEM_BYTES and len(space.dimensions) > kept:
         inner, *outer = space.dimensions
@@ -107,14 +107,14 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
 
 
 def coalesced(space: Space, target: int, moved: Sequence[int]) -> Space:
-    """The same movement in as few and as wide steps as can be, in the order `target` lies in memory."""
+    """The same movement in as few and as wide steps as possible, in the memory order of `target`."""
     space = flipped(space, target)
     ordered = sorted(without_ones(space.dimensions), key=lambda dimension: dimension.strides[target])
     return widened(Space(merged(ordered), space.offsets, space.item_bytes), moved)
 
 
 def span_bytes(space: Space, operand: int) -> tuple[int, int]:
-    """The bytes from the first to past the last that a moved operand addresses, from its pointer."""
+    """The bytes [first, past the last) that a moved operand addresses, relative to its pointer."""
     low = high = space.offsets[operand]
     for dimension in space.dimensions:
         distance = (dimension.size - 1) * dimension.strides[operand]
@@ -124,7 +124,7 @@ def span_bytes(space: Space, operand: int) -> tuple[int, int]:
 
 
 def reach_items(space: Space, operand: int) -> int:
-    """How many items lie between a moved operand's pointer and past the farthest place it addresses."""
+    """Number of items from a moved operand's pointer to the end of the farthest item it addresses."""
     return max(map(abs, span_bytes(space, operand))) // space.item_bytes
 
 

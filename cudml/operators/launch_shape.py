@@ -1,4 +1,4 @@
-"""What slices and reversals share: how movement is spread over threads, and what kernels know of a space."""
+"""What slices and reversals share: the division of work among threads, and the description of a space."""
 
 from dataclasses import dataclass
 
@@ -24,26 +24,28 @@ RUN_CONSTANTS: Constants = (
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How slices and reversals are spread over blocks and threads."""
+    """How slices and reversals are divided among blocks and threads."""
 
-    #: Blocks that a multiprocessor is given before blocks take several tiles each.
+    #: Blocks per multiprocessor, above which blocks take several tiles each.
     blocks_per_multiprocessor: int = figure(32, "estimate", "a few waves")
 
     #: Fewest threads that own a run.
-    min_owners: int = figure(4, "estimate", "with fewer, their words are too far apart")
+    min_owners: int = figure(4, "estimate", "with fewer, the words of neighbouring threads are too far apart")
 
     #: Blocks of runs that a multiprocessor holds.
-    run_blocks_per_multiprocessor: int = figure(3, "machine code", "as their registers have it")
+    run_blocks_per_multiprocessor: int = figure(3, "machine code", "limited by their registers")
 
-    #: Steps of a piece of a run at most, where there are this many waves of blocks even so.
-    max_run_steps: int = figure(4, "estimate", "a block's start is then shared by enough words")
-    waves: int = figure(4, "estimate", "so that the last one is a small part")
+    #: Maximum number of steps of a piece of a run, as long as this many waves of blocks remain.
+    max_run_steps: int = figure(4, "estimate", "enough words share the cost of a block's start")
+    waves: int = figure(4, "estimate", "so that the last wave is a small part")
 
     #: Blocks of one thread.
     serial_blocks_per_multiprocessor: int = figure(
         4, "estimate", "enough to even out the speeds of a CPU's cores"
     )
-    min_serial_block_bytes: int = figure(1 << 14, "estimate", "what is copied while a block begins")
+    min_serial_block_bytes: int = figure(
+        1 << 14, "estimate", "about what is copied in the time that a block takes to start"
+    )
 
 
 THRESHOLDS = Thresholds()
@@ -54,7 +56,7 @@ Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
 
 @dataclass(frozen=True)
 class RunShape:
-    """How runs are spread over threads: pieces of a run, threads that own one, words a lane takes at once."""
+    """How runs are divided: pieces of a run, threads that own a piece, words that a lane loads at once."""
 
     pieces_per_run: int
     piece_bytes: int
@@ -63,11 +65,11 @@ class RunShape:
 
     @property
     def pieces_per_block(self) -> int:
-        """Pieces that a block has in hand at a time."""
+        """Pieces that a block works on at a time."""
         return BLOCK_THREADS // self.num_owners
 
     def members(self) -> Members:
-        """The members of a kernel's parameters that describe who owns what."""
+        """The members of a kernel's parameters that describe ownership."""
         return {
             "owner_shift": ("Int32", self.num_owners.bit_length() - 1),
             "lane_words": ("Int32", self.lane_words),
@@ -75,13 +77,13 @@ class RunShape:
 
 
 def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int = BLOCK_THREADS) -> RunShape:
-    """The shape for runs of so many bytes, of all that are moved.
+    """The shape for runs of `run_bytes` each and `total_bytes` together.
 
-    Runs that a block copies in one step are pieces of one step, owned by as few threads as take it, and by
-    `most_owners` at most. Longer ones are cut for whole blocks, which take fewer words at once where that
-    gives more blocks work, and several steps a piece where there is work for all.
+    A run that a block can copy in one step is cut only if it needs more than `most_owners` threads, and as
+    few threads as possible own a piece. Longer runs are cut into pieces for whole blocks. These load fewer
+    words at once if that gives work to more blocks, and take several steps per piece if all have work.
     """
-    # One more where the target is not aligned, which runs of whole words are seldom.
+    # An unaligned target takes one word more; runs of whole words seldom have one.
     most_words = ceil_div(run_bytes, WORD_BYTES) + (run_bytes % WORD_BYTES != 0)
     if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
         num_pieces = ceil_div(most_words, most_owners * RUN_WORDS_PER_LANE)
@@ -107,7 +109,7 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int
 
 
 def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
-    """Blocks of one thread, and how many neighbouring rows each takes."""
+    """The number of one-thread blocks, and how many neighbouring rows each takes."""
     rows_per_block = max(
         ceil_div(num_rows, limits.num_multiprocessors * THRESHOLDS.serial_blocks_per_multiprocessor),
         min(num_rows, ceil_div(THRESHOLDS.min_serial_block_bytes, row_bytes)),
@@ -116,21 +118,21 @@ def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, i
 
 
 def item_type(item_bytes: int) -> str:
-    """The kernels' type that moves an item."""
+    """The C++ type that moves an item of this size."""
     return element_info(BITS_BY_SIZE[item_bytes]).cpp
 
 
 def grid_blocks(num_tiles: int, limits: Limits) -> int:
-    """Blocks for so many tiles: one each while that is a few waves, then the blocks stride."""
+    """The number of blocks for `num_tiles` tiles: one per tile up to a few waves, then blocks stride."""
     return min(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
 
 
 def index_members(space: Space, *, reach: int = 0, **units: int) -> Members:
     """The members that `common/strided_index.cuh` reads, and the strides of the operands.
 
-    `units` names the strides' members in the order of the operands; a stride is multiplied by its
-    unit, which is 1 to count items and the item's size to count bytes. Numbers are wide where those of
-    the items, or `reach`, need 64 bits. There is one dimension at least.
+    `units` names the members of the strides in the order of the operands. A stride is multiplied by its
+    unit: 1 to count items, the item's size to count bytes. Kernels use 64-bit numbers if the number of items
+    or `reach` needs them. A space without dimensions is described as one of size 1.
     """
     is_wide = max(space.num_items, reach) >= MAX_NARROW_COUNT
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)

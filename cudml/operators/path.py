@@ -1,7 +1,7 @@
-"""Paths: the ways to compute an operator, and which of them is taken.
+"""Paths: the ways to compute an operator, and the choice between them.
 
 `X_paths.py` of an operator has its `PATHS` by name, the `THRESHOLDS` that decide between them, and
-`choose_path(problem, limits)`. Planning is pure: a path knows the problem and the device's limits alone.
+`choose_path(problem, limits)`. Planning is pure: a path knows only the problem and the device's limits.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,25 +17,25 @@ Value = TypeVar("Value")
 #: The steps of a plan and the workspaces they use.
 Steps = tuple[tuple[Step, ...], tuple[Workspace, ...]]
 
-#: What a number that decides between paths rests on, best first: times of the operator, times of what it is
-#: made of (`python -m bench micro`), counted instructions and registers, NVIDIA's manuals, or an estimate.
+#: The evidence for a number that decides between paths, best first: times of the operator, times of its parts
+#: (`python -m bench micro`), counted instructions and registers, NVIDIA's manuals, or an estimate.
 Basis = Literal["measured", "micro-figure", "machine code", "documentation", "estimate"]
 
 
 @dataclass(frozen=True)
 class Path(Generic[Problem]):
-    """One way to compute an operator: by its name it can be forced.
+    """One way to compute an operator; tests and benchmarks can force it by its name.
 
     Parameters
     ----------
     name : str
         Its key in `PATHS`.
     good_at : str
-        Which problems it is for, in a few words that follow "it is for".
+        The problems it is for, worded to follow "it is for" in a message.
     can_do : callable
-        Whether it computes a problem on a device of these limits.
+        Whether it can compute a problem on a device with these limits.
     steps : callable
-        The steps and workspaces that do.
+        The steps and workspaces that compute it.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Path(Generic[Problem]):
 
 @dataclass(frozen=True)
 class Choice(Generic[Problem]):
-    """A path and why it is taken; prints as both."""
+    """A path and the reason for choosing it; prints as both."""
 
     path: Path[Problem]
     why: str
@@ -58,7 +58,7 @@ class Choice(Generic[Problem]):
         return f"{self.path.name}: {self.why}"
 
 
-#: Why a path pays for a problem that it can do, with the numbers that decide it; None where it does not.
+#: Says why a path pays for a problem that it can compute, with the deciding numbers; None if it does not pay.
 Reason = Callable[[Problem, Limits], str | None]
 
 
@@ -68,7 +68,7 @@ def by_name(*paths: Path[Problem]) -> dict[str, Path[Problem]]:
 
 
 def single_step(step_of: Callable[[Problem, Limits], Step]) -> Callable[[Problem, Limits], Steps]:
-    """`Path.steps` of a path that has one step and no workspace."""
+    """`Path.steps` of a path with one step and no workspace."""
     return lambda problem, limits: ((step_of(problem, limits),), ())
 
 
@@ -78,12 +78,12 @@ def first_that_pays(
     problem: Problem,
     limits: Limits,
 ) -> Choice[Problem]:
-    """The first path, in the order of `reasons`, that can do the problem and pays."""
+    """The first path, in the order of `reasons`, that can compute the problem and pays."""
     for name, reason in reasons.items():
         path = paths[name]
         if path.can_do(problem, limits) and (why := reason(problem, limits)) is not None:
             return Choice(path, why)
-    raise ValueError(f"no path can do {problem} on this device")
+    raise ValueError(f"no path can compute {problem} on this device")
 
 
 def take_path(
@@ -93,27 +93,27 @@ def take_path(
     limits: Limits,
     path: str | None,
 ) -> Path[Problem]:
-    """The path of this name, or the chosen one where it is None.
+    """The path with this name; None is the chosen one.
 
     Raises
     ------
     ValueError
-        No path has this name, or it cannot do the problem on this device.
+        No path has this name, or it cannot compute the problem on this device.
     """
     if path is None:
         return choose_path(problem, limits).path
     if path not in paths:
         raise ValueError(f"path is {path!r}, must be {one_of([*paths])}")
     if not paths[path].can_do(problem, limits):
-        what_for = paths[path].good_at
-        raise ValueError(f"path {path!r} cannot do {problem} on this device: it is for {what_for}")
+        good_at = paths[path].good_at
+        raise ValueError(f"path {path!r} cannot compute {problem} on this device: it is for {good_at}")
     return paths[path]
 
 
 def figure(value: Value, basis: Basis, why: str) -> Value:
-    """A number in an operator's table of thresholds, and what it rests on.
+    """A number in an operator's table of thresholds, with its evidence.
 
-    The tables are frozen dataclasses: measured times replace numbers there and touch no code.
+    The tables are frozen dataclasses, so that measured times can replace numbers without touching code.
     """
     declared: Value = field(default_factory=lambda: value, metadata={"basis": basis, "why": why})
     return declared

@@ -27,7 +27,7 @@ class ReverseSubsequencesDesc:
     """`DML_REVERSE_SUBSEQUENCES_OPERATOR_DESC`: each lane's first `length` elements in reverse order.
 
     `output[i] = input[length - 1 - i]` for i below the lane's length, `input[i]` from there on. A
-    length beyond the axis counts as the axis' size; lengths 0 and 1 change nothing.
+    length beyond the axis counts as the size of the axis; lengths 0 and 1 change nothing.
 
     Parameters
     ----------
@@ -108,10 +108,11 @@ def check(desc: ReverseSubsequencesDesc, level: FeatureLevel) -> None:
 
 
 def plan(desc: ReverseSubsequencesDesc, limits: Limits, *, path: str | None = None) -> Plan:
-    """The plan of a valid descriptor: one step, or nothing where the output is empty.
+    """The plan of a valid descriptor: one step, or none if the output is empty.
 
-    Strides may be negative, the data type any of a size of 1 to 16 bytes and the lengths any integers
-    (a negative one is 0): the array functions use all three. Every path gives the same bits.
+    Strides may be negative, elements may have any size from 1 to 16 bytes, and lengths may be integers of any
+    type (a negative one counts as 0), because the array functions use all three. Every path gives the same
+    bits.
 
     Parameters
     ----------
@@ -120,8 +121,8 @@ def plan(desc: ReverseSubsequencesDesc, limits: Limits, *, path: str | None = No
     limits : Limits
         The device.
     path : str, optional
-        A key of `reverse_subsequences_paths.PATHS` to take; None chooses the fastest. An empty output
-        needs none.
+        A key of `reverse_subsequences_paths.PATHS` to take; None chooses the fastest. Ignored if the output
+        is empty.
 
     Raises
     ------

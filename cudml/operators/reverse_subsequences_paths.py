@@ -1,7 +1,7 @@
-"""The paths of `REVERSE_SUBSEQUENCES`: what reverses lanes of a given layout.
+"""The paths of `REVERSE_SUBSEQUENCES`: the ways to reverse lanes of a given layout.
 
 Operands of an index space here are the source, the target and the lengths; the dimension that the
-lanes run along is kept apart, since only its source coordinate depends on the data.
+lanes run along is kept apart, because only its source coordinate depends on the data.
 """
 
 import math
@@ -60,16 +60,16 @@ SOURCE, TARGET, LENGTHS = 0, 1, 2
 GATHER_ITEMS_PER_THREAD = 4
 BOX_TILE_WORDS = 1024
 
-#: Most bytes of a tile of boxes: one word less than the kernel's, since the first and the last are in part.
+#: Maximum bytes of a tile of boxes: one word less than the kernel stores, because both ends may be partial.
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
 BOX_TILE_LANES = 4096
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What decides between the paths of a reversal, and how they share it out."""
+    """The numbers that decide between the paths of a reversal, and how its work is divided."""
 
-    #: Tiles of boxes are smaller, down to so many bytes, where there are not enough for so many blocks.
+    #: If there are too few tiles of boxes for this many blocks, tiles shrink, down to the minimum below.
     box_blocks_per_multiprocessor: int = figure(4, "machine code", "as many as its registers hold")
     min_box_tile_bytes: int = figure(4096, "estimate", "a word for each thread of a block")
 
@@ -81,7 +81,9 @@ class Thresholds:
     )
 
     #: Largest boxes of several lanes.
-    max_box_bytes: int = figure(4096, "estimate", "these have no words; larger ones have runs of their own")
+    max_box_bytes: int = figure(
+        4096, "estimate", "they are not moved in words; larger ones have runs of their own"
+    )
 
     #: Shortest lanes and rows, in bytes, that are worth shifting words for, by the size of their widest item.
     min_run_bytes: Mapping[int, int] = figure(
@@ -91,27 +93,27 @@ class Thresholds:
     )
 
     #: Narrowest rows between gaps whose lanes are worth taking in strips.
-    min_strip_row_bytes: int = figure(32, "estimate", "a sector, of which narrower rows waste a part")
+    min_strip_row_bytes: int = figure(32, "estimate", "a sector; narrower rows waste part of it")
 
-    #: Strips of lanes are as wide as fits, down to half a sector, of which a neighbour takes the other half.
+    #: Strips of lanes are as wide as fits, down to half a sector; a neighbour then uses the other half.
     strip_bytes: tuple[int, ...] = figure(
         (1024, 512, 256, 128, 64, 32, 16), "estimate", "wider strips have longer rows to load"
     )
 
-    #: Strips wider than this are for short lanes, and there have to be enough of them.
+    #: Strips wider than this are for short lanes, and only if there are enough of them.
     wide_strip_bytes: int = figure(128, "estimate", "a line of the cache")
 
-    #: Blocks that share a multiprocessor's shared storage where strips fit so; else one has it all.
+    #: Blocks that share a multiprocessor's shared storage if their strips fit; otherwise one has it all.
     strips_per_multiprocessor: tuple[int, ...] = figure(
         (3, 1), "machine code", "as many as its registers hold"
     )
 
-    #: Rows of strips that one thread reverses: the longest whose strip takes at most `serial_strip_bytes`;
-    #: the last wherever a strip of them fits a block's storage.
+    #: Bytes of a row of the strips that one thread reverses: the most whose strip takes at most
+    #: `serial_strip_bytes`; the last if its strip fits a block's storage at all.
     serial_row_bytes: tuple[int, ...] = figure(
         (256, 128, 64, 32, 16), "estimate", "four lines of a CPU's cache down to a quarter"
     )
-    serial_strip_bytes: int = figure(1 << 16, "estimate", "so much lies in a near cache")
+    serial_strip_bytes: int = figure(1 << 16, "estimate", "fits a near cache")
 
 
 THRESHOLDS = Thresholds()
@@ -121,7 +123,7 @@ _BUFFERS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 
 @dataclass(frozen=True)
 class Lanes:
-    """The movement with the axis apart: `others` indexes the lanes, `axis` the places in one."""
+    """A reversal: `others` indexes the lanes, `axis` the places in a lane."""
 
     others: Space
     axis: Dimension
@@ -134,12 +136,12 @@ class Lanes:
 
     @property
     def num_bytes(self) -> int:
-        """All that is moved."""
+        """Number of bytes to move."""
         return self.others.num_items * self.axis.size * self.item_bytes
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The bytes of the source from the first to past the last, from its pointer."""
+        """The bytes [first, past the last) of the source, relative to its pointer."""
         others = self.others
         return span_bytes(Space((*others.dimensions, self.axis), others.offsets, self.item_bytes), SOURCE)
 
@@ -153,8 +155,8 @@ class Lanes:
     def members(self, space: Space, unit: int = 1) -> Members:
         """The members of `LaneSpace`, for the kernel's own index space.
 
-        `unit` is what source and target are counted in: 1 for items, the item's size for bytes. Lengths
-        count lengths.
+        `unit` is what source and target count: 1 for items, the item's size for bytes. The members of the
+        lengths count lengths.
         """
         element, offsets = self.lengths.element, self.others.offsets
         return {
@@ -181,7 +183,7 @@ def reversal_step(
     Raises
     ------
     ValueError
-        `path` is not a key of `PATHS`, or cannot reverse these lanes.
+        `path` is not a key of `PATHS`, or cannot compute this reversal.
     """
     lanes = lanes_of(source, lengths, target, axis)
     ((step,), _) = take_path(PATHS, choose_path, lanes, limits, path).steps(lanes, limits)
@@ -189,7 +191,7 @@ def reversal_step(
 
 
 def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int) -> Lanes:
-    """The lanes in as few steps as can be, and items as wide as the neighbours that share a length."""
+    """The lanes in as few steps as possible, with items as wide as neighbours with one length allow."""
     dimensions = dimensions_of(
         target.sizes,
         source.element_strides,
@@ -200,7 +202,7 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
     along = dimensions[position]
     others = Space(dimensions[:position] + dimensions[position + 1 :], (0, 0, 0), target.element.size)
     others = coalesced(others, TARGET, moved=())
-    # The axis takes part as the outermost dimension: its strides bound the width, its size never does.
+    # The axis takes part as the outermost dimension: its strides limit the width, its size does not.
     whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
     whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
     return Lanes(Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes), whole.dimensions[-1], lengths)
@@ -212,7 +214,7 @@ def any_lanes(lanes: Lanes, limits: Limits) -> bool:
 
 
 def are_single(lanes: Lanes, limits: Limits) -> bool:
-    """Whether a lane is one element, which reversing leaves where it is."""
+    """Whether a lane is one element, which a reversal leaves in place."""
     return lanes.axis.size == 1
 
 
@@ -224,7 +226,7 @@ def copied(lanes: Lanes, limits: Limits) -> Step:
 
 
 def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
-    """Any layout: a thread finds the place of each of its items and asks the lane's length."""
+    """Any layout: a thread computes where each of its items lies and reads the lane's length."""
     space, axis = _with_axis(lanes)
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
     return _launch(
@@ -243,7 +245,7 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
 
 
 def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
-    """Any layout by blocks of one thread: rows are lanes, or run at one place across lanes of one length."""
+    """Any layout, by blocks of one thread: a row is a lane, or crosses lanes of one length."""
     space, axis = _with_axis(lanes)
     if space.dimensions[0].strides[LENGTHS] != 0:
         space, axis = (
@@ -273,7 +275,7 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
 
 
 def serial_strip_width(lanes: Lanes, limits: Limits) -> int | None:
-    """The most lanes, a power of two, whose strip one thread reverses; None where no strip fits."""
+    """The maximum number of lanes, a power of two, in a strip of one thread; None if no strip fits."""
     most = 1 << (lanes.others.dimensions[0].size - 1).bit_length()
     lane_bytes = lanes.axis.size * lanes.item_bytes
     for row_bytes in THRESHOLDS.serial_row_bytes:
@@ -286,14 +288,14 @@ def serial_strip_width(lanes: Lanes, limits: Limits) -> int | None:
 
 
 def lengths_differ_in_rows(lanes: Lanes, limits: Limits) -> bool:
-    """Whether lanes cross rows, each of its own length, and strips of them fit a block's storage."""
+    """Whether lanes have lengths of their own and cross rows, and strips of them fit a block's storage."""
     space, axis = _with_axis(lanes)
     differ = axis > 0 and space.dimensions[0].strides[LENGTHS] != 0
     return differ and serial_strip_width(lanes, limits) is not None
 
 
 def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
-    """Lanes that cross rows, each of its own length, by blocks of one thread: strips in shared storage."""
+    """Lanes of their own lengths that cross rows, by blocks of one thread: strips in shared storage."""
     row, *outer = lanes.others.dimensions
     width = serial_strip_width(lanes, limits) or 1
     across = Dimension(ceil_div(row.size, width), tuple(width * stride for stride in row.strides))
@@ -325,7 +327,7 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
 def boxes_touch(lanes: Lanes, limits: Limits) -> bool:
     """Whether source and target are the same boxes one after another, small enough for a tile.
 
-    A box is what the axis and the dimensions inside it span: one lane, or several that cross its rows.
+    A box is the span of the axis and the dimensions inside it: one lane, or several that cross its rows.
     """
     count = 1
     for dimension in sorted((*lanes.others.dimensions, lanes.axis), key=lambda d: d.strides[TARGET]):
@@ -336,14 +338,14 @@ def boxes_touch(lanes: Lanes, limits: Limits) -> bool:
 
 
 def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
-    """Small boxes one after another: many of them through shared storage at once."""
+    """Small boxes one after another: many at once through shared storage."""
     row_lanes, axis_size = lanes.axis.strides[TARGET], lanes.axis.size
     in_lengths = merged(Dimension(d.size, (0, 0, d.strides[LENGTHS])) for d in lanes.others.dimensions)
     each = Space(in_lengths, lanes.others.offsets, lanes.item_bytes)
     share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * THRESHOLDS.box_blocks_per_multiprocessor)
     tile_bytes = min(max(share, THRESHOLDS.min_box_tile_bytes), BOX_TILE_BYTES)
     tile_boxes = max(1, min(tile_bytes // _box_bytes(lanes), BOX_TILE_LANES // row_lanes))
-    # Where a tile can end with a word, none shares words with its neighbours.
+    # If tiles can end with whole words, they share no words with their neighbours.
     whole = WORD_BYTES // math.gcd(WORD_BYTES, _box_bytes(lanes))
     tile_boxes -= tile_boxes % whole if tile_boxes >= whole else 0
     num_tiles = ceil_div(each.num_items, tile_boxes * row_lanes)
@@ -378,7 +380,7 @@ def lanes_are_runs(lanes: Lanes, limits: Limits) -> bool:
 def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Contiguous lanes: two runs each, one mirrored."""
     others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
-    # Short ones by single warps: each has words of one run then, unless both runs of a lane meet in it.
+    # At most a warp owns a piece: its words are then of one run, unless both runs of a lane meet in it.
     shape = run_shape(along.size * item_bytes, lanes.num_bytes, limits, WARP_LANES)
     pieces = Space(
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *others.dimensions), others.offsets, item_bytes
@@ -437,14 +439,14 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
 
 
 def strip_width(lanes: Lanes, limits: Limits) -> int | None:
-    """The most lanes, a power of two, whose strip fits the shared storage; None where no strip does.
+    """The maximum number of lanes, a power of two, whose strip fits the shared storage; None if none does.
 
-    Strips wider than a line are for short lanes, and there have to be enough of them.
+    Strips wider than a cache line are for short lanes, and only if there are enough of them.
     """
     row_size, item_bytes = lanes.others.dimensions[0].size, lanes.item_bytes
     num_rows = lanes.others.num_items // row_size
     most = min(BLOCK_THREADS, 1 << (row_size - 1).bit_length())
-    # What the system keeps for itself of each block's share.
+    # The part of each block's share that the system reserves.
     reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
     for num_blocks in THRESHOLDS.strips_per_multiprocessor:
         room = limits.shared_bytes_per_multiprocessor // num_blocks - reserved
@@ -458,7 +460,7 @@ def strip_width(lanes: Lanes, limits: Limits) -> int | None:
 
 
 def strips_fit(lanes: Lanes, limits: Limits) -> bool:
-    """Whether lanes cross rows that are contiguous on both sides, and strips of them fit, a block each."""
+    """Whether lanes cross rows that are contiguous on both sides, and their strips fit a block each."""
     if not lanes.others.dimensions or lanes.others.dimensions[0].strides[:LENGTHS] != (1, 1):
         return False
     width = strip_width(lanes, limits)
@@ -468,7 +470,7 @@ def strips_fit(lanes: Lanes, limits: Limits) -> bool:
 
 
 def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
-    """Lanes that cross rows, each of its own length: strips of them through shared storage."""
+    """Lanes of their own lengths that cross rows: strips of them through shared storage."""
     others, along = lanes.others, lanes.axis
     row, *outer = others.dimensions
     width = strip_width(lanes, limits) or 1
@@ -492,7 +494,7 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
 
 
 def _with_axis(lanes: Lanes) -> tuple[Space, int]:
-    """All dimensions in the target's order, the axis without a source stride, and where it stands."""
+    """All dimensions in the target's order, the axis without a source stride, and the axis's position."""
     others, along = lanes.others, lanes.axis
     placed = Dimension(along.size, (0, *along.strides[TARGET:]))
     ordered = sorted((*others.dimensions, placed), key=lambda dimension: abs(dimension.strides[TARGET]))
@@ -501,7 +503,7 @@ def _with_axis(lanes: Lanes) -> tuple[Space, int]:
 
 
 def _box_bytes(lanes: Lanes) -> int:
-    """Bytes of the axis and the dimensions inside it, where those have no gaps."""
+    """Bytes of the axis and the dimensions inside it, if these have no gaps."""
     return lanes.axis.strides[TARGET] * lanes.axis.size * lanes.item_bytes
 
 
@@ -529,7 +531,7 @@ def _launch(
 
 
 def why_columns(lanes: Lanes, limits: Limits) -> str | None:
-    """Lanes of their own lengths: neighbours of one length come from one row anyway.
+    """Lanes of their own lengths; neighbours with one length come from one row anyway.
 
     Narrow rows waste sectors unless they touch.
     """
@@ -542,7 +544,7 @@ def why_columns(lanes: Lanes, limits: Limits) -> str | None:
 
 
 def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
-    """Small boxes: a larger one has runs of its own, or is a strip of columns."""
+    """Small boxes; a larger box has runs of its own, or is a strip of columns."""
     of_one_lane = lanes_are_runs(lanes, limits)
     most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes] if of_one_lane else THRESHOLDS.max_box_bytes
     box_bytes = _box_bytes(lanes)
@@ -550,7 +552,7 @@ def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
 
 
 def _why_run(what: str, num_items: int, item_bytes: int) -> str | None:
-    """Contiguous bytes that are enough for words."""
+    """Enough contiguous bytes to be moved in words."""
     num_bytes, least = num_items * item_bytes, THRESHOLDS.min_run_bytes[item_bytes]
     return f"{what} of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
 
@@ -575,7 +577,7 @@ PATHS = by_name(
     Path("gather", "any layout", any_lanes, single_step(gather)),
 )
 
-#: Why a path pays, the best first.
+#: Why a path pays, in order of preference.
 _REASONS: dict[str, Reason[Lanes]] = {
     "copy": lambda lanes, limits: "lanes of one element",
     "serial_columns": _on_cpu,

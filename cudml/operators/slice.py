@@ -41,7 +41,7 @@ class SliceDesc:
     offsets : sequence of int
         First element of each dimension.
     sizes : sequence of int
-        Elements taken of each dimension: the output's sizes.
+        Number of elements taken along each dimension: the output's sizes.
     strides : sequence of int
         Distance between taken elements, 1 or more.
 
@@ -63,7 +63,7 @@ class SliceDesc:
     sizes: tuple[int, ...]
     strides: tuple[int, ...]
 
-    if TYPE_CHECKING:  # what is given may be any sequence, what is kept is a tuple
+    if TYPE_CHECKING:  # any sequence is accepted, a tuple is stored
 
         def __init__(
             self,
@@ -83,7 +83,7 @@ class Slice1Desc:
     """`DML_SLICE1_OPERATOR_DESC`: step through a window of the input, backwards where a stride is negative.
 
     `output[c] = input[start + strides * c]`, where `start` is the window's first element, or its last
-    where the stride is negative. The output may be smaller than what the window would give.
+    if the stride is negative. The output may be smaller than the window allows.
 
     Parameters
     ----------
@@ -92,9 +92,9 @@ class Slice1Desc:
     input_window_offsets : sequence of int
         First element of the window in each dimension.
     input_window_sizes : sequence of int
-        Elements of the window, 1 or more; not the output's sizes where a stride is not 1.
+        Size of the window in each dimension, 1 or more; not the output's size if the stride is not 1.
     input_window_strides : sequence of int
-        Distance between taken elements, any integer of 32 bits but 0.
+        Distance between taken elements, any 32-bit integer except 0.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def check(desc: SliceDesc | Slice1Desc, level: FeatureLevel) -> None:
         check_same_dimensions(
             problems, "output_tensor", desc.output_tensor, "input_tensor", desc.input_tensor
         )
-    # None stands for a tensor without sizes to compare the window with.
+    # None: the tensor has no valid sizes to compare the window with.
     source, target = desc.input_tensor if input_ok else None, desc.output_tensor if output_ok else None
     if isinstance(desc, SliceDesc):
         _check_slice(problems, desc, source, target)
@@ -176,7 +176,7 @@ def check(desc: SliceDesc | Slice1Desc, level: FeatureLevel) -> None:
 def _check_slice(
     problems: Problems, desc: SliceDesc, source: TensorDesc | None, target: TensorDesc | None
 ) -> None:
-    """`SLICE`: the sizes are the output's, and the last element read lies in the input."""
+    """Check that `SLICE`'s sizes are the output's, and that the last element read lies in the input."""
     count = source.dimension_count if source else None
     offsets_ok = check_integers(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
     sizes_ok = check_integers(problems, "Sizes", desc.sizes, count, 1, UINT32_MAX)
@@ -195,7 +195,7 @@ def _check_slice(
 def _check_slice1(
     problems: Problems, desc: Slice1Desc, source: TensorDesc | None, target: TensorDesc | None
 ) -> None:
-    """`SLICE1`: the window lies in the input, and the output is no larger than what it gives."""
+    """Check that `SLICE1`'s window lies in the input, and that the output is no larger than it allows."""
     count = source.dimension_count if source else None
     offsets_ok = check_integers(
         problems, "InputWindowOffsets", desc.input_window_offsets, count, 0, UINT32_MAX
@@ -226,7 +226,7 @@ def _check_slice1(
             largest = 1 + (window - 1) // stride
             if out_size > largest:
                 expected = (
-                    f"at most {largest}, what InputWindowSizes[{i}] = {window} gives with a step of {stride}"
+                    f"at most {largest}, as InputWindowSizes[{i}] = {window} gives with a step of {stride}"
                 )
                 problems.add(f"OutputTensor.Sizes[{i}]", "sizes", expected, out_size)
 
@@ -234,9 +234,9 @@ def _check_slice1(
 def plan(
     desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = None, first: int | None = None
 ) -> Plan:
-    """The plan of a valid descriptor: one copy, or nothing where the output is empty.
+    """The plan of a valid descriptor: one copy, or no step if the output is empty.
 
-    Strides of either tensor may be negative, and the data type any of a size of 1 to 16 bytes: the
+    Strides of either tensor may be negative, and elements may have any size from 1 to 16 bytes, because the
     array functions use both. Every path gives the same bits.
 
     Parameters
@@ -246,15 +246,15 @@ def plan(
     limits : Limits
         The device.
     path : str, optional
-        A key of `slice_paths.PATHS` to take; None chooses the fastest. An empty output needs none.
+        A key of `slice_paths.PATHS` to take; None chooses the fastest. Ignored if the output is empty.
     first : int, optional
-        The first element to copy, counted from the pointer, where that is shifted; None is what the offsets
-        say.
+        Offset of the first element from the pointer, if the caller shifts the pointer; None uses the
+        descriptor's offsets.
 
     Raises
     ------
     ValueError
-        `path` is unknown or cannot do this copy.
+        `path` is unknown or cannot compute this copy.
     """
     target = desc.output_tensor
     source_strides = desc.input_tensor.element_strides

@@ -1,8 +1,8 @@
-"""The paths of strided copies: what moves a box of items from one place to another.
+"""The paths of strided copies, which move a box of items from one place to another.
 
 `SLICE` and `SLICE1` are such copies, and so is packing an operand for a matrix product.
 
-Plans outlive the buffers they run on, so none knows how a pointer is aligned: the kernels look, and
+A plan outlives the buffers it runs on, so it does not know how pointers are aligned. The kernels check, and
 branch once for the whole launch.
 """
 
@@ -60,7 +60,7 @@ TRANSPOSED_WORD_BYTES = 4
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What decides between the paths of a copy, and how they share it out."""
+    """The numbers that decide between the paths of a copy, and how its work is divided."""
 
     #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item.
     min_run_bytes: Mapping[int, int] = figure(
@@ -72,10 +72,10 @@ class Thresholds:
     #: Shortest rows with a stride, in bytes of the target.
     min_strided_row_bytes: int = figure(512, "estimate", "shorter ones fill too little of a tile")
 
-    #: Least of a tile that is worth moving through it, on average.
-    min_transposed_bytes: int = figure(2048, "estimate", "below, most of a block's time is waiting")
+    #: Fewest bytes per tile, on average, that are worth moving through tiles.
+    min_transposed_bytes: int = figure(2048, "estimate", "below, a block mostly waits")
 
-    #: Pieces of rows with a small stride: enough for this many warps a multiprocessor.
+    #: Pieces of rows with a small stride: enough for this many warps per multiprocessor.
     strided_pieces_per_multiprocessor: int = figure(64, "estimate", "as many warps as it holds")
 
     #: Longest pieces of rows for blocks of one thread.
@@ -95,7 +95,7 @@ THRESHOLDS = Thresholds()
 
 @dataclass(frozen=True)
 class BoxCopy:
-    """A coalesced space, the source its first operand and the target its second, and the buffers of both."""
+    """A coalesced space whose operands are the source and the target, and the buffers of both."""
 
     space: Space
     source: str
@@ -103,12 +103,12 @@ class BoxCopy:
 
     @property
     def num_bytes(self) -> int:
-        """All that is moved."""
+        """Number of bytes to move."""
         return self.space.num_items * self.space.item_bytes
 
     @property
     def row_bytes(self) -> int:
-        """What the innermost dimension moves, where there is one."""
+        """Bytes of a row, the innermost dimension, of which there must be one."""
         return self.space.dimensions[0].size * self.space.item_bytes
 
     def __str__(self) -> str:
@@ -120,12 +120,12 @@ class BoxCopy:
 def tensor_copy_step(
     source: TensorDesc, source_buffer: str, target: TensorDesc, target_buffer: str, limits: Limits
 ) -> Step:
-    """The step that copies one tensor to another of the same sizes and item size, strides free.
+    """The step that copies one tensor to another of the same sizes and item size, with any strides.
 
     Parameters
     ----------
     source, target : TensorDesc
-        Where the elements lie. Source strides may be negative or 0; target strides may be negative.
+        Layouts of the elements. Source strides may be negative or 0; target strides may be negative.
         Neither is empty.
     source_buffer, target_buffer : str
         The operands or workspaces that hold them.
@@ -142,7 +142,7 @@ def copy_step(
     Raises
     ------
     ValueError
-        `path` is not a key of `PATHS`, or cannot do this copy.
+        `path` is not a key of `PATHS`, or cannot compute this copy.
     """
     copy = BoxCopy(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer)
     ((step,), _) = take_path(PATHS, choose_path, copy, limits, path).steps(copy, limits)
@@ -150,12 +150,12 @@ def copy_step(
 
 
 def is_stretch(copy: BoxCopy, limits: Limits) -> bool:
-    """Whether all of a coalesced space is one stretch on both sides: two such dimensions would be merged."""
+    """Whether a space is one stretch on both sides; coalescing would have merged two such dimensions."""
     return all(dimension.strides == (1, 1) for dimension in copy.space.dimensions)
 
 
 def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
-    """One stretch of bytes by the driver's own copy."""
+    """One stretch of bytes, by the driver's own copy."""
     space = copy.space
     return Copy(
         copy.source,
@@ -167,9 +167,9 @@ def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
 
 
 def why_driver(copy: BoxCopy, limits: Limits) -> str | None:
-    """Long stretches of whole words at whole words: of others, and of a CPU, it is not known.
+    """Long stretches of whole, aligned words; nothing is known about others.
 
-    Kernels copy on a CPU with all its cores, the C library with one.
+    On a CPU, kernels copy with all cores and the C library with one.
     """
     least, is_of_words = THRESHOLDS.min_driver_copy_bytes, copy.space.item_bytes == MAX_ITEM_BYTES
     if limits.warp_lanes == 1 or not is_of_words or copy.num_bytes < least:
@@ -178,7 +178,7 @@ def why_driver(copy: BoxCopy, limits: Limits) -> str | None:
 
 
 def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Any copy: a thread finds the place of each of its items."""
+    """Any copy: a thread computes where each of its items lies."""
     space = copy.space
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
     reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
@@ -205,7 +205,7 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
 
 
 def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Any copy by blocks of one thread: whole rows, in plain loops."""
+    """Any copy, by blocks of one thread: whole rows, in plain loops."""
     space = copy.space
     row, *outer = space.dimensions or (Dimension(1, (1, 1)),)
     piece_items = min(row.size, THRESHOLDS.max_serial_piece_bytes // space.item_bytes)
@@ -244,7 +244,7 @@ def is_run(copy: BoxCopy, limits: Limits) -> bool:
 
 
 def why_runs(copy: BoxCopy, limits: Limits) -> str | None:
-    """Runs that are long enough for words, rather than items one by one."""
+    """Runs that are long enough to be moved in words rather than item by item."""
     least = THRESHOLDS.min_run_bytes[copy.space.item_bytes]
     return f"runs of {copy.row_bytes} bytes, {least} or more" if copy.row_bytes >= least else None
 
@@ -301,7 +301,7 @@ def why_strided(copy: BoxCopy, limits: Limits) -> str | None:
 
 
 def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Rows with a small stride: whole stretches of source, picked from in shared storage."""
+    """Rows with a small stride: whole stretches of the source, picked apart in shared storage."""
     space = copy.space
     row, *outer = space.dimensions
     stride = row.strides[SOURCE]
@@ -346,7 +346,7 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
 
 
 def crossing(space: Space) -> int | None:
-    """The dimension that is contiguous in the source where the target's contiguous one is not."""
+    """The dimension that is contiguous in the source, if it is not the target's contiguous one."""
     if not space.dimensions or space.dimensions[0].strides[TARGET] != 1:
         return None
     return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
@@ -358,7 +358,7 @@ def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
 
 
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
-    """Lines of both sides that fill enough of their tiles, where the target's jumps in the source."""
+    """Lines of both sides that fill enough of their tiles, if a line of the target jumps in the source."""
     space = copy.space
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
     sides = tile_sides(line.size, other.size, space.item_bytes)
@@ -366,13 +366,13 @@ def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
     filled, least = line.size * other.size * space.item_bytes, THRESHOLDS.min_transposed_bytes
     if abs(line.strides[SOURCE]) <= 1 or filled < least * num_tiles:
         return None
-    return f"{filled} bytes across {num_tiles} tiles, {least} a tile or more"
+    return f"{filled} bytes across {num_tiles} tiles, {least} per tile or more"
 
 
 def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
     """A tile's items along a line of the target and along one of the source, powers of two.
 
-    It is as square as can be, unless one of the two is so short that the other side had better be longer.
+    The tile is as square as possible, unless one line is so short that a longer other side is better.
     """
     items_shift = (TRANSPOSED_TILE_BYTES // item_bytes).bit_length() - 1
     line_shift = items_shift // 2
@@ -431,7 +431,7 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
 
 
 def keeps_words(dimensions: Iterable[Dimension], operand: int, item_bytes: int) -> bool:
-    """Whether a step along any of the dimensions leads from an aligned word to another one."""
+    """Whether a step along each of the dimensions leads from an aligned word to an aligned word."""
     return all(d.strides[operand] * item_bytes % TRANSPOSED_WORD_BYTES == 0 for d in dimensions)
 
 
@@ -449,7 +449,7 @@ PATHS = by_name(
     Path("gather", "any copy", any_copy, single_step(gather)),
 )
 
-#: Why a path pays, the best first.
+#: Why a path pays, in order of preference.
 _REASONS: dict[str, Reason[BoxCopy]] = {
     "driver": why_driver,
     "serial": lambda copy, limits: "blocks of one thread" if limits.warp_lanes == 1 else None,

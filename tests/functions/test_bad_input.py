@@ -165,10 +165,7 @@ BROKEN: list[Broken] = [
     (
         SLICE1,
         {"input_window_strides": (1, 1, 1, 4)},
-        [
-            "OutputTensor.Sizes[3] is 2, "
-            "must be at most 1, what InputWindowSizes[3] = 4 gives with a step of 4"
-        ],
+        ["OutputTensor.Sizes[3] is 2, must be at most 1, as InputWindowSizes[3] = 4 gives with a step of 4"],
     ),
     (SLICE1, {"input_window_sizes": (1, 1, 0, 4)}, ["InputWindowSizes[2] is 0, must be 1 to 4294967295"]),
     (

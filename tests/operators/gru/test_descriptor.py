@@ -368,7 +368,7 @@ def test_plan_refuses_what_cannot_be() -> None:
         ValueError, match="path is 'warp', must be block, grid, matrix_grid, panels or serial"
     ):
         plan(GRU, LIMITS, path="warp")
-    refused = "'matrix_grid' cannot do a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"
+    refused = "'matrix_grid' cannot compute a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"
     with pytest.raises(ValueError, match=refused):
         plan(GRU, LIMITS, path="matrix_grid")
     with pytest.raises(ValueError, match="hidden size 65536 does not fit the 65536 bytes"):

@@ -364,7 +364,7 @@ def test_a_path_that_is_not_there_or_cannot_reverse_this() -> None:
     with pytest.raises(ValueError, match=r"path is 'quick', must be copy, .* or gather"):
         plan(desc, limits, path="quick")
     with pytest.raises(
-        ValueError, match="path 'lanes' cannot do a reversal of 40 lanes of 5 items of 4 bytes"
+        ValueError, match="path 'lanes' cannot compute a reversal of 40 lanes of 5 items of 4 bytes"
     ):
         plan(desc, limits, path="lanes")
     assert plan(desc, limits, path="gather").steps[0].source == "reverse_subsequences/gather.cu"

@@ -85,7 +85,7 @@ BROKEN_SLICE1 = {
     ),
     "output larger than the window gives": (
         {"input_window_sizes": (1, 1, 2, 4)},
-        "OutputTensor.Sizes[2] is 2, must be at most 1, what InputWindowSizes[2] = 2 gives with a step of 2",
+        "OutputTensor.Sizes[2] is 2, must be at most 1, as InputWindowSizes[2] = 2 gives with a step of 2",
     ),
     "no integers": (
         {"input_window_offsets": (0, 0, 0.5, 0)},

@@ -279,7 +279,7 @@ CHOSEN = {
 WHY = {
     "runs": r"runs of \d+ bytes, \d+ or more",
     "strided": r"rows of \d+ bytes with a stride of -?\d, 512 or more",
-    "transpose": r"\d+ bytes across \d+ tiles, 2048 a tile or more",
+    "transpose": r"\d+ bytes across \d+ tiles, 2048 per tile or more",
     "gather": "nothing else pays",
 }
 
@@ -394,7 +394,9 @@ def test_a_path_that_is_not_there_or_cannot_copy_this() -> None:
     limits = emulator.get_device().limits
     with pytest.raises(ValueError, match=r"path is 'quick', must be driver, serial, .* or gather"):
         plan(desc, limits, path="quick")
-    refused = r"path 'runs' cannot do a copy of 9 x 30 items of 4 bytes with strides \[\(61, 30\), \(2, 1\)\]"
+    refused = (
+        r"path 'runs' cannot compute a copy of 9 x 30 items of 4 bytes with strides \[\(61, 30\), \(2, 1\)\]"
+    )
     with pytest.raises(ValueError, match=refused):
         plan(desc, limits, path="runs")
     assert plan(desc, limits, path="gather").steps[0].source == "slice/gather.cu"

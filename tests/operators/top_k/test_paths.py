@@ -235,6 +235,8 @@ def test_paths_that_do_not_exist_or_do_not_fit(device: Device) -> None:
     x = np.zeros((1, 5000), np.float32)
     with pytest.raises(ValueError, match=r"path is 'quick', must be .*block_radix"):
         plan_for(x, Options(1, path="quick"), device.limits)
-    refused = "'warp_sort' cannot do a selection of 1 of 5000 elements of 4 bytes in 1 rows on this device"
+    refused = (
+        "'warp_sort' cannot compute a selection of 1 of 5000 elements of 4 bytes in 1 rows on this device"
+    )
     with pytest.raises(ValueError, match=refused):
         plan_for(x, Options(1, path="warp_sort"), device.limits)
