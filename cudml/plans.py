@@ -26,7 +26,7 @@ WARP_LANES = 32
 MAX_GRID_BLOCKS = 2**31 - 1
 
 #: The buffer of a launch whose blocks wait for each other: a `WaitReport` of kernels/common/wait.cuh,
-#: provided by the device. The kernel reports there a wait that it gave up.
+#: provided by the device. A kernel that gives up waiting reports it there.
 WAIT_REPORT = "wait_report"
 
 #: Temporary buffers start at multiples of this many bytes.
@@ -34,7 +34,7 @@ WORKSPACE_ALIGNMENT = 256
 
 
 def ceil_div(numerator: int, denominator: int) -> int:
-    """The quotient rounded up."""
+    """The quotient, rounded up."""
     return -(-numerator // denominator)
 
 
@@ -124,7 +124,7 @@ class KernelLaunch:
     then the `params` struct by value. `template` holds the template arguments as in C++ text (bool becomes
     true/false). `source` is relative to `kernels/`. If blocks wait for each other, `buffers` contains
     `WAIT_REPORT`, and `waits` says what they wait for: wait number n is `waits[n - 1]`. `constants` are the
-    constants of the source that the plan relies on; both compilers assert their values.
+    constants of the source that the plan relies on, and both compilers assert their values.
     """
 
     source: str

@@ -69,7 +69,7 @@ def cache_bytes() -> int:
     if not (number.isascii() and number.isdecimal()):
         units = ", ".join(filter(None, _UNITS))
         raise SettingError(
-            f"CUDML_CACHE_SIZE is {text!r}, must be a number of bytes, or of one of {units}: '2G'"
+            f"CUDML_CACHE_SIZE is {text!r}, must be a number of bytes, or a number with one of {units}: '2G'"
         )
     return int(number) * _UNITS[unit]
 
@@ -91,7 +91,7 @@ def compiler_command() -> list[str] | None:
 
 
 #: Returns CUDML_EMULATOR as bytes, or None; `devices/emulator/schedule.py` parses it. Every call of an array
-#: function needs it, and os.environ.get takes half a microsecond if the name is absent.
+#: function reads it, and os.environ.get takes half a microsecond if the name is absent.
 emulator_options = partial(_raw_environment.get, b"CUDML_EMULATOR")
 
 

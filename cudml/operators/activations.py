@@ -1,4 +1,4 @@
-"""The fused activations that a recurrent operator takes: the one table, and the value that names one."""
+"""The fused activations of recurrent operators: the table of them, and the value that names one."""
 
 import struct
 from collections.abc import Sequence
@@ -13,8 +13,8 @@ from cudml.enums import FeatureLevel, OperatorType
 class ActivationInfo:
     """One row of the table.
 
-    `parameters` are the descriptor's members in their order, in snake_case; `defaults` are those of
-    ONNX or, for what ONNX's recurrent operators do not have, of the documentation. Descriptors have none.
+    `parameters` are the descriptor's members in their order, in snake_case. `defaults` are those of ONNX, or
+    of the documentation for activations that ONNX's recurrent operators lack. Descriptors have no defaults.
     """
 
     operator_type: OperatorType
@@ -115,14 +115,14 @@ _FLAT_SOFTPLUS_LEVEL = FeatureLevel.LEVEL_6_4
 
 
 def _plain_numbers(values: object) -> object:
-    """A sequence as a tuple, other libraries' real numbers as floats; anything else unchanged."""
+    """Convert a sequence to a tuple, and real numbers of other libraries to float; keep anything else."""
     if isinstance(values, str) or not isinstance(values, Sequence):
         return values
     return tuple(v if isinstance(v, (int, float)) or not isinstance(v, Real) else float(v) for v in values)
 
 
 def _row_named(name: str) -> ActivationInfo:
-    """The row of an ONNX name, in any case.
+    """The row of an ONNX name, which may be in any case.
 
     Raises
     ------
@@ -132,23 +132,23 @@ def _row_named(name: str) -> ActivationInfo:
     row = _BY_ONNX_NAME.get(name.lower())
     if row is None:
         names = ", ".join(sorted(info.onnx_name for info in _TABLE))
-        raise ValueError(f"{name!r} is no activation, must be one of {names}")
+        raise ValueError(f"unknown activation {name!r}, must be one of {names}")
     return row
 
 
 @dataclass(frozen=True, init=False)
 class Activation:
-    """A fused activation with its parameters, as an activation's `DML_OPERATOR_DESC` names it.
+    """A fused activation with its parameters, as in an activation's `DML_OPERATOR_DESC`.
 
-    The constructors below name every legal one; like the C structs they have no defaults.
+    There is a constructor for every legal activation; like the C structs, they have no defaults.
 
     Parameters
     ----------
     operator_type : OperatorType or str
-        One of `ACTIVATIONS`, or its name in ONNX, in any case; kept as an OperatorType.
+        One of `ACTIVATIONS`, or its name in ONNX, in any case; stored as an OperatorType.
     parameters : sequence of float, optional
-        The members of its descriptor, in their order. Left out, they are ONNX's defaults for a name, and
-        none for an OperatorType.
+        The members of its descriptor, in their order. The default is ONNX's defaults for a name, and no
+        parameters for an OperatorType.
 
     Raises
     ------
@@ -167,9 +167,9 @@ class Activation:
 
     Notes
     -----
-    Source: the descriptors' pages of DirectML's documentation; which of them recurrent operators take is
-    from the maintainers' list in webmachinelearning/webnn#689. PARAMETERIZED_RELU is on that list, but its
-    slope is a tensor, which a fused activation cannot carry.
+    Source: the descriptors' pages of DirectML's documentation. Those that recurrent operators take are from
+    the maintainers' list in webmachinelearning/webnn#689. PARAMETERIZED_RELU is on that list, but its slope
+    is a tensor, which a fused activation cannot carry.
     """
 
     operator_type: OperatorType
@@ -288,7 +288,7 @@ class Activation:
 
 
 def activation_ok(problems: Problems, member: str, activation: object, level: FeatureLevel) -> bool:
-    """Report every broken rule of one activation; True where it has none."""
+    """Report every broken rule of one activation; return whether there are none."""
     before = len(problems.found)
     if not isinstance(activation, Activation):
         problems.add(member, "type", "a cudml.Activation", repr(activation))
@@ -322,7 +322,7 @@ def activation_ok(problems: Problems, member: str, activation: object, level: Fe
 
 
 def _is_float32(value: object) -> bool:
-    """Whether a value is a number that does not overflow in float32; infinity and NaN do not."""
+    """Whether a value is a number that does not overflow in float32; infinity and NaN do not overflow."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return False
     try:

@@ -39,10 +39,10 @@ class GruDesc:
     Parameters
     ----------
     input_tensor : TensorDesc
-        X, (1, T, N, I) for I inputs. All tensors but the lengths are FLOAT32, or all are FLOAT16, which
-        is computed and kept as a state in float32 and rounded in the outputs.
+        X, (1, T, N, I) for I inputs. All tensors except the lengths have the same type, FLOAT32 or FLOAT16.
+        FLOAT16 is computed in float32, with a float32 state; only the outputs are rounded.
     weight_tensor : TensorDesc
-        W, (1, D, 3H, I) for H hidden units; D is 2 where `direction` is BIDIRECTIONAL (forward first),
+        W, (1, D, 3H, I) for H hidden units; D is 2 if `direction` is BIDIRECTIONAL (forward first),
         else 1.
     recurrence_tensor : TensorDesc
         R, (1, D, 3H, H).
@@ -51,12 +51,12 @@ class GruDesc:
     hidden_init_tensor : TensorDesc or None
         (1, D, N, H): the states before the first step. None is 0.
     sequence_lengths_tensor : TensorDesc or None
-        (1, 1, 1, N) of UINT32: the steps of each sequence; more than T is T. None is T for all.
+        (1, 1, 1, N) of UINT32: the steps of each sequence; more than T counts as T. None is T for all.
     output_sequence_tensor : TensorDesc or None
-        (T, D, N, H): the state after every step, at the place of its input; 0 past a sequence's length.
+        (T, D, N, H): the state after every step, at the time of its input; 0 past a sequence's length.
     output_single_tensor : TensorDesc or None
-        (1, D, N, H): the state after the last step that was processed, which for a backward direction
-        is the first in time; 0 for a sequence of length 0, whatever `hidden_init_tensor` holds.
+        (1, D, N, H): the state after the last processed step, which for a backward direction is the first
+        in time; 0 for a sequence of length 0, whatever `hidden_init_tensor` holds.
     activation_descs : sequence of Activation
         f and g; for BIDIRECTIONAL f and g forward, then f and g backward.
     direction : RecurrentNetworkDirection
@@ -79,8 +79,7 @@ class GruDesc:
     Notes
     -----
     Source: DML_GRU_OPERATOR_DESC of DirectML's documentation and the GRU operator of ONNX. The
-    documentation does not say what becomes of steps past a sequence's length; ONNX Runtime's CPU
-    behaviour is what is described here.
+    documentation does not define the steps past a sequence's length; cudml follows ONNX Runtime on the CPU.
     """
 
     input_tensor: TensorDesc
@@ -95,7 +94,7 @@ class GruDesc:
     direction: RecurrentNetworkDirection
     linear_before_reset: bool
 
-    if TYPE_CHECKING:  # what is given may be any sequence, what is kept is a tuple
+    if TYPE_CHECKING:  # any sequence is accepted, a tuple is stored
 
         def __init__(
             self,
@@ -149,7 +148,7 @@ def check(desc: GruDesc, level: FeatureLevel) -> None:
     check_support(problems, SUPPORT, level, tensors)
     check_not_owned(problems, tensors, _INPUTS)
     if all(getattr(desc, member) is None for member in _OUTPUTS):
-        problems.add("OutputSequenceTensor", "outputs", "given, or OutputSingleTensor is", "None")
+        problems.add("OutputSequenceTensor", "outputs", "given unless OutputSingleTensor is", "None")
     direction_ok = check_enum(problems, "Direction", desc.direction, RecurrentNetworkDirection)
     if not isinstance(desc.linear_before_reset, bool):
         problems.add("LinearBeforeReset", "type", "True or False", repr(desc.linear_before_reset))
@@ -162,7 +161,7 @@ def check(desc: GruDesc, level: FeatureLevel) -> None:
 
 
 def _check_activations(problems: Problems, desc: GruDesc, level: FeatureLevel, direction_ok: bool) -> None:
-    """Number, legality and level of the activations."""
+    """Check the activations, and their number."""
     activations = desc.activation_descs
     if not isinstance(activations, tuple):
         problems.add("ActivationDescs", "type", "a sequence of cudml.Activation", repr(activations))
@@ -179,7 +178,7 @@ def _check_activations(problems: Problems, desc: GruDesc, level: FeatureLevel, d
 def _check_sizes(
     problems: Problems, desc: GruDesc, tensors: dict[str, TensorDesc], direction_ok: bool
 ) -> None:
-    """Every size as it follows from InputTensor, from RecurrenceTensor's last size and from Direction."""
+    """Check every size against InputTensor, RecurrenceTensor's last size and Direction."""
     known = {member: tensor for member, tensor in tensors.items() if tensor.dimension_count == 4}
     if not direction_ok or not {"input_tensor", "recurrence_tensor"} <= set(known):
         return
@@ -209,7 +208,7 @@ def _num_directions(desc: GruDesc) -> int:
 
 
 def layer_of(desc: GruDesc) -> Layer:
-    """What the paths choose by."""
+    """The problem that a path solves."""
     members = (member for member in (*_INPUTS, *_OUTPUTS) if getattr(desc, member) is not None)
     return Layer(
         tensors={member: getattr(desc, member) for member in members},
@@ -220,15 +219,15 @@ def layer_of(desc: GruDesc) -> Layer:
 
 
 def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
-    """The plan of a valid descriptor: the input's projection for all steps, then one launch for them all.
+    """The plan of a valid descriptor: project the input for all steps, then run them all in one launch.
 
-    Strides of the tensors may be negative: the array functions use them.
+    Strides of the tensors may be negative, because the array functions use them.
 
-    The bits of a result depend on the path, because each sums in an order of its own. Those of the
-    recurrence depend on nothing else: not on the batch, nor on the device. The input's projection is the
-    product of the device's library (cuBLAS on a GPU), whose bits depend on the shape of the product, and so
-    on T and N, on the device and on the library's version. The paths of a CPU, "serial" and "panels", compute
-    it themselves: both give the same bits, on every machine and for every T and N.
+    The bits of a result depend on the path, because each path sums in its own order. The bits of the
+    recurrence depend on nothing else, neither on the batch nor on the device. The device's library (cuBLAS on
+    a GPU) projects the input. The bits of that product depend on its shape, and so on T and N, on the device
+    and on the library's version. The paths for a CPU, "serial" and "panels", project the input themselves;
+    both give the same bits, on every machine and for every T and N.
 
     Parameters
     ----------
@@ -242,7 +241,7 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     Raises
     ------
     ValueError
-        `path` is unknown or cannot do this, or the hidden size is too large for the device.
+        `path` is unknown or cannot compute this layer, or the hidden size is too large for the device.
     """
     layer = layer_of(desc)
     steps, workspaces = take_path(PATHS, choose_path, layer, limits, path).steps(layer, limits)

@@ -1,8 +1,8 @@
 """How a GRU layer is computed: the input's projection, the paths of the recurrence, and the choice.
 
-Every path multiplies all inputs by their weights at once, with the device's own matrix product or in a kernel
-for the CPU, and then runs all steps in one launch that keeps the weights of the recurrence on the chip. What
-decides between them is estimated from `THRESHOLDS` of gru_shapes.py.
+Every path multiplies all inputs by their weights at once, with the matrix product of the device's library or
+in a kernel for the CPU, and then runs all steps in one launch that keeps the weights of the recurrence on the
+chip. The choice follows estimates made from `THRESHOLDS` of gru_shapes.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -47,21 +47,21 @@ from cudml.plans import (
 )
 from cudml.tensors import TensorDesc, num_elements
 
-#: Where the tensors lie that do not lie where they are bound: the buffer by member.
+#: The buffers of the tensors that are not read where they are bound, by member.
 Places = Mapping[str, str]
 
-#: The steps of a recurrence, of tensors that are made ready and a projection that may be there.
+#: The steps of a recurrence, whose tensors are packed and whose input may have been projected.
 _Recurrence = Callable[[Layer, Places, Limits], Steps]
 
 #: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
 _WAITS = ("the states that other blocks send",)
 
-#: The most activations that a layer has.
+#: The maximum number of activations of a layer.
 _MAX_ACTIVATIONS = 4
 
 
 def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
-    """The buffer where a tensor lies packed, and what copies it there if it does not lie so already."""
+    """The buffer with the packed tensor, and the steps that copy it there if it is not packed already."""
     tensor = layer.tensors[member]
     if tensor.is_packed:
         return member, ((), ())
@@ -73,9 +73,9 @@ def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
 
 
 def snapshot_of_lengths(layer: Layer, limits: Limits) -> Steps:
-    """What copies the lengths, if there are any, to the workspace "lengths".
+    """The steps that copy the lengths, if there are any, to the workspace "lengths".
 
-    All blocks of a grid must agree on them, even where another stream changes them in the meantime.
+    All blocks of a grid must see the same lengths, even if another stream changes them in the meantime.
     """
     tensor = layer.tensors.get("sequence_lengths_tensor")
     if tensor is None:
@@ -133,25 +133,25 @@ def _exchanging(
     spaces = (*_names(exchange), *_names(carried), *_names(overflow))
     buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
     launch = replace(_launch(layer, shape, name, buffers), cooperative=True, waits=_WAITS)
-    # Number 0 is that of no exchange.
+    # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *carried, *overflow)
 
 
 def _serial_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """The input multiplied, then the recurrence, both from the weights as they lie."""
+    """The input's projection, then the recurrence; both read the weights in place."""
     return _single_threads(layer, places, limits, panels=False)
 
 
 def _panel_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """The same with the weights copied into panels first; see kernels/gru/panels.cuh."""
+    """The same, with the weights copied into panels first; see kernels/gru/panels.cuh."""
     return _single_threads(layer, places, limits, panels=True)
 
 
 def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) -> Steps:
     shape = serial_shape(layer, limits)
     d, hidden, inputs = layer.num_directions, layer.hidden_size, layer.input_size
-    # A tile's width follows from the CPU's registers, which no plan knows; this is the most.
+    # A tile's width depends on the CPU's registers, which a plan does not know; this is the maximum.
     padded = round_up(hidden, TILE_MAX_UNITS)
     num_blocks = min(padded // TILE_MAX_UNITS, THRESHOLDS.serial_prepare_blocks * limits.num_multiprocessors)
     num_rows = layer.num_steps * layer.batch_size
@@ -191,9 +191,9 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
 
 
 def _complete(recurrence: _Recurrence, *, multiplies: bool = False) -> Callable[[Layer, Limits], Steps]:
-    """`Path.steps`: tensors made ready, the input's projection, the recurrence.
+    """`Path.steps`: pack the tensors, project the input, run the recurrence.
 
-    `multiplies` says that the recurrence's own kernels multiply the input by its weights.
+    `multiplies` says that the recurrence's own kernels project the input.
     """
 
     def steps(layer: Layer, limits: Limits) -> Steps:
@@ -271,7 +271,7 @@ def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
 
 
 def _fitting(shape_of: Callable[[Layer, Limits], Shape | None], layer: Layer, limits: Limits) -> Shape:
-    """The shape of a path that can do the layer."""
+    """The shape for a layer that fits the device."""
     shape = shape_of(layer, limits)
     if shape is None:
         raise ValueError(_too_large(layer, limits))
@@ -296,7 +296,7 @@ def _names(spaces: tuple[Workspace, ...]) -> tuple[str | None, ...]:
 
 
 def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
-    """The place for weights that do not fit on the chip, where there are any."""
+    """The workspace for weights that do not fit on the chip, if there are any."""
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
     num_bytes = blocks * shape.num_overflow_chunks * shape.chunk_bytes
     return (Workspace("overflow", num_bytes),) if num_bytes else ()
@@ -324,7 +324,7 @@ def _params(layer: Layer, shape: Shape) -> Params:
     """`GruParams` of kernels/gru/layer.cuh."""
 
     def strides(member: str, first: int) -> tuple[int, ...]:
-        """The strides from dimension `first` on, 0 for a tensor that is not there."""
+        """The strides from dimension `first` on; 0 for an absent tensor."""
         tensor = layer.tensors.get(member)
         return (0,) * (4 - first) if tensor is None else tensor.element_strides[first:]
 

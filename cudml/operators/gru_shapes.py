@@ -1,4 +1,4 @@
-"""How the kernels of a GRU divide a layer, and what it then costs.
+"""How the kernels of a GRU divide a layer, and the estimated cost.
 
 The kernels have the constants, too, and `CONSTANTS` has the compilers compare them. `THRESHOLDS` and the
 estimates made from it only choose between paths; every path is correct.
@@ -84,7 +84,7 @@ _GRID_CONSTANTS: Constants = (
 )
 _PANEL_CONSTANTS: Constants = ((f"{TILE_MAX_UNITS} % kTileUnits", 0), ("kSumColumns", SUM_COLUMNS))
 
-#: What each kernel of a layer is compiled with, as the plans assume it.
+#: What plans assume of each kernel of a layer.
 CONSTANTS: dict[str, Constants] = {
     "block": (
         *_LAYER_CONSTANTS,
@@ -129,39 +129,40 @@ CONSTANTS: dict[str, Constants] = {
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What decides between the paths of a GRU: clocks of a multiprocessor, and numbers for a CPU."""
+    """The numbers that decide between the paths of a GRU: clocks of a multiprocessor, limits for a CPU."""
 
-    #: Clocks of a step in one block, products aside.
+    #: Clocks of a step in one block, without the products.
     block_step_clocks: int = figure(400, "estimate", "gates, barriers and latencies")
 
-    #: The same on a grid.
-    grid_step_clocks: int = figure(1500, "estimate", "the same and an exchange through the L2 cache")
+    #: Clocks of a step on a grid, without the products.
+    grid_step_clocks: int = figure(1500, "estimate", "the same, and an exchange through the L2 cache")
 
-    #: Warp instructions that a multiprocessor begins in a clock.
+    #: Warp instructions that a multiprocessor issues per clock.
     schedulers: int = figure(4, "documentation", "CUDA C++ Programming Guide, compute capabilities")
 
-    #: Bytes that a multiprocessor reads in a clock of its shared storage.
+    #: Bytes that a multiprocessor reads from its shared storage per clock.
     shared_bytes_per_clock: int = figure(
         128, "documentation", "CUDA C++ Programming Guide: 32 banks of 4 bytes a clock"
     )
 
-    #: And of the L2 cache, where all multiprocessors read.
+    #: Bytes that it reads from the L2 cache per clock, while all multiprocessors read.
     l2_bytes_per_clock: int = figure(21, "estimate", "a multiprocessor's share of the cache's bandwidth")
 
-    #: Turns of the shared storage that a warp takes to add up partial sums.
+    #: Accesses to shared storage that take as long as a warp's adding up of partial sums.
     reduction_clocks_per_warp: int = figure(9, "estimate", "three shuffles of three sums")
 
-    #: Clocks that a matrix instruction takes a multiprocessor.
+    #: Clocks of a multiprocessor per matrix instruction.
     clocks_per_matrix_instruction: int = figure(3, "estimate", "four tensor cores side by side")
 
-    #: Products of all weights with a batch of states from which on it pays a CPU to copy them into panels.
-    panel_min_products: int = figure(4, "measured", "Zen 4: up to 3 are faster from the weights as they lie")
+    #: Products of all weights with a batch of states from which copying the weights into panels pays on a
+    #: CPU.
+    panel_min_products: int = figure(4, "measured", "Zen 4: up to 3 products are faster without a copy")
 
-    #: Sequences that one thread takes at least.
-    serial_min_batch: int = figure(16, "estimate", "of fewer, several threads make nothing faster")
+    #: Minimum number of sequences per thread.
+    serial_min_batch: int = figure(16, "estimate", "with fewer, several threads are no faster than one")
 
     #: Blocks for each thread that prepares a layer.
-    serial_prepare_blocks: int = figure(4, "estimate", "none waits long for the last")
+    serial_prepare_blocks: int = figure(4, "estimate", "so that no thread waits long for the last block")
 
 
 THRESHOLDS = Thresholds()
@@ -169,7 +170,7 @@ THRESHOLDS = Thresholds()
 
 @dataclass(frozen=True)
 class Layer:
-    """A GRU as the paths see it: the tensors that are there, by member, and the attributes."""
+    """A GRU as the paths see it: the tensors that are present, by member, and the attributes."""
 
     tensors: Mapping[str, TensorDesc]
     activations: tuple[Activation, ...]
@@ -222,12 +223,12 @@ class Layer:
 class Shape:
     """How a kernel divides a layer.
 
-    A thread has `thread_units` hidden units (in a matrix operand: tiles of rows of each gate).
-    `num_groups` sets of `group_batch` sequences for each direction; `num_shards` blocks that share the
-    hidden units of a group; `num_passes` times that a block takes new hidden units; `round_batch`
-    sequences whose states, `state_bytes` each, are in shared storage at a time, beside `fixed_bytes`. A
-    pass has `num_chunks` of weights, in pieces of `piece_bytes` that a thread loads at once;
-    `num_register_chunks` of the first pass are in registers, `num_stored_chunks` of the others in shared
+    A thread has `thread_units` hidden units (with matrix instructions: tiles of rows of each gate). Each
+    direction has `num_groups` groups of `group_batch` sequences. `num_shards` blocks share the hidden units
+    of a group, and each takes new hidden units `num_passes` times. The states of `round_batch` sequences,
+    `state_bytes` each, are in shared storage at a time, next to `fixed_bytes` of other data. A pass has
+    `num_chunks` chunks of weights, in pieces of `piece_bytes` that a thread loads at once.
+    `num_register_chunks` of the first pass are in registers and `num_stored_chunks` of the others in shared
     storage. Weights that are not in registers are read once for `product_batch` sequences.
     """
 
@@ -252,7 +253,7 @@ class Shape:
 
     @property
     def chunk_pieces(self) -> int:
-        """Pieces of weights that a chunk has in the whole block."""
+        """Pieces of weights of a chunk, for the whole block."""
         return NUM_GATES * self.thread_units * self.num_threads
 
     @property
@@ -293,7 +294,7 @@ class Shape:
             * QUAD
             // THRESHOLDS.schedulers
         )
-        # Eight lanes read different quads of a state, in four turns a warp.
+        # Eight lanes read different quads of a state, in four accesses per warp.
         shared_turns = sequences * warps * (4 * self.num_chunks + THRESHOLDS.reduction_clocks_per_warp)
         reads = ceil_div(sequences, self.product_batch)
         shared_turns += reads * self.num_stored_chunks * self.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
@@ -302,13 +303,13 @@ class Shape:
 
 
 def _stored(shape: Shape, limits: Limits) -> Shape:
-    """The shape with as many chunks in shared storage as there is place for."""
+    """The shape with as many chunks in shared storage as fit."""
     fitting = (limits.shared_bytes_per_block - shape.shared_bytes) // shape.chunk_bytes
     return replace(shape, num_stored_chunks=min(shape.num_spilled_chunks, fitting))
 
 
 def block_shape(layer: Layer, limits: Limits) -> Shape | None:
-    """The shape of the kernel with all hidden units in one block; None where states do not fit."""
+    """The shape of the kernel with all hidden units in one block; None if the states do not fit."""
     num_tiles = ceil_div(layer.hidden_size, BLOCK_UNITS * GROUPS_PER_WARP)
     num_passes = ceil_div(num_tiles, BLOCK_MAX_WARPS)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP)
@@ -318,7 +319,7 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
     if most == 0:
         return None
     blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
-    # Half of the storage is left for weights where that is possible.
+    # Half of the storage is left for weights if possible.
     group_batch = min(max(1, most // 2), ceil_div(layer.batch_size, blocks_per_direction))
     shape = Shape(
         num_warps=ceil_div(num_tiles, num_passes),
@@ -344,7 +345,7 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
 
 
 def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
-    """The fastest shape of the kernel whose blocks exchange states; None where it cannot run."""
+    """The fastest shape of the kernel whose blocks exchange states; None if it cannot run."""
     shapes = [
         shape
         for num_groups in _possible_groups(layer, limits)
@@ -354,7 +355,7 @@ def grid_shape(layer: Layer, limits: Limits) -> Shape | None:
 
 
 def _possible_groups(layer: Layer, limits: Limits) -> range:
-    """Numbers of groups of sequences that leave a block at least to each group and direction."""
+    """The numbers of groups that leave at least one block to each group and direction."""
     return range(1, min(layer.batch_size, limits.resident_blocks // layer.num_directions) + 1)
 
 
@@ -366,7 +367,7 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
     num_tiles = ceil_div(layer.hidden_size, pass_units)
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP * GRID_WARPS)
-    # Beside a state, its partial sums: two passes keep them in turn.
+    # Next to a state, its partial sums, which two passes keep in turn.
     sum_bytes = min(num_passes, 2) * GRID_WARPS * NUM_GATES * pass_units * 4
     state_bytes = num_chunks * COLUMNS_PER_WARP * GRID_WARPS * 4 + sum_bytes
     most = limits.shared_bytes_per_block // state_bytes
@@ -399,7 +400,7 @@ def grid_clocks(shape: Shape, layer: Layer) -> int:
 
 
 def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
-    """The fastest shape of the kernel with matrix instructions; None where it cannot run."""
+    """The fastest shape of the kernel with matrix instructions; None if it cannot run."""
     if layer.element_bytes != 2:
         return None
     shapes = [
@@ -448,7 +449,7 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
 
 
 def panel_products(layer: Layer, limits: Limits) -> int:
-    """How often a thread multiplies the weights of the recurrence with a batch of states."""
+    """The number of times that a thread multiplies the weights of the recurrence with a batch of states."""
     return layer.num_steps * ceil_div(serial_shape(layer, limits).group_batch, ROWS_BATCH)
 
 

@@ -215,7 +215,7 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no alpha": ({"activations": [ELU, "Tanh"]}, ValueError, "activations[0].parameters is (), must be 1"),
     "text": ({"activations": [cudml.Activation.elu("x")] * 2}, ValueError, "activations[0].Alpha is 'x', mu"),
     "count": ({"activations": ["Tanh"]}, ValueError, "activations is of length 1, must be of length 2, f an"),
-    "name": ({"activations": ["Tanh", "Tan"]}, ValueError, "activations[1]: 'Tan' is no activation, must be"),
+    "name": ({"activations": ["Tanh", "Tan"]}, ValueError, "activations[1]: unknown activation 'Tan', must"),
     "number": ({"activations": ["Tanh", 5]}, TypeError, "activations[1] is 5, must be a name or a cudml.Act"),
     "string": ({"activations": "Tanh"}, TypeError, "activations is 'Tanh', must be a sequence of names or A"),
     "set": ({"activations": 7}, TypeError, "activations is 7, must be a sequence of names or Activation obj"),

@@ -171,7 +171,7 @@ BROKEN: list[Broken] = [
     (
         GRU,
         {"output_sequence_tensor": None, "output_single_tensor": None},
-        ["OutputSequenceTensor is None, must be given, or OutputSingleTensor is"],
+        ["OutputSequenceTensor is None, must be given unless OutputSingleTensor is"],
     ),
     (
         GRU,

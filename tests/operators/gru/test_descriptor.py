@@ -102,7 +102,7 @@ BROKEN = {
     ),
     "no output": (
         {"output_sequence_tensor": None, "output_single_tensor": None},
-        "OutputSequenceTensor is None, must be given, or OutputSingleTensor is",
+        "OutputSequenceTensor is None, must be given unless OutputSingleTensor is",
     ),
     "overlapping output": (
         {"output_sequence_tensor": TensorDesc(F32, (5, 1, 2, 4), (0, 8, 4, 1))},
@@ -257,7 +257,7 @@ def test_activations_by_name() -> None:
     assert Activation("Sigmoid") == Activation.sigmoid()
     assert Activation("hardsigmoid") == Activation.hard_sigmoid(0.2, 0.5)
     assert Activation("TANH") == TANH
-    with pytest.raises(ValueError, match=r"'Hardmax' is no activation, must be one of Affine, Celu"):
+    with pytest.raises(ValueError, match=r"unknown activation 'Hardmax', must be one of Affine, Celu"):
         Activation("Hardmax")
 
 
