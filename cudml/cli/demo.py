@@ -33,8 +33,9 @@ _REVERSED = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
 class Check:
     """One output of a case: the expected and the actual array, and the allowed difference.
 
-    `tolerance` 0 wants the same bits, more is for the root of the mean squared difference, which tells a
-    wrong element from rounding and, unlike the largest difference, hardly depends on chance.
+    A `tolerance` of 0 requires the same bits. Any other is a maximum for the root of the mean squared
+    difference, which tells a wrong element from rounding and, unlike the largest difference, hardly depends
+    on chance.
     """
 
     case: str
@@ -51,7 +52,7 @@ class Check:
 
     @property
     def is_good(self) -> bool:
-        """Whether the difference is allowed."""
+        """Whether the difference is within the tolerance."""
         if self.got.shape != self.expected.shape or self.got.dtype != self.expected.dtype:
             return False
         if self.tolerance:

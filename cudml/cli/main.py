@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _complain(f"out of memory: {error}")
         return EXIT_FAILED
     except OSError as error:
-        if not isinstance(error, BrokenPipeError):  # with that, the reader of our output just left
+        if not isinstance(
+            error, BrokenPipeError
+        ):  # a broken pipe only means that the reader of the output has left
             _complain(error)
         # Unwritten output must not fail again when Python flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -64,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="cudml", description="DirectML's operators on NVIDIA GPUs, and on the CPU where there is none."
+        prog="cudml", description="DirectML's operators on NVIDIA GPUs, and without one on the CPU."
     )
     parser.add_argument("--version", action="version", version=f"cudml {cudml.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -72,8 +74,8 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="run and check DirectML's worked examples and a realistic case per operator",
-        description="Runs every worked example of DirectML's pages and a case of real size per operator, "
-        "and shows what is expected beside what came. Exits with 1 if anything differs.",
+        description="Runs every worked example of DirectML's documentation and a realistic case per "
+        "operator, and shows expected next to actual results. Exits with 1 if anything differs.",
     )
     demo.set_defaults(run=_demo)
 
@@ -117,8 +119,9 @@ def _parser() -> argparse.ArgumentParser:
     cache = commands.add_parser(
         "cache",
         help="show where compiled kernels are cached and how much space they take, or remove them",
-        description="Shows where the CPU's compiled kernels are kept and what they take. CUDML_CACHE_DIR "
-        "sets the place, CUDML_CACHE_SIZE the most. A GPU's are kept by CuPy, in CUPY_CACHE_DIR.",
+        description="Shows where the CPU's compiled kernels are cached and how much space they take. "
+        "CUDML_CACHE_DIR sets the folder, CUDML_CACHE_SIZE its maximum size. CuPy caches a GPU's kernels, in "
+        "CUPY_CACHE_DIR.",
     )
     cache.add_argument("--clear", action="store_true", help="remove them; they are rebuilt when needed")
     cache.set_defaults(run=_cache)

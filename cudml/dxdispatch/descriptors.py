@@ -55,16 +55,16 @@ _TENSOR_KEYS = (
 def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
     """Convert a dictionary in DxDispatch's JSON form to a descriptor.
 
-    Prefixes of enumerations may be left out, optional members too; members may stand beside `Type`
-    instead of in `Desc`; floats may be the strings "nan", "inf" and "-inf". Nothing is checked that
-    `compile_operator` checks.
+    Prefixes of enumerations and optional members may be left out. Members may stand next to `Type` instead of
+    in `Desc`. Floats may be the strings "nan", "inf" and "-inf". Everything else is left to
+    `compile_operator` to check.
 
     Parameters
     ----------
     data : mapping
         `{"Type": "DML_OPERATOR_SLICE", "Desc": {"InputTensor": {...}, ...}}`
     source : str
-        What errors name as the origin, such as a file.
+        The origin that errors name, such as a file.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
     Raises
     ------
     ModelError
-        A key is unknown or missing, or its value of the wrong kind; says which key.
+        A key is unknown or missing, or its value has the wrong type; the message says which key.
 
     Examples
     --------
@@ -125,12 +125,12 @@ def _types_of_members(cls: type) -> dict[str, Any]:
 def to_dict(desc: "Descriptor") -> dict[str, Any]:
     """Convert a descriptor to a dictionary that `from_dict` reads and `json.dumps` can write.
 
-    Members that have their default are left out; whether the descriptor keeps the rules is not checked.
+    Members that have their default are left out. Whether the descriptor follows the rules is not checked.
 
     Parameters
     ----------
     desc : TopK1Desc, TopKDesc, GruDesc, SliceDesc, Slice1Desc or ReverseSubsequencesDesc
-        What to spell.
+        The descriptor to convert.
 
     Returns
     -------
@@ -269,7 +269,7 @@ def _activation(node: Node) -> Activation:
     for key in tensors:
         tensor = inner.get(key)
         if tensor is not None:
-            tensor.fail("null, since the activation is fused")
+            tensor.fail("null, because the activation is fused")
     return Activation(info.operator_type, tuple(inner.need(key, "a number").number() for key in keys))
 
 

@@ -21,7 +21,7 @@ class OutsideError(ValueError):
 
 
 def resolve_inside(root: Path, path: Path, *, allow_outside: bool) -> str:
-    """The place that a path leads to, with every link followed; it need not exist.
+    """The place that a path leads to, with every link followed. It need not exist.
 
     Raises
     ------
@@ -54,9 +54,9 @@ def open_inside(root: Path, path: Path, *, allow_outside: bool) -> BinaryIO:
 
 
 def write_inside(root: Path, path: Path, write: Callable[[BinaryIO], object], *, allow_outside: bool) -> None:
-    """Have `write` fill a file, which then takes its place at once: a failure leaves what was there.
+    """Let `write` write a file, which replaces the old one only when it is complete.
 
-    Folders are made where they are missing; raises as `resolve_inside`, and OSError.
+    Creates missing folders. Raises OSError, and what `resolve_inside` raises.
     """
     place = resolve_inside(root, path, allow_outside=allow_outside)
     name = os.path.basename(place)

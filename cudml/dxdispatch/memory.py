@@ -11,10 +11,9 @@ _CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> int | None:
-    """Bytes that this process can still take; None where nothing tells.
+    """Bytes that this process can still allocate; None if the system reports nothing.
 
-    The least of what the machine has available, what the control groups of the process leave, and what
-    RLIMIT_AS leaves.
+    The minimum of the machine's available memory and what the process's control groups and RLIMIT_AS leave.
     """
     return min((max(bytes_left, 0) for bytes_left in _all_left()), default=None)
 

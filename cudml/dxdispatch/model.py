@@ -32,7 +32,7 @@ _COMPILE_TYPES = ("DmlCompileOp", "DmlCompileGraph")
 # otherwise, a long file of opening quotes would be searched once per quote.
 _STRING = r'"(?:[^"\\\n]|\\.)*"?'
 _COMMENT = re.compile(rf"{_STRING}|//[^\n]*|/\*(?:.*?\*/|.*)", re.DOTALL)
-_COMMA_TOO_MANY = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
+_TRAILING_COMMA = re.compile(rf"{_STRING}|,(?=\s*[\]}}])")
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def load_model(path: str | Path, *, allow_outside: bool = False) -> Model:
     Raises
     ------
     ModelError
-        The file cannot be read, is no JSON, or is no model of operators that cudml has: says the file, the
-        key path, what is expected there and what it is.
+        The file cannot be read, is not JSON, or is not a model of operators that cudml has. The message gives
+        the file, the key path, and the expected and the actual value.
 
     Notes
     -----
@@ -126,7 +126,7 @@ def load_model(path: str | Path, *, allow_outside: bool = False) -> Model:
         raise ModelError("the file", "nested less deeply", "not JSON that can be read", str(path)) from None
     except _JsonError as error:
         raise ModelError("the file", error.expected, error.got, str(path)) from None
-    except ValueError as error:  # an integer of thousands of digits, or no name of a file
+    except ValueError as error:  # an integer of thousands of digits, or a path that cannot be a file's
         raise ModelError("the file", "JSON of smaller numbers", f"unreadable ({error})", str(path)) from None
     return read_model(Node(data, "", str(path)), SourceFolder(path.parent, allow_outside))
 
@@ -161,14 +161,14 @@ def _no_constant(text: str) -> float:
 
 
 def _strict_json(text: str) -> str:
-    """Replace comments and trailing commas, which DxDispatch accepts, so that positions in the text stay."""
+    """Blank out comments and trailing commas, which DxDispatch accepts, without moving other text."""
 
     def blank(match: re.Match[str]) -> str:
         text = match[0]
         is_open = text.startswith("/*") and not text.endswith("*/", 2)
         return text if text.startswith('"') or is_open else re.sub(r"[^\n]", " ", text)
 
-    return _COMMA_TOO_MANY.sub(blank, _COMMENT.sub(blank, text))
+    return _TRAILING_COMMA.sub(blank, _COMMENT.sub(blank, text))
 
 
 def read_model(node: Node, source: SourceFolder) -> Model:
@@ -199,7 +199,7 @@ def _dispatchable(node: Node, resources: dict[str, Resource]) -> Dispatchable:
         kind.fail(f"a DirectML operator ({operators}): cudml runs no other dispatchables")
     desc = read_operator(node, "bindings", "executionFlags", "dmlCompileType")
     compile_type = node.get("dmlCompileType")
-    if compile_type is not None:  # there is one way here, with the same results
+    if compile_type is not None:  # cudml compiles in one way, with the same results
         compile_type.choice(dict.fromkeys(_COMPILE_TYPES))
     owned = node.get("bindings")
     return Dispatchable(
@@ -228,7 +228,7 @@ def _dispatch(node: Node, resources: dict[str, Resource], dispatchables: dict[st
     name_node = node.need("dispatchable", "the name of a dispatchable")
     name = name_node.choice({name: name for name in dispatchables})
     groups = node.get("threadGroupCount")
-    if groups is not None:  # for shaders: DirectML's operators choose their own
+    if groups is not None:  # for shaders; DirectML's operators choose their own
         counts = [item.integer_from(1, _UINT32_MAX) for item in groups.items()]
         if len(counts) != 3:
             groups.fail("a list of 3 integers", f"a list of {len(counts)}")
@@ -248,7 +248,7 @@ def _write_file(node: Node, name: str, resource: Resource) -> WriteFile:
         sizes.fail(f"a list of 1 to {_MAX_DIMENSIONS} integers", f"a list of {len(dimensions)}")
     least, most = math.prod(resource.shape), resource.most_elements
     if not least <= math.prod(dimensions) <= most:
-        expected = f"of {least} elements, those of the first values"
+        expected = f"of {least} elements, the number of initial values"
         expected += f", to {most}, up to the end of the resource" * (most > least)
         sizes.fail(expected, f"{list(dimensions)}, of {math.prod(dimensions)} elements")
     return WriteFile(name, target.text(), dimensions)
@@ -269,7 +269,7 @@ def _bindings(node: Node, desc: Any, resources: dict[str, Resource]) -> tuple[Bi
 
 
 def _binding(node: Node, member: str, resources: dict[str, Resource]) -> Binding:
-    """A resource, given by name or by an object with name and offset; either may be in a list."""
+    """A resource, given by a name or by an object with a name and an offset; either may be in a list."""
     if isinstance(node.value, list):
         if len(node.value) != 1:
             node.fail("one resource", f"a list of {len(node.value)}")

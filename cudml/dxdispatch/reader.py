@@ -156,7 +156,7 @@ class Node:
         return bool(self.value)
 
     def choice(self, choices: Mapping[str, Result], prefix: str = "", *, any_case: bool = False) -> Result:
-        """What a name stands for; the prefix may be left out, and the case differ where that is said."""
+        """The choice that a name stands for; the prefix is optional, and with `any_case` so is the case."""
         name = self.text().removeprefix(prefix)
         if any_case:
             name = next((choice for choice in choices if choice.lower() == name.lower()), name)

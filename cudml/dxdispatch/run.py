@@ -47,32 +47,32 @@ def run_model(
     Parameters
     ----------
     model : Model
-        What `load_model` gave.
+        The result of `load_model`.
     device : Device
-        Where to run it.
+        The device that runs it.
     feature_level : FeatureLevel
-        The level whose rules the operators must keep.
+        The level whose rules the operators must follow.
     output : Path, optional
-        A folder: resources that would be printed are saved in it instead, each as `NAME.npy`, and it is
-        where the paths of `writeFile` begin. None prints; paths begin at the current folder.
+        A folder in which resources are saved as `NAME.npy` instead of being printed, and the base of the
+        paths of `writeFile`. None prints resources, and paths are relative to the current folder.
     iterations : int, optional
-        How often each dispatch is timed, after a warm-up; None runs it once without a word.
+        How often each dispatch is timed, after a warm-up; None runs it once, untimed.
     allow_outside : bool
-        Whether `writeFile` may write outside the folder where its paths begin.
+        Whether `writeFile` may write outside the folder that its paths are relative to.
     echo : callable
-        Takes each line that is printed.
+        Receives each line of output.
     progress : callable
-        Takes a line about what is being done, "" once that is over.
+        Receives a line about the current step, and "" when it is done.
 
     Raises
     ------
     DescriptorError, BindingError
-        An operator or its bindings break rules; says which dispatchable or command.
+        An operator or its bindings break rules; the message says which dispatchable or command.
     KernelError
-        A kernel went wrong; says where. What it computed is neither printed nor saved.
+        A kernel failed; the message says where. Its results are neither printed nor saved.
     ModelError
-        A buffer is larger than the memory that is free; a file cannot be written, or may not be where it
-        would be; a resource to save in `output` has no name for a file.
+        A buffer is larger than the free memory; a file cannot be written, or must not be written there; the
+        name of a resource to save in `output` cannot be a file's.
     """
     folder = output or Path()
     targets = _targets(model, output, allow_outside)
@@ -96,7 +96,7 @@ def run_model(
             bound = _bound(command.bindings, model.dispatchables[command.dispatchable].desc, buffers)
             dispatch = partial(operators[command.dispatchable].dispatch, **bound)
             with _place_of_problems(f"commands[{number}]"):
-                device.time(dispatch)  # which waits for its end, as DxDispatch does after each command
+                device.time(dispatch)  # waits until it is done, as DxDispatch does after each command
             device.raise_reported()
             if iterations is not None:
                 echo(_timed(command.dispatchable, device, dispatch, iterations, progress))
@@ -115,7 +115,7 @@ def run_model(
 
 
 def _targets(model: Model, output: Path | None, allow_outside: bool) -> dict[int, Path]:
-    """Where each command that saves will: raises `ModelError` unless all of them may."""
+    """The target of each command that saves; raises `ModelError` unless all targets are allowed."""
     targets = {}
     for number, command in enumerate(model.commands):
         if isinstance(command, WriteFile):
@@ -125,7 +125,7 @@ def _targets(model: Model, output: Path | None, allow_outside: bool) -> dict[int
             place = f"commands[{number}].resource"
             folder, name = output, f"{command.resource}.npy"
             if Path(command.resource).name != command.resource:
-                expected = "the name of a file without folders, since it is saved"
+                expected = "a file name without folders, because the resource is saved"
                 raise ModelError(place, expected, repr(command.resource))
         else:
             continue
@@ -141,9 +141,9 @@ def _targets(model: Model, output: Path | None, allow_outside: bool) -> dict[int
 
 
 def _check_memory(model: Model, device: Device) -> None:
-    """Raise `ModelError` where the buffers are larger than the memory that is free on the host.
+    """Raise `ModelError` if the buffers are larger than the free memory of the host.
 
-    A GPU's buffers pass through there one by one.
+    A GPU's buffers pass through the host's memory one by one.
     """
     free = free_bytes()
     if free is None:
@@ -151,8 +151,8 @@ def _check_memory(model: Model, device: Device) -> None:
     taken = 0
     for name, resource in model.resources.items():
         if resource.num_bytes > free - taken:
-            beside = f" beside {size_text(taken)} of other buffers" * (taken > 0)
-            expected = f"at most {size_text(free - taken)}, the memory that is free{beside}"
+            beside = f" next to {size_text(taken)} of other buffers" * (taken > 0)
+            expected = f"at most {size_text(free - taken)}, the free memory{beside}"
             raise ModelError(f"resources.{name}", expected, f"a buffer of {size_text(resource.num_bytes)}")
         if device.name == "cpu":
             taken += resource.num_bytes
@@ -175,8 +175,8 @@ def _timed(
     device.raise_reported()
     del seconds[:warm_ups]
     median, least = 1000 * statistics.median(seconds), 1000 * min(seconds)
-    count = f"{iterations} iterations after {warm_ups} to warm up"
-    return f"Dispatch '{name}': {count}, {median:.4f} ms median, {least:.4f} ms least ({device.clock})"
+    count = f"{iterations} iterations after {warm_ups} of warm-up"
+    return f"Dispatch '{name}': {count}, {median:.4f} ms median, {least:.4f} ms minimum ({device.clock})"
 
 
 @contextmanager

@@ -40,7 +40,8 @@ Fill = Callable[[np.ndarray], None]
 class Resource:
     """A buffer and its initial values, which are computed when the buffer is created.
 
-    `first_byte` is where in the buffer the values begin; a file's have the file's shape, all others are flat.
+    `first_byte` is the offset of the values in the buffer. Values of a file have the file's shape; all
+    others are flat.
     """
 
     num_bytes: int
@@ -56,7 +57,7 @@ class Resource:
         return data
 
     def values_in(self, data: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
-        """The part of a buffer's bytes that had the initial values; `shape` may make it longer or shorter."""
+        """The part of a buffer that held the initial values; `shape` may make it longer or shorter."""
         shape = self.shape if shape is None else shape
         end = self.first_byte + math.prod(shape) * self.dtype.itemsize
         return data[self.first_byte : end].view(self.dtype).reshape(shape)
@@ -121,7 +122,7 @@ def _initial_values(node: Node, source: SourceFolder) -> Values:
     if isinstance(values.value, list) and all(isinstance(item, dict) for item in values.value):
         kind_node = node.get("initialValuesDataType")
         if kind_node is not None and read_enum(kind_node, DataType) != DataType.UNKNOWN:
-            kind_node.fail("UNKNOWN, since every value has a type of its own, or left out")
+            kind_node.fail("UNKNOWN or left out, because every value has its own type")
         return _given(_struct(values))
     if not isinstance(values.value, (dict, list)):
         values.fail(_VALUES_EXPECTED)
@@ -160,7 +161,7 @@ def _numbers(node: Node, dtype: np.dtype[Any]) -> np.ndarray:
 
 
 def _as_floats(values: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Doubles rounded to a dtype: to FLOAT16 by way of FLOAT32, as DxDispatch does."""
+    """Round doubles to a dtype; to FLOAT16 by way of FLOAT32, as DxDispatch does."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32 if dtype.itemsize == 2 else dtype).astype(dtype)
 
@@ -173,14 +174,14 @@ def _number(node: Node, dtype: np.dtype[Any]) -> Any:
     limits = np.iinfo(dtype)
     exact = node.value if isinstance(node.value, int) else value
     if not math.isfinite(value) or int(exact) != exact:
-        node.fail(f"an integer, which {dtype} has")
+        node.fail(f"an integer, because the type is {dtype}")
     if not limits.min <= int(exact) <= limits.max:
-        node.fail(f"from {limits.min} to {limits.max}, which {dtype} has")
+        node.fail(f"from {limits.min} to {limits.max}, the range of {dtype}")
     return dtype.type(int(exact))
 
 
 def _generated(node: Node, dtype: np.dtype[Any]) -> Values:
-    """`valueCount` times `value`, or from `valueStart` in steps of `valueDelta`."""
+    """`valueCount` values: all `value`, or from `valueStart` in steps of `valueDelta`."""
     expected = "value, or valueStart and valueDelta"
     node.only("valueCount", "value", "valueStart", "valueDelta")
     count = node.need("valueCount", "an integer").integer_from(1, _UINT32_MAX)
@@ -188,7 +189,7 @@ def _generated(node: Node, dtype: np.dtype[Any]) -> Values:
         value = _number(node.need("value", expected), dtype)
         return dtype, (count,), lambda target: target.fill(value)
     if (constant := node.get("value")) is not None:
-        constant.fail("left out, since valueStart is given", "given")
+        constant.fail("left out, because valueStart is given", "given")
     start = node.need("valueStart", expected)
     delta = node.need("valueDelta", expected)
     if dtype.kind == "f":
@@ -198,7 +199,7 @@ def _generated(node: Node, dtype: np.dtype[Any]) -> Values:
     last = whole_first + whole_step * (count - 1)
     limits = np.iinfo(dtype)
     if not (limits.min <= min(whole_first, last) and max(whole_first, last) <= limits.max):
-        range_text = f"{whole_first} to {last} lie in {limits.min} to {limits.max}, which {dtype} has"
+        range_text = f"{whole_first} to {last} lie in {limits.min} to {limits.max}, the range of {dtype}"
         delta.fail(f"such that {range_text}")
     # Sums of integers are taken modulo the type's range, so a step down may be the step up that wraps.
     modulus = int(limits.max) - int(limits.min) + 1
@@ -207,9 +208,9 @@ def _generated(node: Node, dtype: np.dtype[Any]) -> Values:
 
 
 def _accumulate(target: np.ndarray, first: Any, step: Any) -> None:
-    """The first value, then each the sum of the one before and the step, in the type's own arithmetic.
+    """Fill with the first value and then repeated sums with the step, in the type's own arithmetic.
 
-    So DxDispatch does it: in FLOAT16, counting by 1 ends at 2048.
+    DxDispatch does the same: in FLOAT16, counting by 1 stops at 2048.
     """
     target.fill(step)
     if step == 0 and target.dtype.kind != "f":
@@ -225,7 +226,7 @@ def _struct(node: Node) -> np.ndarray:
     data = bytearray()
     for item in node.items():
         item.only("name", "type", "value")
-        if (name := item.get("name")) is not None:  # a remark
+        if (name := item.get("name")) is not None:  # only a comment
             name.text()
         kind_node = item.need("type", "the name of a data type")
         dtype = _element(kind_node, read_enum(kind_node, DataType))
@@ -245,7 +246,7 @@ def _values_of_file(node: Node, values: Node, source: SourceFolder) -> np.ndarra
         file.seek(0)
         free = free_bytes()
         if free is not None and num_bytes > free:
-            expected = f"at most {size_text(free)}, the memory that is free"
+            expected = f"at most {size_text(free)}, the free memory"
             path_node.fail(expected, f"a file of {size_text(num_bytes)}")
         if suffix in RAW_SUFFIXES:
             return _raw_values(node, path_node, file.read(num_bytes))
@@ -253,7 +254,7 @@ def _values_of_file(node: Node, values: Node, source: SourceFolder) -> np.ndarra
 
 
 def _opened(node: Node, source: SourceFolder) -> BinaryIO:
-    """A file of a model, in the model's folder or the current one."""
+    """Open a file of a model, in the model's folder or the current one."""
     outside = reason = None
     for folder in (source.folder, Path()):
         try:
@@ -263,7 +264,7 @@ def _opened(node: Node, source: SourceFolder) -> BinaryIO:
                 outside = error.place
         except FileNotFoundError:
             pass
-        except (OSError, ValueError) as error:  # ValueError where no file can have the name
+        except (OSError, ValueError) as error:  # ValueError: no file can have the name
             reason = (error.strerror if isinstance(error, OSError) else None) or error
     if reason is not None:
         node.fail(f"a file that can be read ({reason})")
@@ -281,7 +282,7 @@ def _npy_values(node: Node, file: BinaryIO) -> np.ndarray:
         node.fail("a file with at least one element", "empty")
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
     if not isinstance(element_type_of(native.dtype), DataType):
-        node.fail("a file of a dtype that DirectML has", f"of dtype {array.dtype}")
+        node.fail("a file of a dtype that DirectML supports", f"of dtype {array.dtype}")
     return np.ascontiguousarray(native)
 
 

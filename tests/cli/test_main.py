@@ -403,7 +403,7 @@ def test_progress_shows_on_a_terminal_and_goes_again(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert "\r\x1b[Kcompiling 'slice', 1 of 1" in shown
     assert shown.endswith("\r\x1b[K")
-    assert done.stdout.startswith("Dispatch 'slice': 3 iterations after 1 to warm up, ")
+    assert done.stdout.startswith("Dispatch 'slice': 3 iterations after 1 of warm-up, ")
 
 
 def test_progress_does_not_come_with_every_iteration(monkeypatch: pytest.MonkeyPatch) -> None:

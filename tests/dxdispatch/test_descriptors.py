@@ -330,7 +330,7 @@ def test_wrong_activations_are_told() -> None:
         (
             "ActivationDescs",
             [{"Type": "ACTIVATION_TANH", "InputTensor": {}}],
-            "Desc.ActivationDescs[0].InputTensor is {}, must be null, since the activation is fused",
+            "Desc.ActivationDescs[0].InputTensor is {}, must be null, because the activation is fused",
         ),
         (
             "ActivationDescs",

@@ -229,7 +229,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         with_change(
             "resources", "input", value={"initialValuesDataType": "UINT8", "initialValues": [1, 256]}
         ),
-        "resources.input.initialValues[1] is 256, must be from 0 to 255, which uint8 has",
+        "resources.input.initialValues[1] is 256, must be from 0 to 255, the range of uint8",
     ),
     "range of doubles": (
         with_change(
@@ -239,7 +239,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     ),
     "fraction": (
         with_change("resources", "input", value={"initialValuesDataType": "UINT8", "initialValues": ["nan"]}),
-        "resources.input.initialValues[0] is 'nan', must be an integer, which uint8 has",
+        "resources.input.initialValues[0] is 'nan', must be an integer, because the type is uint8",
     ),
     "sequence": (
         with_change(
@@ -271,7 +271,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
         with_change(
             "resources", "input", value={"initialValuesDataType": "INT8", "initialValues": [{"type": "INT8"}]}
         ),
-        "resources.input.initialValuesDataType is 'INT8', must be UNKNOWN, since every value has a type of",
+        "resources.input.initialValuesDataType is 'INT8', must be UNKNOWN or left out, because every value",
     ),
     "size": (
         with_change("resources", "input", "sizeInBytes", value=99),
@@ -384,7 +384,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     ),
     "constant and sequence": (
         with_change("resources", "input", "initialValues", "value", value=1),
-        "resources.input.initialValues.value is given, must be left out, since valueStart is given",
+        "resources.input.initialValues.value is given, must be left out, because valueStart is given",
     ),
     "two thread groups": (
         with_change("commands", 0, "threadGroupCount", value=[1, 1]),
@@ -416,7 +416,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
             1,
             value={"type": "writeFile", "resource": "output", "targetPath": "a.npy", "dimensions": [2, 2]},
         ),
-        "commands[1].dimensions is [2, 2], of 4 elements, must be of 6 elements, those of the first values",
+        "commands[1].dimensions is [2, 2], of 4 elements, must be of 6 elements, the number of",
     ),
     "no dimension": (
         with_change(
@@ -522,7 +522,7 @@ def test_source_files_in_swapped_byte_order_hold_the_same_numbers(device: Device
 def test_source_files_of_other_dtypes_are_refused(dtype: str, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(4, dtype))
     model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.npy"})
-    expected = f"sourcePath is of dtype {np.dtype(dtype)}, must be a file of a dtype that DirectML has"
+    expected = f"sourcePath is of dtype {np.dtype(dtype)}, must be a file of a dtype that DirectML supports"
     with pytest.raises(ModelError, match=re.escape(expected)):
         load_model(written(tmp_path, model))
 

@@ -90,7 +90,7 @@ def test_dispatches_are_timed_after_a_warm_up(iterations: int, device: Device, t
     clock = "host clock" if device.name == "cpu" else "CUDA events"
     assert lines[1:] == ["Resource 'output': 7, 9, 12, 14, 17, 19"]
     pattern = (
-        r"Dispatch 'slice': (\d+) iterations after (\d+) to warm up, (.+) ms median, (.+) ms least \((.+)\)"
+        r"Dispatch 'slice': (\d+) iterations after (\d+) of warm-up, (.+) ms median, (.+) ms minimum \((.+)\)"
     )
     found = re.fullmatch(pattern, lines[0])
     assert found is not None
@@ -149,7 +149,7 @@ def test_no_name_of_a_resource_leads_out_of_the_folder_it_is_saved_in(name: str,
     assert lines_of(path, get_device("cpu")) == [f"Resource '{name}': 7, 9, 12, 14, 17, 19"]
     with pytest.raises(ModelError) as caught:
         run_model(load_model(path), get_device("cpu"), output=tmp_path / "out")
-    expected = "the name of a file without folders, since it is saved"
+    expected = "a file name without folders, because the resource is saved"
     assert str(caught.value) == f"commands[1].resource is {name!r}, must be {expected}"
     assert not (tmp_path / "out").exists()
 

@@ -110,7 +110,7 @@ def test_a_buffer_over_what_is_free_is_refused_with_its_size(
     with pytest.raises(ModelError) as caught:
         run_model(load_model(path), get_device("cpu"))
     assert str(caught.value) == (
-        "resources.constant is a buffer of 16.0 GiB, must be at most 2.0 MiB, the memory that is free beside "
+        "resources.constant is a buffer of 16.0 GiB, must be at most 2.0 MiB, the free memory next to "
         "1.0 MiB of other buffers"
     )
 
@@ -129,7 +129,7 @@ def test_a_short_model_of_long_sequences_ends_with_the_size_that_was_asked_for(t
     )
     assert done.returncode == 2
     assert "cudml: resources.long is a buffer of 32.0 GiB, must be at most " in done.stderr
-    assert "the memory that is free" in done.stderr
+    assert "the free memory" in done.stderr
 
 
 def test_a_file_over_what_is_free_is_refused_with_its_size(
@@ -138,7 +138,7 @@ def test_a_file_over_what_is_free_is_refused_with_its_size(
     with (tmp_path / "a.bin").open("wb") as file:
         file.truncate(3 << 20)
     monkeypatch.setattr(dispatch_values, "free_bytes", lambda: 2 << 20)
-    with pytest.raises(ModelError, match=r"is a file of 3\.0 MiB, must be at most 2\.0 MiB, the memory"):
+    with pytest.raises(ModelError, match=r"is a file of 3\.0 MiB, must be at most 2\.0 MiB, the free mem"):
         values_of(tmp_path, "INT8", {"sourcePath": "a.bin"})
 
 
