@@ -146,10 +146,10 @@ def predict(work: Work) -> Prediction:
         chosen = [b for b in range(work.num_blocks) if b % work.num_active < num_run]
     if work.joint_blocks > 1 or share <= 2 * sampled:
         counts = work.run(chosen, num_run)
-        return _prediction(work, counts, counts.clocks, share / counts.num_blocks)
+        return _prediction(work, counts, counts.totals.clocks, share / counts.num_blocks)
     few, many = (work.run(_spread(work, n * num_run), num_run) for n in (sampled, 2 * sampled))
-    clocks_per_block = (many.clocks - few.clocks) / sampled
-    clocks = many.clocks + (share - 2 * sampled) * clocks_per_block
+    clocks_per_block = (many.totals.clocks - few.totals.clocks) / sampled
+    clocks = many.totals.clocks + (share - 2 * sampled) * clocks_per_block
     return _prediction(work, many, clocks, share / many.num_blocks)
 
 
@@ -207,19 +207,19 @@ def library_call(step: LibraryStep) -> Prediction:
 
 
 def _prediction(work: Work, counts: Counts, clocks: float, scale: float) -> Prediction:
-    rates = h200(work.num_active)
-    stored = counts.l2_sectors_stored + counts.l2_sectors_loaded
-    moved = counts.memory_sectors_stored + counts.memory_sectors_loaded
-    sectors = counts.sectors_loaded + counts.sectors_stored
+    rates, totals = h200(work.num_active), counts.totals
+    stored = totals.l2_sectors_stored + totals.l2_sectors_loaded
+    moved = totals.memory_sectors_stored + totals.memory_sectors_loaded
+    sectors = totals.sectors_loaded + totals.sectors_stored
     limits = {
-        "issue": counts.instructions / 4,
-        "shared": counts.wavefronts,
+        "issue": totals.instructions / 4,
+        "shared": totals.wavefronts,
         "L1": sectors / rates.sectors_per_clock,
         "L2": stored * rates.l2_clocks_per_sector,
         "DRAM": moved * rates.memory_clocks_per_sector,
         "blocks": counts.num_blocks * rates.block_clocks,
     } | {
-        pipe: counts.pipe_instructions[pipe] * rates.pipe_clocks[number] / 4
+        pipe: counts.of_pipe(pipe) * rates.pipe_clocks[number] / 4
         for number, pipe in enumerate(PIPES)
         if pipe in LIMITS
     }
@@ -230,11 +230,11 @@ def _prediction(work: Work, counts: Counts, clocks: float, scale: float) -> Pred
         LAUNCH_US + COLD_US,
         clocks,
         {name: limit * scale for name, limit in limits.items()},
-        counts.instructions * device,
+        totals.instructions * device,
         sectors * device,
         stored * device,
         moved * device,
-        counts.barriers * device,
+        totals.barriers * device,
         min(work.resident_blocks, math.ceil(work.num_blocks / NUM_MULTIPROCESSORS)) * warps,
         work.num_blocks / (NUM_MULTIPROCESSORS * work.resident_blocks),
     )

@@ -4,14 +4,16 @@ Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrt
 """
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cudml.errors import CompilerError
 from tests.machine_code import compiler
 from tests.machine_code.compiler import compiled_text, unavailable
 from tests.machine_code.instructions.written import assembled
-from tests.machine_code.sass import decode
+from tests.machine_code.sass import decode, machine
 from tests.machine_code.sass.decode import UnknownInstructionError
 from tests.machine_code.sass.launch import Buffer, MachineError, run
 
@@ -179,3 +181,23 @@ def test_without_nvdisasm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_tests_are_skipped_without_nvdisasm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "disassembler", lambda: None)
     assert unavailable.__wrapped__() == "no nvdisasm: pip install nvidia-cuda-nvdisasm"
+
+
+def test_a_machine_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error has the command and what the compiler says of each file; nothing is kept."""
+    monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "good.cpp").write_text("int good() { return 1; }\n")
+    (tmp_path / "bad.cpp").write_text("int bad() { return frob; }\n")
+    with pytest.raises(CompilerError, match=r"the machine does not compile:\n") as caught:
+        machine.build(tmp_path)
+    message = str(caught.value)
+    assert re.search(r"bad\.cpp:1:\d+: error: .*frob", message)
+    assert f"-c {tmp_path / 'bad.cpp'}" in message
+    assert "good.cpp" not in message
+    assert not list((tmp_path / "cache").rglob("*.so"))
+
+
+def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDML_CXX", "no-such-compiler")
+    with pytest.raises(CompilerError, match="CUDML_CXX is 'no-such-compiler', which cannot be run"):
+        machine.build(tmp_path)

@@ -1,7 +1,7 @@
 """From the disassembler's text to instructions that the machine runs. What is not known is an error."""
 
+import ctypes
 import functools
-import math
 import re
 import struct
 import subprocess
@@ -19,6 +19,8 @@ from tests.machine_code.sass.encoding import (
     MAX_OPERANDS,
     NEGATED,
     TRUE_PREDICATE,
+    ZERO_REGISTER,
+    ZERO_UNIFORM,
     Instruction,
     Kind,
     Operand,
@@ -29,41 +31,26 @@ ARCHITECTURE = 90
 INSTRUCTION_BYTES = 16
 _CUDA_MACHINE = 190  # of ELF
 
-#: Special registers in the order of `Special` in `machine/encoding.h`.
-_SPECIALS = (
-    *("SRZ", "SR_TID.X", "SR_TID.Y", "SR_TID.Z", "SR_CTAID.X", "SR_CTAID.Y", "SR_CTAID.Z", "SR_NCTAID.X"),
-    *("SR_LANEID", "SR_WARPID", "SR_CgaCtaId", "SR_SWINHI", "SR_CLOCKLO", "SR_CLOCKHI"),
-    *("SR_GLOBALTIMERLO", "SR_GLOBALTIMERHI", "SR_LTMASK", "SR_EQMASK", "SR_GTMASK", "SR_VIRTUALSMID"),
-    *("SR_LEMASK", "SR_GEMASK"),
-)
-_PARTS = {
-    ".H0_H0": Part.LOW,
-    ".H1_H1": Part.HIGH,
-    ".B0": Part.BYTE0,
-    ".B1": Part.BYTE1,
-    ".B2": Part.BYTE2,
-    ".B3": Part.BYTE3,
-    ".64": Part.WIDE,
-    ".U32": Part.UNSIGNED,
-    ".X4": Part.TIMES4,
-    ".X8": Part.TIMES8,
-    ".X16": Part.TIMES16,
+#: How the disassembler spells the parts of a register, in the order of `Part`.
+_PART_NAMES = ("", ".H0_H0", ".H1_H1", ".B0", ".B1", ".B2", ".B3", ".64", ".U32", ".X4", ".X8", ".X16")
+_PARTS = dict(zip(_PART_NAMES, Part, strict=True))
+#: The registers of a prefix, and the number of the one that is always zero or true.
+_FILES = {
+    "R": (Kind.REGISTER, ZERO_REGISTER),
+    "UR": (Kind.UNIFORM, ZERO_UNIFORM),
+    "P": (Kind.PREDICATE, TRUE_PREDICATE),
+    "UP": (Kind.UNIFORM_PREDICATE, TRUE_PREDICATE),
+    "B": (Kind.BARRIER, 0),
 }
-_ZERO = {"R": 255, "UR": 63, "P": TRUE_PREDICATE, "UP": TRUE_PREDICATE}
-_KINDS = {
-    "R": Kind.REGISTER,
-    "UR": Kind.UNIFORM,
-    "P": Kind.PREDICATE,
-    "UP": Kind.UNIFORM_PREDICATE,
-    "B": Kind.BARRIER,
-}
+_FLAGS = {"-": NEGATED, "~": INVERTED, "!": INVERTED, "|": ABSOLUTE}
 
 _LABEL = re.compile(r"^\s*([.$\w]+):")
 _FUNCTION = re.compile(r"^\.text\.(\S+):")
 _CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
 _SECOND_WORD = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/")
 _STATEMENT = re.compile(r"^(?:@(!?)(U?P)(\d|T)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*(.*)$")
-_HALF = re.compile(r"[+-]?(\d|INF|QNAN|SNAN)")
+_NUMBER = re.compile(r"[+-]? ?(\d|INF|QNAN|SNAN)")
+_TARGET = re.compile(r"^`\((.+)\)$")
 _REGISTER = re.compile(r"^(UR|R|UP|P|B)(\d+|Z|T)((?:\.\w+)*)$")
 
 
@@ -73,10 +60,10 @@ class UnknownInstructionError(ValueError):
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's instructions, their texts, and its constant banks but the first."""
+    """A kernel's instructions as an array, their texts, and its constant banks but the first."""
 
     name: str
-    instructions: tuple[Instruction, ...]
+    instructions: ctypes.Array
     texts: tuple[str, ...]
     constants: dict[int, bytes]
 
@@ -166,7 +153,8 @@ def code_of(name: str, lines: Sequence[Line], labels: Mapping[str, int], constan
             instructions.append(_instruction(line, labels))
         except (UnknownInstructionError, KeyError, ValueError) as error:
             raise UnknownInstructionError(f"{line.text} ({error})") from error
-    return Code(name, tuple(instructions), tuple(line.text for line in lines), constants)
+    array = (Instruction * len(lines))(*instructions)
+    return Code(name, array, tuple(line.text for line in lines), constants)
 
 
 def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
@@ -189,9 +177,11 @@ def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
         instruction.guard_negated = negation == "!"
     texts = _split(rest)
     if opcode == "HFMA2":  # two numbers of half precision are one immediate
-        at = next((n for n, text in enumerate(texts) if _HALF.match(text)), None)
-        if at is not None:
-            texts[at : at + 2] = [_halves(*texts[at : at + 2])]
+        numbers = [text for text in texts if _NUMBER.match(text)]
+        if numbers:  # the upper one is first
+            upper, lower = (_float_bits(text, "e") for text in numbers)
+            at = texts.index(numbers[0])
+            texts[at : at + 2] = [hex(upper << 16 | lower)]
     if opcode in ("BRX", "RET") and texts:
         texts = texts[0].split() + texts[1:]
     if opcode in ("BSSY", "DEPBAR"):  # BSYNC is where the label is; copies are done at once
@@ -200,13 +190,14 @@ def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
         raise UnknownInstructionError(f"it has {len(texts)} operands")
     instruction.num_operands = len(texts)
     for number, text in enumerate(texts):
+        if found := _TARGET.match(text):
+            instruction.operands[number] = Operand(kind=Kind.TARGET, value=labels[found[1]])
+            continue
         is_shared = opcode in ("LDS", "STS", "ATOMS") or (opcode == "LDGSTS" and number == 0)
-        instruction.operands[number] = _operand(text, labels, opcode, is_address_wide=not is_shared)
+        instruction.operands[number] = _operand(text, not is_shared, opcode[0] == "D")
     control = line.control >> 41
-    instruction.stall = control & 15
-    instruction.write_scoreboard = control >> 5 & 7
-    instruction.read_scoreboard = control >> 8 & 7
-    instruction.wait_mask = control >> 11 & 63
+    instruction.stall, instruction.write_scoreboard = control & 15, control >> 5 & 7
+    instruction.read_scoreboard, instruction.wait_mask = control >> 8 & 7, control >> 11 & 63
     return instruction
 
 
@@ -215,52 +206,39 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in re.split(r",(?![^\[(]*[\])])", text) if part.strip()]
 
 
-def _halves(upper: str, lower: str) -> str:
-    """Two numbers of half precision as one immediate; the first is the upper one."""
-    high, low = (struct.unpack("<H", struct.pack("<e", _float(text)))[0] for text in (upper, lower))
-    return hex(high << 16 | low)
+def _float_bits(text: str, code: str) -> int:
+    """A number in a format of `struct`."""
+    plain = re.sub(r"[QS]NAN", "nan", text.replace(" ", "").replace("INF", "inf"))
+    return int.from_bytes(struct.pack("<" + code, float(plain)), "little")
 
 
-def _float(text: str) -> float:
-    plain = text.replace(" ", "").replace("INF", "inf").replace("QNAN", "nan").replace("SNAN", "nan")
-    return float(plain)
-
-
-def _operand(text: str, labels: Mapping[str, int], opcode: str, *, is_address_wide: bool) -> Operand:
+@functools.lru_cache(maxsize=1 << 16)
+def _operand(text: str, is_address_wide: bool, is_double: bool) -> Operand:
     text = text.replace(".reuse", "")
-    if found := re.match(r"^`\((.+)\)$", text):
-        return Operand(kind=Kind.TARGET, value=labels[found[1]])
     if text == "PR":
         return Operand(kind=Kind.PREDICATES)
-    if text in _SPECIALS:
-        return Operand(kind=Kind.SPECIAL, value=_SPECIALS.index(text))
+    if text in machine.specials():
+        return Operand(kind=Kind.SPECIAL, value=machine.specials()[text])
     if found := re.match(r"^(?:desc\[UR\d+\])?\[(.*)\]$", text):
         part = Part.WIDE if is_address_wide else Part.WHOLE
         return _place(found[1], Operand(kind=Kind.ADDRESS, bank=is_address_wide, part=part))
     flags = 0
-    while text[:1] in "-~!|" and not re.match(r"-(0x|\d|INF|QNAN)", text):
-        flags |= {"-": NEGATED, "~": INVERTED, "!": INVERTED, "|": ABSOLUTE}[text[0]]
+    while text[:1] in _FLAGS and not re.match(r"-(0x|\d|INF|QNAN)", text):
+        flags |= _FLAGS[text[0]]
         text = text[1:]
     text = text.replace("|", "")
     if found := re.match(r"^c\[(0x[0-9a-f]+)\]\[(.*)\]$", text):
         return _place(found[2], Operand(kind=Kind.CONSTANT, flags=flags, bank=int(found[1], 16)))
     if found := _REGISTER.match(text):
         prefix, number, dotted = found.groups()
-        index = _ZERO[prefix] if number in "ZT" else int(number)
-        part = _PARTS[dotted] if dotted and dotted != ".64" else Part.WHOLE
-        return Operand(kind=_KINDS[prefix], flags=flags, part=part, index=index)
-    return Operand(kind=Kind.IMMEDIATE, flags=flags, value=_immediate(text, opcode))
-
-
-def _immediate(text: str, opcode: str) -> int:
+        kind, zero = _FILES[prefix]
+        part = Part.WHOLE if dotted == ".64" else _PARTS[dotted]
+        return Operand(kind=kind, flags=flags, part=part, index=zero if number in "ZT" else int(number))
     if re.match(r"^-?0x[0-9a-f]+$", text):
-        return int(text, 16) & (2**64 - 1)
-    value = _float(text)
-    if opcode[0] == "D":  # the upper word of a double
-        return int(struct.unpack("<Q", struct.pack("<d", value))[0]) >> 32
-    if math.isnan(value):
-        return 0xFFC00000 if text.startswith("-") else 0x7FC00000
-    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+        value = int(text, 16) & (2**64 - 1)
+    else:  # of a double, the upper word
+        value = _float_bits(text, "d") >> 32 if is_double else _float_bits(text, "f")
+    return Operand(kind=Kind.IMMEDIATE, flags=flags, value=value)
 
 
 def _place(text: str, operand: Operand) -> Operand:

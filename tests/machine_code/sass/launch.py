@@ -11,14 +11,13 @@ import numpy as np
 
 from tests.machine_code.sass import machine
 from tests.machine_code.sass.decode import Code
-from tests.machine_code.sass.encoding import PIPES, Instruction, Launch, Range, Rates, Request, Totals
+from tests.machine_code.sass.encoding import PIPES, Launch, Range, Rates, Request, Totals
 from tests.machine_code.sass.rates import h200
 
 #: Where the constant bank of a launch has its sizes and, on sm_90, the arguments.
 _ARGUMENTS = 0x210
 _MAX_INSTRUCTIONS = 1 << 33
 _ERROR_BYTES = 1024
-_PAGE = 4096
 
 
 class MachineError(RuntimeError):
@@ -41,14 +40,11 @@ class Buffer:
         C-contiguous; its address is the buffer's.
     is_output : bool
         Whether kernels may write it. `written` counts the plain stores to each byte.
-    is_made : bool
-        The contents are made page by page when they are first read, for arrays larger than memory.
     """
 
-    def __init__(self, array: np.ndarray, *, is_output: bool = False, is_made: bool = False) -> None:
+    def __init__(self, array: np.ndarray, *, is_output: bool = False) -> None:
         self.array = array
         self.written = zeros(array.nbytes) if is_output else None
-        self._filled = zeros(-(-array.nbytes // _PAGE)) if is_made else None
 
     @property
     def address(self) -> int:
@@ -57,11 +53,8 @@ class Buffer:
 
     def range(self) -> Range:
         """As the machine takes it."""
-
-        def place(array: np.ndarray | None) -> int | None:
-            return None if array is None else int(array.ctypes.data)
-
-        return Range(self.address, self.array.nbytes, self.address, place(self.written), place(self._filled))
+        written = None if self.written is None else self.written.ctypes.data
+        return Range(self.address, self.array.nbytes, written)
 
 
 @dataclass(frozen=True)
@@ -69,26 +62,17 @@ class Counts:
     """What the blocks of a launch did.
 
     `executed` and `lanes` say of each instruction how many warps executed it, and how many of their lanes.
-    The rest is of all of them: warp instructions, by pipe as well; sectors of 32 bytes asked of the
-    first-level cache, the second and memory; wavefronts of shared storage; clocks of one multiprocessor.
+    The rest is of all of them, as `Totals` in `machine/encoding.h` says.
     """
 
     executed: np.ndarray
     lanes: np.ndarray
     num_blocks: int
-    clocks: int
-    instructions: int
-    pipe_instructions: dict[str, int]
-    sectors_loaded: int
-    sectors_stored: int
-    l2_sectors_loaded: int
-    l2_sectors_stored: int
-    memory_sectors_loaded: int
-    memory_sectors_stored: int
-    bytes_loaded: int
-    bytes_stored: int
-    wavefronts: int
-    barriers: int
+    totals: Totals
+
+    def of_pipe(self, pipe: str) -> int:
+        """Warp instructions that went through a pipe."""
+        return int(self.totals.pipe_instructions[PIPES.index(pipe)])
 
 
 def run(
@@ -123,40 +107,38 @@ def run(
         An access out of the buffers or not aligned, a register that nobody wrote, threads that wait for
         ever, an instruction in a form that is not known.
     """
-    chosen = list(range(math.prod(grid)) if blocks is None else blocks)
+    chosen = np.array(range(math.prod(grid)) if blocks is None else blocks, np.uint32)
     bank = bytearray(_ARGUMENTS) + arguments + bytes(-len(arguments) % 16)
     struct.pack_into("<6I", bank, 0, *block, *grid)
-    launch = Launch((ctypes.c_uint32 * 3)(*grid), (ctypes.c_uint32 * 3)(*block), cluster_blocks, shared_bytes)
-    kept = []
-    for number, data in {0: bytes(bank), **code.constants}.items():
-        kept.append(ctypes.create_string_buffer(data, len(data)))
-        launch.constants[number] = ctypes.cast(kept[-1], ctypes.c_char_p)
+    launch = Launch(grid, block, cluster_blocks, shared_bytes)
+    constants = {0: bytes(bank), **code.constants}
+    for number, data in constants.items():
+        launch.constants[number] = ctypes.cast(data, ctypes.c_void_p).value
         launch.constant_bytes[number] = len(data)
     count = len(code.instructions)
+    texts = (ctypes.c_char_p * count)(*(text.encode() for text in code.texts))
+    ranges = (Range * len(buffers))(*(buffer.range() for buffer in buffers))
     executed, lanes = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
-    totals, error = Totals(), ctypes.create_string_buffer(_ERROR_BYTES)
-    counters = ctypes.POINTER(ctypes.c_uint64)
+    rates, totals, error = rates or h200(), Totals(), ctypes.create_string_buffer(_ERROR_BYTES)
     request = Request(
-        code=(Instruction * count)(*code.instructions),
-        texts=(ctypes.c_char_p * count)(*(text.encode() for text in code.texts)),
+        code=ctypes.addressof(code.instructions),
+        texts=ctypes.addressof(texts),
         num_instructions=count,
         launch=launch,
-        ranges=(Range * len(buffers))(*(buffer.range() for buffer in buffers)),
+        ranges=ctypes.addressof(ranges),
         num_ranges=len(buffers),
-        blocks=(ctypes.c_uint32 * len(chosen))(*chosen),
-        num_blocks=len(chosen),
+        blocks=chosen.ctypes.data,
+        num_blocks=chosen.size,
         num_multiprocessors=num_multiprocessors,
         resident_blocks=resident_blocks,
         max_instructions=max_instructions,
-        rates=ctypes.pointer(rates or h200()),
-        executed=executed.ctypes.data_as(counters),
-        lanes=lanes.ctypes.data_as(counters),
-        totals=ctypes.pointer(totals),
-        error=ctypes.cast(error, ctypes.c_char_p),
+        rates=ctypes.addressof(rates),
+        executed=executed.ctypes.data,
+        lanes=lanes.ctypes.data,
+        totals=ctypes.addressof(totals),
+        error=ctypes.addressof(error),
         error_bytes=_ERROR_BYTES,
     )
     if machine.library().sass_run(ctypes.byref(request)):
         raise MachineError(error.value.decode())
-    named = {name: getattr(totals, name) for name, _ in Totals._fields_ if name != "lanes"}
-    named["pipe_instructions"] = dict(zip(PIPES, totals.pipe_instructions, strict=True))
-    return Counts(executed, lanes, len(chosen), **named)
+    return Counts(executed, lanes, chosen.size, totals)

@@ -4,60 +4,69 @@ import ctypes
 import functools
 import hashlib
 import os
+import shlex
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 from cudml.devices.emulator.build import compiler
+from cudml.errors import CompilerError
 from cudml.settings import cache_dir
 from tests.machine_code.sass.encoding import STRUCTURES
 
-_SOURCES = Path(__file__).parent / "machine"
+SOURCES = Path(__file__).parent / "machine"
 #: Rounding is set while instructions run, and sums must not be contracted.
 _FLAGS = ("-std=c++17", "-O2", "-march=native", "-fPIC", "-frounding-math", "-ffp-contract=off", "-Wno-psabi")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """An instruction of the table: its number, the pipe it goes through, the suffixes it knows."""
+    """An instruction of the table: its number, and the suffixes that it knows."""
 
     number: int
-    pipe: int
     suffixes: frozenset[str]
+
+
+def build(sources: Path = SOURCES) -> Path:
+    """The library of the C++ in a folder, compiled where it was not.
+
+    Raises
+    ------
+    CompilerError
+        There is no compiler, or it refuses the text; has what it says.
+    """
+    command = (*compiler().command, *_FLAGS)
+    text = b"".join(path.read_bytes() for path in sorted(sources.iterdir()))
+    key = hashlib.sha256(text + repr((command, compiler().version)).encode()).hexdigest()[:32]
+    path = cache_dir() / "machine-code" / f"libsass-{key}.so"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+        objects = {file: Path(scratch) / f"{file.stem}.o" for file in sorted(sources.glob("*.cpp"))}
+        _run(*([*command, "-c", file, "-o", to] for file, to in objects.items()))
+        built = Path(scratch) / "built.so"
+        _run([*command, "-shared", *objects.values(), "-o", built])
+        os.replace(built, path)
+    return path
+
+
+def _run(*commands: list[str | Path]) -> None:
+    """All at once."""
+    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
+    said = [process.communicate()[1].strip() for process in running]
+    failed = [n for n, process in enumerate(running) if process.returncode]
+    if failed:
+        texts = [f"{shlex.join(map(str, commands[n]))}\n{said[n]}" for n in failed]
+        raise CompilerError("the machine does not compile:\n" + "\n".join(texts))
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The machine, compiled where it was not.
-
-    Raises
-    ------
-    cudml.CompilerError, subprocess.CalledProcessError
-        There is no compiler, or it refuses the text.
-    """
-    found = compiler()
-    files = sorted(_SOURCES.glob("*.cpp"))
-    text = b"".join(path.read_bytes() for path in sorted(_SOURCES.iterdir()))
-    key = hashlib.sha256(text + repr((found, _FLAGS)).encode()).hexdigest()[:32]
-    folder = cache_dir() / "machine-code"
-    path = folder / f"libsass-{key}.so"
-    if not path.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            objects = [Path(scratch) / f"{file.stem}.o" for file in files]
-            running = [
-                subprocess.Popen([*found.command, *_FLAGS, "-c", file, "-o", to])
-                for file, to in zip(files, objects, strict=True)
-            ]
-            for process in running:
-                if process.wait():
-                    raise subprocess.CalledProcessError(process.returncode, process.args)
-            built = Path(scratch) / "built.so"
-            subprocess.run([*found.command, "-shared", *objects, "-o", built], check=True)
-            os.replace(built, path)
-    loaded = ctypes.CDLL(str(path))
-    loaded.sass_table.restype = loaded.sass_suffixes.restype = ctypes.c_char_p
+    """The machine, loaded; raises as `build` does."""
+    loaded = ctypes.CDLL(str(build()))
+    loaded.sass_table.restype = ctypes.c_char_p
     sizes = (ctypes.c_uint32 * len(STRUCTURES))()
     loaded.sass_sizes(sizes)
     differ = [s.__name__ for s, size in zip(STRUCTURES, sizes, strict=True) if ctypes.sizeof(s) != size]
@@ -67,17 +76,29 @@ def library() -> ctypes.CDLL:
 
 
 @functools.cache
-def table() -> dict[str, Entry]:
-    """The instructions by opcode; those of one meaning share an entry."""
-    found = {}
-    for number, line in enumerate(library().sass_table().decode().splitlines()):
-        name, also, pipe, form, _ = line.split("\t")
-        for opcode in (name, *also.split()):
-            found[opcode] = Entry(number, int(pipe), frozenset(form.split()))
-    return found
+def _texts() -> tuple[list[str], dict[str, int], dict[str, int]]:
+    """Lines of the table; numbers of suffixes and of special registers."""
+    *lines, suffix_names, special_names = library().sass_table().decode().splitlines()
+    numbers = ({name: n for n, name in enumerate(names.split())} for names in (suffix_names, special_names))
+    return lines, *numbers
 
 
 @functools.cache
+def table() -> dict[str, Entry]:
+    """The instructions by opcode; those of one meaning share an entry."""
+    found = {}
+    for number, line in enumerate(_texts()[0]):
+        name, also, form = line.split("\t")
+        for opcode in (name, *also.split()):
+            found[opcode] = Entry(number, frozenset(form.split()))
+    return found
+
+
 def suffixes() -> dict[str, int]:
     """The number of each suffix."""
-    return {name: number for number, name in enumerate(library().sass_suffixes().decode().split())}
+    return _texts()[1]
+
+
+def specials() -> dict[str, int]:
+    """The number of each special register."""
+    return _texts()[2]

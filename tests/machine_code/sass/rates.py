@@ -18,32 +18,22 @@ MEMORY_RATE = 4.575e12
 L2_RATE = 5.5e12
 
 #: Clocks for which an instruction of a warp keeps the pipe of its partition: 32 lanes over those of the pipe,
-#: a quarter of the guide's results a clock. Memory and shared storage take 16 lanes a clock of a partition.
-_PIPE_CLOCKS = {
-    "alu": 2,
-    "fma": 1,
-    "heavy": 2,
-    "half": 2,
-    "double": 2,
-    "tensor": 8,
-    "special": 8,
-    "memory": 2,
-    "shared": 2,
-    "reduction": 8,
-    "uniform": 2,
-    "branch": 2,
-}
-#: Of results that are waited for. Shared storage and shuffles: Luo's 29, less the 6 of an instruction that
-#: makes the address. A reduction is done 8 clocks later: its last lanes enter the pipe then.
-_LATENCY = {
-    "special": 18,
-    "shared": 23,
-    "reduction": 31,
-    "memory": 12,
-    "uniform": 24,
-    "tensor": 33,
-    "double": 16,
-    "branch": 6,
+#: a quarter of the guide's results a clock; memory and shared storage take 16 lanes a clock of a partition.
+#: Then the latency of results that are waited for. Shared storage and shuffles: Luo's 29, less the 6 of an
+#: instruction that makes the address. A reduction is done 8 clocks later: its last lanes enter the pipe then.
+_PIPES = {
+    "alu": (2, 6),
+    "fma": (1, 6),
+    "heavy": (2, 6),
+    "half": (2, 6),
+    "double": (2, 16),
+    "tensor": (8, 33),
+    "special": (8, 18),
+    "memory": (2, 12),
+    "shared": (2, 23),
+    "reduction": (8, 31),
+    "uniform": (2, 24),
+    "branch": (2, 6),
 }
 
 
@@ -59,7 +49,10 @@ def h200(num_active: int = NUM_MULTIPROCESSORS) -> Rates:
     def share(bytes_a_second: float) -> float:
         return 32 * num_active * CLOCK_HZ / bytes_a_second
 
-    rates = Rates(
+    clocks, latencies = zip(*(_PIPES[pipe] for pipe in PIPES), strict=True)
+    return Rates(
+        clocks,
+        latencies,
         sectors_per_clock=4,
         cache_latency=33,
         l2_latency=281,  # measured: ld.relaxed.gpu that hits L2
@@ -73,7 +66,3 @@ def h200(num_active: int = NUM_MULTIPROCESSORS) -> Rates:
         cache_sectors=(128 << 10) // 32,
         l2_sectors=(50 << 20) // 32,
     )
-    for number, pipe in enumerate(PIPES):
-        rates.pipe_clocks[number] = _PIPE_CLOCKS[pipe]
-        rates.latency[number] = _LATENCY.get(pipe, 6)
-    return rates

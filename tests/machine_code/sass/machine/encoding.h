@@ -1,5 +1,4 @@
-// An instruction as `decode.py` hands it over: what the disassembler prints, in numbers.
-// The two layouts are compared when the library is loaded.
+// What Python hands to the machine. `encoding.py` reads the enumerations and structures of this file.
 #pragma once
 #include <cstdint>
 
@@ -7,6 +6,8 @@ constexpr int kMaxOperands = 8;
 constexpr int kZeroRegister = 255;
 constexpr int kZeroUniform = 63;
 constexpr int kTruePredicate = 7;
+constexpr int kNumPipes = 12;
+constexpr int kNumBanks = 8;
 
 enum class Kind : uint8_t {
   kNone,
@@ -15,69 +16,35 @@ enum class Kind : uint8_t {
   kPredicate,
   kUniformPredicate,
   kImmediate,
-  kConstant,   // c[bank][register + uniform + value]
-  kAddress,    // [register + uniform + value]
-  kSpecial,    // SR_TID.X, ...: the number of a `Special`
-  kBarrier,    // a convergence barrier, B0 to B15
-  kTarget,     // the number of an instruction
-  kPredicates  // PR: all of them
+  kConstant,    // c[bank][register + uniform + value]
+  kAddress,     // [register + uniform + value]
+  kSpecial,     // SR_TID.X, ...: its number in the table of special registers
+  kBarrier,     // a convergence barrier, B0 to B15
+  kTarget,      // the number of an instruction
+  kPredicates,  // PR: all of them
 };
 
 // Which part of a register an operand is, or how an address takes its register.
+// clang-format off
 enum class Part : uint8_t {
-  kWhole,
-  kLow,
-  kHigh,
-  kByte0,
-  kByte1,
-  kByte2,
-  kByte3,
-  kWide,
-  kUnsigned,
-  kTimes4,
-  kTimes8,
-  kTimes16
+  kWhole, kLow, kHigh, kByte0, kByte1, kByte2, kByte3, kWide, kUnsigned, kTimes4, kTimes8, kTimes16,
 };
 
-constexpr uint8_t kNegated = 1, kInverted = 2, kAbsolute = 4;
-
-enum class Special : uint8_t {
-  kZero,
-  kTidX,
-  kTidY,
-  kTidZ,
-  kCtaidX,
-  kCtaidY,
-  kCtaidZ,
-  kNctaidX,
-  kLaneId,
-  kWarpId,
-  kCgaCtaId,
-  kSharedWindow,
-  kClockLow,
-  kClockHigh,
-  kTimerLow,
-  kTimerHigh,
-  kLaneMaskLess,
-  kLaneMaskEqual,
-  kLaneMaskGreater,
-  kVirtualSm,
-  kLaneMaskLessEqual,
-  kLaneMaskGreaterEqual
+enum class Pipe : uint8_t {
+  kAlu, kFma, kHeavy, kHalf, kDouble, kTensor, kSpecial, kMemory, kShared, kReduction, kUniform, kBranch,
 };
 
 // What follows an opcode, `IMAD.WIDE.U32`. An entry of the table says which of them it knows.
-// clang-format off
 #define SUFFIXES(S) \
   S(E) S(X) S(U) S(U8) S(S8) S(U16) S(S16) S(U32) S(S32) S(U64) S(S64) S(F16) S(F32) S(F64)       \
   S(8) S(16) S(32) S(64) S(128) S(1688) S(16816)                                                  \
   S(HI) S(WIDE) S(MOV) S(SHL) S(IADD) S(L) S(R) S(W) S(LUT) S(SX32) S(EX) S(SH) S(PAND) S(POR)    \
   S(EQ) S(NE) S(LT) S(LE) S(GT) S(GE) S(EQU) S(NEU) S(LTU) S(LEU) S(GTU) S(GEU) S(NUM) S(NAN)     \
   S(AND) S(OR) S(XOR) S(FTZ) S(SAT) S(RZ) S(RM) S(RP) S(TRUNC) S(FLOOR) S(CEIL) S(NTZ)            \
-  S(BF) S(MMA) S(PACK_AB) S(RCP) S(RSQ) S(EX2) S(LG2) S(SQRT) S(TANH)                                   \
+  S(BF) S(MMA) S(PACK_AB) S(RCP) S(RSQ) S(EX2) S(LG2) S(SQRT) S(TANH)                             \
   S(ANY) S(ALL) S(MAX) S(MIN) S(SUM) S(ADD) S(INC) S(EXCH) S(CAS) S(CAST) S(SPIN) S(POPC)         \
-  S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(RED) S(RESULT) S(DIV) S(REL) S(NOINC) S(NODEC)          \
-  S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(CTA) S(GPU) S(SYS) S(SC)         \
+  S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(RED) S(RESULT) S(DIV) S(REL) S(NOINC)  \
+  S(NODEC) S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(CTA) S(GPU) S(SYS) S(SC)        \
   S(CONSTANT) S(IVALL) S(BYPASS)
 // clang-format on
 enum Suffix : uint8_t {
@@ -87,6 +54,8 @@ enum Suffix : uint8_t {
       kNumSuffixes
 };
 static_assert(kNumSuffixes <= 128, "an instruction has 128 bits of suffixes");
+
+constexpr uint8_t kNegated = 1, kInverted = 2, kAbsolute = 4;
 
 struct Operand {
   Kind kind;
@@ -102,15 +71,67 @@ struct Instruction {
   uint16_t entry;  // the number in the table of instructions
   uint8_t num_operands;
   uint8_t guard;  // the predicate, PT where there is none
-  uint8_t guard_negated;
-  uint8_t guard_uniform;
+  uint8_t guard_negated, guard_uniform;
   // The compiler's schedule: clocks to the next instruction, the scoreboards that this one's result and its
   // reading of operands count down (7 for none), those it waits for.
-  uint8_t stall;
-  uint8_t write_scoreboard;
-  uint8_t read_scoreboard;
-  uint8_t wait_mask;
-  uint8_t reserved[6];
+  uint8_t stall, write_scoreboard, read_scoreboard, wait_mask;
   uint64_t suffixes[2];  // bit n is the n-th `Suffix`
   Operand operands[kMaxOperands];
+};
+
+// Addresses of a kernel from `begin` on are memory of the host at the same place. `written` counts the plain
+// stores to each byte, up to 255; null where nothing may be stored.
+struct Range {
+  uint64_t begin, bytes;
+  uint8_t* written;
+};
+
+struct Launch {
+  uint32_t grid[3], block[3];
+  uint32_t cluster_blocks, shared_bytes;
+  const uint8_t* constants[kNumBanks];  // bank 0 holds the launch's sizes and the arguments
+  uint32_t constant_bytes[kNumBanks];
+};
+
+// All in clocks of a multiprocessor. `rates.py` says where each is from.
+struct Rates {
+  double pipe_clocks[kNumPipes];  // for which an instruction of a warp keeps its partition's pipe
+  double latency[kNumPipes];      // of instructions whose result is waited for with a scoreboard
+  double sectors_per_clock;       // that the first-level cache looks up
+  double cache_latency, l2_latency, memory_latency;
+  double l2_clocks_per_sector, memory_clocks_per_sector;  // of one multiprocessor's share
+  double barrier_clocks_per_warp, barrier_latency, cluster_barrier_latency;
+  double block_clocks;  // from one block that starts on a multiprocessor to the next
+  uint64_t cache_sectors, l2_sectors;
+};
+
+// What a run counted.
+struct Totals {
+  uint64_t clocks;        // until the last block had ended
+  uint64_t instructions;  // of warps
+  uint64_t pipe_instructions[kNumPipes];
+  uint64_t sectors_loaded, sectors_stored;                // asked of the first-level cache
+  uint64_t l2_sectors_loaded, l2_sectors_stored;          // that went on to the second level
+  uint64_t memory_sectors_loaded, memory_sectors_stored;  // and to memory
+  uint64_t bytes_loaded, bytes_stored;                    // that lanes asked for
+  uint64_t wavefronts, barriers;
+};
+
+struct Request {
+  const Instruction* code;
+  const char* const* texts;
+  uint32_t num_instructions;
+  Launch launch;
+  const Range* ranges;
+  uint32_t num_ranges;
+  const uint32_t* blocks;  // which to run, by number; whole clusters
+  uint32_t num_blocks;
+  uint32_t num_multiprocessors, resident_blocks;
+  uint64_t max_instructions;
+  const Rates* rates;
+  uint64_t* executed;  // for each instruction, by how many warps
+  uint64_t* lanes;     // and lanes
+  Totals* totals;
+  char* error;
+  uint32_t error_bytes;
 };

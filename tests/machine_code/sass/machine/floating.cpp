@@ -3,7 +3,7 @@
 
 #include "state.h"
 
-// Rounding other than to nearest, for as long as it lives.
+// Rounding as the suffixes say, for as long as it lives.
 class Rounding {
  public:
   explicit Rounding(const Step& step) {
@@ -15,126 +15,69 @@ class Rounding {
   ~Rounding() { fesetround(FE_TONEAREST); }
 };
 
-static F32 saturated(const Step& step, F32 value) {
-  if (!step.has(mSAT)) return value;
-  return each<F32>(value, [](float x) { return x > 0 ? std::fmin(x, 1.0f) : 0.0f; });
-}
-static void set(const Step& step, int n, F32 value) {
-  step.set(n, saturated(step, value), step.has(mFTZ));
-}
-
-INSTRUCTION(FADD, "", kFma, "FTZ SAT RZ RM RP", "PTX add.f32") {
-  const F32 a = step.f32(1, step.has(mFTZ)), b = step.f32(2, step.has(mFTZ));
+// a * b + c, rounded once.
+static void set_sum(const Step& step, F32 a, F32 b, F32 c) {
   const Rounding rounding(step);
-  F32 sum;
-  for (int lane = 0; lane < kLanes; ++lane) sum[lane] = std::fma(a[lane], 1.0f, b[lane]);
-  set(step, 0, sum);
+  F32 sum = each<F32>([](float x, float y, float z) { return std::fma(x, y, z); }, a, b, c);
+  if (step.has(mSAT))
+    sum = each<F32>([](float x) { return x > 0 ? std::fmin(x, 1.0f) : 0.0f; }, sum);
+  step.set(0, sum);
+}
+INSTRUCTION(FADD, "", kFma, "FTZ SAT RZ RM RP", "PTX add.f32") {
+  set_sum(step, step.f32(1), F32{} + 1, step.f32(2));
 }
 INSTRUCTION(FMUL, "", kFma, "FTZ SAT RZ RM RP", "PTX mul.f32") {
-  const F32 a = step.f32(1, step.has(mFTZ)), b = step.f32(2, step.has(mFTZ));
-  const Rounding rounding(step);
-  F32 product;
+  const F32 a = step.f32(1), b = step.f32(2);
   // The zero has the sign of the product, so that the sum keeps it.
-  for (int lane = 0; lane < kLanes; ++lane)
-    product[lane] =
-        std::fma(a[lane], b[lane], std::signbit(a[lane]) != std::signbit(b[lane]) ? -0.0f : 0.0f);
-  set(step, 0, product);
+  set_sum(step, a, b, (F32)(((U32)a ^ (U32)b) & 0x80000000u));
 }
 INSTRUCTION(FFMA, "", kFma, "FTZ SAT RZ RM RP", "PTX fma.f32") {
-  const bool flush = step.has(mFTZ);
-  const F32 a = step.f32(1, flush), b = step.f32(2, flush), c = step.f32(3, flush);
-  const Rounding rounding(step);
-  F32 sum;
-  for (int lane = 0; lane < kLanes; ++lane) sum[lane] = std::fma(a[lane], b[lane], c[lane]);
-  set(step, 0, sum);
+  set_sum(step, step.f32(1), step.f32(2), step.f32(3));
 }
 
-template <typename Vector>
-static Mask compared(const Step& step, Vector a, Vector b) {
-  const Mask unordered = mask_of(a != a) | mask_of(b != b);
-  if (step.has(mNAN)) return unordered;
-  if (step.has(mNUM)) return ~unordered;
-  if (step.has(mEQ)) return mask_of(a == b);
-  if (step.has(mEQU)) return mask_of(a == b) | unordered;
-  if (step.has(mNE)) return mask_of(a != b) & ~unordered;
-  if (step.has(mNEU)) return mask_of(a != b);
-  if (step.has(mLT)) return mask_of(a < b);
-  if (step.has(mLTU)) return mask_of(a < b) | unordered;
-  if (step.has(mLE)) return mask_of(a <= b);
-  if (step.has(mLEU)) return mask_of(a <= b) | unordered;
-  if (step.has(mGT)) return mask_of(a > b);
-  if (step.has(mGTU)) return mask_of(a > b) | unordered;
-  if (step.has(mGE)) return mask_of(a >= b);
-  if (step.has(mGEU)) return mask_of(a >= b) | unordered;
-  step.unknown();
-}
+#define COMPARISONS "EQ NE LT LE GT GE EQU NEU LTU LEU GTU GEU NUM NAN AND OR XOR "
 static void set_comparison(const Step& step, Mask found) {
-  const Mask given = step.predicate(4);
-  for (int result = 0; result < 2; ++result, found = ~found)
-    step.set_predicate(result, step.has(mAND)   ? found & given
-                               : step.has(mOR)  ? found | given
-                               : step.has(mXOR) ? found ^ given
-                                                : (step.unknown(), 0));
+  step.set_predicate(0, combined(step, found, step.predicate(4)));
+  step.set_predicate(1, combined(step, ~found, step.predicate(4)));
 }
-INSTRUCTION(FSETP, "", kAlu, "EQ NE LT LE GT GE EQU NEU LTU LEU GTU GEU NUM NAN AND OR XOR FTZ",
-            "PTX setp.f32") {
-  const bool flush = step.has(mFTZ);
-  set_comparison(step, compared(step, step.f32(2, flush), step.f32(3, flush)));
+INSTRUCTION(FSETP, "", kAlu, COMPARISONS "FTZ", "PTX setp.f32") {
+  set_comparison(step, compared(step, step.f32(2), step.f32(3)));
 }
 INSTRUCTION(FSEL, "", kAlu, "FTZ", "PTX selp.f32") {
-  step.set(0, choose(step.predicate(3), (U32)step.f32(1, step.has(mFTZ)),
-                     (U32)step.f32(2, step.has(mFTZ))));
+  step.set(0, choose(step.predicate(3), (U32)step.f32(1), (U32)step.f32(2)));
 }
 INSTRUCTION(FMNMX, "", kAlu, "FTZ NAN", "PTX min.f32, max.f32, min.NaN.f32") {
-  const bool flush = step.has(mFTZ), keeps_nan = step.has(mNAN);
-  const F32 a = step.f32(1, flush), b = step.f32(2, flush);
-  const Mask least = step.predicate(3);
-  F32 found;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const float x = a[lane], y = b[lane];
-    const bool is_least = least >> lane & 1;
-    if (std::isnan(x) || std::isnan(y)) {
-      found[lane] = keeps_nan || (std::isnan(x) && std::isnan(y)) ? as_float(kNan)
-                    : std::isnan(x)                               ? y
-                                                                  : x;
-    } else if (x == y) {  // -0 is less than +0
-      found[lane] = (std::signbit(x) == is_least) ? x : y;
-    } else {
-      found[lane] = (x < y) == is_least ? x : y;
-    }
-  }
-  step.set(0, found, flush);
+  const auto chosen = [&](float x, float y, uint32_t is_least) {
+    if (std::isnan(x) || std::isnan(y)) return step.has(mNAN) == std::isnan(x) ? x : y;
+    if (x == y) return std::signbit(x) == (bool)is_least ? x : y;  // -0 is less than +0
+    return (x < y) == (bool)is_least ? x : y;
+  };
+  step.set(0, each<F32>(chosen, step.f32(1), step.f32(2), bits_of(step.predicate(3))));
 }
 // Whether a division needs the way around subnormal and huge numbers. Taken to be true for more numbers than
 // on a GPU: that way is right for all of them.
 INSTRUCTION(FCHK, "", kSpecial, "", "the expansion of PTX div.rn.f32") {
-  const F32 a = step.f32(1, false), b = step.f32(2, false);
-  Mask found = 0;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int of_a = as_bits(a[lane]) >> 23 & 255, of_b = as_bits(b[lane]) >> 23 & 255;
-    const bool is_easy = of_a > 24 && of_a < 254 && of_b > 2 && of_b < 252 && of_a - of_b > -124 &&
-                         of_a - of_b < 126;
-    found |= (Mask)!is_easy << lane;
-  }
-  step.set_predicate(0, found);
+  const auto is_hard = [](float x, float y) {
+    const int a = as_bits(x) >> 23 & 255, b = as_bits(y) >> 23 & 255;
+    return a <= 24 || a >= 254 || b <= 2 || b >= 252 || a - b <= -124 || a - b >= 126;
+  };
+  step.set_predicate(0, where(is_hard, step.f32(1), step.f32(2)));
 }
 
 INSTRUCTION(MUFU, "", kSpecial, "RCP RSQ EX2 LG2 SQRT TANH",
             "PTX rcp, rsqrt, ex2, lg2, sqrt, tanh .approx") {
-  // The nearest number: a GPU's may be one or two apart.
-  const F32 x = step.f32(1, true);
-  F32 found;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const double v = x[lane];
-    found[lane] = (float)(step.has(mRCP)    ? 1 / v
-                          : step.has(mRSQ)  ? 1 / std::sqrt(v)
-                          : step.has(mEX2)  ? std::exp2(v)
-                          : step.has(mLG2)  ? std::log2(v)
-                          : step.has(mSQRT) ? std::sqrt(v)
-                          : step.has(mTANH) ? std::tanh(v)
-                                            : (step.unknown(), 0));
-  }
-  step.set(0, found, true);
+  // The nearest number: a GPU's may be one or two apart. Subnormal numbers are zeros.
+  const auto function = [&](float x) {
+    const double v = flushed(x);
+    return flushed((float)(step.has(mRCP)    ? 1 / v
+                           : step.has(mRSQ)  ? 1 / std::sqrt(v)
+                           : step.has(mEX2)  ? std::exp2(v)
+                           : step.has(mLG2)  ? std::log2(v)
+                           : step.has(mSQRT) ? std::sqrt(v)
+                           : step.has(mTANH) ? std::tanh(v)
+                                             : (step.unknown(), 0)));
+  };
+  step.set(0, each<F32>(function, step.f32(1)));
 }
 
 static double integral(const Step& step, double value) {
@@ -144,28 +87,21 @@ static double integral(const Step& step, double value) {
   return std::nearbyint(value);
 }
 INSTRUCTION(FRND, "", kSpecial, "FTZ TRUNC FLOOR CEIL", "PTX cvt.rzi.f32.f32") {
-  step.set(
-      0, each<F32>(step.f32(1, step.has(mFTZ)), [&](float x) { return (float)integral(step, x); }),
-      false);
+  step.set(0, each<F32>([&](float x) { return (float)integral(step, x); }, step.f32(1)));
 }
 INSTRUCTION(F2I, "", kSpecial, "FTZ U32 S32 U64 S64 TRUNC FLOOR CEIL NTZ", "PTX cvt.rzi.u32.f32") {
-  const F32 x = step.f32(1, step.has(mFTZ));
   const bool is_wide = step.has(mU64) || step.has(mS64);
   const bool is_signed = !step.has(mU32) && !step.has(mU64);
   const int bits = (is_wide ? 64 : 32) - is_signed;
   const double end = std::ldexp(1.0, bits);
-  U64 found;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const double v = integral(step, x[lane]);
-    if (std::isnan(v))
-      found[lane] = step.has(mNTZ) ? 0 : 1ull << (is_wide ? 63 : 31);
-    else if (v >= end)
-      found[lane] = ~0ull >> (64 - bits);
-    else if (v < 0)
-      found[lane] = is_signed ? (uint64_t)(int64_t)std::fmax(v, -end) : 0;
-    else
-      found[lane] = (uint64_t)v;
-  }
+  const auto converted = [&](float x) -> uint64_t {
+    const double v = integral(step, x);
+    if (std::isnan(v)) return step.has(mNTZ) ? 0 : 1ull << (is_wide ? 63 : 31);
+    if (v >= end) return ~0ull >> (64 - bits);
+    if (v < 0) return is_signed ? (uint64_t)(int64_t)std::fmax(v, -end) : 0;
+    return (uint64_t)v;
+  };
+  const U64 found = each<U64>(converted, step.f32(1));
   step.set(0, low(found));
   if (is_wide) step.set(0, high(found), 1);
 }
@@ -173,14 +109,14 @@ INSTRUCTION(I2F, "I2FP", kSpecial, "F32 U32 S32 U64 S64 RP RM RZ",
             "PTX cvt.rn.f32.u32, cvt.rp.f32.u32") {
   const bool is_wide = step.has(mU64) || step.has(mS64);
   const bool is_signed = !step.has(mU32) && !step.has(mU64);
-  const U64 x = is_wide ? step.u64(1) : is_signed ? wide_signed(step.u32(1)) : wide(step.u32(1));
   const Rounding rounding(step);
-  F32 found;
-  for (int lane = 0; lane < kLanes; ++lane) {
-    volatile uint64_t value = x[lane];  // converted under this rounding, not before
-    found[lane] = is_signed ? (float)(int64_t)value : (float)value;
-  }
-  step.set(0, found, false);
+  const auto converted = [&](uint64_t x) {
+    volatile uint64_t value = x;  // converted under this rounding, not before
+    return is_signed ? (float)(int64_t)value : (float)value;
+  };
+  step.set(0, each<F32>(converted, is_wide     ? step.u64(1)
+                                   : is_signed ? wide_signed(step.u32(1))
+                                               : wide(step.u32(1))));
 }
 
 // Half precision.
@@ -196,62 +132,54 @@ static uint32_t to_half(double value) {
   const double x = std::fabs(value);
   if (std::isnan(value)) return 0x7fffu;
   if (x >= 65520) return sign | 0x7c00u;
-  const int exponent = x == 0 ? -24 : std::max(std::ilogb(x), -14);
+  const int exponent = x == 0 ? -14 : std::max(std::ilogb(x), -14);
   // In units of the last place; a carry goes on into the exponent by itself.
-  const uint32_t units = (uint32_t)std::nearbyint(std::ldexp(x, 10 - std::max(exponent, -14)));
+  const uint32_t units = (uint32_t)std::nearbyint(std::ldexp(x, 10 - exponent));
   if (exponent == -14 && units < 1024) return sign | units;
-  return sign | (((uint32_t)(std::max(exponent, -14) + 15) << 10) + (units - 1024));
+  return sign | (((uint32_t)(exponent + 15) << 10) + (units - 1024));
 }
 static F32 half_operand(const Step& step, int n, bool upper) {
   const Operand& operand = step.operand(n);
-  const U32 bits = step.raw(n);
+  const U32 bits = step.word(n);
   const bool takes_upper = operand.part == Part::kHigh || (operand.part != Part::kLow && upper);
-  F32 value = each<F32>(takes_upper ? bits >> 16 : bits & 0xffffu, from_half);
-  if (operand.flags & kAbsolute) value = each<F32>(value, [](float x) { return std::fabs(x); });
+  F32 value = each<F32>(from_half, takes_upper ? bits >> 16 : bits & 0xffffu);
+  if (operand.flags & kAbsolute) value = (F32)((U32)value & 0x7fffffffu);
   return operand.flags & kNegated ? -value : value;
+}
+// The result from its lower and its upper half.
+template <typename Function>
+static void set_halves(const Step& step, Function function) {
+  step.set(0, function(0) | function(1) << 16);
 }
 INSTRUCTION(F2F, "", kSpecial, "F16 F32 FTZ", "PTX cvt.rn.f16.f32") {
   if (!step.has(mF16)) step.unknown();
-  step.set(0, each<U32>(step.f32(1, step.has(mFTZ)), to_half));
+  step.set(0, each<U32>(to_half, step.f32(1)));
 }
 INSTRUCTION(F2FP, "", kAlu, "F16 F32 PACK_AB", "PTX cvt.rn.f16x2.f32") {
   if (!step.has(mPACK_AB) || !step.has(mF16)) step.unknown();
-  step.set(0,
-           each<U32>(step.f32(1, false), to_half) << 16 | each<U32>(step.f32(2, false), to_half));
+  set_halves(step, [&](int half) { return each<U32>(to_half, step.f32(2 - half)); });
 }
 INSTRUCTION(HADD2, "", kHalf, "F32", "PTX cvt.f32.f16, add.f16x2") {
-  if (step.has(mF32)) {  // one half, widened
-    step.set(0, half_operand(step, 1, false) + half_operand(step, 2, false), false);
-    return;
-  }
-  U32 found = {};
-  for (int half = 0; half < 2; ++half)
-    found |= each<U32>(half_operand(step, 1, half) + half_operand(step, 2, half), to_half)
-             << 16 * half;
-  step.set(0, found);
+  const auto sum = [&](int half) {
+    return half_operand(step, 1, half) + half_operand(step, 2, half);
+  };
+  if (step.has(mF32)) return step.set(0, sum(0));  // one half, widened
+  set_halves(step, [&](int half) { return each<U32>(to_half, sum(half)); });
 }
-INSTRUCTION(HSET2, "", kHalf, "BF EQ NE LT LE GT GE EQU NEU LTU LEU GTU GEU NUM NAN AND",
-            "PTX set.f16x2.f16x2") {
+INSTRUCTION(HSET2, "", kHalf, COMPARISONS "BF", "PTX set.f16x2.f16x2") {
   if (!step.has(mBF) || !step.has(mAND)) step.unknown();
-  U32 found = {};
-  for (int half = 0; half < 2; ++half) {
-    const Mask holds = compared(step, half_operand(step, 1, half), half_operand(step, 2, half)) &
-                       step.predicate(3);
-    found |= choose(holds, splat(0x3c00u << 16 * half), U32{});  // 1 or 0
-  }
-  step.set(0, found);
+  set_halves(step, [&](int half) {
+    const Mask found = compared(step, half_operand(step, 1, half), half_operand(step, 2, half));
+    return bits_of(found & step.predicate(3)) & 0x3c00u;  // 1 or 0
+  });
 }
 INSTRUCTION(HFMA2, "", kHalf, "MMA", "PTX fma.f16x2") {
-  U32 found = {};
-  for (int half = 0; half < 2; ++half) {
-    const F32 a = half_operand(step, 1, half), b = half_operand(step, 2, half),
-              c = half_operand(step, 3, half);
-    for (int lane = 0; lane < kLanes; ++lane) {
-      // Exact in double precision.
-      found[lane] |= to_half((double)a[lane] * b[lane] + c[lane]) << 16 * half;
-    }
-  }
-  step.set(0, found);
+  // Exact in double precision.
+  const auto sum = [](double a, double b, double c) { return to_half(a * b + c); };
+  set_halves(step, [&](int half) {
+    return each<U32>(sum, half_operand(step, 1, half), half_operand(step, 2, half),
+                     half_operand(step, 3, half));
+  });
 }
 
 // D = A * B + C of 16 x 8 x 16. Lane 4 r + c holds of A the rows r and r + 8, columns 2 c, 2 c + 1 and 8 more; of
@@ -262,56 +190,47 @@ INSTRUCTION(HMMA, "", kTensor, "16816 1688 F32",
   if (step.mask != kAll) step.fail("a matrix instruction without all lanes");
   const int depth = step.has(m16816) ? 16 : 8;
   float a[16][16], b[16][8];
-  for (int lane = 0; lane < kLanes; ++lane) {
-    const int row = lane / 4, column = lane % 4 * 2;
-    for (int word = 0; word < depth / 4; ++word) {
-      const uint32_t bits = step.word(1, word)[lane];
-      for (int half = 0; half < 2; ++half)
-        a[row + 8 * (word & 1)][column + 8 * (word >> 1) + half] =
-            from_half(bits >> 16 * half & 0xffffu);
-    }
-    for (int word = 0; word < depth / 8; ++word) {
-      const uint32_t bits = step.word(2, word)[lane];
-      for (int half = 0; half < 2; ++half)
-        b[column + 8 * word + half][row] = from_half(bits >> 16 * half & 0xffffu);
+  for (int word = 0; word < depth / 4; ++word) {
+    const U32 of_a = step.word(1, word), of_b = word < depth / 8 ? step.word(2, word) : U32{};
+    for (int n = 0; n < 2 * kLanes; ++n) {
+      const int lane = n / 2, half = n % 2, row = lane / 4, column = lane % 4 * 2 + half;
+      a[row + 8 * (word & 1)][column + 8 * (word >> 1)] =
+          from_half(of_a[lane] >> 16 * half & 0xffffu);
+      if (word < depth / 8)
+        b[column + 8 * word][row] = from_half(of_b[lane] >> 16 * half & 0xffffu);
     }
   }
-  const bool has_addend = step.operand(3).index != kZeroRegister;
-  F32 sums[4];
+  U32 sums[4];  // stored last: D may be A, B or C
   for (int word = 0; word < 4; ++word) {
-    const F32 addend = has_addend ? (F32)step.word(3, word) : F32{};
+    const F32 addend = step.operand(3).index != kZeroRegister ? (F32)step.word(3, word) : F32{};
     for (int lane = 0; lane < kLanes; ++lane) {
       const int row = lane / 4 + 8 * (word >> 1), column = lane % 4 * 2 + (word & 1);
       double sum = addend[lane];
       for (int k = 0; k < depth; ++k) sum += (double)a[row][k] * b[k][column];
-      sums[word][lane] = (float)sum;
+      sums[word][lane] = as_bits((float)sum);
     }
   }
-  for (int word = 0; word < 4; ++word) step.set(0, (U32)sums[word], word);
+  for (int word = 0; word < 4; ++word) step.set(0, sums[word], word);
 }
 
 // Double precision.
 static F64 f64(const Step& step, int n) {
   const Operand& operand = step.operand(n);
-  U64 bits = operand.kind == Kind::kImmediate ? splat64(operand.value << 32)
-                                              : pair(step.word(n, 0), step.word(n, 1));
+  U64 bits = operand.kind == Kind::kImmediate ? splat64(operand.value << 32) : step.words(n);
   if (operand.flags & kAbsolute) bits &= ~0ull >> 1;
   if (operand.flags & kNegated) bits ^= 1ull << 63;
   return (F64)bits;
 }
 INSTRUCTION(DADD, "", kDouble, "", "PTX add.f64") {
-  step.set64(0, (U64)(f64(step, 1) + f64(step, 2)));
+  step.set(0, (U64)(f64(step, 1) + f64(step, 2)));
 }
 INSTRUCTION(DMUL, "", kDouble, "", "PTX mul.f64") {
-  step.set64(0, (U64)(f64(step, 1) * f64(step, 2)));
+  step.set(0, (U64)(f64(step, 1) * f64(step, 2)));
 }
 INSTRUCTION(DFMA, "", kDouble, "", "PTX fma.f64") {
-  const F64 a = f64(step, 1), b = f64(step, 2), c = f64(step, 3);
-  F64 sum;
-  for (int lane = 0; lane < kLanes; ++lane) sum[lane] = std::fma(a[lane], b[lane], c[lane]);
-  step.set64(0, (U64)sum);
+  const auto sum = [](double x, double y, double z) { return std::fma(x, y, z); };
+  step.set(0, (U64)each<F64>(sum, f64(step, 1), f64(step, 2), f64(step, 3)));
 }
-INSTRUCTION(DSETP, "", kDouble, "EQ NE LT LE GT GE EQU NEU LTU LEU GTU GEU NUM NAN AND OR XOR",
-            "PTX setp.f64") {
+INSTRUCTION(DSETP, "", kDouble, COMPARISONS, "PTX setp.f64") {
   set_comparison(step, compared(step, f64(step, 2), f64(step, 3)));
 }

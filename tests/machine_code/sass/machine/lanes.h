@@ -1,4 +1,6 @@
 // A value for each of the 32 lanes of a warp, as vectors that the host's compiler turns into its own.
+// Vectors of floating point are compared lane by lane (`where`): clang 14 fails on a comparison of so wide a
+// vector under -frounding-math.
 #pragma once
 #include <cmath>
 #include <cstdint>
@@ -28,10 +30,18 @@ template <typename Function>
 inline void each_lane(Mask mask, Function function) {
   for (; mask; mask &= mask - 1) function(__builtin_ctz(mask));
 }
-// All bits of the lanes of a mask.
-inline U32 bits_of(Mask mask) {
-  U32 found;
-  for (int lane = 0; lane < kLanes; ++lane) found[lane] = mask >> lane & 1 ? kAll : 0;
+// A function of values for each lane; `Out` is the vector of the results.
+template <typename Out, typename Function, typename... In>
+inline Out each(Function function, In... values) {
+  Out found;
+  for (int lane = 0; lane < kLanes; ++lane) found[lane] = function(values[lane]...);
+  return found;
+}
+// The lanes for whose values a function holds.
+template <typename Function, typename... In>
+inline Mask where(Function function, In... values) {
+  Mask found = 0;
+  for (int lane = 0; lane < kLanes; ++lane) found |= (Mask)(bool)function(values[lane]...) << lane;
   return found;
 }
 // The lanes whose value is not 0.
@@ -41,17 +51,15 @@ inline Mask mask_of(Vector value) {
   for (int lane = 0; lane < kLanes; ++lane) found |= (Mask)(value[lane] != 0) << lane;
   return found;
 }
+// All bits of the lanes of a mask.
+inline U32 bits_of(Mask mask) {
+  U32 found;
+  for (int lane = 0; lane < kLanes; ++lane) found[lane] = mask >> lane & 1 ? kAll : 0;
+  return found;
+}
 inline U32 choose(Mask mask, U32 yes, U32 no) {
   const U32 bits = bits_of(mask);
   return (yes & bits) | (no & ~bits);
-}
-
-// An operation for each lane; `Out` is the vector of the results.
-template <typename Out, typename In, typename Function>
-inline Out each(In value, Function function) {
-  Out found;
-  for (int lane = 0; lane < kLanes; ++lane) found[lane] = function(value[lane]);
-  return found;
 }
 
 inline float as_float(uint32_t bits) {

@@ -1,12 +1,11 @@
-// Memory as kernels see it: ranges of global memory, the shared storage of blocks, constant banks.
+// Memory as kernels see it: ranges of global memory, the shared storage of blocks.
 #pragma once
 #include <algorithm>
-#include <cstdint>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "encoding.h"
 #include "lanes.h"
 
 struct Failure : std::runtime_error {
@@ -19,73 +18,40 @@ inline std::string hex(uint64_t value) {
   return text;
 }
 
-// Addresses of a kernel from `begin` on are `bytes` of the host's memory at `data`. `written` counts the plain
-// stores to each byte, up to 255; null where nothing may be stored. With `page_filled` (a byte for each page
-// of 4096) the contents are made when they are first read: `any_byte` of the offset.
-struct Range {
-  uint64_t begin, bytes;
-  uint8_t* data;
-  uint8_t* written;
-  uint8_t* page_filled;
-};
-
-constexpr uint64_t kPageBytes = 4096;
-
-inline uint8_t any_byte(uint64_t offset) {
-  uint64_t x = offset * 0x9e3779b97f4a7c15ull;
-  x ^= x >> 29;
-  return (uint8_t)(x >> 7);
-}
-
 class GlobalMemory {
  public:
   GlobalMemory(const Range* ranges, int count) : ranges_(ranges, ranges + count) {}
 
-  void load(uint64_t address, int size, uint8_t* to) {
-    const Range& range = find(address, size, "load");
-    const uint64_t offset = address - range.begin;
-    if (range.page_filled) fill(range, offset / kPageBytes);
-    memcpy(to, range.data + offset, size);
+  void load(uint64_t address, int size, uint8_t* to) const {
+    find(address, size, "load");
+    memcpy(to, (const uint8_t*)address, size);
   }
-
-  void store(uint64_t address, int size, const uint8_t* from) {
+  void store(uint64_t address, int size, const uint8_t* from) const {
     const Range& range = writable(address, size, "store");
-    const uint64_t offset = address - range.begin;
-    memcpy(range.data + offset, from, size);
-    for (int i = 0; i < size; ++i) {
-      uint8_t& count = range.written[offset + i];
-      if (count < 255) ++count;
-    }
+    memcpy((uint8_t*)address, from, size);
+    uint8_t* counts = range.written + (address - range.begin);
+    for (int i = 0; i < size; ++i) counts[i] += counts[i] < 255;
   }
-
   // Where an atomic access reads and writes.
-  uint8_t* atomic(uint64_t address, int size) {
-    const Range& range = writable(address, size, "atomic access");
-    return range.data + (address - range.begin);
+  uint8_t* atomic(uint64_t address, int size) const {
+    writable(address, size, "atomic access");
+    return (uint8_t*)address;
   }
 
  private:
   const Range& find(uint64_t address, int size, const char* what) const {
-    if (address % size)
-      throw Failure(std::string(what) + " of " + std::to_string(size) + " bytes at " +
-                    hex(address) + " is not aligned");
+    const bool is_aligned = address % size == 0;
     for (const Range& range : ranges_)
-      if (address - range.begin < range.bytes && address - range.begin + size <= range.bytes)
+      if (is_aligned && address - range.begin < range.bytes &&
+          address - range.begin + size <= range.bytes)
         return range;
     throw Failure(std::string(what) + " of " + std::to_string(size) + " bytes at " + hex(address) +
-                  " is outside every buffer");
+                  (is_aligned ? " is outside every buffer" : " is not aligned"));
   }
   const Range& writable(uint64_t address, int size, const char* what) const {
     const Range& range = find(address, size, what);
     if (!range.written) throw Failure(std::string(what) + " to an input, at " + hex(address));
     return range;
-  }
-  static void fill(const Range& range, uint64_t page) {
-    if (range.page_filled[page]) return;
-    range.page_filled[page] = 1;
-    const uint64_t end = std::min(range.bytes, (page + 1) * kPageBytes);
-    for (uint64_t offset = page * kPageBytes; offset < end; ++offset)
-      range.data[offset] = any_byte(offset);
   }
 
   std::vector<Range> ranges_;
@@ -116,10 +82,37 @@ class SharedStorage {
 };
 
 // How many turns the banks of shared storage need for an access of 32 lanes: lanes with different words in one
-// bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. A warp of atomic
-// accesses takes as many turns as one word has lanes. Source: CUDA C++ programming guide, shared memory of
-// compute capability 5.x and later.
-int wavefronts_of(const U64& addresses, Mask mask, int size, bool is_atomic);
+// bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. Atomic accesses to one
+// word take turns, too. Source: CUDA C++ programming guide, shared memory of compute capability 5.x and later.
+inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool is_atomic) {
+  const int group = size == 16 ? 8 : size == 8 ? 16 : 32, words = std::max(1, size / 4);
+  int turns = 0;
+  for (int first = 0; first < kLanes; first += group) {
+    uint64_t seen[32][kLanes];
+    int in_bank[32] = {}, most = 0;
+    each_lane(mask & kAll >> (32 - group) << first, [&](int lane) {
+      for (uint64_t word = addresses[lane] / 4, end = word + words; word < end; ++word) {
+        uint64_t* known = seen[word % 32];
+        int& count = in_bank[word % 32];
+        if (is_atomic || std::find(known, known + count, word) == known + count)
+          known[count++] = word;
+        most = std::max(most, count);
+      }
+    });
+    turns += most;
+  }
+  return turns;
+}
 
-// The sectors of 32 bytes that an access touches, each once.
-int sectors_of(const U64& addresses, Mask mask, int size, uint64_t* sectors);
+// The sectors of 32 bytes that an access touches, each once. An aligned access of a lane lies in one.
+inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
+  int count = 0;
+  each_lane(mask, [&](int lane) {
+    const uint64_t sector = addresses[lane] / 32;
+    // The sector before is the likeliest.
+    int known = count;
+    while (known && sectors[known - 1] != sector) --known;
+    if (!known) sectors[count++] = sector;
+  });
+  return count;
+}

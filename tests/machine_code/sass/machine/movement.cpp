@@ -13,23 +13,22 @@ static int size_of(const Step& step) {
 static Mask in_shared(const U64& addresses) { return mask_of(addresses >> 32 == kSharedWindow); }
 
 static uint8_t* shared_at(const Step& step, uint64_t address, int size, const char* what) {
-  const Block& block = *step.warp.block;
+  const auto& cluster = *step.warp.block->cluster;
   const uint32_t rank = (uint32_t)address >> kSharedRankShift;
-  if (rank >= block.shared.size())
+  if (rank >= cluster.size())
     step.fail("shared storage of block " + std::to_string(rank) + " of a cluster of " +
-              std::to_string(block.shared.size()));
-  return block.shared[rank]->at(address & ((1u << kSharedRankShift) - 1), size, what);
+              std::to_string(cluster.size()));
+  return cluster[rank]->shared.at(address & ((1u << kSharedRankShift) - 1), size, what);
 }
 
 static void count(const Step& step, const U64& addresses, int size, Mask shared, bool is_store,
                   bool is_atomic) {
   Access& access = step.warp.access;
   access.is_store = is_store;
-  access.is_atomic = is_atomic;
   access.is_strong = step.has(mSTRONG);
   access.bytes += size * __builtin_popcount(step.mask);
   access.wavefronts += wavefronts_of(addresses, step.mask & shared, size, is_atomic);
-  access.num_sectors = sectors_of(addresses, step.mask & ~shared, size, access.sectors);
+  access.num_sectors = sectors_of(addresses, step.mask & ~shared, access.sectors);
 }
 
 // `shared` are the lanes whose addresses are of shared storage.
@@ -42,7 +41,7 @@ static void load(const Step& step, const U64& addresses, Mask shared) {
     if (shared >> lane & 1)
       memcpy(value, shared_at(step, addresses[lane], size, "load"), size);
     else
-      step.warp.block->memory->load(addresses[lane], size, (uint8_t*)value);
+      step.warp.block->memory.load(addresses[lane], size, (uint8_t*)value);
     if (step.has(mS8)) value[0] = (uint32_t)(int8_t)value[0];
     if (step.has(mS16)) value[0] = (uint32_t)(int16_t)value[0];
     for (int word = 0; word < 4; ++word) words[word][lane] = value[word];
@@ -53,16 +52,17 @@ static void store(const Step& step, const U64& addresses, Mask shared) {
   const int size = size_of(step);
   count(step, addresses, size, shared, true, false);
   const uint32_t stored = size >= 4 ? kAll : (1u << 8 * size) - 1;
-  if (mask_of(~step.defined(1) & stored) & step.mask)
+  const Bits first = step.bits(1);
+  if (mask_of(~first.defined & stored) & step.mask)
     step.fail("stores a register that nobody wrote");
-  U32 words[4] = {step.undefined(1)};
+  U32 words[4] = {first.value};
   for (int word = 1; word < size / 4; ++word) words[word] = step.word(1, word);
   each_lane(step.mask, [&](int lane) {
     const uint32_t value[] = {words[0][lane], words[1][lane], words[2][lane], words[3][lane]};
     if (shared >> lane & 1)
       memcpy(shared_at(step, addresses[lane], size, "store"), value, size);
     else
-      step.warp.block->memory->store(addresses[lane], size, (const uint8_t*)value);
+      step.warp.block->memory.store(addresses[lane], size, (const uint8_t*)value);
   });
 }
 
@@ -88,12 +88,12 @@ INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS", "PTX cp.async") {
   step.warp.access.wavefronts += wavefronts_of(to, step.mask, size, false);
   each_lane(step.mask, [&](int lane) {
     uint8_t value[16];
-    step.warp.block->memory->load(from[lane], size, value);
+    step.warp.block->memory.load(from[lane], size, value);
     memcpy(shared_at(step, to[lane], size, "store"), value, size);
   });
 }
 INSTRUCTION(LDC, "ULDC", kUniform, "64", "PTX ld.param, ld.const") {
-  step.set(0, step.word(1, 0));
+  step.set(0, step.word(1));
   if (step.has(m64)) step.set(0, step.word(1, 1), 1);
 }
 
@@ -120,16 +120,13 @@ static void atomic(const Step& step, Mask shared, int to, int at) {
   const bool has_value = step.count() > at + 1;
   // POPC counts the lanes of an address before it adds, so they take one turn.
   count(step, addresses, size, shared, true, !step.has(mPOPC));
-  const auto operand = [&](int n) {
-    return !has_value  ? U64{}
-           : size == 8 ? pair(step.word(n, 0), step.word(n, 1))
-                       : wide(step.raw(n));
-  };
-  const U64 first = operand(at + 1), second = compares ? operand(at + 2) : U64{};
+  const auto operand = [&](int n) { return size == 8 ? step.words(n) : wide(step.word(n)); };
+  const U64 first = has_value ? operand(at + 1) : U64{};
+  const U64 second = compares ? operand(at + 2) : U64{};
   U64 old = {};
   each_lane(step.mask, [&](int lane) {
     uint8_t* place = shared >> lane & 1 ? shared_at(step, addresses[lane], size, "atomic access")
-                                        : step.warp.block->memory->atomic(addresses[lane], size);
+                                        : step.warp.block->memory.atomic(addresses[lane], size);
     uint64_t value = 0;
     memcpy(&value, place, size);
     const bool is_equal = value == first[lane];
@@ -158,22 +155,21 @@ INSTRUCTION(REDG, "", kMemory, OPERATIONS SCOPES, "PTX red, red.global") {
 // Votes, shuffles, matches and reductions: the lanes that are here take part, which `__shfl_sync` and its like
 // promise to be those of its mask.
 INSTRUCTION(VOTE, "VOTEU", kAlu, "ANY ALL EQ", "PTX vote.sync") {
-  int n = 0;
-  const bool has_ballot = !step.is_predicate(0);
-  if (has_ballot) n = 1;
+  const int n = step.is_predicate(0) ? 0 : 1;
   const Mask found = step.predicate(step.count() - 1) & step.mask;
   const bool any = found != 0, all = found == step.mask;
+  if (n) step.set(0, splat(found));
+  if (step.count() == n + 1) return;
   const bool result = step.has(mANY)   ? any
                       : step.has(mALL) ? all
                       : step.has(mEQ)  ? all || !any
                                        : (step.unknown(), false);
-  if (has_ballot) step.set(0, splat(found));
-  if (step.count() > n + 1) step.set_predicate(n, result ? kAll : 0);
+  step.set_predicate(n, result ? kAll : 0);
 }
 INSTRUCTION(SHFL, "", kShared, "IDX UP DOWN BFLY", "PTX shfl.sync") {
-  const U32 value = step.undefined(2), distance = step.u32(3), clamp = step.u32(4);
-  const U32 defined = step.defined(2);
-  U32 found = {}, known = {};
+  const U32 distance = step.u32(3), clamp = step.u32(4);
+  const Bits value = step.bits(2);
+  Bits found = {};
   Mask in_range = 0;
   each_lane(step.mask, [&](int lane) {
     const int segment = clamp[lane] >> 8 & 31, bound = clamp[lane] & 31, by = distance[lane] & 31;
@@ -185,28 +181,24 @@ INSTRUCTION(SHFL, "", kShared, "IDX UP DOWN BFLY", "PTX shfl.sync") {
     const bool is_in = step.has(mUP) ? from >= most : from <= most;
     const int source = is_in ? from : lane;
     if (!(step.mask >> source & 1)) step.fail("takes the value of a lane that is not here");
-    found[lane] = value[source];
-    known[lane] = defined[source];
+    found.value[lane] = value.value[source];
+    found.defined[lane] = value.defined[source];
     in_range |= (Mask)is_in << lane;
   });
   step.warp.access.wavefronts += 1;
-  step.set_partly(1, found, known);
+  step.set(1, found);
   step.set_predicate(0, in_range);
 }
 INSTRUCTION(MATCH, "", kShared, "ANY ALL U64", "PTX match.sync") {
-  const bool is_wide = step.has(mU64);
   const int n = step.count() - 1;
-  const U64 value = is_wide ? pair(step.word(n, 0), step.word(n, 1)) : wide(step.raw(n));
+  const U64 value = step.has(mU64) ? step.words(n) : wide(step.word(n));
   U32 found = {};
   bool all = true;
   each_lane(step.mask, [&](int lane) {
     found[lane] = mask_of(value == value[lane]) & step.mask;
     all = all && found[lane] == step.mask;
   });
-  if (step.has(mANY)) {
-    step.set(0, found);
-    return;
-  }
+  if (step.has(mANY)) return step.set(0, found);
   step.set(n - 1, splat(all ? step.mask : 0));
   if (n == 2) step.set_predicate(0, all ? kAll : 0);
 }

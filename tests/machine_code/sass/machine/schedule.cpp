@@ -1,61 +1,60 @@
 // Runs the blocks of a launch: a multiprocessor has four partitions, each issues one instruction a clock of a
 // warp that is ready, which is when the compiler's schedule and what it waits for allow it.
-#include <algorithm>
 #include <deque>
+#include <list>
+#include <optional>
 #include <queue>
+#include <unordered_map>
 #include <utility>
 
-#include "clock.h"
 #include "state.h"
 
 namespace {
 
-struct Slot {  // a warp on a multiprocessor
-  Warp* warp;
-  Block* block;
-  double ready_at = 0;
-  double scoreboards[kNumScoreboards] = {};
-  uint32_t pc = 0;
-  Mask mask = 0;  // the lanes that run next, 0 where none can
+constexpr int kNumPartitions = 4;
+// Instructions for which lanes of a warp run before others get a turn, as these may poll for what those do.
+constexpr uint32_t kTurn = 1024;
+
+// A thing that serves one request after another.
+struct Server {
+  double free_at = 0;
+  // When a request of some clocks that comes at a time begins to be served.
+  double begin(double at, double clocks) {
+    const double start = std::max(at, free_at);
+    free_at = start + clocks;
+    return start;
+  }
+};
+
+// The last sectors that were touched, the oldest dropped first.
+class Cache {
+ public:
+  explicit Cache(uint64_t capacity) : capacity_(capacity) {}
+  // Whether the sector was there; it is afterwards.
+  bool touch(uint64_t sector) {
+    const auto [place, is_new] = order_.try_emplace(sector, count_);
+    if (!is_new && place->second + capacity_ > count_) return true;
+    place->second = count_++;
+    return false;
+  }
+
+ private:
+  uint64_t capacity_, count_ = 0;
+  std::unordered_map<uint64_t, uint64_t> order_;
 };
 
 struct Multiprocessor {
-  std::vector<Slot> slots[kNumPartitions];
-  int last[kNumPartitions] = {};  // the slot that issued last
+  explicit Multiprocessor(uint64_t cache_sectors) : cache(cache_sectors) {}
+  std::vector<Warp*> warps[kNumPartitions];
+  size_t last[kNumPartitions] = {};  // the warp that issued last
   Server pipes[kNumPartitions][kNumPipes];
   Server shared, lookup, l2, memory, barrier, dispatch;
-  Cache cache{0};
-  int num_blocks = 0;
+  Cache cache;
+  uint32_t num_blocks = 0;
   double next_event = HUGE_VAL;  // when it is to be looked at again
 };
 
-struct Cluster {
-  std::vector<std::unique_ptr<Block>> blocks;
-  std::vector<int> places;
-};
-
-}  // namespace
-
-struct Request {
-  const Instruction* code;
-  const char* const* texts;
-  uint32_t num_instructions;
-  Launch launch;
-  const Range* ranges;
-  uint32_t num_ranges;
-  const uint32_t* blocks;  // which to run, by number; whole clusters
-  uint32_t num_blocks;
-  uint32_t num_multiprocessors, resident_blocks;
-  uint64_t max_instructions;
-  const Rates* rates;
-  uint64_t* executed;  // for each instruction, by how many warps
-  uint64_t* lanes;     // and lanes
-  Totals* totals;
-  char* error;
-  uint32_t error_bytes;
-};
-
-namespace {
+using Cluster = std::vector<std::unique_ptr<Block>>;
 
 class Run {
  public:
@@ -65,13 +64,11 @@ class Run {
         totals_(*request.totals),
         memory_(request.ranges, request.num_ranges),
         l2_(request.rates->l2_sectors),
-        multiprocessors_(request.num_multiprocessors) {
-    for (Multiprocessor& m : multiprocessors_) m.cache = Cache(rates_.cache_sectors);
-  }
+        multiprocessors_(request.num_multiprocessors, Multiprocessor(request.rates->cache_sectors)),
+        waiting_(request.blocks, request.blocks + request.num_blocks) {}
 
   void run() {
-    for (uint32_t n = 0; n < request_.num_blocks; ++n) waiting_.push_back(request_.blocks[n]);
-    for (int n = 0; n < (int)multiprocessors_.size(); ++n) admit(n, 0);
+    for (size_t n = 0; n < multiprocessors_.size(); ++n) admit(n, 0);
     while (!queue_.empty()) {
       const auto [at, number] = queue_.top();
       queue_.pop();
@@ -83,8 +80,8 @@ class Run {
     // A launch ends when its stores are in memory.
     for (const Multiprocessor& m : multiprocessors_)
       totals_.clocks = std::max(totals_.clocks, (uint64_t)m.memory.free_at);
-    for (const auto& cluster : clusters_)
-      for (const auto& block : cluster->blocks)
+    for (const Cluster& cluster : clusters_)
+      for (const auto& block : cluster)
         for (const auto& warp : block->warps)
           if (warp->live()) stuck(*warp);
   }
@@ -100,7 +97,8 @@ class Run {
   }
 
  private:
-  void call(int number, double at) {
+  // Looks at a multiprocessor at a time, or before.
+  void call(size_t number, double at) {
     Multiprocessor& m = multiprocessors_[number];
     if (at >= m.next_event) return;
     m.next_event = at;
@@ -108,312 +106,252 @@ class Run {
   }
 
   // As many of the blocks that wait as fit.
-  void admit(int number, double at) {
-    bool is_new = false;
-    while (!waiting_.empty() &&
-           multiprocessors_[number].num_blocks < (int)request_.resident_blocks) {
-      start_cluster(number, multiprocessors_[number].dispatch.begin(at, rates_.block_clocks));
-      is_new = true;
+  void admit(size_t number, double at) {
+    Multiprocessor& m = multiprocessors_[number];
+    while (!waiting_.empty() && m.num_blocks < request_.resident_blocks) {
+      start_cluster(number, m.dispatch.begin(at, rates_.block_clocks));
+      call(number, at);
     }
-    if (is_new) call(number, at);
   }
 
-  void start_cluster(int number, double at) {
+  void start_cluster(size_t number, double at) {
     const Launch& launch = request_.launch;
-    clusters_.push_back(std::make_unique<Cluster>());
-    Cluster& cluster = *clusters_.back();
-    std::vector<std::shared_ptr<SharedStorage>> shared;
-    for (uint32_t rank = 0; rank < launch.cluster_blocks; ++rank)
-      shared.push_back(std::make_shared<SharedStorage>(launch.shared_bytes));
+    Cluster& cluster = clusters_.emplace_back();
     for (uint32_t rank = 0; rank < launch.cluster_blocks; ++rank) {
       if (waiting_.empty()) throw Failure("a cluster without some of its blocks");
       const uint32_t block_number = waiting_.front();
       waiting_.pop_front();
-      auto block = std::make_unique<Block>();
-      block->launch = &launch;
-      block->memory = &memory_;
-      block->index[0] = block_number % launch.grid[0];
-      block->index[1] = block_number / launch.grid[0] % launch.grid[1];
-      block->index[2] = block_number / launch.grid[0] / launch.grid[1];
-      block->rank = rank;
-      block->shared = shared;
+      Block& block = *cluster.emplace_back(std::make_unique<Block>(launch, memory_));
+      block.index[0] = block_number % launch.grid[0];
+      block.index[1] = block_number / launch.grid[0] % launch.grid[1];
+      block.index[2] = block_number / launch.grid[0] / launch.grid[1];
+      block.cluster = &cluster;
+      block.rank = rank;
       // The blocks of a cluster go to neighbours.
-      const int place = (number + (int)rank) % (int)multiprocessors_.size();
-      block->multiprocessor = place;
-      start_block(*block, place, at);
-      if (place != number) call(place, at);
-      cluster.places.push_back(place);
-      cluster.blocks.push_back(std::move(block));
+      block.multiprocessor = (uint32_t)((number + rank) % multiprocessors_.size());
+      start_block(block, at);
+      if (block.multiprocessor != number) call(block.multiprocessor, at);
     }
   }
 
-  void start_block(Block& block, int place, double at) {
-    Multiprocessor& m = multiprocessors_[place];
+  void start_block(Block& block, double at) {
+    Multiprocessor& m = multiprocessors_[block.multiprocessor];
     ++m.num_blocks;
     const uint32_t* sizes = request_.launch.block;
     const uint32_t threads = sizes[0] * sizes[1] * sizes[2];
     for (uint32_t first = 0; first < threads; first += kLanes) {
-      auto warp = std::make_unique<Warp>();
-      warp->block = &block;
-      warp->number = (int)(first / kLanes);
-      for (int lane = 0; lane < kLanes; ++lane)
-        if (first + lane >= threads) warp->wait[lane] = Wait::kExited;
-      Slot slot{warp.get(), &block, at};
-      prepare(slot);
-      m.slots[warp->number % kNumPartitions].push_back(slot);
-      block.warps.push_back(std::move(warp));
+      Warp& warp = *block.warps.emplace_back(std::make_unique<Warp>());
+      warp.block = &block;
+      warp.number = first / kLanes;
+      warp.ready_at = at;
+      if (threads - first < kLanes) warp.move(kAll << (threads - first), Wait::kExited);
+      prepare(warp);
+      m.warps[warp.number % kNumPartitions].push_back(&warp);
     }
+    block.num_live = (int)block.warps.size();
   }
 
   // Which lanes of a warp run next: those at the current place, else those that are behind.
-  void prepare(Slot& slot) {
-    Warp& warp = *slot.warp;
-    slot.mask = 0;
-    const Mask running = warp.waiting(Wait::kNone);
+  void prepare(Warp& warp) {
+    const Mask running = warp.in(Wait::kNone);
+    warp.next = running ? warp.running_at(warp.current) : 0;
     if (!running) return;
-    const uint32_t turn = 1024;  // lanes that poll let others go on
-    Mask here = warp.at(warp.current);
-    if (!here || (here != running && ++warp.steps_in_group > turn)) {
-      uint32_t least = ~0u, next = ~0u;
-      for (int lane = 0; lane < kLanes; ++lane) {
-        if (!(running >> lane & 1)) continue;
+    if (!warp.next || (warp.next != running && ++warp.steps_in_group > kTurn)) {
+      uint32_t least = ~0u, beyond = ~0u;
+      each_lane(running, [&](int lane) {
         least = std::min(least, warp.pc[lane]);
-        if (warp.pc[lane] > warp.current) next = std::min(next, warp.pc[lane]);
-      }
-      warp.current = here && next != ~0u ? next : least;
+        if (warp.pc[lane] > warp.current) beyond = std::min(beyond, warp.pc[lane]);
+      });
+      warp.current = warp.next && beyond != ~0u ? beyond : least;
       warp.steps_in_group = 0;
-      here = warp.at(warp.current);
+      warp.next = warp.running_at(warp.current);
     }
-    slot.pc = warp.current;
-    slot.mask = here;
-    if (slot.pc >= request_.num_instructions) throw Failure("runs past the end of the code");
-    const Instruction& instruction = request_.code[slot.pc];
+    if (warp.current >= request_.num_instructions) throw Failure("runs past the end of the code");
+    const uint8_t wait_mask = request_.code[warp.current].wait_mask;
     for (int n = 0; n < kNumScoreboards; ++n)
-      if (instruction.wait_mask >> n & 1)
-        slot.ready_at = std::max(slot.ready_at, slot.scoreboards[n]);
+      if (wait_mask >> n & 1) warp.ready_at = std::max(warp.ready_at, warp.scoreboards[n]);
   }
 
-  void advance(int number, double at) {
+  void advance(size_t number, double at) {
     Multiprocessor& m = multiprocessors_[number];
+    bool is_room = false;
+    for (int partition = 0; partition < kNumPartitions; ++partition)
+      if (Warp* warp = ready_warp(m, partition, at)) {
+        issue(m, partition, *warp, at);
+        if (!warp->next) is_room |= settle(m, partition, *warp, at);
+      }
+    if (is_room) admit(number, at + 1);
     double next = HUGE_VAL;
-    for (int partition = 0; partition < kNumPartitions; ++partition) {
-      auto& slots = m.slots[partition];
-      Slot* chosen = nullptr;
-      const int count = (int)slots.size();
-      for (int i = 0; i < count && !chosen; ++i) {
-        // In turn, from the one after that which issued last.
-        Slot& slot = slots[(m.last[partition] + 1 + i) % count];
-        if (!slot.mask || slot.ready_at > at) continue;
-        const Pipe pipe = entries()[request_.code[slot.pc].entry].pipe;
-        const double free_at = m.pipes[partition][(int)pipe].free_at;
-        if (free_at > at)
-          slot.ready_at = free_at;
-        else
-          chosen = &slot, m.last[partition] = (int)(&slot - slots.data());
-      }
-      if (chosen) {
-        issue(m, partition, *chosen, at);
-        if (!chosen->mask) settle(m, *chosen, at);
-      }
-    }
-    remove_finished(number, at);
-    for (const auto& slots : m.slots)
-      for (const Slot& slot : slots)
-        if (slot.mask) next = std::min(next, std::max(slot.ready_at, at + 1));
+    for (const auto& warps : m.warps)
+      for (const Warp* warp : warps)
+        if (warp->next) next = std::min(next, std::max(warp->ready_at, at + 1));
     if (next < HUGE_VAL) call(number, next);
     totals_.clocks = std::max(totals_.clocks, (uint64_t)at + 1);
   }
 
-  void issue(Multiprocessor& m, int partition, Slot& slot, double at) {
-    Warp& warp = *slot.warp;
-    const Instruction& instruction = request_.code[slot.pc];
-    const Entry& entry = entries()[instruction.entry];
-    place_ = {&warp, slot.pc};
-    Mask guard = warp.predicate(instruction.guard, instruction.guard_uniform, slot.mask);
-    if (instruction.guard_negated) guard = ~guard;
-    const Mask mask = slot.mask & guard;
-    for (int lane = 0; lane < kLanes; ++lane)
-      if (slot.mask >> lane & 1) warp.pc[lane] = slot.pc + 1;
-    warp.current = slot.pc + 1;
-    warp.access.num_sectors = warp.access.wavefronts = warp.access.bytes = 0;
-    slot.block->clock = (uint64_t)at;
-    if (mask) entry.function(Step(warp, instruction, mask, slot.pc));
-    ++request_.executed[slot.pc];
-    request_.lanes[slot.pc] += __builtin_popcount(mask);
-    ++totals_.instructions;
-    totals_.lanes += __builtin_popcount(mask);
-    ++totals_.pipe_instructions[(int)entry.pipe];
-    if (totals_.instructions > request_.max_instructions) throw Failure("does not end");
+  // The first in turn, from the one after that which issued last.
+  Warp* ready_warp(Multiprocessor& m, int partition, double at) {
+    const auto& warps = m.warps[partition];
+    if (warps.empty()) return nullptr;
+    size_t n = m.last[partition] % warps.size();
+    for (size_t i = 0; i < warps.size(); ++i) {
+      n = n + 1 < warps.size() ? n + 1 : 0;
+      Warp& warp = *warps[n];
+      if (!warp.next || warp.ready_at > at) continue;
+      const Pipe pipe = table_[request_.code[warp.current].entry].pipe;
+      const double free_at = m.pipes[partition][(int)pipe].free_at;
+      if (free_at <= at) {
+        m.last[partition] = n;
+        return &warp;
+      }
+      warp.ready_at = free_at;
+    }
+    return nullptr;
+  }
 
-    m.pipes[partition][(int)entry.pipe].begin(at, rates_.pipe_clocks[(int)entry.pipe]);
-    slot.ready_at = at + std::max<int>(instruction.stall, 1);
-    const double done = mask ? finish(m, warp.access, entry.pipe, at) : at;
-    if (instruction.write_scoreboard < kNumScoreboards)
-      slot.scoreboards[instruction.write_scoreboard] =
-          std::max(slot.scoreboards[instruction.write_scoreboard], done);
-    if (instruction.read_scoreboard < kNumScoreboards)
-      slot.scoreboards[instruction.read_scoreboard] = std::max(
-          slot.scoreboards[instruction.read_scoreboard], at + rates_.latency[(int)Pipe::kBranch]);
+  void issue(Multiprocessor& m, int partition, Warp& warp, double at) {
+    const uint32_t pc = warp.current;
+    const Instruction& instruction = request_.code[pc];
+    const Entry& entry = table_[instruction.entry];
+    const int pipe = (int)entry.pipe;
+    place_ = {&warp, pc};
+    const Mask guard = warp.predicate(instruction.guard, instruction.guard_uniform, warp.next);
+    const Mask mask = warp.next & (instruction.guard_negated ? ~guard : guard);
+    warp.go_to(warp.next, pc + 1);
+    warp.current = pc + 1;
+    warp.access.num_sectors = warp.access.wavefronts = warp.access.bytes = 0;
+    warp.block->clock = (uint64_t)at;
+    if (mask) entry.function(Step(warp, instruction, mask, pc));
+    ++request_.executed[pc];
+    request_.lanes[pc] += __builtin_popcount(mask);
+    ++totals_.pipe_instructions[pipe];
+    if (++totals_.instructions > request_.max_instructions) throw Failure("does not end");
+
+    m.pipes[partition][pipe].begin(at, rates_.pipe_clocks[pipe]);
+    warp.ready_at = at + std::max<int>(instruction.stall, 1);
+    const auto count_down = [&](int scoreboard, double done) {
+      if (scoreboard < kNumScoreboards)
+        warp.scoreboards[scoreboard] = std::max(warp.scoreboards[scoreboard], done);
+    };
+    count_down(instruction.write_scoreboard, mask ? finish(m, warp.access, pipe, at) : at);
+    count_down(instruction.read_scoreboard, at + rates_.latency[(int)Pipe::kBranch]);
     if (entry.pipe == Pipe::kBranch) meet(warp);
-    prepare(slot);
+    prepare(warp);
   }
 
   // When the result of an instruction is there.
-  double finish(Multiprocessor& m, const Access& access, Pipe pipe, double at) {
-    double done = at + rates_.latency[(int)pipe];
+  double finish(Multiprocessor& m, const Access& access, int pipe, double at) {
+    double done = at + rates_.latency[pipe];
     if (access.wavefronts) {
       totals_.wavefronts += access.wavefronts;
       done = m.shared.begin(at, access.wavefronts) + access.wavefronts +
              rates_.latency[(int)Pipe::kShared];
     }
     if (!access.num_sectors) return done;
-    (access.is_store ? totals_.bytes_stored : totals_.bytes_loaded) += access.bytes;
-    (access.is_store ? totals_.sectors_stored : totals_.sectors_loaded) += access.num_sectors;
+    const bool is_store = access.is_store;
+    (is_store ? totals_.bytes_stored : totals_.bytes_loaded) += access.bytes;
+    (is_store ? totals_.sectors_stored : totals_.sectors_loaded) += access.num_sectors;
     const double start =
         m.lookup.begin(at, std::max(1.0, access.num_sectors / rates_.sectors_per_clock));
-    for (int n = 0; n < access.num_sectors; ++n) {
-      const uint64_t sector = access.sectors[n];
-      const bool may_hit = !access.is_store && !access.is_strong;
-      if (may_hit && m.cache.touch(sector)) {
-        done = std::max(done, start + rates_.cache_latency);
-        continue;
-      }
-      ++(access.is_store ? totals_.l2_sectors_stored : totals_.l2_sectors_loaded);
-      const double at_l2 = m.l2.begin(start, rates_.l2_clocks_per_sector);
-      if (l2_.touch(sector)) {
-        done = std::max(done, at_l2 + rates_.l2_latency);
-        continue;
-      }
-      ++(access.is_store ? totals_.memory_sectors_stored : totals_.memory_sectors_loaded);
-      done = std::max(
-          done, m.memory.begin(at_l2, rates_.memory_clocks_per_sector) + rates_.memory_latency);
-    }
+    for (int n = 0; n < access.num_sectors; ++n)
+      done = std::max(done, fetched(m, access, access.sectors[n], start));
     return done;
   }
 
-  // Lets lanes go on that have met those they wait for.
-  void meet(Warp& warp) {
-    const Mask live = warp.live();
-    for (int lane = 0; lane < kLanes; ++lane) {
-      const Wait wait = warp.wait[lane];
-      if (wait != Wait::kConvergence && wait != Wait::kWarp && wait != Wait::kCollective) continue;
-      Mask wanted = wait == Wait::kConvergence ? warp.convergence[warp.waits_for[lane]]
-                                               : warp.waits_for[lane];
-      wanted &= live;
-      Mask there = 0;
-      for (int other = 0; other < kLanes; ++other) {
-        const bool is_same_place = wait != Wait::kCollective || warp.pc[other] == warp.pc[lane];
-        if (warp.wait[other] == wait && warp.waits_for[other] == warp.waits_for[lane] &&
-            is_same_place)
-          there |= 1u << other;
-      }
-      if (wanted & ~there) continue;
-      for (int other = 0; other < kLanes; ++other)
-        if (there >> other & 1) warp.wait[other] = Wait::kNone;
-    }
+  // When a sector that was looked up at a time is there, or stored.
+  double fetched(Multiprocessor& m, const Access& access, uint64_t sector, double at) {
+    const bool is_store = access.is_store;
+    if (!is_store && !access.is_strong && m.cache.touch(sector)) return at + rates_.cache_latency;
+    ++(is_store ? totals_.l2_sectors_stored : totals_.l2_sectors_loaded);
+    const double at_l2 = m.l2.begin(at, rates_.l2_clocks_per_sector);
+    if (l2_.touch(sector)) return at_l2 + rates_.l2_latency;
+    ++(is_store ? totals_.memory_sectors_stored : totals_.memory_sectors_loaded);
+    return m.memory.begin(at_l2, rates_.memory_clocks_per_sector) + rates_.memory_latency;
   }
 
-  // A warp that has no lane to run: its block's barrier may be complete, or the block.
-  void settle(Multiprocessor& m, Slot& slot, double at) {
-    Block& block = *slot.block;
-    const Warp& warp = *slot.warp;
-    const Mask at_barrier = warp.waiting(Wait::kBarrier);
+  // Lets lanes go on that have met those they wait for.
+  static void meet(Warp& warp) {
+    for (const Wait wait : {Wait::kConvergence, Wait::kWarp, Wait::kCollective})
+      each_lane(warp.in(wait), [&](int lane) {
+        const uint32_t what = warp.waits_for[lane];
+        const Mask wanted = wait == Wait::kConvergence ? warp.convergence[what] : what;
+        Mask there = warp.in(wait) & mask_of(warp.waits_for == what);
+        if (wait == Wait::kCollective) there &= mask_of(warp.pc == warp.pc[lane]);
+        if (!(wanted & warp.live() & ~there)) warp.move(there, Wait::kNone);
+      });
+  }
+
+  // A warp that has no lane to run: it may have ended, or complete a barrier. Whether there is room for a block.
+  bool settle(Multiprocessor& m, int partition, Warp& warp, double at) {
+    Block& block = *warp.block;
     // The unit for barriers takes one warp after another.
-    if (at_barrier) m.barrier.begin(at, rates_.barrier_clocks_per_warp);
+    if (warp.in(Wait::kBarrier)) m.barrier.begin(at, rates_.barrier_clocks_per_warp);
     release(block, at);
+    if (warp.live()) return false;
+    auto& warps = m.warps[partition];
+    warps.erase(std::find(warps.begin(), warps.end(), &warp));
+    const bool is_last = --block.num_live == 0;
+    m.num_blocks -= is_last;
+    return is_last;
+  }
+
+  // The barrier that all live threads of a block wait at, if they do.
+  static std::optional<uint32_t> arrived(const Block& block) {
+    for (const auto& warp : block.warps)
+      if (warp->in(Wait::kBarrier) != warp->live()) return {};
+    std::optional<uint32_t> barrier;
+    for (const auto& warp : block.warps)
+      each_lane(warp->live(), [&](int lane) {
+        const uint32_t number = warp->waits_for[lane];
+        if (barrier.value_or(number) != number)
+          throw Failure("threads of a block wait at different barriers");
+        barrier = number;
+      });
+    return barrier;
   }
 
   void release(Block& block, double at) {
-    uint32_t barrier = ~0u;
-    for (const auto& warp : block.warps) {
-      for (int lane = 0; lane < kLanes; ++lane) {
-        if (warp->wait[lane] == Wait::kExited) continue;
-        if (warp->wait[lane] != Wait::kBarrier) return;
-        if (barrier == ~0u) barrier = warp->waits_for[lane];
-        if (barrier != warp->waits_for[lane])
-          throw Failure("threads of a block wait at different barriers");
-      }
-    }
-    if (barrier == ~0u) return;
+    const std::optional<uint32_t> barrier = arrived(block);
+    if (!barrier) return;
     if (barrier == kClusterBarrier) {
-      release_cluster(block, at);
+      for (const auto& other : *block.cluster)
+        if (other->num_live && arrived(*other) != barrier) return;
+      ++totals_.barriers;
+      for (const auto& other : *block.cluster) wake(*other, at + rates_.cluster_barrier_latency);
       return;
     }
     ++totals_.barriers;
-    const double open = std::max(at, multiprocessors_[block.multiprocessor].barrier.free_at) +
-                        rates_.barrier_latency;
-    wake(block, open);
-  }
-
-  void release_cluster(Block& block, double at) {
-    Cluster& cluster =
-        **std::find_if(clusters_.begin(), clusters_.end(), [&](const auto& candidate) {
-          return std::any_of(candidate->blocks.begin(), candidate->blocks.end(),
-                             [&](const auto& other) { return other.get() == &block; });
-        });
-    for (const auto& other : cluster.blocks)
-      for (const auto& warp : other->warps)
-        for (int lane = 0; lane < kLanes; ++lane)
-          if (warp->wait[lane] != Wait::kExited &&
-              !(warp->wait[lane] == Wait::kBarrier && warp->waits_for[lane] == kClusterBarrier))
-            return;
-    ++totals_.barriers;
-    for (const auto& other : cluster.blocks) wake(*other, at + rates_.cluster_barrier_latency);
+    const double free_at = multiprocessors_[block.multiprocessor].barrier.free_at;
+    wake(block, std::max(at, free_at) + rates_.barrier_latency);
   }
 
   void wake(Block& block, double at) {
     block.reduced = std::exchange(block.brought, {});
-    for (const auto& warp : block.warps)
-      for (Wait& wait : warp->wait)
-        if (wait == Wait::kBarrier) wait = Wait::kNone;
-    for (auto& slots : multiprocessors_[block.multiprocessor].slots)
-      for (Slot& slot : slots)
-        if (slot.block == &block && slot.warp->live())
-          slot.ready_at = std::max(slot.ready_at, at), prepare(slot);
-    call(block.multiprocessor, at);
-  }
-
-  void remove_finished(int number, double at) {
-    Multiprocessor& m = multiprocessors_[number];
-    bool is_removed = false;
-    for (auto& slots : m.slots) {
-      for (size_t n = 0; n < slots.size();) {
-        Slot& slot = slots[n];
-        if (slot.mask || slot.warp->live()) {
-          ++n;
-          continue;
-        }
-        Block* block = slot.block;
-        slots.erase(slots.begin() + (long)n);
-        is_removed = true;
-        if (--left(block) == 0) --m.num_blocks;
-      }
+    for (const auto& warp : block.warps) {
+      if (!warp->live()) continue;
+      warp->move(warp->in(Wait::kBarrier), Wait::kNone);
+      warp->ready_at = std::max(warp->ready_at, at);
+      prepare(*warp);
     }
-    if (is_removed) admit(number, at + 1);
-  }
-
-  int& left(Block* block) {
-    const auto found = left_.find(block);
-    if (found != left_.end()) return found->second;
-    return left_[block] = (int)block->warps.size();
+    call(block.multiprocessor, at);
   }
 
   [[noreturn]] void stuck(const Warp& warp) {
     const int lane = __builtin_ctz(warp.live());
-    place_ = {&warp, warp.pc[lane] ? warp.pc[lane] - 1 : 0};
+    place_ = {&warp, std::max(warp.pc[lane], 1u) - 1};
     throw Failure("lane " + std::to_string(lane) + " waits for ever");
   }
 
   const Request& request_;
   const Rates& rates_;
   Totals& totals_;
-  GlobalMemory memory_;
+  const std::vector<Entry>& table_ = entries();
+  const GlobalMemory memory_;
   Cache l2_;
   std::vector<Multiprocessor> multiprocessors_;
   std::deque<uint32_t> waiting_;
-  std::vector<std::unique_ptr<Cluster>> clusters_;
-  std::unordered_map<Block*, int> left_;
-  using Event = std::pair<double, int>;
+  std::list<Cluster> clusters_;
+  using Event = std::pair<double, size_t>;
   std::priority_queue<Event, std::vector<Event>, std::greater<Event>> queue_;
   std::pair<const Warp*, uint32_t> place_{nullptr, 0};
 };
@@ -422,23 +360,20 @@ class Run {
 
 extern "C" {
 
-// The table: a line for each instruction, its columns apart by tabs.
+// The table: a line for each instruction, its columns apart by tabs. Behind them the suffixes and the special
+// registers, a line each.
 const char* sass_table() {
   static std::string text;
-  if (text.empty())
-    for (const Entry& entry : entries())
-      text += std::string(entry.name) + "\t" + entry.also + "\t" + std::to_string((int)entry.pipe) +
-              "\t" + entry.form + "\t" + entry.source + "\n";
+  if (!text.empty()) return text.c_str();
+  for (const Entry& entry : entries())
+    text += std::string(entry.name) + "\t" + entry.also + "\t" + entry.form + "\n";
+#define S(name) #name " "
+  text += SUFFIXES(S) "\n";
+#undef S
+  text += special_names();
   return text.c_str();
 }
-const char* sass_suffixes() {
-  return
-#define S(name) #name " "
-      SUFFIXES(S)
-#undef S
-          ;
-}
-// The bytes of each structure that Python has as well, to be compared.
+// The bytes of each structure that Python reads from `encoding.h`, to be compared.
 void sass_sizes(uint32_t* sizes) {
   const uint32_t all[] = {sizeof(Operand), sizeof(Instruction), sizeof(Range),  sizeof(Launch),
                           sizeof(Rates),   sizeof(Totals),      sizeof(Request)};

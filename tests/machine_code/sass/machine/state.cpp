@@ -6,100 +6,84 @@ std::vector<Entry>& entries() {
   return table;
 }
 
-void Step::require(bool is_defined, const Operand& operand, int which) const {
-  if (is_defined) return;
-  const bool is_uniform = operand.kind == Kind::kUniform;
-  fail(std::string("reads ") + (is_uniform ? "UR" : "R") + std::to_string(operand.index + which) +
-       ", which nobody wrote");
+static Operand register_of(Kind kind, int16_t index) {
+  return {kind, 0, Part::kWhole, 0, index, -1, 0};
 }
 
 U32 Step::constant(const Operand& operand, int which) const {
-  const uint8_t* bank = warp.block->launch->constants[operand.bank];
-  const uint32_t bytes = warp.block->launch->constant_bytes[operand.bank];
+  const uint8_t* bank = warp.block->launch.constants[operand.bank];
+  const uint32_t bytes = warp.block->launch.constant_bytes[operand.bank];
   U32 places = splat((uint32_t)operand.value + 4 * which);
-  if (operand.index >= 0) {
-    Operand index = {Kind::kRegister, 0, Part::kWhole, 0, operand.index, -1, 0};
-    places += read(index, 0, false);
-  }
-  if (operand.uniform >= 0) places += splat(warp.uniform[operand.uniform]);
+  if (operand.index >= 0) places += read(register_of(Kind::kRegister, operand.index), 0);
+  if (operand.uniform >= 0) places += read(register_of(Kind::kUniform, operand.uniform), 0);
   U32 found = {};
-  for (int lane = 0; lane < kLanes; ++lane) {
-    if (!(mask >> lane & 1)) continue;
-    if (!bank || places[lane] + 4 > bytes)
-      fail("constant bank " + std::to_string(operand.bank) + " has no word at " +
-           hex(places[lane]));
+  each_lane(mask, [&](int lane) {
+    const uint32_t place = places[lane];
+    if (!bank || place + 4 > bytes)
+      fail("constant bank " + std::to_string(operand.bank) + " has no word at " + hex(place));
     uint32_t word;
-    memcpy(&word, bank + places[lane], 4);
+    memcpy(&word, bank + place, 4);
     found[lane] = word;
-  }
+  });
   return found;
 }
 
-U32 Step::read(const Operand& operand, int which, bool flags) const {
+U32 Step::read(const Operand& operand, int which) const {
+  const int number = operand.index + which;
   U32 value = {};
-  switch (operand.kind) {
-    case Kind::kRegister:
-      if (operand.index == kZeroRegister) break;
-      value = warp.registers[operand.index + which];
-      {
-        const uint32_t used = operand.part == Part::kLow    ? 0xffffu
-                              : operand.part == Part::kHigh ? ~0xffffu
-                                                            : kAll;
-        require(!(mask_of(~warp.defined[operand.index + which] & used) & mask), operand, which);
-      }
-      break;
-    case Kind::kUniform:
-      if (operand.index == kZeroUniform) break;
-      require(warp.uniform_defined[operand.index + which], operand, which);
-      value = splat(warp.uniform[operand.index + which]);
-      break;
-    case Kind::kImmediate:
-      value = splat((uint32_t)(operand.value >> 32 * which));
-      break;
-    case Kind::kConstant:
-      value = constant(operand, which);
-      break;
-    default:
-      unknown();
+  bool is_defined = true;
+  if (operand.kind == Kind::kRegister) {
+    if (operand.index == kZeroRegister) return value;
+    const uint32_t used = operand.part == Part::kLow    ? 0xffffu
+                          : operand.part == Part::kHigh ? ~0xffffu
+                                                        : kAll;
+    is_defined = !(mask & where([=](uint32_t bits) { return ~bits & used; }, warp.defined[number]));
+    value = warp.registers[number];
+  } else if (operand.kind == Kind::kUniform) {
+    if (operand.index == kZeroUniform) return value;
+    is_defined = warp.uniform_defined[number];
+    value = splat(warp.uniform[number]);
+  } else if (operand.kind == Kind::kImmediate) {
+    value = splat((uint32_t)(operand.value >> 32 * which));
+  } else if (operand.kind == Kind::kConstant) {
+    value = constant(operand, which);
+  } else {
+    unknown();
   }
-  switch (operand.part) {
-    case Part::kByte0:
-      value &= 0xffu;
-      break;
-    case Part::kByte1:
-      value = value >> 8 & 0xffu;
-      break;
-    case Part::kByte2:
-      value = value >> 16 & 0xffu;
-      break;
-    case Part::kByte3:
-      value = value >> 24;
-      break;
-    default:
-      break;
-  }
-  if (!flags) return value;
-  if (operand.flags & kAbsolute) value = (U32)((S32)value < 0 ? -(S32)value : (S32)value);
-  if (operand.flags & kInverted) value = ~value;
-  if (operand.flags & kNegated) value = -value;
-  return value;
+  if (!is_defined)
+    fail((operand.kind == Kind::kUniform ? "reads UR" : "reads R") + std::to_string(number) +
+         ", which nobody wrote");
+  const int byte = (int)operand.part - (int)Part::kByte0;
+  return byte >= 0 && byte < 4 ? value >> 8 * byte & 0xffu : value;
+}
+
+U32 Step::with_flags(int n, U32 value) const {
+  const uint8_t flags = operand(n).flags;
+  if (flags & kAbsolute) value = (U32)((S32)value < 0 ? -(S32)value : (S32)value);
+  if (flags & kInverted) value = ~value;
+  return flags & kNegated ? -value : value;
 }
 
 U64 Step::u64(int n) const {
   const Operand& op = operand(n);
-  U64 value = op.kind == Kind::kImmediate ? splat64(op.value)
-                                          : pair(read(op, 0, false), read(op, 1, false));
+  U64 value = words(n);
   if (op.flags & kInverted) value = ~value;
-  if (op.flags & kNegated) value = -value;
-  return value;
+  return op.flags & kNegated ? -value : value;
 }
 
-F32 Step::f32(int n, bool flush) const {
-  F32 value = (F32)read(operand(n), 0, false);
-  if (flush) value = each<F32>(value, flushed);
+F32 Step::f32(int n) const {
+  F32 value = (F32)word(n);
+  if (has(mFTZ)) value = each<F32>(flushed, value);
   if (operand(n).flags & kAbsolute) value = (F32)((U32)value & 0x7fffffffu);
-  if (operand(n).flags & kNegated) value = (F32)((U32)value ^ 0x80000000u);
-  return value;
+  return operand(n).flags & kNegated ? (F32)((U32)value ^ 0x80000000u) : value;
+}
+
+Bits Step::bits(int n) const {
+  const Operand& op = operand(n);
+  if (op.kind != Kind::kRegister || op.index == kZeroRegister) return {u32(n), splat(kAll)};
+  const U32& defined = warp.defined[op.index];
+  if (op.part != Part::kWhole || op.flags & ~kInverted) return {u32(n), defined};
+  return {op.flags & kInverted ? ~warp.registers[op.index] : warp.registers[op.index], defined};
 }
 
 Mask Step::predicate(int n) const {
@@ -109,42 +93,45 @@ Mask Step::predicate(int n) const {
   return op.flags & kInverted ? ~value : value;
 }
 
-void Step::set(int n, U32 value, int which) const {
-  set_word(operand(n), value, which, splat(kAll));
-}
-void Step::set_partly(int n, U32 value, U32 defined) const {
-  set_word(operand(n), value, 0, defined);
-}
-void Step::set(int n, F32 value, bool flush) const {
-  const U32 bits = (U32)(flush ? each<F32>(value, flushed) : value);
-  set(n, choose(mask_of(value != value), splat(kNan), bits));
+U64 Step::address(int n) const {
+  const Operand& op = operand(n);
+  if (op.kind != Kind::kAddress) unknown();
+  U64 found = splat64(op.value);
+  if (op.index >= 0 && op.index != kZeroRegister) {
+    const Operand base = register_of(Kind::kRegister, op.index);
+    const U32 word = read(base, 0);
+    const int shifts[] = {0, 2, 3, 4};  // of kUnsigned, kTimes4, kTimes8, kTimes16
+    found += op.part == Part::kWide    ? pair(word, read(base, 1))
+             : op.part == Part::kWhole ? wide_signed(word)
+                                       : wide(word) << shifts[(int)op.part - (int)Part::kUnsigned];
+  }
+  if (op.uniform >= 0 && op.uniform != kZeroUniform) {
+    const Operand base = register_of(Kind::kUniform, op.uniform);
+    // With a register of 64 bits, or alone, the uniform one is of 64 bits as well.
+    const bool is_wide = op.bank == 1;
+    found += is_wide ? pair(read(base, 0), read(base, 1)) : wide(read(base, 0));
+  }
+  return found;
 }
 
-void Step::set_word(const Operand& to, U32 value, int which, U32 defined) const {
+void Step::set(int n, Bits value, int which) const {
+  const Operand& to = operand(n);
+  const int number = to.index + which;
   if (to.kind == Kind::kUniform) {
     if (to.index == kZeroUniform) return;
-    warp.uniform[to.index + which] = value[__builtin_ctz(mask)];
-    warp.uniform_defined[to.index + which] = true;
+    warp.uniform[number] = value.value[__builtin_ctz(mask)];
+    warp.uniform_defined[number] = true;
     return;
   }
   if (to.kind != Kind::kRegister) unknown();
   if (to.index == kZeroRegister) return;
-  const int number = to.index + which;
-  warp.registers[number] = choose(mask, value, warp.registers[number]);
-  warp.defined[number] = choose(mask, defined, warp.defined[number]);
+  warp.registers[number] = choose(mask, value.value, warp.registers[number]);
+  warp.defined[number] = choose(mask, value.defined, warp.defined[number]);
 }
 
-U32 Step::defined(int n) const {
-  const Operand& op = operand(n);
-  return op.kind == Kind::kRegister && op.index != kZeroRegister ? warp.defined[op.index]
-                                                                 : splat(kAll);
-}
-
-U32 Step::undefined(int n) const {
-  const Operand& op = operand(n);
-  if (op.kind != Kind::kRegister || op.index == kZeroRegister) return u32(n);
-  if (op.part != Part::kWhole || op.flags & ~kInverted) return u32(n);
-  return op.flags & kInverted ? ~warp.registers[op.index] : warp.registers[op.index];
+void Step::set(int n, F32 value) const {
+  const Mask nan = where([](float x) { return x != x; }, value);
+  set(n, choose(nan, splat(kNan), (U32)(has(mFTZ) ? each<F32>(flushed, value) : value)));
 }
 
 void Step::set_predicate(int n, Mask value, Mask defined) const {
@@ -156,45 +143,7 @@ void Step::set_predicate(int n, Mask value, Mask defined) const {
     return;
   }
   if (to.kind != Kind::kPredicate) unknown();
-  warp.predicates[to.index] = (warp.predicates[to.index] & ~mask) | (value & mask);
-  warp.predicates_defined[to.index] =
-      (warp.predicates_defined[to.index] & ~mask) | (defined & mask);
-}
-
-U64 Step::address(int n) const {
-  const Operand& op = operand(n);
-  if (op.kind != Kind::kAddress) unknown();
-  U64 found = splat64(op.value);
-  Operand base = {Kind::kRegister, 0, Part::kWhole, 0, op.index, -1, 0};
-  if (op.index >= 0 && op.index != kZeroRegister) {
-    const U32 word = read(base, 0, false);
-    switch (op.part) {
-      case Part::kWide:
-        found += pair(word, read(base, 1, false));
-        break;
-      case Part::kUnsigned:
-        found += wide(word);
-        break;
-      case Part::kTimes4:
-        found += wide(word) * 4;
-        break;
-      case Part::kTimes8:
-        found += wide(word) * 8;
-        break;
-      case Part::kTimes16:
-        found += wide(word) * 16;
-        break;
-      default:
-        found += wide_signed(word);
-        break;
-    }
-  }
-  if (op.uniform >= 0 && op.uniform != kZeroUniform) {
-    base = {Kind::kUniform, 0, Part::kWhole, 0, op.uniform, -1, 0};
-    // With a register of 64 bits, or alone, the uniform one is of 64 bits as well.
-    const bool is_wide = op.bank == 1;
-    found +=
-        is_wide ? pair(read(base, 0, false), read(base, 1, false)) : wide(read(base, 0, false));
-  }
-  return found;
+  const auto update = [&](Mask& old, Mask now) { old = (old & ~mask) | (now & mask); };
+  update(warp.predicates[to.index], value);
+  update(warp.predicates_defined[to.index], defined);
 }
