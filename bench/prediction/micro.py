@@ -65,6 +65,11 @@ def measured(path: Path = RESULTS / "nvidia-h200-micro.csv") -> dict[str, float]
         }
 
 
+def row_names(part: str) -> list[str]:
+    """The held-out rows whose name contains a text."""
+    return [name for name in measured() if part in name]
+
+
 def compared(names: str = "") -> Iterator[Comparison]:
     """The rows whose name contains a text."""
     known = measured()
