@@ -19,7 +19,7 @@ MASK = r"does not contain the calling lane"
 HANGS = r"gave up"
 WRONG = r"AssertionError"
 
-_PARTS = ("cudml", "kernels", "tests", "pyproject.toml")
+_PARTS = ("bench", "cudml", "kernels", "tests", "pyproject.toml")
 _TIME_LIMIT = 1200
 
 
@@ -61,7 +61,7 @@ class Defect:
 
     def _arguments(self) -> tuple[str, ...]:
         if self.tests:
-            return ("-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", *self.tests)
+            return ("-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--predictions", *self.tests)
         return ("-m", "tests.planted", *self.cases)
 
 
