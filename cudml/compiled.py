@@ -1,6 +1,7 @@
 """Compile a descriptor into an operator and dispatch it: check, plan, load, bind, launch."""
 
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -119,7 +120,7 @@ class CompiledOperator:
         self._owned = tuple(m for m in members if m.tensor.flags & TensorFlags.OWNED_BY_DML)
         self._bound = tuple(m for m in members if m not in self._owned)
         self._names = tuple(m.name for m in self._bound)
-        self._operands = plan.operands
+        self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*plan.operands)
         self._executable = executable
         self._run = executable.run
         # The very arrays that were good last; they are not kept alive.
@@ -217,16 +218,18 @@ class CompiledOperator:
         Source: IDMLBindingTable and IDMLCommandRecorder::RecordDispatch of DirectML's documentation.
         """
         last = self._last
-        is_same = len(bindings) == len(self._names)
         for name, array in bindings.items():
             if array is None or array is not last.get(name, _no_array)():
-                is_same = False
+                self._ensure_good(bindings, temporary_resource)
                 break
-        if not is_same or (temporary_resource is not None and temporary_resource is not self._last_scratch()):
+        if temporary_resource is not None and temporary_resource is not self._last_scratch():
             self._ensure_good(bindings, temporary_resource)
-        if self._persistent:
-            bindings = {**bindings, **self._persistent}
-        self._run([bindings[name] for name in self._operands], temporary_resource, stream)
+        try:
+            operands = self._in_order({**bindings, **self._persistent} if self._persistent else bindings)
+        except KeyError:
+            self._check(bindings, temporary_resource)  # raises: one is missing
+            raise
+        self._run(operands, temporary_resource, stream)
 
     def _ensure_good(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
         """Raise `BindingError` unless arrays at these places and of these layouts were good before."""

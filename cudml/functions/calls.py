@@ -149,6 +149,11 @@ class Request:
 class Call:
     """An array function planned for arrays of certain layouts, ready to run.
 
+    Attributes
+    ----------
+    has_place : bool
+        Whether `run` takes a place within the arrays, which no plan depends on.
+
     Parameters
     ----------
     function : ArrayFunction
@@ -160,6 +165,8 @@ class Call:
     operands : sequence of array
         What the inputs of the request were converted to.
     """
+
+    has_place = False
 
     def __init__(
         self, function: "ArrayFunction", device: Device, request: Request, operands: Sequence[Array]
@@ -199,7 +206,9 @@ class Call:
         self._good[addresses] = True
         return True
 
-    def compute(self, inputs: Sequence[Array], outputs: Sequence[Array], *place: Any) -> Sequence[Array]:
+    def compute(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
+    ) -> Sequence[Array]:
         """Compute operands from operands; the outputs are made where none are given."""
         if not outputs:
             outputs = self._make_outputs()
@@ -207,9 +216,9 @@ class Call:
         return outputs
 
     def _convert_and_compute(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], *place: Any
+        self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
     ) -> Sequence[Array]:
-        return self.compute_converted(inputs, *converted(self.request.inputs, inputs), outputs, *place)
+        return self.compute_converted(inputs, *converted(self.request.inputs, inputs), outputs, place)
 
     def compute_converted(
         self,
@@ -217,7 +226,7 @@ class Call:
         operands: Sequence[Array],
         made: Sequence[Array],
         outputs: Sequence[Array],
-        *place: Any,
+        place: Any = None,
     ) -> Sequence[Array]:
         """Compute from inputs that were converted to operands, for which the arrays of `made` were made."""
         rows = self.request.outputs
@@ -225,7 +234,7 @@ class Call:
             self.device.empty(row.operand_shape, row.dtype) if row.is_converted else output
             for row, output in zip(rows, outputs, strict=False)
         ]
-        computed = self.compute(operands, targets, *place)
+        computed = self.compute(operands, targets, place)
         results = [
             result.reshape(row.shape) if row.is_converted else result
             for row, result in zip(rows, computed, strict=True)
@@ -260,7 +269,7 @@ class ArrayFunction:
     input_names, output_names : tuple of str
         The arguments that are arrays.
     check : callable
-        Takes `Arguments`, the options of the call, and what else `run` is given, which no plan depends on;
+        Takes `Arguments`, the options of the call, and the place that `run` is given where the call has one;
         raises, or gives the `Request`.
     describe : callable
         Takes the tensors of the operands by member and the options of the request; gives what is planned.
@@ -346,7 +355,7 @@ class Unplanned:
     stream: Any
     names: tuple[str, ...]
 
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any], *place: Any) -> Sequence[Array]:
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Any], place: Any = None) -> Sequence[Array]:
         """As `Call.run`, with what can be made arrays."""
         function = self.function
         named_inputs = dict(zip(self.names, inputs, strict=True))
@@ -364,14 +373,14 @@ class Unplanned:
         return outputs or results
 
     def _run_plain(
-        self, given: Arguments, inputs: Sequence[Array], outputs: Sequence[Array], place: Sequence[Any]
+        self, given: Arguments, inputs: Sequence[Array], outputs: Sequence[Array], place: Any
     ) -> Sequence[Array]:
         key, addresses = self._key(given)
         call = None if key is None else self.function.calls.get(key)
         if call is not None and call.takes(addresses):
-            return call.run(inputs, outputs, *place)
+            return call.run(inputs, outputs, place)
         function, device = self.function, given.device
-        request = function.check(given, *self.options, *place)
+        request = function.check(given, *self.options, *((place,) if function.call.has_place else ()))
         arguments = [a for a in (*request.inputs, *request.outputs) if a.array is not None]
         check_overlap(function.name, device, arguments, len(request.inputs))
         request = replace(
@@ -384,8 +393,8 @@ class Unplanned:
         if key is not None:
             function.calls[key] = call
         if call.is_converted:
-            return call.compute_converted(inputs, operands, made, outputs, *place)
-        return call.run(inputs, outputs, *place)
+            return call.compute_converted(inputs, operands, made, outputs, place)
+        return call.run(inputs, outputs, place)
 
     def _key(self, given: Arguments) -> tuple[Hashable, tuple[int, ...]]:
         """The key of plain arrays, and their addresses; None where there can be none."""

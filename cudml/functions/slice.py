@@ -29,6 +29,9 @@ from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, w
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
+#: The bits of a shift that an item's alignment can be.
+_ALIGNMENT_BITS = MAX_ITEM_BYTES - 1
+
 #: Collections that are known to have an order without a closer look.
 _SEQUENCES = (tuple, list, type(None))
 
@@ -122,10 +125,10 @@ def slice(
             for values in (offsets, sizes, strides):
                 check_order(values)
         # Integers, so that 1.0 does not find the call of 1.
-        offsets = tuple(map(index, offsets))
+        offsets = (*map(index, offsets),)
         options: Any = (
-            tuple(map(index, sizes)),
-            None if strides is None else tuple(map(index, strides)),
+            (*map(index, sizes),),
+            None if strides is None else (*map(index, strides),),
         )
     except TypeError:
         options = [sizes, strides]  # the check raises the error
@@ -181,6 +184,8 @@ class _SliceCall(Call):
     that has come up. More dimensions than a kernel takes are left to a loop.
     """
 
+    has_place = True
+
     def __init__(
         self, function: ArrayFunction, device: Device, request: Request, operands: Sequence[Array]
     ) -> None:
@@ -188,10 +193,12 @@ class _SliceCall(Call):
         self._tensors: dict[str, TensorDesc] = {}
         self._loop_axes: tuple[int, ...] = ()
         self._launches: dict[int, Program] = {}
+        # What copies the whole box, if not a program for its alignment.
+        self._whole: Program | None = launch_nothing
         # The offsets of the last call, which were good, and what they gave.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
         source, (self._sizes, self._strides) = operands[0], request.options
-        self._shape = tuple(source.shape)
+        self._shape, self._ndim = tuple(source.shape), source.ndim
         bounds = []
         for n, size, stride, step in zip(
             self._shape, self._sizes, self._strides, source.strides, strict=True
@@ -205,41 +212,42 @@ class _SliceCall(Call):
     def _load(self, function: ArrayFunction, tensors: dict[str, TensorDesc]) -> None:
         self._tensors = tensors
         self._loop_axes = _axes_to_loop_over(tuple(tensors.values()), self._strides)
+        self._whole = self._launch_each if self._loop_axes else None
 
-    def compute(self, inputs: Sequence[Array], outputs: Sequence[Array], *place: Any) -> Sequence[Array]:
+    def compute(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
+    ) -> Sequence[Array]:
         last = self._last
         if last[0] != place:
-            last = self._last = (place, *self._launch_and_shift(*place))
+            last = self._last = self._at(place)
         if not outputs:
             outputs = self._make_outputs()
         last[1]((*inputs, *outputs), None, None, last[2])
         return outputs
 
-    def _launch_and_shift(self, offsets: Any) -> tuple[Program, int]:
-        """What copies the box at some offsets, and what it shifts the pointer by."""
+    def _at(self, offsets: Any) -> tuple[Any, Program, int]:
+        """The offsets, what copies the box there, and what it shifts the pointer by."""
+        if len(offsets) != self._ndim:
+            as_integers("slice", "offsets", offsets, self._ndim)
         shift = 0
-        if len(offsets) != len(self._bounds):
-            as_integers("slice", "offsets", offsets, len(self._bounds))
-        for offset, (least, largest, step) in zip(offsets, self._bounds, strict=True):
+        for number, (least, largest, step) in enumerate(self._bounds):
+            offset = offsets[number]
             if not least <= offset <= largest:
                 _check_box("slice", self._shape, offsets, self._sizes, self._strides)
             shift += offset * step
-        if not self._tensors:
-            return launch_nothing, 0
-        return (self._launch_each, shift) if self._loop_axes else self._launch_at(shift)
+        if self._whole is not None:
+            return offsets, self._whole, shift
+        alignment = shift & -shift & _ALIGNMENT_BITS
+        return offsets, self._launches.get(alignment) or self._launch_for(alignment), shift - alignment
 
-    def _launch_at(self, shift: int) -> tuple[Program, int]:
-        """The program for shifts that are as aligned as this one, and what is left of it.
-
-        It is planned for a first element that is so aligned.
-        """
-        alignment = shift & -shift & (MAX_ITEM_BYTES - 1)
+    def _launch_for(self, alignment: int) -> Program:
+        """The program planned for a first element that is so aligned; it is shifted by what is left."""
         launch = self._launches.get(alignment)
         if launch is None:
             axes = self._loop_axes
             desc = self._function.describe(self._tensors, self._sizes, self._strides, axes, alignment)
             launch = self._launches[alignment] = Executable(self._function.plan, desc, self.device).run
-        return launch, shift - alignment
+        return launch
 
     def _launch_each(
         self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
@@ -251,8 +259,8 @@ class _SliceCall(Call):
             at = dict(zip(self._loop_axes, place, strict=True))
             filled = target[tuple(at.get(axis, np.s_[:]) for axis in range(target.ndim))]
             moved = shift + sum(i * step for i, step in zip(place, steps, strict=True))
-            launch, left = self._launch_at(moved)
-            launch((source, filled), None, None, left)
+            alignment = moved & -moved & _ALIGNMENT_BITS
+            self._launch_for(alignment)((source, filled), None, None, moved - alignment)
 
 
 def _describe(

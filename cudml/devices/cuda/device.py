@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Layout, Program
+from cudml.devices import Array, Layout, Program, shortcuts
 from cudml.devices.cuda import capture, sharing
 from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
@@ -235,23 +235,20 @@ class CudaDevice:
         dtypes = [np.dtype(dtype) for _, dtype in arrays]
         kinds = [dtype.type if np.dtype(dtype.type) == dtype else dtype for dtype in dtypes]
         wanted = tuple((shape, kind) for (shape, _), kind in zip(arrays, kinds, strict=True))
+        new, initialize = shortcuts.construction(ndarray)
 
         def allocate() -> list[Array]:
-            if current_device() == number:
-                return [ndarray(shape, dtype) for shape, dtype in wanted]
-            with device(number):
-                return [ndarray(shape, dtype) for shape, dtype in wanted]
+            if current_device() != number:
+                with device(number):
+                    return [ndarray(shape, dtype) for shape, dtype in wanted]
+            made = []
+            for shape, dtype in wanted:
+                array = new(ndarray)
+                initialize(array, shape, dtype)
+                made.append(array)
+            return made
 
-        if len(wanted) != 2:
-            return allocate
-        (first_shape, first), (second_shape, second) = wanted
-
-        def allocate_two() -> list[Array]:  # faster than a loop with two iterations
-            if current_device() == number:
-                return [ndarray(first_shape, first), ndarray(second_shape, second)]
-            return allocate()
-
-        return allocate_two
+        return allocate
 
     def owns(self, array: Any) -> bool:
         """Whether the array is a `cupy.ndarray` in this GPU's memory."""

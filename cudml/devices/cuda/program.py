@@ -62,13 +62,14 @@ class ProgramLoader:
                     raise_reported()
                 if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
                     stream = as_stream(stream)
+                arguments = [*operands, *params]
                 if shift:
-                    operands = (operands[0].data.ptr + shift, *operands[1:])
+                    arguments[0] = operands[0].data + shift
                 if current_device() == number:
-                    function(grid, block, (*operands, *params), shared_bytes, stream)
+                    function(grid, block, arguments, shared_bytes, stream)
                 else:
                     with device(number):
-                        function(grid, block, (*operands, *params), shared_bytes, stream)
+                        function(grid, block, arguments, shared_bytes, stream)
 
             return launch_alone
         if isinstance(only, Copy) and not offsets:
