@@ -105,6 +105,16 @@ def test_top_k_of_a_dlpack_input(timed: Any, x: Any) -> None:
     timed(lambda: cudml.top_k(foreign, 16), lambda: cudml.top_k(x, 16), CONVERTED_BAR)
 
 
+def test_top_k_of_a_subclass(timed: Any, cupy: Any, x: Any) -> None:
+    import cudml
+
+    class Subclass(cupy.ndarray):  # type: ignore[misc]
+        pass
+
+    own = x.view(Subclass)
+    timed(lambda: cudml.top_k(own, 16), lambda: cudml.top_k(x, 16), CONVERTED_BAR)
+
+
 def cupy_slice_and_copy(cupy: Any, x: Any) -> Callable[[], Any]:
     """What `slice` does, by CuPy."""
     return lambda: cupy.ascontiguousarray(x[0:64:2, 1:901:3])

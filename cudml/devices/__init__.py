@@ -3,6 +3,7 @@
 A device knows arrays, streams and how to run a `Plan`, but no operator.
 """
 
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -81,8 +82,8 @@ class Device(Protocol):
     def address_and_layout(self, array: Any) -> tuple[int, Layout]:
         """The address and, in a hashable value, everything else that decides how an array may be used.
 
-        Quick, because every warm call does it. Raises TypeError for what is not exactly of the device's
-        array type; arrays of other devices of the same kind differ in the layout.
+        Quick, because every warm call does it. Raises TypeError for what is not of the device's array type or
+        a subclass of it that `owns` accepts; arrays of other devices of the same kind differ in the layout.
         """
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
@@ -115,6 +116,9 @@ class Device(Protocol):
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
         """A context around work on memory of other libraries that orders their later work after it."""
+
+    def hold(self, operands: dict[int, Any]) -> None:
+        """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""
 
     def raise_reported(self) -> None:
         """Raise KernelError if a finished kernel reported a failure, as the next call would."""
@@ -162,7 +166,7 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
     if isinstance(candidate, np.ndarray):
         return Taken(candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)), _cpu()
     if cuda.is_own(candidate):
-        return Taken(candidate), cuda.get_device(candidate.data.device_id)
+        return Taken(cuda.plain(candidate)), cuda.get_device(candidate.data.device_id)
     where = dlpack.device_of(candidate)
     if where is not None and where[0] in dlpack.CPU_TYPES:
         return emulator.take(candidate), _cpu()
@@ -170,6 +174,16 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
         taken = cuda.take(candidate, where)
         return taken, cuda.get_device(taken.array.data.device_id)
     return None
+
+
+def take_operand(candidate: Any) -> Any | None:
+    """What another library shares as an operand of a `Program`, quickly; None unless `Device.hold` is enough.
+
+    An operand has `ptr`, its address, and `layout`, as of `Device.address_and_layout`.
+    """
+    # Loaded once `take` has met an array in a GPU's memory.
+    sharing = sys.modules.get("cudml.devices.cuda.sharing")
+    return None if sharing is None else sharing.take_operand(candidate)
 
 
 def device_of(candidate: Any) -> Device | None:

@@ -7,21 +7,23 @@ Source: "Python Specification for DLPack" and `dlpack.h` 1.1.
 """
 
 import ctypes
+from functools import cache, lru_cache
+from struct import Struct, calcsize, unpack
 from typing import Any
 
 import numpy as np
 
-from cudml.devices.exchange import ExchangeError, Exported
-from cudml.tensors import num_elements, packed_strides
+from cudml.devices.exchange import ExchangeError, Exported, Form, form_of
+from cudml.tensors import packed_strides
 
 #: `DLDeviceType` values of memory that a CPU addresses: its own, and memory pinned by CUDA.
 CPU_TYPES = (1, 3)
 #: Those of memory that a GPU addresses: its own, and CUDA's managed memory.
-CUDA_TYPES = (2, 13)
-MANAGED_TYPE = 13
+CUDA, MANAGED = 2, 13
+CUDA_TYPES = (CUDA, MANAGED)
 
 #: The newest supported version.
-_VERSION = (1, 1)
+VERSION = (1, 1)
 
 # Bits of `flags` in a versioned capsule.
 _READ_ONLY, _IS_COPIED = 1, 2
@@ -43,35 +45,15 @@ _ML_DTYPES = {
 }
 
 
-class _Tensor(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p),
-        ("device_type", ctypes.c_int32),
-        ("device_id", ctypes.c_int32),
-        ("ndim", ctypes.c_int32),
-        ("code", ctypes.c_uint8),
-        ("bits", ctypes.c_uint8),
-        ("lanes", ctypes.c_uint16),
-        ("shape", ctypes.POINTER(ctypes.c_int64)),
-        ("strides", ctypes.POINTER(ctypes.c_int64)),
-        ("byte_offset", ctypes.c_uint64),
-    )
-
-
-class _Versioned(ctypes.Structure):
-    _fields_ = (
-        ("major", ctypes.c_uint32),
-        ("minor", ctypes.c_uint32),
-        ("context", ctypes.c_void_p),
-        ("deleter", ctypes.c_void_p),
-        ("flags", ctypes.c_uint64),
-        ("tensor", _Tensor),
-    )
-
+# `DLTensor` in C: address, device type and number, number of dimensions, type code, bits and lanes, pointers
+# to the shape and the strides, and an offset in bytes. A versioned capsule has the version before it, the
+# context, the deleter and flags.
+_TENSOR = "PiiiBBHPPQ"
+_unpack_old, _unpack_versioned = Struct(f"@{_TENSOR}").unpack_from, Struct(f"@IIPPQ{_TENSOR}").unpack_from
+_Old, _Versioned = ctypes.c_char * calcsize(f"@{_TENSOR}"), ctypes.c_char * calcsize(f"@IIPPQ{_TENSOR}")
 
 _api = ctypes.pythonapi
-_is_valid, _pointer_of = _api.PyCapsule_IsValid, _api.PyCapsule_GetPointer
-_is_valid.argtypes, _is_valid.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_int
+_pointer_of = _api.PyCapsule_GetPointer
 _pointer_of.argtypes, _pointer_of.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
 
 
@@ -111,36 +93,70 @@ def exported(candidate: Any, stream: int | None = None) -> Exported:
     order = {} if stream is None else {"stream": stream}
     try:
         try:
-            capsule = candidate.__dlpack__(**order, max_version=_VERSION)
+            capsule = candidate.__dlpack__(**order, max_version=VERSION)
         except TypeError:  # a library that predates versioned capsules
             capsule = candidate.__dlpack__(**order)
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ExchangeError(f"whose __dlpack__() raises {_told(error)}") from error
-    if _is_valid(capsule, b"dltensor_versioned"):
-        managed = _Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned"))
-        if managed.major != _VERSION[0]:
-            raise ExchangeError(f"of version {managed.major}.{managed.minor} of DLPack, 1 is known")
-        # Anything written to a copy would be lost.
-        is_read_only = bool(managed.flags & (_READ_ONLY | _IS_COPIED))
-        tensor = managed.tensor
-    elif _is_valid(capsule, b"dltensor"):
+    try:
+        address, form, number, flags = read_versioned(capsule)
+    except ValueError:
+        address, form, number = _read_old(capsule)
         is_read_only = _is_read_only(candidate)
-        tensor = _Tensor.from_address(_pointer_of(capsule, b"dltensor"))
     else:
-        raise ExchangeError(f"whose __dlpack__() is {capsule!r}, no unused capsule of DLPack")
-    dtype = _dtype(tensor.code, tensor.bits, tensor.lanes)
-    shape = tuple(tensor.shape[: tensor.ndim])
-    steps = tuple(tensor.strides[: tensor.ndim]) if tensor.strides else packed_strides(shape)
-    return Exported(
-        address=(tensor.data or 0) + tensor.byte_offset if num_elements(shape) else 0,
-        shape=shape,
-        # In the 64 bits of C: CuPy exports a stride of -2 as that which gives -2 * itemsize when it wraps.
-        strides=tuple(ctypes.c_int64(step * dtype.itemsize).value for step in steps),
-        dtype=dtype,
-        owner=capsule,
-        is_read_only=is_read_only,
-        number=tensor.device_id if tensor.device_type in CUDA_TYPES else None,
+        # Anything written to a copy would be lost.
+        is_read_only = bool(flags & (_READ_ONLY | _IS_COPIED))
+    return Exported(address, form, capsule, is_read_only, number)
+
+
+def read_versioned(capsule: Any) -> tuple[int, Form, int | None, int]:
+    """The address (0 if empty), the form, the number of the GPU or None, and the flags of a tensor.
+
+    Raises
+    ------
+    ValueError
+        The capsule is none of DLPack with a version.
+    ExchangeError
+        The version is unknown, or the elements have no NumPy dtype.
+    """
+    (major, minor, _, _, flags, data, kind, number, ndim, code, bits, lanes, shape, strides, offset) = (
+        _unpack_versioned(_Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned")))
     )
+    if major != VERSION[0]:
+        raise ExchangeError(f"of version {major}.{minor} of DLPack, 1 is known")
+    read = _raw_type(8 * ndim).from_address
+    form = _form(code, bits, lanes, read(shape).raw, read(strides).raw if strides else None)
+    return data + offset if form.num_bytes else 0, form, number if kind in CUDA_TYPES else None, flags
+
+
+def _read_old(capsule: Any) -> tuple[int, Form, int | None]:
+    """The same of a capsule without a version, which has no flags."""
+    try:
+        pointer = _pointer_of(capsule, b"dltensor")
+    except ValueError:
+        raise ExchangeError(f"whose __dlpack__() is {capsule!r}, no unused capsule of DLPack") from None
+    data, kind, number, ndim, code, bits, lanes, shape, strides, offset = _unpack_old(
+        _Old.from_address(pointer)
+    )
+    read = _raw_type(8 * ndim).from_address
+    form = _form(code, bits, lanes, read(shape).raw, read(strides).raw if strides else None)
+    return data + offset if form.num_bytes else 0, form, number if kind in CUDA_TYPES else None
+
+
+@cache
+def _raw_type(size: int) -> Any:
+    return ctypes.c_char * size
+
+
+@lru_cache(maxsize=1024)
+def _form(code: int, bits: int, lanes: int, sizes: bytes, steps: bytes | None) -> Form:
+    """The form of a tensor, from its type and the 64-bit numbers of its shape and strides."""
+    dtype = _dtype(code, bits, lanes)
+    shape = unpack(f"@{len(sizes) // 8}q", sizes)
+    in_elements = packed_strides(shape) if steps is None else unpack(f"@{len(steps) // 8}q", steps)
+    # In the 64 bits of C: CuPy exports a stride of -2 as that which gives -2 * itemsize when it wraps.
+    strides = tuple(ctypes.c_int64(step * dtype.itemsize).value for step in in_elements)
+    return form_of(shape, strides, dtype)
 
 
 def _told(error: Exception) -> str:

@@ -1,39 +1,64 @@
 """Arrays of other libraries, shared without a copy through DLPack or the CUDA array interface."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from cudml.errors import a_type
-from cudml.tensors import num_elements, packed_strides
+from cudml.tensors import byte_extent, num_elements, packed_strides
 
 
 class ExchangeError(Exception):
     """Why an object cannot be shared; the text completes a sentence that starts with the object."""
 
 
-@dataclass(frozen=True)
-class Exported:
-    """The memory of another library's array.
+@dataclass(eq=False, slots=True)
+class Form:
+    """How an array lies in memory, from its first element.
 
-    `strides` are in bytes. `number` is the number of the GPU, or None if the protocol does not give it.
-    `stream` is the handle of the stream on which the library uses the memory, or None if unknown. The memory
-    lives as long as `owner`.
+    Attributes
+    ----------
+    strides : tuple of int
+        In bytes.
+    low, num_bytes : int
+        The lowest byte that is addressed, and the bytes from there to the highest, inclusive.
+    is_packed : bool
+        Whether the array is C-contiguous.
     """
 
-    address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype[Any]
+    low: int
+    num_bytes: int
+    is_packed: bool
+
+
+def form_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[Any]) -> Form:
+    """The form of an array of this shape and dtype with these strides in bytes."""
+    low, high = byte_extent(shape, strides, dtype.itemsize)
+    steps = zip(shape, strides, packed_strides(shape), strict=True)
+    is_packed = 0 in shape or all(n == 1 or at == dtype.itemsize * step for n, at, step in steps)
+    return Form(shape, strides, dtype, low, high - low, is_packed)
+
+
+class Exported(NamedTuple):
+    """The memory of another library's array.
+
+    `number` is the number of the GPU, or None if the protocol does not give it. `stream` is the handle of the
+    stream on which the library uses the memory, or None if unknown. The memory lives as long as `owner`.
+    """
+
+    address: int
+    form: Form
     owner: Any
     is_read_only: bool
     number: int | None = None
     stream: int | None = None
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """An array of a device's own type; `exported` is set if another library owns its memory."""
 
     array: Any
@@ -67,7 +92,8 @@ def cuda_array(candidate: Any) -> Exported:
     if len(strides) != len(shape):
         raise ExchangeError(f"of shape {shape} and strides {strides}, which are not of one length")
     place = int(address or 0) if num_elements(shape) else 0
-    return Exported(place, shape, strides, dtype, candidate, bool(is_read_only), stream=_handle(stream))
+    form = form_of(shape, strides, dtype)
+    return Exported(place, form, candidate, bool(is_read_only), stream=_handle(stream))
 
 
 def _handle(stream: Any) -> int | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Device, Layout, Program, get_device
+from cudml.devices import Array, Device, Layout, Program, get_device, take_operand
 from cudml.dtypes import ElementType
 from cudml.executable import MAX_GOOD, Executable, Planner, Recent
 from cudml.functions.arguments import Arguments, all_on_device, is_wrong, on_stream
@@ -24,21 +24,27 @@ _MAX_ALIGNMENT = 8
 Convert = Callable[[Array], Array]
 
 
-class _Places(dict[type, Callable[[Any], tuple[int, Layout]]]):
-    """Array type -> `Device.address_and_layout`, filled when a type is first met."""
+#: Says where an array is: `Device.address_and_layout`.
+_PlaceOf = Callable[[Any], tuple[int, Layout]]
 
-    def __missing__(self, kind: type) -> Callable[[Any], tuple[int, Layout]]:
-        if kind is np.ndarray:
-            device = get_device("cpu")
-        elif (kind.__module__, kind.__qualname__) == ("cupy", "ndarray"):
-            device = get_device("cuda")
-        else:
-            raise KeyError(kind)
-        self[kind] = device.address_and_layout
-        return self[kind]
+#: Types of arrays that are remembered.
+_MAX_TYPES = 256
 
 
-_places = _Places()
+class _Places(Recent[type, _PlaceOf | None]):
+    """Array type -> what says where such an array is, None for those of no device; filled as they are met."""
+
+    def __missing__(self, kind: type) -> _PlaceOf | None:
+        place_of: _PlaceOf | None = None
+        if issubclass(kind, np.ndarray):
+            place_of = get_device("cpu").address_and_layout
+        elif any((base.__module__, base.__qualname__) == ("cupy", "ndarray") for base in kind.__mro__):
+            place_of = get_device("cuda").address_and_layout
+        self[kind] = place_of
+        return place_of
+
+
+_places = _Places(_MAX_TYPES)
 
 
 @dataclass(frozen=True)
@@ -181,6 +187,8 @@ class Call:
         self._good: Recent[tuple[int, ...], bool] = Recent(MAX_GOOD)
         self._make_outputs = device.allocator([(a.operand_shape, a.dtype) for a in request.outputs])
         self.is_converted = any(a.is_converted for a in arguments)
+        # Operands that are no arrays will do.
+        self.takes_operands = not self.is_converted
         self.run = self._convert_and_compute if self.is_converted else self.compute
         self._launch: Program = launch_nothing
         if request.is_zero:
@@ -308,7 +316,7 @@ class ArrayFunction:
         options: Any,
         stream: Any = None,
         names: tuple[str, ...] = (),
-    ) -> "Call | Unplanned":
+    ) -> "Call | Shared | Unplanned":
         """What runs these arguments: a planned call, or one that normalises and plans first.
 
         Parameters
@@ -323,27 +331,64 @@ class ArrayFunction:
         names : tuple of str, optional
             Those of `inputs` where some were left out; the options then tell which.
         """
-        if stream is not None:
-            return Unplanned(self, options, stream, names or self.input_names)
         try:
-            if len(inputs) == 1 and not outputs:  # by far the most frequent, so it has a shorter way
-                address, layout = _places[type(inputs[0])](inputs[0])
-                call = self.calls.get((options, layout))
-                if call is not None and not address & call.first_mask:
-                    return call
-                return Unplanned(self, options, None, names or self.input_names)
-            addresses: list[int] = []
-            layouts: list[Any] = [options]
-            for array in (*inputs, *outputs):
-                address, layout = _places[type(array)](array)
-                addresses.append(address)
-                layouts.append(layout)
-            call = self.calls.get(tuple(layouts))
-            if call is not None and call.takes(tuple(addresses)):
-                return call
-        except (KeyError, TypeError):  # no array of either device's own type, something unhashable
+            if stream is not None:
+                pass
+            elif len(inputs) == 1 and not outputs:  # by far the most frequent, so it has a shorter way
+                place_of = _places[type(inputs[0])]
+                if place_of is not None:
+                    address, layout = place_of(inputs[0])
+                    call = self.calls.get((options, layout))
+                    if call is not None and not address & call.first_mask:
+                        return call
+                elif (operand := take_operand(inputs[0])) is not None:
+                    call = self.calls.get((options, operand.layout))
+                    if call is not None and call.takes_operands and not operand.ptr & call.first_mask:
+                        return Shared(call, (operand,), {operand.ptr: operand})
+            elif (found := self._find(inputs, outputs, options)) is not None:
+                return found
+        except TypeError:  # something unhashable, or a masked array
             pass
-        return Unplanned(self, options, None, names or self.input_names)
+        return Unplanned(self, options, stream, names or self.input_names)
+
+    def _find(self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any) -> "Call | Shared | None":
+        """The planned call of any number of arrays."""
+        addresses: list[int] = []
+        layouts: list[Any] = [options]
+        given, shared = [*inputs], {}
+        for number, array in enumerate((*inputs, *outputs)):
+            place_of = _places[type(array)]
+            if place_of is not None:
+                address, layout = place_of(array)
+            elif number < len(inputs) and (operand := take_operand(array)) is not None:
+                address, layout = operand.ptr, operand.layout
+                given[number] = operand
+                shared[operand.ptr] = operand
+            else:
+                return None
+            addresses.append(address)
+            layouts.append(layout)
+        call = self.calls.get(tuple(layouts))
+        if call is None or not call.takes(tuple(addresses)):
+            return None
+        if not shared:
+            return call
+        return Shared(call, given, shared) if call.takes_operands else None
+
+
+class Shared:
+    """A planned call of which some inputs are operands in memory of other libraries."""
+
+    __slots__ = ("_call", "_inputs", "_shared")
+
+    def __init__(self, call: Call, inputs: Sequence[Any], shared: dict[int, Any]) -> None:
+        self._call, self._inputs, self._shared = call, inputs, shared
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
+        """As `Call.run`, with the operands instead of the inputs that are given."""
+        results = self._call.run(self._inputs, outputs, place)
+        self._call.device.hold(self._shared)
+        return results
 
 
 @dataclass(frozen=True)

@@ -213,6 +213,7 @@ class _SliceCall(Call):
         self._tensors = tensors
         self._loop_axes = _axes_to_loop_over(tuple(tensors.values()), self._strides)
         self._whole = self._launch_each if self._loop_axes else None
+        self.takes_operands = not self._loop_axes
 
     def compute(
         self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None

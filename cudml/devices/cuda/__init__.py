@@ -4,6 +4,24 @@
 loads plans, and `kernel.py` builds kernels.
 """
 
-from cudml.devices.cuda.device import CudaDevice, Status, get_device, is_own, number_of, status, take
+from cudml.devices.cuda.device import (
+    CudaDevice,
+    Status,
+    get_device,
+    is_own,
+    number_of,
+    plain,
+    status,
+    take,
+)
 
-__all__ = ["CudaDevice", "Status", "get_device", "is_own", "number_of", "status", "take"]
+__all__ = [
+    "CudaDevice",
+    "Status",
+    "get_device",
+    "is_own",
+    "number_of",
+    "plain",
+    "status",
+    "take",
+]

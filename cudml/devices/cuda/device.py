@@ -144,6 +144,13 @@ def is_own(candidate: Any) -> bool:
     return cupy is not None and isinstance(candidate, cupy.ndarray)
 
 
+def plain(array: Any) -> Array:
+    """A CuPy array as one of CuPy's own class: a view of an array of a subclass."""
+    import cupy
+
+    return array if type(array) is cupy.ndarray else cupy.ndarray.view(array, type=cupy.ndarray)
+
+
 def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
     """A CuPy array that shares the memory of an object on a GPU, without a copy; `sharing.py` explains how.
 
@@ -260,7 +267,7 @@ class CudaDevice:
 
     def address_and_layout(self, array: Any) -> tuple[int, Layout]:
         """The address, and the rest in one hashable value; TypeError for all but a `cupy.ndarray`."""
-        if type(array) is not self._ndarray:
+        if not isinstance(array, self._ndarray):
             raise TypeError(f"{self.name} takes cupy.ndarray, got {type(array).__name__}")
         memory = array.data
         strides = None if array._c_contiguous else array.strides
@@ -318,6 +325,10 @@ class CudaDevice:
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
         """A context around work on the memory of other libraries' arrays (`sharing.py`)."""
         return sharing.sharing(self._cupy, self.number, shared) if shared else nullcontext()
+
+    def hold(self, operands: dict[int, Any]) -> None:
+        """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""
+        sharing.hold(self._cupy, self.number, operands)
 
     @contextmanager
     def _made_current(self, stream: Any) -> Iterator[None]:

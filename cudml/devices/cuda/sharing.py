@@ -4,9 +4,9 @@ Work goes to the current stream of the array's GPU, after the work that the libr
 given that stream, and a stream named by a CUDA array interface is waited for by an event, never by the host.
 Afterwards, the library's stream waits for the work, so that it may read results and overwrite arguments. The
 library's stream is the one that the interface names, else torch's current stream, else CUDA's legacy default
-stream, because DLPack does not name it. Unless that is the stream of the work itself, the memory is also held
-until the work is done, because its library might reuse it earlier. Held memory is released by the next call
-that shares an array after the work is done.
+stream, because DLPack does not name it. Unless it is known to be the stream of the work itself, the memory is
+also held until the work is done, because its library might reuse it earlier. Held memory is released by the
+next call that shares an array after the work is done.
 
 While the stream is captured in a graph, none of this is done: the program that launches the graph orders it
 and keeps the arrays alive.
@@ -15,15 +15,15 @@ and keeps the arrays alive.
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import cache, lru_cache
+from threading import get_ident
 from typing import Any
 
-from cudml.devices import dlpack
+from cudml.devices import Layout, dlpack
 from cudml.devices.cuda.driver import relaxed_capture
 from cudml.devices.cuda.streams import LEGACY_STREAMS
-from cudml.devices.exchange import ExchangeError, Exported, Taken, cuda_array
+from cudml.devices.exchange import ExchangeError, Exported, Form, Taken, cuda_array
 from cudml.devices.locks import Lock
-from cudml.tensors import byte_extent
 
 #: The protocols' handle of the legacy default stream. CuPy's, 0, is ambiguous to them.
 _LEGACY_STREAM = 1
@@ -36,10 +36,15 @@ _lock = Lock()
 #: Events recorded after work, with the owners of the memory that the work uses.
 _held: list[tuple[Any, list[Any]]] = []
 
+#: Shared memory of the last work of each thread on the legacy default stream, without an event so far: by the
+#: number of the GPU and of the thread, the owners by address. An event that is recorded later serves as well,
+#: and while calls share the same memory none is needed: its new owner takes the place of the former one.
+_last: dict[tuple[int, int], dict[int, Any]] = {}
+
 
 def number_of(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> int:
     """The number of the GPU whose memory an object shares; `where` is its `dlpack.device_of`."""
-    if where is not None and where[0] != dlpack.MANAGED_TYPE:
+    if where is not None and where[0] != dlpack.MANAGED:
         return where[1]
     # Managed memory and the CUDA array interface do not name the GPU, but the address does.
     address = dlpack.exported(candidate, _NO_ORDER).address if where else cuda_array(candidate).address
@@ -63,16 +68,73 @@ def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
     with cupy.cuda.Device(number):
         stream = cupy.cuda.get_current_stream()
         is_captured = _is_captured(cupy, stream.ptr)
-        if not is_captured:
+        if _held and not is_captured:
             _let_go()
         if where is not None:
             exported = dlpack.exported(candidate, _NO_ORDER if is_captured else _protocol_handle(stream.ptr))
-            exported = replace(exported, number=number, stream=_stream_of(candidate, number))
+            exported = exported._replace(number=number, stream=_stream_of(candidate, number))
         else:
-            exported = replace(cuda_array(candidate), number=number)
+            exported = cuda_array(candidate)._replace(number=number)
             if exported.stream is not None and not is_captured:
                 _wait(cupy, stream.ptr, exported.stream)
         return Taken(_array(cupy, exported), exported)
+
+
+def take_operand(candidate: Any) -> Any | None:
+    """A quick `take` for DLPack tensors on the current GPU and its legacy default stream; None for others.
+
+    It makes an operand of a program: an address with its `layout`, as `Device.address_and_layout` has it, and
+    no array. The work on it needs no `sharing` but `hold`.
+    """
+    try:
+        kind, number = candidate.__dlpack_device__()
+        if kind != dlpack.CUDA:
+            return None
+        operand_of, memory_of, current_device, current_stream = _tools()
+        if (
+            number != current_device()
+            or current_stream().ptr not in LEGACY_STREAMS
+            or _stream_of(candidate, number) not in (None, _LEGACY_STREAM)
+        ):
+            return None
+        capsule = candidate.__dlpack__(stream=_LEGACY_STREAM, max_version=dlpack.VERSION)
+        address, form, _, _ = dlpack.read_versioned(capsule)
+        if not address:
+            return None
+        # Memory that is held is not given away: at the same address it is the same.
+        held = _last.get((number, get_ident()))
+        operand: Any = None if held is None else held.get(address)
+        if type(operand) is not operand_of or operand.form is not form:
+            low = form.low
+            operand = operand_of(memory_of(address + low, form.num_bytes, capsule, number), -low)
+            operand.form, operand.layout = form, _layout_of(form, number)
+    except Exception:  # `take` says what is wrong with it, if anything
+        return None
+    return operand
+
+
+@cache
+def _tools() -> tuple[Any, ...]:
+    import cupy
+
+    class Operand(cupy.cuda.MemoryPointer):  # type: ignore[misc]
+        __slots__ = ("form", "layout")
+
+        @property
+        def data(self) -> Any:
+            return self
+
+    return (
+        Operand,
+        cupy.cuda.UnownedMemory,
+        cupy.cuda.runtime.getDevice,
+        cupy.cuda.get_current_stream,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _layout_of(form: Form, number: int) -> Layout:
+    return form.shape, None if form.is_packed else form.strides, form.dtype, True, number
 
 
 @contextmanager
@@ -82,29 +144,53 @@ def sharing(cupy: Any, number: int, shared: Sequence[Exported]) -> Iterator[None
         yield
     finally:
         with cupy.cuda.Device(number):
-            _order_after(cupy, cupy.cuda.get_current_stream(), shared)
+            _order_after(cupy, number, cupy.cuda.get_current_stream(), shared)
 
 
-def _order_after(cupy: Any, stream: Any, shared: Sequence[Exported]) -> None:
+def _order_after(cupy: Any, number: int, stream: Any, shared: Sequence[Exported]) -> None:
     own = _protocol_handle(stream.ptr)
     if _is_captured(cupy, stream.ptr):
         return
     waiting = {exported.stream or _LEGACY_STREAM for exported in shared} - {own}
     owners = [exported.owner for exported in shared if exported.stream != own]
+    if own == _LEGACY_STREAM and not waiting:
+        hold(cupy, number, {e.address: e.owner for e in shared if e.stream != own})
+        return
     if not waiting and not owners:
         return
-    event = cupy.cuda.Event(disable_timing=True)
-    event.record(stream)
+    event = _recorded(cupy, stream)
     for other in waiting:
         cupy.cuda.runtime.streamWaitEvent(other, event.ptr)
     with _lock.held():
         _held.append((event, owners))
 
 
+def hold(cupy: Any, number: int, shared: dict[int, Any]) -> None:
+    """Hold memory until the work queued on the legacy default stream of a GPU, the current one, is done."""
+    key = number, get_ident()
+    former = _last.get(key)
+    if former == shared:
+        return
+    if former is None or former.keys() != shared.keys():
+        # Of every thread: some have ended. Each adds its own only after its work was queued.
+        formers = [_last.pop(one, {}) for one in [*_last] if one[0] == number]
+        if formers:
+            event = _recorded(cupy, cupy.cuda.Stream.null)
+            with _lock.held():
+                _held.append((event, formers))
+    _last[key] = shared
+    if _held:
+        _let_go()
+
+
+def _recorded(cupy: Any, stream: Any) -> Any:
+    event = cupy.cuda.Event(disable_timing=True)
+    event.record(stream)
+    return event
+
+
 def _let_go() -> None:
     """Release held memory whose work is done."""
-    if not _held:
-        return
     with _lock.held(), relaxed_capture():
         done = [entry for entry in _held if entry[0].done]
         for entry in done:
@@ -116,8 +202,7 @@ def _wait(cupy: Any, stream: int, other: int) -> None:
     """Let a stream wait for the work queued on another one, given by its protocol handle."""
     if _protocol_handle(stream) == other:
         return
-    event = cupy.cuda.Event(disable_timing=True)
-    event.record(cupy.cuda.ExternalStream(other))
+    event = _recorded(cupy, cupy.cuda.ExternalStream(other))
     cupy.cuda.runtime.streamWaitEvent(stream, event.ptr)
 
 
@@ -140,13 +225,12 @@ def _stream_of(candidate: Any, number: int) -> int | None:
 
 
 def _array(cupy: Any, exported: Exported) -> Any:
+    form, low = exported.form, exported.form.low
     if not exported.address:
-        return cupy.ndarray(exported.shape, exported.dtype)
-    item_bytes = exported.dtype.itemsize
-    low, high = byte_extent(exported.shape, exported.strides, item_bytes)
-    memory = cupy.cuda.UnownedMemory(exported.address + low, high - low, exported.owner, exported.number)
+        return cupy.ndarray(form.shape, form.dtype)
+    memory = cupy.cuda.UnownedMemory(exported.address + low, form.num_bytes, exported.owner, exported.number)
     place = cupy.cuda.MemoryPointer(memory, -low)
     try:
-        return cupy.ndarray(exported.shape, exported.dtype, place, exported.strides)
+        return cupy.ndarray(form.shape, form.dtype, place, form.strides)
     except (TypeError, ValueError) as error:
-        raise ExchangeError(f"of dtype {exported.dtype}, which CuPy does not support ({error})") from error
+        raise ExchangeError(f"of dtype {form.dtype}, which CuPy does not support ({error})") from error

@@ -80,8 +80,8 @@ class EmulatorDevice:
         return address_of(array)
 
     def address_and_layout(self, array: Any) -> tuple[int, Layout]:
-        """The address, and the rest in one hashable value; TypeError for all but a `numpy.ndarray`."""
-        if type(array) is not np.ndarray:
+        """The address, and the rest in one hashable value; TypeError for what `owns` refuses."""
+        if type(array) is not np.ndarray and not self.owns(array):
             raise TypeError(f"cpu takes numpy.ndarray, got {type(array).__name__}")
         layout = (
             array.shape,
@@ -118,6 +118,9 @@ class EmulatorDevice:
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
         """An empty context: a call is complete when it returns, so nothing has to be ordered."""
         return nullcontext()
+
+    def hold(self, operands: dict[int, Any]) -> None:
+        """Do nothing: a call is complete when it returns."""
 
     def raise_reported(self) -> None:
         """Do nothing: a call waits for its kernels and raises their errors itself."""

@@ -18,9 +18,9 @@ def take(candidate: Any) -> Taken:
     """
     exported = dlpack.exported(candidate)
     if exported.address:
-        array = np.asarray(_Memory(exported)).view(exported.dtype)
+        array = np.asarray(_Memory(exported)).view(exported.form.dtype)
     else:
-        array = np.empty(exported.shape, exported.dtype)
+        array = np.empty(exported.form.shape, exported.form.dtype)
         array.flags.writeable = not exported.is_read_only
     return Taken(array, exported)
 
@@ -33,8 +33,8 @@ class _Memory:
         self.__array_interface__ = {
             "version": 3,
             "data": (exported.address, exported.is_read_only),
-            "shape": exported.shape,
-            "strides": exported.strides,
+            "shape": exported.form.shape,
+            "strides": exported.form.strides,
             # Types of ml_dtypes are raw bytes in the interface; the caller views them as the type.
-            "typestr": exported.dtype.str,
+            "typestr": exported.form.dtype.str,
         }

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from cudml.devices.cuda import sharing
 from tests.devices.cuda.stand_in.cases import the_stand_in
 
 #: Where the flags of a versioned capsule of DLPack are, and the one of memory that may only be read.
@@ -175,6 +176,7 @@ def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, A
         Tensor=type("Tensor", (WithDlpack,), {}),
         cuda=types.SimpleNamespace(current_stream=lambda n: types.SimpleNamespace(cuda_stream=OTHER_STREAM)),
     )
+    sharing._last.clear()
     stand_in = the_stand_in()
     before = sys.modules.get("torch")
     sys.modules["torch"] = torch  # type: ignore[assignment]
@@ -222,7 +224,6 @@ def memory_that_is_held() -> list[int]:
     import cupy
 
     import cudml
-    from cudml.devices.cuda import sharing
 
     sharing._held.clear()
     stand_in = the_stand_in()
@@ -256,6 +257,87 @@ def memory_that_is_held() -> list[int]:
         counts.append(len(alive))
     sharing._held.clear()
     return counts
+
+
+def memory_that_is_held_on_the_default_stream() -> list[int]:
+    """How many arrays are alive after calls on the default stream that took one each: the same twice and then
+    another one, while the work is to be done, and another one when it is done."""
+    import gc
+    import weakref
+
+    import cupy
+
+    import cudml
+
+    sharing._held.clear()
+    sharing._last.clear()
+    stand_in = the_stand_in()
+    made: list[weakref.ref[Any]] = []
+    out = cupy.ndarray((4, 6), np.float32)
+
+    def array() -> Any:
+        made.append(weakref.ref(one := cupy.ndarray((4, 6), np.float32)))
+        return one
+
+    def call(one: Any) -> int:
+        cudml.slice(WithDlpack(one), (3, 5), (4, 6), (-1, -1), out=out)
+        del one
+        gc.collect()
+        return sum(array() is not None for array in made)
+
+    call(array())
+    sharing._last.clear()
+    gc.collect()
+    stand_in.set(pending_events=1)
+    one = array()
+    counts = [call(one), call(one)]
+    del one
+    counts.append(call(array()))
+    stand_in.set(pending_events=0)
+    counts.append(call(array()))
+    sharing._held.clear()
+    return counts
+
+
+def warm_calls_of_others() -> dict[str, bool]:
+    """For each function and kind of array: whether an equal call plans nothing and reads the given memory."""
+    from unittest.mock import patch
+
+    import cupy
+
+    import cudml
+    from cudml.functions.calls import Call
+    from tests.devices.cuda.stand_in.products import cublas
+
+    class Subclass(cupy.ndarray):  # type: ignore[misc]
+        pass
+
+    x, lengths = cupy.ndarray((5, 7), np.float32), cupy.ndarray((5, 1), np.int32)
+    layer = [cupy.ndarray(s, np.float32) for s in ((3, 2, 4), (1, 24, 4), (1, 24, 8))]
+    kinds: dict[str, Callable[[Any], Any]] = {
+        "subclass": lambda array: array.view(Subclass),
+        "dlpack": WithDlpack,
+        "interface": WithInterface,
+    }
+    calls: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
+        "top_k": lambda kind: cudml.top_k(kind(x), 3),
+        "slice": lambda kind: cudml.slice(kind(x), (0, 0), (5, 3)),
+        "reverse_subsequences": lambda kind: cudml.reverse_subsequences(kind(x), kind(lengths)),
+        "gru": lambda kind: cudml.gru(*map(kind, layer)),
+    }
+    found = {}
+    stand_in = the_stand_in()
+    with cublas():
+        for name, kind in kinds.items():
+            for function, call in calls.items():
+                call(kind)
+                with patch.object(Call, "__init__", side_effect=AssertionError("planned again")):
+                    stand_in.record(8, 8, 8)
+                    call(kind)
+                (launch,) = stand_in.launches()
+                read = {int.from_bytes(word, "little") for word in launch.arguments}
+                found[f"{function} of {name}"] = bool(read & {array.data.ptr for array in (x, *layer)})
+    return found
 
 
 def refused_objects() -> dict[str, str]:
