@@ -8,13 +8,13 @@
 #include "reverse_subsequences/lane_space.cuh"
 
 constexpr int kThreads = 256;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 4;
 constexpr int kTileWords = 1024;
 constexpr int kLoads = kTileWords / kThreads;
 constexpr int kLengthsAtOnce = 2;
 
-// In items; the index space is that of the lanes alone, in the order of a box and then from box to box.
+// In items; the index space has the lanes only, ordered within a box and then from box to box.
 struct ReverseBoxesParams : LaneSpace {
   Int64 num_lanes;
   Int64 num_tiles;
@@ -23,7 +23,7 @@ struct ReverseBoxesParams : LaneSpace {
   Int32 box_shift;
   Int32 row_shift;
   Int32 box_items;
-  Int32 row_lanes;  // of a box: how many lanes cross each of its rows
+  Int32 row_lanes;  // lanes that cross each row of a box
   Int32 tile_lanes;
 };
 
@@ -32,12 +32,12 @@ struct Storage {
   UInt16 lengths[1];  // as many as a tile has lanes
 };
 
-// An item of a tile: its lane and its place there. Boxes have several lanes where `kHasRows`.
+// An item of a tile: its lane and its place in the lane. With `kHasRows`, boxes have several lanes.
 template <bool kHasRows>
 struct TileItem {
   int index;
   int box_lane;  // the first lane of its box
-  int row_lane;  // its lane, counted from that
+  int row_lane;  // its lane, relative to box_lane
   int place;
 
   __device__ __forceinline__ TileItem(const ReverseBoxesParams& p, int index) : index(index) {
@@ -54,7 +54,7 @@ struct TileItem {
     }
   }
 
-  // Goes on to the next item.
+  // Advances to the next item.
   __device__ __forceinline__ void advance(const ReverseBoxesParams& p) {
     ++index;
     if (kHasRows && ++row_lane < p.row_lanes) return;
@@ -64,7 +64,7 @@ struct TileItem {
     box_lane += kHasRows ? p.row_lanes : 1;
   }
 
-  // The index of what comes here.
+  // The index of the item that is stored here.
   __device__ __forceinline__ int origin(const ReverseBoxesParams& p, const UInt16* lengths) const {
     const int length = lengths[box_lane + row_lane];
     const int distance = origin_of(place, length) - place;
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       const UInt8* at = word + k * kThreads * kWordBytes;
       if (at < from_end && at >= all && at + kWordBytes <= all_end) words[k] = load_16_bytes(at);
     }
-    // The first and the last word of all may reach beyond the tensor.
+    // The tensor's first and last words may reach beyond it.
     if (word_of(from) < all || from_end + (kWordBytes - 1) > all_end) {
 #pragma unroll
       for (int k = 0; k < kLoads; ++k) {
@@ -136,11 +136,11 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
       const int at = thread + k * kThreads;
       if (word + k * kThreads * kWordBytes < from_end) storage.words[at] = words[k];
     }
-    __syncthreads();  // the tile and its lengths are complete before they are picked from
+    __syncthreads();  // the tile and its lengths are complete before any thread picks from them
 
     if (alignment == kItemBytes) {
       const UInt8* items = reinterpret_cast<const UInt8*>(storage.words) + (from - word_of(from));
-      // Cells are aligned; where neighbouring tiles share one, its items are moved one by one.
+      // Cells are aligned. If neighbouring tiles share one, its items are moved one by one.
       const int head =
           kItems == 1 ? 0 : static_cast<int>(-address_of(to) & (sizeof(Cell) - 1)) / kItemBytes;
       const int num_cells = max(num_items - head, 0) / kItems;
@@ -174,6 +174,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
                     kItemBytes, alignment);
       }
     }
-    __syncthreads();  // all has been picked before the next tile is loaded
+    __syncthreads();  // every thread has picked its items before the next tile is loaded
   }
 }

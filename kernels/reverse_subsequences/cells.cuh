@@ -1,10 +1,10 @@
-// Cells: what a thread writes at once of items that it picked one by one.
+// Cells: what a thread writes at once, of items that it picked one by one.
 #pragma once
 
 #include "common/move_item.cuh"
 #include "common/types.cuh"
 
-// Four bytes of narrow items, so that the threads of a warp write whole lines, and one of the others.
+// Four bytes of narrow items, so that the threads of a warp write whole lines; one item of the other types.
 template <class Item, bool kIsNarrow = (sizeof(Item) < 4)>
 struct CellOf {
   using Type = Item;
@@ -14,7 +14,7 @@ struct CellOf<Item, true> {
   using Type = UInt32;
 };
 
-// The items of a cell in their order.
+// The items of a cell, in order.
 template <class Item>
 __device__ __forceinline__ Item joined(const Item (&items)[1]) {
   return items[0];

@@ -8,7 +8,7 @@
 
 constexpr int kThreadShift = 8;
 constexpr int kThreads = 1 << kThreadShift;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 3;
 
 // In items; dimension 0 counts the strips of a row.
@@ -32,7 +32,7 @@ struct StripRows {
   int num_bytes;
   int num_rows;
 
-  // What divides the start and the bytes of every row, a power of two.
+  // A power of two that divides the start and the bytes of every row.
   __device__ __forceinline__ int alignment() const {
     const UInt64 bits = address_of(first) | static_cast<UInt64>(step) |
                         static_cast<UInt64>(num_bytes) | sizeof(uint4);
@@ -42,8 +42,8 @@ struct StripRows {
 
 constexpr int floor_log2(int value) { return value < 2 ? 0 : 1 + floor_log2(value / 2); }
 
-// What a thread has of rows that are 1 << row_shift bytes apart in shared storage: the same word or cell of
-// every row_step-th row. There, these are a block's width of them apart.
+// A thread's part of rows that are 1 << row_shift bytes apart in shared storage: the same word or cell of every
+// row_step-th row. In storage, these are as many words or cells apart as the block has threads.
 template <class Word>
 struct Share {
   int first_row;
@@ -62,7 +62,7 @@ struct Share {
   }
 };
 
-// The next words of a thread to shared storage: kLoads of them, or those that are left.
+// Copies the next words of a thread to shared storage: kLoads of them, or those that are left.
 template <class Word, int kLoads, bool kIsWhole>
 __device__ __forceinline__ void load_words(Word* to, const UInt8* from, Int64 step, int num_left) {
   Word words[kLoads];
@@ -77,11 +77,11 @@ __device__ __forceinline__ void load_words(Word* to, const UInt8* from, Int64 st
   }
 }
 
-// The rows to shared storage.
+// Copies the rows to shared storage.
 template <class Word>
 __device__ __forceinline__ void load_rows(UInt8* strip, int row_shift,
                                           const StripRows<const UInt8>& rows) {
-  // In flight: 64 bytes and more of a thread, where 32 registers hold them.
+  // At least 64 bytes per thread are in flight, if 32 registers hold them.
   constexpr int kLoads = sizeof(Word) >= 8 ? 8 : (sizeof(Word) == 4 ? 16 : 32);
   const Share<Word> share(row_shift, rows.num_bytes, rows.num_rows);
   const UInt8* from = rows.first + share.first_row * rows.step + share.byte;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_rows(UInt8* strip, int row_shift,
   if (num_left > 0) load_words<Word, kLoads, false>(to, from, step, num_left);
 }
 
-// One strip: in words as wide as its rows in the source are aligned, out in cells of the target.
+// One strip: loaded in words as wide as the source's rows are aligned, stored in cells of the target.
 template <class Item, class Cell>
 __device__ __forceinline__ void move_strip(const ReverseColumnsParams& p, const void* lengths,
                                            Int64 length_index, UInt8* strip, int row_shift,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void move_strip(const ReverseColumnsParams& p, const 
   constexpr int kItemBytes = sizeof(Item);
   constexpr int kItems = sizeof(Cell) / sizeof(Item);
   const Share<Cell> share(row_shift, to.num_bytes, to.num_rows);
-  UInt64 length_bits[kItems];  // on their way while the strip is
+  UInt64 length_bits[kItems];  // in flight together with the strip
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
     const Int64 index = length_index + (share.byte / kItemBytes + i) * p.column_length_stride;
@@ -120,7 +120,8 @@ __device__ __forceinline__ void move_strip(const ReverseColumnsParams& p, const 
   } else {
     load_rows<Item>(strip, row_shift, from);
   }
-  int last[kItems];  // where in the strip a lane's first item comes from; below 0 where it stays
+  int last
+      [kItems];  // the place in the strip that a lane's first item comes from; negative if it stays
 #pragma unroll
   for (int i = 0; i < kItems; ++i) {
     const Int64 length =
@@ -146,7 +147,7 @@ __device__ __forceinline__ void move_strip(const ReverseColumnsParams& p, const 
   }
 }
 
-// A block has one strip: in a loop over strips the compiler keeps the offsets of all loads, and spills them.
+// A block has one strip. In a loop over strips, the compiler keeps the offsets of all loads, and spills them.
 template <class Item>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_columns(const void* source, const void* lengths, void* target, ReverseColumnsParams p) {

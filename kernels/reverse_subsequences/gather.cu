@@ -1,13 +1,13 @@
 // Computes: REVERSE_SUBSEQUENCES for any strides.
 // Idea: an item's number in target order gives its lane and position; the length gives its source.
 // Ownership: a thread owns kItemsPerThread items per tile: all lengths, all items, all stores.
-// Requires: no stride for the axis in source_strides, and none for lengths along it.
+// Requires: source_strides and length_strides of 0 along the axis.
 // Chosen when: lanes or rows are short and have gaps, or lanes are too long for columns.cu.
 #include "common/move_item.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 
 constexpr int kThreads = 256;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 3;
 constexpr int kItemsPerThread = 4;
 constexpr int kItemsPerTile = kThreads * kItemsPerThread;

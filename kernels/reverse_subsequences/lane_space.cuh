@@ -1,11 +1,11 @@
-// The lanes that a kernel reverses: where an index of theirs lies in the source, the target and the lengths.
+// The lanes that a kernel reverses: where each index lies in the source, the target and the lengths.
 #pragma once
 
 #include "common/strided_index.cuh"
 #include "reverse_subsequences/lengths.cuh"
 
-// What the parameters of every kernel begin with. Offsets and strides of the source and the target
-// count items or bytes, whichever the kernel moves; those of the lengths count lengths.
+// The first parameters of every kernel. Offsets and strides of the source and the target count items or
+// bytes, whichever the kernel moves; those of the lengths count lengths.
 struct LaneSpace {
   Int64 axis_size;
   Int64 source_offset;
@@ -13,7 +13,7 @@ struct LaneSpace {
   Int64 length_offset;
   Int64 sizes[kMaxDimensions];
   UInt64 multipliers[kMaxDimensions];
-  Int64 source_strides[kMaxDimensions];  // 0 along the axis, where it is a dimension
+  Int64 source_strides[kMaxDimensions];  // 0 along the axis, if it is a dimension
   Int64 target_strides[kMaxDimensions];
   Int64 length_strides[kMaxDimensions];
   Int32 shifts[kMaxDimensions];
@@ -26,12 +26,12 @@ struct LaneSpace {
 struct LanePosition {
   Int64 source;
   Int64 target;
-  Int64 length;  // the number of the lane's length
+  Int64 length;  // the index of the lane's length
   Int64 part;    // the coordinate along dimension 0, for kernels that cut lanes or rows into parts
-  Int64 place;   // the coordinate along the axis, 0 where that is no dimension
+  Int64 place;   // the coordinate along the axis, 0 if it is not a dimension
 };
 
-// Where index number `index` lies. The axis is dimension `axis`, none where that is negative.
+// Where index number `index` lies. The axis is dimension `axis`; if that is negative, it is not a dimension.
 __device__ __forceinline__ LanePosition position_of(const LaneSpace& p, Int64 index, int axis) {
   LanePosition position{p.source_offset, p.target_offset, p.length_offset, 0, 0};
   visit_coordinates(p, index, [&](int d, Int64 coordinate) {
@@ -63,7 +63,7 @@ __device__ __forceinline__ void locate(const LaneSpace& p, Int64 first, int step
   });
 }
 
-// The same for the indices first, first + step, ... together; of those past the last they mean nothing.
+// The same for the indices first, first + step, ... together. Positions past the last index are meaningless.
 template <int kCount>
 __device__ __forceinline__ void positions_of(const LaneSpace& p, Int64 first, int step, int axis,
                                              LanePosition (&positions)[kCount]) {
@@ -74,13 +74,13 @@ __device__ __forceinline__ void positions_of(const LaneSpace& p, Int64 first, in
   }
 }
 
-// The length that stands at `index`, as the lane has it.
+// The length at `index`, limited to the axis.
 __device__ __forceinline__ Int64 length_at(const LaneSpace& p, const void* lengths, Int64 index) {
   const UInt64 bits = load_length(lengths, index, p.length_bytes);
   return clamp_length(bits, p.length_bytes, p.length_is_signed, p.axis_size);
 }
 
-// The place in its lane of what comes to `place`.
+// The place in its lane that the item at `place` comes from.
 template <class Place>
 __device__ __forceinline__ Place origin_of(Place place, Place length) {
   return place < length ? length - 1 - place : place;

@@ -7,7 +7,7 @@
 #include "reverse_subsequences/lane_space.cuh"
 
 constexpr int kThreads = 256;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 3;
 
 // In bytes, from item 0 of a lane on; dimension 0 counts the pieces of a lane.
@@ -17,9 +17,9 @@ struct ReverseLanesParams : LaneSpace {
   Int64 source_begin;
   Int64 source_end;
   Int32 item_bytes;
-  Int32 is_backwards;  // item i of a lane lies i items below item 0 in the source
+  Int32 is_backwards;  // item i of a lane lies i items before item 0 in the source
   Int32 owner_shift;   // 1 << owner_shift threads own a piece
-  Int32 lane_words;    // that each takes at once
+  Int32 lane_words;    // words that each loads at once
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)

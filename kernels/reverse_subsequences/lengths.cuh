@@ -1,10 +1,9 @@
-// Sequence lengths of any integer type, read as what they mean: negative is 0, and no lane is longer
-// than the axis.
+// Sequence lengths of any integer type: a negative one counts as 0, and none is longer than the axis.
 #pragma once
 
 #include "common/types.cuh"
 
-// The bits of length number `index` of integers of length_bytes bytes each, without their sign.
+// The bits of length number `index`, of integers of length_bytes bytes, without sign extension.
 __device__ __forceinline__ UInt64 load_length(const void* lengths, Int64 index,
                                               Int32 length_bytes) {
   if (length_bytes == 4) return static_cast<const UInt32*>(lengths)[index];
@@ -13,7 +12,7 @@ __device__ __forceinline__ UInt64 load_length(const void* lengths, Int64 index,
   return static_cast<const UInt8*>(lengths)[index];
 }
 
-// What such bits mean.
+// The length that such bits stand for.
 __device__ __forceinline__ Int64 clamp_length(UInt64 bits, Int32 length_bytes,
                                               Int32 length_is_signed, Int64 axis_size) {
   const bool is_negative = length_is_signed && (bits >> (8 * length_bytes - 1) & 1) != 0;

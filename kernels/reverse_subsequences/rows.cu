@@ -1,13 +1,13 @@
 // Computes: REVERSE_SUBSEQUENCES along an outer axis, where all items of a row have one length.
 // Idea: a target row comes whole from one source row, so rows move as runs of 16-byte words.
 // Ownership: 4 to 256 threads own a piece of a row, and read the length that gives its source.
-// Requires: pieces of multiples of 16 bytes, the source's extent, no source stride for the axis.
+// Requires: pieces of multiples of 16 bytes, the source's extent, source strides of 0 for the axis.
 // Chosen when: lengths have stride 0 along the rows, and the rows are long for their item.
 #include "common/run_copy.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 
 constexpr int kThreads = 256;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 3;
 
 // In bytes; dimension 0 counts the pieces of a row.
@@ -20,7 +20,7 @@ struct ReverseRowsParams : LaneSpace {
   Int64 axis_stride;  // of the source
   Int32 axis;
   Int32 owner_shift;  // 1 << owner_shift threads own a piece
-  Int32 lane_words;   // that each takes at once
+  Int32 lane_words;   // words that each loads at once
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)

@@ -1,5 +1,5 @@
 // Computes: REVERSE_SUBSEQUENCES by blocks of one thread, on a CPU.
-// Idea: a row is a whole lane, or runs across lanes of one length; it moves as a block.
+// Idea: a row is a whole lane, or crosses lanes of one length; it moves as a block.
 // Ownership: a block is one thread and owns neighbouring rows; blocks seldom share a cache line.
 // Requires: the axis as the row; or rows of lanes of one length, the axis among the dimensions.
 // Chosen when: blocks have one thread, except for rows of lanes with lengths of their own.
@@ -14,7 +14,7 @@ struct ReverseSerialParams : LaneSpace {
   Int64 row_source_stride;
   Int64 row_target_stride;
   Int64 axis_stride;  // of the source
-  Int32 axis;         // -1 where the row is the axis
+  Int32 axis;         // -1 if the row is the axis
 };
 
 template <class Item>

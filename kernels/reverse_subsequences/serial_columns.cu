@@ -1,7 +1,7 @@
 // Computes: REVERSE_SUBSEQUENCES on a CPU, of lanes that cross rows, each of its own length.
 // Idea: a strip of lanes is copied to a small buffer row by row, reversed there, and copied back.
 // Ownership: a block is one thread and owns neighbouring strips; it reads each length once.
-// Requires: strips that fit shared storage, and no dimension for the axis.
+// Requires: strips that fit shared storage; the axis is not among the dimensions.
 // Chosen when: blocks have one thread, and neighbouring lanes have lengths of their own.
 #include "common/intrinsics.cuh"
 #include "common/serial_copy.cuh"

@@ -1,4 +1,4 @@
-// The index space of a box, for `common/strided_index.cuh`, and the strides of the source and the target in it.
+// The index space of a box, for `common/strided_index.cuh`, and the strides of source and target in it.
 #pragma once
 
 #include "common/strided_index.cuh"

@@ -1,16 +1,16 @@
 // Computes: SLICE and SLICE1 of a strided box, for any strides.
 // Idea: an item's number in target order gives both addresses by multiplication, not division.
 // Ownership: a thread owns kItemsPerThread items per tile and loads all before it stores any.
-// Requires: merged and widened dimensions; any source strides and pointer alignment.
+// Requires: merged and widened dimensions; source strides and pointer alignment are arbitrary.
 // Chosen when: no run, reversal, small stride or transposition is long enough to exploit.
 #include "common/move_item.cuh"
 #include "slice/box_space.cuh"
 
 constexpr int kThreads = 256;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 4;
 
-// Loads that a thread has in flight: more of them where each brings little, fewer where numbers are wide.
+// Loads that a thread has in flight: more for narrow items, fewer for wide numbers.
 template <class Item>
 constexpr int kItemsPerThread = sizeof(Item) <= 4 ? 8 : 4;
 constexpr int kWideItemsPerThread = 2;
@@ -26,8 +26,8 @@ struct SliceGatherParams : SliceGatherItems, BoxSpace {
   Int32 target_is_packed;  // item i goes to place i
 };
 
-// Where items first, first + kThreads, ... of an operand lie, in items from its pointer. Without a sign,
-// because numbers past the last item may lead anywhere: who uses a place gives it its sign.
+// Where items first, first + kThreads, ... of an operand lie, in items from its pointer. The places are
+// unsigned, because numbers past the last item may lead anywhere; callers cast them to signed.
 template <class Index, int kCount>
 __device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 offset,
                                        const Int64 (&strides)[kMaxDimensions], Index first,
@@ -43,7 +43,7 @@ __device__ __forceinline__ void locate(const SliceGatherParams& p, Int64 offset,
   });
 }
 
-// Index counts items; Place is it with a sign.
+// Index counts items; Place is the signed type of the same width.
 template <class Item, int kCount, class Index, class Place>
 __device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UInt8* source,
                                            UInt8* target) {
@@ -86,7 +86,7 @@ __device__ __forceinline__ void copy_tiles(const SliceGatherParams& p, const UIn
   }
 }
 
-// The same between pointers that are aligned to less than an item.
+// The same for pointers that are aligned to less than an item.
 template <class Index, class Place>
 __device__ __forceinline__ void copy_in_pieces(const SliceGatherParams& p, const UInt8* source,
                                                UInt8* target, int item_bytes, int alignment) {

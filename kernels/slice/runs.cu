@@ -7,7 +7,7 @@
 #include "slice/box_space.cuh"
 
 constexpr int kThreads = 256;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 3;
 
 // Offsets, strides and extents count bytes.
@@ -26,7 +26,7 @@ struct SliceRunsParams : SliceRunsPieces, BoxSpace {
   Int32 item_bytes;
   Int32 is_reversed;
   Int32 owner_shift;  // 1 << owner_shift threads own a piece
-  Int32 lane_words;   // that each takes at once
+  Int32 lane_words;   // words that each loads at once
 };
 
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)

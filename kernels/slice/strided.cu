@@ -2,16 +2,16 @@
 // Idea: a warp loads a stretch of source in 16-byte words and picks its items in shared storage.
 // Ownership: a warp owns a piece of a row, tile_words words per lane at a time; warps stride.
 // Requires: pieces of whole tiles, strides in items, the source's extent; any pointer alignment.
-// Chosen when: items have 1, 2 or 4 bytes and rows a few tiles; wider items are gathered as fast.
+// Chosen when: items have 1, 2 or 4 bytes and rows a few tiles; gathering wider items is as fast.
 #include "common/run_copy.cuh"
 #include "slice/box_space.cuh"
 
 constexpr int kThreads = 128;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 4;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kMaxStride = 8;
-// Source words of a tile at most: 8 for each lane, and one more because neither end is aligned.
+// Maximum number of source words of a tile: 8 per lane, and one more because neither end is aligned.
 constexpr int kLoadsPerLane = kMaxStride + 1;
 
 // Offsets, strides and extents count bytes.
@@ -31,8 +31,8 @@ struct SliceStridedParams : SliceStridedPieces, BoxSpace {
   Int32 tile_words;  // words that a lane writes per tile: |stride| * tile_words <= kMaxStride
 };
 
-// A stretch is kept with a gap of 4 bytes after every 128, so that lanes that pick at multiples of a power of two
-// reach different banks.
+// A stretch is stored with a gap of 4 bytes after every 128, so that lanes that pick at multiples of a power of
+// two reach different banks.
 constexpr UInt32 kLineBytes = 128;
 constexpr UInt32 kKeptLineBytes = kLineBytes + 4;
 
@@ -40,13 +40,13 @@ struct Storage {
   UInt8 bytes[kWarps][kLoadsPerLane * kWarpSize * kWordBytes / kLineBytes * kKeptLineBytes];
 };
 
-// Where byte `offset` of a stretch is kept.
+// Where byte `offset` of a stretch is stored.
 __device__ __forceinline__ constexpr UInt32 kept_at(UInt32 offset) {
   return offset + offset / kLineBytes * (kKeptLineBytes - kLineBytes);
 }
 
-// One tile: `num_items` items of the row from `begin` on, which go into `tile_words` words a lane from `word`
-// on. The first of these begins `lead` items before item `begin`, where that is inside a word.
+// One tile: `num_items` items of the row from `begin` on, which go into `tile_words` words per lane from `word`
+// on. The first word begins `lead` items before item `begin`, if that item is inside a word.
 template <class Item>
 __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Extent& extent,
                                           UInt8* kept, const UInt8* row_source, UInt8* word,
@@ -60,7 +60,7 @@ __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Ext
   const UInt8* high = (p.stride > 0 ? last : first) + kItemBytes;
   const UInt8* stretch = word_of(low);
   const int num_words = static_cast<int>(high - stretch + kWordBytes - 1) / kWordBytes;
-  // Of those, [whole_begin, whole_end) belong to the tensor with all their bytes.
+  // All bytes of the words [whole_begin, whole_end) belong to the tensor.
   const int whole_begin = stretch < extent.begin ? 1 : 0;
   const int whole_end = stretch + num_words * kWordBytes > extent.end ? num_words - 1 : num_words;
 
@@ -70,7 +70,7 @@ __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Ext
     const int w = lane + k * kWarpSize;
     if (w >= whole_begin && w < whole_end) loaded[k] = load_16_bytes(stretch + w * kWordBytes);
   }
-  // All loads are under way before one is waited for, and every lane has picked from the last stretch
+  // All loads are in flight before the first is waited for, and every lane has picked from the last stretch
   // before this one overwrites it.
   __syncwarp();
   UInt8* lane_kept = kept + kept_at(lane * kWordBytes);

@@ -8,12 +8,12 @@
 
 constexpr int kThreads = 256;
 constexpr int kThreadsShift = 8;
-// At least, so that registers are never spilled for more.
+// A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 4;
 constexpr int kTileBytes = 16384;
-// Rows of four words are a word longer, longer ones by less.
+// Rows of four words are padded by a word, longer rows by less.
 constexpr int kStorageBytes = kTileBytes / 4 * 5;
-constexpr int kBankBytes = 128;  // of all banks
+constexpr int kBankBytes = 128;  // one word of every bank
 constexpr int kWarpShift = 5;
 
 // Offsets and strides count items.
@@ -30,9 +30,9 @@ struct SliceTransposeLines {
 // Dimensions 0 and 1 count tiles along target and source lines.
 struct SliceTransposeParams : SliceTransposeLines, BoxSpace {
   Int32 source_step;         // 1 or -1
-  Int32 target_side_shift;   // log2 of the tile's items along the target's line, a word at least
-  Int32 source_side_shift;   // and along the source's line
-  Int32 source_keeps_words;  // whether lines of the source lie whole words of 4 bytes apart
+  Int32 target_side_shift;   // log2 of the tile's items along the target's line, at least a word
+  Int32 source_side_shift;   // the same along the source's line
+  Int32 source_keeps_words;  // whether lines of the source are whole words of 4 bytes apart
   Int32 target_keeps_words;
 };
 
@@ -67,13 +67,13 @@ struct Storage {
   typename Shape<Item>::Word words[kStorageBytes / sizeof(typename Shape<Item>::Word)];
 };
 
-// Words between rows: such that a warp that writes words of different rows meets every bank once.
+// Words between rows, chosen so that a warp that writes words of different rows reaches every bank once.
 template <class Item>
 __device__ __forceinline__ int row_pitch(const SliceTransposeParams& p) {
   using S = Shape<Item>;
   constexpr int kWordsAtOnce = kBankBytes / static_cast<int>(sizeof(typename S::Word));
   const int row_words = 1 << (p.target_side_shift - S::kWordItemsShift);
-  // Two words and less are not worth a gap.
+  // Rows of two words or less are not worth padding.
   return row_words <= 2
              ? row_words
              : row_words + max(1, kWordsAtOnce >> (p.source_side_shift - S::kWordItemsShift));
@@ -87,8 +87,8 @@ struct Tile {
   int num_s;  // along the source's line
 };
 
-// A thread's way through the cells of a tile: threads are neighbours along a line, and step across lines,
-// or along them where there are fewer lines than steps.
+// A thread's path through the cells of a tile: neighbouring threads have neighbouring cells of a line, and step
+// across lines, or along them if there are fewer lines than steps.
 struct Walk {
   int along;
   int across;
@@ -96,7 +96,7 @@ struct Walk {
   int across_step;
   int step_shift;  // log2 of the one that is not 0
 
-  // Of the thread's steps, how many lie in a tile of so many cells.
+  // How many of the thread's steps lie in a tile of this many cells.
   __device__ __forceinline__ int num_steps(int cells_along, int cells_across) const {
     const int left_along = cells_along - along;
     const int left_across = cells_across - across;
@@ -138,14 +138,14 @@ __device__ __forceinline__ void transpose_square(UInt32 (&words)[4], int flip) {
 template <class Word>
 __device__ __forceinline__ void transpose_square(Word (&)[1], int) {}
 
-// Of a thread's steps along or across words of the target's line, those that meet item `i` of a word.
+// How many of a thread's steps along or across words of the target's line reach item `i` of a word.
 template <class Item>
 __device__ __forceinline__ int steps_with_item(const Walk& w, int cells_along, int num_t, int i) {
   using S = Shape<Item>;
   return w.num_steps(cells_along, (num_t - i + S::kWordItems - 1) >> S::kWordItemsShift);
 }
 
-// From the source to storage in words, in squares of as many as a word has items.
+// Loads words from the source into storage, in squares of as many words as a word has items.
 template <class Item>
 __device__ __forceinline__ void load_words(const SliceTransposeParams& p, const Tile& tile,
                                            int pitch, Storage<Item>& storage) {
@@ -192,7 +192,7 @@ __device__ __forceinline__ void load_words(const SliceTransposeParams& p, const 
   }
 }
 
-// The same where the source's words are not aligned or not whole: items one by one.
+// The same if the source's words are unaligned or partial: item by item.
 template <class Item>
 __device__ __forceinline__ void load_items(const SliceTransposeParams& p, const Tile& tile,
                                            int pitch, Storage<Item>& storage) {
@@ -234,7 +234,7 @@ __device__ __forceinline__ void load_items(const SliceTransposeParams& p, const 
   }
 }
 
-// From storage to the target in pieces of a word, or of an item.
+// Stores from storage to the target, in pieces of a word or of an item.
 template <class Piece, class Item>
 __device__ __forceinline__ void store_pieces(const SliceTransposeParams& p, const Tile& tile,
                                              int pitch, const Storage<Item>& storage) {
@@ -269,11 +269,11 @@ __device__ __forceinline__ void store_pieces(const SliceTransposeParams& p, cons
   }
 }
 
-// Whether a tile of narrow items can be loaded in aligned words, none of which reaches beyond its lines.
+// Whether a tile of narrow items can be loaded in aligned words that do not reach beyond its lines.
 template <class Item>
 __device__ __forceinline__ bool loads_in_words(const SliceTransposeParams& p, const Tile& tile) {
   using S = Shape<Item>;
-  // Mirrored, the first word of a line ends where its first item does.
+  // In a mirrored line, the first word ends where the first item ends.
   const UInt64 bound = address_of(tile.source) + (p.source_step < 0 ? S::kItemBytes : 0);
   return p.source_keeps_words != 0 && bound % sizeof(typename S::Word) == 0 &&
          tile.num_s % S::kWordItems == 0;
@@ -287,7 +287,7 @@ __device__ __forceinline__ bool stores_in_words(const SliceTransposeParams& p, c
          tile.num_t % S::kWordItems == 0;
 }
 
-// A tile whose items are at no multiple of their size on either side.
+// A tile whose items are not aligned to their size on one side or both.
 __device__ __forceinline__ void move_tile_in_pieces(const SliceTransposeParams& p, const Tile& tile,
                                                     int item_bytes, int alignment) {
   const int side = 1 << p.source_side_shift;
@@ -303,7 +303,7 @@ __device__ __forceinline__ void move_tile_in_pieces(const SliceTransposeParams& 
   }
 }
 
-// The tile of a number.
+// The tile with this number.
 template <class Item>
 __device__ __forceinline__ Tile tile_of(const SliceTransposeParams& p, const UInt8* source,
                                         UInt8* target, Int64 index) {
