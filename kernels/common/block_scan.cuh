@@ -5,7 +5,7 @@
 #include "common/types.cuh"
 
 // The sum of `value` over the threads before this one; `total` becomes the sum over all.
-// `warp_sums` may be used again right after the return.
+// `warp_sums` may be reused right after the return.
 template <int kThreads>
 __device__ __forceinline__ UInt32 block_exclusive_sum(
     UInt32 value, SharedArray<UInt32, kThreads / kWarpSize>& warp_sums, UInt32& total) {

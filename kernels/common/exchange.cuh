@@ -1,27 +1,26 @@
-// Numbers that blocks of a running grid pass to each other, every one with the number of its exchange
-// in the same word, so that the data is its own flag: no fence, no counter, one write and one read.
+// Numbers that blocks of a running grid pass to each other. Each is in one word with the number of its exchange,
+// so that the data is its own flag: no fence, no counter, one write and one read.
 //
-// Exchanges count from 1 in zeroed memory; two buffers take turns. A word has one writer and, in every
-// block, one reader, which waits for the number of the exchange. A block writes exchange e + 2 over
-// exchange e, and nobody may still wait for e then. That holds if a block computes what it sends in
-// e + 1 from all that it reads of e, and what it writes in e + 2 from something of e + 1 of every
-// block: a read of e that found e + 2 would be among its own causes, through instructions that depend
-// on each other, shared storage and words like these, and PTX's memory model has no values out of thin
-// air. Barriers between them serve the shared storage alone: no relaxed access needs to be complete at
-// one. What a thread reads of one word also never goes back from e + 2 to e (sequential consistency per
-// location), and a group of words that is loaded at once promises nothing beyond its single words.
+// Exchanges count from 1 in zeroed memory; two buffers take turns. A word has one writer and, in every block,
+// one reader, which waits for the number of the exchange. A block writes exchange e + 2 over exchange e, when
+// nobody may still wait for e. That holds if a block computes what it sends in e + 1 from everything that it
+// reads of e, and what it sends in e + 2 from something of e + 1 of every block. A read of e that found e + 2
+// would then be among its own causes, through dependent instructions, shared storage and words like these, but
+// PTX's memory model has no values out of thin air. Barriers in between are only for the shared storage: no
+// relaxed access has to be complete at a barrier. A thread's reads of one word also never go back from e + 2 to
+// e (sequential consistency per location). Loading several words at once promises nothing beyond single words.
 #pragma once
 
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 
-// A float and 32 bits of the number.
+// A float, and the 32-bit number of its exchange.
 struct TaggedFloats {
   using Word = UInt64;
   using Words = WordPair;
   using Value = float;
-  static constexpr int kNumWords = 2;  // of one load
-  // Whether a float32 arrives as it was sent.
+  static constexpr int kNumWords = 2;  // per load
+  // Whether a float32 arrives unchanged.
   static constexpr bool kIsExact = true;
 
   __device__ __forceinline__ static Words load(const Word* address) {
@@ -43,7 +42,7 @@ struct TaggedFloats {
   }
 };
 
-// A half and the lower 16 bits of the number: 65536 exchanges lie between equal ones.
+// A half, and the lower 16 bits of the number; equal ones are 65536 exchanges apart.
 struct TaggedHalves {
   using Word = UInt32;
   using Words = WordQuad;
@@ -70,7 +69,7 @@ struct TaggedHalves {
   }
 };
 
-// Whether the first `num_words` of the words have come; the others are never sent.
+// Whether the first `num_words` of the words have arrived; the others are never sent.
 template <class Format>
 __device__ __forceinline__ bool have_come(const typename Format::Words& from, int num_words,
                                           UInt32 tag) {

@@ -1,19 +1,17 @@
-// What CUDA C++ does not spell without headers, as functions: the only file with inline PTX.
-// The CPU emulator has a file of the same name with the same functions in C++; it is found first
-// there. A function added here is added there, with a test. No other kernel file looks at the
-// device.
+// Functions for what CUDA C++ lacks without headers; the only file with inline PTX. The CPU emulator has a file
+// of the same name with the same functions in C++, which its compiler finds first. A function added here must be
+// added there, with a test. Except for vectors.cuh, no other kernel file depends on the device.
 #pragma once
 
 #include "common/types.cuh"
 
-// A kernel's dynamic shared storage, seen as one struct; the launch passes sizeof(Type) bytes or
-// more.
+// A kernel's dynamic shared storage as one struct; the launch passes at least sizeof(Type) bytes.
 #define SHARED_STORAGE(Type, name)                                 \
   extern __shared__ __align__(16) unsigned char shared_storage_[]; \
   Type& name = *reinterpret_cast<Type*>(shared_storage_)
 
-// An array of a shared struct. The emulator's check mode reports an index that is not in it, which would
-// else be the struct's next member.
+// An array in a shared struct. The emulator's check mode reports an index outside of it, which would otherwise
+// be in the struct's next member.
 template <class T, int kSize>
 struct SharedArray {
   T items[kSize];
@@ -30,7 +28,7 @@ struct SharedArray {
 
 // ---- 16-byte accesses; the pointers are 16-byte aligned.
 
-// Read-only for the whole launch. A guarded uint4 load would be split on sm_100 and sm_120.
+// The memory is read-only for the whole launch. A guarded uint4 load would be split on sm_100 and sm_120.
 __device__ __forceinline__ uint4 load_16_bytes(const void* address) {
   uint4 v;
   asm("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -45,7 +43,7 @@ __device__ __forceinline__ void store_16_bytes(void* address, uint4 v) {
                : "memory");
 }
 
-// ---- Communication between blocks. Acquire loads are also what a waiting loop polls with.
+// ---- Communication between blocks. Waiting loops poll with acquire loads, too.
 
 __device__ __forceinline__ UInt32 load_acquire(const UInt32* address) {
   UInt32 v;
@@ -95,7 +93,7 @@ struct WordPair {
   UInt64 words[2];
 };
 
-// Two neighbouring words at a multiple of 16 bytes, each as if loaded by itself.
+// Two neighbouring words at a multiple of 16 bytes, each as if loaded on its own.
 __device__ __forceinline__ WordPair load_pair_relaxed(const UInt64* address) {
   WordPair v;
   asm volatile("ld.relaxed.gpu.global.v2.u64 {%0, %1}, [%2];"
@@ -109,7 +107,7 @@ struct WordQuad {
   UInt32 words[4];
 };
 
-// Four neighbouring words at a multiple of 16 bytes, each as if loaded by itself.
+// Four neighbouring words at a multiple of 16 bytes, each as if loaded on its own.
 __device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
   WordQuad v;
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -119,25 +117,25 @@ __device__ __forceinline__ WordQuad load_quad_relaxed(const UInt32* address) {
   return v;
 }
 
-// Also orders what was written before for the host, in memory that it shares.
+// Makes earlier writes visible to the host, too, in memory that it shares.
 __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 value) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
-// Stands in a loop that waits for what another block will write.
+// To be called in a loop that waits for a write of another block.
 __device__ __forceinline__ void give_way() {}
 
-// Polls of a waiting loop between two looks at the clock: about a millisecond.
+// Number of polls of a waiting loop between two looks at the clock: about a millisecond.
 constexpr UInt32 kPollsPerLook = 2048;
 
-// Of a clock that all multiprocessors share.
+// The time of a clock that all multiprocessors share.
 __device__ __forceinline__ UInt64 nanoseconds() {
   UInt64 now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
   return now;
 }
 
-// ---- The largest and the smallest of a value over the 32 lanes of a warp, all of which call.
+// ---- The largest and the smallest value of the 32 lanes of a warp, all of which call.
 
 __device__ __forceinline__ UInt32 warp_max(UInt32 value) {
 #if __CUDA_ARCH__ >= 800
@@ -167,13 +165,13 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   return bits;
 }
 
-// ---- Matrices of half precision, multiplied by a whole warp, summed in float32.
+// ---- Matrices of half precision, multiplied by a whole warp and summed in float32.
 //
 // With g = lane / 4 and t = lane % 4, and a word holding two neighbouring halves, the lower one first:
 // rows have the words of (row g, columns 2t), (g + 8, 2t), (g, 2t + 8) and (g + 8, 2t + 8); columns those
 // of (rows 2t, column g) and (2t + 8, g); sums are (g, 2t), (g, 2t + 1), (g + 8, 2t) and (g + 8, 2t + 1).
 
-// Aligned, so that what a lane has of one moves in a single access.
+// Aligned, so that a lane's part moves in a single access.
 struct alignas(16) MatrixRows {  // 16 x 16
   UInt32 words[4];
 };
@@ -215,9 +213,9 @@ __device__ __forceinline__ void named_barrier(int id, int num_threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(id), "r"(num_threads) : "memory");
 }
 
-// ---- Clusters (sm_90 and later), along x alone.
+// ---- Clusters (sm_90 and later), along x only.
 
-// Waits for every thread of the cluster; shared storage written before it is seen by all after it.
+// Waits for every thread of the cluster; afterwards, all threads see the shared storage written before.
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
@@ -230,7 +228,7 @@ __device__ __forceinline__ UInt32 cluster_rank() {
   return rank;
 }
 
-// The address in block `rank` of the cluster that `address` has in this block's shared storage.
+// The address in block `rank` of the cluster that corresponds to `address` in this block's shared storage.
 template <typename T>
 __device__ __forceinline__ T* map_shared(T* address, UInt32 rank) {
   UInt64 mapped;

@@ -1,5 +1,5 @@
-// Moving one item of 1 to 16 bytes between places that need not be aligned to it. Places are byte
-// pointers derived from the kernel's own, by which the compiler knows that they are in global memory.
+// Moves one item of 1 to 16 bytes between places that need not be aligned to it. Places are byte pointers
+// derived from the kernel's parameters, so that the compiler knows that they are in global memory.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -9,7 +9,7 @@ __device__ __forceinline__ UInt64 address_of(const void* pointer) {
   return reinterpret_cast<UInt64>(pointer);
 }
 
-// The largest power of two, at most `limit` (itself one), that divides both addresses.
+// The largest power of two, at most `limit` (itself a power of two), that divides both addresses.
 __device__ __forceinline__ int common_alignment(const void* left, const void* right, int limit) {
   const int bits = static_cast<int>(address_of(left) | address_of(right)) | limit;
   return bits & -bits;

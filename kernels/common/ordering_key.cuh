@@ -1,21 +1,20 @@
-// Numbers as unsigned keys: of two elements the one with the larger key ranks first.
-// One formula serves every type; its five constants come from the plan, in the kernel's parameter
-// struct:
+// Numbers as unsigned keys: of two elements, the one with the larger key ranks first. One formula serves
+// every type. Its five constants come from the plan, in the kernel's parameter struct:
 //
 //                  floating point                      integers
 //   negative_zero  the sign bit: -0 becomes +0         0, which changes nothing
 //   negative_flip  all ones                            the sign bit of a signed type, else 0
 //   positive_flip  the sign bit                        as negative_flip
-//   infinity       the bits of +inf                    all ones but the sign: nothing is above it
-//   nan_key        what every NaN becomes              unused
+//   infinity       the bits of +inf                    all ones except the sign: nothing is above it
+//   nan_key        the key of every NaN                unused
 //
-// Both flips are complemented where the smallest element ranks first. A number's key is then
-// neither 0 nor all ones, so either may be nan_key.
+// Both flips are complemented if the smallest element ranks first. A floating-point number's key is neither 0
+// nor all ones, so that either may be nan_key.
 #pragma once
 
 #include "common/types.cuh"
 
-// The type that arithmetic on a word is done in.
+// The type for arithmetic on a word.
 template <int kBytes>
 struct WideOf {
   using Type = UInt32;

@@ -1,10 +1,10 @@
 // Copies runs of bytes by groups of lanes, forwards or with their items in reverse order, from any
 // address to any address, in aligned 16-byte words on both sides.
 //
-// The target is cut into words at multiples of 16 bytes; a lane writes words a group's width apart.
-// Such a word needs two neighbouring source words unless both sides are misaligned alike; the second
-// is what the next lane loaded, so every source word is loaded once. Words that reach beyond the run
-// are written in part, and loaded in full only where the whole word belongs to the source tensor.
+// The target is divided into words at multiples of 16 bytes; a lane writes words that are a group's width apart.
+// Such a word needs two neighbouring source words unless both sides are misaligned by the same amount. The next
+// lane has loaded the second one, so every source word is loaded once. Words that reach beyond the run are
+// stored partially, and loaded whole only if the whole word belongs to the source tensor.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -15,8 +15,8 @@ constexpr int kWordBytes = 16;
 constexpr int kWordsPerLane = 4;  // independent loads that a lane has in flight
 constexpr int kMaxPieceBytes = 1 << 24;
 
-// One contiguous stretch of bytes; both pointers are to the lowest byte. Target item i is
-// source item i, or num_items - 1 - i.
+// One contiguous stretch of bytes; both pointers are to the lowest byte. Target item i is source item i, or
+// num_items - 1 - i if reversed.
 struct Run {
   const UInt8* source;
   UInt8* target;
@@ -24,25 +24,25 @@ struct Run {
   bool is_reversed;
 };
 
-// The bytes from the first to past the last that a tensor addresses.
+// The bytes [first, past the last) that a tensor addresses.
 struct Extent {
   const UInt8* begin;
   const UInt8* end;
 };
 
-// The threads that copy a run together: up to a warp's worth of neighbouring lanes that exchange words,
-// and as many such groups as the run is long. Every thread of a launch has the same numbers but the first two.
+// The threads that copy a run together: a group of up to 32 neighbouring lanes that exchange words, and as many
+// such groups as the run needs. All members except the first two are the same for every thread of a launch.
 struct RunGroup {
   int lane;        // in the group
-  int first_byte;  // of what the threads copy at once, where this group begins
+  int first_byte;  // where this group begins in the bytes that the threads copy at once
   int num_lanes;   // of the group, a power of two
-  int step_bytes;  // what the threads copy at once
-  int num_words;   // of them that a lane takes, at most kWordsPerLane
+  int step_bytes;  // bytes that the threads copy at once
+  int num_words;   // words of these per lane, at most kWordsPerLane
   int item_bytes;
   Extent source;
 };
 
-// The group of this thread where 1 << owner_shift threads of the block copy a run together.
+// The group of this thread, if 1 << owner_shift threads of the block copy a run together.
 __device__ __forceinline__ RunGroup group_of_thread(int owner_shift, int num_words, int item_bytes,
                                                     Extent source) {
   const int num_owners = 1 << owner_shift;
@@ -94,7 +94,7 @@ __device__ __forceinline__ uint4 reverse_items(uint4 v, int item_bytes) {
   return v;
 }
 
-// The bytes of a word that lie in [begin, end), the others 0.
+// The bytes of a word that lie in [begin, end); the others are 0.
 __device__ __forceinline__ uint4 load_bytes_between(const UInt8* word, const UInt8* begin,
                                                     const UInt8* end) {
   UInt64 low = 0;
@@ -109,7 +109,7 @@ __device__ __forceinline__ uint4 load_bytes_between(const UInt8* word, const UIn
                static_cast<UInt32>(high >> 32)};
 }
 
-// Stores the bytes [begin, end) of a word, in pieces as wide as they are aligned.
+// Stores the bytes [begin, end) of a word, in pieces as wide as their alignment.
 __device__ __forceinline__ void store_bytes_between(UInt8* word, uint4 v, int begin, int end) {
   const UInt32 words[4] = {v.x, v.y, v.z, v.w};
 #pragma unroll
@@ -132,9 +132,9 @@ __device__ __forceinline__ int clamp_to_piece(Int64 position) {
                       : (position > kMaxPieceBytes ? kMaxPieceBytes : static_cast<int>(position));
 }
 
-// Copies what of the run lies between two places of the target, at most kMaxPieceBytes apart; `first`
-// starts a word. All lanes of the warp call it together, each group with its own run; an empty run
-// and `end <= first` copy nothing.
+// Copies the part of the run between two places of the target, at most kMaxPieceBytes apart; `first` starts a
+// word. All lanes of the warp call it together, each group with its own run. An empty run and `end <= first`
+// copy nothing.
 __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run, UInt8* first,
                                            const UInt8* end) {
   const UInt8* source_end = run.source + run.num_bytes;
@@ -145,9 +145,9 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const int stop =
       run.num_bytes == 0 ? 0 : clamp_to_piece((end < target_end ? end : target_end) - first);
 
-  // The 16 source bytes of position 0 begin at `start`. `own` is the aligned word that holds the first
-  // of them, mirrored the last; the rest is in the neighbour, which is the own word of the next
-  // position's. Over positions both move forwards, mirrored backwards.
+  // The 16 source bytes of position 0 begin at `start`. `own` is the aligned word that holds the first of them
+  // (the last if reversed). The rest is in its neighbour, which is the own word of the next position. Both move
+  // forwards with the position (backwards if reversed).
   const UInt8* start =
       run.is_reversed ? source_end - kWordBytes + run_begin : run.source - run_begin;
   const UInt32 shift = static_cast<UInt32>(address_of(start)) & (kWordBytes - 1);
@@ -155,8 +155,8 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const Int64 skew = run.is_reversed ? own - start : start - own;
   const int direction = run.is_reversed ? -1 : 1;
 
-  // Own words of positions in [wanted_begin, wanted_end) hold bytes of the run that the piece needs;
-  // of those, in [whole_begin, whole_end) all 16 bytes are the tensor's.
+  // The own words of positions in [wanted_begin, wanted_end) hold bytes of the run that the piece needs; those
+  // in [whole_begin, whole_end) belong to the tensor with all 16 bytes.
   const int wanted_begin = clamp_to_piece(run_begin + skew - (kWordBytes - 1));
   const Int64 held_end = run_begin + run.num_bytes + skew;
   const Int64 needed_end = stop + (shift != 0 ? kWordBytes : 0);
@@ -169,7 +169,7 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const int whole_end = min(wanted_end, clamp_to_piece(extent_end));
 
   const int step = group.num_lanes * kWordBytes;
-  // Lane 0 also takes the word after the group's last, the neighbour of that one.
+  // Lane 0 also loads the word after the group's last one, as the neighbour of that.
   const int num_loads = group.num_words + (group.lane == 0 && shift != 0 ? 1 : 0);
   const int next_lane = (group.lane + 1) & (group.num_lanes - 1);
   const int next_in_warp = (threadIdx.x & (kWarpSize - 1)) - group.lane + next_lane;
@@ -202,7 +202,7 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
     for (int k = 0; k < kWordsPerLane; ++k) {
       if (k >= group.num_words) break;
       const int at = position + k * step;
-      // A warp whose words all lie outside spares itself what follows.
+      // A warp whose words all lie outside skips the rest.
       if (!__any_sync(kFullMask, at + kWordBytes > begin && at < stop)) continue;
       uint4 v = words[k];
       if (any_shifted) {
@@ -224,7 +224,7 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   }
 }
 
-// Whether the runs of all groups of the warp begin and end with words, on both sides.
+// Whether the runs of all groups of the warp begin and end with whole words, on both sides.
 __device__ __forceinline__ bool warp_has_whole_words(const Run& run) {
   const UInt8* mirrored_with_first = run.is_reversed ? run.source + run.num_bytes : run.source;
   const UInt64 bits =
@@ -232,7 +232,7 @@ __device__ __forceinline__ bool warp_has_whole_words(const Run& run) {
   return __all_sync(kFullMask, run.num_bytes == 0 || (bits & (kWordBytes - 1)) == 0);
 }
 
-// `copy_words` for such runs: every word of the target is one word of the source.
+// `copy_words` for such runs, in which every word of the target is one word of the source.
 __device__ __forceinline__ void copy_whole_words(const RunGroup& group, const Run& run,
                                                  UInt8* first, const UInt8* end) {
   const Int64 run_begin = run.target - first;
@@ -267,7 +267,7 @@ __device__ __forceinline__ void copy_whole_words(const RunGroup& group, const Ru
   }
 }
 
-// `copy_words`, in fewer instructions where it can be. It takes more registers.
+// `copy_words`, in fewer instructions if possible. It needs more registers.
 __device__ __forceinline__ void copy_run(const RunGroup& group, const Run& run, UInt8* first,
                                          const UInt8* end) {
   if (warp_has_whole_words(run)) {
@@ -277,8 +277,8 @@ __device__ __forceinline__ void copy_run(const RunGroup& group, const Run& run, 
   }
 }
 
-// `copy_words` for a reversed run whose items are at no multiple of their size in the target, so that
-// words would cut them: the whole items in bytes begin .. end - 1 of the run.
+// `copy_words` for a reversed run whose items are unaligned in the target, so that words would cut them: copies
+// the items in bytes begin .. end - 1 of the run.
 __device__ __forceinline__ void copy_items_reversed(const RunGroup& group, const Run& run,
                                                     Int64 begin, Int64 end) {
   const int alignment = common_alignment(run.source, run.target, group.item_bytes);

@@ -1,13 +1,13 @@
-// Copies rows by a single thread: block moves and mirrored blocks where rows are contiguous, plain loops elsewhere.
-// Places need no alignment: what is moved at once is a struct of bytes, for which the host's compiler has unaligned moves.
+// Copies rows by a single thread: in blocks, which may be mirrored, if rows are contiguous, else in plain loops.
+// Places need no alignment, because a block is a struct of bytes, which the host's compiler moves unaligned.
 #pragma once
 
 #include "common/types.cuh"
 
-// What a vector register of most CPUs holds, or two of them.
+// The size of one or two vector registers on most CPUs.
 constexpr int kSerialBlockBytes = 64;
 
-// From this many bytes on, the C library's copy is worth its call.
+// From this many bytes on, the C library's copy is worth the call.
 constexpr Int64 kMinLibraryCopyBytes = 512;
 
 template <int kBytes>
@@ -20,13 +20,13 @@ __device__ __forceinline__ void move_bytes(void* target, const void* source) {
   *static_cast<Bytes<kBytes>*>(target) = *static_cast<const Bytes<kBytes>*>(source);
 }
 
-// The host's compiler makes a call of the C library's copy of this loop.
+// The host's compiler turns this loop into a call of the C library's copy.
 __device__ __forceinline__ void copy_long_run(UInt8* __restrict__ target,
                                               const UInt8* __restrict__ source, Int64 num_bytes) {
   for (Int64 b = 0; b < num_bytes; ++b) target[b] = source[b];
 }
 
-// kBytes at a time; the last of them end with the run, and overlap those before. There are kBytes at least.
+// Copies kBytes at a time; the last block ends with the run and overlaps the one before. num_bytes >= kBytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_in_blocks(UInt8* target, const UInt8* source,
                                                Int64 num_bytes) {
@@ -70,7 +70,7 @@ __device__ __forceinline__ void copy_mirrored_run(UInt8* target, const UInt8* so
   }
 }
 
-// Items i of a row, below num_items: target + i * target_stride from source + i * source_stride, both in
+// Copies num_items items of a row: item i from source + i * source_stride to target + i * target_stride, both in
 // items. The rows do not overlap.
 template <class Item>
 __device__ __forceinline__ void copy_row(UInt8* target, const UInt8* source, Int64 num_items,

@@ -1,5 +1,5 @@
-// What a kernel's parameters are, for the check that its host side agrees with it: pointers, then at
-// most one struct by value. `cudml/devices/kernel_text.py` writes the assertions that use this.
+// Describes a kernel's parameters, so that a compiler can compare them with what the host passes: pointers, then
+// at most one struct by value. `cudml/devices/kernel_text.py` writes the assertions that use this.
 #pragma once
 
 #include "common/offset_of.cuh"
@@ -35,7 +35,7 @@ struct Of<void (*)(Parameters...)> {
   using Params = typename Last<Parameters...>::Type;
   static constexpr int kNumParameters = sizeof...(Parameters);
   static constexpr int kNumPointers = (0 + ... + (is_pointer<Parameters> ? 1 : 0));
-  // Pointers come first exactly when all the parameters but a last struct are pointers.
+  // Pointers come first exactly if all parameters except a last struct are pointers.
   static constexpr bool kHasParams = kNumPointers != kNumParameters;
   static constexpr bool kIsInOrder =
       kNumPointers + (kHasParams ? 1 : 0) == kNumParameters && !(kHasParams && is_pointer<Params>);

@@ -1,11 +1,11 @@
-// From the number of an item to where it lies: mixed-radix digits by multiplication, no division.
-// A kernel's parameter struct names the members itself; these functions take any struct that has
-// num_dimensions, is_wide, sizes, multipliers and shifts (dimension 0 is the innermost; there is one).
+// From the number of an item to its coordinates: mixed-radix digits by multiplication instead of division.
+// These functions take any struct with the members num_dimensions, is_wide, sizes, multipliers and shifts.
+// Dimension 0 is the innermost; there is at least one.
 #pragma once
 
 #include "common/types.cuh"
 
-// numerator / divisor, for numerators below 2^31 and multiplier and shift as the plan computes them.
+// numerator / divisor, for numerators below 2^31; the plan computes the multiplier and the shift.
 __device__ __forceinline__ UInt32 divide(UInt32 numerator, UInt32 multiplier, Int32 shift) {
   return (__umulhi(numerator, multiplier) + numerator) >> shift;
 }
@@ -15,8 +15,8 @@ __device__ __forceinline__ UInt64 divide(UInt64 numerator, UInt64 multiplier, In
   return (__umul64hi(numerator, multiplier) + numerator) >> shift;
 }
 
-// Calls visit(dimension, coordinate) for every dimension of item `index`. Multipliers are for 64-bit
-// words where is_wide, else for 32-bit ones, in which every index fits.
+// Calls visit(dimension, coordinate) for every dimension of item `index`. Multipliers are for 64-bit words if
+// is_wide, else for 32-bit words, into which every index fits.
 template <class Dimensions, class Visit>
 __device__ __forceinline__ void visit_coordinates(const Dimensions& dimensions, Int64 index,
                                                   Visit visit) {
@@ -42,9 +42,9 @@ __device__ __forceinline__ void visit_coordinates(const Dimensions& dimensions, 
   }
 }
 
-// The same for kCount items together, dimension by dimension: visit(dimension, k, coordinate) for the
-// item whose number is rest[k]. Index is UInt64 where is_wide, else UInt32. Numbers past the last item
-// give coordinates that mean nothing.
+// The same for kCount items together, dimension by dimension: visit(dimension, k, coordinate) for the item
+// whose number is rest[k]. Index is UInt64 if is_wide, else UInt32. Numbers past the last item give meaningless
+// coordinates.
 template <class Index, int kCount, class Dimensions, class Visit>
 __device__ __forceinline__ void visit_coordinates_together(const Dimensions& dimensions,
                                                            Index (&rest)[kCount], Visit visit) {

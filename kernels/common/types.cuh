@@ -12,7 +12,7 @@ using UInt64 = unsigned long long;
 using Float32 = float;
 using Float64 = double;
 
-// Half precision by its bits, so that no kernel needs cuda_fp16.h.
+// Half precision as bits, so that no kernel needs cuda_fp16.h.
 struct Float16 {
   UInt16 bits;
 };

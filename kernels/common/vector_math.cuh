@@ -1,10 +1,10 @@
-// Exponential functions of several floats at once, without a branch. Tests hold them to 3 units in the last
-// place of the exact result, which may be 0 below the smallest normal number; NaN comes out as NaN.
+// Exponential functions of several floats at once, without branches. Tests require an error of at most 3 units
+// in the last place; results below the smallest normal number may be 0. NaN gives NaN.
 #pragma once
 
 #include "common/vectors.cuh"
 
-// e^x = 2^exponent * (1 + excess), exactly enough also where that is close to 1.
+// e^x = 2^exponent * (1 + excess), which is precise close to 1, too.
 struct SplitExponential {
   Ints exponent;
   Floats excess;
@@ -12,7 +12,7 @@ struct SplitExponential {
 
 // |x| is at most 110, or x is NaN.
 __device__ __forceinline__ SplitExponential split_exponential(Floats x) {
-  // Adding 1.5 * 2^23 rounds to an integer, which then is in the lower bits.
+  // Adding 1.5 * 2^23 rounds to an integer, which is then in the lower bits.
   constexpr float kToInteger = 12582912.0f;
   const Floats shifted = fused(x, broadcast(1.44269504f), broadcast(kToInteger));
   const Floats rounded = shifted - kToInteger;
@@ -34,11 +34,11 @@ __device__ __forceinline__ Floats power_of_two(Ints exponent) {
 }
 
 __device__ __forceinline__ Floats exponential(Floats x) {
-  // Past these it is 0 or infinite. NaN is not less than anything, and stays.
+  // Beyond these, the result is 0 or infinite. Comparisons with NaN are false, so it stays.
   x = x < -104.0f ? broadcast(-104.0f) : x;
   x = x > 89.0f ? broadcast(89.0f) : x;
   const SplitExponential split = split_exponential(x);
-  // In two factors, since the power itself may be out of range.
+  // In two factors, because the power itself may be out of range.
   const Ints half = split.exponent >> 1;
   const Floats scaled = fused(split.excess, power_of_two(half), power_of_two(half));
   return scaled * power_of_two(split.exponent - half);
@@ -54,7 +54,7 @@ __device__ __forceinline__ Floats hyperbolic_tangent(Floats x) {
   size = size > 10.0f ? broadcast(10.0f) : size;
   const SplitExponential split = split_exponential(2.0f * size);
   const Floats power = power_of_two(split.exponent);
-  // (e^2x - 1) / (e^2x + 1), in which the 1 is taken from the power, exactly.
+  // (e^2x - 1) / (e^2x + 1); the 1 is subtracted from the power, which is exact.
   const Floats excess = fused(split.excess, power, power - 1.0f);
   return as_floats(as_ints(excess / (excess + 2.0f)) | sign);
 }

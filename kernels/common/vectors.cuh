@@ -1,12 +1,12 @@
-// Floats that are computed with at once: one on a GPU, whose threads are its lanes. The emulator's file of the
-// same name has a vector register of the CPU with the same functions. Both types take the operators of C++,
-// `condition ? a : b` included, and constants.
+// Floats that a thread computes with at once: one on a GPU, where each lane is a thread. The emulator's file of
+// the same name has a vector register of the CPU, with the same functions. Both types support the operators of
+// C++, including `condition ? a : b`, and constants.
 #pragma once
 
 #include "common/types.cuh"
 
 constexpr int kVectorFloats = 1;
-// Registers that products may be accumulated in.
+// Registers for accumulating products.
 constexpr int kVectorRegisters = 32;
 
 using Floats = float;
@@ -22,16 +22,16 @@ __device__ __forceinline__ Floats fused(Floats a, Floats b, Floats c) { return f
 __device__ __forceinline__ Ints as_ints(Floats v) { return __float_as_int(v); }
 __device__ __forceinline__ Floats as_floats(Ints v) { return __int_as_float(v); }
 
-// Keeps a vector in a register where it is used several times: a compiler may load it each time instead.
+// Keeps a vector that is used several times in a register; a compiler might load it each time instead.
 __device__ __forceinline__ Floats in_register(Floats v) { return v; }
 
 constexpr int kLoadedColumns = 1;
 
-// The next kLoadedColumns columns of kVectorFloats rows, `stride` floats apart: lane i is of row i.
+// The next kLoadedColumns columns of kVectorFloats rows that are `stride` floats apart; lane i is row i.
 __device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], const float* rows,
                                              Int64 stride) {
   columns[0] = *rows;
 }
 
-// Asks for a line of memory that may be read soon; the address need not be valid.
+// Prefetches a line of memory that may be read soon; the address need not be valid.
 __device__ __forceinline__ void prefetch(const void*) {}

@@ -1,6 +1,6 @@
-// Waits for other blocks of a running grid, with an end in any case: a thread that has waited for longer
-// than the host allows gives up, reports it to the host and never waits again, so that the grid ends. What
-// it computes from then on is unspecified; indices that depend on it must stay in bounds.
+// Waits for other blocks of a running grid, but not forever: a thread that has waited for longer than the host
+// allows gives up, reports it to the host and never waits again, so that the grid ends. Its results are
+// unspecified from then on; indices that depend on them must stay in bounds.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -8,25 +8,25 @@
 
 // In memory that host and device share; `cudml/devices/waits.py` has the same members in the same order.
 struct WaitReport {
-  UInt32* any;         // one word for all kernels of the device: not 0 once any of them gave up
-  UInt32 limit_ticks;  // of kTickShift; read after many polls only
-  UInt32 wait;         // number of the wait that was given up, from 1; 0 while none was
-  UInt32 block;        // that gave it up
+  UInt32* any;  // one word for all kernels of the device: not 0 once one of them has given up
+  UInt32 limit_ticks;  // in units of 1 << kTickShift ns; read only after many polls
+  UInt32 wait;         // number of the wait that was given up, from 1; 0 if none was
+  UInt32 block;        // the block that gave up
   UInt32 unused;
 };
 
 // A tick is 2^10 ns.
 constexpr int kTickShift = 10;
-// The most that the time between two looks at the clock counts, 0.1 s: a process that is suspended, or a
-// GPU that works for somebody else, is not what the wait is for.
+// The maximum that the time between two looks at the clock counts as, 0.1 s: time in which the process is
+// suspended or the GPU works for somebody else is not waiting time.
 constexpr UInt32 kMaxTicksPerLook = 100000000u >> kTickShift;
 
-// What a thread knows of its waits.
+// The state of a thread's waits.
 struct Patience {
   WaitReport* report;
   bool has_ended = false;
 
-  // Calls `look` until `has_come`; false where the thread has given up.
+  // Calls `look` until `has_come`; returns false if the thread has given up.
   template <class HasCome, class Look>
   __device__ __forceinline__ bool wait(UInt32 number, HasCome has_come, Look look) {
     UInt32 polls = 0;
@@ -40,7 +40,7 @@ struct Patience {
       const UInt32 now = static_cast<UInt32>(nanoseconds() >> kTickShift);
       if (polls != kPollsPerLook) waited += min(now - last_look, kMaxTicksPerLook);
       last_look = now;
-      // Whoever gives up first spares the others the rest of their time.
+      // Once one thread has given up, the others need not wait any longer.
       if (load_relaxed(&report->wait) != 0) has_ended = true;
       if (waited > report->limit_ticks) end(number);
     }
@@ -52,7 +52,7 @@ struct Patience {
     has_ended = true;
     store_relaxed(&report->block, blockIdx.x);
     store_relaxed(&report->wait, number);
-    // The host that sees this word sees the others too.
+    // A host that sees this word sees the others, too.
     store_release_system(report->any, 1);
   }
 };
