@@ -1,0 +1,88 @@
+"""Cut the graph of a model into stretches for ONNX Runtime and single nodes for cudml, in an order to run."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import onnx
+
+
+@dataclass
+class Stretch:
+    """Nodes that ONNX Runtime runs as one model, and the values that go in and come out."""
+
+    nodes: list[onnx.NodeProto]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> list[Stretch | onnx.NodeProto]:
+    """The steps that run a graph: each takes what the graph has, or an earlier step made.
+
+    A stretch is as long as can be: it ends where every node that is left needs one of our own.
+
+    Raises
+    ------
+    ValueError
+        A node needs a value that nothing makes.
+    """
+    known = {value.name for value in (*graph.input, *graph.initializer)}
+    known |= {tensor.values.name for tensor in graph.sparse_initializer}
+    pending = list(graph.node)
+    steps: list[list[onnx.NodeProto] | onnx.NodeProto] = []
+    while pending:
+        ready = _take_ready(pending, known, lambda node: not is_own(node))
+        own = _take_ready(pending, known, is_own)
+        if not ready and not own:
+            missing = sorted(set(needs(pending[0])) - known)
+            raise ValueError(
+                f"node {label(pending[0])} needs {', '.join(missing)}, which nothing before it makes"
+            )
+        steps += [ready] if ready else []
+        steps += own
+    return [step if isinstance(step, onnx.NodeProto) else _stretch(step, steps, graph) for step in steps]
+
+
+def needs(node: onnx.NodeProto) -> Iterator[str]:
+    """The values that a node reads, those of its subgraphs from outside included."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            inner = {value.name for value in (*graph.input, *graph.initializer)}
+            for part in graph.node:
+                yield from (name for name in needs(part) if name not in inner)
+                inner.update(part.output)
+            yield from (value.name for value in graph.output if value.name not in inner)
+
+
+def label(node: onnx.NodeProto) -> str:
+    """What a report calls a node."""
+    return node.name or f"{node.op_type} of {next(filter(None, node.output), '')}"
+
+
+def _take_ready(
+    pending: list[onnx.NodeProto], known: set[str], wanted: Callable[[onnx.NodeProto], bool]
+) -> list[onnx.NodeProto]:
+    """Remove and return the wanted nodes that need only what is known, or one of them makes."""
+    ready = []
+    for node in list(pending):
+        if wanted(node) and known.issuperset(needs(node)):
+            ready.append(node)
+            pending.remove(node)
+            known.update(filter(None, node.output))
+    return ready
+
+
+def _stretch(
+    nodes: list[onnx.NodeProto],
+    steps: list[list[onnx.NodeProto] | onnx.NodeProto],
+    graph: onnx.GraphProto,
+) -> Stretch:
+    read = {name for node in nodes for name in needs(node)}
+    made = {name for node in nodes for name in node.output if name}
+    wanted = {value.name for value in graph.output}
+    for step in steps:
+        if step is not nodes:
+            wanted.update(
+                name for node in (step if isinstance(step, list) else [step]) for name in needs(node)
+            )
+    return Stretch(nodes, tuple(sorted(read - made)), tuple(sorted(made & wanted)))

@@ -1,0 +1,307 @@
+"""Run an ONNX model: some nodes by cudml, the stretches between them by ONNX Runtime, in the same memory."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+import onnxruntime
+from google.protobuf.message import DecodeError
+
+from cudml.onnx.cut import Stretch, cut, label
+from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, runner_of
+from cudml.onnx.values import CPU, CUDA, Gpu, array_of, ort_value, type_named
+
+_DEFAULT_OPS = ("GRU", "TopK", "ReverseSequence")
+#: The names of ONNX's own domain.
+_DOMAINS = ("", "ai.onnx")
+
+
+class Placed(NamedTuple):
+    """Where a node of `ops` runs, and why not by cudml."""
+
+    node: str
+    op: str
+    runs_on: str
+    reason: str = ""
+
+
+@dataclass
+class _Own:
+    """A node that cudml runs."""
+
+    node: onnx.NodeProto
+    run: Runner
+
+
+@dataclass
+class _Part:
+    """A stretch that ONNX Runtime runs."""
+
+    stretch: Stretch
+    session: onnxruntime.InferenceSession
+
+
+class Session:
+    """An ONNX model, ready to run.
+
+    Parameters
+    ----------
+    path : path-like, file or onnx.ModelProto
+        The model.
+    ops : sequence of str
+        The operators that cudml runs, of "GRU", "TopK", "ReverseSequence" and "Slice"; nodes inside the
+        bodies of If, Loop and Scan stay with ONNX Runtime.
+    providers : sequence, optional
+        ONNX Runtime's execution providers for the rest. If the first is CUDA's, cudml runs on the same GPU,
+        else on the CPU. None is CUDA's, if ONNX Runtime has it, then the CPU's.
+    stream : CuPy stream, optional
+        Orders the work of both on a GPU; None makes one.
+
+    Attributes
+    ----------
+    placed : list of Placed
+        Every node of `ops`: its name, its operator, "cudml" or "ONNX Runtime", and why.
+    inputs, outputs : dict
+        Name -> (element type, shape) as the model declares them; sizes are numbers, names or None.
+
+    Raises
+    ------
+    ValueError
+        Not an ONNX model, an unknown operator in `ops`, or an unknown provider.
+    OSError
+        The file cannot be read.
+
+    Examples
+    --------
+    >>> import numpy as np, onnx, cudml.onnx
+    >>> model = onnx.parser.parse_model(\"\"\"<ir_version: 10, opset_import: ["" : 21]>
+    ... best (float[N] scores) => (float[2] values, int64[2] places)
+    ... { k = Constant<value_ints = [2]>()  values, places = TopK(scores, k) }\"\"\")
+    >>> session = cudml.onnx.Session(model)
+    >>> session.run({"scores": np.array([1, 5, 2], np.float32)})["places"]
+    array([1, 2])
+
+    Notes
+    -----
+    TopK breaks ties by the lower index and ranks NaN above every number. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        *,
+        ops: Sequence[str] = _DEFAULT_OPS,
+        providers: Sequence[Any] | None = None,
+        stream: Any = None,
+    ) -> None:
+        unknown = sorted(set(ops) - set(OPS))
+        if unknown:
+            raise ValueError(f"Session: ops has {', '.join(unknown)}, must be of {', '.join(OPS)}")
+        self._providers = _checked_providers(providers)
+        self._gpu = Gpu.of(self._providers, stream)
+        model = _load(path)
+        graph = model.graph
+        self.inputs = {
+            value.name: _declared(value)
+            for value in graph.input
+            if value.name not in {tensor.name for tensor in graph.initializer}
+        }
+        self.outputs = {value.name: _declared(value) for value in graph.output}
+        self.placed: list[Placed] = []
+        self._constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+        self._steps = self._make_steps(model, ops)
+        self._held: dict[str, Any] = {}
+
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        carry: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Run the model once.
+
+        Parameters
+        ----------
+        feeds : mapping of str to array
+            The inputs by name: NumPy arrays, or on a GPU CuPy arrays too. Inputs carried from the call before
+            may be left out.
+        outputs : sequence of str, optional
+            The outputs to return; None is all.
+        carry : mapping of str to str, optional
+            Output -> the input that it is in the next call, without a copy: the state of a streaming model.
+
+        Returns
+        -------
+        dict
+            Name -> array: NumPy's, or CuPy's on a GPU.
+
+        Raises
+        ------
+        ValueError
+            An unknown or missing input, an unknown output, or a shape other than declared.
+        TypeError
+            An array of another type than declared.
+        """
+        carry = carry or {}
+        wanted = self.outputs if outputs is None else outputs
+        self._check_names("outputs", wanted, self.outputs)
+        self._check_names("carry", carry.keys(), self.outputs)
+        self._check_names("carry", carry.values(), self.inputs)
+        self._check_names("feeds", feeds, self.inputs)
+        values: dict[str, Any] = {**self._held, **feeds}
+        missing = [name for name in self.inputs if name not in values]
+        if missing:
+            raise ValueError(f"Session: feeds lacks {', '.join(missing)}")
+        for name, array in feeds.items():
+            values[name] = self._checked_feed(name, array)
+        for step in self._steps:
+            if isinstance(step, _Part):
+                self._run_part(step, values)
+            else:
+                self._run_own(step, values)
+        results = {name: self._array(values, name) for name in {*wanted, *carry}}
+        self._held = {to: results[name] for name, to in carry.items()}
+        return {name: results[name] for name in wanted}
+
+    def _make_steps(self, model: onnx.ModelProto, ops: Sequence[str]) -> list[_Own | _Part]:
+        opset = next((row.version for row in model.opset_import if row.domain in _DOMAINS), 1)
+        runners: dict[str, Runner] = {}
+        for node in model.graph.node:
+            if node.domain in _DOMAINS and node.op_type in ops:
+                runner = runner_of(node, opset)
+                if isinstance(runner, str):
+                    self.placed.append(Placed(label(node), node.op_type, "ONNX Runtime", runner))
+                else:
+                    runners[_key(node)] = runner
+                    self.placed.append(Placed(label(node), node.op_type, "cudml"))
+        types = {value.name: value.type for value in model.graph.input}
+        for tensor in model.graph.initializer:
+            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
+        steps: list[_Own | _Part] = []
+        for step in cut(model.graph, lambda node: _key(node) in runners):
+            if isinstance(step, Stretch):
+                session = self._session_of(model, step, types)
+                steps.append(_Part(step, session))
+                types |= {output.name: type_named(output.type) for output in session.get_outputs()}
+            else:
+                steps.append(_Own(step, runners[_key(step)]))
+                kind = types[step.input[0]].tensor_type.elem_type
+                types |= dict.fromkeys(step.output, onnx.helper.make_tensor_type_proto(kind, None))
+                if step.op_type == "TopK":
+                    types[step.output[1]] = type_named("tensor(int64)")
+        return steps
+
+    def _session_of(
+        self, model: onnx.ModelProto, stretch: Stretch, types: Mapping[str, onnx.TypeProto]
+    ) -> onnxruntime.InferenceSession:
+        constants = [self._constants[name] for name in stretch.inputs if name in self._constants]
+        stretch.inputs = tuple(name for name in stretch.inputs if name not in self._constants)
+        part = onnx.ModelProto()
+        part.CopyFrom(model)
+        part.graph.Clear()
+        part.graph.name = model.graph.name or "stretch"
+        part.graph.node.extend(stretch.nodes)
+        part.graph.initializer.extend(constants)
+        for name in stretch.inputs:
+            part.graph.input.append(onnx.ValueInfoProto(name=name, type=types[name]))
+        part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in stretch.outputs)
+        return onnxruntime.InferenceSession(part.SerializeToString(), providers=list(self._providers))
+
+    def _run_part(self, part: _Part, values: dict[str, Any]) -> None:
+        binding = part.session.io_binding()
+        for name in part.stretch.inputs:
+            binding.bind_ortvalue_input(name, ort_value(values[name]))
+        for name in part.stretch.outputs:
+            binding.bind_output(name, *(("cuda", self._gpu.number) if self._gpu else ("cpu",)))
+        part.session.run_with_iobinding(binding)
+        values.update(zip(part.stretch.outputs, binding.get_outputs(), strict=True))
+
+    def _run_own(self, own: _Own, values: dict[str, Any]) -> None:
+        host = HOST_INPUTS.get(own.node.op_type, ())
+        inputs = [
+            None if not name else self._array(values, name, is_on_host=position in host)
+            for position, name in enumerate(own.node.input)
+        ]
+        results = own.run(inputs, self._gpu.stream if self._gpu else None)
+        values.update((name, result) for name, result in zip(own.node.output, results, strict=False) if name)
+
+    def _array(self, values: dict[str, Any], name: str, *, is_on_host: bool = False) -> Any:
+        """A value as an array, where it is; NumPy's constants and feeds go to the GPU if there is one."""
+        if name not in values:
+            values[name] = self._constants[name]
+        value = values[name]
+        if isinstance(value, onnx.TensorProto):
+            value = onnx.numpy_helper.to_array(value)
+            self._constants[name] = value
+        elif isinstance(value, onnxruntime.OrtValue):
+            value = array_of(value)
+        if is_on_host:
+            return value if isinstance(value, np.ndarray) else value.get()
+        if self._gpu and isinstance(value, np.ndarray) and value.dtype.kind not in "OUS":
+            value = self._gpu.cupy.asarray(value)
+        values[name] = value
+        return value
+
+    def _checked_feed(self, name: str, array: Any) -> Any:
+        kind, shape = self.inputs[name]
+        array = array if hasattr(array, "dtype") else np.asarray(array)
+        if kind is not None and array.dtype.kind not in "OUS" and array.dtype.name != kind:
+            raise TypeError(f"Session: input {name} is of dtype {array.dtype}, must be of {kind}")
+        fits = shape is None or (
+            len(shape) == array.ndim
+            and all(not isinstance(n, int) or n == size for n, size in zip(shape, array.shape, strict=True))
+        )
+        if not fits:
+            raise ValueError(f"Session: input {name} is of shape {tuple(array.shape)}, must be of {shape}")
+        return array
+
+    @staticmethod
+    def _check_names(argument: str, names: Collection[str], known: Collection[str]) -> None:
+        unknown = sorted(set(names) - set(known))
+        if unknown:
+            raise ValueError(f"Session: {argument} has {', '.join(unknown)}, must be of {', '.join(known)}")
+
+
+def _key(node: onnx.NodeProto) -> str:
+    """What no other node has."""
+    return str(next(filter(None, node.output), ""))
+
+
+def _load(path: Any) -> onnx.ModelProto:
+    if isinstance(path, onnx.ModelProto):
+        return path
+    try:
+        model = onnx.load(path)
+    except DecodeError as error:
+        raise ValueError(f"Session: {path} is not an ONNX model: {error}") from error
+    if not model.graph.node and not model.graph.output:
+        raise ValueError(f"Session: {path} is not an ONNX model: it has no graph")
+    return model
+
+
+def _checked_providers(providers: Sequence[Any] | None) -> list[Any]:
+    available = onnxruntime.get_available_providers()
+    if providers is None:
+        return [name for name in (CUDA, CPU) if name in available]
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
+    unknown = [name for name in names if name not in available]
+    if unknown or not names:
+        got = ", ".join(unknown) or "none"
+        raise ValueError(f"Session: providers has {got}, ONNX Runtime has {', '.join(available)}")
+    return list(providers)
+
+
+def _declared(value: onnx.ValueInfoProto) -> tuple[str | None, tuple[int | str | None, ...] | None]:
+    """The NumPy name of the element type and the shape; None for what is not declared."""
+    if not value.type.HasField("tensor_type"):
+        return None, None
+    tensor = value.type.tensor_type
+    kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type).name if tensor.elem_type else None
+    if not tensor.HasField("shape"):
+        return kind, None
+    return kind, tuple(
+        size.dim_value if size.HasField("dim_value") else size.dim_param or None for size in tensor.shape.dim
+    )

@@ -1,0 +1,333 @@
+"""`cudml.onnx` beside ONNX Runtime: real models, ONNX's node tests, recorded calls, and cut graphs."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.backend.base
+import onnx.backend.test
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import cudml.onnx as adapter
+from cudml.onnx.nodes import OPS
+from tests.operators.test_conformance import RECORDS, VECTORS, call_of, check, group_of
+from tests.operators.test_real_models import MODELS, folder_of
+from tests.support.onnx_adapter import Call, call_of_node, gru_by_its_formulas
+
+PROVIDERS = ["CPUExecutionProvider"]
+
+
+def session_of(text: str, **options: Any) -> adapter.Session:
+    """A session of a model in ONNX's text form, on the CPU."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    return adapter.Session(model, providers=PROVIDERS, **options)
+
+
+def by_onnxruntime(model: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+    return onnxruntime.InferenceSession(source, providers=PROVIDERS).run(None, feeds)
+
+
+def with_exact_layers(path: Path) -> adapter.Session:
+    """The session of a model whose GRU layers are computed by the formulas in float64."""
+    session = adapter.Session(path, providers=PROVIDERS)
+
+    def exactly(node: onnx.NodeProto) -> Callable[..., list[np.ndarray]]:
+        def run(inputs: list[Any], stream: Any) -> list[np.ndarray]:
+            call = call_of_node(node, 21, [array for array in inputs if array is not None])
+            results = iter(gru_by_its_formulas(call))
+            return [next(results).astype(np.float32) if name else np.empty(0) for name in node.output]
+
+        return run
+
+    for step in session._steps:
+        if getattr(getattr(step, "node", None), "op_type", None) == "GRU":
+            step.run = exactly(step.node)
+    return session
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_real_models(name: str) -> None:
+    """The error is at most twice ONNX Runtime's, both against the model with layers in float64."""
+    package, file, make_inputs, num_layers = MODELS[name]
+    if folder_of(package) is None:
+        pytest.skip(f"{package} is not installed")
+    path = folder_of(package) / file
+    feeds = make_inputs(path)
+    session = adapter.Session(path, providers=PROVIDERS)
+    assert [row.runs_on for row in session.placed if row.op == "GRU"] == ["cudml"] * num_layers
+    ours, exact = session.run(feeds), with_exact_layers(path).run(feeds)
+    for name, theirs in zip(session.outputs, by_onnxruntime(path, feeds), strict=True):
+        assert ours[name].dtype == theirs.dtype
+        found, usual = (np.abs(r.astype(np.float64) - exact[name]).max() for r in (ours[name], theirs))
+        assert found <= 2 * usual
+
+
+class Rep(onnx.backend.base.BackendRep):
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.session = adapter.Session(model, ops=OPS, providers=PROVIDERS)
+
+    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
+        assert [row.runs_on for row in self.session.placed] == ["cudml"]
+        return tuple(self.session.run(dict(zip(self.session.inputs, inputs, strict=True))).values())
+
+
+class Backend(onnx.backend.base.Backend):
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> Rep:
+        return Rep(model)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        return device.startswith("CPU")
+
+
+_suite = onnx.backend.test.BackendTest(Backend, __name__)
+_suite.include(r"^test_(top_k|gru|slice|reversesequence)(_[a-z0-9_]+)?_cpu$")
+for _name, _case in _suite.test_cases.items():
+    _kept = {
+        name: function
+        for name, function in vars(_case).items()
+        if name.startswith("test_") and not getattr(function, "__unittest_skip__", False)
+    }
+    if _kept:
+        globals()[_name] = type(_name, _case.__bases__, {**_kept, "__module__": __name__})
+del _case, _kept
+
+
+def model_of(call: Call) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+    """A model of one node, and its inputs by name."""
+    names = [f"in{i}" if array is not None else "" for i, array in enumerate(call.inputs)]
+    outputs = [f"out{i}" if wanted else "" for i, wanted in enumerate(call.wanted)]
+    feeds = {name: array for name, array in zip(names, call.inputs, strict=True) if name}
+    infos = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), None)
+        for name, array in feeds.items()
+    ]
+    node = helper.make_node(call.op, names, outputs, **call.attrs)
+    kinds = [infos[0].type.tensor_type.elem_type, TensorProto.INT64 if call.op == "TopK" else 0]
+    results = [
+        helper.make_tensor_value_info(name, kind or kinds[0], None)
+        for name, kind in zip(outputs, kinds, strict=False)
+        if name
+    ]
+    graph = helper.make_graph([node], "one", infos, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", call.opset)], ir_version=10), feeds
+
+
+@pytest.mark.skipif(not VECTORS.is_dir(), reason="recorded vectors are not beside the checkout")
+@pytest.mark.parametrize(
+    "record",
+    [r for r in RECORDS if group_of(r) in ("descriptor", "SLICE1", "empty", "array function")],
+    ids=lambda record: f"{record['test']}-{record['file']}:{record['line']}",
+)
+def test_recorded_calls(record: dict[str, Any]) -> None:
+    model, feeds = model_of(call_of(record))
+    session = adapter.Session(model, ops=OPS, providers=PROVIDERS)
+    assert session.placed[0].runs_on == ("ONNX Runtime" if "clip" in record["attrs"] else "cudml")
+    check(record, list(session.run(feeds).values()))
+
+
+GRU_MODEL = """
+agraph (float[T, N, 2] x, float[1, N, 4] h_in) => (float[T, 1, N, 4] y, float[1, N, 4] h_out)
+<float[1, 12, 2] w, float[1, 12, 4] r>
+{ doubled = Add(x, x)  y, h_out = GRU <hidden_size = 4 OPTIONS> (doubled, w, r, , , h_in) }
+"""
+
+
+def gru_model(rng: np.random.Generator, options: str = "") -> onnx.ModelProto:
+    text = GRU_MODEL.replace("OPTIONS", options).replace("<float[1, 12, 2] w, float[1, 12, 4] r>", "")
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    for name, shape in (("w", (1, 12, 2)), ("r", (1, 12, 4))):
+        array = rng.standard_normal(shape, dtype=np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return model
+
+
+def test_state_is_carried_without_a_copy(rng: np.random.Generator) -> None:
+    """One step at a time, with the state carried, is the whole sequence at once, bit for bit."""
+    session = adapter.Session(gru_model(rng), providers=PROVIDERS)
+    x = rng.standard_normal((7, 3, 2), dtype=np.float32)
+    state = rng.standard_normal((1, 3, 4), dtype=np.float32)
+    whole = session.run({"x": x, "h_in": state})
+    carry = {"h_out": "h_in"}
+    steps = [session.run({"x": x[:1], "h_in": state}, carry=carry)]
+    for step in x[1:]:
+        assert np.shares_memory(session._held["h_in"], steps[-1]["h_out"])
+        steps.append(session.run({"x": step[None]}, ["y", "h_out"], carry=carry))
+    assert np.array_equal(np.concatenate([step["y"] for step in steps]), whole["y"])
+    assert np.array_equal(steps[-1]["h_out"], whole["h_out"])
+    session.run({"x": x, "h_in": state})
+    with pytest.raises(ValueError, match="feeds lacks h_in"):
+        session.run({"x": x})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ", clip = 0.1",
+        ', activations = ["HardSigmoid", "LeakyRelu"], activation_alpha = [0.3], activation_beta = [0.4]',
+        ", layout = 0",
+    ],
+)
+def test_what_cudml_lacks_is_handed_back(options: str, rng: np.random.Generator) -> None:
+    model = gru_model(rng, options)
+    session = adapter.Session(model, providers=PROVIDERS)
+    (placed,) = session.placed
+    is_clipped = "clip" in options
+    assert placed.op == "GRU"
+    assert placed.runs_on == ("ONNX Runtime" if is_clipped else "cudml")
+    assert placed.reason == ("clip is not supported" if is_clipped else "")
+    feeds = {
+        "x": rng.standard_normal((5, 3, 2), dtype=np.float32),
+        "h_in": rng.standard_normal((1, 3, 4), dtype=np.float32),
+    }
+    for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(model, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+CUTS = {
+    # Two that need nothing of each other: one stretch before, one after.
+    "beside each other": (
+        """g (float[4] a, float[4] b) => (float[2] sum) {
+        k = Constant<value_ints = [2]>()
+        c = Neg(a)  v, i = TopK(c, k)  d = Mul(b, b)  w, j = TopK(d, k)  sum = Add(v, w) }""",
+        ["stretch", "TopK", "TopK", "stretch"],
+    ),
+    "one after the other": (
+        """g (float[4] a, float[4] b) => (float[2] sum) {
+        k = Constant<value_ints = [3]>()  m = Constant<value_ints = [2]>()
+        v, i = TopK(a, k)  w, j = TopK(v, m)  c, d = TopK(b, m) sum = Add(c, w) }""",
+        ["stretch", "TopK", "TopK", "TopK", "stretch"],
+    ),
+    # The body reads the values of a node of ours, and of a stretch, from outside.
+    "read by a subgraph": (
+        """g (float[4] a, float[4] b) => (float[2] sum) {
+        k = Constant<value_ints = [2]>()  negated = Neg(b)  v, i = TopK(a, k)
+        is_true = Constant<value = bool {1}>()
+        sum = If (is_true) <
+          then_branch = t () => (float[2] y) { u, n = TopK(negated, k)  y = Add(v, u) },
+          else_branch = e () => (float[2] y) { y = Neg(v) }> }""",
+        ["stretch", "TopK", "stretch"],
+    ),
+    "bool and bfloat16 between": (
+        """g (float[4] a, float[4] b) => (float[2] sum) {
+        k = Constant<value_ints = [2]>()  is_less = Less(a, b)
+        c = Cast<to = 16>(a)  v, i = TopK(c, k)  w = Cast<to = 1>(v)
+        d = Cast<to = 9>(i)  chosen = Where(is_less, a, b)  u, n = TopK(chosen, k)
+        f = Cast<to = 1>(d)  s = Add(u, f)  sum = Add(s, w) }""",
+        ["stretch", "TopK", "TopK", "stretch"],
+    ),
+    "strings and sequences between": (
+        """g (float[4] a, float[4] b) => (string[2] sum) {
+        k = Constant<value_ints = [2]>()  both = SequenceConstruct(a, b)  one = Constant<value = int64 {1}>()
+        text = Constant<value_strings = ["p", "q", "r", "s"]>()  v, i = TopK(a, k)
+        second = SequenceAt(both, one)  w, j = TopK(second, k)  sum = Gather(text, j) }""",
+        ["stretch", "TopK", "TopK", "stretch"],
+    ),
+    "an input that is an output": (
+        "g (float[4] a, float[4] b) => (float[4] b, float[2] v) { k = Constant<value_ints = [2]>()"
+        " v, i = TopK(a, k) }",
+        ["stretch", "TopK"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_a_graph_is_cut_where_it_has_to_be(name: str) -> None:
+    text, expected = CUTS[name]
+    session = session_of(text)
+    assert [step.node.op_type if hasattr(step, "node") else "stretch" for step in session._steps] == expected
+    feeds = {"a": np.array([3, 1, 4, 1.5], np.float32), "b": np.array([2, 7, 1, 8], np.float32)}
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    if "bfloat16" in name:  # for which ONNX Runtime has no TopK on a CPU
+        assert session.run(feeds)["sum"].tolist() == [7.0, 4.5]
+        return
+    theirs = by_onnxruntime(model, feeds)
+    for ours, right in zip(session.run(feeds).values(), theirs, strict=True):
+        assert np.array_equal(ours, right)
+
+
+def test_ops_choose_what_cudml_runs(rng: np.random.Generator) -> None:
+    text = """g (float[T, N] a) => (float[M, N] b) { one = Constant<value_ints = [1]>()
+    last = Constant<value_ints = [-1]>()  cut = Slice(a, one, last)  n = Constant<value_ints = [2, 3]>()
+    b = ReverseSequence <batch_axis = 1, time_axis = 0> (cut, n) }"""
+    a = rng.standard_normal((5, 2), dtype=np.float32)
+    expected = None
+    for ops, placed in ((OPS, ["Slice", "ReverseSequence"]), (("Slice",), ["Slice"]), ((), [])):
+        session = session_of(text, ops=ops)
+        assert [row.op for row in session.placed if row.runs_on == "cudml"] == placed
+        result = session.run({"a": a})["b"]
+        expected = result if expected is None else expected
+        assert np.array_equal(result, expected)
+    assert np.array_equal(expected[:2, 0], a[[2, 1], 0])
+
+
+def test_topk_breaks_ties_by_the_lower_index_and_ranks_nan_first() -> None:
+    session = session_of("g (float[6] a) => (float[4] v, int64[4] i) "
+                         "{ k = Constant<value_ints = [4]>() v, i = TopK(a, k) }")  # fmt: skip
+    a = np.array([1, np.nan, 7, 7, np.nan, 2], np.float32)
+    assert session.run({"a": a})["i"].tolist() == [1, 4, 2, 3]
+
+
+def test_inputs_are_left_as_they_are(rng: np.random.Generator) -> None:
+    session = adapter.Session(gru_model(rng), providers=PROVIDERS)
+    feeds = {"x": np.ones((5, 3, 2), np.float32)[::2], "h_in": np.ones((1, 3, 4), np.float32)}
+    for array in feeds.values():
+        array.flags.writeable = False
+    first = session.run(feeds)
+    kept = {name: array.copy() for name, array in first.items()}
+    session.run({"x": feeds["x"] * 2, "h_in": feeds["h_in"]})
+    for name, array in first.items():
+        assert np.array_equal(array, kept[name])
+    assert (feeds["x"] == 1).all()
+
+
+def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[], Any]:
+    def run() -> Any:
+        session = adapter.Session(gru_model(np.random.default_rng(0)), providers=PROVIDERS)
+        x, state = np.zeros((5, 3, 2), np.float32), np.zeros((1, 3, 4), np.float32)
+        session.run({"x": x, "h_in": state} | feeds, *arguments, **options)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (ValueError, "is not an ONNX model", lambda: adapter.Session(io.BytesIO(b"\xff\xff\xff"))),
+        (FileNotFoundError, "no.onnx", lambda: adapter.Session("no.onnx")),
+        (
+            ValueError,
+            "ops has LSTM, must be of",
+            lambda: session_of(CUTS["beside each other"][0], ops=["LSTM"]),
+        ),
+        (
+            ValueError,
+            "providers has NoProvider, ONNX Runtime has",
+            lambda: adapter.Session(onnx.ModelProto(), providers=["NoProvider"]),
+        ),
+        (ValueError, "feeds has z, must be of x, h_in", _run({"z": np.zeros(1)})),
+        (TypeError, "input x is of dtype float64, must be of float32", _run({"x": np.zeros((5, 3, 2))})),
+        (
+            ValueError,
+            r"input x is of shape \(5, 3\), must be of \('T', 'N', 2\)",
+            _run({"x": np.zeros((5, 3), np.float32)}),
+        ),
+        (ValueError, "outputs has z, must be of y, h_out", _run({}, ["z"])),
+        (ValueError, "carry has z, must be of x, h_in", _run({}, carry={"h_out": "z"})),
+        (
+            TypeError,
+            "stream is 5, must be None where CPUExecutionProvider is the first",
+            lambda: session_of(CUTS["beside each other"][0], stream=5),
+        ),
+    ],
+)
+def test_errors_name_what_is_wrong(error: type[Exception], message: str, call: Callable[[], Any]) -> None:
+    with pytest.raises(error, match=message):
+        call()
