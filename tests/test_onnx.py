@@ -253,6 +253,22 @@ def test_a_graph_is_cut_where_it_has_to_be(name: str) -> None:
         assert np.array_equal(ours, right)
 
 
+@pytest.mark.parametrize("kind", ["bool", "float16", "double", "int8", "uint64", "string"])
+def test_every_type_goes_in_and_comes_out(kind: str) -> None:
+    """Through a stretch, a node of ours, and another stretch."""
+    session = session_of(
+        f"""g ({kind}[4] a) => ({kind}[2] b, {kind}[4] c) {{ one = Constant<value_ints = [1]>()
+        three = Constant<value_ints = [3]>()  d = Identity(a)  e = Slice(d, one, three)
+        b = Identity(e)  c = Identity(a) }}""",
+        ops=() if kind == "string" else ("Slice",),
+    )
+    a = np.array([True, False, True, True]).astype({"double": "float64", "string": "str"}.get(kind, kind))
+    a = a.astype(object) if kind == "string" else a
+    result = session.run({"a": a})
+    assert [result["b"].tolist(), result["c"].tolist()] == [a[1:3].tolist(), a.tolist()]
+    assert [result[name].dtype for name in "bc"] == [a.dtype, a.dtype]
+
+
 def test_ops_choose_what_cudml_runs(rng: np.random.Generator) -> None:
     text = """g (float[T, N] a) => (float[M, N] b) { one = Constant<value_ints = [1]>()
     last = Constant<value_ints = [-1]>()  cut = Slice(a, one, last)  n = Constant<value_ints = [2, 3]>()
@@ -311,6 +327,18 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
             ValueError,
             "providers has NoProvider, ONNX Runtime has",
             lambda: adapter.Session(onnx.ModelProto(), providers=["NoProvider"]),
+        ),
+        (
+            ValueError,
+            "ONNX Runtime does not take the model: .*NoSuchOp",
+            lambda: session_of("g (float[4] a) => (float[4] b) { b = NoSuchOp(a) }"),
+        ),
+        (
+            RuntimeError,
+            "while running Reshape node",
+            lambda: session_of(
+                "g (float[4] a) => (float[3] b) { n = Constant<value_ints = [3]>() b = Reshape(a, n) }"
+            ).run({"a": np.zeros(4, np.float32)}),
         ),
         (ValueError, "feeds has z, must be of x, h_in", _run({"z": np.zeros(1)})),
         (TypeError, "input x is of dtype float64, must be of float32", _run({"x": np.zeros((5, 3, 2))})),

@@ -1,4 +1,4 @@
-"""The command line: `cudml demo`, `cudml dispatch MODEL.json`, `cudml cache`, `cudml info`."""
+"""The command line: `cudml demo`, `dispatch MODEL.json`, `run MODEL.onnx`, `cache` and `info`."""
 
 import argparse
 import os
@@ -116,6 +116,24 @@ def _parser() -> argparse.ArgumentParser:
             "--device", help="cpu, cuda or cuda:N (default: the current GPU if there is one, else cpu)"
         )
 
+    run = commands.add_parser(
+        "run",
+        help="run an ONNX model",
+        description="Runs an ONNX model on arrays from files, and shows which nodes cudml ran: those of "
+        "--ops. ONNX Runtime runs the others.",
+    )
+    run.add_argument("model", type=Path, metavar="MODEL.onnx")
+    run.add_argument(
+        "--input", action="append", default=[], metavar="NAME=FILE.npy", help="an input; once for each"
+    )
+    run.add_argument(
+        "--output", type=Path, metavar="DIR", help="save outputs as DIR/NAME.npy instead of showing them"
+    )
+    run.add_argument(
+        "--ops", metavar="OP,...", help="of GRU, TopK, ReverseSequence and Slice (default: all but Slice)"
+    )
+    run.set_defaults(run=_run)
+
     cache = commands.add_parser(
         "cache",
         help="show where compiled kernels are cached and how much space they take, or remove them",
@@ -209,6 +227,21 @@ def _dispatch(options: argparse.Namespace) -> int:
         echo=lambda line: print(_printable(line)),
         progress=_progress,
     )
+    return EXIT_GOOD
+
+
+def _run(options: argparse.Namespace) -> int:
+    from cudml.cli.run import RunError, run_model
+
+    ops = None if options.ops is None else [name for name in options.ops.split(",") if name]
+    try:
+        tables = run_model(options.model, options.input, ops=ops, output=options.output, progress=_progress)
+    except RunError as error:
+        _complain(error)
+        return EXIT_FAILED
+    _progress("")
+    for table in filter(None, tables):
+        print(_printable(_table(table)))
     return EXIT_GOOD
 
 

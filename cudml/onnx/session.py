@@ -1,6 +1,6 @@
 """Run an ONNX model: some nodes by cudml, the stretches between them by ONNX Runtime, in the same memory."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,11 +11,14 @@ from google.protobuf.message import DecodeError
 
 from cudml.onnx.cut import Stretch, cut, label
 from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, runner_of
-from cudml.onnx.values import CPU, CUDA, Gpu, array_of, ort_value, type_named
+from cudml.onnx.values import CPU, CUDA, ORT_ERRORS, Gpu, array_of, ort_value, type_named
 
 _DEFAULT_OPS = ("GRU", "TopK", "ReverseSequence")
 #: The names of ONNX's own domain.
 _DOMAINS = ("", "ai.onnx")
+
+#: The kinds of NumPy arrays that ONNX has as strings.
+_TEXT = "OUS"
 
 
 class Placed(NamedTuple):
@@ -34,6 +37,9 @@ class _Own:
     node: onnx.NodeProto
     run: Runner
 
+    def __str__(self) -> str:
+        return f"{label(self.node)} by cudml"
+
 
 @dataclass
 class _Part:
@@ -41,6 +47,9 @@ class _Part:
 
     stretch: Stretch
     session: onnxruntime.InferenceSession
+
+    def __str__(self) -> str:
+        return f"{len(self.stretch.nodes)} nodes by ONNX Runtime"
 
 
 class Session:
@@ -69,7 +78,8 @@ class Session:
     Raises
     ------
     ValueError
-        Not an ONNX model, an unknown operator in `ops`, or an unknown provider.
+        Not an ONNX model or one that ONNX Runtime does not take, an unknown operator in `ops`, or a provider
+        that ONNX Runtime does not have.
     OSError
         The file cannot be read.
 
@@ -120,6 +130,7 @@ class Session:
         outputs: Sequence[str] | None = None,
         *,
         carry: Mapping[str, str] | None = None,
+        progress: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Run the model once.
 
@@ -132,6 +143,8 @@ class Session:
             The outputs to return; None is all.
         carry : mapping of str to str, optional
             Output -> the input that it is in the next call, without a copy: the state of a streaming model.
+        progress : callable, optional
+            Is told in words which step is next.
 
         Returns
         -------
@@ -144,6 +157,8 @@ class Session:
             An unknown or missing input, an unknown output, or a shape other than declared.
         TypeError
             An array of another type than declared.
+        RuntimeError
+            ONNX Runtime fails; the message has its reason.
         """
         carry = carry or {}
         wanted = self.outputs if outputs is None else outputs
@@ -157,7 +172,9 @@ class Session:
             raise ValueError(f"Session: feeds lacks {', '.join(missing)}")
         for name, array in feeds.items():
             values[name] = self._checked_feed(name, array)
-        for step in self._steps:
+        for number, step in enumerate(self._steps, 1):
+            if progress is not None:
+                progress(f"{number} of {len(self._steps)}: {step}")
             if isinstance(step, _Part):
                 self._run_part(step, values)
             else:
@@ -208,12 +225,18 @@ class Session:
         for name in stretch.inputs:
             part.graph.input.append(onnx.ValueInfoProto(name=name, type=types[name]))
         part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in stretch.outputs)
-        return onnxruntime.InferenceSession(part.SerializeToString(), providers=list(self._providers))
+        try:
+            return onnxruntime.InferenceSession(part.SerializeToString(), providers=list(self._providers))
+        except ORT_ERRORS as error:
+            raise ValueError(f"Session: ONNX Runtime does not take the model: {error}") from error
 
     def _run_part(self, part: _Part, values: dict[str, Any]) -> None:
         binding = part.session.io_binding()
         for name in part.stretch.inputs:
-            binding.bind_ortvalue_input(name, ort_value(values[name]))
+            if isinstance(values[name], np.ndarray) and values[name].dtype.kind in _TEXT:
+                binding.bind_cpu_input(name, values[name])  # there are no OrtValues of such arrays
+            else:
+                binding.bind_ortvalue_input(name, ort_value(values[name]))
         for name in part.stretch.outputs:
             binding.bind_output(name, *(("cuda", self._gpu.number) if self._gpu else ("cpu",)))
         part.session.run_with_iobinding(binding)
@@ -240,7 +263,7 @@ class Session:
             value = array_of(value)
         if is_on_host:
             return value if isinstance(value, np.ndarray) else value.get()
-        if self._gpu and isinstance(value, np.ndarray) and value.dtype.kind not in "OUS":
+        if self._gpu and isinstance(value, np.ndarray) and value.dtype.kind not in _TEXT:
             value = self._gpu.cupy.asarray(value)
         values[name] = value
         return value
@@ -248,7 +271,7 @@ class Session:
     def _checked_feed(self, name: str, array: Any) -> Any:
         kind, shape = self.inputs[name]
         array = array if hasattr(array, "dtype") else np.asarray(array)
-        if kind is not None and array.dtype.kind not in "OUS" and array.dtype.name != kind:
+        if kind is not None and array.dtype.kind not in _TEXT and array.dtype.name != kind:
             raise TypeError(f"Session: input {name} is of dtype {array.dtype}, must be of {kind}")
         fits = shape is None or (
             len(shape) == array.ndim

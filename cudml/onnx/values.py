@@ -6,9 +6,15 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
-from onnxruntime.capi.onnxruntime_pybind11_state import OrtValue
+from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
 from cudml.devices import take
+
+#: What ONNX Runtime raises; the classes have no base of their own.
+ORT_ERRORS = (
+    *(_state.EPFail, _state.Fail, _state.InvalidArgument, _state.InvalidGraph, _state.InvalidProtobuf),
+    *(_state.NoSuchFile, _state.NotImplemented, _state.RuntimeException),
+)
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
@@ -67,7 +73,7 @@ def ort_value(value: Any) -> onnxruntime.OrtValue:
         return value
     array = value if value.flags.c_contiguous else value.copy()
     if not isinstance(array, np.ndarray):
-        return onnxruntime.OrtValue(OrtValue.from_dlpack(array.toDlpack(), array.dtype == bool), None)
+        return onnxruntime.OrtValue(_state.OrtValue.from_dlpack(array.toDlpack(), array.dtype == bool), None)
     if array.dtype.kind == "V" or array.dtype.name == "bfloat16":
         kind = onnx.helper.np_dtype_to_tensor_dtype(array.dtype)
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, kind)

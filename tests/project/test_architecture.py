@@ -57,6 +57,7 @@ THIRD_PARTY = {
     "torch.py": {"torch"},
     "dask.py": {"dask"},
     "jax.py": {"jax"},
+    "onnx/": {"cupy", "google", "onnx", "onnxruntime"},
 }
 NUMPY_FREE = set(LAYERS) - {"devices", "functions"} | {"__init__"}
 #: Standard modules that reach a shared library or a compiler, and where they may.

@@ -18,7 +18,12 @@ MODULES = sorted(
 )
 
 #: Modules that need a framework, which may not be installed.
-FRAMEWORKS = {"cudml.torch": "torch", "cudml.dask": "dask", "cudml.jax": "jax"}
+FRAMEWORKS = {
+    "cudml.torch": "torch",
+    "cudml.dask": "dask",
+    "cudml.jax": "jax",
+    "cudml.onnx.session": "onnxruntime",
+}
 
 #: Public names that need no example: what is returned, raised or chosen from.
 ANSWERS = (BaseException, tuple, cudml.CompiledOperator, cudml.Problem)

@@ -16,7 +16,8 @@ import sys, time
 start = time.process_time()
 import cudml
 print(time.process_time() - start)
-print(*sorted({"cupy", "numpy", "torch", "dask", "jax", "ctypes", "subprocess"} & set(sys.modules)))
+heavy = {"cupy", "numpy", "torch", "dask", "jax", "onnx", "onnxruntime", "ctypes", "subprocess"}
+print(*sorted(heavy & set(sys.modules)))
 """
 
 

@@ -26,7 +26,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
 def test_example_prints_what_the_readme_says(code: str, printed: str) -> None:
-    for framework in re.findall(r"import (torch|dask|jax)\b", code):
+    for framework in re.findall(r"import (torch|dask|jax|onnx)\b", code):
         pytest.importorskip(framework)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
