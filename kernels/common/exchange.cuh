@@ -1,14 +1,15 @@
-// Numbers that blocks of a running grid pass to each other. Each is in one word with the number of its exchange,
-// so that the data is its own flag: no fence, no counter, one write and one read.
+// Numbers that blocks of a running grid pass to each other. Each is in one word with the number of its
+// exchange, so that the data is its own flag: no fence, no counter, one write and one read.
 //
 // Exchanges count from 1 in zeroed memory; two buffers take turns. A word has one writer and, in every block,
 // one reader, which waits for the number of the exchange. A block writes exchange e + 2 over exchange e, when
 // nobody may still wait for e. That holds if a block computes what it sends in e + 1 from everything that it
 // reads of e, and what it sends in e + 2 from something of e + 1 of every block. A read of e that found e + 2
-// would then be among its own causes, through dependent instructions, shared storage and words like these, but
-// PTX's memory model has no values out of thin air. Barriers in between are only for the shared storage: no
-// relaxed access has to be complete at a barrier. A thread's reads of one word also never go back from e + 2 to
-// e (sequential consistency per location). Loading several words at once promises nothing beyond single words.
+// would then be among its own causes, through dependent instructions, shared storage and words like these,
+// but PTX's memory model has no values out of thin air. Barriers in between are only for the shared storage:
+// no relaxed access has to be complete at a barrier. A thread's reads of one word also never go back from e +
+// 2 to e (sequential consistency per location). Loading several words at once promises nothing beyond single
+// words.
 #pragma once
 
 #include "common/intrinsics.cuh"

@@ -1,6 +1,6 @@
-// Functions for what CUDA C++ lacks without headers; the only file with inline PTX. The CPU emulator has a file
-// of the same name with the same functions in C++, which its compiler finds first. A function added here must be
-// added there, with a test. Except for vectors.cuh, no other kernel file depends on the device.
+// Functions for what CUDA C++ lacks without headers; the only file with inline PTX. The CPU emulator has a
+// file of the same name with the same functions in C++, which its compiler finds first. A function added here
+// must be added there, with a test. Except for vectors.cuh, no other kernel file depends on the device.
 #pragma once
 
 #include "common/types.cuh"
@@ -10,8 +10,8 @@
   extern __shared__ __align__(16) unsigned char shared_storage_[]; \
   Type& name = *reinterpret_cast<Type*>(shared_storage_)
 
-// An array in a shared struct. The emulator's check mode reports an index outside of it, which would otherwise
-// be in the struct's next member.
+// An array in a shared struct. The emulator's check mode reports an index outside of it, which would
+// otherwise be in the struct's next member.
 template <class T, int kSize>
 struct SharedArray {
   T items[kSize];

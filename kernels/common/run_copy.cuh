@@ -1,10 +1,10 @@
 // Copies runs of bytes by groups of lanes, forwards or with their items in reverse order, from any
 // address to any address, in aligned 16-byte words on both sides.
 //
-// The target is divided into words at multiples of 16 bytes; a lane writes words that are a group's width apart.
-// Such a word needs two neighbouring source words unless both sides are misaligned by the same amount. The next
-// lane has loaded the second one, so every source word is loaded once. Words that reach beyond the run are
-// stored partially, and loaded whole only if the whole word belongs to the source tensor.
+// The target is divided into words at multiples of 16 bytes; a lane writes words that are a group's width
+// apart. Such a word needs two neighbouring source words unless both sides are misaligned by the same amount.
+// The next lane has loaded the second one, so every source word is loaded once. Words that reach beyond the
+// run are stored partially, and loaded whole only if the whole word belongs to the source tensor.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -30,8 +30,9 @@ struct Extent {
   const UInt8* end;
 };
 
-// The threads that copy a run together: a group of up to 32 neighbouring lanes that exchange words, and as many
-// such groups as the run needs. All members except the first two are the same for every thread of a launch.
+// The threads that copy a run together: a group of up to 32 neighbouring lanes that exchange words, and as
+// many such groups as the run needs. All members except the first two are the same for every thread of a
+// launch.
 struct RunGroup {
   int lane;        // in the group
   int first_byte;  // where this group begins in the bytes that the threads copy at once
@@ -145,9 +146,9 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const int stop =
       run.num_bytes == 0 ? 0 : clamp_to_piece((end < target_end ? end : target_end) - first);
 
-  // The 16 source bytes of position 0 begin at `start`. `own` is the aligned word that holds the first of them
-  // (the last if reversed). The rest is in its neighbour, which is the own word of the next position. Both move
-  // forwards with the position (backwards if reversed).
+  // The 16 source bytes of position 0 begin at `start`. `own` is the aligned word that holds the first of
+  // them (the last if reversed). The rest is in its neighbour, which is the own word of the next position.
+  // Both move forwards with the position (backwards if reversed).
   const UInt8* start =
       run.is_reversed ? source_end - kWordBytes + run_begin : run.source - run_begin;
   const UInt32 shift = static_cast<UInt32>(address_of(start)) & (kWordBytes - 1);
@@ -155,8 +156,8 @@ __device__ __forceinline__ void copy_words(const RunGroup& group, const Run& run
   const Int64 skew = run.is_reversed ? own - start : start - own;
   const int direction = run.is_reversed ? -1 : 1;
 
-  // The own words of positions in [wanted_begin, wanted_end) hold bytes of the run that the piece needs; those
-  // in [whole_begin, whole_end) belong to the tensor with all 16 bytes.
+  // The own words of positions in [wanted_begin, wanted_end) hold bytes of the run that the piece needs;
+  // those in [whole_begin, whole_end) belong to the tensor with all 16 bytes.
   const int wanted_begin = clamp_to_piece(run_begin + skew - (kWordBytes - 1));
   const Int64 held_end = run_begin + run.num_bytes + skew;
   const Int64 needed_end = stop + (shift != 0 ? kWordBytes : 0);
@@ -277,8 +278,8 @@ __device__ __forceinline__ void copy_run(const RunGroup& group, const Run& run, 
   }
 }
 
-// `copy_words` for a reversed run whose items are unaligned in the target, so that words would cut them: copies
-// the items in bytes begin .. end - 1 of the run.
+// `copy_words` for a reversed run whose items are unaligned in the target, so that words would cut them:
+// copies the items in bytes begin .. end - 1 of the run.
 __device__ __forceinline__ void copy_items_reversed(const RunGroup& group, const Run& run,
                                                     Int64 begin, Int64 end) {
   const int alignment = common_alignment(run.source, run.target, group.item_bytes);

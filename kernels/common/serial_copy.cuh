@@ -1,5 +1,6 @@
-// Copies rows by a single thread: in blocks, which may be mirrored, if rows are contiguous, else in plain loops.
-// Places need no alignment, because a block is a struct of bytes, which the host's compiler moves unaligned.
+// Copies rows by a single thread: in blocks, which may be mirrored, if rows are contiguous, else in plain
+// loops. Places need no alignment, because a block is a struct of bytes, which the host's compiler moves
+// unaligned.
 #pragma once
 
 #include "common/types.cuh"
@@ -70,8 +71,8 @@ __device__ __forceinline__ void copy_mirrored_run(UInt8* target, const UInt8* so
   }
 }
 
-// Copies num_items items of a row: item i from source + i * source_stride to target + i * target_stride, both in
-// items. The rows do not overlap.
+// Copies num_items items of a row: item i from source + i * source_stride to target + i * target_stride, both
+// in items. The rows do not overlap.
 template <class Item>
 __device__ __forceinline__ void copy_row(UInt8* target, const UInt8* source, Int64 num_items,
                                          Int64 target_stride, Int64 source_stride) {

@@ -1,5 +1,5 @@
-// Describes a kernel's parameters, so that a compiler can compare them with what the host passes: pointers, then
-// at most one struct by value. `cudml/devices/kernel_text.py` writes the assertions that use this.
+// Describes a kernel's parameters, so that a compiler can compare them with what the host passes: pointers,
+// then at most one struct by value. `cudml/devices/kernel_text.py` writes the assertions that use this.
 #pragma once
 
 #include "common/offset_of.cuh"

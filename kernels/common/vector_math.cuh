@@ -1,5 +1,5 @@
-// Exponential functions of several floats at once, without branches. Tests require an error of at most 3 units
-// in the last place; results below the smallest normal number may be 0. NaN gives NaN.
+// Exponential functions of several floats at once, without branches. Tests require an error of at most 3
+// units in the last place; results below the smallest normal number may be 0. NaN gives NaN.
 #pragma once
 
 #include "common/vectors.cuh"

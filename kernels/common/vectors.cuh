@@ -1,6 +1,6 @@
-// Floats that a thread computes with at once: one on a GPU, where each lane is a thread. The emulator's file of
-// the same name has a vector register of the CPU, with the same functions. Both types support the operators of
-// C++, including `condition ? a : b`, and constants.
+// Floats that a thread computes with at once: one on a GPU, where each lane is a thread. The emulator's file
+// of the same name has a vector register of the CPU, with the same functions. Both types support the
+// operators of C++, including `condition ? a : b`, and constants.
 #pragma once
 
 #include "common/types.cuh"

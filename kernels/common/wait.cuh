@@ -1,5 +1,5 @@
-// Waits for other blocks of a running grid, but not forever: a thread that has waited for longer than the host
-// allows gives up, reports it to the host and never waits again, so that the grid ends. Its results are
+// Waits for other blocks of a running grid, but not forever: a thread that has waited for longer than the
+// host allows gives up, reports it to the host and never waits again, so that the grid ends. Its results are
 // unspecified from then on; indices that depend on them must stay in bounds.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The fused activations of DirectML, in float32. NaN comes out as NaN.
+// The fused activations of DirectML, in float32. NaN gives NaN.
 #pragma once
 
 #include "common/types.cuh"
@@ -40,7 +40,7 @@ __device__ __forceinline__ float hard_sigmoid(float x, float alpha, float beta) 
   return y < 0.0f ? 0.0f : y > 1.0f ? 1.0f : y;
 }
 
-// ln(1 + e^x) without overflow: the exponential is taken of what is not positive.
+// ln(1 + e^x) without overflow, because the exponent is never positive.
 __device__ __forceinline__ float softplus(float x) {
   return (x > 0.0f ? x : x < 0.0f ? 0.0f : x) + log1pf(expf(-fabsf(x)));
 }
@@ -84,7 +84,7 @@ __device__ __forceinline__ float apply_activation(Activation activation, float x
     case kCelu:
       return x >= 0.0f ? x : a * expm1f(x / a);
     case kGelu:
-      // The complement keeps its relative precision where the error function is close to -1.
+      // The complement keeps its relative precision if the error function is close to -1.
       return 0.5f * x * erfcf(-0.70710678f * x);
     case kSwish:
       return x * sigmoid(a * x);

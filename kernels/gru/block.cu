@@ -21,8 +21,8 @@ struct WholeBlock {
   Layer<Element> layer;
   using Weights = ResidentWeights<Element, kBlockUnits, 1, kBlockRegisterChunks>;
   Weights weights;
-  // Rows of one sequence each: the states of two steps in turn if linear before reset, else the
-  // states, the reset states and the update gates.
+  // Rows of one sequence each: the states of two steps in turn if linear before reset, else the states, the
+  // reset states and the update gates.
   float* rows;
   Int64 first_sequence;
   int num_sequences;
@@ -57,8 +57,8 @@ struct WholeBlock {
     return layer.load_inputs(layer.time(step, length), n, unit);
   }
 
-  // One half step or step of a sequence with the units of a pass. `fixed_inputs` are those of the step
-  // where items are fixed, and then become those of the next step.
+  // One step or half step of a sequence, for the units of a pass. If items are fixed, `fixed_inputs` are the
+  // inputs of this step and become those of the next one.
   template <int kFirst, int kLast>
   __device__ __forceinline__ void process(UInt32 step, int pass, int sequence,
                                           GateInputs& fixed_inputs) const {
@@ -67,7 +67,7 @@ struct WholeBlock {
     const UInt32 length = layer.length(n);
     const bool is_mine = owns_pair<kBlockUnits>() && unit < hidden() && step < length;
 
-    // What comes from global memory is on its way while the products are computed.
+    // The loads from global memory are in flight while the products are computed.
     GateInputs inputs = fixed_inputs;
     if (!has_fixed_items()) {
       inputs = load_inputs(step, pass, sequence);
@@ -130,7 +130,7 @@ struct WholeBlock {
     const int num_threads = blockDim.x;
     layer.store_padding(first_sequence, num_sequences, 0, hidden(), thread, num_threads);
     weights.load(0, pass_units());
-    // Columns past the hidden size stay 0, so that a weight of 0 meets no infinity.
+    // Columns past the hidden size stay 0, so that a weight of 0 is not multiplied by infinity.
     const int num_buffers = kLinearBeforeReset ? 2 : 3;
     for (int which = 0; which < num_buffers; ++which) {
       for (int row = 0; row < num_sequences; ++row) {

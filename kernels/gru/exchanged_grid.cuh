@@ -1,9 +1,9 @@
-// What the kernels share whose blocks exchange states: a cooperative grid takes a layer's steps.
+// Shared by the kernels whose blocks exchange states: a cooperative grid runs a layer's steps.
 //
-// A group of blocks has some sequences, each of its blocks (a shard) some hidden units of them all. A step,
-// or half a step where the layer is not linear before reset, goes by rounds of sequences: their states come
-// into shared storage, the block multiplies them with the rows of R that it keeps, and a thread finishes
-// each item, a hidden unit of a sequence, and sends its state to the other blocks.
+// A group of blocks has some of the sequences, and each of its blocks (a shard) some hidden units of all of
+// them. A step, or half a step if the layer is not linear before reset, processes sequences in rounds: it
+// brings their states into shared storage and multiplies them with the block's rows of R. Then one thread
+// finishes each item, a hidden unit of a sequence, and sends its state to the other blocks.
 #pragma once
 
 #include "common/exchange.cuh"
@@ -12,23 +12,23 @@
 
 constexpr int kGridThreads = 256;
 constexpr int kGridWarps = kGridThreads / kWarpSize;
-// Loads of one thread that are on their way at a time.
+// Loads that a thread has in flight.
 constexpr int kLoadsInFlight = 4;
 
-// Numbers of what is waited for; `cudml/operators/gru_paths.py` has their names.
+// Numbers of the waits; `cudml/operators/gru_paths.py` has their names.
 constexpr UInt32 kWaitForStates = 1;
 
 struct alignas(16) SharedWords {
   UInt32 words[4];
 };
 
-// What is known of an item from one step or half step to the next.
+// The values of an item that are kept from one step or half step to the next.
 struct Carried {
   float update;
   float state;
 };
 
-// The part of a layer that a block has; blocks are in order of direction, group and shard.
+// A block's part of a layer; blocks are ordered by direction, group and shard.
 struct GridPart {
   int direction;
   Int64 first_sequence;
@@ -46,14 +46,14 @@ struct GridPart {
 };
 
 // `Block` derives from this and has
-//   kPassUnits: hidden units of a pass, for which the block has a thread each in every sequence of a round;
+//   kPassUnits: hidden units of a pass; the block has a thread for each of them in each sequence of a round;
 //   states: shared, `Format::Value`s by sequence of the round and column, rows row_stride() apart;
 //   partials: shared, sums_per_pass() floats for each of two passes in turn, or for the only one;
 //   round_batch(): sequences of a round;
 //   load_weights(), before the first step;
 //   multiply_round<kFirst, kLast>(pass, count, sums): each warp's part of the products of `count` states for
 //     the gates kFirst to kLast - 1;
-//   sum_place(warp, gate, row, unit): where among those sums it leaves that of an item.
+//   sum_place(warp, gate, row, unit): the place of an item's sum among those.
 template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset>
 struct ExchangedGrid {
   using Word = typename Format::Word;
@@ -66,7 +66,7 @@ struct ExchangedGrid {
 
   __device__ __forceinline__ const Block& block() const { return static_cast<const Block&>(*this); }
   __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
-  // Loads that a row of states comes in.
+  // Number of loads of a row of states.
   __device__ __forceinline__ int loads_per_row() const {
     return (hidden() + Format::kNumWords - 1) / Format::kNumWords;
   }
@@ -88,8 +88,8 @@ struct ExchangedGrid {
     return carried + row_of(n) * hidden() + unit;
   }
 
-  // Brings the states of the sequences [first, first + count) that take this step into shared
-  // storage. Rows of the others keep what they had; nothing that is computed from them is used.
+  // Brings the states of the sequences [first, first + count) that take this step into shared storage. Rows
+  // of the others stay unchanged; results computed from them are not used.
   __device__ __forceinline__ void gather(UInt32 step, UInt32 tag, Int64 first, int count) {
     const int num_loads = loads_per_row();
     int row = 0;
@@ -122,11 +122,11 @@ struct ExchangedGrid {
 #pragma unroll
       for (int i = 0; i < kLoadsInFlight; ++i) {
         if (sources[i] == nullptr) continue;
-        // Where the thread has given up, the states are whatever there is.
+        // If the thread has given up, the states are unspecified.
         patience.wait(
             kWaitForStates, [&] { return have_come<Format>(words[i], num_words[i], tag); },
             [&] { words[i] = Format::load(sources[i]); });
-        // Zeros past the hidden size stay: words there are never sent, so they are zeros too.
+        // Columns past the hidden size stay 0: words there are never sent, so they are 0, too.
         Format::unpack(words[i], block().states + targets[i]);
       }
     }
@@ -141,7 +141,8 @@ struct ExchangedGrid {
     }
   }
 
-  // What an item brings along in global memory. States that are exact in shared storage are read there.
+  // The carried values of an item, from global memory. States that are exact in shared storage are read
+  // there.
   template <bool kIsSecondHalf>
   __device__ __forceinline__ Carried load_carried(UInt32 step, Int64 n, int unit) const {
     if constexpr (kIsSecondHalf) return *carried_of(n, unit);
@@ -153,8 +154,7 @@ struct ExchangedGrid {
   template <int kFirst, int kLast>
   __device__ __forceinline__ void process_round(UInt32 step, Int64 first, int count) {
     constexpr bool kIsSecondHalf = kFirst == kCandidate;
-    // Exchanges are numbered by what they carry: the state after `step` steps, or step's reset
-    // state.
+    // Exchanges are numbered by their content: the state after `step` steps, or the step's reset state.
     const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
 
     const int row = threadIdx.x / Block::kPassUnits;
@@ -175,14 +175,14 @@ struct ExchangedGrid {
       before = load_carried<kIsSecondHalf>(step, n, unit);
     };
 
-    // What does not depend on other blocks is on its way while they are waited for.
+    // Loads that do not depend on other blocks are in flight while the thread waits for those blocks.
     load_pass(0);
     if (tag == 0) {
       gather_initial(first, count);
     } else {
       gather(step, tag, first, count);
     }
-    // The states of the round are complete before any thread multiplies with them.
+    // The states of the round are complete before any thread multiplies them.
     __syncthreads();
 
     for (int pass = 0; pass < num_passes; ++pass) {
@@ -194,9 +194,8 @@ struct ExchangedGrid {
       }
       float* sums_of_pass = block().partials + (pass & 1) * block().sums_per_pass();
       block().template multiply_round<kFirst, kLast>(pass, count, sums_of_pass);
-      // All warps' sums of this pass are complete before they are added. The next pass writes the
-      // other half of `partials`; the one after it comes after another barrier. States may be
-      // replaced.
+      // All warps' sums of this pass are complete before they are added up. The next pass writes the other
+      // half of `partials`; the one after that follows another barrier. From here on, states may be replaced.
       __syncthreads();
 
       if (is_mine) {
@@ -270,7 +269,7 @@ struct ExchangedGrid {
     layer.store_padding(part.first_sequence, part.num_sequences, part.first_unit, end_unit,
                         threadIdx.x, kGridThreads);
     static_cast<Block&>(*this).load_weights();
-    // Columns past the hidden size and rows past the batch stay 0: no infinity meets a weight of 0.
+    // Columns past the hidden size and rows past the batch stay 0, so that no weight of 0 meets infinity.
     for (int i = threadIdx.x; i < block().round_batch() * block().row_stride(); i += kGridThreads) {
       block().states[i] = 0;
     }

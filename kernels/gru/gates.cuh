@@ -69,7 +69,7 @@ struct UpdateAndReset {
   float reset;
 };
 
-// Not linear_before_reset, first half: the reset gate is wanted before the candidate's product.
+// Not linear_before_reset, first half: the candidate's product needs the reset gate.
 template <bool kStandard>
 __device__ __forceinline__ UpdateAndReset step_gates(const Activations& activations,
                                                      const GateInputs& inputs,
@@ -88,7 +88,7 @@ __device__ __forceinline__ UpdateAndReset step_gates(const Activations& activati
   return {update, reset};
 }
 
-// Second half: `product` is that of the reset state with the candidate's weights.
+// Second half: `product` is the product of the reset state with the candidate's weights.
 template <bool kStandard>
 __device__ __forceinline__ float step_candidate(const Activations& activations,
                                                 const GateInputs& inputs, const GateBiases& biases,

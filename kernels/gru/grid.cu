@@ -7,8 +7,8 @@
 #include "gru/exchanged_grid.cuh"
 #include "gru/product.cuh"
 
-// Hidden units of a thread. More would meet a state once it is loaded, but their sums do not fit beside
-// the weights.
+// Hidden units of a thread. With more, each load of a state would serve more units, but their sums do not fit
+// in registers next to the weights.
 constexpr int kGridUnits = 2;
 // Sequences whose products are accumulated together.
 constexpr int kGridBatch = 2;

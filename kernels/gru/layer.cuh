@@ -1,5 +1,4 @@
-// What every GRU kernel shares: the parameters, and a layer's tensors seen from one direction of
-// it.
+// Shared by all GRU kernels: the parameters, and a layer's tensors as seen from one direction.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -16,9 +15,9 @@ struct GruParams {
   Int64 sequence_strides[4];  // time, direction, batch, hidden
   Int64 single_strides[3];    // direction, batch, hidden
   Int64 batch_size;
-  // A group is the sequences that one block, or one set of blocks exchanging states, works on.
+  // A group is the set of sequences of one block, or of one set of blocks that exchange states.
   Int64 group_batch;
-  Int64 overflow_pieces;  // of one block: what a thread loads of its weights at once
+  Int64 overflow_pieces;  // per block; a piece is what a thread loads of its weights at once
   UInt32 num_steps;
   Int32 hidden_size;
   Int32 num_directions;
@@ -43,14 +42,14 @@ __device__ __forceinline__ void store(Float16* address, float value) {
   address->bits = half_bits_from_float(value);
 }
 
-// The tensors of a layer, seen from one direction of it.
+// The tensors of a layer, as seen from one direction.
 template <class Element>
 struct Layer {
   const float* projection;    // X W^T, packed: time, batch, direction, gate, hidden
   const Element* recurrence;  // packed
   const Element* bias;
   const Element* initial;
-  const UInt32* lengths;  // packed, and nobody writes it while the kernel runs
+  const UInt32* lengths;  // packed; constant while the kernel runs
   Element* sequence;
   Element* single;
   const GruParams& params;
@@ -60,15 +59,14 @@ struct Layer {
     return params.direction == kBackward || direction == 1;
   }
 
-  // Steps that sequence n takes.
+  // Number of steps of sequence n.
   __device__ __forceinline__ UInt32 length(Int64 n) const {
     if (lengths == nullptr) return params.num_steps;
     const UInt32 length = lengths[n];
     return length < params.num_steps ? length : params.num_steps;
   }
 
-  // The place in time that a step of a sequence works on; backward starts at the sequence's own
-  // end.
+  // The time index of a step of a sequence; the backward direction starts at the sequence's own end.
   __device__ __forceinline__ Int64 time(UInt32 step, UInt32 length) const {
     return is_backward() ? length - 1 - step : step;
   }
@@ -79,7 +77,7 @@ struct Layer {
     return to_float(initial[direction * strides[0] + n * strides[1] + unit * strides[2]]);
   }
 
-  // Where a hidden unit's row of R for a gate starts, in elements: R has fewer than 2^32.
+  // The start of a hidden unit's row of R for a gate, in elements; R has fewer than 2^32.
   __device__ __forceinline__ UInt32 weight_row(int gate, int unit) const {
     const UInt32 hidden = params.hidden_size;
     return ((direction * kNumGates + gate) * hidden + unit) * hidden;
@@ -133,7 +131,7 @@ struct Layer {
     if (step == length - 1) store_single(n, unit, state);
   }
 
-  // Zeros past the end of the sequences [first, first + count), in the hidden units [first_unit,
+  // Writes zeros past the end of the sequences [first, first + count), in the hidden units [first_unit,
   // end_unit).
   __device__ __forceinline__ void store_padding(Int64 first, Int64 count, int first_unit,
                                                 int end_unit, int thread, int num_threads) const {

@@ -17,7 +17,7 @@ constexpr int kPassTiles = kNumGates * kTilesPerGate;
 constexpr int kChunkColumns = kGridWarps * kTileColumns;
 // Chunks of the first pass whose weights are in registers.
 constexpr int kRegisterChunks = 4;
-// Halves after a row of states, so that eight rows start in different banks.
+// Halves of padding after a row of states, so that eight rows start in different banks.
 constexpr int kRowPadding = 8;
 // Floats from one row of partial sums to the next: an odd number, for the same reason.
 constexpr int kSumStride = kRoundBatch + 1;
@@ -33,7 +33,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
   using Grid::part;
 
   MatrixRows registers[kRegisterChunks][kPassTiles];
-  // Chunk, tile, thread: the first num_stored_chunks in shared storage, the others in global memory.
+  // By chunk, tile and thread: the first num_stored_chunks in shared storage, the others in global memory.
   MatrixRows* stored;
   MatrixRows* overflow;
   UInt16* states;
@@ -56,7 +56,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
     return ((warp * kNumGates + gate) * kPassUnits + unit) * kSumStride + row;
   }
 
-  // The first column of a chunk's tile that the thread's warp has.
+  // The first column of the warp's tile of a chunk.
   __device__ __forceinline__ static int tile_column(int chunk) {
     return chunk * kChunkColumns + static_cast<int>(threadIdx.x) / kWarpSize * kTileColumns;
   }
@@ -69,7 +69,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
     return tiles + threadIdx.x;
   }
 
-  // Two neighbouring weights of a row from where R lies; 0 outside of it.
+  // Two neighbouring weights of a row, read from R; 0 outside of it.
   template <bool kIsAligned>
   __device__ __forceinline__ UInt32 load_pair(int gate, int unit, int column) const {
     const Float16* first = layer.recurrence + (layer.weight_row(gate, unit) + column);
@@ -130,7 +130,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
       MatrixRows* kept = chunk_tiles(m);
 #pragma unroll 1
       for (int tile = 0; tile < kPassTiles; tile += kTilesPerGate) {
-        // The tiles of a gate are under way before one is waited for.
+        // All tiles of a gate are in flight before the first is waited for.
         MatrixRows tiles[kTilesPerGate];
 #pragma unroll
         for (int t = 0; t < kTilesPerGate; ++t) {
@@ -142,7 +142,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
     }
   }
 
-  // All states of the round are multiplied, whatever their count.
+  // Multiplies all states of the round, independent of their count.
   template <int kFirst, int kLast>
   __device__ __forceinline__ void multiply_round(int pass, int, float* sums_of_pass) const {
     constexpr int kFirstTile = kFirst * kTilesPerGate;

@@ -1,10 +1,11 @@
-// Products with weights for threads that compute with a vector register at once: one state meets the weights
-// of several neighbouring hidden units, a tile, in one instruction. They come from a panel, which has the rows of
-// a tile side by side, column after column, or from the matrix itself, transposed in registers.
+// Products with weights for threads that compute with a whole vector register: one instruction multiplies a
+// state with the weights of several neighbouring hidden units, a tile. The weights come from a panel, which
+// has the rows of a tile side by side, column after column, or from the matrix itself, transposed in
+// registers.
 //
-// Sums start from 0 at every multiple of kSumColumns columns and go through the columns in order, so that their
-// bits depend neither on the tile nor on the batch, nor on where the weights come from. What lies in the places
-// of hidden units past the last is unspecified, finite or not, and never read for a unit that is.
+// Sums start from 0 at every multiple of kSumColumns columns and add up the columns in order, so that their
+// bits depend neither on the tile nor on the batch, nor on where the weights come from. The places of hidden
+// units past the last have unspecified values, finite or not, which never affect an existing unit.
 #pragma once
 
 #include "common/vectors.cuh"
@@ -12,12 +13,12 @@
 
 constexpr int kTileVectors = 2;
 constexpr int kTileUnits = kTileVectors * kVectorFloats;
-// Sequences that are multiplied together: the sums of three gates leave room for a panel's column.
+// Sequences that are multiplied together with a panel: the sums of three gates leave room for a column.
 constexpr int kPanelBatch = kVectorRegisters >= 32 ? 4 : 2;
-// The same where the sums of one register of hidden units leave room for some columns.
+// The same for the matrix itself: the sums of one register of hidden units leave room for some columns.
 constexpr int kRowsBatch = kVectorRegisters >= 32 ? 8 : 4;
 constexpr int kSumColumns = 256;
-// Columns of a tile's rows that are converted at once where they cannot be read as they lie.
+// Columns of a tile's rows that are converted at once if they cannot be read in place.
 constexpr int kUnitColumns = 32;
 
 template <int kNumber>
@@ -25,8 +26,8 @@ struct Constant {
   static constexpr int value = kNumber;
 };
 
-// Calls `visit` with 0 to kEnd - 1 as constants: compilers keep an array's elements in registers for constant
-// indices alone.
+// Calls `visit` with 0 to kEnd - 1 as constants, because compilers keep an array in registers only if its
+// indices are constant.
 template <int kEnd, int kBegin = 0, class Visit>
 __device__ __forceinline__ void for_constants(const Visit& visit) {
   if constexpr (kBegin < kEnd) {
@@ -49,10 +50,10 @@ struct TileSums {
 // The weights of a tile's gates in a panel.
 struct PanelWeights {
   static constexpr int kBatch = kPanelBatch;
-  const float* columns;  // from the first column of all products on
+  const float* columns;  // starts with the first column of all products
 };
 
-// The weights of a tile's gates as they lie.
+// The weights of a tile's gates in the matrix.
 template <class Element>
 struct MatrixWeights {
   static constexpr int kBatch = kRowsBatch;
@@ -61,7 +62,7 @@ struct MatrixWeights {
   int tile;
   int num_columns;
 
-  // The row of a hidden unit of the tile; past the last one, that of the last.
+  // The row of a hidden unit of the tile; past the last unit, that of the last.
   __device__ __forceinline__ const Element* row(int gate, int unit) const {
     const Int64 number =
         static_cast<Int64>(gate) * hidden + min(tile * kTileUnits + unit, hidden - 1);
@@ -75,7 +76,8 @@ struct FloatRows {
   Int64 stride;
 };
 
-// Columns [begin, end) of the rows that `row_at` gives, converted into `buffer`, which has kColumns a row.
+// Columns [begin, end) of the rows that `row_at` returns, converted into `buffer`, which has kColumns per
+// row.
 template <int kRows, int kColumns, class RowAt>
 __device__ __forceinline__ FloatRows converted_rows(const RowAt& row_at, int begin, int end,
                                                     float* buffer) {
@@ -85,7 +87,8 @@ __device__ __forceinline__ FloatRows converted_rows(const RowAt& row_at, int beg
   return {buffer - begin, kColumns};
 }
 
-// Columns [begin, end), kUnitColumns at the most, of the rows of a register's hidden units from `unit` of the tile on.
+// Columns [begin, end), at most kUnitColumns, of the rows of a register of hidden units from the tile's
+// `unit` on.
 template <class Element>
 __device__ __forceinline__ FloatRows unit_rows(const MatrixWeights<Element>& weights, int gate,
                                                int unit, int begin, int end, float* buffer) {
@@ -103,8 +106,8 @@ __device__ __forceinline__ Floats load_column(const float* rows, Int64 stride) {
   return load_floats(values);
 }
 
-// Adds the products of kBatch rows, `stride` floats apart, with the columns [begin, end), which are
-// kSumColumns at the most.
+// Adds the products of kBatch rows, `stride` floats apart, with the columns [begin, end), at most
+// kSumColumns.
 template <int kFirst, int kLast, int kBatch>
 __device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& sums,
                                              const PanelWeights& weights, const float* rows,
@@ -184,7 +187,8 @@ __device__ __forceinline__ TileSums<kFirst, kLast, kBatch> multiply(const Weight
   return sums;
 }
 
-// Calls `visit` with kBatch or fewer rows of [begin, num_rows) at a time: the number as a constant, the first.
+// Calls `visit` for up to kBatch rows of [begin, num_rows) at a time, with their number as a constant and the
+// first.
 template <int kBatch, class Visit>
 __device__ __forceinline__ void for_batches(Int64 begin, Int64 num_rows, const Visit& visit) {
   for (; begin + kBatch <= num_rows; begin += kBatch) visit(Constant<kBatch>(), begin);

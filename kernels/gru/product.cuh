@@ -1,11 +1,11 @@
 // The product of states with the rows of R that stay on the chip for the whole sequence.
 //
-// A thread owns the three gates' rows of kUnits hidden units, in columns that come in chunks of
-// four. Eight neighbouring lanes share its rows, the four groups of eight in a warp have different
-// units, and kRowWarps warps share rows once more. Its weights of the first pass are in registers
-// as far as kRegisterChunks go, then in shared storage, then in global memory: a copy in the same
-// order, so that a warp reads it in full lines. Nobody else reads a thread's weights. The order of
-// the sums depends on the hidden size alone: not on the batch, the grid or the storage.
+// A thread owns the three gates' rows of kUnits hidden units, in quads of four columns. Eight neighbouring
+// lanes share its rows, the four groups of eight in a warp have different units, and kRowWarps warps share
+// rows once more. Of its weights, the first kRegisterChunks chunks of the first pass are in registers, the
+// next ones in shared storage, and the rest in global memory, as a copy in the same order, so that a warp
+// reads full lines. No other thread reads a thread's weights. The order of the sums depends only on the
+// hidden size, not on the batch, the grid or the storage.
 #pragma once
 
 #include "gru/layer.cuh"
@@ -26,7 +26,7 @@ struct ResidentWeights {
   static constexpr int kChunkColumns = kRowWarps * kLanesPerRow * kQuad;
 
   const Layer<Element>& layer;
-  // Chunk, gate, unit, thread: the first num_stored_chunks in shared storage, the others in global
+  // By chunk, gate, unit and thread: the first num_stored_chunks in shared storage, the others in global
   // memory.
   WeightQuad<Element>* stored;
   WeightQuad<Element>* overflow;
@@ -46,14 +46,14 @@ struct ResidentWeights {
     return ((chunk * kRowWarps + row_warp) * kLanesPerRow + thread % kLanesPerRow) * kQuad;
   }
 
-  // The first of the thread's hidden units among those that the block has in one pass.
+  // The thread's first hidden unit, relative to the block's units of a pass.
   __device__ __forceinline__ static int first_unit() {
     const int thread = threadIdx.x;
     return thread / kWarpSize / kRowWarps * kUnitsPerWarp +
            thread % kWarpSize / kLanesPerRow * kUnits;
   }
 
-  // Four weights of a row from where R lies; 0 outside of it.
+  // Four weights of a row, read from R; 0 outside of it.
   template <bool kIsAligned>
   __device__ __forceinline__ WeightQuad<Element> load_quad(int gate, int unit, int column) const {
     const int hidden = layer.params.hidden_size;
@@ -72,8 +72,7 @@ struct ResidentWeights {
     return quad;
   }
 
-  // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x
-  // apart.
+  // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x apart.
   __device__ __forceinline__ WeightQuad<Element>* chunk_quads(int m) const {
     const int quads_per_chunk = kNumGates * kUnits * static_cast<int>(blockDim.x);
     const int in_overflow = m - layer.params.num_stored_chunks;
@@ -96,8 +95,8 @@ struct ResidentWeights {
     }
   }
 
-  // From the thread's first unit; all rows of a chunk, or of a gate of it, are under way before one is
-  // waited for.
+  // Starts at the thread's first unit. All loads of a chunk, or of one of its gates, are in flight before the
+  // first is waited for.
   template <bool kIsAligned>
   __device__ __forceinline__ void load_quads(int unit, int pass_units) {
 #pragma unroll
@@ -208,8 +207,8 @@ struct ResidentWeights {
   }
 };
 
-// Adds the sums of the lanes that share rows. A lane is left with one pair (sequence, unit) in
-// sums[0]: the one `owned_pair` names, where `owns_pair` says so.
+// Adds up the sums of the lanes that share rows. Afterwards, sums[0] of a lane has the sum of the pair
+// (sequence, unit) that `owned_pair` gives, if `owns_pair`.
 template <int kPairs, int kNumSums>
 __device__ __forceinline__ void reduce_rows(float (&sums)[kPairs][kNumSums]) {
   const int lane = threadIdx.x % kLanesPerRow;
@@ -217,7 +216,7 @@ __device__ __forceinline__ void reduce_rows(float (&sums)[kPairs][kNumSums]) {
 #pragma unroll
   for (int bit = 1; bit < kLanesPerRow; bit *= 2) {
     if (num_pairs > 1) {
-      // Each of two lanes passes the other half of the pairs on and keeps the sums of its own half.
+      // Each of two lanes gives the other one half of the pairs and keeps the sums of its own half.
       num_pairs /= 2;
       const bool upper = (lane & bit) != 0;
 #pragma unroll

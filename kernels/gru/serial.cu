@@ -1,7 +1,7 @@
 // Computes: a GRU layer over a whole sequence by blocks of one thread, on a CPU.
-// Idea: a tile's products with a few sequences, then their gates; several hidden units at once.
-// Ownership: a block owns sequences of a direction: their states in global memory, their outputs.
-// Requires: `projection` and `panels` by serial_prepare.cu; three padded rows per sequence.
+// Idea: compute a tile's products with a few sequences, then their gates, several units at once.
+// Ownership: a block owns sequences of a direction: their states in global memory and outputs.
+// Requires: `projection` and `panels` of serial_prepare.cu; three padded rows per sequence.
 // Chosen when: blocks of one thread are the fastest; with panels if they are read often.
 
 #include "common/vector_math.cuh"
@@ -9,8 +9,8 @@
 
 // The hidden units of a tile.
 struct Tile {
-  int first;      // hidden unit
-  int num_units;  // that there are
+  int first;      // its first hidden unit
+  int num_units;  // below kTileUnits in the last tile
   int number;
 };
 
@@ -21,8 +21,8 @@ template <class Element, bool kStandard, bool kLinearBeforeReset, bool kPanels>
 struct SerialGroup {
   Layer<Element> layer;
   const float* panels;  // of the direction
-  // Rows of a sequence each: the states of two steps in turn if linear before reset, else the states,
-  // the reset states and the update gates. Then a row of each bias.
+  // Rows of one sequence each: the states of two steps in turn if linear before reset, else the states, the
+  // reset states and the update gates. Then one row per bias.
   float* rows;
   Int64 first_sequence;
   Int64 num_sequences;
@@ -33,12 +33,12 @@ struct SerialGroup {
     return rows + (buffer * layer.params.group_batch + sequence) * stride();
   }
 
-  // What is added to the products of the gates, and at kNumGates to the candidate's recurrent one.
+  // Added to the products of the gates; at kNumGates, to the candidate's recurrent product.
   __device__ __forceinline__ float* biases(int gate) const {
     return rows + (kNumStateRows * layer.params.group_batch + gate) * stride();
   }
 
-  // The input's products of a tile's gate for one sequence at one time.
+  // The input's products for a gate of a tile, of one sequence at one time.
   __device__ __forceinline__ const float* inputs(Int64 time, Int64 n, int gate,
                                                  const Tile& tile) const {
     const Int64 place =
@@ -82,8 +82,8 @@ struct SerialGroup {
     for (int i = 0; i < tile.num_units; ++i) layer.store_single(n, tile.first + i, states[i]);
   }
 
-  // The gates kFirst to kLast - 1 of a tile for kBatch sequences from `sequence` on. A function of its own:
-  // what it keeps on the stack is there once.
+  // The gates kFirst to kLast - 1 of a tile for kBatch sequences from `sequence` on. Not inlined, so that its
+  // local arrays are on the stack only once.
   template <int kFirst, int kLast, int kBatch, class Weights>
   __device__ __noinline__ void process(UInt32 step, Int64 sequence, const Tile& tile,
                                        const Weights& weights) const {
@@ -136,7 +136,7 @@ struct SerialGroup {
     }
   }
 
-  // The weights of the gates from kFirst on, which a call multiplies together.
+  // The weights of the gates from kFirst on, which one call multiplies together.
   template <int kFirst>
   __device__ __forceinline__ auto weights_of(int tile) const {
     const Int64 num_rows = static_cast<Int64>(kNumGates) * kTileUnits * tile;
@@ -149,7 +149,7 @@ struct SerialGroup {
     }
   }
 
-  // A tile's weights meet every sequence before the next one is read.
+  // A tile's weights are multiplied with every sequence before the next tile is read.
   template <int kFirst, int kLast>
   __device__ __forceinline__ void process_all(UInt32 step) const {
     for (int number = 0; number < num_tiles(hidden()); ++number) {
@@ -170,7 +170,7 @@ struct SerialGroup {
       num_steps = max(num_steps, layer.length(n));
       for (int unit = 0; unit < stride(); ++unit) {
         row(0, sequence)[unit] = unit < hidden() ? layer.initial_state(n, unit) : 0.0f;
-        // Sequences that have ended are multiplied with what there is.
+        // Sequences that have ended are multiplied, too, so their rows must be initialised.
         row(1, sequence)[unit] = 0.0f;
         row(2, sequence)[unit] = 0.0f;
       }

@@ -1,7 +1,7 @@
-// Computes: the products of a GRU layer's input with its weights, and R in panels where these pay.
-// Idea: a tile's weights, some columns at a time, meet all rows of the input.
-// Ownership: a block of one thread owns tiles of a direction, and one place for input weights.
-// Requires: x, W and R packed; `projection` is by time, sequence, direction, tile, gate and unit.
+// Computes: the products of a GRU layer's input with its weights, and R in panels if they pay.
+// Idea: a tile's weights, some columns at a time, are multiplied with all rows of the input.
+// Ownership: a block of one thread owns tiles of a direction, and a buffer for input weights.
+// Requires: x, W and R packed; `projection` ordered by time, sequence, direction, tile, gate, unit.
 // Chosen when: gru/serial.cu follows.
 
 #include "gru/panels.cuh"
@@ -11,10 +11,10 @@ struct PrepareParams {
   Int32 num_inputs;
   Int32 hidden_size;
   Int32 num_directions;
-  Int32 num_blocks;  // of a direction; they take its tiles in turn
+  Int32 num_blocks;  // per direction; they take its tiles in turn
 };
 
-// Columns [begin, end), kSumColumns at the most, of the gates kFirst to kLast - 1, from the start of `panel` on.
+// Copies columns [begin, end), at most kSumColumns, of the gates kFirst to kLast - 1 to the start of `panel`.
 template <int kFirst, int kLast, class Element>
 __device__ __forceinline__ void copy_part(float* panel, const MatrixWeights<Element>& weights,
                                           int begin, int end) {
@@ -64,8 +64,8 @@ __device__ __forceinline__ FloatRows input_rows(const Float16* rows, int num_col
       [&](int i) { return rows + static_cast<Int64>(i) * num_columns; }, begin, end, buffer);
 }
 
-// Adds a tile's products with the columns [begin, end) of kBatch rows of the input to `out`, or starts there.
-// A function of its own: what it keeps on the stack is there once.
+// Adds a tile's products with the columns [begin, end) of kBatch rows of the input to `out`; the first
+// columns overwrite it. Not inlined, so that its local arrays are on the stack only once.
 template <int kBatch, class Weights, class Element>
 __device__ __noinline__ void project(float* out, Int64 out_stride, const Weights& weights,
                                      const Element* input, int num_inputs, int begin, int end) {
@@ -103,7 +103,7 @@ struct Preparation {
   const Element* weights;
   const Element* recurrence;
   float* projection;
-  float* part_of_panel;  // the block's own
+  float* part_of_panel;  // of this block
   float* panels;
   const PrepareParams& params;
   int direction;
@@ -125,7 +125,7 @@ struct Preparation {
       if constexpr (kLinearBeforeReset) {
         copy_rows<kUpdate, kNumGates>(panel, rows);
       } else {
-        // The candidate's rows are multiplied later than the others, and stand for themselves.
+        // The candidate's rows are multiplied later than the others, and have a panel of their own.
         copy_rows<kUpdate, kCandidate>(panel, rows);
         copy_rows<kCandidate, kNumGates>(
             panel + static_cast<Int64>(kCandidate) * kTileUnits * hidden, rows);
@@ -136,7 +136,7 @@ struct Preparation {
     const MatrixWeights<Element> rows = tile_of(weights, tile, params.num_inputs);
     for (int begin = 0; begin < params.num_inputs; begin += kSumColumns) {
       const int end = min(begin + kSumColumns, params.num_inputs);
-      // A part of a panel stays in the cache while it meets several batches of rows.
+      // A part of a panel stays in the cache while it is multiplied with several batches of rows.
       if (kPanels && params.num_rows > kRowsBatch) {
         copy_part<kUpdate, kNumGates>(part_of_panel, rows, begin, end);
         const PanelWeights part = {part_of_panel - static_cast<Int64>(begin) * kTileRows};

@@ -3,9 +3,9 @@
 
 #include "common/strided_index.cuh"
 
-// A part of every kernel's parameters, which derive from a struct of their own members and then from this one:
-// bases lie in memory in the order of their declaration. Strides count items or bytes, whichever the kernel
-// moves.
+// A part of every kernel's parameters, which derive from a struct of their own members and then from this
+// one: bases lie in memory in the order of their declaration. Strides count items or bytes, whichever the
+// kernel moves.
 struct BoxSpace {
   Int64 sizes[kMaxDimensions];
   UInt64 multipliers[kMaxDimensions];

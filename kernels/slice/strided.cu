@@ -31,8 +31,8 @@ struct SliceStridedParams : SliceStridedPieces, BoxSpace {
   Int32 tile_words;  // words that a lane writes per tile: |stride| * tile_words <= kMaxStride
 };
 
-// A stretch is stored with a gap of 4 bytes after every 128, so that lanes that pick at multiples of a power of
-// two reach different banks.
+// A stretch is stored with a gap of 4 bytes after every 128, so that lanes that pick at multiples of a power
+// of two reach different banks.
 constexpr UInt32 kLineBytes = 128;
 constexpr UInt32 kKeptLineBytes = kLineBytes + 4;
 
@@ -45,8 +45,8 @@ __device__ __forceinline__ constexpr UInt32 kept_at(UInt32 offset) {
   return offset + offset / kLineBytes * (kKeptLineBytes - kLineBytes);
 }
 
-// One tile: `num_items` items of the row from `begin` on, which go into `tile_words` words per lane from `word`
-// on. The first word begins `lead` items before item `begin`, if that item is inside a word.
+// One tile: `num_items` items of the row from `begin` on, which go into `tile_words` words per lane from
+// `word` on. The first word begins `lead` items before item `begin`, if that item is inside a word.
 template <class Item>
 __device__ __forceinline__ void copy_tile(const SliceStridedParams& p, const Extent& extent,
                                           UInt8* kept, const UInt8* row_source, UInt8* word,

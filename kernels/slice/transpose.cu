@@ -87,8 +87,8 @@ struct Tile {
   int num_s;  // along the source's line
 };
 
-// A thread's path through the cells of a tile: neighbouring threads have neighbouring cells of a line, and step
-// across lines, or along them if there are fewer lines than steps.
+// A thread's path through the cells of a tile: neighbouring threads have neighbouring cells of a line, and
+// step across lines, or along them if there are fewer lines than steps.
 struct Walk {
   int along;
   int across;
