@@ -231,12 +231,17 @@ class Session:
             raise ValueError(f"Session: ONNX Runtime does not take the model: {error}") from error
 
     def _run_part(self, part: _Part, values: dict[str, Any]) -> None:
+        inputs = {name: values[name] for name in part.stretch.inputs}
+        if any(isinstance(value, np.ndarray) and value.dtype.kind in _TEXT for value in inputs.values()):
+            # Strings cannot be bound: everything is copied.
+            feeds = {name: self._array(values, name, is_on_host=True) for name in inputs}
+            values.update(
+                zip(part.stretch.outputs, part.session.run(part.stretch.outputs, feeds), strict=True)
+            )
+            return
         binding = part.session.io_binding()
-        for name in part.stretch.inputs:
-            if isinstance(values[name], np.ndarray) and values[name].dtype.kind in _TEXT:
-                binding.bind_cpu_input(name, values[name])  # there are no OrtValues of such arrays
-            else:
-                binding.bind_ortvalue_input(name, ort_value(values[name]))
+        for name, value in inputs.items():
+            binding.bind_ortvalue_input(name, ort_value(value))
         for name in part.stretch.outputs:
             binding.bind_output(name, *(("cuda", self._gpu.number) if self._gpu else ("cpu",)))
         part.session.run_with_iobinding(binding)
