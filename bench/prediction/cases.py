@@ -43,10 +43,11 @@ class Untouched(Source):
 
 @dataclass(frozen=True)
 class Planned:
-    """What a call would run, and the memory of its operands by member."""
+    """What a call would run, the memory of its operands by member, and the bytes that shift the first."""
 
     plan: Plan
     operands: dict[str, np.ndarray]
+    shift: int = 0
 
 
 def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Planned]:
@@ -58,8 +59,9 @@ def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Pl
     def load(planner: Any, desc: Any, device: Any) -> tuple[Plan, Any]:
         plan = planner(desc, HOPPER.limits)
 
-        def note(arrays: Sequence[np.ndarray], *others: Any) -> None:
-            noted.append(Planned(plan, dict(zip(plan.operands, map(_aligned, arrays), strict=True))))
+        def note(arrays: Sequence[np.ndarray], workspace: Any, stream: Any = None, shift: int = 0) -> None:
+            operands = dict(zip(plan.operands, map(_aligned, arrays), strict=True))
+            noted.append(Planned(plan, operands, shift))
 
         return plan, note
 
@@ -102,7 +104,10 @@ def works_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[KernelLaunch, 
             continue
         kernel = kernel_of(step)
         known = buffers | (wait_report() if WAIT_REPORT in step.buffers else {})
-        addresses = [0 if name is None else known[name].address for name in step.buffers]
+        addresses = [
+            0 if name is None else known[name].address + (call.shift if name == plan.operands[0] else 0)
+            for name in step.buffers
+        ]
         yield (
             step,
             Work(

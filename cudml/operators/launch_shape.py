@@ -6,19 +6,17 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import BITS_BY_SIZE, element_info
 from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
 from cudml.operators.path import figure
-from cudml.plans import WARP_LANES, Constants, Limits, ceil_div, round_up
+from cudml.plans import WARP_LANES, Constants, Limits, ceil_div
 
 WORD_BYTES = 16
 
 #: What the kernels are compiled with.
 BLOCK_THREADS = 256
-RUN_WORDS_PER_LANE = 4
 BLOCK_CONSTANTS: Constants = (("kThreads", BLOCK_THREADS),)
 RUN_CONSTANTS: Constants = (
     *BLOCK_CONSTANTS,
     ("kWarpSize", WARP_LANES),
     ("kWordBytes", WORD_BYTES),
-    ("kWordsPerLane", RUN_WORDS_PER_LANE),
 )
 
 
@@ -29,15 +27,16 @@ class Thresholds:
     #: Blocks per multiprocessor, above which blocks take several tiles each.
     blocks_per_multiprocessor: int = figure(32, "estimate", "a few waves")
 
-    #: Fewest threads that own a run.
-    min_owners: int = figure(4, "estimate", "with fewer, the words of neighbouring threads are too far apart")
+    #: Fewest lanes that own a piece of a run.
+    min_group_lanes: int = figure(4, "estimate", "with fewer, the words of neighbouring lanes are too far apart")
 
-    #: Blocks of runs that a multiprocessor holds.
-    run_blocks_per_multiprocessor: int = figure(3, "machine code", "limited by their registers")
+    #: Most words of a piece that a lane copies, as long as the blocks fill the device.
+    max_lane_words: int = figure(8, "estimate", "enough words share the cost of a piece's start")
 
-    #: Maximum number of steps of a piece of a run, as long as this many waves of blocks remain.
-    max_run_steps: int = figure(4, "estimate", "enough words share the cost of a block's start")
-    waves: int = figure(4, "estimate", "so that the last wave is a small part")
+    #: Blocks of runs per multiprocessor, below which each lane copies fewer words.
+    run_blocks_per_multiprocessor: int = figure(
+        1, "machine code", "with 3, starting takes longer than copying: predicted 9.3 us, not 7.4, for 4 MiB"
+    )
 
     #: Blocks of one thread.
     serial_blocks_per_multiprocessor: int = figure(
@@ -56,56 +55,40 @@ Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
 
 @dataclass(frozen=True)
 class RunShape:
-    """How runs are divided: pieces of a run, threads that own a piece, words that a lane loads at once."""
+    """How runs are divided: pieces of a run, and lanes that own a piece."""
 
     pieces_per_run: int
     piece_bytes: int
-    num_owners: int
-    lane_words: int
+    group_lanes: int
 
     @property
     def pieces_per_block(self) -> int:
         """Pieces that a block works on at a time."""
-        return BLOCK_THREADS // self.num_owners
+        return BLOCK_THREADS // self.group_lanes
 
-    def members(self) -> Members:
-        """The members of a kernel's parameters that describe ownership."""
-        return {
-            "owner_shift": ("Int32", self.num_owners.bit_length() - 1),
-            "lane_words": ("Int32", self.lane_words),
-        }
+    @property
+    def group_shift(self) -> int:
+        """The binary logarithm of the lanes, as the kernels take it."""
+        return self.group_lanes.bit_length() - 1
 
 
-def run_shape(run_bytes: int, total_bytes: int, limits: Limits, most_owners: int = BLOCK_THREADS) -> RunShape:
+def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
     """The shape for runs of `run_bytes` each and `total_bytes` together.
 
-    A run that a block can copy in one step is cut only if it needs more than `most_owners` threads, and as
-    few threads as possible own a piece. Longer runs are cut into pieces for whole blocks. These load fewer
-    words at once if that gives work to more blocks, and take several steps per piece if all have work.
+    A run that a warp can copy is one piece, and as few lanes as possible own it. Longer runs are cut into
+    pieces for whole warps. Each lane copies fewer words if that gives work to more of them.
     """
-    # An unaligned target takes one word more; runs of whole words seldom have one.
-    most_words = ceil_div(run_bytes, WORD_BYTES) + (run_bytes % WORD_BYTES != 0)
-    if most_words <= BLOCK_THREADS * RUN_WORDS_PER_LANE:
-        num_pieces = ceil_div(most_words, most_owners * RUN_WORDS_PER_LANE)
-        piece_words = ceil_div(most_words, num_pieces)
-        num_owners = THRESHOLDS.min_owners
-        while num_owners * RUN_WORDS_PER_LANE < piece_words:
-            num_owners *= 2
-        piece_bytes = min(piece_words * WORD_BYTES, round_up(run_bytes, WORD_BYTES))
-        return RunShape(
-            ceil_div(run_bytes, piece_bytes), piece_bytes, num_owners, ceil_div(piece_words, num_owners)
-        )
-    resident = limits.num_multiprocessors * THRESHOLDS.run_blocks_per_multiprocessor
-    lane_words, steps = RUN_WORDS_PER_LANE, 1
-    while lane_words > 1 and total_bytes < resident * BLOCK_THREADS * lane_words * WORD_BYTES:
+    num_threads = limits.num_multiprocessors * THRESHOLDS.run_blocks_per_multiprocessor * BLOCK_THREADS
+    lane_words = THRESHOLDS.max_lane_words
+    while lane_words > 1 and total_bytes < num_threads * lane_words * WORD_BYTES:
         lane_words //= 2
-    step_bytes = BLOCK_THREADS * lane_words * WORD_BYTES
-    while (
-        steps < THRESHOLDS.max_run_steps
-        and total_bytes >= THRESHOLDS.waves * resident * step_bytes * steps * 2
-    ):
-        steps *= 2
-    return RunShape(ceil_div(run_bytes, step_bytes * steps), step_bytes * steps, BLOCK_THREADS, lane_words)
+    run_words = ceil_div(run_bytes, WORD_BYTES)
+    num_pieces = ceil_div(run_words, WARP_LANES * lane_words)
+    piece_words = ceil_div(run_words, num_pieces)
+    group_lanes = THRESHOLDS.min_group_lanes
+    while group_lanes * lane_words < piece_words:
+        group_lanes *= 2
+    return RunShape(num_pieces, piece_words * WORD_BYTES, group_lanes)
 
 
 def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
@@ -123,8 +106,9 @@ def item_type(item_bytes: int) -> str:
 
 
 def grid_blocks(num_tiles: int, limits: Limits) -> int:
-    """The number of blocks for `num_tiles` tiles: one per tile up to a few waves, then blocks stride."""
-    return min(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
+    """The number of blocks for `num_tiles` tiles: one per tile up to a few waves, then a few tiles each."""
+    tiles_each = ceil_div(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
+    return ceil_div(num_tiles, tiles_each)
 
 
 def index_members(space: Space, *, reach: int = 0, **units: int) -> Members:

@@ -43,7 +43,6 @@ from cudml.operators.path import (
 from cudml.operators.slice_paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
-    WARP_LANES,
     Constants,
     KernelLaunch,
     Limits,
@@ -380,8 +379,7 @@ def lanes_are_runs(lanes: Lanes, limits: Limits) -> bool:
 def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Contiguous lanes: two runs each, one mirrored."""
     others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
-    # At most a warp owns a piece: its words are then of one run, unless both runs of a lane meet in it.
-    shape = run_shape(along.size * item_bytes, lanes.num_bytes, limits, WARP_LANES)
+    shape = run_shape(along.size * item_bytes, lanes.num_bytes, limits)
     pieces = Space(
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *others.dimensions), others.offsets, item_bytes
     )
@@ -398,7 +396,7 @@ def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
             source_end=("Int64", end),
             item_bytes=("Int32", item_bytes),
             is_backwards=("Int32", int(along.strides[SOURCE] < 0)),
-            **shape.members(),
+            group_shift=("Int32", shape.group_shift),
         ),
         constants=RUN_CONSTANTS,
     )
@@ -432,7 +430,8 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
             source_end=("Int64", end),
             axis_stride=("Int64", lanes.axis.strides[SOURCE] * item_bytes),
             axis=("Int32", axis),
-            **shape.members(),
+            item_bytes=("Int32", item_bytes),
+            group_shift=("Int32", shape.group_shift),
         ),
         constants=RUN_CONSTANTS,
     )

@@ -276,7 +276,7 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
             **index_members(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
             item_bytes=("Int32", space.item_bytes),
             is_reversed=("Int32", int(is_reversed)),
-            **shape.members(),
+            group_shift=("Int32", shape.group_shift),
         ),
         constants=RUN_CONSTANTS,
     )

@@ -72,6 +72,21 @@ struct TileItem {
   }
 };
 
+// The bytes of a word that lie in [begin, end), the others 0.
+__device__ __forceinline__ uint4 load_bytes_between(const UInt8* word, const UInt8* begin,
+                                                    const UInt8* end) {
+  UInt64 low = 0;
+  UInt64 high = 0;
+#pragma unroll 1
+  for (int b = kWordBytes - 1; b >= 0; --b) {
+    high = high << 8 | low >> 56;
+    low <<= 8;
+    if (word + b >= begin && word + b < end) low |= word[b];
+  }
+  return uint4{static_cast<UInt32>(low), static_cast<UInt32>(low >> 32), static_cast<UInt32>(high),
+               static_cast<UInt32>(high >> 32)};
+}
+
 template <class Item, bool kHasRows>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
     reverse_boxes(const void* source, const void* lengths, void* target, ReverseBoxesParams p) {

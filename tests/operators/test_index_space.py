@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cudml.operators import launch_shape
 from cudml.operators.index_space import (
     Dimension,
     Space,
@@ -18,7 +19,7 @@ from cudml.operators.index_space import (
     widened,
     without_ones,
 )
-from cudml.operators.launch_shape import RUN_WORDS_PER_LANE, RunShape, run_shape
+from cudml.operators.launch_shape import RunShape, run_shape
 from cudml.plans import Limits
 
 LIMITS = Limits(132, 1024, 232448, 233472, 65536, 2048, 8, 50 << 20, 90)
@@ -170,42 +171,34 @@ def test_division_by_multiplication(word_bits: int, rng: np.random.Generator) ->
                 assert (product + numerator) >> shift == numerator // divisor
 
 
-@pytest.mark.parametrize("most_owners", [32, 256])
 @pytest.mark.parametrize(
-    "run_bytes", [1, 15, 16, 17, 64, 100, 2048, 2049, 4097, 16384, 16385, 10**5, 10**9, 2**40]
+    "run_bytes", [1, 15, 16, 17, 64, 100, 2048, 2049, 4096, 4097, 16385, 10**5, 10**9, 2**40]
 )
-def test_shapes_of_runs_cover_them(run_bytes: int, most_owners: int) -> None:
+def test_shapes_of_runs_cover_them(run_bytes: int) -> None:
     for total in (run_bytes, 2**30, 2**45):
-        shape = run_shape(run_bytes, max(run_bytes, total), LIMITS, most_owners)
+        shape = run_shape(run_bytes, max(run_bytes, total), LIMITS)
         assert shape.piece_bytes % 16 == 0
         assert (shape.pieces_per_run - 1) * shape.piece_bytes < run_bytes
         assert run_bytes <= shape.pieces_per_run * shape.piece_bytes
-        assert shape.num_owners in (4, 8, 16, 32, 64, 128, 256)
-        assert 1 <= shape.lane_words <= RUN_WORDS_PER_LANE
-        if run_bytes <= 16384:
-            # A piece is one step, also where the target begins within a word.
-            step_bytes = shape.num_owners * shape.lane_words * 16
-            last_bytes = run_bytes - (shape.pieces_per_run - 1) * shape.piece_bytes
-            assert shape.num_owners <= most_owners
-            assert step_bytes >= shape.piece_bytes
-            assert step_bytes >= last_bytes + (15 if run_bytes % 16 else 0)
-            assert shape.num_owners == 4 or step_bytes < 4 * (shape.piece_bytes + 15)
+        assert shape.group_lanes in (4, 8, 16, 32)
+        words = shape.piece_bytes // 16
+        assert words <= launch_shape.THRESHOLDS.max_lane_words * shape.group_lanes
+        # Runs are cut only for whole warps, and no more lanes own a piece than have words.
+        assert shape.pieces_per_run == 1 or shape.group_lanes == 32
+        assert shape.group_lanes == 4 or shape.group_lanes < 2 * words
 
 
-def test_runs_of_whole_words_leave_no_lane_idle() -> None:
-    assert run_shape(4096, 2**30, LIMITS) == RunShape(1, 4096, 64, 4)
-    assert run_shape(16384, 2**30, LIMITS) == RunShape(1, 16384, 256, 4)
-    assert run_shape(4100, 2**30, LIMITS) == RunShape(1, 4112, 128, 3)
-    assert run_shape(4096, 2**30, LIMITS, 32) == RunShape(2, 2048, 32, 4)
-    assert run_shape(4100, 2**30, LIMITS, 32) == RunShape(3, 1376, 32, 3)
+def test_pieces_of_runs_are_even() -> None:
+    assert run_shape(4096, 2**30, LIMITS) == RunShape(1, 4096, 32)
+    assert run_shape(16384, 2**30, LIMITS) == RunShape(4, 4096, 32)
+    assert run_shape(4100, 2**30, LIMITS) == RunShape(2, 2064, 32)
+    assert run_shape(800, 2**30, LIMITS) == RunShape(1, 800, 8)
+    assert run_shape(20, 2**30, LIMITS) == RunShape(1, 32, 4)
 
 
-def test_shapes_of_long_runs_fill_the_device() -> None:
-    """From 1 MiB to 4 GiB: a block for every multiprocessor, then several steps a piece."""
-    shapes = {mib: run_shape(mib << 20, mib << 20, LIMITS) for mib in (1, 4, 64, 4096)}
-    assert {mib: (s.pieces_per_run, s.lane_words, s.piece_bytes) for mib, s in shapes.items()} == {
-        1: (256, 1, 4096),
-        4: (512, 2, 8192),
-        64: (2048, 4, 32768),
-        4096: (65536, 4, 65536),
-    }
+def test_short_runs_of_little_have_more_lanes() -> None:
+    """First there is a word for each of 33792 threads, which are 528 KiB of words."""
+    shapes = {kib: run_shape(1024, kib << 10, LIMITS) for kib in (256, 1024, 4096, 65536)}
+    assert {kib: s.group_lanes for kib, s in shapes.items()} == {256: 32, 1024: 32, 4096: 16, 65536: 8}
+    shapes = {kib: run_shape(kib << 10, kib << 10, LIMITS) for kib in (256, 1024, 4096, 65536)}
+    assert {kib: s.piece_bytes for kib, s in shapes.items()} == {256: 512, 1024: 512, 4096: 2048, 65536: 4096}

@@ -128,11 +128,31 @@ SNIPPETS: Mapping[str, Written] = {
         _bits,
         "P2R",
     ),
+    "bits as predicates": Written(
+        "u32 u32 -> u32",
+        """PLOP3.LUT P1, PT, PT, PT, PT, 0x80, 0x0
+        PLOP3.LUT P2, PT, PT, PT, PT, 0x0, 0x0
+        R2P PR, R4, 0xc
+        SEL R10, R6, RZ, P1
+        SEL R11, RZ, 0x1, P2
+        IADD3 R10, R10, R11, RZ
+        SEL R11, RZ, 0x2, P3
+        IADD3 R10, R10, R11, RZ""",
+        lambda a, b: b + np.where(a & 4, 0, 1).astype("u4") + np.where(a & 8, 0, 2).astype("u4"),
+        "R2P",
+    ),
     "mul.wide.s32, uniform": Written(
         "s32 s32 s64 -> s64",
         "UIMAD.WIDE UR10, UR4, UR6, UR8\nMOV R10, UR10\nMOV R11, UR11",
         lambda a, b, c: wrapped(ints(a) * ints(b) + ints(c), "s64"),
         "UIMAD.WIDE",
+        is_uniform=True,
+    ),
+    "popc, uniform": Written(
+        "u32 -> u32",
+        "UPOPC UR10, UR4\nMOV R10, UR10",
+        lambda a: np.array([x.bit_count() for x in ints(a)], np.uint32),
+        "UPOPC",
         is_uniform=True,
     ),
     "lea.hi, uniform": Written(

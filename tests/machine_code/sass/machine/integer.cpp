@@ -168,7 +168,7 @@ INSTRUCTION(VIADDMNMX, "", kAlu, "U32", "PTX add, then min or max") {
   set_extreme(step, step.u32(1) + step.u32(2), step.u32(3), step.predicate(4));
 }
 
-INSTRUCTION(POPC, "", kSpecial, "", "PTX popc") {
+INSTRUCTION(POPC, "UPOPC", kSpecial, "", "PTX popc") {
   step.set(0, each<U32>([](uint32_t x) { return __builtin_popcount(x); }, step.u32(1)));
 }
 INSTRUCTION(BREV, "", kSpecial, "", "PTX brev") {
@@ -194,6 +194,16 @@ INSTRUCTION(P2R, "", kAlu, "", "PTX mov of several predicates") {
     if (lanes) found |= bits_of(step.warp.predicate(n, false, lanes)) & bit;
   }
   step.set(0, found);
+}
+INSTRUCTION(R2P, "", kAlu, "", "the inverse of P2R") {
+  if (step.operand(0).kind != Kind::kPredicates) step.unknown();
+  const Bits bits = step.bits(1);
+  for (int n = 0; n < kTruePredicate; ++n) {
+    const Mask lanes = mask_of(step.u32(2) & (1u << n)) & step.mask;
+    const auto update = [&](Mask& old, Mask now) { old = (old & ~lanes) | (now & lanes); };
+    update(step.warp.predicates[n], mask_of(bits.value & (1u << n)));
+    update(step.warp.predicates_defined[n], mask_of(bits.defined & (1u << n)));
+  }
 }
 
 struct Special {
