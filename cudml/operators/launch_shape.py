@@ -28,7 +28,9 @@ class Thresholds:
     blocks_per_multiprocessor: int = figure(32, "estimate", "a few waves")
 
     #: Fewest lanes that own a piece of a run.
-    min_group_lanes: int = figure(4, "estimate", "with fewer, the words of neighbouring lanes are too far apart")
+    min_group_lanes: int = figure(
+        4, "estimate", "with fewer, the words of neighbouring lanes are too far apart"
+    )
 
     #: Most words of a piece that a lane copies, as long as the blocks fill the device.
     max_lane_words: int = figure(8, "estimate", "enough words share the cost of a piece's start")
