@@ -55,7 +55,7 @@ def test_wheel_holds_the_package_and_the_kernels(archives: tuple[Path, Path]) ->
 def test_sdist_holds_everything(archives: tuple[Path, Path]) -> None:
     with tarfile.open(archives[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
-    folders = ("cudml", "kernels", "tests", "bench")
+    folders = ("cudml", "kernels", "tests", "examples", "bench")
     expected = {name for folder in folders for name in files_below(ROOT / folder, folder)}
     assert under(names, *folders) == expected
     assert {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"} <= names
