@@ -1,4 +1,7 @@
-"""Locks that are released by a fork: the child has a single thread, so nobody else could release them."""
+"""Locks and forks: a forked child has a single thread, so nobody else could release what another one held.
+
+The package's own locks are released by a fork. For those of others there is one lock that a fork waits for.
+"""
 
 import os
 import threading
@@ -37,3 +40,8 @@ def _renew_all() -> None:
 
 
 os.register_at_fork(after_in_child=_renew_all)
+
+#: Held for a moment, by code that must not be copied half done: it holds a lock of a library, which would
+#: never be released in a child, or has open files that a child must not keep.
+no_fork = threading.RLock()
+os.register_at_fork(before=no_fork.acquire, after_in_parent=no_fork.release, after_in_child=no_fork.release)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from cudml.devices import locks
 from cudml.devices.cuda.driver import relaxed_capture
 from cudml.errors import DeviceError
 from cudml.plans import MatMul
@@ -44,7 +45,8 @@ _Function = Callable[..., None]
 @cache
 def functions(path: str) -> dict[str, _Function]:
     """cuBLAS's functions by name, through a library that is linked with it; they raise DeviceError."""
-    library = ctypes.CDLL(path)  # symbols are also looked up in the libraries it is linked with
+    with locks.no_fork:
+        library = ctypes.CDLL(path)  # symbols are also looked up in the libraries it is linked with
 
     def checked(name: str) -> _Function:
         function = library[name]

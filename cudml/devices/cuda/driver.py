@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+from cudml.devices import locks
 from cudml.errors import DeviceError
 
 #: Value of `CUstreamCaptureMode`.
@@ -35,6 +36,7 @@ def _exchange_mode(mode: ctypes.c_int) -> None:
 
 @cache
 def _exchange_function() -> Any:
-    function = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    with locks.no_fork:
+        function = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
     function.argtypes, function.restype = (ctypes.c_void_p,), ctypes.c_int
     return function

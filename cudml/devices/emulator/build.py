@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from cudml import settings
-from cudml.devices import sources
+from cudml.devices import locks, sources
 from cudml.devices.emulator import cache_files, elf, processes
 from cudml.devices.emulator.processes import Scratch
 from cudml.devices.kernel_text import SIGNATURE, assertions
@@ -55,13 +55,13 @@ def _compiler(chosen: tuple[str, ...] | None, path: str | None) -> Compiler:
     """The compiler of CUDML_CXX, or else the first one found; `path` is only a cache key."""
     for command in _candidates(chosen):
         try:
-            answer = subprocess.run([*command, "--version"], capture_output=True, check=True)
+            version = processes.output([*command, "--version"])
         except (OSError, subprocess.CalledProcessError) as error:
             if chosen is None:
                 continue
             message = f"CUDML_CXX is {shlex.join(chosen)!r}, which cannot be run ({error}); {_INSTALL}"
             raise CompilerError(message) from error
-        return Compiler(command, os.fsdecode(answer.stdout))
+        return Compiler(command, os.fsdecode(version))
     raise CompilerError(f"no C++ compiler found for the CPU emulator ({', '.join(_COMPILERS)}); {_INSTALL}")
 
 
@@ -217,7 +217,9 @@ def _checked_link_flags(found: Compiler) -> tuple[str, ...]:
 def _require_sanitizer(found: Compiler) -> None:
     """Raise CompilerError if the compiler cannot instrument."""
     flags = _sanitizer_flags(found)
-    with processes.scratch(Path(tempfile.gettempdir())) as scratch:
+    with locks.no_fork:  # `tempfile` has a lock of its own
+        place = Path(tempfile.gettempdir())
+    with processes.scratch(place) as scratch:
         text = scratch.path / "probe.cpp"
         text.write_text("int x;\n")
         command = [*found.command, *flags, "-c", str(text), "-o", str(text.with_suffix(".o"))]

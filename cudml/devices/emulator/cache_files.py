@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from cudml import settings
+from cudml.devices import locks
 from cudml.devices.emulator import cache_size, processes
 from cudml.devices.emulator.processes import Scratch
 from cudml.errors import CompilerError
@@ -141,7 +142,8 @@ class Folder:
             That folder cannot be used either.
         """
         try:
-            made = Path(tempfile.mkdtemp(prefix="cudml-"))
+            with locks.no_fork:  # `tempfile` has a lock of its own
+                made = Path(tempfile.mkdtemp(prefix="cudml-"))
         except OSError as second:
             raise nowhere_to_write(second) from error
         self._made.append((os.getpid(), made))

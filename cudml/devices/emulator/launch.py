@@ -1,14 +1,12 @@
 """Call compiled kernels: arguments, launch structure, error text."""
 
 import ctypes
-import os
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from cudml.devices import sources, waits
+from cudml.devices import locks, sources, waits
 from cudml.devices.emulator import build, cache_files, symbols
 from cudml.devices.emulator.processes import build_together
 from cudml.devices.emulator.schedule import ORDERS, Schedule
@@ -23,18 +21,10 @@ _PAUSED = 2
 _REPORT_SEPARATOR = "\f"
 
 
-#: Held while a library is loaded, and while the process forks: a child that is forked during a load would
-#: inherit inconsistent tables of the dynamic loader.
-_loading = threading.RLock()
-os.register_at_fork(
-    before=_loading.acquire, after_in_parent=_loading.release, after_in_child=_loading.release
-)
-
-
 @cache
 def _load(path: Path) -> ctypes.CDLL:
     try:
-        with _loading:
+        with locks.no_fork:
             return ctypes.CDLL(str(path))
     except OSError as error:
         cache_files.discard(path)

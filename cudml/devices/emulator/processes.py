@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from cudml.devices import locks
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -51,6 +53,38 @@ def _close_lifelines() -> None:
 os.register_at_fork(after_in_child=_close_lifelines)
 
 
+def _start(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
+    """Start a process.
+
+    A child that is forked meanwhile would keep the process's ends of its pipes open, and this process would
+    wait for that child, too.
+    """
+    with locks.no_fork:
+        return subprocess.Popen(command, **options)
+
+
+def output(command: Sequence[str]) -> bytes:
+    """What a command prints.
+
+    Raises
+    ------
+    OSError
+        The command cannot be run.
+    subprocess.CalledProcessError
+        It failed.
+    """
+    nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
+    with _start(command, stdin=nothing, stdout=pipe, stderr=pipe) as process:
+        try:
+            printed, messages = process.communicate()
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, printed, messages)
+    return bytes(printed)
+
+
 class Scratch:
     """A new folder for one build, whose compilers run one after the other."""
 
@@ -69,7 +103,7 @@ class Scratch:
         # English messages, and no temporary files elsewhere.
         environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(self.path)}
         # In its own session, it does not receive the SIGINT of Ctrl-C; this process stops it.
-        with subprocess.Popen(
+        with _start(
             ["/bin/sh", "-c", _START, "sh", *command],
             stdin=self._lifeline,
             stdout=subprocess.DEVNULL,
@@ -112,10 +146,11 @@ def scratch(place: Path) -> Iterator[Scratch]:
     """A folder in `place` for the `with` block, gone after it or when this process ends."""
     path = place / f"tmp{secrets.token_hex(8)}"
     owner = os.getpid()
-    end, lifeline = os.pipe()
-    _lifelines.add(lifeline)
+    with locks.no_fork:
+        end, lifeline = os.pipe()
+        _lifelines.add(lifeline)
     try:
-        with subprocess.Popen(
+        with _start(
             ["/bin/sh", "-c", _GUARD, "cudml-guard", str(path)],
             stdin=end,
             stdout=subprocess.DEVNULL,

@@ -5,8 +5,7 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cudml import settings
@@ -34,6 +33,8 @@ class Schedule:
     time_limit: float | None = None
     stack_kib: int = 0
     warp_lanes: int | None = None
+    #: `warp_lanes`, or its default: other orders and check mode are for a GPU's kernels.
+    num_lanes: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -44,18 +45,13 @@ class Schedule:
             raise ValueError(f"workers is {self.workers}, must be at least 1")
         if self.time_limit is not None and not self.time_limit > 0:
             raise ValueError(f"time_limit is {self.time_limit}, must be a positive number of seconds")
+        default = 1 if self.order == "fast" and not self.check else 32
+        object.__setattr__(self, "num_lanes", default if self.warp_lanes is None else self.warp_lanes)
 
     @property
     def is_strict(self) -> bool:
         """`strict`, or its default."""
         return self.check if self.strict is None else self.strict
-
-    @cached_property
-    def num_lanes(self) -> int:
-        """`warp_lanes`, or its default: other orders and check mode are for a GPU's kernels."""
-        if self.warp_lanes is not None:
-            return self.warp_lanes
-        return 1 if self.order == "fast" and not self.check else 32
 
     @property
     def seconds_without_progress(self) -> float:

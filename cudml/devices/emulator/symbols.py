@@ -3,10 +3,9 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
-from cudml.devices.emulator import build
+from cudml.devices.emulator import build, processes
 
 _PLACE = re.compile(r"\{pc ([0-9a-f]+)\}")
 _MAX_FRAMES = 3
@@ -29,7 +28,7 @@ def _look_up(offsets: list[str], module: Path) -> dict[str, str]:
     if tool is None:
         return {offset: f"{module.name}+0x{offset} (install binutils for lines)" for offset in offsets}
     command = [tool, "-a", "-f", "-C", "-i", "-e", str(module), *(f"0x{offset}" for offset in offsets)]
-    answer = subprocess.run(command, capture_output=True, check=True).stdout
+    answer = processes.output(command)
     # For each address: the address itself, then two lines a frame, function and file:line.
     names = {}
     for part in re.split(r"^0x", os.fsdecode(answer), flags=re.MULTILINE)[1:]:

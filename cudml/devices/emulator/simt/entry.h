@@ -37,6 +37,9 @@ __forceinline__ bool simt_next_plain() {
   return ++threadIdx.z < blockDim.z;
 }
 
+// The linker's name for the first byte of the module.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[];
+
 template <auto Kernel>
 struct SimtEntry;
 
@@ -59,13 +62,12 @@ struct SimtEntry<Kernel> {
     unpack(arguments, typename SimtMakeIndices<sizeof...(Args)>::type{});
   }
 
-  // The size of each argument, ended by 0, for the check mode.
   static constexpr unsigned long long argument_bytes[] = {sizeof(Args)..., 0};
+  static constexpr SimtKernel kernel = {&run, argument_bytes, __ehdr_start};
 };
 
 #define SIMT_EXPORT(...)                                                                      \
   extern "C" __attribute__((visibility("default"))) int simt_kernel(const SimtLaunch* launch, \
                                                                     void** arguments) {       \
-    using Entry = SimtEntry<(__VA_ARGS__)>;                                                   \
-    return simt_launch(launch, &Entry::run, arguments, Entry::argument_bytes);                \
+    return simt_launch(launch, &SimtEntry<(__VA_ARGS__)>::kernel, arguments);                 \
   }

@@ -54,6 +54,13 @@ struct SimtLaunch {
   SimtCheck* check;   // null but in check mode
 };
 
+// The kernel of a module.
+struct SimtKernel {
+  void (*entry)(void** arguments);
+  const unsigned long long* argument_bytes;  // the size of each argument, ended by 0
+  const void* elf_header;                    // of the module
+};
+
 // What a launch has come to.
 enum SimtStatus { kSimtDone, kSimtFailed, kSimtPaused };
 
@@ -92,11 +99,10 @@ extern SIMT_THREAD_LOCAL unsigned char* simt_shared;
 extern SIMT_THREAD_LOCAL unsigned long long simt_shared_bytes;
 
 extern "C" {
-// Runs `entry` for every block. `argument_bytes` has the size of each argument, ended by 0. Returns
-// a SimtStatus. A paused launch is one of the process's main thread that has run for a while: the
-// same thread calls simt_resume or simt_abandon for it, and may launch others before.
-int simt_launch(const SimtLaunch* launch, void (*entry)(void**), void** arguments,
-                const unsigned long long* argument_bytes);
+// Runs the kernel for every block. Returns a SimtStatus. A paused launch is one of the process's main
+// thread that has run for a while: the same thread calls simt_resume or simt_abandon for it, and may
+// launch others before.
+int simt_launch(const SimtLaunch* launch, const SimtKernel* kernel, void** arguments);
 int simt_resume(const SimtLaunch* launch);
 
 // Stops a paused launch; nothing of it runs any more afterwards. Without effect on any other.

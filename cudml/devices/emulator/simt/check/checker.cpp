@@ -1,11 +1,10 @@
 #include "checker.h"
 
-#include <link.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "../runtime/errors.h"
+#include "../runtime/module.h"
 #include "../runtime/observer.h"
 
 namespace simt::check {
@@ -18,27 +17,6 @@ constexpr size_t kMaxReports = 12;
 // How far from a buffer an address is still described relative to it.
 constexpr ptrdiff_t kNear = 65536;
 
-struct ModuleSearch {
-  const unsigned char* code;
-  const unsigned char* base;
-  std::vector<std::pair<const unsigned char*, size_t>> segments;
-};
-
-int visit_module(dl_phdr_info* info, size_t, void* data) {
-  auto& search = *static_cast<ModuleSearch*>(data);
-  search.segments.clear();
-  bool found = false;
-  for (int i = 0; i < info->dlpi_phnum; i++) {
-    const auto& header = info->dlpi_phdr[i];
-    if (header.p_type != PT_LOAD) continue;
-    const auto* start = reinterpret_cast<const unsigned char*>(info->dlpi_addr + header.p_vaddr);
-    search.segments.emplace_back(start, header.p_memsz);
-    found |= static_cast<size_t>(search.code - start) < header.p_memsz;
-  }
-  search.base = reinterpret_cast<const unsigned char*>(info->dlpi_addr);
-  return found;
-}
-
 const char* access_name(bool is_write, Kind kind) {
   if (kind == Kind::kAtomic) return is_write ? "atomic write" : "atomic read";
   return is_write ? "write" : "read";
@@ -46,7 +24,7 @@ const char* access_name(bool is_write, Kind kind) {
 
 }  // namespace
 
-Checker::Checker(Worker& worker, const void* code, const unsigned long long* argument_bytes)
+Checker::Checker(Worker& worker)
     : worker_(worker), spec_(*worker.launch->spec), data_(*spec_.check) {
   for (uint64_t i = 0; i < data_.num_regions; i++) {
     SimtRegion& region = data_.regions[i];
@@ -71,8 +49,12 @@ Checker::Checker(Worker& worker, const void* code, const unsigned long long* arg
     orders_.push_back(std::make_unique<BlockOrder>());
     meters_.push_back(std::make_unique<Meter>());
   }
-  find_module(code);
+  const Module module(*worker.launch->kernel);
+  module_ = module.base();
+  module.for_each_part(
+      [this](const unsigned char* start, size_t bytes) { harmless_.push_back({start, bytes}); });
   void** arguments = worker.launch->arguments;
+  const unsigned long long* argument_bytes = worker.launch->kernel->argument_bytes;
   size_t num_arguments = 0;
   for (; argument_bytes[num_arguments]; num_arguments++)
     harmless_.push_back(
@@ -85,13 +67,6 @@ Checker::Checker(Worker& worker, const void* code, const unsigned long long* arg
   variable(&simt_promoted, sizeof simt_promoted);
   variable(&simt_shared, sizeof simt_shared);
   variable(&simt_shared_bytes, sizeof simt_shared_bytes);
-}
-
-void Checker::find_module(const void* code) {
-  ModuleSearch search{static_cast<const unsigned char*>(code), nullptr, {}};
-  dl_iterate_phdr(visit_module, &search);
-  module_ = search.base;
-  for (const auto& [start, bytes] : search.segments) harmless_.push_back({start, bytes});
 }
 
 // ---- From the runtime
@@ -315,10 +290,7 @@ unsigned Checker::current_thread() const {
 
 namespace simt::observe {
 
-void launch_begins(Worker& worker) {
-  check::checker = new check::Checker(worker, reinterpret_cast<const void*>(worker.launch->entry),
-                                      worker.launch->argument_bytes);
-}
+void launch_begins(Worker& worker) { check::checker = new check::Checker(worker); }
 
 void launch_ends(Worker& worker) {
   const std::string reports = check::checker->take_reports();

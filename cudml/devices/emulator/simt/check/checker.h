@@ -19,8 +19,7 @@ constexpr char kReportSeparator = '\f';
 
 class Checker {
  public:
-  // `code` is any address in the kernel's module.
-  Checker(Worker& worker, const void* code, const unsigned long long* argument_bytes);
+  explicit Checker(Worker& worker);
 
   // ---- What the runtime tells (runtime/observer.h).
   void block_begins(unsigned resident);
@@ -71,7 +70,6 @@ class Checker {
     size_t offset;
   };
 
-  void find_module(const void* code);
   Where locate(const void* pc, const void* address, size_t bytes, bool is_write);
   void touch(const Where& where, const void* pc, size_t bytes, Kind kind, bool is_write);
   [[noreturn]] void out_of_bounds(const void* pc, const void* address, size_t bytes, bool is_write);
@@ -95,7 +93,7 @@ class Checker {
   Releases releases_;
   std::vector<Range>
       harmless_;  // arguments, the module's own data, the runtime's thread-local variables
-  const unsigned char* module_ = nullptr;
+  const unsigned char* module_ = nullptr;  // its base
   size_t last_buffer_ = 0;
 
   std::vector<std::string> reports_;

@@ -268,9 +268,8 @@ bool run_request(Worker& worker) {
   const SimtLaunch* spec = worker.request.spec;
   Launch launch{};
   launch.spec = spec;
-  launch.entry = worker.request.entry;
+  launch.kernel = worker.request.kernel;
   launch.arguments = worker.request.arguments;
-  launch.argument_bytes = worker.request.argument_bytes;
   // The checker looks after one launch.
   std::unique_lock lock(shared_state->one_checked_launch_at_a_time, std::defer_lock);
   std::string refused = refuse(*spec);
@@ -300,12 +299,11 @@ Worker::~Worker() {
 
 }  // namespace simt
 
-extern "C" int simt_launch(const SimtLaunch* spec, void (*entry)(void**), void** arguments,
-                           const unsigned long long* argument_bytes) {
+extern "C" int simt_launch(const SimtLaunch* spec, const SimtKernel* kernel, void** arguments) {
   using namespace simt;
   Worker& worker = free_worker_of_this_thread();
   if (!worker.driver.bottom) make_driver(worker);
-  worker.request = {spec, entry, arguments, argument_bytes};
+  worker.request = {spec, kernel, arguments};
   return go_on(worker, worker.driver);
 }
 

@@ -239,7 +239,7 @@ void trampoline() {
   Worker& worker = this_worker();
   for (;;) {
     RuntimeCall::return_to_kernel(worker);
-    worker.launch->entry(worker.launch->arguments);
+    worker.launch->kernel->entry(worker.launch->arguments);
     worker.in_kernel = false;
     if (simt_promoted) leave_for(worker, kNobody);
     check_stack(worker);

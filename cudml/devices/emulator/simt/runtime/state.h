@@ -103,9 +103,8 @@ class Random {
 // Shared by the workers of one launch.
 struct Launch {
   const SimtLaunch* spec;
-  void (*entry)(void**);
+  const SimtKernel* kernel;
   void** arguments;
-  const unsigned long long* argument_bytes;
   unsigned num_blocks, num_threads, num_groups;
   unsigned group_blocks;  // blocks that must be alive together: 1, a cluster, or the whole grid
   std::vector<unsigned> group_order;  // empty: ascending
@@ -119,9 +118,8 @@ struct Launch {
 // What simt_launch was called with.
 struct Request {
   const SimtLaunch* spec;
-  void (*entry)(void**);
+  const SimtKernel* kernel;
   void** arguments;
-  const unsigned long long* argument_bytes;
 };
 
 // An operating-system thread that runs blocks. A thread of a kernel never changes its worker,

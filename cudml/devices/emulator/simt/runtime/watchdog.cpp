@@ -1,6 +1,5 @@
 #include "watchdog.h"
 
-#include <dlfcn.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "errors.h"
+#include "module.h"
 #include "pause.h"
 #include "state.h"
 
@@ -31,11 +31,6 @@ const void* interrupted_at(void* context) {
 #else
   return reinterpret_cast<const void*>(registers.pc);
 #endif
-}
-
-bool in_same_module(const void* a, const void* b) {
-  Dl_info of_a{}, of_b{};
-  return dladdr(a, &of_a) && dladdr(b, &of_b) && of_a.dli_fbase == of_b.dli_fbase;
 }
 
 bool is_in_launch(uint64_t phase) { return phase % 2 != 0; }
@@ -72,8 +67,7 @@ void look_at_progress(Worker& worker) {
 // instrumented code calls of the runtime does not say so, but asks whether anything is due.
 bool may_leave(const Worker& worker, void* context) {
   return worker.in_kernel && (!worker.launch->spec->check ||
-                              in_same_module(interrupted_at(context),
-                                             reinterpret_cast<const void*>(worker.launch->entry)));
+                              Module(*worker.launch->kernel).contains(interrupted_at(context)));
 }
 
 // A signal handler begins with the system's floating-point modes, not with those of the thread.
