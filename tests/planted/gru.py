@@ -8,7 +8,7 @@ _SHAPES = "cudml/operators/gru_shapes.py"
 DEFECTS = {
     "carried state one item short": Defect(
         _PATHS,
-        'Workspace("carried", _CARRIED_BYTES * rows * layer.hidden_size)',
+        'Workspace("carried", CARRIED_BYTES * rows * layer.hidden_size)',
         'Workspace("carried", _CARRIED_BYTES * (rows * layer.hidden_size - 1))',
         ("gru on a grid, full sequences",),
         BOUNDS,

@@ -1,13 +1,13 @@
 // How a kernel function becomes a loop over the threads of a block, and how that loop survives
 // waiting.
 //
-// A block starts as a plain loop: threads run one after the other as ordinary calls on one stack,
-// which costs nothing and lets the compiler vectorise. Only when a thread has to wait for another
-// one must several be alive at once. Nothing needs to be moved for that, because the loop already
-// runs on a stack of its own: the thread that waits keeps this stack, the runtime marks the block
-// as *promoted*, and the threads not yet started run on other stacks. What the first waiter's stack
-// holds is "the rest of its kernel call, then the rest of this loop", and the rest of the loop of a
-// promoted block is only: ask the runtime whether another fresh thread is to be run here.
+// A block starts as a plain loop: threads run one after the other as ordinary calls on one stack, which costs
+// nothing and lets the compiler vectorise. Several threads have to be alive at once only when one has to wait
+// for another. Nothing needs to be moved for that, because the loop already runs on a stack of its own: the
+// waiting thread keeps this stack, the runtime marks the block as *promoted*, and the threads that have not
+// started run on other stacks. The first waiter's stack holds "the rest of its kernel call, then the rest of
+// this loop". In a promoted block, the rest of the loop only asks the runtime whether to run another fresh
+// thread here.
 #pragma once
 
 // std::index_sequence without <utility>, which would cost every module compile time.
@@ -20,7 +20,7 @@ struct SimtMakeIndices<0, I...> {
   using type = SimtIndices<I...>;
 };
 
-// Inlines the kernel and all it calls into the loop. Instrumented code keeps its calls, so that
+// Inlines the kernel and everything it calls into the loop. Instrumented code keeps its calls, so that
 // reports can name functions.
 #ifdef SIMT_CHECK
 #define SIMT_ENTRY_FLATTEN
@@ -46,7 +46,7 @@ struct SimtEntry;
 template <class... Args, void (*Kernel)(Args...)>
 struct SimtEntry<Kernel> {
   // The arguments are values whose address is never taken: they stay in registers across the loop.
-  // There is one call of the kernel, so that its locals are on the stack once.
+  // There is a single call of the kernel, so that its locals are on the stack only once.
   static __forceinline__ void run_threads(Args... args) {
     if (!simt_promoted) threadIdx = {0, 0, 0};
     do Kernel(args...);

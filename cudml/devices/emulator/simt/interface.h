@@ -1,20 +1,19 @@
-// What a compiled kernel module and the runtime share: the launch, thread-local state, entry
-// points. Both sides include this file, so it has no C++ library headers and must not depend on
-// flags.
+// The interface between a compiled kernel module and the runtime: the launch, thread-local state, entry
+// points. Both include this file, so it uses no C++ library headers and must not depend on flags.
 #pragma once
 
 struct uint3 {
   unsigned x, y, z;
 };
 
-// What the meter counts for one buffer, or for shared storage.
+// The meter's counters for one buffer, or for shared storage.
 struct SimtTraffic {
   unsigned long long bytes_read, bytes_written;
   unsigned long long requests_read, requests_written;  // of warps
   unsigned long long sectors_read,
       sectors_written;                // of 32 bytes, summed over requests; not shared
-  unsigned long long atomics;         // by threads; not among the bytes
-  unsigned long long bank_conflicts;  // further passes that requests needed; shared only
+  unsigned long long atomics;         // by threads; not included in the bytes
+  unsigned long long bank_conflicts;  // additional passes of requests; shared storage only
 };
 
 // A buffer that kernels may access in check mode.
@@ -22,12 +21,12 @@ struct SimtRegion {
   unsigned char* start;
   unsigned long long bytes;
   const char* name;
-  unsigned char* initialised;  // one byte a byte, or null where all of it is
+  unsigned char* initialised;  // one mark per byte, or null if all bytes are
   unsigned long long writable;
   SimtTraffic traffic;
 };
 
-// What check mode needs, and what it counts.
+// The input of check mode, and its counts.
 struct SimtCheck {
   SimtRegion* regions;
   unsigned long long num_regions;
@@ -39,29 +38,29 @@ struct SimtCheck {
 // One launch, filled in by Python (structures.py has the same members in the same order).
 struct SimtLaunch {
   uint3 grid, block;
-  unsigned cluster_blocks;  // along x; 1 where there are no clusters
+  unsigned cluster_blocks;  // along x; 1 without clusters
   unsigned shared_bytes;
   unsigned cooperative;  // all blocks are alive at once
   unsigned workers;      // operating-system threads that may run blocks
   unsigned order;        // SimtOrder
-  unsigned strict;       // refuse what is legal but usually a mistake
+  unsigned strict;       // refuse code that is legal but usually a mistake
   unsigned guard;        // check the bytes around shared storage after every block
   unsigned use_poison;   // fill shared storage with `poison` before every block
   unsigned poison;
   unsigned stack_kib;  // of one thread; 0 is the default
   unsigned long long seed;
   double time_limit;  // CPU seconds without progress after which a launch is stopped
-  SimtCheck* check;   // null but in check mode
+  SimtCheck* check;   // null except in check mode
 };
 
 // The kernel of a module.
 struct SimtKernel {
   void (*entry)(void** arguments);
-  const unsigned long long* argument_bytes;  // the size of each argument, ended by 0
+  const unsigned long long* argument_bytes;  // the size of each argument, followed by 0
   const void* elf_header;                    // of the module
 };
 
-// What a launch has come to.
+// The status of a launch.
 enum SimtStatus { kSimtDone, kSimtFailed, kSimtPaused };
 
 enum SimtOrder { kOrderFast, kOrderForward, kOrderReverse, kOrderRandom };
@@ -87,8 +86,8 @@ enum SimtWarpOp {
   kWarpXor
 };
 
-// initial-exec makes an access one instruction instead of a call. These few alone have it: there is
-// little static thread-local storage for libraries that are loaded late.
+// initial-exec makes an access one instruction instead of a call. Only these few variables use it, because
+// there is little static thread-local storage for libraries that are loaded late.
 #define SIMT_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec"), visibility("default")))
 
 extern SIMT_THREAD_LOCAL uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -99,20 +98,20 @@ extern SIMT_THREAD_LOCAL unsigned char* simt_shared;
 extern SIMT_THREAD_LOCAL unsigned long long simt_shared_bytes;
 
 extern "C" {
-// Runs the kernel for every block. Returns a SimtStatus. A paused launch is one of the process's main
-// thread that has run for a while: the same thread calls simt_resume or simt_abandon for it, and may
-// launch others before.
+// Runs the kernel for every block. Returns a SimtStatus. A launch of the process's main thread pauses when it
+// has run for a while: the same thread then calls simt_resume or simt_abandon for it, and may launch others
+// before that.
 int simt_launch(const SimtLaunch* launch, const SimtKernel* kernel, void** arguments);
 int simt_resume(const SimtLaunch* launch);
 
-// Stops a paused launch; nothing of it runs any more afterwards. Without effect on any other.
+// Stops a paused launch, none of which runs afterwards. Has no effect on any other launch.
 void simt_abandon(const SimtLaunch* launch);
 
-// What went wrong in the last launch of this thread that failed: the first error, or all reports of
-// the check mode. Valid until the thread's next launch.
+// The error text of the last failed launch of this thread: the first error, or all reports of check mode.
+// Valid until the thread's next launch.
 const char* simt_error();
 
-// A kernel function has returned on this stack: true if another thread is to start on it.
+// Called when a kernel function has returned on this stack; true if another thread is to start on it.
 bool simt_next_fresh();
 
 // Barrier `id` of the block; `num_threads` 0 means every live thread. Returns the combined
@@ -125,19 +124,19 @@ void simt_cluster_barrier(const char* file, int line);
 unsigned long long simt_warp(int op, unsigned mask, unsigned long long value, unsigned source_lane,
                              const char* file, int line);
 
-// The address in block `rank` of this cluster that `address` has in this block's shared storage.
+// The address in block `rank` of this cluster that corresponds to `address` in this block's shared storage.
 void* simt_map_shared(const void* address, unsigned rank, const char* file, int line);
 unsigned simt_cluster_rank();
 
-// This thread waits for another one: let all others run first.
+// Called by a thread that waits for another one, to let all others run first.
 void simt_yield(const char* file, int line);
 
-// Of a clock that never goes back.
+// The time of a monotonic clock.
 unsigned long long simt_nanoseconds();
 
 [[noreturn]] void simt_fail(const char* text, const char* file, int line);
 }
 
-// Default arguments that carry the caller's place, so that messages name the kernel's own line.
+// Default arguments with the caller's place, so that messages name the kernel's own line.
 #define SIMT_PLACE const char *file_ = __builtin_FILE(), int line_ = __builtin_LINE()
 #define SIMT_HERE file_, line_

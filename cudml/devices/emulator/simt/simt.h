@@ -1,5 +1,5 @@
-// Included before every kernel source: CUDA C++ for a host compiler. Whatever CUDA offers and these
-// files do not is an unknown name to the compiler, never a stub.
+// Included before every kernel source: CUDA C++ for a host compiler. What CUDA offers and these files lack is
+// an unknown name to the compiler, never a stub.
 #pragma once
 
 #include <math.h>
@@ -32,7 +32,7 @@ constexpr int warpSize = 32;
 #include "cuda/vectors.h"
 #include "entry.h"
 
-// Whatever NDEBUG is: the compiler of the wheel defines it wherever it optimises.
+// Independent of NDEBUG, which the compiler of the wheel defines when it optimises.
 #undef assert
 #define assert(condition) \
   ((condition) ? (void)0  \

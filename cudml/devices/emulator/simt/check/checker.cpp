@@ -14,7 +14,7 @@ Checker* checker = nullptr;
 namespace {
 
 constexpr size_t kMaxReports = 12;
-// How far from a buffer an address is still described relative to it.
+// The maximum distance from a buffer at which an address is described relative to it.
 constexpr ptrdiff_t kNear = 65536;
 
 const char* access_name(bool is_write, Kind kind) {
@@ -173,7 +173,7 @@ void Checker::bad_index(const std::string& place, const std::string& what) {
   fail(Place{}, place + ": index out of bounds: " + what);
 }
 
-// ---- Where an access goes
+// ---- The target of an access
 
 Checker::Where Checker::locate(const void* pc, const void* address, size_t bytes, bool is_write) {
   if (worker_.watched.overdue)

@@ -1,4 +1,4 @@
-// The check mode of one launch: finds what an access touches, asks shadow and order, and reports.
+// The check mode of one launch: finds the memory of an access, asks shadow and order, and reports.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ class Checker {
  public:
   explicit Checker(Worker& worker);
 
-  // ---- What the runtime tells (runtime/observer.h).
+  // ---- Called by the runtime (runtime/observer.h).
   void block_begins(unsigned resident);
   void block_ends(unsigned resident);
   void block_barrier(const Block& block);
@@ -30,17 +30,17 @@ class Checker {
   void warp_collective(unsigned warp, uint32_t lanes, bool orders_memory);
   std::string take_reports();
 
-  // ---- What the kernel's instrumented code tells; `pc` is its return address.
+  // ---- Called by the kernel's instrumented code; `pc` is its return address.
   void plain(const void* pc, const void* address, size_t bytes, bool is_write);
-  // An atomic access: `before_atomic` where it is to happen, `after_atomic` when it has. A compare-
-  // exchange that failed has not written.
+  // An atomic access: `before_atomic` before it happens, `after_atomic` afterwards. A failed compare-exchange
+  // has not written.
   void before_atomic(const void* pc, const void* address, size_t bytes, bool reads, bool writes,
                      int memory_order);
   void after_atomic(const void* address, bool reads, int memory_order);
   void fence();
   void misaligned(const void* pc, const void* address, size_t alignment);
   void bad_index(const void* pc, long long index, long long size);
-  // The compiler itself names the place of these.
+  // The compiler passes the place of these.
   void misaligned_at(const std::string& place, const void* address, size_t alignment);
   void bad_index(const std::string& place, const std::string& what);
 

@@ -1,6 +1,6 @@
-// The functions that code compiled with -fsanitize=thread,alignment,bounds calls. No sanitizer
-// library is linked: these are all there is, so nothing else in the process is affected. Each takes
-// its own return address, because that is the place of the access in the kernel.
+// The functions that code compiled with -fsanitize=thread,alignment,bounds calls. No sanitizer library is
+// linked, so nothing else in the process is affected. Each function takes its own return address, because
+// that is the place of the access in the kernel.
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -24,8 +24,8 @@ SIMT_HOOK void __tsan_atomic_signal_fence(int) {}
 
 // ---- Plain accesses.
 
-// A call of the plain name says that the compiler relies on the address being a multiple of the size,
-// of 8 where that is 16: both compilers call it for structures of 16 bytes.
+// A call of the plain name means that the compiler relies on the address being a multiple of the size. For 16
+// bytes, a multiple of 8 is enough, because both compilers call it for structures of 16 bytes.
 static inline void aligned_access(const void* pc, const void* p, size_t bytes, bool is_write) {
   const size_t alignment = bytes < 8 ? bytes : 8;
   if (reinterpret_cast<uintptr_t>(p) % alignment) checker->misaligned(pc, p, alignment);
@@ -65,7 +65,7 @@ SIMT_HOOK void __tsan_write_range(void* p, size_t bytes) {
   checker->plain(SIMT_PC, p, bytes, true);
 }
 
-// Compilers call the first name; where one calls the C library's, the linker turns it into the second.
+// Compilers call the first name; if one calls the C library's, the linker turns it into the second.
 #define SIMT_COPY(name, function)                                  \
   SIMT_HOOK void* name(void* to, const void* from, size_t bytes) { \
     if (bytes == 0) return to;                                     \
@@ -88,7 +88,7 @@ SIMT_SET(__wrap_memset)
 #undef SIMT_SET
 #undef SIMT_COPY
 
-// The 16-byte accesses of common/intrinsics.cuh: one access where the compiler would make four.
+// The 16-byte accesses of common/intrinsics.cuh: one access instead of the compiler's four.
 SIMT_HOOK void simt_load_16(const void* from, void* to) {
   checker->plain(SIMT_PC, from, 16, false);
   std::memcpy(to, from, 16);
@@ -98,13 +98,13 @@ SIMT_HOOK void simt_store_16(void* to, const void* from) {
   std::memcpy(to, from, 16);
 }
 
-// An index into an array of a shared struct.
+// An index outside of an array of a shared struct.
 SIMT_HOOK void simt_bad_index(long long index, long long size) {
   checker->bad_index(SIMT_PC, index, size);
 }
 
-// ---- Atomics: checked, then carried out. One operating-system thread runs all blocks in check
-// mode, so the strongest order costs nothing.
+// ---- Atomics: checked, then executed. In check mode, one operating-system thread runs all blocks, so the
+// strongest order costs nothing.
 
 #define SIMT_UPDATE(T, bits, name, builtin)                                     \
   SIMT_HOOK T __tsan_atomic##bits##_##name(volatile T* p, T value, int order) { \
@@ -114,7 +114,7 @@ SIMT_HOOK void simt_bad_index(long long index, long long size) {
     checker->after_atomic(address, true, order);                                \
     return old;                                                                 \
   }
-// A compare-exchange that will fail only reads; nobody can change the value in between.
+// A compare-exchange that will fail only reads; nothing can change the value in between.
 #define SIMT_COMPARE_EXCHANGE(T, bits, kind)                                   \
   SIMT_HOOK int __tsan_atomic##bits##_compare_exchange_##kind(                 \
       volatile T* p, T* expected, T desired, int order, int failure_order) {   \

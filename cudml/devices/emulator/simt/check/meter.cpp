@@ -59,7 +59,7 @@ void Meter::count_request(const Entry* begin, const Entry* end) {
     (begin->is_write ? traffic.requests_written : traffic.requests_read)++;
     return;
   }
-  // Shared storage: lanes that want different words of one bank wait for each other.
+  // Shared storage: lanes that access different words of one bank wait for each other.
   (begin->is_write ? traffic.requests_written : traffic.requests_read)++;
   const unsigned lanes = lanes_per_pass(begin->bytes);
   while (begin != end) {

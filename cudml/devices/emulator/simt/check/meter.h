@@ -1,4 +1,4 @@
-// Counts what the hardware's memory system would be asked for.
+// Counts the requests that the hardware's memory system would receive.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace simt::check {
 
-// A request is one instruction executed by the lanes of a warp together. The emulator runs lanes
-// one after the other, so requests are put together afterwards: the n-th execution of one
-// instruction by each lane since the last block barrier belongs to one request.
+// A request is one instruction executed by the lanes of a warp together. The emulator runs lanes one after
+// the other, so requests are assembled afterwards: the n-th execution of an instruction since the last block
+// barrier belongs to one request, for all lanes of a warp.
 class Meter {
  public:
   void begin_block(unsigned num_threads);
-  // `traffic` is the counters of the buffer; `offset` the place in it, with the buffer's start
-  // aligned as a device allocation is.
+  // `traffic` has the counters of the buffer; `offset` is the place in it, as if the buffer's start were
+  // aligned like a device allocation.
   void record(SimtTraffic* traffic, unsigned thread, uint32_t place, uint64_t offset,
               unsigned bytes, bool is_write, bool is_shared);
   // At a block barrier and at the end of a block.

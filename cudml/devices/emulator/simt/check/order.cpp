@@ -1,7 +1,7 @@
-// Fences are those of PTX, where __threadfence is fence.sc. A relaxed store after a fence of the same
-// thread releases what was known at the fence; a relaxed load before a fence of the same thread acquires.
-// Besides, all such fences have one order, so that a fence knows what was known at any fence that the
-// thread has heard of, by barriers and by atomics of any order: "all write, all fence, barrier, one
+// Fences are those of PTX, where __threadfence is fence.sc. A relaxed store after a fence of the same thread
+// releases what was known at the fence; a relaxed load before a fence of the same thread acquires. In
+// addition, all such fences have a single order. A fence therefore knows what was known at every fence that
+// the thread has learned of, through barriers and atomics of any order: "all write, all fence, barrier, one
 // thread counts" on one side and "one thread counts, barrier, all fence, all read" on the other.
 #include "order.h"
 
@@ -135,8 +135,8 @@ void cluster_barrier(std::vector<BlockOrder*>& blocks) {
   }
 }
 
-// An operation that reads what it replaces passes on what was released before it; a store does so only
-// for the thread's own releases.
+// An operation that reads the value it replaces passes on what was released before; a store passes on only
+// the thread's own releases.
 void Releases::before_write(BlockOrder& block, unsigned t, const void* address, bool also_reads,
                             int memory_order) {
   ThreadOrder& thread = block.threads[t];

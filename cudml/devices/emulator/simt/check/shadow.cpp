@@ -34,7 +34,7 @@ Conflict touch_cell(const BlockOrder& order, Cell& cell, const Stamp& now, const
     }
     cell.write = now;
   } else {
-    // A read that this one supersedes is overwritten; else both are kept.
+    // A read that this one supersedes is overwritten; otherwise both are kept.
     const Stamp& first = cell.reads[0];
     const bool keep = first.kind != Kind::kNone &&
                       !(first.block == now.block && first.thread == now.thread) &&
@@ -52,7 +52,7 @@ Shadow::~Shadow() {
 
 void Shadow::reserve(size_t bytes) {
   next_generation();
-  // One word more, because a buffer need not begin at a multiple of four.
+  // One more word, because a buffer need not begin at a multiple of four.
   const size_t needed = bytes / kWordBytes + 2;
   if (needed <= num_cells_) return;
   if (cells_) munmap(cells_, num_cells_ * sizeof(Cell));

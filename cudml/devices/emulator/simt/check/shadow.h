@@ -1,4 +1,4 @@
-// What is remembered of every piece of memory: who wrote it last and who read it since.
+// The history of every piece of memory: who wrote it last, and who has read it since.
 #pragma once
 
 #include <array>
@@ -10,9 +10,9 @@
 
 namespace simt::check {
 
-// One word of four bytes: the last write and two reads after it, which is enough to see a race with most
-// of them. A word of which only some bytes are accessed is split: then `write.kind` is kSplit and
-// `write.block` the number of its four cells, one a byte.
+// One word of four bytes: the last write and two reads after it, which is enough to detect races with most
+// reads. A word whose bytes are accessed separately is split: then `write.kind` is kSplit and `write.block`
+// is the number of its four cells, one per byte.
 struct Cell {
   Stamp write, reads[2];
   uint32_t generation;
@@ -27,8 +27,8 @@ struct Access {
   bool is_write;
 };
 
-// The cells of one buffer. Memory is taken when a cell is first touched; a new generation makes all
-// cells empty at once.
+// The cells of one buffer. Memory is allocated when a cell is first touched; a new generation empties all
+// cells at once.
 class Shadow {
  public:
   Shadow() = default;
@@ -39,8 +39,8 @@ class Shadow {
   void reserve(size_t bytes);
   void next_generation();
 
-  // Enters the access to the bytes at [offset, offset + bytes). Returns the first conflict with
-  // an access that is not known to the thread, and that access.
+  // Records the access to the bytes [offset, offset + bytes). Returns the first conflict with an access that
+  // is not known to the thread, and that access.
   Conflict touch(const BlockOrder& order, size_t offset, size_t bytes, const Access& access,
                  Stamp* other);
 

@@ -1,4 +1,4 @@
-// What a thread knows of other threads' work: the order that synchronisation has established.
+// A thread's knowledge of other threads' work: the order that synchronisation has established.
 #pragma once
 
 #include <cstdint>
@@ -9,18 +9,18 @@ namespace simt::check {
 
 enum class Kind : uint8_t { kNone, kPlain, kAtomic, kSplit };
 
-// One access to memory: by whom, and when in that thread's and that block's own time.
+// One access to memory: by which thread, and when in that thread's and its block's own time.
 struct Stamp {
   uint32_t block;
-  uint32_t epoch;  // of the block: how many block barriers it had passed
-  uint32_t clock;  // of the thread: how often it had told others what it knows
+  uint32_t epoch;  // of the block: the number of block barriers it had passed
+  uint32_t clock;  // of the thread: the number of times it had released its knowledge
   uint32_t place;  // in the module's code
   uint16_t thread;
   Kind kind;
 };
 
-// Two kinds of knowledge: everything a block did before an epoch, and everything a thread did up to
-// a clock. Knowledge only grows; joining takes the later of each.
+// There are two kinds of knowledge: everything a block did before an epoch, and everything a thread did up to
+// a clock. Knowledge only grows; a join takes the later of each.
 class View {
  public:
   bool covers(const Stamp& stamp) const;
@@ -33,8 +33,8 @@ class View {
   std::unordered_map<uint64_t, uint32_t> clocks_;  // of a block and thread
 };
 
-// A view that is copied only when one of its holders changes it: a location that every block of a
-// large grid passes through would otherwise be copied as often as there are blocks.
+// A view that is copied only when one of its holders changes it; otherwise, a location that every block of a
+// large grid uses would be copied once per block.
 class SharedView {
  public:
   bool empty() const { return !view_; }

@@ -1,6 +1,6 @@
-// Atomics. Those on global memory are relaxed, as CUDA's are. A block lives on one operating-system
-// thread, so on its shared storage a plain read-modify-write is atomic already; in check mode every
-// atomic stays one, because the hooks must see it as such.
+// Atomics. Those on global memory are relaxed, as CUDA's are. A block runs on one operating-system thread, so
+// on its shared storage a plain read-modify-write is already atomic. In check mode all are real atomics,
+// because the hooks must see them as such.
 #pragma once
 
 #include "integers.h"
@@ -15,7 +15,7 @@ __forceinline__ bool simt_is_shared(const T* address) {
 #endif
 }
 
-// Replaces *address by update(*address) and returns what was there.
+// Replaces *address by update(*address) and returns the old value.
 template <class T, class Update>
 __forceinline__ T simt_atomic_update(T* address, Update update) {
   if (simt_is_shared(address)) {
@@ -27,7 +27,7 @@ __forceinline__ T simt_atomic_update(T* address, Update update) {
   __atomic_load(address, &old, __ATOMIC_RELAXED);
   for (;;) {
     T desired = update(old);
-    // Compares bits, so a NaN does not loop for ever.
+    // Compares bits, so that a NaN does not loop forever.
     if (__atomic_compare_exchange(address, &old, &desired, false, __ATOMIC_RELAXED,
                                   __ATOMIC_RELAXED))
       return old;

@@ -1,5 +1,4 @@
-// Block barriers and warp collectives. Each wrapper passes its caller's file and line to the
-// runtime.
+// Block barriers and warp collectives. Each wrapper passes its caller's file and line to the runtime.
 #pragma once
 
 inline void __syncthreads(SIMT_PLACE) { simt_barrier(0, 0, kBarrierPlain, 0, SIMT_HERE); }
@@ -50,9 +49,8 @@ T simt_shuffle(unsigned mask, T value, unsigned source, const char* file, int li
   return simt_value<T>(simt_warp(kWarpShuffle, mask, simt_pattern(value), source, file, line));
 }
 
-// Overloads for the very types CUDA has, so that promotion and ambiguity are the same. A source
-// outside the segment of `width` lanes means the own lane; a lower segment is allowed for xor
-// alone.
+// Overloads for exactly the types that CUDA has, so that promotion and ambiguity are the same. A source
+// outside the segment of `width` lanes means the lane itself; only xor may reach a lower segment.
 #define SIMT_SHUFFLES(T)                                                                          \
   inline T __shfl_sync(unsigned mask, T v, int source, int width = 32, SIMT_PLACE) {              \
     const unsigned start = simt_lane() & ~(width - 1);                                            \

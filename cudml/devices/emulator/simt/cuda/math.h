@@ -1,6 +1,5 @@
-// Floating-point functions that <math.h> does not have. The fast variants are exact here: a test
-// that passes only thanks to that would be wrong on the device, so compare with its error bounds in
-// mind.
+// Floating-point functions that <math.h> lacks. The fast variants are exact here. A test must not rely on
+// that, so compare with the device's error bounds.
 #pragma once
 
 // glibc declares some of these names itself, hence macros.
@@ -28,8 +27,7 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
 inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 
-// Conversions saturate and turn NaN into 0, as the hardware's do; a plain C++ cast would be
-// undefined.
+// Conversions saturate and turn NaN into 0, like the hardware's; a plain C++ cast would be undefined.
 template <class To>
 __forceinline__ To simt_saturating(double v, double lowest, double past_highest, To low, To high) {
   return v != v ? To(0) : v < lowest ? low : v >= past_highest ? high : static_cast<To>(v);
@@ -54,7 +52,7 @@ inline float __ll2float_rn(long long v) { return static_cast<float>(v); }
 inline float __ull2float_rn(unsigned long long v) { return static_cast<float>(v); }
 inline float __double2float_rn(double v) { return static_cast<float>(v); }
 
-// CUDA's min and max take mixed arithmetic types; for floating point they prefer the number to NaN.
+// CUDA's min and max take mixed arithmetic types; of a floating-point number and NaN they return the number.
 template <class A, class B>
 __forceinline__ constexpr auto min(A a, B b) -> decltype(a + b) {
   using T = decltype(a + b);

@@ -1,4 +1,4 @@
-// Fences, cache-hinted loads and stores, and giving way while waiting.
+// Fences, loads and stores with cache hints, and giving way while waiting.
 #pragma once
 
 #include "vectors.h"
@@ -34,7 +34,7 @@ SIMT_STORE(__stcs)
 SIMT_STORE(__stwt)
 #undef SIMT_STORE
 
-// ---- Sixteen bytes at once. The device traps where the address is not a multiple of 16.
+// ---- Sixteen bytes at once. The device traps if the address is not a multiple of 16.
 
 __forceinline__ void simt_require_aligned_16(const void* address, const char* file, int line) {
   if (__builtin_expect(reinterpret_cast<uintptr_t>(address) % 16 != 0, 0))
@@ -42,7 +42,7 @@ __forceinline__ void simt_require_aligned_16(const void* address, const char* fi
 }
 
 #ifdef SIMT_CHECK
-// As one access; compiled here it would be seen as four.
+// As one access; compiled inline, check mode would see four.
 extern "C" void simt_load_16(const void* from, void* to);
 extern "C" void simt_store_16(void* to, const void* from);
 #else
@@ -65,7 +65,7 @@ __forceinline__ void simt_store_aligned_16(void* address, uint4 value, const cha
 
 #ifdef SIMT_CHECK
 extern "C" void simt_bad_index(long long index, long long size);
-// A function of its own would be the place of the report.
+// Inlined, because a report would otherwise name this function.
 __forceinline__ void simt_require_index(long long index, long long size) {
   if (__builtin_expect(index < 0 || index >= size, 0)) simt_bad_index(index, size);
 }

@@ -25,8 +25,7 @@ inline __half __float2half(float v) { return __half(v); }
 inline __half __float2half_rn(float v) { return __half(v); }
 inline float __half2float(__half h) { return h; }
 
-// float has more than twice half's precision, so rounding to float first changes no result of + - *
-// /.
+// float has more than twice half's precision, so rounding to float first changes no result of + - * /.
 inline __half __hadd(__half a, __half b) { return __half(float(a) + float(b)); }
 inline __half __hsub(__half a, __half b) { return __half(float(a) - float(b)); }
 inline __half __hmul(__half a, __half b) { return __half(float(a) * float(b)); }
@@ -38,9 +37,8 @@ inline bool __heq(__half a, __half b) { return float(a) == float(b); }
 inline bool __hlt(__half a, __half b) { return float(a) < float(b); }
 inline bool __hgt(__half a, __half b) { return float(a) > float(b); }
 
-// The exact sum of a product and an addend may not fit a double. Rounded to odd instead of to
-// nearest, it still tells on which side of every tie of a narrower format it lies, so the result is
-// rounded once.
+// The exact sum of a product and an addend may not fit a double. Rounded to odd instead of to nearest, it is
+// still on the right side of every tie of a narrower format, so that the result is rounded only once.
 inline double simt_add_to_odd(double a, double b) {
   const double sum = a + b, b_part = sum - a, error = (a - (sum - b_part)) + (b - b_part);
   const long long bits = simt_bits<long long>(sum);

@@ -1,5 +1,5 @@
-// A collective is completed by its last arrival, or by the end of a thread that it waited for. Both
-// go through the same functions, so that whoever observes completions sees every one.
+// A collective is completed by its last arrival, or by the end of a thread that it waited for. Both go
+// through the same functions, so that observers see every completion.
 #include "collectives.h"
 
 #include <cstring>
@@ -12,7 +12,7 @@ namespace simt {
 
 namespace {
 
-// What a shuffle gives for a lane that takes no part in it; undefined on the device.
+// The value that a shuffle returns for a lane that does not take part; undefined on the device.
 constexpr uint64_t kAbsentLane = 0x7fc0dead7fc0deadu;
 
 const char* barrier_kind_name(SimtBarrierKind kind) {
@@ -40,8 +40,8 @@ int combined(const Barrier& barrier) {
   }
 }
 
-// Each waiter gets the result in its own slot: a named barrier may be used again, by other threads,
-// before this generation's waiters have run.
+// Each waiter gets the result in its own slot, because other threads may use a named barrier again before
+// this generation's waiters have run.
 void complete_barrier(Block& block, Barrier& barrier) {
   if (barrier.expected)
     observe::named_barrier(this_worker(), block, barrier.waiting);
@@ -60,8 +60,8 @@ void complete_barrier(Block& block, Barrier& barrier) {
   note_progress();
 }
 
-// The order "fast" lets the last arrival continue; the others queue it, so that the schedule alone
-// decides who resumes first.
+// The order "fast" lets the last arrival continue; the others queue it, so that only the schedule decides
+// which thread resumes first.
 void continue_after_completion(const Launch& launch, Block& block, Wait wait, Place place,
                                uint32_t mask, uint8_t barrier) {
   if (is_fast(launch)) {
@@ -185,7 +185,7 @@ void exchange(Warp& warp, const Rendezvous& open) {
   if (open.op == kWarpAny) all = true_lanes != 0;
   if (open.op == kWarpMatchAll) all = all_equal ? arrived : 0;
 
-  // Only lanes that arrived: others may not have read the result of their previous collective yet.
+  // Only lanes that arrived, because others may not have read the result of their previous collective yet.
   for (uint32_t lanes = arrived; lanes; lanes &= lanes - 1) {
     const unsigned lane = static_cast<unsigned>(__builtin_ctz(lanes));
     if (open.op == kWarpShuffle) {
@@ -206,7 +206,7 @@ void exchange(Warp& warp, const Rendezvous& open) {
 
 void complete_rendezvous(Block& block, unsigned number, Rendezvous& open) {
   Warp& warp = block.warps[number];
-  // Every collective makes its lanes wait for each other; __syncwarp alone orders memory.
+  // Every collective makes its lanes wait for each other; only __syncwarp orders memory.
   observe::warp_collective(this_worker(), block, number, open.arrived, open.op == kWarpSync);
   if (open.op != kWarpSync) exchange(warp, open);
   warp.ready |= open.arrived;
@@ -292,7 +292,7 @@ void refuse_exit(const Block& block, unsigned thread) {
 }
 
 void complete_after_exit(Block& block, unsigned thread) {
-  // Named barriers count arrivals, not who is left.
+  // Named barriers count arrivals, not the threads that are left.
   if (is_complete(block, block.barriers[0])) complete_barrier(block, block.barriers[0]);
   Warp& warp = block.warps[thread / kWarpSize];
   for (unsigned i = warp.num_open; i-- > 0;)

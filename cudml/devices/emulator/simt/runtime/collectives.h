@@ -5,10 +5,10 @@
 
 namespace simt {
 
-// A thread is about to end: refuses, if strict, what others wait for it in.
+// A thread is about to end; if strict, refuses collectives in which others wait for it.
 void refuse_exit(const Block& block, unsigned thread);
 
-// A thread has ended: completes whatever waited for it alone.
+// A thread has ended; completes collectives that waited only for it.
 void complete_after_exit(Block& block, unsigned thread);
 
 const char* warp_op_name(SimtWarpOp op);

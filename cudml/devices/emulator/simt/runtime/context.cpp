@@ -6,9 +6,8 @@
 #include <cstring>
 #include <new>
 
-// simt_switch_stack(void** save, void* load): pushes what the calling convention says a call
-// preserves, stores the stack pointer in *save, takes `load` as the new one, and pops the same
-// registers.
+// simt_switch_stack(void** save, void* load): pushes the registers that the calling convention preserves
+// across calls, stores the stack pointer in *save, makes `load` the new one, and pops the same registers.
 #if defined(__x86_64__)
 asm(R"(
   .text
@@ -82,12 +81,11 @@ namespace {
 
 constexpr size_t kStacksPerSlab = 64;
 
-// Lies at the far end of every stack. A whole cache line, because a frame has gaps that nobody
-// writes.
+// Lies at the far end of every stack. A whole cache line, because frames have gaps that are not written.
 constexpr uint64_t kCanary[8] = {0x5afe57ac5afe57acu, 1, 2, 3, 4, 5, 6, 0x5afe57ac5afe57acu};
 
-// Stack tops are spread over this many cache lines, or the hot frames of all threads of a block
-// would compete for the same few cache sets.
+// Stack tops are spread over this many cache lines; otherwise the hot frames of all threads of a block would
+// compete for the same few cache sets.
 constexpr size_t kColours = 64, kCacheLine = 64;
 
 }  // namespace
@@ -136,8 +134,8 @@ bool ContextPool::overflowed(const Context& context) {
 }
 
 void ContextPool::add_slab() {
-  // Only pages that are touched cost memory. Below the lowest stack is room for what overflows it;
-  // what overflows another one hits its neighbour, until the canary tells.
+  // Only pages that are touched cost memory. Below the lowest stack there is room for its overflow; another
+  // stack overflows into its neighbour until the canary is checked.
   const size_t bytes = (kStacksPerSlab + 1) * stack_bytes_;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -14,8 +14,8 @@ struct Context {
   char* top = nullptr;
 };
 
-// Suspends the running computation into `from` and resumes `to`; returns when somebody resumes
-// `from`. Floating-point control words are not saved: no kernel changes them.
+// Suspends the running computation into `from` and resumes `to`; returns when `from` is resumed.
+// Floating-point control words are not saved, because no kernel changes them.
 void switch_context(Context& from, const Context& to);
 
 // Makes `context` start with `entry`, which must never return.
@@ -31,7 +31,7 @@ class ContextPool {
   size_t stack_bytes() const { return stack_bytes_; }
   Context* take();
   void give_back(Context* context) { free_.push_back(context); }
-  // After an aborted launch: the computations on all stacks are abandoned.
+  // Called after an aborted launch; abandons the computations on all stacks.
   void give_back_all();
 
   // Whether the context's computation has reached the far end of its stack.

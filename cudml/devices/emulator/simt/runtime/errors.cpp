@@ -58,7 +58,7 @@ std::string wait_name(const Thread& thread) {
   }
 }
 
-// Who waits where, threads grouped by what they wait in.
+// Which threads wait where, grouped by what they wait in.
 std::string waiting_threads(Worker& worker) {
   std::string text;
   unsigned listed = 0;

@@ -26,11 +26,11 @@ constexpr unsigned kDefaultStackKib = 32;
 constexpr unsigned char kGuardByte = 0xa5;
 constexpr unsigned kMaxChunk = 64, kChunksPerWorker = 8;
 
-// Waking the other workers costs about this much, so there must be more work left than that.
+// Waking the other workers costs about this much, so more work than that must be left.
 constexpr std::chrono::microseconds kWakeCost{40};
 
-// They keep their stacks and blocks from launch to launch. The first one is enough where no launch is
-// paused. On the heap, because a library loaded late gets little thread-local storage.
+// They keep their stacks and blocks from launch to launch. The first one suffices if no launch is paused. On
+// the heap, because a library that is loaded late gets little thread-local storage.
 struct ThreadWorkers {
   std::vector<std::unique_ptr<Worker>> all;
   std::string error;  // of the last launch that failed
@@ -56,15 +56,15 @@ Worker* paused_worker_of_this_thread(const SimtLaunch* spec) {
   return nullptr;
 }
 
-// Of all launches of the process.
+// Shared by all launches of the process.
 struct Shared {
   std::mutex one_checked_launch_at_a_time;
   Watchdog watchdog;
   Pool pool;
 };
 
-// Never freed: its threads use it until the process ends. A forked child has none of its parent's
-// threads, and locks in an unknown state, so it starts with a new one.
+// Never freed, because its threads use it until the process ends. A forked child has none of its parent's
+// threads, and its locks are in an unknown state, so it starts with a new one.
 Shared* shared_state = [] {
   pthread_atfork(nullptr, nullptr, [] { shared_state = new Shared; });
   return new Shared;
@@ -86,7 +86,7 @@ void prepare_shared(const SimtLaunch& spec, Block& block) {
   }
 }
 
-// Reports through the launch, not through a kernel thread: the block has ended.
+// Reports through the launch, not through a kernel thread, because the block has ended.
 void check_guards(Worker& worker, const Block& block) {
   const SimtLaunch& spec = *worker.launch->spec;
   for (unsigned i = 0; i < kGuardBytes; i++) {
@@ -199,7 +199,7 @@ std::string refuse(const SimtLaunch& spec) {
   return "";
 }
 
-// All that one worker can do of a launch.
+// Runs the part of a launch that one worker can do.
 void help(Launch& launch) {
   Worker& worker = free_worker_of_this_thread();
   begin(worker, launch);
@@ -208,7 +208,7 @@ void help(Launch& launch) {
   end(worker);
 }
 
-// Waits as long as the kernel runs elsewhere. A child that was forked in a pause has no helpers.
+// Waits while the kernel runs on other workers. A child that was forked during a pause has no helpers.
 void wait_for_helpers(Worker& worker, Shared& shared) {
   for (;;) {
     if (&shared != shared_state)
@@ -224,8 +224,8 @@ void run(Worker& worker, Launch& launch) {
   bool more = true, has_help = false;
   Shared* const shared = shared_state;
   if (helpers > 0) {
-    // The groups done so far show whether the rest is worth waking anybody. One that finds the others busy
-    // for another thread's launch works alone.
+    // The groups done so far show whether the rest is worth waking others for. If the others are busy with
+    // another thread's launch, this worker continues alone.
     const auto start = std::chrono::steady_clock::now();
     more = run_chunk(worker, 1);
     for (unsigned done = 1; more; done += kMaxChunk) {
@@ -320,7 +320,7 @@ extern "C" void simt_abandon(const SimtLaunch* spec) {
   Worker* worker = paused_worker_of_this_thread(spec);
   if (!worker) return;
   record_error(*worker->launch, "abandoned");
-  shared_state->watchdog.hurry();  // the helpers are to stop at once
+  shared_state->watchdog.hurry();  // makes the helpers stop at once
   go_on(*worker, worker->paused);
 }
 

@@ -1,4 +1,4 @@
-// What the runtime tells the check mode. Without SIMT_CHECK these are empty and cost nothing.
+// The runtime's calls of check mode. Without SIMT_CHECK they are empty and cost nothing.
 #pragma once
 
 #include "state.h"
@@ -8,13 +8,13 @@ namespace simt::observe {
 #ifdef SIMT_CHECK
 
 void launch_begins(Worker& worker);
-// Moves what was found into the launch's error text.
+// Moves the reports into the launch's error text.
 void launch_ends(Worker& worker);
 
 void block_begins(Worker& worker, unsigned resident);
 void block_ends(Worker& worker, unsigned resident);
 
-// All these threads have reached the barrier: every live one, or the lanes of `waiting` by warp.
+// These threads have reached the barrier: every live one, or the lanes of `waiting` by warp.
 void block_barrier(Worker& worker, const Block& block);
 void named_barrier(Worker& worker, const Block& block, const uint32_t* waiting);
 void cluster_barrier(Worker& worker);

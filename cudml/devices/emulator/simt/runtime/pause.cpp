@@ -12,10 +12,10 @@ namespace simt {
 
 namespace {
 
-// The runtime's own functions run on it, with their error texts, and no kernel.
+// The runtime's own functions run on it, including those that make error texts, but no kernel.
 constexpr size_t kDriverStackBytes = 256 << 10;
 
-// First function on a driver's stack.
+// The first function on a driver's stack.
 void drive() {
   for (;;) {
     Worker& worker = this_worker();
@@ -24,7 +24,7 @@ void drive() {
   }
 }
 
-// What belongs to the launch that runs on this thread.
+// The state of the launch that runs on this thread.
 struct ThreadState {
   uint3 thread = threadIdx, block = blockIdx, block_size = blockDim, grid = gridDim;
   void* promoted = simt_promoted;
@@ -78,7 +78,7 @@ void pause(Worker& worker) {
   state.restore();
   worker.is_paused = false;
   begin_watching(worker);
-  // The launch has not begun anew: what it has used of its time limit stays used.
+  // The launch does not start over: the time it has used still counts towards its time limit.
   worker.watched.seen_phase = worker.watched.phase.load(std::memory_order_relaxed);
   worker.in_kernel = was_in_kernel;
 }

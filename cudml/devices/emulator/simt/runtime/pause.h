@@ -1,17 +1,17 @@
-// Launches that return to their caller while they run, so that it can look after its signals.
+// Launches that return to their caller while they run, so that it can handle signals.
 //
-// A caller such as Python runs the handler of a signal only when it is back in its own code. So a launch
-// of the process's main thread, which is the one that runs such handlers, is paused whenever the watchdog
-// interrupts it. For that the launch runs on a stack of its own beside the caller's: to pause is to
-// switch to the caller's stack, to go on is to switch back to where the launch was left. Other launches of
-// the thread may begin and end in the meantime, on other workers.
+// A caller such as Python runs signal handlers only when it is back in its own code. So a launch of the
+// process's main thread, the one that runs such handlers, is paused whenever the watchdog interrupts it. For
+// that, the launch runs on its own stack next to the caller's: a pause switches to the caller's stack, and a
+// resumption switches back to where the launch was left. Meanwhile, other launches of the thread may begin
+// and end, on other workers.
 #pragma once
 
 #include "state.h"
 
 namespace simt {
 
-// Whether this thread is the one whose launches pause.
+// Whether this is the thread whose launches pause.
 bool is_main_thread();
 
 // Gives the worker the stack that its launches run on.
@@ -24,10 +24,10 @@ SimtStatus go_on(Worker& worker, Context& from);
 // Returns to the caller of the worker's launch, until that resumes or abandons it.
 void pause(Worker& worker);
 
-// Of launch.cpp: runs the worker's request, and returns whether it went well.
+// In launch.cpp: runs the worker's request, and returns whether it succeeded.
 bool run_request(Worker& worker);
 
-// Of launch.cpp: has the watchdog interrupt the worker from now on.
+// In launch.cpp: makes the watchdog interrupt the worker from now on.
 void begin_watching(Worker& worker);
 
 }  // namespace simt

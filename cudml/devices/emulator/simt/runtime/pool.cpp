@@ -11,7 +11,7 @@ namespace simt {
 
 namespace {
 
-// Left alone, the system's scheduler tends to keep a short-lived pair of threads on one CPU.
+// Without this, the system's scheduler tends to keep a short-lived pair of threads on one CPU.
 void pin_beside_caller(pthread_t thread, unsigned number) {
   cpu_set_t allowed, chosen;
   if (sched_getaffinity(0, sizeof allowed, &allowed)) return;

@@ -9,14 +9,14 @@
 
 namespace simt {
 
-// Serves one launch at a time. Its threads, made when they are first wanted, never end.
+// Serves one launch at a time. Its threads are created when they are first needed, and never end.
 class Pool {
  public:
-  // Lets up to `helpers` threads do `work` for the launch. False where another launch has them.
+  // Lets up to `helpers` threads do `work` for the launch. Returns false if another launch has them.
   bool start(Launch& launch, unsigned helpers, void (*work)(Launch&));
 
-  // Lets no further thread begin, and waits until none works on the launch; false where that takes
-  // longer than the time.
+  // Lets no further thread begin, and waits until none works on the launch; returns false if that takes
+  // longer than the given time.
   bool finish_within(std::chrono::milliseconds time);
 
  private:

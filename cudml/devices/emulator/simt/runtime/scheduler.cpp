@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kNobody = -1;
 
-// Idle rounds between two looks at the clock, and the fewest before polling counts as endless.
+// Idle rounds between two looks at the clock, and the minimum before polling counts as endless.
 constexpr uint64_t kRoundsPerClock = 256, kLeastIdleRounds = 4096;
 constexpr uint64_t kRoundsBeforeSleep = 64;
 
@@ -35,8 +35,8 @@ int lowest_ready(Block& block, unsigned warp) {
   return static_cast<int>(warp * kWarpSize) + lane;
 }
 
-// Stays with the running warp, so that its collectives complete soon; then starts fresh threads;
-// then turns to the other warps in turn.
+// Prefers the running warp, so that its collectives complete soon; then fresh threads; then the other warps
+// in turn.
 int pick_ascending(Block& block) {
   const unsigned warp = block.current / kWarpSize;
   if (block.warps[warp].ready) return lowest_ready(block, warp);
@@ -48,7 +48,7 @@ int pick_ascending(Block& block) {
   return kNobody;
 }
 
-// Everything the other way round: fresh threads first, then the highest lane of the highest warp.
+// The reverse order: fresh threads first, then the highest lane of the highest warp.
 int pick_descending(Block& block) {
   if (has_fresh(block)) return start_fresh(block);
   for (unsigned warp = block.num_warps; warp-- > 0;) {
@@ -119,8 +119,8 @@ bool wake_polling(Worker& worker) {
   return any;
 }
 
-// What polling threads wait for may come from another worker; if nothing happens there either for
-// the time limit, it never will.
+// Polling threads may wait for another worker. If that makes no progress for the time limit either, they wait
+// forever.
 void idle_round(Worker& worker) {
   const unsigned finished = worker.launch->finished_groups.load(std::memory_order_relaxed);
   if (worker.idle_rounds == 0 || finished != worker.idle_finished_groups) {
@@ -136,8 +136,8 @@ void idle_round(Worker& worker) {
   }
 }
 
-// The next thread of any block of the worker, made current; kNobody when all blocks are done or the
-// launch was aborted elsewhere.
+// Makes the next thread of any block of the worker current and returns it; kNobody if all blocks are done or
+// the launch was aborted elsewhere.
 int pick_any(Worker& worker) {
   for (;;) {
     if (!worker.block->done) {
@@ -169,7 +169,7 @@ void set_current(Worker& worker, unsigned thread) {
 
 void trampoline();
 
-// The context to resume for a thread just picked; the worker's own for kNobody.
+// The context to resume for a thread that was picked; the worker's own for kNobody.
 Context& context_of(Worker& worker, int thread) {
   if (thread == kNobody) return worker.main;
   Context* context = worker.block->threads[thread].context;
@@ -191,7 +191,7 @@ void switch_to(Worker& worker, Context& to) {
 // Leaves the running context for good.
 [[noreturn]] void leave_for(Worker& worker, int thread) {
   if (thread != kNobody) set_current(worker, static_cast<unsigned>(thread));
-  // The target first: given back before, this very stack could be the one taken for it.
+  // Take the target first: if this stack were given back before, it could be the one taken.
   Context& to = context_of(worker, thread);
   worker.contexts.give_back(worker.running);
   switch_to(worker, to);
@@ -205,15 +205,15 @@ void check_stack(const Worker& worker) {
                          worker.contexts.stack_bytes() / 1024));
 }
 
-// The plain loop ended without anyone waiting.
+// The plain loop ended, and no thread had to wait.
 void finish_plain(Block& block) {
   block.done = true;
   block.num_started = block.num_threads;
   block.alive = 0;
 }
 
-// Sets up the worker's blocks. Those that may turn out to be a plain loop get only what can_run, pick and
-// context_of read; `enter` does the rest if it does not stay one.
+// Sets up the worker's blocks. For those that may remain a plain loop, only what can_run, pick and context_of
+// read; `enter` does the rest if a block does not remain one.
 void begin_blocks(Worker& worker) {
   for (unsigned i = 0; i < worker.num_resident; i++) {
     Block& block = *worker.blocks[i];
@@ -234,7 +234,8 @@ void begin_blocks(Worker& worker) {
   activate(worker, 0);
 }
 
-// First function on every new stack. Blocks that are alone and stay plain loops follow each other on one.
+// The first function on every new stack. Single blocks that remain plain loops follow each other on one
+// stack.
 void trampoline() {
   Worker& worker = this_worker();
   for (;;) {
@@ -257,7 +258,7 @@ void end_current_thread(Worker& worker, Block& block) {
   refuse_exit(block, thread);
   block.alive--;
   block.current_warp().live &= ~block.current_bit();
-  // The stack may serve another thread now.
+  // The stack can be used by another thread now.
   block.threads[thread].context = nullptr;
   block.threads[thread].wait = Wait::kNothing;
   if (block.alive == 0) block.done = true;
@@ -354,7 +355,7 @@ extern "C" bool simt_next_fresh() {
   const int next = pick_any(worker);
   if (next == kNobody) return false;
   if (simt_promoted && !worker.block->threads[next].context) {
-    // Runs here, without a switch and without a stack of its own.
+    // Runs here, without a switch and without its own stack.
     set_current(worker, static_cast<unsigned>(next));
     return true;
   }

@@ -1,4 +1,4 @@
-// What the runtime knows while a launch runs: its threads, warps, blocks and workers.
+// The runtime's state while a launch runs: its threads, warps, blocks and workers.
 #pragma once
 
 #include <atomic>
@@ -31,7 +31,7 @@ enum class Wait : uint8_t { kNothing, kBarrier, kWarp, kCluster, kPoll };
 // Threads are numbered x + size_x * (y + size_y * z); warp = number / 32, lane = number % 32.
 struct Thread {
   Context* context;  // null until the thread has been suspended for the first time
-  Place place;       // of what it waits in
+  Place place;       // of the call in which it waits
   uint32_t mask;     // of the warp collective it waits in
   Wait wait;
   uint8_t barrier;  // the number of the block barrier it waits in
@@ -45,8 +45,8 @@ struct Rendezvous {
 };
 
 struct Warp {
-  // One bit a lane. A ready lane has been suspended and may go on; a polling one may go on when
-  // nobody else can; a live one has not ended.
+  // One bit per lane. A ready lane has been suspended and may continue; a polling one may continue when no
+  // other thread can; a live one has not ended.
   uint32_t ready, polling, live;
   unsigned num_open;
   Rendezvous open[kWarpSize];
@@ -84,7 +84,7 @@ struct Block {
   uint32_t current_bit() const { return 1u << (current % kWarpSize); }
 };
 
-// Small and fast; the same sequence on every machine.
+// A small and fast generator, with the same sequence on every machine.
 class Random {
  public:
   void seed(uint64_t seed) { state_ = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du; }
@@ -112,10 +112,10 @@ struct Launch {
   std::atomic<unsigned> finished_groups{0};
   std::atomic<bool> aborted{false};
   std::atomic<int> claimed_error{0};
-  std::string error;  // written by who claimed it, read when all workers have ended
+  std::string error;  // written by the worker that claimed it, read when all workers have ended
 };
 
-// What simt_launch was called with.
+// The arguments of simt_launch.
 struct Request {
   const SimtLaunch* spec;
   const SimtKernel* kernel;
@@ -135,20 +135,20 @@ struct Worker {
   Block* block = nullptr;
   Random random;
   uint64_t num_progress = 0;  // threads ended, collectives completed
-  // Idle rounds: how often in a row nothing but polling threads could run.
+  // Idle rounds: how many times in a row only polling threads could run.
   uint64_t idle_rounds = 0;
   unsigned idle_finished_groups = 0;
   double idle_since = 0;  // by the thread's CPU time
 
-  unsigned next_group = 0, end_group = 0;  // of the chunk it works on, those not begun
-  bool has_group = false;                  // one has begun and not ended
+  unsigned next_group = 0, end_group = 0;  // the groups of its chunk that have not begun
+  bool has_group = false;                  // a group has begun and not ended
 
   Watched watched;
-  Watchdog* watchdog = nullptr;  // that it was added to
-  // The kernel's own code runs: no lock is held, and the stack may be left where it stands.
+  Watchdog* watchdog = nullptr;  // the one it was added to
+  // The kernel's own code runs: no lock is held, and the stack may be abandoned.
   volatile bool in_kernel = false;
 
-  // Of a worker whose thread calls simt_launch; see pause.h.
+  // For a worker whose thread calls simt_launch; see pause.h.
   Request request{};
   Context driver, outside, paused;
   bool may_pause = false, is_paused = false, has_failed = false;

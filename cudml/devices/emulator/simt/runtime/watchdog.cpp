@@ -18,10 +18,10 @@ namespace simt {
 
 namespace {
 
-// Without a launch for as many intervals, the watchdog sleeps until there is one.
+// After this many intervals without a launch, the watchdog sleeps until the next one.
 constexpr unsigned kQuietIntervals = 10;
 
-// Real-time signals have no meaning of their own.
+// Real-time signals have no predefined meaning.
 int watchdog_signal() { return SIGRTMIN + 7; }
 
 const void* interrupted_at(void* context) {
@@ -35,7 +35,7 @@ const void* interrupted_at(void* context) {
 
 bool is_in_launch(uint64_t phase) { return phase % 2 != 0; }
 
-// Changes whenever a thread ends or polls, a collective completes, or the plain loop goes on to another thread.
+// Changes when a thread ends or polls, a collective completes, or the plain loop advances to another thread.
 uint64_t progress_of(const Worker& worker) {
   uint64_t mixed = worker.num_progress + worker.idle_rounds;
   for (const unsigned n :
@@ -44,8 +44,8 @@ uint64_t progress_of(const Worker& worker) {
   return mixed;
 }
 
-// A thread that is alone waits for nobody, however long it takes. The check mode is for mistakes, and
-// takes a loop without end for one.
+// A thread that is alone waits for no other, however long it takes. Check mode looks for mistakes, and counts
+// an endless loop as one.
 bool has_time_limit(const Launch& launch) {
   return launch.spec->check || launch.num_threads > 1 || launch.group_blocks > 1;
 }
@@ -63,14 +63,14 @@ void look_at_progress(Worker& worker) {
   }
 }
 
-// The runtime may hold a lock, and so may what it calls. A kernel calls nothing else that could. What
-// instrumented code calls of the runtime does not say so, but asks whether anything is due.
+// The runtime and the functions it calls may hold a lock. A kernel calls nothing else that could. The hooks
+// that instrumented code calls do not mark themselves; they ask whether an interruption is due.
 bool may_leave(const Worker& worker, void* context) {
   return worker.in_kernel && (!worker.launch->spec->check ||
                               Module(*worker.launch->kernel).contains(interrupted_at(context)));
 }
 
-// A signal handler begins with the system's floating-point modes, not with those of the thread.
+// A signal handler starts with the system's floating-point modes, not with those of the thread.
 void restore_floating_point(void* context) {
 #if defined(__x86_64__)
   const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext;
@@ -83,10 +83,10 @@ void restore_floating_point(void* context) {
 #endif
 }
 
-// The interruption of the running thread's worker.
+// Interrupts the running thread's worker.
 void look_after_worker(void* context) {
   Worker* worker = current_worker;
-  // It may have come late, after the launch that it was about.
+  // It may be late, after the end of the launch that it was for.
   if (!worker || !is_in_launch(worker->watched.phase.load(std::memory_order_relaxed))) return;
   look_at_progress(*worker);
   if (!may_leave(*worker, context)) {
@@ -150,7 +150,7 @@ void Watchdog::remove(Worker& worker) {
   workers_.erase(found);
 }
 
-// Returns whether there was any launch since the last time.
+// Returns whether there was a launch since the last time.
 bool Watchdog::interrupt_all() {
   bool any = false;
   for (size_t i = 0; i < workers_.size(); i++) {
@@ -172,8 +172,8 @@ void Watchdog::watch() {
     wake_.wait_for(lock, kWatchInterval);
     quiet = interrupt_all() ? 0 : quiet + 1;
     if (quiet < kQuietIntervals) continue;
-    // A launch stores its phase, then looks whether to wake; here it is the other way round, so one of
-    // both sees the other.
+    // A launch stores its phase, then checks whether to wake the watchdog. Here the order is reversed, so
+    // that at least one of the two sees the other.
     asleep_.store(true);
     if (!interrupt_all()) wake_.wait(lock, [this] { return !asleep_.load(); });
     asleep_.store(false);
@@ -182,7 +182,7 @@ void Watchdog::watch() {
 }
 
 void Watchdog::hurry() {
-  // Not while it is about to wait, or it would not notice.
+  // Once the lock is free, the thread is not just about to wait, in which case it would miss this.
   {
     std::lock_guard lock(mutex_);
   }

@@ -17,30 +17,30 @@ struct Worker;
 // How often workers in a launch are interrupted.
 constexpr std::chrono::milliseconds kWatchInterval{100};
 
-// What the watchdog knows of a worker.
+// The watchdog's knowledge of a worker.
 struct Watched {
   pthread_t thread{};
-  std::atomic<uint64_t> phase{0};  // odd while a launch runs; every launch has a number of its own
+  std::atomic<uint64_t> phase{0};  // odd while a launch runs; every launch has its own number
 
   // Only the worker's own thread uses these, in the interruption.
   uint64_t seen_phase = 0, seen_progress = 0;
   double progress_time = 0;       // by the thread's CPU time
   volatile bool overdue = false;  // has made no progress for the time limit
-  // An interruption came at a moment when the kernel could not be left. Who returns to the kernel's
-  // code calls `attend` instead.
+  // An interruption came when the kernel could not be left. The function that returns to the kernel's code
+  // calls `attend` instead.
   volatile bool due = false;
 };
 
-// Seconds of CPU time that this thread has used: the clock of a stopped or a waiting process stands.
+// Seconds of CPU time that this thread has used; the clock of a stopped or waiting process does not advance.
 double thread_seconds();
 
-// What an interruption is for, on the stack of a kernel's thread: leaves the kernel for good where the
-// launch was aborted or is overdue, and pauses the launch of a worker that may pause.
+// Handles an interruption, on the stack of a kernel's thread: leaves the kernel for good if the launch was
+// aborted or is overdue, and pauses the launch of a worker that may pause.
 void attend(Worker& worker);
 
 // A thread that interrupts every worker in a launch ten times a second. The worker itself then leaves a
 // launch that was aborted elsewhere or has made no progress for its time limit, and returns to its caller for
-// a moment. A timer for each worker would need no thread, but two system calls a launch, which is more than a
+// a moment. A timer per worker would need no thread but two system calls per launch, which is more than a
 // small launch takes.
 class Watchdog {
  public:
@@ -72,8 +72,8 @@ class Watchdog {
   bool is_running_ = false;
 };
 
-// Starts a thread that lives as long as the process. Signals sent to the process are for the threads that
-// were there before: this one takes none but those sent to it.
+// Starts a thread that lives as long as the process. Signals sent to the process are for its other threads;
+// this one handles only those sent to it.
 pthread_t start_service_thread(void (*function)(void*), void* argument);
 
 }  // namespace simt

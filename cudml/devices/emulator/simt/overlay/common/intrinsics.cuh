@@ -1,5 +1,5 @@
-// The emulator's twin of kernels/common/intrinsics.cuh: the same functions in C++. It is found
-// first on the include path; a test compares the two lists of names.
+// The emulator's twin of kernels/common/intrinsics.cuh: the same functions in C++. It comes first on the
+// include path; a test compares the two lists of names.
 #pragma once
 
 #include "common/types.cuh"
@@ -33,8 +33,7 @@ __device__ __forceinline__ void store_16_bytes(void* address, uint4 v, SIMT_PLAC
   simt_store_aligned_16(address, v, SIMT_HERE);
 }
 
-// ---- Communication between blocks. The acquire load is what waiting loops poll with: it gives way
-// first.
+// ---- Communication between blocks. Waiting loops poll with the acquire load, so it gives way first.
 
 __device__ __forceinline__ UInt32 load_acquire(const UInt32* address, SIMT_PLACE) {
   simt_yield(SIMT_HERE);
@@ -92,7 +91,7 @@ __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 val
 
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
-// A poll is a turn of every thread that could run.
+// Each poll lets every thread that can run take a turn.
 constexpr UInt32 kPollsPerLook = 16;
 
 __device__ __forceinline__ UInt64 nanoseconds() { return simt_nanoseconds(); }
@@ -117,7 +116,7 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   return simt_half_from_float(value);
 }
 
-// ---- Matrices of half precision. The other lanes' halves come two words at a time.
+// ---- Matrices of half precision. Halves of other lanes arrive two words at a time.
 
 struct alignas(16) MatrixRows {
   UInt32 words[4];

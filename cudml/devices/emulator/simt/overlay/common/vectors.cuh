@@ -28,7 +28,7 @@ __device__ __forceinline__ void store_floats(float* address, Floats v) {
 }
 __device__ __forceinline__ Floats broadcast(float value) { return value - Floats{}; }
 
-// Asked for by name, because the flags keep the compiler from joining a product and a sum.
+// Called explicitly, because the flags keep the compiler from fusing a product and a sum.
 __device__ __forceinline__ Floats fused(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__) && !defined(__clang__)
   constexpr int kCurrentRounding = 4;
@@ -36,7 +36,7 @@ __device__ __forceinline__ Floats fused(Floats a, Floats b, Floats c) {
 #elif defined(__AVX__) && defined(__FMA__) && !defined(__clang__)
   return __builtin_ia32_vfmaddps256(a, b, c);
 #else
-  // clang joins the lanes, and its names for the instructions change.
+  // clang vectorises the loop over lanes, and its names for the instructions change.
   for (int i = 0; i < kVectorFloats; ++i) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
   return c;
 #endif
@@ -60,7 +60,7 @@ __device__ __forceinline__ Quad load_quad(const float* address) {
   return v;
 }
 
-// Four floats of every fourth row, `stride` floats apart, one after another.
+// Four floats of every fourth row, one after another; rows are `stride` floats apart.
 __device__ __forceinline__ Floats load_quads(const float* rows, Int64 stride) {
 #if defined(__AVX__)
   using Pair = float __attribute__((vector_size(32)));
@@ -92,7 +92,7 @@ __device__ __forceinline__ Floats load_quads(const float* rows, Int64 stride) {
 #endif
 }
 
-// The lanes of `a` and `b` that four numbers name in every quad: below 4 in that of `a`, from 4 on in that of `b`.
+// In every quad, the lanes that four numbers select: below 4 from `a`, from 4 on from `b`.
 template <int kFirst, int kSecond, int kThird, int kFourth, size_t... kLanes>
 __device__ __forceinline__ Floats from_quads(Floats a, Floats b, SimtIndices<kLanes...>) {
   constexpr int kNumbers[] = {kFirst, kSecond, kThird, kFourth};
@@ -108,7 +108,7 @@ __device__ __forceinline__ Floats from_quads(Floats a, Floats b, SimtIndices<kLa
 
 constexpr int kLoadedColumns = 4;
 
-// The next kLoadedColumns columns of kVectorFloats rows, `stride` floats apart: lane i is of row i.
+// The next kLoadedColumns columns of kVectorFloats rows that are `stride` floats apart; lane i is row i.
 __device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], const float* rows,
                                              Int64 stride) {
   const typename SimtMakeIndices<kVectorFloats>::type lanes;
@@ -124,5 +124,5 @@ __device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], 
   columns[3] = from_quads<2, 3, 6, 7>(ab_high, cd_high, lanes);
 }
 
-// Asks for a line of memory that may be read soon; the address need not be valid.
+// Prefetches a line of memory that may be read soon; the address need not be valid.
 __device__ __forceinline__ void prefetch(const void* address) { __builtin_prefetch(address); }
