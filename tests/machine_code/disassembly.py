@@ -43,13 +43,26 @@ class Instruction:
         return [int(number) for number in re.findall(r"\bR(\d+)\b", self.operands)]
 
 
-def instructions_of(cubin: bytes) -> dict[str, list[Instruction]]:
-    """By mangled name, a kernel's instructions in the order of their addresses."""
+def disassembled(cubin: bytes, *options: str) -> str:
+    """What nvdisasm prints.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    """
+    tool = disassembler()
+    if tool is None:
+        raise FileNotFoundError("there is no nvdisasm: pip install nvidia-cuda-nvdisasm")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        shown = subprocess.run([disassembler(), "-json", path], capture_output=True, check=True)
-    functions = json.loads(shown.stdout)[1]
+        return subprocess.run([tool, *options, path], capture_output=True, text=True, check=True).stdout
+
+
+def instructions_of(cubin: bytes) -> dict[str, list[Instruction]]:
+    """By mangled name, a kernel's instructions in the order of their addresses."""
+    functions = json.loads(disassembled(cubin, "-json"))[1]
     return {
         function["function-name"]: [
             Instruction(step["opcode"], step.get("operands", ""), "predicate" in step)

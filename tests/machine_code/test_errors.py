@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cudml.errors import CompilerError
-from tests.machine_code import compiler
+from tests.machine_code import compiler, disassembly
 from tests.machine_code.compiler import compiled_text, unavailable
 from tests.machine_code.instructions.written import assembled
 from tests.machine_code.sass import decode, machine
@@ -65,7 +65,7 @@ def test_it_says_where() -> None:
         ("STG.E desc[UR4][R2.64], R0", r"store to an input, at 0x\w+"),
         ("REDG.E.ADD.STRONG.GPU desc[UR4][R2.64], R0", r"atomic access to an input, at 0x\w+"),
         ("REDG.E.ADD.STRONG.GPU desc[UR4][R4.64+0x80], R0", "atomic access of 4 bytes at .* outside every"),
-        ("LDS R6, [R0+0x400]", "load of 4 bytes of shared storage at 0x401 is not aligned"),
+        ("LDS R6, [R0+0x400]", "load of 4 bytes at 0x401 is not aligned"),
         ("LDS R6, [RZ]", "load of 4 bytes at 0x0 is outside of shared storage"),
         ("STS [RZ+0x440], R0", "store of 4 bytes at 0x440 is outside of shared storage, which ends at 0x440"),
         ("STS [RZ+0x1000400], R0", "shared storage of block 1 of a cluster of 1"),
@@ -173,7 +173,7 @@ def test_a_cubin_that_was_cut_off() -> None:
 
 def test_without_nvdisasm(monkeypatch: pytest.MonkeyPatch) -> None:
     cubin = compiled_text('extern "C" __global__ void nothing() {}', "sm_90", ["nothing"]).cubin
-    monkeypatch.setattr(decode, "disassembler", lambda: None)
+    monkeypatch.setattr(disassembly, "disassembler", lambda: None)
     with pytest.raises(FileNotFoundError, match="there is no nvdisasm: pip install nvidia-cuda-nvdisasm"):
         decode.decode(cubin)
 

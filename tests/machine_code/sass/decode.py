@@ -4,14 +4,11 @@ import ctypes
 import functools
 import re
 import struct
-import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.machine_code.compiler import disassembler
 from tests.machine_code.cubin import architecture_of, sections_of
+from tests.machine_code.disassembly import disassembled
 from tests.machine_code.sass import machine
 from tests.machine_code.sass.encoding import (
     ABSOLUTE,
@@ -107,20 +104,9 @@ def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
     }
 
 
-def _disassembled(cubin: bytes) -> str:
-    tool = disassembler()
-    if tool is None:
-        raise FileNotFoundError("there is no nvdisasm: pip install nvidia-cuda-nvdisasm")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
-        command = [tool, "-c", "-hex", "-ndf", path]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
 @functools.lru_cache(maxsize=4)
 def _functions(cubin: bytes) -> tuple[tuple[str, list[Line], dict[str, int]], ...]:
-    return tuple(_parsed(_disassembled(cubin)))
+    return tuple(_parsed(disassembled(cubin, "-c", "-hex", "-ndf")))
 
 
 def _parsed(text: str) -> Iterator[tuple[str, list[Line], dict[str, int]]]:

@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,20 +64,10 @@ def _compiled(batch: tuple[KernelLaunch, ...]) -> Compiled:
     return compiled_launches(batch, HOPPER.name)
 
 
-def run_launch(
-    launch: KernelLaunch,
-    buffers: Mapping[str, Buffer],
-    *,
-    blocks: Sequence[int] | None = None,
-    num_multiprocessors: int | None = None,
-) -> Counts:
-    """Run a launch on named buffers, or those of its blocks that are chosen.
-
-    A cooperative launch gets as many multiprocessors as all of its blocks need at once.
-    """
+def run_launch(launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Counts:
+    """Run a launch on named buffers; a cooperative one on multiprocessors for all of its blocks at once."""
     kernel = kernel_of(launch)
     resident = kernel.resident_blocks(launch)
-    needed = -(-math.prod(launch.grid) // max(resident, 1)) if launch.cooperative else 1
     addresses = [0 if name is None else buffers[name].address for name in launch.buffers]
     return run(
         kernel.code,
@@ -87,8 +77,7 @@ def run_launch(
         block=launch.block,
         shared_bytes=launch.shared_bytes,
         cluster_blocks=launch.cluster_blocks,
-        blocks=blocks,
-        num_multiprocessors=num_multiprocessors or needed,
+        num_multiprocessors=-(-math.prod(launch.grid) // max(resident, 1)) if launch.cooperative else 1,
         resident_blocks=resident,
     )
 

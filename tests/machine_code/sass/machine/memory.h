@@ -18,42 +18,34 @@ inline std::string hex(uint64_t value) {
   return text;
 }
 
+enum class Use { kLoad, kStore, kAtomic };
+
+inline std::string name_of(Use use) {
+  return use == Use::kLoad ? "load" : use == Use::kStore ? "store" : "atomic access";
+}
+inline std::string told(Use use, int size, uint64_t address) {
+  return name_of(use) + " of " + std::to_string(size) + " bytes at " + hex(address);
+}
+
 class GlobalMemory {
  public:
   GlobalMemory(const Range* ranges, int count) : ranges_(ranges, ranges + count) {}
 
-  void load(uint64_t address, int size, uint8_t* to) const {
-    find(address, size, "load");
-    memcpy(to, (const uint8_t*)address, size);
-  }
-  void store(uint64_t address, int size, const uint8_t* from) const {
-    const Range& range = writable(address, size, "store");
-    memcpy((uint8_t*)address, from, size);
-    uint8_t* counts = range.written + (address - range.begin);
-    for (int i = 0; i < size; ++i) counts[i] += counts[i] < 255;
-  }
-  // Where an atomic access reads and writes.
-  uint8_t* atomic(uint64_t address, int size) const {
-    writable(address, size, "atomic access");
-    return (uint8_t*)address;
+  // The place of an access. Plain stores are counted.
+  uint8_t* at(uint64_t address, int size, Use use) const {
+    for (const Range& range : ranges_) {
+      const uint64_t offset = address - range.begin;
+      if (offset >= range.bytes || offset + size > range.bytes) continue;
+      if (use != Use::kLoad && !range.written)
+        throw Failure(name_of(use) + " to an input, at " + hex(address));
+      for (int i = 0; use == Use::kStore && i < size; ++i)
+        range.written[offset + i] += range.written[offset + i] < 255;
+      return (uint8_t*)address;
+    }
+    throw Failure(told(use, size, address) + " is outside every buffer");
   }
 
  private:
-  const Range& find(uint64_t address, int size, const char* what) const {
-    const bool is_aligned = address % size == 0;
-    for (const Range& range : ranges_)
-      if (is_aligned && address - range.begin < range.bytes &&
-          address - range.begin + size <= range.bytes)
-        return range;
-    throw Failure(std::string(what) + " of " + std::to_string(size) + " bytes at " + hex(address) +
-                  (is_aligned ? " is outside every buffer" : " is not aligned"));
-  }
-  const Range& writable(uint64_t address, int size, const char* what) const {
-    const Range& range = find(address, size, what);
-    if (!range.written) throw Failure(std::string(what) + " to an input, at " + hex(address));
-    return range;
-  }
-
   std::vector<Range> ranges_;
 };
 
@@ -67,13 +59,10 @@ constexpr uint32_t kSharedWindow = 0x01000000;
 class SharedStorage {
  public:
   explicit SharedStorage(uint32_t bytes) : bytes_(kReservedSharedBytes + bytes, 0xa5) {}
-  uint8_t* at(uint64_t offset, int size, const char* what) {
-    if (offset % size)
-      throw Failure(std::string(what) + " of " + std::to_string(size) +
-                    " bytes of shared storage at " + hex(offset) + " is not aligned");
+  uint8_t* at(uint64_t offset, int size, Use use) {
     if (offset < kReservedSharedBytes || offset + size > bytes_.size())
-      throw Failure(std::string(what) + " of " + std::to_string(size) + " bytes at " + hex(offset) +
-                    " is outside of shared storage, which ends at " + hex(bytes_.size()));
+      throw Failure(told(use, size, offset) + " is outside of shared storage, which ends at " +
+                    hex(bytes_.size()));
     return bytes_.data() + offset;
   }
 

@@ -12,13 +12,16 @@ static int size_of(const Step& step) {
 // The lanes whose generic address means shared storage.
 static Mask in_shared(const U64& addresses) { return mask_of(addresses >> 32 == kSharedWindow); }
 
-static uint8_t* shared_at(const Step& step, uint64_t address, int size, const char* what) {
-  const auto& cluster = *step.warp.block->cluster;
+static uint8_t* place(const Step& step, uint64_t address, int size, bool is_shared, Use use) {
+  if (address % size) step.fail(told(use, size, address) + " is not aligned");
+  const Block& block = *step.warp.block;
+  if (!is_shared) return block.memory.at(address, size, use);
   const uint32_t rank = (uint32_t)address >> kSharedRankShift;
-  if (rank >= cluster.size())
+  if (rank >= block.cluster->size())
     step.fail("shared storage of block " + std::to_string(rank) + " of a cluster of " +
-              std::to_string(cluster.size()));
-  return cluster[rank]->shared.at(address & ((1u << kSharedRankShift) - 1), size, what);
+              std::to_string(block.cluster->size()));
+  const uint64_t offset = address & ((1u << kSharedRankShift) - 1);
+  return (*block.cluster)[rank]->shared.at(offset, size, use);
 }
 
 static void count(const Step& step, const U64& addresses, int size, Mask shared, bool is_store,
@@ -38,10 +41,7 @@ static void load(const Step& step, const U64& addresses, Mask shared) {
   U32 words[4] = {};
   each_lane(step.mask, [&](int lane) {
     uint32_t value[4] = {};
-    if (shared >> lane & 1)
-      memcpy(value, shared_at(step, addresses[lane], size, "load"), size);
-    else
-      step.warp.block->memory.load(addresses[lane], size, (uint8_t*)value);
+    memcpy(value, place(step, addresses[lane], size, shared >> lane & 1, Use::kLoad), size);
     if (step.has(mS8)) value[0] = (uint32_t)(int8_t)value[0];
     if (step.has(mS16)) value[0] = (uint32_t)(int16_t)value[0];
     for (int word = 0; word < 4; ++word) words[word][lane] = value[word];
@@ -59,10 +59,7 @@ static void store(const Step& step, const U64& addresses, Mask shared) {
   for (int word = 1; word < size / 4; ++word) words[word] = step.word(1, word);
   each_lane(step.mask, [&](int lane) {
     const uint32_t value[] = {words[0][lane], words[1][lane], words[2][lane], words[3][lane]};
-    if (shared >> lane & 1)
-      memcpy(shared_at(step, addresses[lane], size, "store"), value, size);
-    else
-      step.warp.block->memory.store(addresses[lane], size, (const uint8_t*)value);
+    memcpy(place(step, addresses[lane], size, shared >> lane & 1, Use::kStore), value, size);
   });
 }
 
@@ -87,9 +84,8 @@ INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS", "PTX cp.async") {
   count(step, from, size, 0, false, false);
   step.warp.access.wavefronts += wavefronts_of(to, step.mask, size, false);
   each_lane(step.mask, [&](int lane) {
-    uint8_t value[16];
-    step.warp.block->memory.load(from[lane], size, value);
-    memcpy(shared_at(step, to[lane], size, "store"), value, size);
+    memcpy(place(step, to[lane], size, true, Use::kStore),
+           place(step, from[lane], size, false, Use::kLoad), size);
   });
 }
 INSTRUCTION(LDC, "ULDC", kUniform, "64", "PTX ld.param, ld.const") {
@@ -112,27 +108,26 @@ static uint64_t combined(const Step& step, uint64_t old, uint64_t value, int siz
   if (step.has(mINC)) return step.has(mPOPC) ? old + 1 : old >= value ? 0 : old + 1;
   step.unknown();
 }
-// `to` is the operand of the former value, -1 for none; `at` of the address.
-static void atomic(const Step& step, Mask shared, int to, int at) {
-  const U64 addresses = step.address(at);
+// `to` is the operand of the former value, -1 for none.
+static void atomic(const Step& step, Mask shared, int to, int address) {
+  const U64 addresses = step.address(address);
   const int size = step.has(m64) || step.has(mU64) || step.has(mS64) ? 8 : 4;
   const bool compares = step.has(mCAS) || step.has(mCAST);
-  const bool has_value = step.count() > at + 1;
+  const bool has_value = step.count() > address + 1;
   // POPC counts the lanes of an address before it adds, so they take one turn.
   count(step, addresses, size, shared, true, !step.has(mPOPC));
   const auto operand = [&](int n) { return size == 8 ? step.words(n) : wide(step.word(n)); };
-  const U64 first = has_value ? operand(at + 1) : U64{};
-  const U64 second = compares ? operand(at + 2) : U64{};
+  const U64 first = has_value ? operand(address + 1) : U64{};
+  const U64 second = compares ? operand(address + 2) : U64{};
   U64 old = {};
   each_lane(step.mask, [&](int lane) {
-    uint8_t* place = shared >> lane & 1 ? shared_at(step, addresses[lane], size, "atomic access")
-                                        : step.warp.block->memory.atomic(addresses[lane], size);
+    uint8_t* at = place(step, addresses[lane], size, shared >> lane & 1, Use::kAtomic);
     uint64_t value = 0;
-    memcpy(&value, place, size);
+    memcpy(&value, at, size);
     const bool is_equal = value == first[lane];
     const uint64_t next =
         compares ? (is_equal ? second[lane] : value) : combined(step, value, first[lane], size);
-    memcpy(place, &next, size);
+    memcpy(at, &next, size);
     old[lane] = step.has(mCAST) ? is_equal : value;  // CAST tells whether it stored
   });
   if (to < 0) return;
