@@ -258,7 +258,7 @@ class Activation:
 
     @staticmethod
     def softsign() -> "Activation":
-        """x / (1 + |x|)"""
+        """x / (1 + abs(x))"""
         return Activation(OperatorType.ACTIVATION_SOFTSIGN)
 
     @staticmethod

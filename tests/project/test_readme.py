@@ -16,16 +16,33 @@ from tests.devices.emulator.test_check import run as run_planted
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 
+_BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
+
 #: Each Python block, with the text block that follows it, where one does.
-EXAMPLES = re.findall(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", README, re.DOTALL)
+EXAMPLES = _BLOCK.findall(README)
+
+#: Those of the site's own pages, by page and number.
+OF_THE_SITE = {
+    f"{path.stem}-{number}": block
+    for path in sorted((ROOT / "docs").glob("*.md"))
+    for number, block in enumerate(_BLOCK.findall(path.read_text()))
+}
 
 
 def test_there_are_examples() -> None:
     assert len(EXAMPLES) == README.count("```python") >= 3
 
 
-@pytest.mark.parametrize(("code", "printed"), EXAMPLES, ids=range(len(EXAMPLES)))
-def test_example_prints_what_the_readme_says(code: str, printed: str) -> None:
+def test_the_site_has_examples() -> None:
+    assert {"index-0", "errors-1", "coming_from-0"} <= set(OF_THE_SITE)
+
+
+@pytest.mark.parametrize(
+    ("code", "printed"),
+    [*EXAMPLES, *OF_THE_SITE.values()],
+    ids=[*map(str, range(len(EXAMPLES))), *OF_THE_SITE],
+)
+def test_example_prints_what_the_page_says(code: str, printed: str) -> None:
     for framework in re.findall(r"import (torch|dask|jax|onnx)\b", code):
         pytest.importorskip(framework)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
