@@ -81,11 +81,11 @@ def _parser() -> argparse.ArgumentParser:
         f"Other commands: {', '.join(COMMANDS)}.",
     )
     parser.add_argument("operator", nargs="?", choices=OPERATORS, help="default: all")
-    parser.add_argument("--quick", action="store_true", help="small cases only, as always on the CPU")
+    parser.add_argument("--quick", action="store_true", help="small cases only; always so on the CPU")
     parser.add_argument(
         "--filter", type=_pattern, default="", metavar="REGEX", help="cases whose name it matches somewhere"
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU where there is one")
+    parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU if there is one")
     parser.add_argument("--peers", action="store_true", help="time the peers that are installed, too")
     parser.add_argument(
         "--seconds", type=_positive, default=0.2, help="time for one measurement (default %(default)s)"
@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
         help="where the CSV file is",
     )
     parser.add_argument("--dry", action="store_true", help="write no file")
-    parser.add_argument("--commit", help="recorded in the rows where git is not at hand")
+    parser.add_argument("--commit", help="recorded in the rows if git is not available")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""What an operator's benchmark file is made of: its cases as data and a handful of functions.
+"""The parts of an operator's benchmark file: its cases as data, and a handful of functions.
 
 `bench/<operator>.py` holds these names, and `bench/slice.py` is the example to follow:
 

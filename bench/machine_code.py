@@ -1,6 +1,6 @@
-"""`python -m bench machine-code`: what the compiler makes of every kernel instance, as a table to compare.
+"""`python -m bench machine-code`: facts about the machine code of every kernel instance, as a table.
 
-Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra), and no GPU. `--check` writes nothing and tells what
+Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra), and no GPU. `--check` writes nothing and prints what
 differs from the committed table.
 """
 
@@ -64,7 +64,7 @@ class Table:
     rows: tuple[Row, ...]
 
     def of(self, rows: Iterable[Row]) -> list[Row]:
-        """Own rows with the same keys as the given ones."""
+        """The rows of this table with the same keys as the given ones."""
         keys = {row.key for row in rows}
         return [row for row in self.rows if row.key in keys]
 
@@ -151,7 +151,9 @@ def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
 def main(arguments: Sequence[str]) -> int:
     """Write the table, or compare it."""
     parser = argparse.ArgumentParser(prog="python -m bench machine-code", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; 1 where the table differs")
+    parser.add_argument(
+        "--check", action="store_true", help="write nothing; exit with 1 if the table differs"
+    )
     parser.add_argument("--output", type=Path, default=TABLE, metavar="FILE", help="default: %(default)s")
     options = parser.parse_args(arguments)
     if unavailable():

@@ -76,7 +76,7 @@ def operators_of(rows: list[Row]) -> list[str]:
 
 
 def device_text(rows: list[Row], max_cases: int | None = None) -> str:
-    """What ran where, and a table for each operator."""
+    """The device and versions of the runs, and a table for each operator."""
     first = rows[0]
     parts = {"driver": first.driver, "CUDA": first.cuda, "CuPy": first.cupy, "torch": first.torch}
     told = [f"{name} {version}" for name, version in parts.items() if version]
@@ -135,21 +135,21 @@ def replaced(text: str, between: str, name: str) -> str:
 
 
 def plotter(path: Path) -> Any:
-    """matplotlib's interface for a file; None, which is told, where it is not installed."""
+    """matplotlib's interface for files; None, with a message, if it is not installed."""
     try:
         import matplotlib
     except ModuleNotFoundError:
         print(f"{path.name}: left out, matplotlib is not installed")
         return None
     matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "cudml"  # the same plot is the same file
+    matplotlib.rcParams["svg.hashsalt"] = "cudml"  # the same plot gives the same file
     from matplotlib import pyplot
 
     return pyplot
 
 
 def draw_predictions(rows: list[predicted.Row], path: Path) -> None:
-    """Predicted time over the limit of memory, a row a case; those that the launch bounds are left out."""
+    """Plot predicted times relative to the limit of memory, one row per case, except launch-bound cases."""
     pyplot = plotter(path)
     if pyplot is None:
         return

@@ -11,12 +11,12 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def folder(text: str) -> Path:
-    """A folder for results, of a command line: made at once, so that no run fails when it has measured.
+    """A folder for results, from a command line; created at once, so that no run fails after measuring.
 
     Raises
     ------
     argparse.ArgumentTypeError
-        It cannot be made.
+        The folder cannot be created.
     """
     try:
         Path(text).mkdir(parents=True, exist_ok=True)
@@ -31,7 +31,7 @@ class Row:
 
     `implementation` is "cudml" or the name of a peer, whose differing `contract` stands beside it;
     `checked` says what the result was compared with (empty: not compared). `host_us` is empty on the CPU.
-    `steps` is 0 where an operator does nothing in order.
+    `steps` is 0 for operators without sequential steps.
     """
 
     operator: str

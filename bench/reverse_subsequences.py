@@ -19,7 +19,7 @@ from bench.targets import library_of, to_torch
 class ReverseCase(Case):
     """The first elements of every lane along `axis` reversed; lengths uniform up to its size, or all full.
 
-    Where lengths are shared, those of the innermost dimension are one, broadcast.
+    If lengths are shared, the innermost dimension has a single length, which is broadcast.
     """
 
     shape: tuple[int, ...]

@@ -30,7 +30,7 @@ class Options:
 
 
 class Runner:
-    """Runs operators on one device; `problems` collects what went wrong, `tell` gets progress.
+    """Runs operators on one device; `problems` collects failures, `tell` receives progress.
 
     `num_cases` counts the cases that were selected.
     """
@@ -49,7 +49,7 @@ class Runner:
         for case in module.CASES:
             if self._selected(case):
                 self.num_cases += 1
-                with emulator.schedule(workers=1):  # as NumPy has one thread
+                with emulator.schedule(workers=1):  # because NumPy uses one thread
                     rows = list(self._run_case(operator, module, case))
                 yield from rows
 

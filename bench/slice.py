@@ -17,9 +17,9 @@ from bench.targets import to_torch
 
 @dataclass(frozen=True, kw_only=True)
 class SliceCase(Case):
-    """`y[i] = x[offset + i * stride]` in every dimension, `sizes` long; a negative stride runs backwards.
+    """`y[i] = x[offset + i * stride]` in every dimension, for `sizes` elements; strides may be negative.
 
-    `order` names the dimensions of x as they lie in memory, outermost first; empty, they lie as numbered.
+    `order` names the dimensions of x in memory order, outermost first; if empty, they are in order.
     """
 
     shape: tuple[int, ...]
@@ -59,7 +59,7 @@ def _rows(num_rows: int, columns: int, dtype: str, offset: int = 16, quick: bool
 
 
 def _stepped(step: int, dtype: str = "float32", mib: int = 128) -> SliceCase:
-    """One element in every few of a vector, `mib` MiB of output; a negative step starts at the end."""
+    """Every few elements of a vector, `mib` MiB of output; a negative step starts at the end."""
     size = (mib << 20) // np.dtype(dtype).itemsize
     extent = size * abs(step)
     return _case("every few", (extent,), (0 if step > 0 else extent - 1,), (size,), (step,), dtype)

@@ -24,10 +24,10 @@ from tests.devices.cuda.stand_in import load
 #: Host time that a call may take, as a multiple of CuPy's own: `a + b`, a slice and its copy, a `RawKernel`.
 TOP_K_BAR, SLICE_BAR, DISPATCH_BAR = 1.0, 0.65, 1.4
 
-#: The same, as a multiple of the plain call: with offsets that were not met before, or arguments to convert.
+#: The same, as a multiple of the plain call: with new offsets, or arguments that need a conversion.
 NEW_OFFSET_BAR, CONVERTED_BAR = 1.2, 1.5
 
-# Short rounds, many of them: the least is then one that nothing disturbed.
+# Many short rounds, so that the fastest one is undisturbed.
 ROUNDS, CALLS_PER_ROUND = 500, 100
 
 SHAPE = (64, 1000)
@@ -35,7 +35,7 @@ SHAPE = (64, 1000)
 
 @pytest.fixture(scope="module")
 def cupy() -> Any:
-    """CuPy over the stand-in; it must not be in use in this process for real."""
+    """CuPy over the stand-in; this process must not have used the real driver."""
     if "cupy" in sys.modules:
         pytest.skip("CuPy is imported already: run this file alone, with -n 0")
     if find_spec("cupy") is None:
@@ -75,7 +75,7 @@ def timed(benchmark: Any) -> Callable[..., None]:
     return run
 
 
-# What the bars are about.
+# The calls that the bars limit.
 
 
 def test_top_k(timed: Any, x: Any) -> None:
@@ -116,7 +116,7 @@ def test_top_k_of_a_subclass(timed: Any, cupy: Any, x: Any) -> None:
 
 
 def cupy_slice_and_copy(cupy: Any, x: Any) -> Callable[[], Any]:
-    """What `slice` does, by CuPy."""
+    """`slice` by CuPy."""
     return lambda: cupy.ascontiguousarray(x[0:64:2, 1:901:3])
 
 
@@ -146,7 +146,7 @@ def test_slice_with_a_new_offset(timed: Any, x: Any) -> None:
 
 
 def test_slice_of_one_stretch(timed: Any, cupy: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's copy, which is for long stretches, on few bytes: it happens here."""
+    """The driver's copy, which is for long stretches, on few bytes, because the stand-in really copies."""
     import cudml
     from cudml.operators import slice_paths
 
@@ -249,7 +249,7 @@ def test_piece_empty(timed: Any, x: Any) -> None:
 
 
 def test_piece_retain_for_graph(timed: Any, cupy: Any, x: Any) -> None:
-    """What a call with scratch pays to be safe in a graph, on a stream that could be captured."""
+    """The cost of a call with scratch of being safe in a graph, on a stream that could be captured."""
     _, device = sample_program()
     with cupy.cuda.Stream(non_blocking=True):
         timed(lambda: device.retain_for_graph((x,), (), (x,)))

@@ -60,7 +60,7 @@ class Timer(Protocol):
 
 
 class HostTimer:
-    """The host's clock. The caches hold what the previous call left."""
+    """Times by the host's clock. The caches hold what the previous call left."""
 
     caches = ("warm",)
 

@@ -15,7 +15,7 @@ from bench.targets import library_of, to_numpy, to_torch
 
 @dataclass(frozen=True, kw_only=True)
 class TopKCase(Case):
-    """`k` of every lane of `row_length`, which lie `inner` apart: the axis is the last where `inner` is 1."""
+    """`k` of every lane of `row_length` elements that are `inner` apart; 1 makes the axis the last."""
 
     num_rows: int
     row_length: int

@@ -1,1 +1,1 @@
-"""Figures of a GPU that the kernels' designs rest on: `python -m bench micro`."""
+"""Figures of a GPU that the kernels' designs are based on: `python -m bench micro`."""

@@ -1,4 +1,4 @@
-"""Clusters: barrier, remote load, pushed exchange through shared storage, how many fit at once."""
+"""Clusters: barrier, remote load, pushed exchange through shared storage, and how many fit at once."""
 
 import ctypes
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ from bench.micro.figures import Figure, Gpu, Kernel
 GROUP = "cluster"
 SIZES = (2, 4, 8, 16)
 
-#: Ways to push of the kernel.
+#: The kernel's ways to push.
 PUSHES = {
     "AsyncStores": "st.async",
     "AsyncStoresTested": "st.async and test_wait",

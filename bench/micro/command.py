@@ -1,4 +1,4 @@
-"""`python -m bench micro`: measure a GPU and keep the figures beside the results."""
+"""`python -m bench micro`: measure a GPU and store the figures with the results."""
 
 import argparse
 import csv
@@ -17,11 +17,11 @@ GROUPS = {
 
 
 def main(arguments: list[str]) -> int:
-    """Print each figure as it comes and write `<device>-micro.csv`; 1 where a group failed."""
+    """Print each figure as it is measured and write `<device>-micro.csv`; return 1 if a group failed."""
     parser = argparse.ArgumentParser(prog="python -m bench micro", description=__doc__)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
-    parser.add_argument("--commit", help="recorded where git is not at hand")
+    parser.add_argument("--commit", help="recorded if git is not available")
     options = parser.parse_args(arguments)
     if unknown := set(options.groups) - set(GROUPS):
         parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def merge(path: Path, figures: list[Figure], environment: Mapping[str, str]) -> None:
-    """Write figures into a file in place of those of their groups."""
+    """Write figures to a file, replacing those of the same groups."""
     columns = ["group", "name", "value", "unit", *environment]
     measured = {figure.group for figure in figures}
     records: list[dict[str, str]] = []

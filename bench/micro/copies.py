@@ -10,12 +10,12 @@ from bench.micro.figures import Figure, Gpu
 
 GROUP = "copies"
 
-#: Stages, KiB of a stage and blocks a multiprocessor of the copy engine's ring.
+#: The copy engine's ring: stages, KiB per stage, and blocks per multiprocessor.
 RINGS = ((4, 8, 4), (4, 16, 2), (4, 16, 3), (4, 32, 1), (6, 32, 1), (8, 8, 3), (12, 16, 1))
 
 
 def measure(gpu: Gpu) -> Iterator[Figure]:
-    """GB/s read plus written, with a cold L2; the first figure of a size is the one to reach."""
+    """GB/s read plus written, with a cold L2; the first figure of each size is the target."""
     for mib in (64, 1024):
         size = mib << 20
         source = gpu.source.bits((size // 16, 4), np.uint32)

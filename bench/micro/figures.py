@@ -1,4 +1,4 @@
-"""What the measurements share: a figure, and the GPU with its loader and timers."""
+"""Shared by the measurements: a figure, and the GPU with its loader and timers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Figure:
-    """One number: what was measured, under which circumstances, in which unit."""
+    """One measured number, with its circumstances and its unit."""
 
     group: str
     name: str
@@ -27,7 +27,7 @@ class Figure:
 
 
 class Kernel:
-    """A kernel instance that is launched by `kernel(grid, block, *arguments)`, along x alone."""
+    """A kernel instance that is launched by `kernel(grid, block, *arguments)`, along x only."""
 
     def __init__(self, function: Any, shared_bytes: int) -> None:
         self.function = function
@@ -46,7 +46,7 @@ class Gpu:
         self.xp = target.xp
         self.source = Source(target.xp, 1)
         self.timer = CudaTimer(target.l2_bytes)
-        #: Clusters of blocks, and a copy engine that kernels drive, came with one compute capability.
+        #: Clusters of blocks and a copy engine that kernels control came with the same compute capability.
         self.has_clusters = int(self.xp.cuda.Device().compute_capability) >= 90
         self.num_multiprocessors: int = self.xp.cuda.Device().attributes["MultiProcessorCount"]
 
@@ -61,7 +61,7 @@ class Gpu:
         return Kernel(module.get_function(name), shared_bytes)
 
     def int64(self, count: int = 1) -> Any:
-        """Zeroed numbers for a kernel to answer in."""
+        """Zeroed numbers for a kernel's results."""
         return self.xp.zeros(count, dtype=np.int64)
 
     def uint32(self, count: int = 1) -> Any:

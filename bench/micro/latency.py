@@ -40,14 +40,14 @@ def _clock_hz(gpu: Gpu) -> float:
 def _clocks(
     call: Callable[..., None], clocks: Any, grid: int, block: int, *arguments: Any, rounds: int = 1000
 ) -> float:
-    """Of one round, from the second of two launches."""
+    """The time of one round, from the second of two launches."""
     for _ in range(2):
         call(grid, block, *arguments)
     return int(clocks[0]) / rounds
 
 
 def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figure]:
-    """One way from one block's store to another's load, half of there and back."""
+    """The time from one block's store to another's load: half of a round trip."""
     call = gpu.kernel("latency.cu", "ping_pong", cooperative=True)
     one_way_us = []
     for partner in range(1, gpu.num_multiprocessors, 8):
@@ -61,7 +61,7 @@ def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figur
 
 
 def _exchanges(gpu: Gpu, num_steps: int = 2000) -> Iterator[Figure]:
-    """Every block gives its slice to all and waits for the whole vector: a step of a recurrence."""
+    """Every block sends its slice to all blocks and waits for the whole vector: a step of a recurrence."""
     calls = {
         copies: gpu.kernel("latency.cu", f"exchange<{copies}>", cooperative=True) for copies in (1, 2, 4, 8)
     }

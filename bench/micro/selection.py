@@ -22,7 +22,7 @@ ARG_MAXIMA = {
 
 
 def measure(gpu: Gpu) -> Iterator[Figure]:
-    """GB/s read by a histogram from DRAM; clocks of an arg-max alone and with a full multiprocessor."""
+    """GB/s read by a histogram from DRAM; clocks of an arg-max by itself and with a full multiprocessor."""
     yield from _histograms(gpu)
     yield from _arg_maxima(gpu)
 
@@ -50,7 +50,7 @@ def _arg_maxima(gpu: Gpu, num_rounds: int = 1000) -> Iterator[Figure]:
     for method, told in ARG_MAXIMA.items():
         call = gpu.kernel("selection.cu", f"arg_max<{method}>")
         for num_warps in (1, 8, 32):
-            for _ in range(2):  # The first brings the instructions in.
+            for _ in range(2):  # The first one loads the instructions.
                 call(1, 32 * num_warps, np.int32(num_rounds), clocks, never)
             value = int(clocks[0]) / num_rounds / num_warps
             yield Figure(GROUP, f"arg-max by {told}, a warp of {num_warps}", value, "clocks")

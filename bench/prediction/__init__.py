@@ -1,1 +1,1 @@
-"""Times of an H200 from the machine code, without a GPU: `python -m bench predict`; bench/PREDICTION.md."""
+"""Times on an H200 predicted from the machine code: `python -m bench predict`; see bench/PREDICTION.md."""

@@ -1,4 +1,4 @@
-"""The cases of bench/ as launches: what cudml plans for them on an H200, on memory that few pages are of."""
+"""The cases of bench/ as the launches that cudml plans on an H200, in memory of which few pages exist."""
 
 import contextlib
 import importlib
@@ -27,7 +27,7 @@ _STEPS = (2, 4)
 
 
 class Untouched(Source):
-    """A source of zeros that no memory holds: for what only moves elements, and to plan what is too large."""
+    """A source of zeros without memory: for operators that only move elements, and to plan large cases."""
 
     def bits(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._zeros(shape, dtype)
@@ -43,7 +43,7 @@ class Untouched(Source):
 
 @dataclass(frozen=True)
 class Planned:
-    """What a call would run, the memory of its operands by member, and the bytes that shift the first."""
+    """The plan of a call, the memory of its operands by member, and the shift of the first in bytes."""
 
     plan: Plan
     operands: dict[str, np.ndarray]
@@ -51,7 +51,7 @@ class Planned:
 
 
 def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Planned]:
-    """Call cudml's array function as bench/ does, with an H200's limits, and note what it would run."""
+    """Call cudml's array function as bench/ does, with an H200's limits, and record what it would run."""
     module: Any = importlib.import_module(f"bench.{operator}")
     inputs = module.make(case, source(np, zlib.crc32(case.name.encode()) % 1000))
     noted: list[Planned] = []
@@ -71,7 +71,7 @@ def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Pl
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    """The memory of an array, starting where CuPy's pool would have it start: at a multiple of 512."""
+    """The memory of an array, at a multiple of 512 bytes as in CuPy's pool."""
     memory = memory_of(array)
     if memory.ctypes.data % 512 == 0:
         return memory
@@ -82,7 +82,7 @@ def _aligned(array: np.ndarray) -> np.ndarray:
 
 @contextlib.contextmanager
 def _nothing_kept() -> Iterator[None]:
-    """Calls are neither found nor kept, outputs and scratch untouched."""
+    """Do not cache calls, and do not touch outputs and scratch memory."""
     empty = mock.patch.object(np, "empty", lambda shape, dtype=float: _array(shape, dtype))
     found = mock.patch.object(Recent, "get", return_value=None)
     with empty, found, mock.patch.object(Recent, "__setitem__"):
@@ -95,7 +95,7 @@ def _array(shape: Any, dtype: Any) -> np.ndarray:
 
 
 def works_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[KernelLaunch, Work]]:
-    """The kernels of a call; recurrences with so many steps instead of their own, where it is not 0."""
+    """The kernels of a call; recurrences get this number of steps instead of their own unless it is 0."""
     plan = call.plan
     buffers = {name: Buffer(memory, is_output=name in plan.outputs) for name, memory in call.operands.items()}
     buffers |= {piece.name: Buffer(zeros(piece.num_bytes), is_output=True) for piece in plan.workspaces}
@@ -125,7 +125,7 @@ def works_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[KernelLaunch, 
 
 
 def _joint_blocks(launch: KernelLaunch) -> int:
-    """Neighbours that share what they find: those of a row of top-k, all of a recurrence, a cluster."""
+    """Number of neighbouring blocks that share results: of a row of top-k, a recurrence, or a cluster."""
     fields = {field.name: field.values[0] for field in launch.params.fields}
     if launch.cooperative and "blocks_per_row" not in fields:
         return math.prod(launch.grid)
@@ -140,7 +140,7 @@ def _with_steps(params: Params, num_steps: int) -> Params:
 
 
 def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:
-    """What a case takes, and the kernels and library calls that do it."""
+    """The time of a case, and the kernels and library calls that compute it."""
     calls = planned(operator, case, Untouched)
     steps = [step for call in calls for step in call.plan.steps]
     if operator == "gru" and case.steps > _STEPS[1]:

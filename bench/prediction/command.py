@@ -1,4 +1,4 @@
-"""`python -m bench predict`: what every case would take on an H200, from the machine code; needs no GPU.
+"""`python -m bench predict`: the time of every case on an H200, from the machine code; needs no GPU.
 
 Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra). Writes bench/results/predicted-h200.csv; `--check` only
 compares with it, `--micro` predicts the held-out rows of bench/micro. bench/PREDICTION.md explains the model.
@@ -47,7 +47,7 @@ def row_of(operator: str, case: Any) -> Row:
 
 
 def cases(operator: str | None = None, name: str = "") -> list[tuple[str, Any]]:
-    """Operators with their cases, those whose name contains a text."""
+    """Operators with their cases whose names contain a text."""
     return [
         (module, case)
         for module in ([operator] if operator else OPERATORS)
@@ -57,11 +57,11 @@ def cases(operator: str | None = None, name: str = "") -> list[tuple[str, Any]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Predict and write, or compare; 1 where something differs or nothing can be predicted."""
+    """Predict and write, or compare; return 1 if something differs or nothing can be predicted."""
     parser = argparse.ArgumentParser(prog="python -m bench predict", description=__doc__)
     parser.add_argument("operator", nargs="?", choices=OPERATORS, help="default: all")
     parser.add_argument("--case", default="", metavar="NAME", help="cases whose name contains it")
-    parser.add_argument("--check", action="store_true", help="write nothing, say what differs")
+    parser.add_argument("--check", action="store_true", help="write nothing, print the differences")
     parser.add_argument("--micro", action="store_true", help="predict the held-out rows of bench/micro")
     options = parser.parse_args(arguments)
     if options.micro and (options.operator or options.check):

@@ -1,4 +1,4 @@
-"""The held-out proof: rows of bench/micro that no constant comes from, predicted from their kernels.
+"""The held-out test: rows of bench/micro that no constant was taken from, predicted from their kernels.
 
 `GROUPS` are told apart because bytes over bandwidth alone is right for most rows of the last.
 """
@@ -25,13 +25,13 @@ from tests.machine_code.sass.plan import HOPPER, Kernel
 from tests.machine_code.sass.rates import MEMORY_RATE, NUM_MULTIPROCESSORS
 
 GROUPS = ("arg-max", "histograms short of bandwidth", "the rest")
-#: A histogram that reaches less of the bandwidth than this is short of it.
+#: A histogram that reaches a smaller part of the bandwidth than this is not limited by it.
 _SHORT = 0.95 * 4230.0
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A row: what was measured, what the model says, and bytes over bandwidth; in the row's unit."""
+    """A row: the measured and the predicted value, and bytes over bandwidth, in the row's unit."""
 
     name: str
     group: str
@@ -43,7 +43,7 @@ class Comparison:
 
     @property
     def error(self) -> float:
-        """Of the predicted time, over the measured one, less 1; a rate is turned into a time."""
+        """The predicted time over the measured one, minus 1; rates are converted to times."""
         return _error(self, self.predicted)
 
     @property
@@ -77,7 +77,7 @@ def compared(names: str = "") -> Iterator[Comparison]:
 
 
 def summary(rows: list[Comparison]) -> list[str]:
-    """A line for each group: how many rows, median and worst error, of the model and of the trivial one."""
+    """A line per group: number of rows, median and worst error, of this model and of the trivial one."""
     lines = [
         "| group | rows | median | worst | bytes over bandwidth: median | worst |",
         "|---|---:|---:|---:|---:|---:|",
@@ -98,7 +98,7 @@ def summary(rows: list[Comparison]) -> list[str]:
 
 @functools.cache
 def _kernels(file: str) -> dict[str, Kernel]:
-    """Those of a file of bench/micro, as `Gpu.kernel` compiles them."""
+    """The kernels of a file of bench/micro, as `Gpu.kernel` compiles them."""
     names = {
         "selection.cu": [f"arg_max<{m}>" for m in selection.ARG_MAXIMA]
         + [f"histogram<{key}, {width}>" for key, _, widths in selection.HISTOGRAMS for width in widths],
@@ -126,7 +126,7 @@ def _output(num_bytes: int) -> Buffer:
 def _rate(
     name: str, known: dict[str, float], found: Prediction, num_bytes: int, is_short: bool = False
 ) -> Comparison:
-    """`num_bytes` are those read and written."""
+    """`num_bytes` counts the bytes read and written."""
     return Comparison(
         name,
         GROUPS[1] if is_short else GROUPS[2],
@@ -224,7 +224,7 @@ def bandwidth_work(kind: str, mib: int) -> Work:
 
 
 def _shared_data(size: int, threads: int, grid: int, dtype: str, pattern: str) -> Buffer:
-    """Numbers in the tiles of the blocks that the first multiprocessor gets, as bench/micro draws them."""
+    """Numbers for the tiles of the first multiprocessor's blocks, drawn as in bench/micro."""
     array = zeros(size)
     tiles = array.reshape(-1, 16 * bandwidth.LOADS * threads)
     count = tiles.shape[1] // np.dtype(dtype).itemsize

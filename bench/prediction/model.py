@@ -1,4 +1,4 @@
-"""The time of a launch: what one multiprocessor does with its share of the blocks, and what surrounds it.
+"""The time of a launch: one multiprocessor's work on its share of the blocks, and the rest.
 
 `bench/PREDICTION.md` derives it. Constants are here and in tests/machine_code/sass/rates.py.
 """
@@ -16,24 +16,24 @@ from tests.machine_code.sass.rates import CLOCK_HZ, MEMORY_RATE, NUM_MULTIPROCES
 #: Measured, rows of the group `launch`: an empty kernel between two events, and a second one after it.
 LAUNCH_US = 3.456
 NEXT_LAUNCH_US = 1.472
-#: From the first block's start to its first instruction where the L2 is cold: code, arguments and page tables
-#: come from memory. What `read, 1 MiB` takes more than an empty kernel, less what the machine takes for it.
+#: From the first block's start to its first instruction with a cold L2: code, arguments and page tables come
+#: from memory. The time of `read, 1 MiB` over an empty kernel, minus the machine's time for it.
 COLD_US = 0.8
 
-#: Waves of blocks that are run, and as many again, where there are more than both; on how many
-#: multiprocessors; how many blocks of a sample are neighbours.
+#: Waves of blocks that are run, and as many again, if there are more than both; the number of
+#: multiprocessors; the number of neighbouring blocks in a sample.
 _SAMPLED_WAVES = 2
 _NEIGHBOURS = 4
 _GROUP = 16
 
 
-#: What may bound a launch, besides what it waits for: issue, wavefronts of shared storage, sectors, blocks
-#: that start, and the pipes that arithmetic goes through.
+#: The resources that may bound a launch, apart from waiting: issue, wavefronts of shared storage, sectors,
+#: blocks that start, and the pipes that arithmetic goes through.
 LIMITS = (
     *("issue", "shared", "L1", "L2", "DRAM", "blocks"),
     *("alu", "fma", "heavy", "half", "double", "tensor", "special", "reduction", "uniform"),
 )
-#: Of the datasheet of the H200, dense: TF32 is not used for float32.
+#: From the datasheet of the H200, dense; TF32 is not used for float32.
 _FLOPS = {"float16": 989e12, "float32": 67e12}
 
 
@@ -61,11 +61,11 @@ class Work:
 
     @property
     def num_active(self) -> int:
-        """Multiprocessors that have a block."""
+        """Number of multiprocessors that have a block."""
         return min(self.num_blocks, NUM_MULTIPROCESSORS)
 
     def run(self, blocks: Sequence[int], num_multiprocessors: int = 1) -> Counts:
-        """Run blocks of it, evenly on some multiprocessors."""
+        """Run some of its blocks, evenly on some multiprocessors."""
         resident = min(self.resident_blocks, math.ceil(len(blocks) / num_multiprocessors))
         return run(
             self.code,
@@ -84,7 +84,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a launch, or several one after another, take.
+    """The time of a launch, or of several one after another.
 
     Clocks are of the multiprocessor with the most work; `limits` has the least it would take if nothing but
     one resource bounded it. Counts are of the whole device.
@@ -109,14 +109,14 @@ class Prediction:
 
     @property
     def bound(self) -> str:
-        """The resource that is used most, where it is for most of the time; else what is waited for."""
+        """The most used resource, if it is used most of the time; otherwise the wait."""
         if self.overhead_us > self.time_us / 2:
             return "launch"
         name = max(self.limits, key=self.limits.__getitem__)
         return name if self.limits[name] > 0.7 * self.clocks else "latency"
 
     def __add__(self, other: "Prediction") -> "Prediction":
-        """This, then the other launch."""
+        """This launch, then the other one."""
         return Prediction(
             self.launches + other.launches,
             self.overhead_us + other.overhead_us - LAUNCH_US + NEXT_LAUNCH_US,
@@ -133,7 +133,7 @@ class Prediction:
 
 
 def predict(work: Work) -> Prediction:
-    """Run one multiprocessor's share of a launch, or a few waves of it, and work out the time of all."""
+    """Run one multiprocessor's share of a launch, or a few waves of it, and derive the total time."""
     num_run = min(_NEIGHBOURS, work.num_active)
     share = work.num_blocks / work.num_active
     sampled = _SAMPLED_WAVES * work.resident_blocks
@@ -154,21 +154,21 @@ def predict(work: Work) -> Prediction:
 
 
 def _spread(work: Work, count: int) -> list[int]:
-    """Groups of neighbours from everywhere in the grid, as these read the same sectors."""
+    """Groups of neighbours from the whole grid; neighbours read the same sectors."""
     num_groups = -(-count // _GROUP)
     starts = [(work.num_blocks - _GROUP) * (2 * n + 1) // (2 * num_groups) for n in range(num_groups)]
     return [start + n for start in starts for n in range(_GROUP)][:count]
 
 
 def _dealt(blocks: Sequence[int], resident_blocks: int, num_multiprocessors: int) -> list[int]:
-    """In the order in which multiprocessors are filled, so that each gets every few of the first ones."""
+    """In the order in which multiprocessors are filled: each gets every n-th of the first blocks."""
     first = resident_blocks * num_multiprocessors
     dealt = [b for n in range(num_multiprocessors) for b in blocks[:first][n::num_multiprocessors]]
     return dealt + list(blocks[first:])
 
 
 def extrapolated(less: Prediction, more: Prediction, factor: float) -> Prediction:
-    """What a launch takes whose problem is larger than two that were run: by the line through both.
+    """The time of a launch on a larger problem than two that were run: on the line through both.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What CuPy launches for the same cases, with code of its own making, recorded over the stand-in for a GPU.
+"""CuPy's own kernels for the same cases, recorded over the stand-in for a GPU.
 
 `python -m bench.prediction.peers OPERATOR [NAME ...]` prints a case and its microseconds on a line, as JSON;
 `predicted` runs that in a process of its own, since the stand-in must be there before CuPy.
@@ -32,7 +32,7 @@ OPERATORS = ("slice", "reverse_subsequences")
 
 
 def predicted(operator: str, names: Sequence[str]) -> dict[str, float]:
-    """Microseconds of CuPy by case."""
+    """CuPy's predicted microseconds by case."""
     command = [sys.executable, "-m", "bench.prediction.peers", operator, *names]
     lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return dict(json.loads(line) for line in lines)
@@ -63,7 +63,7 @@ class _Recorder:
     def _note(self, image: bytes) -> None:
         if image[:4] != b"\x7fELF":  # CuPy preprocesses a text for its cache
             return
-        image += b"\0"  # CuPy takes the last byte for the end of a text
+        image += b"\0"  # CuPy treats the last byte as the end of a text
         (code,), (facts,) = decode(image).values(), cubin.kernels_of(image).values()
         self.kernels[len(self.kernels) + 1] = Kernel(code, facts)
         self._stand_in.set_parameters_of(len(self.kernels), [size for _, size in facts.parameters])
@@ -76,9 +76,9 @@ class _Recorder:
         return cuda.MemoryPointer(owned, 0)
 
     def steps(self, call: Any) -> list[Work | Step]:
-        """What a call launches, copies and fills."""
+        """The launches, copies and fills of a call."""
         self._stand_in.record()
-        kept = call()  # whose memory is to be there when the launches run
+        kept = call()  # its memory must still exist when the launches run
         found: list[Work | Step] = []
         launches = iter(self._stand_in.launches())
         buffers = [Buffer(memory, is_output=True) for memory in self.memory if memory.size]
@@ -107,7 +107,7 @@ class _Recorder:
 
 def main(operator: str, names: Sequence[str]) -> None:
     """Print a line for each case."""
-    with tempfile.TemporaryDirectory() as folder:  # so that every kernel is compiled, and noted
+    with tempfile.TemporaryDirectory() as folder:  # empty, so that every kernel is compiled and recorded
         os.environ["CUPY_CACHE_DIR"] = folder
         recorder = _Recorder()
         module = importlib.import_module(f"bench.{operator}")

@@ -1,4 +1,4 @@
-"""The committed table of predicted times: its rows, its text, what differs from it."""
+"""The committed table of predicted times: its rows, its text, and differences from it."""
 
 import csv
 import io
@@ -11,13 +11,13 @@ from bench.results import RESULTS
 
 TABLE = RESULTS / "predicted-h200.csv"
 
-#: A case may get so much dearer or cheaper before the table differs.
+#: The relative change of a case's time from which on the table differs.
 TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
 class Row:
-    """A case: predicted and least time, what bounds it, and what it uses.
+    """A case: its predicted and minimum time, its bound, and its use of resources.
 
     `limit_us` is the case's bytes over the bandwidth of memory. `lane_instructions` are those of a byte.
     Pipes are shares of the time in which a multiprocessor works. Sectors are of 32 bytes. `cupy_us` is what
@@ -47,7 +47,7 @@ class Row:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What the row is about."""
+        """The key of the row."""
         return self.operator, self.case
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class Row:
 
 
 def read(path: Path = TABLE) -> tuple[str, list[Row]]:
-    """The version of NVRTC that made the code, and the rows; none where there is no file."""
+    """The version of NVRTC that made the code, and the rows; no rows if there is no file."""
     if not path.exists():
         return "none", []
     first, *lines = path.read_text().splitlines()
@@ -77,7 +77,7 @@ def table_text(version: str, rows: Iterable[Row]) -> str:
 
 
 def differences(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
-    """What got dearer or cheaper, or is not in the table."""
+    """The cases that became slower or faster, or are not in the table."""
     known = {row.key: row for row in recorded}
     found = []
     for row in rows:
@@ -86,11 +86,11 @@ def differences(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
             found.append(f"{row.operator}, {row.case}: not in {TABLE.name}; run `python -m bench predict`")
         elif row.time_us > old.time_us * (1 + TOLERANCE):
             found.append(
-                f"{row.operator}, {row.case}: dearer, {old.time_us} -> {row.time_us} us ({row.bound})"
+                f"{row.operator}, {row.case}: slower, {old.time_us} -> {row.time_us} us ({row.bound})"
             )
         elif row.time_us < old.time_us * (1 - TOLERANCE):
             found.append(
-                f"{row.operator}, {row.case}: cheaper, {old.time_us} -> {row.time_us} us; "
+                f"{row.operator}, {row.case}: faster, {old.time_us} -> {row.time_us} us; "
                 "run `python -m bench predict` to renew the table"
             )
     return found

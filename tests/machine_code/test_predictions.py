@@ -1,4 +1,4 @@
-"""Predicted times: of micro-kernels against what an H200 measured, of the cases of bench/ against the table.
+"""Predicted times: of micro-kernels against measurements of an H200, of bench/'s cases against the table.
 
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
@@ -40,7 +40,7 @@ def test_held_out_rows() -> None:
 
 
 def _chosen() -> list[Any]:
-    """Every recorded case, of which the cheapest of each kernel run without the option."""
+    """Every recorded case; without the option, only the cheapest one of each kernel runs."""
     cheapest: dict[str, Row] = {}
     for row in sorted(RECORDED, key=lambda row: row.lane_instructions * row.limit_us):
         cheapest.setdefault(row.kernels, row)
@@ -58,23 +58,23 @@ def _chosen() -> list[Any]:
 
 
 @pytest.mark.parametrize(("operator", "case"), _chosen())
-def test_case_is_as_dear_as_recorded(operator: str, case: Any) -> None:
+def test_case_takes_the_recorded_time(operator: str, case: Any) -> None:
     if nvrtc_version() != VERSION:
         pytest.skip(f"the table is by NVRTC {VERSION}, this is {nvrtc_version()}")
     assert table.differences(RECORDED, [command.row_of(operator, case)]) == []
 
 
 def test_table_has_every_case_that_moves_alone() -> None:
-    """Of top-k and GRU it may lack some, which take long; none of the rows is of a case that is gone."""
+    """It may lack slow cases of top-k and GRU; it has no row of a case that no longer exists."""
     cases = [(operator, case.name) for operator, case in command.cases()]
     recorded = [row.key for row in RECORDED]
     assert recorded == [key for key in cases if key in recorded]
     assert {key for key in cases if key[0] in peers.OPERATORS} <= set(recorded)
 
 
-def test_differences_are_told() -> None:
+def test_differences_are_reported() -> None:
     row = RECORDED[0]
-    for factor, message in ((1.06, "dearer"), (0.94, "renew the table")):
+    for factor, message in ((1.06, "slower"), (0.94, "renew the table")):
         (found,) = table.differences(RECORDED, [replace(row, time_us=factor * row.time_us)])
         assert message in found
     assert table.differences(RECORDED, [replace(row, time_us=1.04 * row.time_us)]) == []

@@ -2,9 +2,9 @@
 
 from tests.planted.defect import Defect
 
-#: What says that a case got slower.
+#: The report of a case that became slower.
 _PREDICTED = "tests/machine_code/test_predictions.py::test_case_is_as_dear_as_recorded"
-_DEARER = r"dearer, [\d.]+ -> [\d.]+ us"
+_SLOWER = r"slower, [\d.]+ -> [\d.]+ us"
 
 DEFECTS = {
     "tiles that are copied twice": Defect(
@@ -28,7 +28,7 @@ DEFECTS = {
         "static_cast<int>(divide(static_cast<UInt32>(index), p.box_multiplier, p.box_shift));",
         "index / p.box_items;",
         (),
-        _DEARER,
+        _SLOWER,
         tests=(f"{_PREDICTED}[reverse_subsequences-small boxes 262144 x 12 x 20 axis 1 float16]",),
     ),
 }
