@@ -1,4 +1,4 @@
-"""The arguments of array functions: which device they are on, and what is said of wrong ones."""
+"""The arguments of array functions: the device they are on, and the errors about wrong ones."""
 
 from collections.abc import Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
@@ -17,7 +17,7 @@ from cudml.functions.transfer import upload
 from cudml.tensors import is_injective
 
 
-def is_wrong(function: str, argument: str, got: object, expected: str) -> str:
+def wrong_argument(function: str, argument: str, got: object, expected: str) -> str:
     """The text of every error about an argument."""
     return f"{function}: {argument} is {got}, must be {expected}"
 
@@ -30,18 +30,18 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
     TypeError
         Not an array, or one that no device supports.
     cudml.errors.DeviceError
-        It is in a GPU's memory, and that cannot be used from here.
+        It is in the memory of a GPU that cannot be used from here.
     """
     if isinstance(candidate, np.ma.MaskedArray):
         expected = "an array without a mask, such as its .filled(value) or its .data"
-        raise TypeError(is_wrong(function, name, "a masked array", expected))
+        raise TypeError(wrong_argument(function, name, "a masked array", expected))
     expected = "a NumPy array, a CuPy array or an object that shares memory of a CPU or a GPU as they do"
     if isinstance(candidate, type):  # the class of an array has the attributes of one
-        raise TypeError(is_wrong(function, name, f"the class {candidate.__qualname__}", expected))
+        raise TypeError(wrong_argument(function, name, f"the class {candidate.__qualname__}", expected))
     try:
         found = take(candidate)
     except ExchangeError as error:
-        raise TypeError(is_wrong(function, name, f"{a_type(candidate)} {error}", expected)) from error
+        raise TypeError(wrong_argument(function, name, f"{a_type(candidate)} {error}", expected)) from error
     except DeviceError as error:
         where = f"{a_type(candidate)} in a GPU's memory, which cannot be used from here"
         raise DeviceError(f"{function}: {name} is {where}: {error}") from error
@@ -49,13 +49,13 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
         return found
     if isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
         expected += "; numpy.asarray makes one"
-    raise TypeError(is_wrong(function, name, a_type(candidate), expected))
+    raise TypeError(wrong_argument(function, name, a_type(candidate), expected))
 
 
 class Arguments(NamedTuple):
     """Arguments as plain arrays by name, and the device that all are on.
 
-    `shared` is the memory of other libraries, `made` the arrays of lengths that were none.
+    `shared` is the memory of other libraries, `made` the arrays made from lengths that were not arrays.
     """
 
     arrays: dict[str, Array]
@@ -67,7 +67,7 @@ class Arguments(NamedTuple):
 def all_on_device(
     function: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lengths_axes: slice = slice(0)
 ) -> Arguments:
-    """Several arguments as plain arrays of the device that all of them are on.
+    """Arguments as plain arrays of the device that all of them are on.
 
     Lengths may be a list, or a number for all places along some axes of the first argument.
 
@@ -76,9 +76,9 @@ def all_on_device(
     TypeError
         An argument is not an array, or NumPy and GPU arrays are mixed.
     ValueError
-        They are on different GPUs, or an output of another library may only be read.
+        They are on different GPUs, or an output of another library is read-only.
     cudml.errors.DeviceError
-        One is in a GPU's memory, and that cannot be used from here.
+        One is in the memory of a GPU that cannot be used from here.
     """
     given = {**inputs, **outputs}
     first_name = next(iter(given))
@@ -99,18 +99,18 @@ def all_on_device(
             kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
             error = TypeError if len(kinds) > 1 else ValueError
             expected = f"on {first.name}, where {first_name} is"
-            raise error(is_wrong(function, name, f"on {device.name}", expected))
+            raise error(wrong_argument(function, name, f"on {device.name}", expected))
         arrays[name] = taken.array
         if taken.exported is not None:
             shared.append(taken.exported)
             if name in outputs and taken.exported.is_read_only:
-                raise ValueError(is_wrong(function, name, "read-only", "writable"))
+                raise ValueError(wrong_argument(function, name, "read-only", "writable"))
     assert first is not None
     return Arguments(arrays, first, shared, made)
 
 
 def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextManager[None]:
-    """A context in which the GPU that an array is on is the current one, and a stream its current one.
+    """A context in which an array's GPU is the current one and a stream is that GPU's current one.
 
     None leaves the current stream.
 
@@ -126,7 +126,7 @@ def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextMana
     except (DeviceError, ExchangeError):
         device = None
     if device is None:
-        return nullcontext()  # the call without the stream says what is wrong with the array
+        return nullcontext()  # the call without the stream raises the error about the array
     try:
         return device.on_stream(stream)
     except (TypeError, ValueError) as error:
@@ -146,7 +146,7 @@ def normalized_axis(function: str, axis: Any, ndim: int) -> int:
         Not an integer.
     """
     if axis is None:
-        raise ValueError(is_wrong(function, "axis", None, "an integer: flattening is up to the caller"))
+        raise ValueError(wrong_argument(function, "axis", None, "an integer: flattening is up to the caller"))
     number = as_integer(function, "axis", axis)
     if not -ndim <= number < ndim:
         raise AxisError(number, ndim, f"{function}")
@@ -158,20 +158,23 @@ def as_integer(function: str, name: str, value: Any) -> int:
     try:
         return index(value)
     except TypeError:
-        raise TypeError(is_wrong(function, name, repr(value), "an integer")) from None
+        raise TypeError(wrong_argument(function, name, repr(value), "an integer")) from None
 
 
 def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
-    """Convert to a tuple of `count` ints; raise TypeError if not integral, ValueError if more or fewer."""
+    """Convert to a tuple of `count` ints; raise TypeError if not integral, ValueError if not `count`."""
     try:
         check_order(values)
         numbers = tuple(map(index, values))
     except TypeError:
-        raise TypeError(is_wrong(function, name, repr(values), "a sequence of integers")) from None
+        raise TypeError(wrong_argument(function, name, repr(values), "a sequence of integers")) from None
     if len(numbers) != count:
         raise ValueError(
-            is_wrong(
-                function, name, f"{numbers}, of length {len(numbers)}", f"of length {count}, one a dimension"
+            wrong_argument(
+                function,
+                name,
+                f"{numbers}, of length {len(numbers)}",
+                f"of length {count}, one per dimension",
             )
         )
     return numbers
@@ -180,13 +183,13 @@ def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int,
 def check_order(values: Any) -> None:
     """Raise TypeError if a collection has no order of its elements."""
     if isinstance(values, (Set, Mapping)):
-        raise TypeError(f"{a_type(values)} is no sequence")
+        raise TypeError(f"{a_type(values)} is not a sequence")
 
 
 def lengths_on(function: str, device: Device, lengths: Any, shape: tuple[int, ...], largest: int) -> Any:
-    """Lengths given as a list, or as an integer for all of them, as an array of the device.
+    """Convert lengths given as a list, or as one integer for all, to an array of the device.
 
-    An integer fills the shape, cut to 0 and `largest`. Anything else is returned as it is.
+    An integer is limited to 0 to `largest` and fills the shape. Anything else is returned unchanged.
 
     Raises
     ------
@@ -205,11 +208,11 @@ def lengths_on(function: str, device: Device, lengths: Any, shape: tuple[int, ..
     try:
         host = np.array(lengths)
     except ValueError:
-        raise ValueError(is_wrong(function, name, repr(lengths), "a list without gaps")) from None
+        raise ValueError(wrong_argument(function, name, repr(lengths), "a list without gaps")) from None
     if not host.size:
         host = host.astype(np.int64)
     if host.dtype.kind not in "iu":
-        raise TypeError(is_wrong(function, name, f"a list of {host.dtype}", "a list of integers"))
+        raise TypeError(wrong_argument(function, name, f"a list of {host.dtype}", "a list of integers"))
     return upload(device, host)
 
 
@@ -222,7 +225,7 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
-    """The two arrays of `out`, none where it is None.
+    """The two arrays of `out`; no arrays if it is None.
 
     Raises
     ------
@@ -233,7 +236,7 @@ def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
         return ()
     if not isinstance(out, tuple) or len(out) != 2:
         got = f"a tuple of {len(out)}" if isinstance(out, tuple) else a_type(out)
-        raise TypeError(is_wrong(function, "out", got, f"a tuple of two arrays, ({names})"))
+        raise TypeError(wrong_argument(function, "out", got, f"a tuple of two arrays, ({names})"))
     return out
 
 
@@ -243,12 +246,12 @@ def bits_of(function: str, name: str, array: Array) -> ElementType:
     Raises
     ------
     TypeError
-        The items are objects, or of a size that no kernel moves.
+        The items are objects, or have a size that no kernel moves.
     """
     kind = BITS_BY_SIZE.get(array.dtype.itemsize)
     if kind is None or array.dtype.hasobject:
         expected = "of a dtype of 1, 2, 4, 8 or 16 bytes without objects"
-        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
+        raise TypeError(wrong_argument(function, name, f"of dtype {array.dtype}", expected))
     return kind
 
 
@@ -258,7 +261,7 @@ def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementT
     Raises
     ------
     TypeError
-        It is none of them; says which are.
+        Another dtype; the message lists the allowed ones.
     """
     kind = allowed.get(array.dtype.name)
     if kind is not None and array.dtype.isnative:
@@ -266,7 +269,7 @@ def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementT
     expected = f"of {one_of([*allowed])}"
     if kind is not None:
         expected = f"in native byte order, as {name}.astype({array.dtype.name!r}) is"
-    raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", expected))
+    raise TypeError(wrong_argument(function, name, f"of dtype {array.dtype}", expected))
 
 
 def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
@@ -280,12 +283,16 @@ def check_output(function: str, name: str, array: Array, shape: tuple[int, ...],
         Another shape, read-only, or strides that give two elements the same place.
     """
     if array.dtype != dtype:
-        raise TypeError(is_wrong(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}"))
+        raise TypeError(
+            wrong_argument(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}")
+        )
     if tuple(array.shape) != tuple(shape):
-        raise ValueError(is_wrong(function, name, f"of shape {array.shape}", f"of shape {tuple(shape)}"))
+        raise ValueError(
+            wrong_argument(function, name, f"of shape {array.shape}", f"of shape {tuple(shape)}")
+        )
     if not getattr(array.flags, "writeable", True):
-        raise ValueError(is_wrong(function, name, "read-only", "writable"))
-    # The bytes of an element are one more dimension: strides may be smaller than an element.
+        raise ValueError(wrong_argument(function, name, "read-only", "writable"))
+    # The bytes of an element count as a dimension, because strides may be smaller than an element.
     if array.size and not is_injective((*array.shape, array.dtype.itemsize), (*array.strides, 1)):
         expected = "of strides that give every element its own place"
-        raise ValueError(is_wrong(function, name, f"of strides {array.strides}", expected))
+        raise ValueError(wrong_argument(function, name, f"of strides {array.strides}", expected))

@@ -10,7 +10,7 @@ import numpy as np
 from cudml.devices import Array, Device, Layout, Program, get_device, take_operand
 from cudml.dtypes import ElementType
 from cudml.executable import MAX_GOOD, Executable, Planner, Recent
-from cudml.functions.arguments import Arguments, all_on_device, is_wrong, on_stream
+from cudml.functions.arguments import Arguments, all_on_device, on_stream, wrong_argument
 from cudml.overlap import Box, box_of, first_overlap
 from cudml.tensors import TensorDesc
 
@@ -479,7 +479,7 @@ def check_overlap(function: str, device: Device, arguments: Sequence[Argument], 
     overlap = first_overlap([_box(a) for a in arrays], [device.address(a) for a in arrays], num_inputs)
     if overlap is not None:
         out, other = (arguments[number].name for number in overlap)
-        raise ValueError(is_wrong(function, out, f"overlapping {other}", "in memory of its own"))
+        raise ValueError(wrong_argument(function, out, f"overlapping {other}", "in memory of its own"))
 
 
 _copy = methodcaller("copy")
@@ -505,7 +505,7 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
     if device.name != "cpu":
         got = f"at address {device.address(array):#x} with strides {array.strides}"
         expected = f"at multiples of {argument.alignment} bytes"
-        raise ValueError(is_wrong(function, argument.name, got, expected))
+        raise ValueError(wrong_argument(function, argument.name, got, expected))
     return (
         replace(argument, is_remade=True)
         if is_output

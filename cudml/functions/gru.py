@@ -15,13 +15,13 @@ from cudml.functions.arguments import (
     Arguments,
     check_output,
     dtype_in,
-    is_wrong,
     output_pair,
+    wrong_argument,
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
 from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
 from cudml.operators import gru as _operator
-from cudml.operators.activations import Activation, activation_ok
+from cudml.operators.activations import Activation, check_activation
 from cudml.tensors import TensorDesc
 
 _FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
@@ -189,7 +189,7 @@ def gru(
     given = {name: array for name, array in named if array is not None}
     for name in ("x", "w", "r"):
         if name not in given:
-            raise TypeError(is_wrong("gru", name, None, "an array"))
+            raise TypeError(wrong_argument("gru", name, None, "an array"))
     names = tuple(given)
     if isinstance(activations, list):
         activations = tuple(activations)
@@ -210,9 +210,11 @@ def _check(
     arrays, device = given.arrays, given.device
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         expected = one_of([repr(name) for name in _DIRECTIONS])
-        raise ValueError(is_wrong(function, "direction", repr(direction), expected))
+        raise ValueError(wrong_argument(function, "direction", repr(direction), expected))
     if not isinstance(linear_before_reset, (bool, int, np.bool_)):
-        raise TypeError(is_wrong(function, "linear_before_reset", repr(linear_before_reset), "True or False"))
+        raise TypeError(
+            wrong_argument(function, "linear_before_reset", repr(linear_before_reset), "True or False")
+        )
     num_directions = 2 if direction == "bidirectional" else 1
     chosen = _activations(function, activations, num_directions)
     kind = _check_dtypes(function, arrays, names)
@@ -262,16 +264,16 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
         activations = _DEFAULT_ACTIVATIONS * num_directions
     if isinstance(activations, str) or not isinstance(activations, Sequence):
         expected = "a sequence of names or Activation objects"
-        raise TypeError(is_wrong(function, "activations", repr(activations), expected))
+        raise TypeError(wrong_argument(function, "activations", repr(activations), expected))
     count = 2 * num_directions
     if len(activations) != count:
         expected = f"of length {count}, f and g of each direction"
-        raise ValueError(is_wrong(function, "activations", f"of length {len(activations)}", expected))
+        raise ValueError(wrong_argument(function, "activations", f"of length {len(activations)}", expected))
     chosen = []
     problems = Problems(function)
     for i, item in enumerate(activations):
         if isinstance(item, Activation):
-            activation_ok(problems, f"activations[{i}]", item, max(FeatureLevel))
+            check_activation(problems, f"activations[{i}]", item, max(FeatureLevel))
             chosen.append(item)
         elif isinstance(item, str):
             try:
@@ -280,7 +282,7 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
                 raise ValueError(f"{function}: activations[{i}]: {error}") from None
         else:
             expected = "a name or a cudml.Activation"
-            raise TypeError(is_wrong(function, f"activations[{i}]", repr(item), expected))
+            raise TypeError(wrong_argument(function, f"activations[{i}]", repr(item), expected))
     if problems.found:
         raise ValueError(f"{function}: {'; '.join(map(str, problems.found))}")
     return tuple(chosen)
@@ -294,7 +296,7 @@ def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str])
             dtype_in(function, name, arrays[name], INTEGERS)
         elif arrays[name].dtype != arrays["x"].dtype:
             expected = f"of {arrays['x'].dtype}, as x"
-            raise TypeError(is_wrong(function, name, f"of dtype {arrays[name].dtype}", expected))
+            raise TypeError(wrong_argument(function, name, f"of dtype {arrays[name].dtype}", expected))
     return kind
 
 
@@ -302,7 +304,7 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
     """T, N and H, after every shape has been compared with what follows from x, r and the direction."""
     for name, letters in (("x", "(T, N, I)"), ("r", "(D, 3H, H)")):
         if arrays[name].ndim != 3:
-            raise ValueError(is_wrong(function, name, f"of shape {tuple(arrays[name].shape)}", letters))
+            raise ValueError(wrong_argument(function, name, f"of shape {tuple(arrays[name].shape)}", letters))
     steps, batch, num_inputs = arrays["x"].shape
     hidden = arrays["r"].shape[2]
     shapes = {
@@ -315,7 +317,9 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
     for name, (letters, shape) in shapes.items():
         if name in arrays and tuple(arrays[name].shape) != shape:
             expected = f"{letters} = {shape}, with D = {num_directions}, and H = {hidden} from r"
-            raise ValueError(is_wrong(function, name, f"of shape {tuple(arrays[name].shape)}", expected))
+            raise ValueError(
+                wrong_argument(function, name, f"of shape {tuple(arrays[name].shape)}", expected)
+            )
     return steps, batch, hidden
 
 

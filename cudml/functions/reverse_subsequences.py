@@ -15,8 +15,8 @@ from cudml.functions.arguments import (
     broadcasts_to,
     check_output,
     dtype_in,
-    is_wrong,
     normalized_axis,
+    wrong_argument,
 )
 from cudml.functions.array_types import (
     ForeignArray,
@@ -120,7 +120,9 @@ def _check(given: Arguments, axis: Any) -> Request:
             with_axis = (*lengths.shape[:axis], 1, *lengths.shape[axis:])
             if broadcasts_to(with_axis, lane_shape):
                 expected += f"; sequence_lengths[{':, ' * axis}None] is"
-        raise ValueError(is_wrong(function, "sequence_lengths", f"of shape {tuple(lengths.shape)}", expected))
+        raise ValueError(
+            wrong_argument(function, "sequence_lengths", f"of shape {tuple(lengths.shape)}", expected)
+        )
     if out is not None:
         check_output(function, "out", out, shape, array.dtype)
     flat, flat_lengths = shape, lane_shape

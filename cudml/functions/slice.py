@@ -15,7 +15,7 @@ from cudml.functions.arguments import (
     bits_of,
     check_order,
     check_output,
-    is_wrong,
+    wrong_argument,
 )
 from cudml.functions.array_types import (
     ForeignArray,
@@ -159,21 +159,23 @@ def _check_box(
     """Raise ValueError unless every element of a box lies in an array of a shape."""
     for i, (n, offset, size, stride) in enumerate(zip(shape, offsets, sizes, strides, strict=True)):
         if size < 0:
-            raise ValueError(is_wrong(function, f"sizes[{i}]", size, "0 or more"))
+            raise ValueError(wrong_argument(function, f"sizes[{i}]", size, "0 or more"))
         if stride == 0:
-            raise ValueError(is_wrong(function, f"strides[{i}]", 0, "any integer but 0"))
+            raise ValueError(wrong_argument(function, f"strides[{i}]", 0, "any integer but 0"))
         if size and not n:
-            raise ValueError(is_wrong(function, f"sizes[{i}]", size, f"0, since dimension {i} is empty"))
+            raise ValueError(
+                wrong_argument(function, f"sizes[{i}]", size, f"0, because dimension {i} is empty")
+            )
         # Where nothing is taken, the end of the dimension will do, as in NumPy's a[n:n].
         largest = n - 1 if size else n
         if not 0 <= offset <= largest:
             expected = f"from 0 to {largest}, {'an element' if size else 'a place'} of dimension {i}"
-            raise ValueError(is_wrong(function, f"offsets[{i}]", offset, expected))
+            raise ValueError(wrong_argument(function, f"offsets[{i}]", offset, expected))
         last = offset + (size - 1) * stride
         if size and not 0 <= last < n:
             got = f"{last} = {offset} + ({size} - 1) * {stride}"
             raise ValueError(
-                is_wrong(function, f"the last element of dimension {i}", got, f"from 0 to {n - 1}")
+                wrong_argument(function, f"the last element of dimension {i}", got, f"from 0 to {n - 1}")
             )
 
 

@@ -13,9 +13,9 @@ from cudml.functions.arguments import (
     as_integer,
     check_output,
     dtype_in,
-    is_wrong,
     normalized_axis,
     output_pair,
+    wrong_argument,
 )
 from cudml.functions.array_types import (
     ForeignArray,
@@ -199,7 +199,9 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
     k = as_integer(function, "k", k)
     lane = array.shape[axis]
     if not 0 <= k <= lane:
-        raise ValueError(is_wrong(function, "k", k, f"from 0 to the size of axis {axis}, which is {lane}"))
+        raise ValueError(
+            wrong_argument(function, "k", k, f"from 0 to the size of axis {axis}, which is {lane}")
+        )
     direction = _choice(function, "mode", mode, _DIRECTIONS)
     nan_last = _choice(function, "nan", nan, _NAN_LAST)
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
@@ -244,7 +246,9 @@ def _choice(function: str, name: str, value: Any, choices: dict[str, Choice]) ->
     """What a string argument stands for; raise ValueError if it is not a key of `choices`."""
     if isinstance(value, str) and value in choices:
         return choices[value]
-    raise ValueError(is_wrong(function, name, repr(value), one_of([repr(choice) for choice in choices])))
+    raise ValueError(
+        wrong_argument(function, name, repr(value), one_of([repr(choice) for choice in choices]))
+    )
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
@@ -263,7 +267,7 @@ def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> t
     limit = np.iinfo(array.dtype.name).max
     if lane - 1 > limit:
         expected = f"of a type that holds the last index of axis {axis}, which is {lane - 1}"
-        raise ValueError(is_wrong(function, name, f"of {array.dtype}, which ends at {limit}", expected))
+        raise ValueError(wrong_argument(function, name, f"of {array.dtype}, which ends at {limit}", expected))
     return kind, array.dtype
 
 

@@ -287,7 +287,7 @@ class Activation:
         return Activation(OperatorType.ACTIVATION_HARD_SWISH, (alpha, beta))
 
 
-def activation_ok(problems: Problems, member: str, activation: object, level: FeatureLevel) -> bool:
+def check_activation(problems: Problems, member: str, activation: object, level: FeatureLevel) -> bool:
     """Report every broken rule of one activation; return whether there are none."""
     before = len(problems.found)
     if not isinstance(activation, Activation):

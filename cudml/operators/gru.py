@@ -15,7 +15,7 @@ from cudml.checks import (
     check_tensor,
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
-from cudml.operators.activations import Activation, activation_ok
+from cudml.operators.activations import Activation, check_activation
 from cudml.operators.gru_paths import PATHS, choose_path
 from cudml.operators.gru_shapes import Layer
 from cudml.operators.path import take_path
@@ -172,7 +172,7 @@ def _check_activations(problems: Problems, desc: GruDesc, level: FeatureLevel, d
             expected = f"{count} for {desc.direction.name}: f and g of each direction"
             problems.add("ActivationDescCount", "length", expected, len(activations))
     for i, activation in enumerate(activations):
-        activation_ok(problems, f"ActivationDescs[{i}]", activation, level)
+        check_activation(problems, f"ActivationDescs[{i}]", activation, level)
 
 
 def _check_sizes(

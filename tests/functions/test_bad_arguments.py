@@ -103,7 +103,7 @@ SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "list": (([1], (0,), (1,)), TypeError, "a is a list, must be a NumPy array"),
     "objects": ((OBJECTS, (0, 0), (1, 1)), TypeError, "a is of dtype object, must be of a dtype of 1, 2, 4,"),
     "3 bytes": ((np.zeros(2, "S3"), (0,), (1,)), TypeError, "a is of dtype |S3, must be of a dtype of 1, 2,"),
-    "few": ((A, (0,), (1, 1)), ValueError, "offsets is (0,), of length 1, must be of length 2, one a dimens"),
+    "few": ((A, (0,), (1, 1)), ValueError, "offsets is (0,), of length 1, must be of length 2, one per di"),
     "many": ((A, (0, 0), (1, 1, 1)), ValueError, "sizes is (1, 1, 1), of length 3, must be of length 2"),
     "number": ((A, 0, (1, 1)), TypeError, "offsets is 0, must be a sequence of integers"),
     "set": ((A, {0, 1}, (1, 1)), TypeError, "offsets is {0, 1}, must be a sequence of integers"),
@@ -119,7 +119,7 @@ SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "end": ((A, (1, 0), (3, 1)), ValueError, "the last element of dimension 0 is 3 = 1 + (3 - 1) * 1, must"),
     "start": ((A, (0, 1), (1, 3), (1, -1)), ValueError, "the last element of dimension 1 is -1 = 1 + (3 - 1"),
     "huge": ((A, (0, 0), (1, 2**70)), ValueError, "the last element of dimension 1 is 118059162071741130342"),
-    "empty": ((A[:0], (0, 0), (1, 1)), ValueError, "sizes[0] is 1, must be 0, since dimension 0 is empty"),
+    "empty": ((A[:0], (0, 0), (1, 1)), ValueError, "sizes[0] is 1, must be 0, because dimension 0 is empty"),
 }  # fmt: skip
 
 

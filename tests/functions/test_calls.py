@@ -190,7 +190,7 @@ def test_calls_of_equal_numbers_of_other_types_are_not_mixed_up() -> None:
 @pytest.mark.parametrize(
     ("strides", "message"),
     [
-        ((), "strides is (), of length 0, must be of length 1, one a dimension"),
+        ((), "strides is (), of length 0, must be of length 1, one per dimension"),
         (np.array([0]), "strides[0] is 0, must be any integer but 0"),
         (0, "strides is 0, must be a sequence of integers"),
     ],
