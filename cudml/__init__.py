@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from cudml.compiled import CompiledOperator as CompiledOperator
     from cudml.compiled import compile_operator as compile_operator
+    from cudml.cupy import install_cupy as install_cupy
     from cudml.devices.emulator.meter import emulator_report as emulator_report
     from cudml.dxdispatch.descriptors import from_dict as from_dict
     from cudml.dxdispatch.descriptors import to_dict as to_dict
@@ -53,6 +54,7 @@ __version__ = "0.1.0"
 #: Module -> the public names that it defines.
 _HOMES = {
     "compiled": ("CompiledOperator", "compile_operator"),
+    "cupy": ("install_cupy",),
     "devices.emulator.meter": ("emulator_report",),
     "enums": (
         "AxisDirection",

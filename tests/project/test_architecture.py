@@ -54,6 +54,7 @@ LAYERS = {
 THIRD_PARTY = {
     "devices/cuda/": {"cupy", "cupy_backends", "numpy"},
     "devices/dlpack.py": {"ml_dtypes"},
+    "cupy.py": {"cupy"},
     "torch.py": {"torch"},
     "dask.py": {"dask"},
     "jax.py": {"jax"},
