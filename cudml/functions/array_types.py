@@ -1,4 +1,4 @@
-"""What type checkers are told of the arrays that the functions take and give."""
+"""Types for checkers: the arrays that the functions take and return."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, SupportsIndex, TypeVar
@@ -12,20 +12,20 @@ ValuesT = TypeVar("ValuesT")
 IndicesT = TypeVar("IndicesT")
 StatesT = TypeVar("StatesT")
 
-#: A NumPy array of a scalar type, whatever its shape.
+#: A NumPy array of a scalar type and any shape.
 NumPyArray = NDArray[Scalar]
 
 
 class CudaArray(Protocol):
-    """An array in a GPU's memory, as CuPy's, torch's and Numba's are."""
+    """An array in a GPU's memory, such as CuPy's, torch's and Numba's."""
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        """Where it is and how it lies there."""
+        """Its address and layout."""
 
 
 class DLPackArray(Protocol):
-    """An array that other libraries can take, as JAX's is."""
+    """An array that other libraries can take, such as JAX's."""
 
     def __dlpack__(self, *args: Any, **others: Any) -> Any:
         """A capsule of its memory."""

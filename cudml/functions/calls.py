@@ -20,11 +20,11 @@ MAX_CALLS = 1024
 #: No kernel needs more of an address than this many bytes.
 _MAX_ALIGNMENT = 8
 
-#: Makes an array of another: a step of what turns an argument into what the kernels take.
+#: Makes an array from another: a step of the conversion of an argument to an operand of the kernels.
 Convert = Callable[[Array], Array]
 
 
-#: Says where an array is: `Device.address_and_layout`.
+#: Returns where an array is: `Device.address_and_layout`.
 _PlaceOf = Callable[[Any], tuple[int, Layout]]
 
 #: Types of arrays that are remembered.
@@ -32,7 +32,7 @@ _MAX_TYPES = 256
 
 
 class _Places(Recent[type, _PlaceOf | None]):
-    """Array type -> what says where such an array is, None for those of no device; filled as they are met."""
+    """Array type -> the function that returns where such an array is, or None for arrays of no device."""
 
     def __missing__(self, kind: type) -> _PlaceOf | None:
         place_of: _PlaceOf | None = None
@@ -49,12 +49,12 @@ _places = _Places(_MAX_TYPES)
 
 @dataclass(frozen=True)
 class Argument:
-    """An array of a call: its name, its member of the descriptor, and what it is there.
+    """An array of a call: its name, its member of the descriptor, and its properties there.
 
-    `sizes` is the shape as the descriptor has it, which the operand's shape broadcasts to. `array` None is an
-    output that the call makes. `alignment` is what the kernels need of its address. An input is turned into
-    the operand by `converts`, one after the other. An output that `is_remade` is computed into an array of
-    its own, of `operand_shape`, and then copied or reshaped.
+    `sizes` is the shape in the descriptor, which the operand's shape broadcasts to. An `array` of None is an
+    output that the call makes. `alignment` is the alignment that the kernels require of the address.
+    `converts` are applied to an input in order and make the operand. An output that `is_remade` is computed
+    into a separate array of `operand_shape`, and then copied or reshaped.
     """
 
     name: str
@@ -85,7 +85,7 @@ class Argument:
         converts: tuple[Convert, ...] = (),
         any_address: bool = False,
     ) -> "Argument":
-        """An array that is read; `any_address` where the kernels take it at any address."""
+        """An array that is read; `any_address` if the kernels take it at any address."""
         shape, dtype = tuple(array.shape), array.dtype
         alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
         return Argument(name, member, kind, array, shape, dtype, sizes or shape, alignment, converts)
@@ -103,7 +103,7 @@ class Argument:
         operand_shape: tuple[int, ...] | None = None,
         any_address: bool = False,
     ) -> "Argument":
-        """An array that is written, or None for one to be made."""
+        """An array that is written; None if the call makes it."""
         sizes = operand_shape or sizes or shape
         alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
         is_remade = operand_shape is not None
@@ -113,7 +113,7 @@ class Argument:
         )
 
     def tensor_of(self, operand: Array | None) -> TensorDesc:
-        """How the operand lies in memory, strides in elements; packed if it is yet to be made."""
+        """The layout of the operand, with strides in elements; packed if it does not exist yet."""
         sizes = self.sizes or (1,)
         if operand is None:
             return TensorDesc(self.kind, sizes)
@@ -121,7 +121,7 @@ class Argument:
         shape = operand.shape
         leading = (0,) * (len(sizes) - len(shape))
         own = zip(sizes[len(leading) :], shape, operand.strides, strict=False)
-        # Where there is one index, the stride may be anything.
+        # The stride of a dimension of size 1 may be anything.
         strides = leading + tuple(
             step // item_bytes if size == n and step % item_bytes == 0 else 0 for size, n, step in own
         )
@@ -131,9 +131,9 @@ class Argument:
 
 @dataclass(frozen=True)
 class Request:
-    """Checked arguments: the arrays, and the options from which the descriptor is made with their tensors.
+    """Checked arguments: the arrays, and the options that make the descriptor together with their tensors.
 
-    Nothing is computed where every output is empty, and if `is_zero`: the outputs are then 0.
+    Nothing is computed if every output is empty, or if `is_zero`, which sets the outputs to 0.
     """
 
     inputs: Sequence[Argument]
@@ -143,11 +143,11 @@ class Request:
 
     @property
     def computes(self) -> bool:
-        """Whether kernels have anything to do."""
+        """Whether there is work for kernels."""
         return not self.is_zero and any(0 not in output.shape for output in self.outputs)
 
     def without_arrays(self) -> "Request":
-        """The same of arrays like these."""
+        """The same request without its arrays."""
         inputs, outputs = ([replace(a, array=None) for a in of] for of in (self.inputs, self.outputs))
         return replace(self, inputs=inputs, outputs=outputs)
 
@@ -158,18 +158,18 @@ class Call:
     Attributes
     ----------
     has_place : bool
-        Whether `run` takes a place within the arrays, which no plan depends on.
+        Whether `run` takes a place within the arrays, on which plans do not depend.
 
     Parameters
     ----------
     function : ArrayFunction
-        Whose call it is.
+        The function that is called.
     device : Device
-        Where all the arrays are.
+        The device of all the arrays.
     request : Request
         The checked arguments.
     operands : sequence of array
-        What the inputs of the request were converted to.
+        The operands that the inputs of the request were converted to.
     """
 
     has_place = False
@@ -178,7 +178,7 @@ class Call:
         self, function: "ArrayFunction", device: Device, request: Request, operands: Sequence[Array]
     ) -> None:
         self.device = device
-        self.request = request.without_arrays()  # which it must not keep alive
+        self.request = request.without_arrays()  # because the cache must not keep them alive
         arguments = (*request.inputs, *request.outputs)
         given = [a for a in arguments if a.array is not None]
         self._masks = tuple(0 if a.is_converted else a.alignment - 1 for a in given)
@@ -187,7 +187,7 @@ class Call:
         self._good: Recent[tuple[int, ...], bool] = Recent(MAX_GOOD)
         self._make_outputs = device.allocator([(a.operand_shape, a.dtype) for a in request.outputs])
         self.is_converted = any(a.is_converted for a in arguments)
-        # Operands that are no arrays will do.
+        # Operands need not be arrays.
         self.takes_operands = not self.is_converted
         self.run = self._convert_and_compute if self.is_converted else self.compute
         self._launch: Program = launch_nothing
@@ -199,7 +199,7 @@ class Call:
             self._load(function, {a.member: a.tensor_of(operand) for a, operand in pairs})
 
     def _load(self, function: "ArrayFunction", tensors: dict[str, TensorDesc]) -> None:
-        """Make ready what `compute` launches on operands like these."""
+        """Prepare the program that `compute` launches on such operands."""
         desc = function.describe(tensors, *self.request.options)
         self._launch = Executable(function.plan, desc, self.device, tuple(tensors)).run
 
@@ -217,7 +217,7 @@ class Call:
     def compute(
         self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
     ) -> Sequence[Array]:
-        """Compute operands from operands; the outputs are made where none are given."""
+        """Compute output operands from input operands; makes the outputs if none are given."""
         if not outputs:
             outputs = self._make_outputs()
         self._launch((*inputs, *outputs), None)
@@ -236,7 +236,7 @@ class Call:
         outputs: Sequence[Array],
         place: Any = None,
     ) -> Sequence[Array]:
-        """Compute from inputs that were converted to operands, for which the arrays of `made` were made."""
+        """Compute from inputs that were converted to operands; `made` has the arrays made for that."""
         rows = self.request.outputs
         targets = [
             self.device.empty(row.operand_shape, row.dtype) if row.is_converted else output
@@ -268,25 +268,25 @@ def launch_nothing(
 
 @dataclass(frozen=True)
 class ArrayFunction:
-    """An array function: its calls that were planned, and how others are planned.
+    """An array function: its planned calls, and how to plan others.
 
     Attributes
     ----------
     name : str
-        As messages have it.
+        Its name in messages.
     input_names, output_names : tuple of str
         The arguments that are arrays.
     check : callable
-        Takes `Arguments`, the options of the call, and the place that `run` is given where the call has one;
-        raises, or gives the `Request`.
+        Takes `Arguments`, the options of the call, and `run`'s place if the call has one; raises, or returns
+        the `Request`.
     describe : callable
-        Takes the tensors of the operands by member and the options of the request; gives what is planned.
+        Takes the tensors of the operands by member and the options of the request; returns what to plan.
     plan : Planner
-        Plans that.
+        Plans what `describe` returns.
     lengths_axes : (int, int)
-        The first and past the last axis of the first argument that a number as `sequence_lengths` is for.
+        The range of axes of the first argument to which a single number as `sequence_lengths` applies.
     call : type of Call
-        What is kept.
+        The class of the cached calls.
     """
 
     name: str
@@ -302,7 +302,7 @@ class ArrayFunction:
     def outputs_for(
         self, inputs: dict[str, tuple[tuple[int, ...], Any]], options: Sequence[Any]
     ) -> list[tuple[tuple[int, ...], Any]]:
-        """The outputs' shapes and dtypes for inputs of these, by name; raises what the call would raise."""
+        """The outputs' shapes and dtypes for such inputs, by name; raises what the call would raise."""
         arrays = {
             name: np.broadcast_to(np.zeros((), dtype), shape) for name, (shape, dtype) in inputs.items()
         }
@@ -317,24 +317,25 @@ class ArrayFunction:
         stream: Any = None,
         names: tuple[str, ...] = (),
     ) -> "Call | Shared | Unplanned":
-        """What runs these arguments: a planned call, or one that normalises and plans first.
+        """Find the planned call for these arguments, or one that normalises and plans first.
 
         Parameters
         ----------
         inputs, outputs : sequence
-            The arrays, or what can be made one, in the order of their names. No outputs have them made.
+            The arrays, or objects that can be converted, in the order of their names. Without outputs, the
+            call makes them.
         options : tuple or list
-            What else `check` takes and a plan depends on. A list is never found: it holds what is not of the
-            types that the options of a plan have, so that 2.0 does not find the call of 2.
+            The other arguments of `check` that plans depend on. A list is never found; it is for options of
+            other types than a plan's, so that 2.0 does not find the call planned for 2.
         stream : optional
-            As the functions have it.
+            The functions' own argument.
         names : tuple of str, optional
-            Those of `inputs` where some were left out; the options then tell which.
+            The names of `inputs` if some were left out, which the options then show.
         """
         try:
             if stream is not None:
                 pass
-            elif len(inputs) == 1 and not outputs:  # by far the most frequent, so it has a shorter way
+            elif len(inputs) == 1 and not outputs:  # by far the most frequent case, so it has a fast path
                 place_of = _places[type(inputs[0])]
                 if place_of is not None:
                     address, layout = place_of(inputs[0])
@@ -377,7 +378,7 @@ class ArrayFunction:
 
 
 class Shared:
-    """A planned call of which some inputs are operands in memory of other libraries."""
+    """A planned call some of whose inputs are operands in memory of other libraries."""
 
     __slots__ = ("_call", "_inputs", "_shared")
 
@@ -385,7 +386,7 @@ class Shared:
         self._call, self._inputs, self._shared = call, inputs, shared
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
-        """As `Call.run`, with the operands instead of the inputs that are given."""
+        """As `Call.run`, with the operands instead of the given inputs."""
         results = self._call.run(self._inputs, outputs, place)
         self._call.device.hold(self._shared)
         return results
@@ -393,7 +394,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Unplanned:
-    """A call whose arrays were not planned for as they are: `run` normalises them, and plans if need be."""
+    """A call that was not planned for arrays like these: `run` normalises them, and plans if necessary."""
 
     function: ArrayFunction
     options: Any
@@ -401,7 +402,7 @@ class Unplanned:
     names: tuple[str, ...]
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any], place: Any = None) -> Sequence[Array]:
-        """As `Call.run`, with what can be made arrays."""
+        """As `Call.run`, with objects that can be converted to arrays."""
         function = self.function
         named_inputs = dict(zip(self.names, inputs, strict=True))
         named_outputs = dict(zip(function.output_names, outputs, strict=False))
@@ -442,7 +443,7 @@ class Unplanned:
         return call.run(inputs, outputs, place)
 
     def _key(self, given: Arguments) -> tuple[Hashable, tuple[int, ...]]:
-        """The key of plain arrays, and their addresses; None where there can be none."""
+        """The key of plain arrays, and their addresses; the key is None if they cannot have one."""
         arrays = given.arrays.values()
         try:
             hash(self.options)
@@ -457,7 +458,7 @@ class Unplanned:
 
 
 def converted(arguments: Sequence[Argument], arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """The arrays as the kernels take them, and all that were made for it."""
+    """The arrays as the kernels take them, and all arrays that were made for that."""
     operands, made = [], []
     for argument, array in zip(arguments, arrays, strict=True):
         operand = array
@@ -469,7 +470,7 @@ def converted(arguments: Sequence[Argument], arrays: Sequence[Array]) -> tuple[l
 
 
 def _box(array: Array) -> Box:
-    """What the array addresses, from address 0."""
+    """The bytes that the array addresses, relative to its address."""
     return box_of(0, array.shape, array.strides, array.dtype.itemsize)
 
 
@@ -486,7 +487,7 @@ _copy = methodcaller("copy")
 
 
 def _aligned(function: str, device: Device, argument: Argument, *, is_output: bool = False) -> Argument:
-    """The argument, by way of a packed array where elements are not where kernels need them.
+    """The argument, through a packed array if its elements are not aligned as kernels require.
 
     Raises
     ------

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 else:  # Python 3.10 makes no generic named tuples
 
     class GruResult(NamedTuple):
-        """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
+        """The result of `gru`: the state after every step (T, D, N, H), and every last state (D, N, H)."""
 
         sequence: Any
         single: Any
@@ -112,15 +112,14 @@ def gru(
 ) -> GruResult[Any]:
     """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
 
-    T is the number of steps, N of sequences, I of inputs, H of hidden units; D is 2 where the direction is
+    T is the number of steps, N of sequences, I of inputs, H of hidden units; D is 2 if the direction is
     "bidirectional", else 1. Gates are in the order z (update), r (reset), h (hidden).
 
     Parameters
     ----------
     x : array (T, N, I)
-        The inputs, of float32 or float16; any strides. A GPU's array (CuPy's, or one that
-        shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares its memory) by the
-        CPU emulator.
+        The inputs, of float32 or float16; any strides. Arrays in GPU memory (CuPy's, or any that share it)
+        are processed by that GPU, arrays in CPU memory (NumPy's, or any that share it) by the CPU emulator.
     w : array (D, 3H, I)
         The weights of the inputs, of the dtype of `x`, as are `r`, `b` and `h0`.
     r : array (D, 3H, H)
@@ -130,8 +129,8 @@ def gru(
     h0 : array (D, N, H), optional
         The states before the first step; None is 0.
     sequence_lengths : array (N,), list or int, optional
-        How many steps each sequence has, of any integer dtype, or one number for all; None is T for all.
-        Longer than T is T, negative is 0. Lengths of uint32 are taken as they are, others are converted
+        Number of steps of each sequence, of any integer dtype, or one number for all; None means T for all.
+        A length above T counts as T, a negative one as 0. Lengths of other types than uint32 are converted
         first. A list is copied to the device of `x`, which a graph cannot capture.
     direction : "forward", "reverse", "backward" or "bidirectional"
         "reverse" starts at each sequence's own last step; "backward" is another name for it.
@@ -139,28 +138,30 @@ def gru(
         f and g of each direction: f of the update and the reset gate, g of the hidden gate. Names are ONNX's,
         in any case, with ONNX's default parameters. None is Sigmoid and Tanh.
     linear_before_reset : bool
-        Whether the hidden gate's recurrence is multiplied by its weights before it meets the reset gate.
+        Whether the reset gate is applied after the hidden gate's recurrence is multiplied by its weights.
     out : (sequence, single), optional
-        Where to put the results: exactly of their shapes and dtypes, of any strides, overlapping nothing.
+        Arrays to write the results to, of exactly their shapes and dtypes and any strides, not overlapping
+        each other or an input.
     stream : optional
-        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
-        `__cuda_stream__` or the integer handle, of the GPU of `x`. None is CuPy's current stream, and all
-        that a CPU takes.
+        Orders the work, the results and the scratch memory: a CuPy stream, an object with `__cuda_stream__`,
+        or an integer handle, on the GPU of `x`. None means CuPy's current stream, and is the only choice on
+        a CPU.
 
     Returns
     -------
     GruResult
         `sequence` (T, D, N, H), the state after every step, 0 past a sequence's own steps; `single`
-        (D, N, H), the state after each sequence's last processed step. A sequence without steps has 0 in
-        both, whatever `h0` says, as in ONNX Runtime; so has every sequence where T is 0.
+        (D, N, H), the state after each sequence's last processed step. Both are 0 for a sequence without
+        steps, independent of `h0`, as in ONNX Runtime; if T is 0, that is every sequence.
 
     Raises
     ------
     ValueError
-        A shape that does not fit the others, the number of activations, an unknown direction, or an `out`
-        of another shape, read-only or overlapping.
+        A shape that does not match the others, a wrong number of activations, an unknown activation or
+        direction, or an `out` of another shape, read-only or overlapping.
     TypeError
-        No arrays, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype, no stream.
+        Not an array, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype, or not a
+        stream.
 
     Examples
     --------
@@ -173,15 +174,15 @@ def gru(
 
     Notes
     -----
-    Sums and the state between steps are float32 for both dtypes. A kernel gives the same bits of the
-    recurrence for a sequence whatever the others are, and on every device; but the kernel is chosen by size
-    and device, and the product of `x` and `w` is cuBLAS's on a GPU, whose bits depend on T, N, the GPU and
+    Sums and the state between steps are float32 for both dtypes. A kernel computes the recurrence of a
+    sequence with the same bits on every device, independent of the other sequences. But the kernel is chosen
+    by size and device, and on a GPU cuBLAS multiplies `x` and `w`, with bits that depend on T, N, the GPU and
     the release. On a CPU the bits depend on neither T nor N: calls for one step each give those of one call
-    for all, where the state is float32.
+    for all, if the state is float32.
 
-    Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU the call
-    then raises `KernelError`; on a GPU the next call of any function there does, also where it was the
-    replay of a graph that gave up.
+    Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU, the call
+    then raises `KernelError`. On a GPU, the next call of any function on that GPU raises it, even if the
+    kernel was launched by the replay of a graph.
 
     Source: GRU of DirectML's documentation, and ONNX's GRU.
     """
@@ -289,7 +290,7 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
 
 
 def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str]) -> ElementType:
-    """The element type that all inputs but the lengths have."""
+    """The element type of all inputs except the lengths."""
     kind = dtype_in(function, "x", arrays["x"], _FLOATS)
     for name in names:
         if name == "sequence_lengths":
@@ -301,7 +302,7 @@ def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str])
 
 
 def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) -> tuple[int, int, int]:
-    """T, N and H, after every shape has been compared with what follows from x, r and the direction."""
+    """T, N and H, after comparing every shape with those of x and r and with the direction."""
     for name, letters in (("x", "(T, N, I)"), ("r", "(D, 3H, H)")):
         if arrays[name].ndim != 3:
             raise ValueError(wrong_argument(function, name, f"of shape {tuple(arrays[name].shape)}", letters))
@@ -324,10 +325,10 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
 
 
 def _converts(device: Device, name: str, array: Array, shape: tuple[int, ...]) -> tuple[Convert, ...]:
-    """What turns an input into what descriptors know, for an x of a shape.
+    """The conversions of an input to what descriptors support, for an x of this shape.
 
-    Lengths are of uint32, none negative or wrapped around, and a layer without inputs is one with a single
-    input that is 0.
+    Lengths become uint32, limited before so that none wraps around. A layer without inputs becomes one with a
+    single input that is 0.
     """
     if name in ("x", "w") and shape[2] == 0:
         return (partial(_zeros, device, (*array.shape[:2], 1)),)
@@ -335,7 +336,7 @@ def _converts(device: Device, name: str, array: Array, shape: tuple[int, ...]) -
         return ()
     as_uint32 = methodcaller("astype", "uint32")
     lowest = 0 if array.dtype.kind == "i" else None
-    # Only a type wider than 32 bits holds more than uint32 does, and T fits into it.
+    # Only a type wider than 32 bits can exceed uint32, and T fits into it.
     highest = shape[0] if array.dtype.itemsize == 8 else None
     if lowest is None and highest is None:
         return (as_uint32,)

@@ -50,26 +50,26 @@ def reverse_subsequences(
 def reverse_subsequences(
     a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None, stream: Any = None
 ) -> Any:
-    """The first elements of every lane in reverse order, the rest as they are.
+    """Reverse the first elements of every lane along an axis, and keep the rest.
 
     Parameters
     ----------
     a : array
-        At least 1-D, of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A GPU's array
-        (CuPy's, or one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares
-        its memory) by the CPU emulator.
+        At least 1-D, of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. Arrays in GPU
+        memory (CuPy's, or any that share it) are processed by that GPU, arrays in CPU memory (NumPy's, or any
+        that share it) by the CPU emulator.
     sequence_lengths : array, list or int
-        How many elements of each lane are reversed, of any integer dtype; broadcasts to the shape of `a`
-        with 1 at the axis. Longer than the axis is the whole lane, negative is none. A list is copied to
-        the device of `a`, which a graph cannot capture.
+        Number of elements to reverse in each lane, of any integer dtype; broadcasts to the shape of `a` with
+        1 at the axis. A length above the size of the axis reverses the whole lane, a negative one nothing. A
+        list is copied to the device of `a`, which a graph cannot capture.
     axis : int
-        The axis that the lanes run along; negative ones count from the end.
+        Axis that the lanes run along; negative values count from the end.
     out : array, optional
-        Where to put the result: of the shape and dtype of `a`, of any strides, overlapping neither input.
+        Array to write the result to, of the shape and dtype of `a` and any strides, not overlapping an input.
     stream : optional
-        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
-        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
-        that a CPU takes.
+        Orders the work, the results and the scratch memory: a CuPy stream, an object with `__cuda_stream__`,
+        or an integer handle, on the GPU of `a`. None means CuPy's current stream, and is the only choice on
+        a CPU.
 
     Returns
     -------
@@ -81,7 +81,7 @@ def reverse_subsequences(
     ValueError
         Lengths that do not broadcast, axis=None, or an `out` of another shape, read-only or overlapping.
     TypeError
-        No arrays, an unsupported dtype, mixed devices, an `out` of another dtype, no stream.
+        Not an array, an unsupported dtype, mixed devices, an `out` of another dtype, or not a stream.
     numpy.exceptions.AxisError
         The axis does not exist.
 

@@ -29,10 +29,10 @@ from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, w
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 
-#: The bits of a shift that an item's alignment can be.
+#: The bits of a shift that affect the alignment of items.
 _ALIGNMENT_BITS = MAX_ITEM_BYTES - 1
 
-#: Collections that are known to have an order without a closer look.
+#: Collections that are known to be ordered.
 _SEQUENCES = (tuple, list, type(None))
 
 
@@ -70,22 +70,22 @@ def slice(
     Parameters
     ----------
     a : array
-        Of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. A GPU's array (CuPy's, or
-        one that shares its memory) is worked on by that GPU, a CPU's (NumPy's, or one that shares its memory)
-        by the CPU emulator.
+        Of any dtype of 1, 2, 4, 8 or 16 bytes without objects; any strides. Arrays in GPU memory (CuPy's, or
+        any that share it) are processed by that GPU, arrays in CPU memory (NumPy's, or any that share it) by
+        the CPU emulator.
     offsets : sequence of int
-        The first element taken, in each dimension; not counted from the end. Where the size is 0, up to the
-        size of the dimension.
+        First element to take in each dimension; 0 or more. If the size is 0, it may be the size of the
+        dimension.
     sizes : sequence of int
-        How many elements are taken: the shape of the result. May be 0.
+        Number of elements to take in each dimension: the shape of the result. May be 0.
     strides : sequence of int, optional
-        The distance between taken elements, not 0; negative ones go backwards. None is 1 everywhere.
+        Distance between taken elements, not 0; negative values go backwards. None means 1 everywhere.
     out : array, optional
-        Where to put the result: exactly of its shape and dtype, of any strides, not overlapping `a`.
+        Array to write the result to, of exactly its shape and dtype and any strides, not overlapping `a`.
     stream : optional
-        Whose order the work, the results and the scratch follow: a CuPy stream, an object with
-        `__cuda_stream__` or the integer handle, of the GPU of `a`. None is CuPy's current stream, and all
-        that a CPU takes.
+        Orders the work, the results and the scratch memory: a CuPy stream, an object with `__cuda_stream__`,
+        or an integer handle, on the GPU of `a`. None means CuPy's current stream, and is the only choice on
+        a CPU.
 
     Returns
     -------
@@ -95,11 +95,11 @@ def slice(
     Raises
     ------
     ValueError
-        An element outside of `a`, a stride of 0, arguments of another length than the rank, or an `out` of
-        another shape, read-only or overlapping.
+        An element outside of `a`, a stride of 0, arguments whose length is not the number of dimensions, or
+        an `out` of another shape, read-only or overlapping.
     TypeError
-        No array, an unsupported dtype, mixed devices, a set or a mapping for a sequence, an `out` of another
-        dtype, no stream.
+        Not an array, an unsupported dtype, mixed devices, a set or a mapping instead of a sequence, an `out`
+        of another dtype, or not a stream.
 
     Examples
     --------
@@ -112,9 +112,9 @@ def slice(
 
     Notes
     -----
-    Source: SLICE of DirectML's documentation; negative strides as SLICE1 has them, but with the first
-    element taken as the offset. A box of more than 8 dimensions, neighbours that can be merged counted as
-    one, is copied in several launches.
+    Source: SLICE of DirectML's documentation; negative strides are those of SLICE1, but the offset is the
+    first element taken. A box of more than 8 dimensions, counting mergeable neighbours as one, is copied in
+    several launches.
     """
     try:
         if (
@@ -124,7 +124,7 @@ def slice(
         ):
             for values in (offsets, sizes, strides):
                 check_order(values)
-        # Integers, so that 1.0 does not find the call of 1.
+        # Integers, so that 1.0 does not find the call planned for 1.
         offsets = (*map(index, offsets),)
         options: Any = (
             (*map(index, sizes),),
@@ -166,7 +166,7 @@ def _check_box(
             raise ValueError(
                 wrong_argument(function, f"sizes[{i}]", size, f"0, because dimension {i} is empty")
             )
-        # Where nothing is taken, the end of the dimension will do, as in NumPy's a[n:n].
+        # If nothing is taken, the offset may be the end of the dimension, as in NumPy's a[n:n].
         largest = n - 1 if size else n
         if not 0 <= offset <= largest:
             expected = f"from 0 to {largest}, {'an element' if size else 'a place'} of dimension {i}"
@@ -182,8 +182,8 @@ def _check_box(
 class _SliceCall(Call):
     """A call for boxes of one size at any offset, which only shifts the pointer.
 
-    Which kernel is the fastest depends on how the shift is aligned, so there is a program for each alignment
-    that has come up. More dimensions than a kernel takes are left to a loop.
+    The fastest kernel depends on the alignment of the shift, so there is a program for each alignment that
+    has occurred. Dimensions beyond those that a kernel takes are left to a loop.
     """
 
     has_place = True
@@ -195,9 +195,9 @@ class _SliceCall(Call):
         self._tensors: dict[str, TensorDesc] = {}
         self._loop_axes: tuple[int, ...] = ()
         self._launches: dict[int, Program] = {}
-        # What copies the whole box, if not a program for its alignment.
+        # Copies the whole box, unless a program for its alignment does.
         self._whole: Program | None = launch_nothing
-        # The offsets of the last call, which were good, and what they gave.
+        # The checked offsets of the last call, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
         source, (self._sizes, self._strides) = operands[0], request.options
         self._shape, self._ndim = tuple(source.shape), source.ndim
@@ -207,7 +207,7 @@ class _SliceCall(Call):
         ):
             reach = (size - 1) * stride
             bounds.append((max(0, -reach), n - 1 - max(0, reach), step) if size else (0, n, step))
-        #: The least and the largest offset of each dimension, and its stride in bytes.
+        #: The minimum and maximum offset of each dimension, and its stride in bytes.
         self._bounds = tuple(bounds)
         super().__init__(function, device, request, operands)
 
@@ -229,7 +229,7 @@ class _SliceCall(Call):
         return outputs
 
     def _at(self, offsets: Any) -> tuple[Any, Program, int]:
-        """The offsets, what copies the box there, and what it shifts the pointer by."""
+        """The offsets, the program that copies the box there, and the shift of its pointer."""
         if len(offsets) != self._ndim:
             as_integers("slice", "offsets", offsets, self._ndim)
         shift = 0
@@ -244,7 +244,7 @@ class _SliceCall(Call):
         return offsets, self._launches.get(alignment) or self._launch_for(alignment), shift - alignment
 
     def _launch_for(self, alignment: int) -> Program:
-        """The program planned for a first element that is so aligned; it is shifted by what is left."""
+        """The program planned for a first element of this alignment; the pointer moves by the rest."""
         launch = self._launches.get(alignment)
         if launch is None:
             axes = self._loop_axes
@@ -273,10 +273,10 @@ def _describe(
     without: Sequence[int],
     first_byte: int,
 ) -> tuple[_operator.SliceDesc, int]:
-    """The box without some axes, from the first element on, and where in a wide item that is."""
+    """The box without some axes, from its first element on, and the offset of that in a wide item."""
 
     def kept(numbers: Sequence[int]) -> tuple[int, ...]:
-        # 0-d arrays have one element, as 1-D arrays of size 1 have.
+        # 0-d arrays have one element, like 1-D arrays of size 1.
         return tuple(number for axis, number in enumerate(numbers) if axis not in without) or (1,)
 
     source, target = (
@@ -294,7 +294,7 @@ def _plan(described: tuple[_operator.SliceDesc, int], limits: Limits) -> Plan:
 
 
 def _axes_to_loop_over(tensors: Sequence[TensorDesc], strides: Sequence[int]) -> tuple[int, ...]:
-    """Which axes of a box to leave to a loop, so that the kernels take the others."""
+    """The axes of a box to leave to a loop, so that the kernels can take the others."""
     axes: tuple[int, ...] = ()
     if len(strides) <= MAX_DIMENSIONS:
         return axes
@@ -307,7 +307,7 @@ def _axes_to_loop_over(tensors: Sequence[TensorDesc], strides: Sequence[int]) ->
         return len(merged(without_ones(reversed(kept))))
 
     while num_merged(axes) > MAX_DIMENSIONS:
-        # First few dimensions left, then few launches, then whole parts of memory.
+        # Prefer few remaining dimensions, then few launches, then contiguous parts of memory.
         others = [axis for axis in range(len(strides)) if axis not in axes]
         best = min(others, key=lambda axis: (num_merged((*axes, axis)), target.sizes[axis], axis))
         axes = (*axes, best)

@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 else:  # Python 3.10 makes no generic named tuples
 
     class TopKResult(NamedTuple):
-        """What `top_k` returns: the selected elements and their indices along the axis."""
+        """The result of `top_k`: the selected elements and their indices along the axis."""
 
         values: Any
         indices: Any
@@ -243,7 +243,7 @@ def _plan(described: tuple[_operator.TopK1Desc, bool], limits: Limits) -> Plan:
 
 
 def _choice(function: str, name: str, value: Any, choices: dict[str, Choice]) -> Choice:
-    """What a string argument stands for; raise ValueError if it is not a key of `choices`."""
+    """The choice that a string argument names; raise ValueError if it is not a key of `choices`."""
     if isinstance(value, str) and value in choices:
         return choices[value]
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Copies between host memory and a device's arrays, for what starts or ends on the host."""
+"""Copies between host memory and a device's arrays, for data that starts or ends on the host."""
 
 from typing import Any
 
