@@ -93,10 +93,15 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
     return RunShape(num_pieces, piece_words * WORD_BYTES, group_lanes)
 
 
+def most_serial_blocks(limits: Limits) -> int:
+    """Blocks of one thread of a large launch."""
+    return limits.num_multiprocessors * THRESHOLDS.serial_blocks_per_multiprocessor
+
+
 def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, int]:
     """The number of one-thread blocks, and how many neighbouring rows each takes."""
     rows_per_block = max(
-        ceil_div(num_rows, limits.num_multiprocessors * THRESHOLDS.serial_blocks_per_multiprocessor),
+        ceil_div(num_rows, most_serial_blocks(limits)),
         min(num_rows, ceil_div(THRESHOLDS.min_serial_block_bytes, row_bytes)),
     )
     return ceil_div(num_rows, rows_per_block), rows_per_block

@@ -1,8 +1,4 @@
-"""The paths of `REVERSE_SUBSEQUENCES`: the ways to reverse lanes of a given layout.
-
-Operands of an index space here are the source, the target and the lengths; the dimension that the
-lanes run along is kept apart, because only its source coordinate depends on the data.
-"""
+"""The paths of `REVERSE_SUBSEQUENCES`: the ways to reverse lanes of a given layout."""
 
 import math
 from collections.abc import Mapping
@@ -11,22 +7,17 @@ from dataclasses import dataclass
 from cudml.operators.index_space import (
     Dimension,
     Space,
-    coalesced,
-    dimensions_of,
     magic_division,
     merged,
-    span_bytes,
-    widened,
 )
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
     BLOCK_THREADS,
     RUN_CONSTANTS,
     WORD_BYTES,
-    Members,
     grid_blocks,
-    index_members,
     item_type,
+    most_serial_blocks,
     run_shape,
     serial_blocks,
 )
@@ -40,6 +31,7 @@ from cudml.operators.path import (
     single_step,
     take_path,
 )
+from cudml.operators.reverse_subsequences_lanes import LENGTHS, SOURCE, TARGET, Lanes, lanes_of
 from cudml.operators.slice_paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
@@ -53,11 +45,10 @@ from cudml.plans import (
 )
 from cudml.tensors import TensorDesc
 
-SOURCE, TARGET, LENGTHS = 0, 1, 2
-
 #: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = 4
 BOX_TILE_WORDS = 1024
+TILE_BYTES = 16
 
 #: Maximum bytes of a tile of boxes: one word less than the kernel stores, because both ends may be partial.
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
@@ -107,66 +98,23 @@ class Thresholds:
         (3, 1), "machine code", "as many as its registers hold"
     )
 
-    #: Bytes of a row of the strips that one thread reverses: the most whose strip takes at most
-    #: `serial_strip_bytes`; the last if its strip fits a block's storage at all.
+    #: Bytes of a row of the strips that one thread reverses: the most whose strip fits a block's storage.
     serial_row_bytes: tuple[int, ...] = figure(
-        (256, 128, 64, 32, 16), "estimate", "four lines of a CPU's cache down to a quarter"
+        (1024, 512, 256, 128, 64, 32, 16),
+        "measured",
+        "memory is read at full speed from 512 bytes on",
     )
-    serial_strip_bytes: int = figure(1 << 16, "estimate", "fits a near cache")
+
+    #: Rows longer than this are taken only if there are enough strips for every block.
+    long_serial_row_bytes: int = figure(256, "measured", "in caches, longer ones are no faster")
+
+    #: One thread writes past the caches if there are at least so many bytes to write.
+    serial_streamed_bytes: int = figure(8 << 20, "estimate", "of more, caches keep little")
 
 
 THRESHOLDS = Thresholds()
 
 _BUFFERS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
-
-
-@dataclass(frozen=True)
-class Lanes:
-    """A reversal: `others` indexes the lanes, `axis` the places in a lane."""
-
-    others: Space
-    axis: Dimension
-    lengths: TensorDesc
-
-    @property
-    def item_bytes(self) -> int:
-        """Bytes moved at once."""
-        return self.others.item_bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """Number of bytes to move."""
-        return self.others.num_items * self.axis.size * self.item_bytes
-
-    @property
-    def extent(self) -> tuple[int, int]:
-        """The bytes [first, past the last) of the source, relative to its pointer."""
-        others = self.others
-        return span_bytes(Space((*others.dimensions, self.axis), others.offsets, self.item_bytes), SOURCE)
-
-    def __str__(self) -> str:
-        others, axis = self.others, self.axis
-        sizes = " x ".join(str(d.size) for d in reversed(others.dimensions)) or "1"
-        strides = [*(d.strides for d in reversed(others.dimensions)), axis.strides]
-        of_what = f"{axis.size} items of {self.item_bytes} bytes with strides {strides}"
-        return f"a reversal of {sizes} lanes of {of_what}"
-
-    def members(self, space: Space, unit: int = 1) -> Members:
-        """The members of `LaneSpace`, for the kernel's own index space.
-
-        `unit` is what source and target count: 1 for items, the item's size for bytes. The members of the
-        lengths count lengths.
-        """
-        element, offsets = self.lengths.element, self.others.offsets
-        return {
-            "axis_size": ("Int64", self.axis.size),
-            "source_offset": ("Int64", offsets[SOURCE] * unit),
-            "target_offset": ("Int64", offsets[TARGET] * unit),
-            "length_offset": ("Int64", offsets[LENGTHS]),
-            **index_members(space, source_strides=unit, target_strides=unit, length_strides=1),
-            "length_bytes": ("Int32", element.size),
-            "length_is_signed": ("Int32", int(element.kind == "i")),
-        }
 
 
 def reversal_step(
@@ -187,24 +135,6 @@ def reversal_step(
     lanes = lanes_of(source, lengths, target, axis)
     ((step,), _) = take_path(PATHS, choose_path, lanes, limits, path).steps(lanes, limits)
     return step
-
-
-def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int) -> Lanes:
-    """The lanes in as few steps as possible, with items as wide as neighbours with one length allow."""
-    dimensions = dimensions_of(
-        target.sizes,
-        source.element_strides,
-        target.element_strides,
-        tuple(0 if i == axis else stride for i, stride in enumerate(lengths.element_strides)),
-    )
-    position = len(dimensions) - 1 - axis
-    along = dimensions[position]
-    others = Space(dimensions[:position] + dimensions[position + 1 :], (0, 0, 0), target.element.size)
-    others = coalesced(others, TARGET, moved=())
-    # The axis takes part as the outermost dimension: its strides limit the width, its size does not.
-    whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
-    whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
-    return Lanes(Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes), whole.dimensions[-1], lengths)
 
 
 def any_lanes(lanes: Lanes, limits: Limits) -> bool:
@@ -273,16 +203,27 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
     )
 
 
-def serial_strip_width(lanes: Lanes, limits: Limits) -> int | None:
-    """The maximum number of lanes, a power of two, in a strip of one thread; None if no strip fits."""
-    most = 1 << (lanes.others.dimensions[0].size - 1).bit_length()
-    lane_bytes = lanes.axis.size * lanes.item_bytes
+def serial_strip_shape(lanes: Lanes, limits: Limits) -> tuple[int, int, int] | None:
+    """A strip of one thread: its lanes, a power of two, the bytes per lane and the bytes of storage.
+
+    None if no strip fits.
+    """
+    row, *outer = lanes.others.dimensions
+    num_rows = math.prod(d.size for d in outer)
+    most = 1 << (row.size - 1).bit_length()
+    # Vectors reach one tile's row past a lane. A pitch that is no large power of two spreads the lanes of a
+    # tile over the sets of a cache.
+    lane_bytes = round_up(lanes.axis.size * lanes.item_bytes, 4 * TILE_BYTES) + TILE_BYTES
+    num_blocks = most_serial_blocks(limits)
     for row_bytes in THRESHOLDS.serial_row_bytes:
-        width = min(row_bytes // lanes.item_bytes, most)
-        is_last = row_bytes == THRESHOLDS.serial_row_bytes[-1]
-        room = limits.shared_bytes_per_block
-        if width * lane_bytes <= (room if is_last else min(room, THRESHOLDS.serial_strip_bytes)):
-            return width
+        width = max(1, min(row_bytes // lanes.item_bytes, most))
+        num_strips = num_rows * ceil_div(row.size, width)
+        # Lengths, lanes with a gap before the first, and the rows of a row of tiles.
+        stored = TILE_BYTES + width * (8 + lane_bytes + TILE_BYTES)
+        if stored <= limits.shared_bytes_per_block and (
+            num_strips >= num_blocks or row_bytes <= THRESHOLDS.long_serial_row_bytes
+        ):
+            return width, lane_bytes, stored
     return None
 
 
@@ -290,17 +231,18 @@ def lengths_differ_in_rows(lanes: Lanes, limits: Limits) -> bool:
     """Whether lanes have lengths of their own and cross rows, and strips of them fit a block's storage."""
     space, axis = _with_axis(lanes)
     differ = axis > 0 and space.dimensions[0].strides[LENGTHS] != 0
-    return differ and serial_strip_width(lanes, limits) is not None
+    return differ and serial_strip_shape(lanes, limits) is not None
 
 
 def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Lanes of their own lengths that cross rows, by blocks of one thread: strips in shared storage."""
     row, *outer = lanes.others.dimensions
-    width = serial_strip_width(lanes, limits) or 1
+    shape = serial_strip_shape(lanes, limits)
+    assert shape is not None  # as `lengths_differ_in_rows` found
+    width, lane_bytes, stored = shape
     across = Dimension(ceil_div(row.size, width), tuple(width * stride for stride in row.strides))
     strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)
-    strip_bytes = width * lanes.axis.size * lanes.item_bytes
-    num_blocks, strips_per_block = serial_blocks(strips.num_items, strip_bytes, limits)
+    num_blocks, strips_per_block = serial_blocks(strips.num_items, width * lane_bytes, limits)
     return _launch(
         "serial_columns",
         (item_type(lanes.item_bytes),),
@@ -311,15 +253,17 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
             strips_per_block=("Int64", strips_per_block),
             row_items=("Int64", row.size),
             strip_items=("Int64", width),
+            lane_items=("Int64", lane_bytes // lanes.item_bytes),
             row_source_stride=("Int64", row.strides[SOURCE]),
             row_target_stride=("Int64", row.strides[TARGET]),
             row_length_stride=("Int64", row.strides[LENGTHS]),
             axis_source_stride=("Int64", lanes.axis.strides[SOURCE]),
             axis_target_stride=("Int64", lanes.axis.strides[TARGET]),
+            is_large=("Int32", int(lanes.num_bytes >= THRESHOLDS.serial_streamed_bytes)),
         ),
         block_threads=1,
-        constants=(),
-        shared_bytes=round_up(strip_bytes, WORD_BYTES),
+        shared_bytes=stored,
+        constants=(("kTileBytes", TILE_BYTES),),
     )
 
 

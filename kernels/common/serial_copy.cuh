@@ -3,6 +3,7 @@
 // unaligned.
 #pragma once
 
+#include "common/tiles.cuh"
 #include "common/types.cuh"
 
 // The size of one or two vector registers on most CPUs.
@@ -27,12 +28,24 @@ __device__ __forceinline__ void copy_long_run(UInt8* __restrict__ target,
   for (Int64 b = 0; b < num_bytes; ++b) target[b] = source[b];
 }
 
+// Moves two blocks, both of which are loaded first: a load after a store has to wait for the store if the low 12 bits
+// of their addresses are equal.
+template <int kBytes>
+__device__ __forceinline__ void move_two(UInt8* target, const UInt8* source) {
+  const Bytes<kBytes> first = *reinterpret_cast<const Bytes<kBytes>*>(source);
+  const Bytes<kBytes> second = *reinterpret_cast<const Bytes<kBytes>*>(source + kBytes);
+  *reinterpret_cast<Bytes<kBytes>*>(target) = first;
+  *reinterpret_cast<Bytes<kBytes>*>(target + kBytes) = second;
+}
+
 // Copies kBytes at a time; the last block ends with the run and overlaps the one before. num_bytes >= kBytes.
 template <int kBytes>
 __device__ __forceinline__ void copy_in_blocks(UInt8* target, const UInt8* source,
                                                Int64 num_bytes) {
   const Int64 last = num_bytes - kBytes;
-  for (Int64 b = 0; b < last; b += kBytes) move_bytes<kBytes>(target + b, source + b);
+  Int64 b = 0;
+  for (; b + kBytes < last; b += 2 * kBytes) move_two<kBytes>(target + b, source + b);
+  if (b < last) move_bytes<kBytes>(target + b, source + b);
   move_bytes<kBytes>(target + last, source + last);
 }
 
@@ -69,6 +82,15 @@ __device__ __forceinline__ void copy_mirrored_run(UInt8* target, const UInt8* so
     end -= kItemBytes;
     move_bytes<kItemBytes>(target + i * kItemBytes, end);
   }
+}
+
+// `copy_run` past the caches, apart from partial lines at both ends.
+__device__ __forceinline__ void stream_run(UInt8* target, const UInt8* source, Int64 num_bytes) {
+  const Int64 misaligned = static_cast<Int64>(reinterpret_cast<UInt64>(target) % kLineBytes);
+  Int64 b = min((kLineBytes - misaligned) % kLineBytes, num_bytes);
+  copy_run(target, source, b);
+  for (; b + kLineBytes <= num_bytes; b += kLineBytes) stream_line(target + b, source + b);
+  copy_run(target + b, source + b, num_bytes - b);
 }
 
 // Copies num_items items of a row: item i from source + i * source_stride to target + i * target_stride, both

@@ -1,14 +1,17 @@
 // Computes: REVERSE_SUBSEQUENCES on a CPU, of lanes that cross rows, each of its own length.
-// Idea: a strip of lanes is copied to a small buffer row by row, reversed there, and copied back.
+// Idea: a strip of lanes is reversed in a small buffer; long lanes are transposed on both ways.
 // Ownership: a block is one thread and owns neighbouring strips; it reads each length once.
-// Requires: strips that fit shared storage; the axis is not among the dimensions.
+// Requires: strips that fit shared storage with a tile's rows; the axis is no dimension.
 // Chosen when: blocks have one thread, and neighbouring lanes have lengths of their own.
 #include "common/intrinsics.cuh"
 #include "common/serial_copy.cuh"
+#include "common/tiles.cuh"
+#include "common/vectors.cuh"
 #include "reverse_subsequences/lane_space.cuh"
 
 struct Storage {
-  uint4 strip[1];  // rows of the strip one after another, as many as the launch has bytes for
+  // The lengths of a strip, its lanes, and a tile's rows of it: as many as the launch has bytes for.
+  Int64 lengths[1];
 };
 
 // In items; dimension 0 counts the strips of a row.
@@ -17,12 +20,35 @@ struct ReverseSerialColumnsParams : LaneSpace {
   Int64 strips_per_block;
   Int64 row_items;
   Int64 strip_items;  // lanes of a strip
+  Int64 lane_items;   // from lane to lane in the buffer
   Int64 row_source_stride;
   Int64 row_target_stride;
   Int64 row_length_stride;
   Int64 axis_source_stride;
   Int64 axis_target_stride;
+  Int32 is_large;  // whether the target is too large for caches
 };
+
+// The distance in rows between what is read and what is prefetched.
+constexpr int kRowsAhead = 16;
+
+// Shorter lanes are reversed faster where they lie in the strip.
+constexpr Int64 kMinTiledItems = 33;
+
+// Visits the first items of tiles; at least one tile fits, and the last may overlap the one before.
+template <class Item, class Visit>
+__device__ __forceinline__ void visit_tiles(Int64 num_items, Visit visit) {
+  const Int64 last = num_items - kTileItems<Item>;
+  for (Int64 item = 0; item < last; item += kTileItems<Item>) visit(item);
+  visit(last);
+}
+
+template <class Item>
+__device__ __forceinline__ void prefetch_rows(const UInt8* rows, Int64 pitch, Int64 num_bytes) {
+  for (int row = kRowsAhead; row < kRowsAhead + kTileItems<Item>; ++row) {
+    for (Int64 b = 0; b < num_bytes; b += kLineBytes) prefetch(rows + row * pitch + b);
+  }
+}
 
 // Swaps the items of a column, `pitch` bytes apart, from the outer ones to the middle.
 template <class Item>
@@ -39,32 +65,108 @@ __device__ __forceinline__ void reverse_column(UInt8* column, Int64 length, Int6
   }
 }
 
+// Reverses a strip as columns of a buffer. Rows may have gaps.
+template <class Item>
+__device__ __forceinline__ void reverse_columns(const ReverseSerialColumnsParams& p, UInt8* to,
+                                                const UInt8* from, const Int64* lengths,
+                                                Int64 num_lanes, UInt8* columns) {
+  constexpr int kItemBytes = sizeof(Item);
+  const Int64 pitch = num_lanes * kItemBytes;
+  for (Int64 i = 0; i < p.axis_size; ++i) {
+    copy_row<Item>(columns + i * pitch, from + i * p.axis_source_stride * kItemBytes, num_lanes, 1,
+                   p.row_source_stride);
+  }
+  for (Int64 lane = 0; lane < num_lanes; ++lane) {
+    reverse_column<Item>(columns + lane * kItemBytes, lengths[lane], pitch);
+  }
+  for (Int64 i = 0; i < p.axis_size; ++i) {
+    copy_row<Item>(to + i * p.axis_target_stride * kItemBytes, columns + i * pitch, num_lanes,
+                   p.row_target_stride, 1);
+  }
+}
+
+// Reverses a strip through tiles, so that its lanes are contiguous in the buffer. `rows` holds a tile's rows.
+template <class Item>
+__device__ __forceinline__ void reverse_tiles(const ReverseSerialColumnsParams& p, UInt8* to,
+                                              const UInt8* from, const Int64* lengths,
+                                              Int64 num_lanes, UInt8* lanes, UInt8* rows) {
+  constexpr int kItemBytes = sizeof(Item);
+  const Int64 source_pitch = p.axis_source_stride * kItemBytes;
+  const Int64 target_pitch = p.axis_target_stride * kItemBytes;
+  const Int64 lane_bytes = p.lane_items * kItemBytes;
+  const Int64 row_bytes = num_lanes * kItemBytes;
+  visit_tiles<Item>(p.axis_size, [&](Int64 i) {
+    const UInt8* tiles = from + i * source_pitch;
+    prefetch_rows<Item>(tiles, source_pitch, row_bytes);
+    visit_tiles<Item>(num_lanes, [&](Int64 lane) {
+      transpose_tile<Item>(lanes + lane * lane_bytes + i * kItemBytes, lane_bytes,
+                           tiles + lane * kItemBytes, source_pitch);
+    });
+  });
+  for (Int64 lane = 0; lane < num_lanes; ++lane) {
+    reverse_lane<Item>(lanes + lane * lane_bytes, lengths[lane]);
+  }
+  visit_tiles<Item>(p.axis_size, [&](Int64 i) {
+    visit_tiles<Item>(num_lanes, [&](Int64 lane) {
+      transpose_tile<Item>(rows + lane * kItemBytes, row_bytes,
+                           lanes + lane * lane_bytes + i * kItemBytes, lane_bytes);
+    });
+    for (int r = 0; r < kTileItems<Item>; ++r) {
+      UInt8* row = to + (i + r) * target_pitch;
+      if (p.is_large) {
+        stream_run(row, rows + r * row_bytes, row_bytes);
+      } else {
+        copy_run(row, rows + r * row_bytes, row_bytes);
+      }
+    }
+  });
+}
+
 template <class Item>
 __global__ void reverse_serial_columns(const void* source, const void* lengths, void* target,
                                        ReverseSerialColumnsParams p) {
   SHARED_STORAGE(Storage, storage);
   constexpr int kItemBytes = sizeof(Item);
-  UInt8* strip_bytes = reinterpret_cast<UInt8*>(storage.strip);
-  const Int64 pitch = p.strip_items * kItemBytes;
+  Int64* strip_lengths = storage.lengths;
+  const Int64 lane_bytes = p.lane_items * kItemBytes;
+  UInt8* lanes = reinterpret_cast<UInt8*>(strip_lengths + p.strip_items) + kTileBytes;
+  UInt8* rows = lanes + p.strip_items * lane_bytes;
+  const bool has_rows = p.row_source_stride == 1 && p.row_target_stride == 1;
+  const bool has_tiles = has_rows && p.axis_size >= max(kMinTiledItems, kTileItems<Item>);
   const Int64 first = blockIdx.x * p.strips_per_block;
   const Int64 stop = min(first + p.strips_per_block, p.num_strips);
 
+  // What is read before and behind lanes has to be initialised.
+  const Bytes<kTileBytes> zeros{};
+  move_bytes<kTileBytes>(lanes - kTileBytes, &zeros);
+  for (Int64 lane = 0; lane < p.strip_items && has_tiles; ++lane) {
+    for (Int64 b = p.axis_size * kItemBytes; b < lane_bytes; b += kTileBytes) {
+      move_bytes<kTileBytes>(lanes + lane * lane_bytes + min(b, lane_bytes - kTileBytes), &zeros);
+    }
+  }
   for (Int64 strip = first; strip < stop; ++strip) {
     const LanePosition at = position_of(p, strip, -1);
     const UInt8* from = static_cast<const UInt8*>(source) + at.source * kItemBytes;
     UInt8* to = static_cast<UInt8*>(target) + at.target * kItemBytes;
-    const Int64 num_columns = min(p.strip_items, p.row_items - at.part * p.strip_items);
-    for (Int64 i = 0; i < p.axis_size; ++i) {
-      copy_row<Item>(strip_bytes + i * pitch, from + i * p.axis_source_stride * kItemBytes,
-                     num_columns, 1, p.row_source_stride);
+    const Int64 num_lanes = min(p.strip_items, p.row_items - at.part * p.strip_items);
+
+    bool differ = false;
+    for (Int64 lane = 0; lane < num_lanes; ++lane) {
+      strip_lengths[lane] = length_at(p, lengths, at.length + lane * p.row_length_stride);
+      differ |= strip_lengths[lane] != strip_lengths[0];
     }
-    for (Int64 c = 0; c < num_columns; ++c) {
-      const Int64 length = length_at(p, lengths, at.length + c * p.row_length_stride);
-      reverse_column<Item>(strip_bytes + c * kItemBytes, length, pitch);
-    }
-    for (Int64 i = 0; i < p.axis_size; ++i) {
-      copy_row<Item>(to + i * p.axis_target_stride * kItemBytes, strip_bytes + i * pitch,
-                     num_columns, p.row_target_stride, 1);
+    if (!differ) {
+      for (Int64 i = 0; i < p.axis_size; ++i) {
+        const Int64 origin = origin_of(i, strip_lengths[0]);
+        copy_row<Item>(to + i * p.axis_target_stride * kItemBytes,
+                       from + origin * p.axis_source_stride * kItemBytes, num_lanes,
+                       p.row_target_stride, p.row_source_stride);
+      }
+    } else if (has_tiles && num_lanes >= kTileItems<Item>) {
+      reverse_tiles<Item>(p, to, from, strip_lengths, num_lanes, lanes, rows);
+    } else {
+      reverse_columns<Item>(p, to, from, strip_lengths, num_lanes, lanes);
     }
   }
+  finish_streaming();
 }

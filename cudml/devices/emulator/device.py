@@ -34,7 +34,8 @@ LIMITS = Limits(
     compute_capability=0,
 )
 
-_LIMITS_BY_LANES = {lanes: replace(LIMITS, warp_lanes=lanes) for lanes in (1, 32)}
+#: Where blocks have one thread, their shared storage is what a near cache of most CPUs holds.
+_LIMITS_BY_LANES = {32: LIMITS, 1: replace(LIMITS, warp_lanes=1, shared_bytes_per_block=1 << 20)}
 
 #: The offset of the data pointer in an ndarray object: after the object header. NumPy's C ABI guarantees it
 #: to compiled extensions; `__array_interface__` takes eight times as long.

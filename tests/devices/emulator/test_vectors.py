@@ -94,9 +94,11 @@ def test_lanes_change_no_bits(rng: np.random.Generator) -> None:
     assert_identical(run(x), run(x, check=True))
 
 
-def test_the_twin_has_the_functions_of_the_device_header() -> None:
+@pytest.mark.parametrize(("name", "at_least"), [("vectors", 9), ("tiles", 4)])
+def test_the_twin_has_the_functions_of_the_device_header(name: str, at_least: int) -> None:
     pattern = re.compile(r"__device__ __forceinline__ (\w+) (\w+)\(")
-    device = set(pattern.findall((sources.kernel_root() / "common/vectors.cuh").read_text()))
-    twin = set(pattern.findall((emulator.build.SIMT / "overlay/common/vectors.cuh").read_text()))
-    assert len(device) > 5
+    header = f"common/{name}.cuh"
+    device = set(pattern.findall((sources.kernel_root() / header).read_text()))
+    twin = set(pattern.findall((emulator.build.SIMT / "overlay" / header).read_text()))
+    assert len(device) >= at_least
     assert device <= twin

@@ -188,6 +188,8 @@ def test_strips_of_any_width_and_alignment(
     """Words and cells of every width, aligned whatever the gaps, and lengths of every type."""
     set_thresholds(monkeypatch, reverse_subsequences_paths, strip_bytes=(strip_bytes,))
     set_thresholds(monkeypatch, reverse_subsequences_paths, serial_row_bytes=(strip_bytes,))
+    set_thresholds(monkeypatch, reverse_subsequences_paths, long_serial_row_bytes=strip_bytes)
+    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_streamed_bytes=37 * width * item_bytes)
     set_thresholds(monkeypatch, reverse_subsequences_paths, wide_strip_bytes=strip_bytes)
     for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
         where = (number % 4 * 4, number // 4 * 2)
@@ -322,20 +324,41 @@ def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("axis_size", "width"),
-    [(64, 64), (256, 64), (257, 32), (1024, 16), (1025, 8), (4096, 4), (14528, 4), (14529, None)],
+    ("num_lanes", "axis_size", "width"),
+    [
+        (100, 64, 64),
+        (1 << 16, 64, 256),
+        (1 << 16, 1024, 128),
+        (100, 2048, 64),
+        (100, 4096, 32),
+        (100, 65400, 4),
+        (100, 65600, None),
+    ],
 )
-def test_strips_of_one_thread_are_as_wide_as_its_storage_allows(axis_size: int, width: int | None) -> None:
-    """Of 256 bytes of a row where such strips are small, of 16 bytes while they fit a block at all."""
-    limits = replace(emulator.get_device().limits, warp_lanes=1)
-    tensor = TensorDesc(DataType.UINT32, (axis_size, 100))
-    lengths = TensorDesc(DataType.INT64, (1, 100))
+def test_strips_of_one_thread_are_as_wide_as_its_storage_allows(
+    num_lanes: int, axis_size: int, width: int | None
+) -> None:
+    """Of 1024 bytes of a row where there are enough of them, else of 256, down to 16."""
+    limits = replace(emulator.get_device().limits, warp_lanes=1, shared_bytes_per_block=1 << 20)
+    tensor = TensorDesc(DataType.UINT32, (axis_size, num_lanes))
+    lengths = TensorDesc(DataType.INT64, (1, num_lanes))
     step = reversal_step(tensor, lengths, tensor, 0, limits)
     assert step.function == ("reverse_serial" if width is None else "reverse_serial_columns")
     if width is not None:
         members = {field.name: field.values[0] for field in step.params.fields}
         assert members["strip_items"] == width
-        assert step.shared_bytes == width * 4 * axis_size <= limits.shared_bytes_per_block
+        assert width * 4 * axis_size < step.shared_bytes <= limits.shared_bytes_per_block
+
+
+@pytest.mark.parametrize("axis_size", [15, 32, 33, 64, 100, 257])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_strips_of_one_thread_with_lanes_of_any_length(item_bytes: int, axis_size: int) -> None:
+    """Every length of a lane, so that tiles and the ends of what is reversed meet in every way."""
+    num_lanes = 2 * axis_size + 1
+    places = layouts_of((axis_size, num_lanes), item_bytes, 0, (3, 5))
+    values = np.minimum(np.arange(num_lanes)[None], axis_size)
+    values[0, ::7] = axis_size // 2
+    run_checked("serial_columns", places, 0, values)
 
 
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))

@@ -1,0 +1,80 @@
+"""The lanes that `REVERSE_SUBSEQUENCES` reverses, as an index space with the axis apart.
+
+Operands of the index space are the source, the target and the lengths; the dimension that the lanes run
+along is kept apart, because only its source coordinate depends on the data.
+"""
+
+from dataclasses import dataclass
+
+from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
+from cudml.operators.launch_shape import Members, index_members
+from cudml.tensors import TensorDesc
+
+SOURCE, TARGET, LENGTHS = 0, 1, 2
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A reversal: `others` indexes the lanes, `axis` the places in a lane."""
+
+    others: Space
+    axis: Dimension
+    lengths: TensorDesc
+
+    @property
+    def item_bytes(self) -> int:
+        """Bytes moved at once."""
+        return self.others.item_bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Number of bytes to move."""
+        return self.others.num_items * self.axis.size * self.item_bytes
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The bytes [first, past the last) of the source, relative to its pointer."""
+        others = self.others
+        return span_bytes(Space((*others.dimensions, self.axis), others.offsets, self.item_bytes), SOURCE)
+
+    def __str__(self) -> str:
+        others, axis = self.others, self.axis
+        sizes = " x ".join(str(d.size) for d in reversed(others.dimensions)) or "1"
+        strides = [*(d.strides for d in reversed(others.dimensions)), axis.strides]
+        of_what = f"{axis.size} items of {self.item_bytes} bytes with strides {strides}"
+        return f"a reversal of {sizes} lanes of {of_what}"
+
+    def members(self, space: Space, unit: int = 1) -> Members:
+        """The members of `LaneSpace`, for the kernel's own index space.
+
+        `unit` is what source and target count: 1 for items, the item's size for bytes. The members of the
+        lengths count lengths.
+        """
+        element, offsets = self.lengths.element, self.others.offsets
+        return {
+            "axis_size": ("Int64", self.axis.size),
+            "source_offset": ("Int64", offsets[SOURCE] * unit),
+            "target_offset": ("Int64", offsets[TARGET] * unit),
+            "length_offset": ("Int64", offsets[LENGTHS]),
+            **index_members(space, source_strides=unit, target_strides=unit, length_strides=1),
+            "length_bytes": ("Int32", element.size),
+            "length_is_signed": ("Int32", int(element.kind == "i")),
+        }
+
+
+def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int) -> Lanes:
+    """The lanes in as few steps as possible, with items as wide as neighbours with one length allow."""
+    dimensions = dimensions_of(
+        target.sizes,
+        source.element_strides,
+        target.element_strides,
+        tuple(0 if i == axis else stride for i, stride in enumerate(lengths.element_strides)),
+    )
+    position = len(dimensions) - 1 - axis
+    along = dimensions[position]
+    others = Space(dimensions[:position] + dimensions[position + 1 :], (0, 0, 0), target.element.size)
+    others = coalesced(others, TARGET, moved=())
+    # The axis takes part as the outermost dimension: its strides limit the width, its size does not.
+    whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
+    whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
+    return Lanes(Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes), whole.dimensions[-1], lengths)

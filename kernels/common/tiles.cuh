@@ -1,0 +1,43 @@
+// Square tiles of items, to transpose. Here a tile is a single item, because no plan for a GPU uses them; the
+// emulator's file of the same name has the same functions for tiles of a CPU's vector registers.
+#pragma once
+
+#include "common/types.cuh"
+
+// The maximum size of a tile's row.
+constexpr int kTileBytes = 16;
+
+// The number of rows of a tile, and of items in a row.
+template <class Item>
+constexpr int kTileItems = 1;
+
+// Copies item c of row r to item r of row c. Rows are `target_pitch` and `source_pitch` bytes apart and need no
+// alignment.
+template <class Item>
+__device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch,
+                                               const UInt8* source, Int64 source_pitch) {
+  *reinterpret_cast<Item*>(target) = *reinterpret_cast<const Item*>(source);
+}
+
+// Reverses the first `num_items` items of a lane in place. It may read kTileBytes before the lane, and read
+// and write back as many behind it.
+template <class Item>
+__device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items) {
+  Item* items = reinterpret_cast<Item*>(lane);
+  for (Int64 low = 0, high = num_items - 1; low < high; ++low, --high) {
+    const Item item = items[low];
+    items[low] = items[high];
+    items[high] = item;
+  }
+}
+
+// What `stream_line` copies: a line of a CPU's cache.
+constexpr int kLineBytes = 16;
+
+// Copies a line past the caches. The target is aligned to kLineBytes.
+__device__ __forceinline__ void stream_line(UInt8* target, const UInt8* source) {
+  *reinterpret_cast<uint4*>(target) = *reinterpret_cast<const uint4*>(source);
+}
+
+// Orders streamed lines before all that the thread writes later.
+__device__ __forceinline__ void finish_streaming() {}
