@@ -3,7 +3,7 @@
 from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
 _COPY = "cudml/operators/slice_paths.py"
-_REVERSAL = "cudml/operators/reverse_subsequences_paths.py"
+_REVERSAL = "cudml/operators/reverse_subsequences_lanes.py"
 
 DEFECTS = {
     "a tile past the row's end": Defect(
@@ -108,7 +108,7 @@ DEFECTS = {
         "kernels/slice/serial.cu",
         "to += p.target_strides[0] * kItemBytes;",
         "to += p.source_strides[0] * kItemBytes;",
-        ("long strided rows on a CPU",),
+        ("long strided rows on a CPU", "scattered halves on a CPU"),
         f"{BOUNDS}|{WRONG}",
     ),
     "lengths one too long": Defect(
