@@ -1,4 +1,4 @@
-"""What may be bound to a compiled operator: the rules, each reported as a `Problem`."""
+"""The rules of binding arrays to a compiled operator; broken ones are reported as `Problem`s."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,10 +36,10 @@ def binding_problems(
     bindings: Mapping[str, Any],
     resources: Sequence[tuple[str, Any, bool]] = (),
 ) -> list[Problem]:
-    """Everything that is wrong with `bindings`, which should hold one array for each of `members`.
+    """All problems of `bindings`, which should have one array for each of `members`.
 
-    `resources` are scratch that shares no memory with what is written: label, array (None where there is
-    none) and whether it is written itself.
+    `resources` are scratch that must not share memory with written arrays: label, array or None, and whether
+    it is written itself.
     """
     found = _name_problems([m.name for m in members], bindings)
     boxes: list[tuple[str, bool, Box]] = []
@@ -61,20 +61,20 @@ def binding_problems(
 def owned_problems(
     owned: Sequence[Member], bindings: Mapping[str, Any], *, is_initialized: bool
 ) -> list[Problem]:
-    """What `dispatch` reports of the inputs flagged `OWNED_BY_DML`."""
+    """The problems that `dispatch` reports about inputs flagged `OWNED_BY_DML`."""
     found = []
     for member in owned:
         if member.name in bindings:
-            expected = "left out: it is OWNED_BY_DML, so initialize() takes it"
+            expected = "left out, because it is OWNED_BY_DML: initialize() takes it"
             found.append(Problem(member.label, "owned", expected, "bound"))
         if not is_initialized:
-            expected = f"given to initialize({member.name}=...) before dispatch, since it is OWNED_BY_DML"
+            expected = f"given to initialize({member.name}=...) before dispatch, because it is OWNED_BY_DML"
             found.append(Problem(member.label, "owned", expected, "not initialized"))
     return found
 
 
 def scratch_problems(device: Device, label: str, array: Any, num_bytes: int) -> list[Problem]:
-    """What is wrong with a temporary or persistent resource of at least `num_bytes` bytes."""
+    """The problems of a temporary or persistent resource that needs at least `num_bytes` bytes."""
     if not device.owns(array):
         return [_wrong_array(device, label, array)]
     found = []
@@ -104,7 +104,7 @@ def _name_problems(names: Sequence[str], bindings: Mapping[str, Any]) -> list[Pr
 
 
 def _array_problems(device: Device, member: Member, array: Any) -> list[Problem]:
-    """What is wrong with one array by itself; a rule "array" means that nothing else was looked at."""
+    """The problems of one array by itself; after a problem "array", nothing else was checked."""
     if not device.owns(array):
         return [_wrong_array(device, member.label, array)]
     found = []
@@ -127,7 +127,7 @@ def _array_problems(device: Device, member: Member, array: Any) -> list[Problem]
 
 
 def _has_layout(array: Array, tensor: TensorDesc) -> bool:
-    """Whether the array is of the descriptor's sizes and strides, leading sizes of 1 left aside."""
+    """Whether the array has the descriptor's sizes and strides; leading sizes of 1 are ignored."""
     item_bytes = tensor.element.size
     ours = list(zip(array.shape, array.strides, strict=True))
     wanted = [
@@ -147,7 +147,7 @@ def _has_layout(array: Array, tensor: TensorDesc) -> bool:
 def _layout_problem(member: Member, array: Array) -> Problem:
     tensor = member.tensor
     if array.flags.c_contiguous:
-        expected = f"at least {tensor.span_bytes}, what {tensor.sizes} of {tensor.element.numpy_name} needs"
+        expected = f"at least {tensor.span_bytes}, as {tensor.sizes} of {tensor.element.numpy_name} needs"
         return Problem(f"{member.label} in bytes", "size", expected, str(array.nbytes))
     strides = tuple(stride * tensor.element.size for stride in tensor.element_strides)
     expected = f"of shape {tensor.sizes} and strides {strides}, or C-contiguous"
@@ -163,7 +163,7 @@ def _box(address: int, tensor: TensorDesc) -> Box:
 
 
 def _overlap_problems(boxes: Sequence[tuple[str, bool, Box]]) -> list[Problem]:
-    """Each pair of boxes that share a byte although one of them is written."""
+    """A problem for each pair of boxes that share a byte and of which one is written."""
     found = []
     for (label, is_written, ours), (other, other_is_written, theirs) in combinations(boxes, 2):
         if (is_written or other_is_written) and share_a_byte(ours, theirs):

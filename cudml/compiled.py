@@ -26,16 +26,16 @@ def compile_operator(
 ) -> "CompiledOperator":
     """Check a descriptor, plan it for a device and build its kernels.
 
-    Plans and kernels are cached: compiling an equal descriptor again costs its check. Thread-safe.
+    Plans and kernels are cached, so compiling an equal descriptor again only checks it. Thread-safe.
 
     Parameters
     ----------
     desc : TopK1Desc, TopKDesc, GruDesc, SliceDesc, Slice1Desc or ReverseSubsequencesDesc
-        What to compute.
+        The operator and its tensors.
     device : str or Device, optional
-        "cuda", "cuda:1" or "cpu"; None is the current GPU if there is one, else the CPU emulator.
+        "cuda", "cuda:1" or "cpu"; None means the current GPU if there is one, else the CPU emulator.
     feature_level : FeatureLevel
-        The level whose rules the descriptor must keep.
+        The level whose rules the descriptor must follow.
     flags : ExecutionFlags
         Accepted for compatibility; none of them changes a result.
 
@@ -53,7 +53,7 @@ def compile_operator(
     ValueError
         Unknown device name.
     DeviceError, CompilerError
-        The device cannot be used or the kernels cannot be built; says what is missing.
+        The device cannot be used or the kernels cannot be built; the message says what is missing.
 
     Examples
     --------
@@ -81,8 +81,8 @@ def compile_operator(
     if not isinstance(flags, ExecutionFlags):
         raise TypeError(f"flags is {flags!r}, must be cudml.ExecutionFlags")
     if not (device is None or isinstance(device, str) or hasattr(device, "limits")):
-        raise TypeError(f"device is {device!r}, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml's")
-    # Checked each time: the cache takes 1.0 and True for 1, the rules do not.
+        raise TypeError(f"device is {device!r}, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml")
+    # Checked each time, because the cache treats 1.0 and True as 1 but the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = get_device(device) if device is None or isinstance(device, str) else device
     executable = Executable(OPERATORS[kind].plan, desc, target)
@@ -98,7 +98,7 @@ def _no_array() -> None:
 
 
 class CompiledOperator:
-    """An operator ready to run on one device; `compile_operator` makes it.
+    """An operator ready to run on one device, made by `compile_operator`.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class CompiledOperator:
         self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*plan.operands)
         self._executable = executable
         self._run = executable.run
-        # The very arrays that were good last; they are not kept alive.
+        # The arrays that were checked last, by identity; they are not kept alive.
         self._last: dict[str, Callable[[], Any]] = {}
         self._last_scratch: Callable[[], Any] = _no_array
         self._persistent_resource: Array | None = None
@@ -145,17 +145,17 @@ class CompiledOperator:
         Parameters
         ----------
         **owned : array
-            The owned inputs by member name; they may change or go afterwards.
+            The owned inputs by member name; they may change or be freed afterwards.
         persistent_resource : array, optional
-            C-contiguous, of at least `persistent_resource_size` bytes, not overlapping an owned input,
-            untouched for as long as the operator is used; None allocates one.
+            C-contiguous, of at least `persistent_resource_size` bytes, not overlapping an owned input, and
+            not modified as long as the operator is used; None allocates one.
         stream : optional
-            As in `dispatch`; None is the current stream.
+            As in `dispatch`; None means the current stream.
 
         Raises
         ------
         BindingError
-            Lists everything that is wrong; nothing was copied.
+            The bindings have problems; the error lists all of them. Nothing was copied.
         """
         resources = [("PersistentResource", persistent_resource, True)]
         found = binding_problems(self.device, self._owned, owned, resources)
@@ -174,7 +174,7 @@ class CompiledOperator:
             self.device.copy_bytes(owned[member.name], pieces[member.name], member.tensor.span_bytes, stream)
         self._persistent = pieces
         self._persistent_resource = resource
-        # What was good beside the former resource may overlap this one.
+        # Arrays that were checked against the former resource may overlap this one.
         self._executable.good.clear()
         self._last = {}
 
@@ -183,35 +183,36 @@ class CompiledOperator:
     ) -> None:
         """Compute the outputs from the inputs, in the order of a stream.
 
-        An array may be bound if it is of the device and of the descriptor's data type (bool counts as
-        UINT8), and is either of the descriptor's sizes and strides (leading sizes of 1 may be left out) or
-        C-contiguous with at least as many bytes as the descriptor addresses, whatever its shape.
+        An array may be bound if it is on the device and has the descriptor's data type (bool counts as
+        UINT8). It must also have the descriptor's sizes and strides (leading sizes of 1 may be left out), or
+        be C-contiguous with at least as many bytes as the descriptor addresses, in any shape.
 
-        A call with arrays like those of an earlier call checks nothing, synchronises nothing, and allocates
-        nothing but the scratch where `temporary_resource` is None and `temporary_resource_size` is not 0.
-        It can be captured in a CUDA graph after a first call. Scratch that a captured call takes for itself
-        lives as long as the outputs, because replays go on writing there, and later captures of the same
-        outputs share it; a `temporary_resource` has to be kept as the bound arrays have.
+        A call with arrays like those of an earlier call checks nothing and synchronises nothing. It allocates
+        only scratch memory, if `temporary_resource` is None and `temporary_resource_size` is not 0. It can be
+        captured in a CUDA graph after a first call. Scratch that a captured call allocates lives as long as
+        the outputs, because replays continue to write to it, and later captures of the same outputs share it.
+        The caller must keep a `temporary_resource` alive like the bound arrays.
 
         Parameters
         ----------
         **bindings : array
-            Every tensor of the descriptor by member name (`input_tensor=x`), but not the absent optional
-            ones nor those given to `initialize`.
+            Every tensor of the descriptor by member name (`input_tensor=x`), except absent optional ones and
+            those given to `initialize`.
         temporary_resource : array, optional
             Scratch: C-contiguous, of at least `temporary_resource_size` bytes.
         stream : optional
-            A CuPy stream, an object with `__cuda_stream__` or the integer handle, of the operator's GPU; None
-            is the current stream, and all that a CPU takes.
+            A CuPy stream, an object with `__cuda_stream__`, or an integer handle, on the operator's GPU. None
+            means the current stream, and is the only choice on a CPU.
 
         Raises
         ------
         BindingError
-            Lists everything that is wrong. Nothing was launched, no output was touched.
+            The bindings have problems; the error lists all of them. Nothing was launched, and no output was
+            changed.
         TypeError
-            `stream` is not a stream, or the operator runs on a CPU; likewise.
+            `stream` is not a stream, or the operator runs on a CPU. Nothing was launched.
         ValueError
-            `stream` belongs to another GPU, as far as it says to which; likewise.
+            `stream` is known to belong to another GPU. Nothing was launched.
 
         Notes
         -----
@@ -227,12 +228,12 @@ class CompiledOperator:
         try:
             operands = self._in_order({**bindings, **self._persistent} if self._persistent else bindings)
         except KeyError:
-            self._check(bindings, temporary_resource)  # raises: one is missing
+            self._check(bindings, temporary_resource)  # raises, because one is missing
             raise
         self._run(operands, temporary_resource, stream)
 
     def _ensure_good(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
-        """Raise `BindingError` unless arrays at these places and of these layouts were good before."""
+        """Check the arrays unless such arrays at the same addresses passed before; raise `BindingError`."""
         place_of = self.device.address_and_layout
         try:
             described = [place_of(bindings[name]) for name in self._names]
@@ -250,7 +251,7 @@ class CompiledOperator:
             self._last_scratch = _no_array if temporary_resource is None else ref(temporary_resource)
 
     def _check(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
-        """Raise `BindingError` with everything that is wrong."""
+        """Raise `BindingError` with all problems, if there are any."""
         found = owned_problems(self._owned, bindings, is_initialized=self._persistent is not None)
         others = {
             name: array for name, array in bindings.items() if name not in {m.name for m in self._owned}

@@ -11,13 +11,14 @@ from cudml.devices import Array, Device, GridTooLargeError, Program
 from cudml.plans import Limits, Plan
 from cudml.settings import print_plan
 
-#: Plans with their loaded kernels that are kept for the next equal descriptor.
+#: Number of plans with loaded kernels that are kept for equal descriptors.
 MAX_PROGRAMS = 1024
 
-#: Sets of arrays that an executable remembers as good.
+#: Number of sets of arrays that an executable remembers as checked.
 MAX_GOOD = 256
 
-#: Plans a checked descriptor for the limits of a device. Plans are kept by it, so it is a lasting function.
+#: Plans a checked descriptor for the limits of a device. It is a key of cached plans, so it must not be a
+#: temporary function.
 Planner = Callable[[Any, Limits], Plan]
 
 _Key = TypeVar("_Key")
@@ -25,7 +26,7 @@ _Value = TypeVar("_Value")
 
 
 class Recent(dict[_Key, _Value]):
-    """A dictionary of `most` entries at most: a new one takes the place of the oldest. Thread-safe."""
+    """A dictionary of at most `most` entries, in which a new one replaces the oldest. Thread-safe."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -34,14 +35,14 @@ class Recent(dict[_Key, _Value]):
     def __setitem__(self, key: _Key, value: _Value) -> None:
         super().__setitem__(key, value)
         while len(self) > self.most:
-            # No lock, which a fork could leave held. Another thread may come between: then once more.
+            # No lock, which a fork could leave held. If another thread interferes, try again.
             with suppress(RuntimeError, StopIteration):
                 self.pop(next(iter(self)), None)
 
 
 @lru_cache(maxsize=MAX_PROGRAMS)
 def load_plan(plan: Plan, device: Device) -> Program:
-    """The plan made ready on a device; equal plans share one program."""
+    """Load a plan on a device; equal plans share one program."""
     if print_plan():
         print(f"{device.name}: {plan}", file=sys.stderr)
     return device.load(plan)
@@ -53,7 +54,7 @@ def _planned(planner: Planner, desc: Hashable, limits: Limits) -> Plan:
 
 
 def load(planner: Planner, desc: Hashable, device: Device) -> tuple[Plan, Program]:
-    """The plan of a descriptor, ready to run: with fewer blocks where those of a grid cannot run at once."""
+    """The plan of a descriptor, ready to run; with fewer blocks if those of a grid cannot run at once."""
     limits = device.limits
     while True:
         plan = _planned(planner, desc, limits)
@@ -78,12 +79,12 @@ class Executable:
     Attributes
     ----------
     plan : Plan
-        What it runs.
+        The plan that it runs.
     run : Program
-        Runs it on arrays that were found good. Scratch that is not given is taken from the device, which
-        keeps it for the replays of a graph that is being captured.
+        Runs it on checked arrays. Scratch that is not given is allocated by the device, which keeps it for
+        the replays of a graph that is being captured.
     good : Recent
-        The keys of sets of arrays that were found good; what a key is, the caller decides.
+        The keys of sets of arrays that passed the checks; the caller decides what a key is.
     """
 
     def __init__(

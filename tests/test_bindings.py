@@ -117,7 +117,7 @@ REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
     "swapped": ({"input_tensor": X.astype(">f4")}, "InputTensor is >f4, must be float32"),
     "small": (
         {"input_tensor": X[:2]},
-        "InputTensor in bytes is 32, must be at least 48, what (1, 1, 3, 4) of float32 needs",
+        "InputTensor in bytes is 32, must be at least 48, as (1, 1, 3, 4) of float32 needs",
     ),
     "transposed": (
         {"input_tensor": np.zeros((4, 3), np.float32).T},

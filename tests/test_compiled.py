@@ -108,9 +108,7 @@ def test_other_types_of_arguments_are_refused() -> None:
         TypeError, match="desc is a dict, must be one of cudml's SliceDesc, TopKDesc, GruDesc, "
     ):
         compile_operator({}, device="cpu")
-    with pytest.raises(
-        TypeError, match=r"device is 0, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml's"
-    ):
+    with pytest.raises(TypeError, match=r"device is 0, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml"):
         compile_operator(REVERSE, device=0)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"feature_level is 25600, must be a cudml\.FeatureLevel"):
         compile_operator(REVERSE, device="cpu", feature_level=0x6400)  # type: ignore[arg-type]
@@ -322,10 +320,10 @@ def test_owned_inputs_are_bound_once_and_only_at_initialization() -> None:
     output = np.full((3, 4), SENTINEL)
     not_yet = (
         "InputTensor is not initialized, must be given to initialize(input_tensor=...) before dispatch, "
-        "since it is OWNED_BY_DML"
+        "because it is OWNED_BY_DML"
     )
     assert refused(operator, output_tensor=output) == [not_yet]
-    bound_too = "InputTensor is bound, must be left out: it is OWNED_BY_DML, so initialize() takes it"
+    bound_too = "InputTensor is bound, must be left out, because it is OWNED_BY_DML: initialize() takes it"
     assert refused(operator, output_tensor=output, input_tensor=X) == [bound_too, not_yet]
     with pytest.raises(BindingError, match="InputTensor in bytes is 32, must be at least 92"):
         operator.initialize(input_tensor=X[:2])
