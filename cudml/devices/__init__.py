@@ -42,8 +42,8 @@ class Program(Protocol):
     ) -> None:
         """Run every step in order.
 
-        `operands` follow `Plan.operands`; each is an array of the device whose address (of element
-        (0, ..., 0)) is used and whose shape is not looked at. `workspace` is a uint8 array of at least
+        `operands` follow `Plan.operands`; each is an array of the device, of which only the address (of
+        element (0, ..., 0)) is used. `workspace` is a uint8 array of at least
         `Plan.temporary_bytes`. `stream` None is the current stream. `shift` bytes are added to the address
         of the first operand. Nothing is allocated.
         """
@@ -82,8 +82,9 @@ class Device(Protocol):
     def address_and_layout(self, array: Any) -> tuple[int, Layout]:
         """The address and, in a hashable value, everything else that decides how an array may be used.
 
-        Quick, because every warm call does it. Raises TypeError for what is not of the device's array type or
-        a subclass of it that `owns` accepts; arrays of other devices of the same kind differ in the layout.
+        Quick, because every warm call needs it. Raises TypeError unless the array is of the device's array
+        type or of a subclass of it that `owns` accepts. Arrays of other devices of the same kind differ in
+        the layout.
         """
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
@@ -177,9 +178,9 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
 
 
 def take_operand(candidate: Any) -> Any | None:
-    """What another library shares as an operand of a `Program`, quickly; None unless `Device.hold` is enough.
+    """Quickly make an operand from another library's array; None unless `Device.hold` is enough.
 
-    An operand has `ptr`, its address, and `layout`, as of `Device.address_and_layout`.
+    An operand of a `Program` has `ptr`, its address, and `layout`, as of `Device.address_and_layout`.
     """
     # Loaded once `take` has met an array in a GPU's memory.
     sharing = sys.modules.get("cudml.devices.cuda.sharing")

@@ -18,7 +18,7 @@ from cudml.tensors import packed_strides
 
 #: `DLDeviceType` values of memory that a CPU addresses: its own, and memory pinned by CUDA.
 CPU_TYPES = (1, 3)
-#: Those of memory that a GPU addresses: its own, and CUDA's managed memory.
+#: `DLDeviceType` values of memory that a GPU addresses: its own, and CUDA's managed memory.
 CUDA, MANAGED = 2, 13
 CUDA_TYPES = (CUDA, MANAGED)
 
@@ -115,7 +115,7 @@ def read_versioned(capsule: Any) -> tuple[int, Form, int | None, int]:
     Raises
     ------
     ValueError
-        The capsule is none of DLPack with a version.
+        Not a versioned capsule of DLPack.
     ExchangeError
         The version is unknown, or the elements have no NumPy dtype.
     """
@@ -130,11 +130,11 @@ def read_versioned(capsule: Any) -> tuple[int, Form, int | None, int]:
 
 
 def _read_old(capsule: Any) -> tuple[int, Form, int | None]:
-    """The same of a capsule without a version, which has no flags."""
+    """The same for a capsule without a version, which has no flags."""
     try:
         pointer = _pointer_of(capsule, b"dltensor")
     except ValueError:
-        raise ExchangeError(f"whose __dlpack__() is {capsule!r}, no unused capsule of DLPack") from None
+        raise ExchangeError(f"whose __dlpack__() is {capsule!r}, not an unused capsule of DLPack") from None
     data, kind, number, ndim, code, bits, lanes, shape, strides, offset = _unpack_old(
         _Old.from_address(pointer)
     )
@@ -154,7 +154,7 @@ def _form(code: int, bits: int, lanes: int, sizes: bytes, steps: bytes | None) -
     dtype = _dtype(code, bits, lanes)
     shape = unpack(f"@{len(sizes) // 8}q", sizes)
     in_elements = packed_strides(shape) if steps is None else unpack(f"@{len(steps) // 8}q", steps)
-    # In the 64 bits of C: CuPy exports a stride of -2 as that which gives -2 * itemsize when it wraps.
+    # In the 64 bits of C: CuPy exports a stride of -2 as a number that wraps around to -2 * itemsize.
     strides = tuple(ctypes.c_int64(step * dtype.itemsize).value for step in in_elements)
     return form_of(shape, strides, dtype)
 

@@ -1,7 +1,7 @@
-"""What exists only to save time in warm calls, each with the share of a call that it saves.
+"""Code that only saves time in warm calls, with the share of a call that each piece saves.
 
-Nothing here is needed for a right result. The shares were measured by `bench/test_overhead.py`, with and
-without each in turns. What saves less than 3 % of a warm call is not kept.
+Results are correct without it. The shares were measured by `bench/test_overhead.py`, alternating with and
+without each. Pieces that save less than 3 % of a warm call are not kept.
 """
 
 from collections.abc import Callable

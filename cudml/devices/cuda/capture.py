@@ -2,9 +2,9 @@
 
 A replay writes to the addresses of the captured call. The caller keeps the outputs. Memory that the call
 allocated for itself would return to CuPy's pool when the call ends, and could be in other use at a replay. It
-is therefore tied to the memory of the outputs: a graph is useless without these, and nothing tells when a
-graph is destroyed. Memory objects that take no attributes (another library's, or outside a pool) cannot be
-tracked; the scratch memory then stays for the life of the process.
+is therefore tied to the memory of the outputs: a graph is useless without these, and there is no notification
+when a graph is destroyed. Memory objects that take no attributes (another library's, or outside a pool)
+cannot be tracked; the scratch memory then stays for the life of the process.
 
 Captured calls with different outputs have separate scratch memory, so that their graphs may be replayed at
 the same time. Calls with the same outputs share it: their graphs cannot run at the same time anyway, because
@@ -59,7 +59,8 @@ def _places(outputs: Sequence[Any]) -> tuple[int, ...]:
 def keep(made: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
     """Let arrays that a captured call made live as long as the memory of its outputs.
 
-    Views of inputs or outputs are skipped: a view held by its own memory would keep that alive for ever.
+    Views of inputs or outputs are skipped: a view held by its own memory would keep that memory alive
+    forever.
     """
     owners = [array.data.mem for array in outputs]
     others = {id(memory) for memory in (*owners, *(array.data.mem for array in inputs))}

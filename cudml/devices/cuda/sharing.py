@@ -36,9 +36,9 @@ _lock = Lock()
 #: Events recorded after work, with the owners of the memory that the work uses.
 _held: list[tuple[Any, list[Any]]] = []
 
-#: Shared memory of the last work of each thread on the legacy default stream, without an event so far: by the
-#: number of the GPU and of the thread, the owners by address. An event that is recorded later serves as well,
-#: and while calls share the same memory none is needed: its new owner takes the place of the former one.
+#: Shared memory of the last work of each thread on the legacy default stream, which has no event yet: the
+#: owners by address, by the numbers of the GPU and the thread. An event that is recorded later is as good,
+#: and none is needed while calls share the same memory, whose new owner replaces the former one.
 _last: dict[tuple[int, int], dict[int, Any]] = {}
 
 
@@ -83,8 +83,8 @@ def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
 def take_operand(candidate: Any) -> Any | None:
     """A quick `take` for DLPack tensors on the current GPU and its legacy default stream; None for others.
 
-    It makes an operand of a program: an address with its `layout`, as `Device.address_and_layout` has it, and
-    no array. The work on it needs no `sharing` but `hold`.
+    Makes an operand of a program instead of an array: an address with its `layout`, as of
+    `Device.address_and_layout`. Work on it needs `hold` instead of `sharing`.
     """
     try:
         kind, number = candidate.__dlpack_device__()
@@ -101,14 +101,14 @@ def take_operand(candidate: Any) -> Any | None:
         address, form, _, _ = dlpack.read_versioned(capsule)
         if not address:
             return None
-        # Memory that is held is not given away: at the same address it is the same.
+        # Held memory is not reused, so the same address is the same memory.
         held = _last.get((number, get_ident()))
         operand: Any = None if held is None else held.get(address)
         if type(operand) is not operand_of or operand.form is not form:
             low = form.low
             operand = operand_of(memory_of(address + low, form.num_bytes, capsule, number), -low)
             operand.form, operand.layout = form, _layout_of(form, number)
-    except Exception:  # `take` says what is wrong with it, if anything
+    except Exception:  # `take` raises the error, if there is one
         return None
     return operand
 
@@ -172,7 +172,7 @@ def hold(cupy: Any, number: int, shared: dict[int, Any]) -> None:
     if former == shared:
         return
     if former is None or former.keys() != shared.keys():
-        # Of every thread: some have ended. Each adds its own only after its work was queued.
+        # For every thread, because some may have ended. Each adds its own only after its work was queued.
         formers = [_last.pop(one, {}) for one in [*_last] if one[0] == number]
         if formers:
             event = _recorded(cupy, cupy.cuda.Stream.null)
