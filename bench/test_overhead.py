@@ -252,7 +252,7 @@ def test_piece_retain_for_graph(timed: Any, cupy: Any, x: Any) -> None:
     """The cost of a call with scratch of being safe in a graph, on a stream that could be captured."""
     _, device = sample_program()
     with cupy.cuda.Stream(non_blocking=True):
-        timed(lambda: device.retain_for_graph((x,), (), (x,)))
+        timed(lambda: device.retain_for_graph((x,), (x,)))
 
 
 def test_piece_address_and_layout(timed: Any, x: Any) -> None:

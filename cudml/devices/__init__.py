@@ -90,24 +90,15 @@ class Device(Protocol):
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another, in the stream's order."""
 
-    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
+    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None, part: int = 0) -> Array:
         """Allocate uninitialised bytes for one call that writes the outputs, ordered by the stream.
 
         If the stream is being captured in a graph, they live as long as the outputs, and later captured calls
-        with the same outputs reuse them.
+        with the same outputs reuse them; parts are separate.
         """
 
-    def retain_for_graph(
-        self,
-        made: Sequence[Array],
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        stream: Any = None,
-    ) -> None:
-        """If the stream is being captured, let arrays that a call made live as long as its outputs.
-
-        `made` are converted arguments; views of inputs or outputs are skipped.
-        """
+    def retain_for_graph(self, made: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """If the current stream is being captured, let arrays live as long as the outputs made from them."""
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:
         """A context in which the device is current, and the stream too unless it is None.

@@ -14,7 +14,10 @@ from cudml.devices.exchange import ExchangeError, Exported, Taken
 from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.errors import DeviceError, a_type
 from cudml.functions.transfer import upload
-from cudml.tensors import is_injective
+from cudml.tensors import is_injective, num_elements
+
+#: The part of a call's scratch that lengths made of a number are.
+LENGTHS = -1
 
 
 def wrong_argument(function: str, argument: str, got: object, expected: str) -> str:
@@ -82,19 +85,17 @@ def all_on_device(
     """
     given = {**inputs, **outputs}
     first_name = next(iter(given))
+    taken, first = on_device(function, first_name, given[first_name])
+    shape = tuple(taken.array.shape)
     arrays: dict[str, Array] = {}
     shared, made = [], []
-    first = None
     for name, candidate in given.items():
-        if name == "sequence_lengths" and first is not None:
-            shape = tuple(arrays[first_name].shape)
-            lengths = lengths_on(function, first, candidate, shape[lengths_axes], max(shape, default=0))
-            if lengths is not candidate:
-                arrays[name] = lengths
-                made.append(lengths)
-                continue
-        taken, device = on_device(function, name, candidate)
-        first = first or device
+        if name == "sequence_lengths" and _is_on_host(candidate):
+            arrays[name] = None  # keeps its place among them
+            continue
+        device = first
+        if name != first_name:
+            taken, device = on_device(function, name, candidate)
         if device is not first:
             kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
             error = TypeError if len(kinds) > 1 else ValueError
@@ -105,7 +106,11 @@ def all_on_device(
             shared.append(taken.exported)
             if name in outputs and taken.exported.is_read_only:
                 raise ValueError(wrong_argument(function, name, "read-only", "writable"))
-    assert first is not None
+    if "sequence_lengths" in arrays and arrays["sequence_lengths"] is None:
+        written = [arrays[name] for name in outputs]
+        lengths = inputs["sequence_lengths"]
+        made.append(lengths_on(function, first, lengths, shape[lengths_axes], max(shape, default=0), written))
+        arrays["sequence_lengths"] = made[0]
     return Arguments(arrays, first, shared, made)
 
 
@@ -186,10 +191,23 @@ def check_order(values: Any) -> None:
         raise TypeError(f"{a_type(values)} is not a sequence")
 
 
-def lengths_on(function: str, device: Device, lengths: Any, shape: tuple[int, ...], largest: int) -> Any:
-    """Convert lengths given as a list, or as one integer for all, to an array of the device.
+def _is_on_host(lengths: Any) -> bool:
+    """Whether lengths are no array, but a list or one number for all."""
+    is_number = isinstance(lengths, (int, np.integer)) and not isinstance(lengths, bool)
+    return is_number or isinstance(lengths, (list, tuple))
 
-    An integer is limited to 0 to `largest` and fills the shape. Anything else is returned unchanged.
+
+def lengths_on(
+    function: str,
+    device: Device,
+    lengths: Any,
+    shape: tuple[int, ...],
+    largest: int,
+    outputs: Sequence[Array] = (),
+) -> Array:
+    """Lengths that are no array as one of the device, for a call that writes outputs if these are known.
+
+    A number fills the shape, cut to 0 and `largest`.
 
     Raises
     ------
@@ -199,12 +217,15 @@ def lengths_on(function: str, device: Device, lengths: Any, shape: tuple[int, ..
         Lists of different lengths within one.
     """
     name = "sequence_lengths"
-    if isinstance(lengths, (int, np.integer)) and not isinstance(lengths, bool):
-        array = device.empty(shape, np.dtype(np.uint32 if largest < 2**32 else np.uint64))
+    if not isinstance(lengths, (list, tuple)):
+        dtype = np.dtype(np.uint32 if largest < 2**32 else np.uint64)
+        if outputs:
+            num_bytes = num_elements(shape) * dtype.itemsize
+            array = device.scratch(num_bytes, outputs, part=LENGTHS).view(dtype).reshape(shape)
+        else:
+            array = device.empty(shape, dtype)
         array.fill(min(max(int(lengths), 0), largest))
         return array
-    if not isinstance(lengths, (list, tuple)):
-        return lengths
     try:
         host = np.array(lengths)
     except ValueError:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from operator import methodcaller
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,13 @@ from cudml.dtypes import ElementType
 from cudml.executable import MAX_GOOD, Executable, Planner, Recent
 from cudml.functions.arguments import Arguments, all_on_device, on_stream, wrong_argument
 from cudml.overlap import Box, box_of, first_overlap
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, num_elements
 
 #: Planned calls that each array function keeps.
 MAX_CALLS = 1024
 
 #: No kernel needs more of an address than this many bytes.
 _MAX_ALIGNMENT = 8
-
-#: Makes an array from another: a step of the conversion of an argument to an operand of the kernels.
-Convert = Callable[[Array], Array]
-
 
 #: Returns where an array is: `Device.address_and_layout`.
 _PlaceOf = Callable[[Any], tuple[int, Layout]]
@@ -51,10 +46,10 @@ _places = _Places(_MAX_TYPES)
 class Argument:
     """An array of a call: its name, its member of the descriptor, and its properties there.
 
-    `sizes` is the shape in the descriptor, which the operand's shape broadcasts to. An `array` of None is an
-    output that the call makes. `alignment` is the alignment that the kernels require of the address.
-    `converts` are applied to an input in order and make the operand. An output that `is_remade` is computed
-    into a separate array of `operand_shape`, and then copied or reshaped.
+    An input is broadcast to `shape`. `sizes` is the shape in the descriptor, which the operand's shape
+    broadcasts to. An `array` of None is an output that the call makes. `alignment` is the alignment that the
+    kernels require of the address. If there is an `operand_shape`, the operand is a packed array of that
+    shape: a view, or if `is_copied` a separate array.
     """
 
     name: str
@@ -65,14 +60,8 @@ class Argument:
     dtype: Any
     sizes: tuple[int, ...]
     alignment: int
-    converts: tuple[Convert, ...] = ()
-    operand_shape: tuple[int, ...] = ()
-    is_remade: bool = False
-
-    @property
-    def is_converted(self) -> bool:
-        """Whether the kernels work on another array."""
-        return self.is_remade or bool(self.converts)
+    operand_shape: tuple[int, ...] | None
+    is_copied: bool
 
     @staticmethod
     def input(
@@ -82,13 +71,17 @@ class Argument:
         array: Array,
         sizes: tuple[int, ...] | None = None,
         *,
-        converts: tuple[Convert, ...] = (),
+        shape: tuple[int, ...] | None = None,
+        operand_shape: tuple[int, ...] | None = None,
         any_address: bool = False,
     ) -> "Argument":
         """An array that is read; `any_address` if the kernels take it at any address."""
-        shape, dtype = tuple(array.shape), array.dtype
+        shape, dtype = shape or tuple(array.shape), array.dtype
         alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
-        return Argument(name, member, kind, array, shape, dtype, sizes or shape, alignment, converts)
+        is_view = array.flags.c_contiguous and shape == array.shape and 0 not in shape
+        is_copied = operand_shape is not None and not is_view
+        sizes = operand_shape or sizes or shape
+        return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
 
     @staticmethod
     def output(
@@ -104,18 +97,16 @@ class Argument:
         any_address: bool = False,
     ) -> "Argument":
         """An array that is written; None if the call makes it."""
-        sizes = operand_shape or sizes or shape
         alignment = 1 if any_address else min(dtype.itemsize, _MAX_ALIGNMENT)
-        is_remade = operand_shape is not None
-        operand_shape = operand_shape or shape
-        return Argument(
-            name, member, kind, array, shape, dtype, sizes, alignment, (), operand_shape, is_remade
-        )
+        is_copied = operand_shape is not None and array is not None and not array.flags.c_contiguous
+        sizes = operand_shape or sizes or shape
+        return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
 
-    def tensor_of(self, operand: Array | None) -> TensorDesc:
+    @property
+    def tensor(self) -> TensorDesc:
         """The layout of the operand, with strides in elements; packed if it does not exist yet."""
-        sizes = self.sizes or (1,)
-        if operand is None:
+        sizes, operand = self.sizes or (1,), self.array
+        if operand is None or self.operand_shape is not None:
             return TensorDesc(self.kind, sizes)
         item_bytes = operand.dtype.itemsize
         shape = operand.shape
@@ -168,35 +159,29 @@ class Call:
         The device of all the arrays.
     request : Request
         The checked arguments.
-    operands : sequence of array
-        The operands that the inputs of the request were converted to.
     """
 
     has_place = False
 
-    def __init__(
-        self, function: "ArrayFunction", device: Device, request: Request, operands: Sequence[Array]
-    ) -> None:
+    def __init__(self, function: "ArrayFunction", device: Device, request: Request) -> None:
         self.device = device
         self.request = request.without_arrays()  # because the cache must not keep them alive
         arguments = (*request.inputs, *request.outputs)
         given = [a for a in arguments if a.array is not None]
-        self._masks = tuple(0 if a.is_converted else a.alignment - 1 for a in given)
+        self._masks = tuple(0 if a.is_copied else a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
         self._boxes = tuple(_box(a.array) for a in given)
         self._good: Recent[tuple[int, ...], bool] = Recent(MAX_GOOD)
-        self._make_outputs = device.allocator([(a.operand_shape, a.dtype) for a in request.outputs])
-        self.is_converted = any(a.is_converted for a in arguments)
+        self._make_outputs = device.allocator([(a.shape, a.dtype) for a in request.outputs])
+        is_converted = request.computes and any(a.operand_shape is not None for a in arguments)
         # Operands need not be arrays.
-        self.takes_operands = not self.is_converted
-        self.run = self._convert_and_compute if self.is_converted else self.compute
+        self.takes_operands = not is_converted
+        self.run = self._convert_and_compute if is_converted else self.compute
         self._launch: Program = launch_nothing
         if request.is_zero:
             self._launch = self._fill_with_zero
         if request.computes:
-            outputs = [None if a.is_converted else a.array for a in request.outputs]
-            pairs = zip(arguments, (*operands, *outputs), strict=True)
-            self._load(function, {a.member: a.tensor_of(operand) for a, operand in pairs})
+            self._load(function, {a.member: a.tensor for a in arguments})
 
     def _load(self, function: "ArrayFunction", tensors: dict[str, TensorDesc]) -> None:
         """Prepare the program that `compute` launches on such operands."""
@@ -226,32 +211,37 @@ class Call:
     def _convert_and_compute(
         self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
     ) -> Sequence[Array]:
-        return self.compute_converted(inputs, *converted(self.request.inputs, inputs), outputs, place)
+        """`compute` by way of packed arrays, which live as long as the outputs if a graph is captured."""
+        request = self.request
+        with self.device.on_stream(None):
+            results = outputs or self._make_outputs()
+            operands = [
+                self._operand(number, row, array, results)
+                for number, (row, array) in enumerate(
+                    zip((*request.inputs, *request.outputs), (*inputs, *results), strict=True), 1
+                )
+            ]
+            count = len(inputs)
+            for row, array, operand in zip(request.inputs, inputs, operands, strict=False):
+                if row.is_copied and 0 in row.shape:  # in place of no elements: one that is 0
+                    operand.fill(0)
+                elif row.is_copied:
+                    operand.reshape(row.shape)[...] = array
+            self.compute(operands[:count], operands[count:], place)
+            for row, array, operand in zip(request.outputs, results, operands[count:], strict=True):
+                if row.is_copied:
+                    array[...] = operand.reshape(row.shape)
+        return results
 
-    def compute_converted(
-        self,
-        inputs: Sequence[Array],
-        operands: Sequence[Array],
-        made: Sequence[Array],
-        outputs: Sequence[Array],
-        place: Any = None,
-    ) -> Sequence[Array]:
-        """Compute from inputs that were converted to operands; `made` has the arrays made for that."""
-        rows = self.request.outputs
-        targets = [
-            self.device.empty(row.operand_shape, row.dtype) if row.is_converted else output
-            for row, output in zip(rows, outputs, strict=False)
-        ]
-        computed = self.compute(operands, targets, place)
-        results = [
-            result.reshape(row.shape) if row.is_converted else result
-            for row, result in zip(rows, computed, strict=True)
-        ]
-        for row, output, result in zip(rows, outputs, results, strict=False):
-            if row.is_converted:
-                output[...] = result
-        self.device.retain_for_graph((*made, *computed), inputs, outputs or results)
-        return outputs or results
+    def _operand(self, part: int, row: Argument, array: Array, outputs: Sequence[Array]) -> Array:
+        """What the kernels take of an array, not filled yet if it is a copy."""
+        if row.operand_shape is None:
+            return array
+        if not row.is_copied:
+            return array.reshape(row.operand_shape)
+        num_bytes = num_elements(row.operand_shape) * row.dtype.itemsize
+        memory = self.device.scratch(num_bytes, outputs, part=part)
+        return memory.view(row.dtype).reshape(row.operand_shape)
 
     def _fill_with_zero(
         self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
@@ -413,9 +403,8 @@ class Unplanned:
                 own = [given.arrays[name] for name in named_inputs]
                 outs = [given.arrays[name] for name in named_outputs]
                 results = self._run_plain(given, own, outs, place)
-                if given.made:
-                    kept = [array for array in own if not any(array is made for made in given.made)]
-                    given.device.retain_for_graph(given.made, kept, results)
+                if given.made and not outputs:
+                    given.device.retain_for_graph(given.made, results)
         return outputs or results
 
     def _run_plain(
@@ -432,14 +421,11 @@ class Unplanned:
         request = replace(
             request,
             inputs=[_aligned(function.name, device, a) for a in request.inputs],
-            outputs=[_aligned(function.name, device, a, is_output=True) for a in request.outputs],
+            outputs=[_aligned(function.name, device, a) for a in request.outputs],
         )
-        operands, made = converted(request.inputs, inputs)
-        call = function.call(function, device, request, operands)
+        call = function.call(function, device, request)
         if key is not None:
             function.calls[key] = call
-        if call.is_converted:
-            return call.compute_converted(inputs, operands, made, outputs, place)
         return call.run(inputs, outputs, place)
 
     def _key(self, given: Arguments) -> tuple[Hashable, tuple[int, ...]]:
@@ -457,18 +443,6 @@ class Unplanned:
         return ((key, unaligned) if any(unaligned) else key), addresses
 
 
-def converted(arguments: Sequence[Argument], arrays: Sequence[Array]) -> tuple[list[Array], list[Array]]:
-    """The arrays as the kernels take them, and all arrays that were made for that."""
-    operands, made = [], []
-    for argument, array in zip(arguments, arrays, strict=True):
-        operand = array
-        for convert in argument.converts:
-            operand = convert(operand)
-            made.append(operand)
-        operands.append(operand)
-    return operands, made
-
-
 def _box(array: Array) -> Box:
     """The bytes that the array addresses, relative to its address."""
     return box_of(0, array.shape, array.strides, array.dtype.itemsize)
@@ -483,10 +457,7 @@ def check_overlap(function: str, device: Device, arguments: Sequence[Argument], 
         raise ValueError(wrong_argument(function, out, f"overlapping {other}", "in memory of its own"))
 
 
-_copy = methodcaller("copy")
-
-
-def _aligned(function: str, device: Device, argument: Argument, *, is_output: bool = False) -> Argument:
+def _aligned(function: str, device: Device, argument: Argument) -> Argument:
     """The argument, through a packed array if its elements are not aligned as kernels require.
 
     Raises
@@ -495,7 +466,7 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
         It is in a GPU's memory, where CuPy could not copy it either.
     """
     array = argument.array
-    if array is None or (argument.is_converted and is_output):
+    if array is None or argument.is_copied:
         return argument
     item_bytes = array.dtype.itemsize
     is_regular = all(
@@ -507,8 +478,4 @@ def _aligned(function: str, device: Device, argument: Argument, *, is_output: bo
         got = f"at address {device.address(array):#x} with strides {array.strides}"
         expected = f"at multiples of {argument.alignment} bytes"
         raise ValueError(wrong_argument(function, argument.name, got, expected))
-    return (
-        replace(argument, is_remade=True)
-        if is_output
-        else replace(argument, converts=(_copy, *argument.converts))
-    )
+    return replace(argument, operand_shape=argument.operand_shape or argument.shape, is_copied=True)

@@ -1,14 +1,12 @@
 """The array function `gru`, in ONNX's shapes."""
 
 from collections.abc import Sequence
-from functools import partial
-from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
 from cudml.checks import Problems, one_of
-from cudml.devices import Array, Device
+from cudml.devices import Array
 from cudml.dtypes import INTEGERS, ElementType
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.functions.arguments import (
@@ -19,7 +17,7 @@ from cudml.functions.arguments import (
     wrong_argument,
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
-from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
+from cudml.functions.calls import Argument, ArrayFunction, Request
 from cudml.operators import gru as _operator
 from cudml.operators.activations import Activation, check_activation
 from cudml.tensors import TensorDesc
@@ -130,8 +128,8 @@ def gru(
         The states before the first step; None is 0.
     sequence_lengths : array (N,), list or int, optional
         Number of steps of each sequence, of any integer dtype, or one number for all; None means T for all.
-        A length above T counts as T, a negative one as 0. Lengths of other types than uint32 are converted
-        first. A list is copied to the device of `x`, which a graph cannot capture.
+        A length above T counts as T, a negative one as 0. A list is copied to the device of `x`, which a
+        graph cannot capture.
     direction : "forward", "reverse", "backward" or "bidirectional"
         "reverse" starts at each sequence's own last step; "backward" is another name for it.
     activations : sequence of str or Activation, optional
@@ -208,7 +206,7 @@ def _check(
 ) -> Request:
     """The checked arguments of a call."""
     function = "gru"
-    arrays, device = given.arrays, given.device
+    arrays = given.arrays
     if not isinstance(direction, str) or direction not in _DIRECTIONS:
         expected = one_of([repr(name) for name in _DIRECTIONS])
         raise ValueError(wrong_argument(function, "direction", repr(direction), expected))
@@ -221,17 +219,17 @@ def _check(
     kind = _check_dtypes(function, arrays, names)
     steps, batch, hidden = _check_shapes(function, arrays, num_directions)
     dtype = arrays["x"].dtype
-    converts = {name: _converts(device, name, arrays[name], arrays["x"].shape) for name in names}
     inputs = []
     for name in names:
         array = arrays[name]
-        element_type = DataType.UINT32 if name == "sequence_lengths" else kind
+        element_type = INTEGERS[array.dtype.name] if name == "sequence_lengths" else kind
         sizes = (1,) * (4 - array.ndim) + array.shape
-        if array.shape and array.shape[-1] == 0 and name in ("x", "w"):
-            sizes = (*sizes[:-1], 1)
-        inputs.append(
-            Argument.input(name, _MEMBERS[name], element_type, array, sizes, converts=converts[name])
-        )
+        operand_shape = None
+        if array.shape[-1] == 0 and name in ("x", "w"):
+            # A layer without inputs is one with a single input that is 0.
+            operand_shape = (1, *array.shape[:-1], 1)
+        member = _MEMBERS[name]
+        inputs.append(Argument.input(name, member, element_type, array, sizes, operand_shape=operand_shape))
     outputs = []
     shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
     for name, member, shape in zip(_OUTPUTS, _OUTPUT_MEMBERS, shapes, strict=True):
@@ -322,32 +320,6 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
                 wrong_argument(function, name, f"of shape {tuple(arrays[name].shape)}", expected)
             )
     return steps, batch, hidden
-
-
-def _converts(device: Device, name: str, array: Array, shape: tuple[int, ...]) -> tuple[Convert, ...]:
-    """The conversions of an input to what descriptors support, for an x of this shape.
-
-    Lengths become uint32, limited before so that none wraps around. A layer without inputs becomes one with a
-    single input that is 0.
-    """
-    if name in ("x", "w") and shape[2] == 0:
-        return (partial(_zeros, device, (*array.shape[:2], 1)),)
-    if name != "sequence_lengths" or array.dtype == "uint32":
-        return ()
-    as_uint32 = methodcaller("astype", "uint32")
-    lowest = 0 if array.dtype.kind == "i" else None
-    # Only a type wider than 32 bits can exceed uint32, and T fits into it.
-    highest = shape[0] if array.dtype.itemsize == 8 else None
-    if lowest is None and highest is None:
-        return (as_uint32,)
-    return methodcaller("clip", lowest, highest), as_uint32
-
-
-def _zeros(device: Device, shape: tuple[int, ...], like: Array) -> Array:
-    """Zeros of the dtype of an array."""
-    made = device.empty(shape, like.dtype)
-    made.fill(0)
-    return made
 
 
 _gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _describe, _operator.plan, lengths_axes=(1, 2))

@@ -1,11 +1,8 @@
 """The array function `reverse_subsequences`."""
 
 from collections.abc import Sequence
-from functools import partial
-from operator import index, methodcaller
+from operator import index
 from typing import Any, SupportsIndex, overload
-
-import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import INTEGERS
@@ -24,7 +21,7 @@ from cudml.functions.array_types import (
     NumPyArray,
     Scalar,
 )
-from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
+from cudml.functions.calls import Argument, ArrayFunction, Request
 from cudml.operators import reverse_subsequences as _operator
 from cudml.tensors import TensorDesc, num_elements
 
@@ -125,34 +122,24 @@ def _check(given: Arguments, axis: Any) -> Request:
         )
     if out is not None:
         check_output(function, "out", out, shape, array.dtype)
-    flat, flat_lengths = shape, lane_shape
-    converts: tuple[Convert, ...] = ()
-    length_converts: tuple[Convert, ...] = ()
+    flat = flat_lengths = None
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
         flat, flat_lengths, axis = (before, shape[axis], after), (before, 1, after), 1
-        converts = (methodcaller("reshape", flat),)
-        length_converts = partial(np.broadcast_to, shape=lane_shape), methodcaller("reshape", flat_lengths)
     inputs = [
-        Argument.input("a", "input_tensor", kind, array, flat, converts=converts, any_address=True),
+        Argument.input("a", "input_tensor", kind, array, operand_shape=flat, any_address=True),
         Argument.input(
             "sequence_lengths",
             "sequence_lengths_tensor",
             length_kind,
             lengths,
-            flat_lengths,
-            converts=length_converts,
+            lane_shape,
+            shape=lane_shape if flat else None,
+            operand_shape=flat_lengths,
         ),
     ]
     target = Argument.output(
-        "out",
-        "output_tensor",
-        kind,
-        out,
-        shape,
-        array.dtype,
-        operand_shape=flat if converts else None,
-        any_address=True,
+        "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True
     )
     return Request(inputs, [target], (axis,))
 

@@ -188,9 +188,7 @@ class _SliceCall(Call):
 
     has_place = True
 
-    def __init__(
-        self, function: ArrayFunction, device: Device, request: Request, operands: Sequence[Array]
-    ) -> None:
+    def __init__(self, function: ArrayFunction, device: Device, request: Request) -> None:
         self._function = function
         self._tensors: dict[str, TensorDesc] = {}
         self._loop_axes: tuple[int, ...] = ()
@@ -199,17 +197,16 @@ class _SliceCall(Call):
         self._whole: Program | None = launch_nothing
         # The checked offsets of the last call, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
-        source, (self._sizes, self._strides) = operands[0], request.options
-        self._shape, self._ndim = tuple(source.shape), source.ndim
+        source, (self._sizes, self._strides) = request.inputs[0], request.options
+        self._shape, self._ndim = source.shape, len(source.shape)
+        steps = [step * source.dtype.itemsize for step in source.tensor.element_strides]
         bounds = []
-        for n, size, stride, step in zip(
-            self._shape, self._sizes, self._strides, source.strides, strict=True
-        ):
+        for n, size, stride, step in zip(self._shape, self._sizes, self._strides, steps, strict=False):
             reach = (size - 1) * stride
             bounds.append((max(0, -reach), n - 1 - max(0, reach), step) if size else (0, n, step))
         #: The minimum and maximum offset of each dimension, and its stride in bytes.
         self._bounds = tuple(bounds)
-        super().__init__(function, device, request, operands)
+        super().__init__(function, device, request)
 
     def _load(self, function: ArrayFunction, tensors: dict[str, TensorDesc]) -> None:
         self._tensors = tensors

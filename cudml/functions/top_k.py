@@ -1,6 +1,6 @@
 """The array function `top_k`."""
 
-from operator import index, methodcaller
+from operator import index
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, TypeVar, overload
 
 import numpy as np
@@ -25,7 +25,7 @@ from cudml.functions.array_types import (
     Scalar,
     ValuesT,
 )
-from cudml.functions.calls import Argument, ArrayFunction, Convert, Request
+from cudml.functions.calls import Argument, ArrayFunction, Request
 from cudml.operators import top_k as _operator
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, num_elements
@@ -207,12 +207,10 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
     outs = [given.arrays.get(name) for name in _OUTPUTS]
     index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
-    converts: tuple[Convert, ...] = ()
-    sizes, operand_shape = array.shape, None
+    source_shape = operand_shape = None
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
-        sizes, operand_shape, axis = (before, lane, after), (before, k, after), 1
-        converts = (methodcaller("reshape", sizes),)
+        source_shape, operand_shape, axis = (before, lane, after), (before, k, after), 1
     outputs = []
     for name, member, out, element_type, dtype in zip(
         _OUTPUTS,
@@ -227,7 +225,7 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
         outputs.append(
             Argument.output(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
         )
-    source = Argument.input("a", "input_tensor", kind, array, sizes, converts=converts)
+    source = Argument.input("a", "input_tensor", kind, array, operand_shape=source_shape)
     return Request([source], outputs, (axis, k, direction, nan_last))
 
 

@@ -8,6 +8,7 @@ chip. The choice follows estimates made from `THRESHOLDS` of gru_shapes.py.
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from cudml.enums import DataType
 from cudml.operators.gru_shapes import (
     CARRIED_BYTES,
     CONSTANTS,
@@ -56,6 +57,9 @@ _Recurrence = Callable[[Layer, Places, Limits], Steps]
 #: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
 _WAITS = ("the states that other blocks send",)
 
+#: Bytes of a length as the recurrence takes it, and threads of a block that converts others.
+_LENGTH_BYTES, _LENGTH_THREADS = 4, 128
+
 #: The maximum number of activations of a layer.
 _MAX_ACTIVATIONS = 4
 
@@ -80,11 +84,34 @@ def snapshot_of_lengths(layer: Layer, limits: Limits) -> Steps:
     tensor = layer.tensors.get("sequence_lengths_tensor")
     if tensor is None:
         return (), ()
-    space = Workspace("lengths", num_elements(tensor.sizes) * tensor.element.size)
+    space = Workspace("lengths", _LENGTH_BYTES * layer.batch_size)
+    if tensor.data_type != DataType.UINT32:
+        return (_converted_lengths(layer, tensor, space.name, limits),), (space,)
     if tensor.is_packed:
         return (Copy("sequence_lengths_tensor", space.name, space.num_bytes),), (space,)
     target = TensorDesc(tensor.data_type, tensor.sizes)
     return (tensor_copy_step(tensor, "sequence_lengths_tensor", target, space.name, limits),), (space,)
+
+
+def _converted_lengths(layer: Layer, tensor: TensorDesc, target: str, limits: Limits) -> KernelLaunch:
+    """The launch of kernels/gru/lengths.cu."""
+    num_threads = _LENGTH_THREADS if limits.warp_lanes > 1 else 1
+    num_blocks = min(-(-layer.batch_size // num_threads), limits.num_multiprocessors)
+    return KernelLaunch(
+        source="gru/lengths.cu",
+        function="gru_lengths",
+        template=(),
+        grid=(num_blocks, 1, 1),
+        block=(num_threads, 1, 1),
+        buffers=("sequence_lengths_tensor", target),
+        params=Params.of(
+            num_lengths=("Int64", layer.batch_size),
+            stride=("Int64", tensor.element_strides[-1]),
+            num_steps=("Int64", layer.num_steps),
+            length_bytes=("Int32", tensor.element.size),
+            length_is_signed=("Int32", tensor.element.numpy_name.startswith("int")),
+        ),
+    )
 
 
 def project(layer: Layer, limits: Limits) -> Steps:

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "common/strided_index.cuh"
-#include "reverse_subsequences/lengths.cuh"
+#include "common/lengths.cuh"
 
 // The first parameters of every kernel. Offsets and strides of the source and the target count items or
 // bytes, whichever the kernel moves; those of the lengths count lengths.

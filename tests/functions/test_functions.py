@@ -185,7 +185,7 @@ def test_empty_results_are_empty_and_launch_nothing(
 def test_arrays_without_dimensions() -> None:
     a = np.array(5.0)
     assert_identical(cudml.slice(a, (), ()), a)
-    described = Argument.input("a", "input_tensor", DataType.FLOAT64, a).tensor_of(a)
+    described = Argument.input("a", "input_tensor", DataType.FLOAT64, a).tensor
     assert described == TensorDesc(DataType.FLOAT64, (1,))
     with pytest.raises(np.exceptions.AxisError):
         cudml.top_k(a, 1)

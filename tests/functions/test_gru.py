@@ -7,7 +7,7 @@ import pytest
 
 import cudml
 from cudml import Activation
-from cudml.devices import Device
+from cudml.devices import Device, emulator
 from tests.oracle.gru import Weights
 from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import DIRECTIONS, INTEGERS, LAYOUTS, layer, strided
@@ -84,13 +84,17 @@ def test_gru_of_any_strides(how: str, device: Device, rng: np.random.Generator) 
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_gru_takes_lengths_of_any_integer_type(dtype: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("lanes", [1, 32])
+def test_gru_takes_lengths_of_any_integer_type(dtype: str, lanes: int, rng: np.random.Generator) -> None:
     arrays = layer(rng, "forward")
-    expected = cudml.gru(**arrays).sequence
-    arrays["sequence_lengths"] = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min, 3], dtype)
+    lengths = np.array([np.iinfo(dtype).max, 9, np.iinfo(dtype).min, 9, 3], dtype)
     if dtype.startswith("u"):
-        arrays["sequence_lengths"][1] = 0
-    assert_identical(cudml.gru(**arrays).sequence, expected)
+        lengths[2] = 0
+    with emulator.schedule(warp_lanes=lanes):
+        expected = cudml.gru(**arrays).sequence
+        for given in (lengths[::2], lengths[::-1].copy()[::-2], lengths[::2].copy()):
+            arrays["sequence_lengths"] = given
+            assert_identical(cudml.gru(**arrays).sequence, expected)
 
 
 def test_gru_without_steps_inputs_sequences_or_units(device: Device, rng: np.random.Generator) -> None:

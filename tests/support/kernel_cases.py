@@ -216,6 +216,7 @@ def gru(
     direction: RecurrentNetworkDirection = RecurrentNetworkDirection.FORWARD,
     linear_before_reset: bool = True,
     has_lengths: bool = True,
+    length_type: DataType = DataType.UINT32,
     pads: tuple[int, int, int] = (0, 0, 0),
 ) -> GruDesc:
     """A layer with every optional tensor, but perhaps lengths; rows of states are `pads` apart."""
@@ -226,7 +227,7 @@ def gru(
         TensorDesc(data_type, (1, directions, 3 * hidden, hidden)),
         TensorDesc(data_type, (1, 1, directions, 6 * hidden)),
         _padded(data_type, (1, directions, batch, hidden), pads[0]),
-        TensorDesc(DataType.UINT32, (1, 1, 1, batch)) if has_lengths else None,
+        TensorDesc(length_type, (1, 1, 1, batch)) if has_lengths else None,
         _padded(data_type, (num_steps, directions, batch, hidden), pads[1]),
         _padded(data_type, (1, directions, batch, hidden), pads[2]),
         activations * directions,

@@ -87,6 +87,7 @@ CASES = {
     "gru in a block, both directions": Case(
         gru(3, 5, 1, 20, direction=BIDIRECTIONAL, linear_before_reset=False), "block", ONE
     ),
+    "gru in a block, lengths of 64 bits": Case(gru(3, 130, 1, 2, length_type=DataType.INT64), "block"),
     "gru on a grid": Case(gru(3, 3, 2, 40), "grid"),
     "gru on a grid, weights in memory": Case(
         gru(2, 2, 1, 300, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
@@ -123,6 +124,7 @@ CASES = {
     "gru on a CPU, a whole panel": Case(gru(2, 5, 17, 33, linear_before_reset=False), "panels", CPU),
     "gru on a CPU, few steps": Case(gru(2, 7, 3, 33, linear_before_reset=False), "serial", CPU),
     "gru on a CPU, whole tiles": Case(gru(2, 2, 3, 32), "serial", CPU),
+    "gru on a CPU, lengths of 8 bits": Case(gru(3, 3, 2, 9, length_type=DataType.INT8), "serial", CPU),
     "gru on a CPU": Case(gru(3, 3, 2, 20, direction=BIDIRECTIONAL), "panels", CPU),
     "gru on a CPU, reset first": Case(
         gru(2, 9, 1, 9, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),

@@ -20,55 +20,34 @@ from cudml.devices.locks import Lock
 #: The attribute of CuPy's `PooledMemory` that holds what must live as long as the memory.
 _ATTRIBUTE = "_cudml_captured"
 
-
-class _Kept:
-    """What must live as long as some memory: scratch arrays by addresses of outputs, and other arrays."""
-
-    def __init__(self) -> None:
-        self.scratch: dict[tuple[int, ...], list[Any]] = {}
-        self.arrays: list[Any] = []
-
+#: What must live as long as some memory: arrays, by their part of a call and the addresses of its outputs.
+_Kept = dict[tuple[int | None, tuple[int, ...]], list[Any]]
 
 _lock = Lock()
 
 #: What lives as long as the process.
-_for_good = _Kept()
+_for_good: _Kept = {}
 
 
-def former_scratch(outputs: Sequence[Any], num_bytes: int) -> Any | None:
+def former_scratch(outputs: Sequence[Any], part: int, num_bytes: int) -> Any | None:
     """Scratch memory of an earlier captured call with the same outputs, if it is large enough."""
     with _lock.held():
         kept = _kept_with([array.data.mem for array in outputs])[0]
-        for former in kept.scratch.get(_places(outputs), ()):
+        for former in kept.get((part, _places(outputs)), ()):
             if former.nbytes >= num_bytes:
                 return former[:num_bytes]
     return None
 
 
-def keep_scratch(made: Any, outputs: Sequence[Any]) -> None:
-    """Let scratch memory of a captured call live as long as its outputs' memory; later captures reuse it."""
+def keep_scratch(made: Any, outputs: Sequence[Any], part: int | None) -> None:
+    """Let memory of a captured call live as long as its outputs' memory; later captures reuse it by part."""
     with _lock.held():
         for kept in _kept_with([array.data.mem for array in outputs]):
-            kept.scratch.setdefault(_places(outputs), []).append(made)
+            kept.setdefault((part, _places(outputs)), []).append(made)
 
 
 def _places(outputs: Sequence[Any]) -> tuple[int, ...]:
     return tuple(array.data.ptr for array in outputs)
-
-
-def keep(made: Sequence[Any], inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
-    """Let arrays that a captured call made live as long as the memory of its outputs.
-
-    Views of inputs or outputs are skipped: a view held by its own memory would keep that memory alive
-    forever.
-    """
-    owners = [array.data.mem for array in outputs]
-    others = {id(memory) for memory in (*owners, *(array.data.mem for array in inputs))}
-    own = [array for array in made if id(array.data.mem) not in others]
-    if own:
-        with _lock.held():
-            for kept in _kept_with(owners):
-                kept.arrays.extend(own)
 
 
 def _kept_with(owners: Sequence[Any]) -> list[_Kept]:
@@ -76,7 +55,7 @@ def _kept_with(owners: Sequence[Any]) -> list[_Kept]:
     try:
         for owner in owners:
             if not hasattr(owner, _ATTRIBUTE):
-                setattr(owner, _ATTRIBUTE, _Kept())
+                setattr(owner, _ATTRIBUTE, {})
         return [getattr(owner, _ATTRIBUTE) for owner in owners]
     except AttributeError:
         return [_for_good]

@@ -282,29 +282,24 @@ class CudaDevice:
                 destination.data.ptr, source.data.ptr, num_bytes, runtime.memcpyDefault, chosen.ptr
             )
 
-    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
+    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None, part: int = 0) -> Array:
         """Allocate uninitialised bytes for a call; during a capture they stay allocated (`capture.py`)."""
-
         if not self._is_captured(stream):
             return self.empty((num_bytes,), np.uint8, stream)
-        former = capture.former_scratch(outputs, num_bytes)
+        former = capture.former_scratch(outputs, part, num_bytes)
         if former is not None:
             return former
         made = self.empty((num_bytes,), np.uint8, stream)
         if not self._is_of_a_graph(made):
-            capture.keep_scratch(made, outputs)
+            capture.keep_scratch(made, outputs, part)
         return made
 
-    def retain_for_graph(
-        self,
-        made: Sequence[Array],
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        stream: Any = None,
-    ) -> None:
-        """During a capture, let arrays that a call made live as long as its outputs (`capture.py`)."""
-        if self._is_captured(stream):
-            capture.keep([array for array in made if not self._is_of_a_graph(array)], inputs, outputs)
+    def retain_for_graph(self, made: Sequence[Array], outputs: Sequence[Array]) -> None:
+        """During a capture, let arrays live as long as the outputs made from them (`capture.py`)."""
+        if self._is_captured(None):
+            for array in made:
+                if not self._is_of_a_graph(array):
+                    capture.keep_scratch(array, outputs, None)
 
     def _is_of_a_graph(self, array: Array) -> bool:
         """Whether an array made in a capture is from CUDA's own pool: graph nodes allocate and free it."""

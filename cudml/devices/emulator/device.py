@@ -98,17 +98,11 @@ class EmulatorDevice:
         refuse_stream(stream)
         ctypes.memmove(self.address(destination), self.address(source), num_bytes)
 
-    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> Array:
+    def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None, part: int = 0) -> Array:
         """Allocate uninitialised bytes for one call."""
         return self.empty((num_bytes,), np.uint8, stream)
 
-    def retain_for_graph(
-        self,
-        made: Sequence[Array],
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        stream: Any = None,
-    ) -> None:
+    def retain_for_graph(self, made: Sequence[Array], outputs: Sequence[Array]) -> None:
         """Do nothing: a CPU has no graphs."""
 
     def on_stream(self, stream: Any) -> AbstractContextManager[None]:

@@ -45,6 +45,12 @@ def test_captures_of_the_same_outputs_share_their_scratch(stand_in: Run) -> None
     assert not seen["stays"]
 
 
+def test_captures_of_the_same_outputs_share_what_arguments_are_converted_to(stand_in: Run) -> None:
+    for name, held in stand_in(captured.conversions_of_captures_again).items():
+        assert held == [held[0]] * 7 + [0], name
+        assert held[0] > 0, name
+
+
 @pytest.mark.parametrize("is_captured", [False, True])
 def test_captured_calls_have_scratch_of_their_own(stand_in: Run, is_captured: bool) -> None:
     """Their graphs may be replayed at the same time."""

@@ -1,6 +1,7 @@
 """Descriptors whose plans reach every instance of the kernels of GRU."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,7 +28,16 @@ PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
 
 
 def descriptors() -> Iterator[GruDesc]:
-    """Every size with every template argument: data type, standard activations or not, both orders."""
+    """Every size with every template argument: data type, standard activations or not, both orders; and
+    lengths of another type than descriptors have, as the array function takes them."""
+    lengths = TensorDesc(DataType.INT64, (1, 1, 1, _SIZES[0][1]))
+    for number, descriptor in enumerate(_layers()):
+        if number == 0:
+            yield replace(descriptor, sequence_lengths_tensor=lengths)
+        yield descriptor
+
+
+def _layers() -> Iterator[GruDesc]:
     for num_steps, batch, num_inputs, hidden in _SIZES:
         for data_type in (DataType.FLOAT32, DataType.FLOAT16):
             for f in (Activation.sigmoid(), Activation.hard_sigmoid(0.2, 0.5)):
@@ -66,7 +76,7 @@ def any_descriptor(rng: np.random.Generator) -> GruDesc:
         TensorDesc(data_type, (1, count, 3 * hidden, hidden)),
         optional(data_type, 1, 1, count, 6 * hidden),
         optional(data_type, 1, count, batch, hidden),
-        optional(DataType.UINT32, 1, 1, 1, batch),
+        optional(DataType.INT64 if rng.integers(2) else DataType.UINT32, 1, 1, 1, batch),
         TensorDesc(data_type, (num_steps, count, batch, hidden)),
         optional(data_type, 1, count, batch, hidden),
         tuple(activations[i] for i in chosen),

@@ -144,6 +144,65 @@ def scratch_of_captures_again() -> dict[str, Any]:
         return {"pieces": pieces, "places": places, "stays": pool.used_bytes() > before}
 
 
+def conversions_of_captures_again() -> dict[str, list[int]]:
+    """For calls that convert arguments: bytes that are kept after each of seven captures into the same
+    outputs, and then when the outputs are gone."""
+    import cupy
+
+    import cudml
+
+    pool = cupy.get_default_memory_pool()
+    stream = cupy.cuda.Stream(non_blocking=True)
+    nine = cupy.ndarray(NINE, np.float32)
+    lane_lengths, lengths = cupy.ndarray((1, *NINE[:-1]), np.uint32).T, cupy.ndarray((BATCH,), np.int64)
+    layer = _operands()
+    without_inputs = [
+        cupy.ndarray((STEPS, BATCH, 0), np.float32),
+        cupy.ndarray((1, 3 * HIDDEN, 0), np.float32),
+    ]
+
+    def top_k_results() -> tuple[Any, ...]:
+        return tuple(cupy.ndarray(NINE, dtype).T for dtype in (np.float32, np.int64))
+
+    calls: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+        "top_k of 9 dimensions": (top_k_results, lambda out: cudml.top_k(nine.T, 2, out=out)),
+        "reverse_subsequences of 9 dimensions": (
+            lambda: cupy.ndarray(NINE, np.float32).T,
+            lambda out: cudml.reverse_subsequences(nine.T, lane_lengths, out=out),
+        ),
+        "gru with a number of lengths": (
+            lambda: tuple(_gru_results()),
+            lambda out: cudml.gru(*layer, sequence_lengths=2, out=out),
+        ),
+        "gru with int64 lengths": (
+            lambda: tuple(_gru_results()),
+            lambda out: cudml.gru(*layer, sequence_lengths=lengths, out=out),
+        ),
+        "gru without inputs": (
+            lambda: tuple(_gru_results()),
+            lambda out: cudml.gru(*without_inputs, layer[2], out=out),
+        ),
+    }
+    found = {}
+    with cublas(), stream:
+        for name, (make_outputs, run) in calls.items():
+            run(make_outputs())
+            before = pool.used_bytes()
+            out = make_outputs()
+            own = pool.used_bytes() - before
+            held = []
+            the_stand_in().set(captured_stream=stream.ptr)
+            try:
+                for _ in range(7):
+                    run(out)
+                    held.append(pool.used_bytes() - before - own)
+            finally:
+                the_stand_in().set(captured_stream=0)
+            del out
+            found[name] = [*held, pool.used_bytes() - before]
+    return found
+
+
 def _operands() -> list[Any]:
     import cupy
 
