@@ -12,7 +12,7 @@ from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
 from tests.devices.cuda.stand_in.process import Run, running
 
-# The first example of a kernel compiles it, and other work may run beside the tests.
+# The first example of a kernel compiles it, and other work may run at the same time.
 hypothesis.settings.register_profile("cudml", deadline=None)
 hypothesis.settings.load_profile("cudml")
 
@@ -34,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What an option leaves out.
+    """Deselect the tests that need an option.
 
     The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
     Planting defects takes long, so it is left out without `--planted`; so does predicting every case.
@@ -50,7 +50,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = [item for item in items if item not in left_out]
 
 
-#: The emulator always, and the GPU where there is one.
+#: Always the emulator, and the GPU if there is one.
 DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if status().usable else [])]
 
 

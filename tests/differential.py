@@ -32,7 +32,7 @@ from tests.support.random_arrays import Placed, memory_with, place, random_layou
 INTEGERS = tuple(np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64))
 ALL_11 = (*INTEGERS, *map(np.dtype, ("float16", "float32", "float64")))
 
-#: What every ONNX Runtime has a CPU kernel for.
+#: Types for which every ONNX Runtime has a CPU kernel.
 ONNXRUNTIME_TOP_K = tuple(map(np.dtype, ("float32", "float64", "int32", "int64")))
 
 
@@ -155,7 +155,7 @@ def check_top_k(rng: np.random.Generator, device: Device) -> None:
 
 
 def random_range(rng: np.random.Generator, size: int, *, max_step: int, negative: bool) -> range:
-    """Some of the indices below `size`, at least one where there are any."""
+    """Some of the indices below `size`, at least one if there are any."""
     if size == 0:
         return range(0)
     first, last = sorted(rng.integers(size, size=2).tolist())
@@ -282,7 +282,7 @@ NUM_PARAMETERS = {"HardSigmoid": 2, "LeakyRelu": 1, "Elu": 1, "ScaledTanh": 2, "
 #: ONNX Runtime's own bounds for float32 (its checkers.cc).
 ONNXRUNTIME_BOUNDS = {"atol": 1e-5, "rtol": 1e-4}
 
-#: States that a layer computes at least: the error of a few says little.
+#: Minimum number of states of a layer, because the error of a few says little.
 MIN_STATES = 500
 
 #: How many further inputs a layer is given to see what error float32 has.

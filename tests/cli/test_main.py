@@ -1,4 +1,4 @@
-"""The command line: what it prints, where, and its exit codes."""
+"""The command line: its output and exit codes."""
 
 import dataclasses
 import io
@@ -107,7 +107,7 @@ def test_demo_tells_signs_of_zero_apart_where_bits_are_due() -> None:
 
 
 def test_demo_checks_with_numpy_as_the_oracles_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the demo expects of real sizes agrees with the oracles of the test suite."""
+    """The demo's expected results of real sizes agree with the oracles of the test suite."""
     seen: dict[str, Any] = {}
 
     def top_k(a: np.ndarray, k: int) -> Any:
@@ -304,7 +304,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def run_cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command in an interpreter of its own."""
+    """Run a command in a separate interpreter."""
     return subprocess.run(
         [sys.executable, "-m", "cudml.cli", *map(str, arguments)],
         capture_output=True,

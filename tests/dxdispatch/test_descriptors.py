@@ -224,7 +224,7 @@ def test_errors_show_the_beginning_of_what_is_large(value: Any, text: str) -> No
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
-    """`reverse_dict` with the value at a path replaced, or the key removed where it is `...`."""
+    """`reverse_dict` with the value at a path replaced, or the key removed if it is `...`."""
     data = reverse_dict()
     node: Any = data
     *parents, last = path.split(".")

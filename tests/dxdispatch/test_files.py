@@ -18,7 +18,7 @@ from tests.dxdispatch.test_model import with_change, written
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder for the model, beside one that is not its own and has a file of 25 elements."""
+    """A folder for the model, next to one that does not belong to it and has a file of 25 elements."""
     (tmp_path / "model").mkdir()
     (tmp_path / "other").mkdir()
     for place in ("model", "other"):
@@ -36,7 +36,7 @@ def writing(path: str) -> dict[str, Any]:
 
 
 def outside_paths(folder: Path, name: str) -> list[str]:
-    """Paths that begin in `folder` and lead to `name` in the folder beside it; links are made for it."""
+    """Paths that begin in `folder` and lead to `name` in the folder next to it; creates links for that."""
     (folder / "link").symlink_to(folder.parent / "other")
     (folder / "back").symlink_to("..")
     (folder / f"link-{name}").symlink_to(folder.parent / "other" / name)

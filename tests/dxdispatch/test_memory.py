@@ -1,4 +1,4 @@
-"""What memory is free, as the kernel's files tell."""
+"""The free memory, according to the kernel's files."""
 
 import resource
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whole models of DxDispatch: resources, dispatchables, commands, and what is wrong with broken ones."""
+"""Whole models of DxDispatch: resources, dispatchables, commands, and the errors of broken ones."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def written(folder: Path, model: Any) -> Path:
 
 
 def with_change(*keys: str | int, value: Any) -> dict[str, Any]:
-    """SLICE_MODEL with one value replaced or, where it is `...`, removed."""
+    """SLICE_MODEL with one value replaced, or removed if it is `...`."""
     model = json.loads(json.dumps(SLICE_MODEL))
     node = model
     for key in keys[:-1]:

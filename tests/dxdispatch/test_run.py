@@ -1,4 +1,4 @@
-"""Running models of DxDispatch: what is printed, saved and timed, and what is refused at once."""
+"""Running models of DxDispatch: printing, saving, timing, and models that are refused at once."""
 
 import json
 import re

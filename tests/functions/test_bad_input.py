@@ -302,7 +302,7 @@ TENSORS = st.builds(
 )
 ACTIVATIONS = st.builds(
     Activation,
-    # A text that is no name is refused at once.
+    # An unknown name is refused at once.
     st.sampled_from([*cudml.OperatorType, "Tanh", "elu"])
     | JUNK.filter(lambda kind: not isinstance(kind, str)),
     st.tuples() | st.tuples(st.floats()) | st.tuples(st.floats(), st.floats()) | JUNK,
@@ -331,7 +331,7 @@ def test_no_descriptor_makes_anything_but_a_descriptor_error(desc: Any, level: F
     operator = OPERATORS[operator_type_of(desc)]
     with contextlib.suppress(DescriptorError):
         operator.check(desc, level)
-        # What passes can be planned, and is the key of a cache.
+        # A descriptor that passes can be planned, and is the key of a cache.
         assert operator.plan(desc, get_device("cpu").limits).steps
         hash(desc)
 
@@ -373,7 +373,7 @@ def test_sizes_where_32_bits_overflow_are_planned(size: int) -> None:
 
 
 def run_python(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A script in an interpreter of its own, so that nothing is loaded yet."""
+    """Run a script in a separate interpreter, in which nothing is loaded yet."""
     return subprocess.run(
         [sys.executable, "-c", script],
         capture_output=True,

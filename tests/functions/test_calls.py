@@ -20,7 +20,7 @@ from tests.support.function_arrays import layer, values
 
 
 def test_a_planned_call_takes_no_array_at_an_odd_address() -> None:
-    """Where a processor takes any address, only this tells."""
+    """If a processor takes any address, only this detects it."""
     memory = np.zeros(64, np.uint8)
     a, out = np.arange(12).reshape(3, 4), np.zeros((3, 4), np.int64)
     even, odd = memory[:12].view(np.uint32).reshape(3, 1), memory[1:13].view(np.uint32).reshape(3, 1)

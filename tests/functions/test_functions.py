@@ -338,7 +338,7 @@ class Tagged(np.ndarray):
 
 
 def tagged(values: Any) -> Any:
-    """The same arrays as subclasses; anything else as it is."""
+    """The same arrays as subclasses; anything else unchanged."""
     return [value.view(Tagged) if isinstance(value, np.ndarray) else value for value in values]
 
 

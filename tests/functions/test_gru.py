@@ -22,7 +22,7 @@ def assert_right(
     activations: tuple[Activation, ...] = STANDARD,
     linear_before_reset: bool = False,
 ) -> None:
-    """What the function returned for ONNX's arrays is as precise as NumPy."""
+    """The function's results for ONNX's arrays are as precise as NumPy's."""
     weights = {("lengths" if name == "sequence_lengths" else name): a for name, a in arrays.items()}
     options = Options(DIRECTIONS[direction], linear_before_reset, activations)
     results = {name: to_numpy(result) for name, result in got._asdict().items()}

@@ -23,7 +23,7 @@ _BFLOAT = 4
 
 
 class Tensor:
-    """A tensor of a library that has nothing but DLPack, over a NumPy array."""
+    """A tensor of a library that has only DLPack, over a NumPy array."""
 
     def __init__(self, array: np.ndarray, *, is_old: bool = False, is_bfloat16: bool = False) -> None:
         self.array, self.is_old, self.is_bfloat16 = array, is_old, is_bfloat16
@@ -49,7 +49,7 @@ class Tensor:
 def calls(
     rng: np.random.Generator,
 ) -> dict[str, tuple[Callable[..., Any], list[np.ndarray], list[np.ndarray]]]:
-    """Every function of its arrays and out, those arrays, and what it gives."""
+    """Every function of its arrays and out, those arrays, and its results."""
     a, lengths = values(rng, (5, 7), np.float32), np.array([[7], [0], [3], [9], [1]], np.int32)
     names = ("x", "w", "r", "b", "h0", "sequence_lengths")
     arrays = layer(rng, "bidirectional")
@@ -186,7 +186,7 @@ class Raising:
 
 
 def on(answer: Any) -> Any:
-    """An object that says so of its device."""
+    """An object with this `__dlpack_device__`."""
     return type("Elsewhere", (), {"__dlpack_device__": lambda self: answer, "__module__": "other"})()
 
 

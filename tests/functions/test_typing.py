@@ -1,4 +1,4 @@
-"""What type checkers make of a program that uses the package: `tests/functions/typed/user.py`."""
+"""Type checkers on a program that uses the package: `tests/functions/typed/user.py`."""
 
 import ast
 import inspect
@@ -29,7 +29,7 @@ def test_a_users_program_is_typed(checker: str) -> None:
 
 
 def told_to_checkers() -> dict[str, list[str]]:
-    """The parameters of every constructor that stands in a class for type checkers alone."""
+    """The parameters of every constructor that exists only for type checkers."""
     found = {}
     for path in sorted((ROOT / "cudml").rglob("*.py")):
         for cls in ast.walk(ast.parse(path.read_text())):

@@ -1,4 +1,4 @@
-"""Views of one array beside each other, and strides that are never taken, as arguments of every function."""
+"""Disjoint views of one array, and strides that are never used, as arguments of every function."""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Compile kernels as CuPy would, without a GPU, and read what the compiler made of them."""
+"""Compile kernels as CuPy would, without a GPU, and examine the machine code."""

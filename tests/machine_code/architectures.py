@@ -37,7 +37,7 @@ class Architecture:
 
     @property
     def limits(self) -> Limits:
-        """What a plan may use there."""
+        """The limits of a plan."""
         return Limits(
             num_multiprocessors=self.num_multiprocessors,
             max_threads_per_block=1024,
@@ -51,7 +51,7 @@ class Architecture:
         )
 
     def resident_blocks(self, num_registers: int, num_threads: int, shared_bytes: int) -> int:
-        """Blocks that one multiprocessor holds at once (theoretical occupancy); 0 where one does not fit."""
+        """Blocks that one multiprocessor holds at once (theoretical occupancy); 0 if none fits."""
         if shared_bytes > self.shared_bytes_per_block:
             return 0
         warps = ceil_div(num_threads, 32)

@@ -21,7 +21,7 @@ from tests.machine_code.nvrtc import Compiled
 
 @functools.cache
 def unavailable() -> str | None:
-    """Why no machine code can be made and read here, None where it can."""
+    """Why machine code cannot be made and read here; None if it can."""
     try:
         nvrtc.version()
     except Exception as error:  # CuPy or NVRTC is missing, and CuPy says so in several ways
@@ -31,7 +31,7 @@ def unavailable() -> str | None:
 
 @functools.cache
 def nvrtc_version() -> str:
-    """The compiler that decides what the machine code looks like, with its build."""
+    """The version and build of the compiler, which determine the machine code."""
     # The interface has no build number; the wheel's version has it.
     major, minor = nvrtc.version()
     for name in ("nvidia-cuda-nvrtc", f"nvidia-cuda-nvrtc-cu{major}"):

@@ -14,13 +14,13 @@ _REGISTER_COUNT = 0x2F
 _FORMAT_SIZED = 4
 _SYMBOL_TABLE = 2
 
-#: From sm_90 on the section of shared storage counts what the system reserves for itself.
+#: From sm_90 on, the section of shared storage includes the system's reserve.
 _RESERVED_SHARED_BYTES = 1024
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """What the machine code of one kernel says of it.
+    """Facts about a kernel, from its machine code.
 
     `stack_bytes` is local memory: arrays that are not in registers, and spilled registers. `parameters`
     has (offset, bytes) of each. `max_threads` is the product of `__launch_bounds__`, 0 without.
@@ -57,7 +57,7 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
         It is no ELF file.
     """
     if cubin[:4] != b"\x7fELF":
-        raise ValueError("a cubin is an ELF file, this is none")
+        raise ValueError("a cubin is an ELF file, this is not")
     sections = list(_sections(cubin))
     by_name = {section.name: section for section in sections}
     table = next(section for section in sections if section.kind == _SYMBOL_TABLE)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tests.machine_code.compiler import disassembler
 
-#: What ends the run of instructions that follow each other, unless a predicate may turn it off.
+#: Instructions that end a sequence, unless a predicate may disable them.
 _JUMPS = ("BRA", "EXIT", "RET", "BRX", "JMP")
 
 _BYTES_OF_SUFFIX = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
@@ -33,7 +33,7 @@ class Instruction:
 
     @property
     def num_bytes(self) -> int:
-        """What a load or store moves for each lane."""
+        """Bytes that a load or store moves for each lane."""
         sizes = [_BYTES_OF_SUFFIX[s] for s in self.opcode.split(".")[1:] if s in _BYTES_OF_SUFFIX]
         return sizes[0] if sizes else _REGISTER_BYTES
 
@@ -78,7 +78,7 @@ def opcodes_of(instructions: Iterable[Instruction]) -> Counter[str]:
 
 
 def count(opcodes: Counter[str], *prefixes: str, containing: str = "") -> int:
-    """How many instructions have one of the names: `LDG.E.128` is an `LDG`, `LDGSTS.E.128` is none."""
+    """How many instructions have one of the names: `LDG.E.128` is an `LDG`, `LDGSTS.E.128` is not."""
     return sum(
         number
         for opcode, number in opcodes.items()

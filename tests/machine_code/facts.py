@@ -1,4 +1,4 @@
-"""What the compiler made of kernel instances, compiled many at a time and kept on disk by what decides it."""
+"""Facts about compiled kernel instances, which are compiled many at a time and cached on disk."""
 
 import contextlib
 import functools
@@ -47,12 +47,12 @@ class Facts:
         )
 
     def resident_flight_bytes(self, launch: KernelLaunch, architecture: Architecture) -> int:
-        """What the global loads of all threads that one multiprocessor holds bring at once."""
+        """Bytes of the global loads that all threads of a multiprocessor have in flight."""
         return self.resident_blocks(launch, architecture) * math.prod(launch.block) * self.flight_bytes
 
 
 def facts_of(launches: Sequence[KernelLaunch], architecture: Architecture) -> dict[str, Facts]:
-    """The facts of instances of one source by name expression; read from the cache where they are there."""
+    """The facts of instances of one source by name expression, from the cache if they are there."""
     text = kernel_text(launches)
     names = [launch.name_expression for launch in launches]
     options = nvrtc_options(architecture.name, ())
@@ -83,7 +83,7 @@ def _measure(launches: Sequence[KernelLaunch], architecture: Architecture) -> di
 
 @functools.cache
 def _reader_hash() -> str:
-    """What is kept was read by these files, and is read anew when they change."""
+    """Cached facts were read by these files, and are read again if these change."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("[!t]*.py")):
         digest.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""The tools of the machine-code proofs see what they are there to see: planted faults, and known numbers."""
+"""The tools of the machine-code tests detect planted faults, and give known numbers."""
 
 import re
 from pathlib import Path
@@ -117,7 +117,7 @@ def test_facts_are_kept_and_damaged_ones_made_anew(tmp_path: Path, monkeypatch: 
 
 
 def test_what_is_no_cubin_is_refused() -> None:
-    with pytest.raises(ValueError, match="a cubin is an ELF file, this is none"):
+    with pytest.raises(ValueError, match="a cubin is an ELF file, this is not"):
         cubin.kernels_of(b"not a cubin")
 
 

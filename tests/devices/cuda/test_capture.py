@@ -1,4 +1,4 @@
-"""What a call leaves behind when its stream is captured in a graph, over a stand-in for the driver.
+"""The memory that a call keeps when its stream is captured in a graph, over a stand-in for the driver.
 
 That replays then give the right bits is tested on a GPU, in `test_graph_capture.py`.
 """
@@ -36,7 +36,7 @@ def test_capture_is_asked_for_only_where_there_is_scratch_and_it_can_be(stand_in
 
 
 def test_captures_of_the_same_outputs_share_their_scratch(stand_in: Run) -> None:
-    """Capturing again takes nothing, unless it needs more; what an earlier graph has stays its own."""
+    """Capturing again allocates only what it needs in addition; an earlier graph keeps its memory."""
     seen = stand_in(captured.scratch_of_captures_again)
     assert seen["pieces"] == [1, 0, 0, 0, 1, 0, 0]
     first, larger = seen["places"][0], seen["places"][4]

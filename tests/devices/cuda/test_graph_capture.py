@@ -131,7 +131,7 @@ def test_replay_gives_the_bits_of_a_call_whatever_else_took_memory(
         return found
 
     def disturb() -> list[Any]:
-        """Takes what the pool has free, in pieces of many sizes, and writes to it."""
+        """Allocates the pool's free memory, in pieces of many sizes, and writes to it."""
         pieces = []
         for bits in range(24, 8, -1):
             while pool.free_bytes() >= 1 << bits and len(pieces) < 4096:

@@ -18,7 +18,7 @@ def test_arrays_are_worked_on_where_they_are(stand_in: Run) -> None:
     seen = stand_in(shared.on_another_device)
     assert seen["is out"]
     assert seen["copies"] == [copy for copy in seen["copies"] if copy.startswith("malloc")]
-    # The first element lies 92 bytes behind a: the pointer is shifted by all but what 16 bytes leave over.
+    # The first element is 92 bytes after `a`; the pointer moves by the largest multiple of 16 up to that.
     start = seen["a"] + 92 - 4
     assert seen["launches"][-2:] == [(1, [start, seen["turned"][0]]), (1, [start, seen["out"]])]
     assert all(device == 1 for device, _ in seen["launches"])
@@ -87,7 +87,7 @@ ORDERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
 
 @pytest.mark.parametrize(("what", "own"), ORDERS, ids=[f"{what} on {own}" for what, own in ORDERS])
 def test_work_is_ordered_with_the_stream_of_the_other_library(stand_in: Run, what: str, own: str) -> None:
-    """Before it and after it, by events alone: nothing here waits on the host."""
+    """Before it and after it, only by events; nothing here waits on the host."""
     steps, asked = ORDERS[what, own]
     assert stand_in(shared.order_of_streams, what, own) == {"steps": steps, "asked": asked}
 
@@ -100,7 +100,7 @@ def test_captured_work_is_ordered_by_the_graph(stand_in: Run, what: str) -> None
 
 
 def test_memory_is_held_until_the_work_on_it_is_done(stand_in: Run) -> None:
-    """Two arrays wait, the third call lets them go; what is ordered by its own stream is not held."""
+    """Two arrays are held, and the third call releases them; memory ordered by its own stream is not held."""
     assert stand_in(shared.memory_that_is_held) == [1, 2, 1, 0]
 
 

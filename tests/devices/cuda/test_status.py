@@ -1,4 +1,4 @@
-"""What the CUDA device says where it cannot be used, and the text it gives the compiler; no GPU, no CuPy."""
+"""The CUDA device's messages if it cannot be used, and its text for the compiler; without GPU or CuPy."""
 
 import importlib.abc
 import sys

@@ -38,7 +38,7 @@ def test_grid_that_cannot_be_resident_gets_another_plan(stand_in: Run) -> None:
 
 
 class SharedDevice:
-    """A device that says of itself what a whole GPU has, and has room for fewer blocks."""
+    """A device that reports the limits of a whole GPU but has room for fewer blocks."""
 
     name = "shared"
     limits = LIMITS

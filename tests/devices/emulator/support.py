@@ -1,4 +1,4 @@
-"""What the emulator's own tests share: launching a test kernel under every thread order."""
+"""Shared by the emulator's own tests: launching a test kernel under every thread order."""
 
 from pathlib import Path
 from typing import Any

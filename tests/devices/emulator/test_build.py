@@ -1,4 +1,4 @@
-"""Compiling for the emulator: what the cache depends on, damaged and unusable caches, missing compilers."""
+"""Compiling for the emulator: the keys of the cache, damaged and unusable caches, missing compilers."""
 
 import hashlib
 import os
@@ -33,7 +33,7 @@ __global__ void scale(Int32* out, Params params) { out[threadIdx.x] = part(param
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
-    """A kernel of its own with a header of its own, so that no cache knows it."""
+    """A new kernel with a new header, so that it is in no cache."""
     (tmp_path / "part.cuh").write_text("__device__ int part(int n) { return n + 1; }\n")
     source = tmp_path / "scale.cu"
     source.write_text(TEXT)
@@ -42,13 +42,13 @@ def kernel(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache with the runtime alone in it, since that takes seconds to build."""
+    """A cache with only the runtime in it, because that takes seconds to build."""
     runtime = build.runtime()
     monkeypatch.setattr(cache_files, "folder", cache_files.Folder())
     with tempfile.TemporaryDirectory(dir=runtime.parent.parent) as folder:
         place = Path(folder) / "emulator"
         place.mkdir()
-        # A second name, not a copy: a copy would be loaded beside the one this process has already.
+        # A second name, not a copy, which would be loaded in addition to the one in this process.
         (place / runtime.name).hardlink_to(runtime)
         monkeypatch.setenv("CUDML_CACHE_DIR", folder)
         yield place
@@ -93,7 +93,7 @@ def test_a_changed_header_builds_anew(kernel: Path, cache: Path) -> None:
 def test_what_else_a_module_depends_on(
     ingredient: str, kernel: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another CPU, another emulator or another compiler version has files of its own."""
+    """Another CPU, another emulator or another compiler version uses separate files."""
     before = build.module(scale(kernel))
     changed = {
         "_cpu": "another CPU",
@@ -292,7 +292,7 @@ def test_a_library_is_looked_at_before_it_is_kept(kernel: Path, cache: Path, tmp
 
 
 def test_a_full_disk(kernel: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler is the first that notices; where the temporary folder is full as well, that is said."""
+    """The compiler is the first to notice; if the temporary folder is full, too, the error says so."""
     full = 'echo "cannot write $*: No space left on device" >&2; exit 1'
     other = " ".join(build.compiler().command)
     in_cache = f'case "$*" in *{cache}/tmp*) {full};; esac\nexec {other} "$@"'

@@ -1,4 +1,4 @@
-"""The folder of compiled kernels: whose it is, what it refuses to load, and what is said of it."""
+"""The folder of compiled kernels: its owner, the files that are not loaded, and the messages."""
 
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""The size of the folder of compiled files: what goes, what stays, and what `cudml cache` says and does."""
+"""The size of the folder of compiled files: which files are removed or kept, and `cudml cache`."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Calls on the CPU: where arrays are, how each call is scheduled, and who looks after its launches."""
+"""Calls on the CPU: the addresses of arrays, the schedule of each call, and the state of launches."""
 
 import ctypes
 import os

@@ -21,7 +21,7 @@ NUM_THREADS = 96
 
 every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
 
-#: Planted bug: blocks, what its first report says, options of the launch.
+#: Planted bug: blocks, its first report, options of the launch.
 BUGS: dict[str, tuple[int, str, dict[str, object]]] = {
     "missing_barrier": (1, "race: |never written", {}),
     "scan_without_second_barrier": (1, "race: ", {}),
@@ -99,7 +99,7 @@ EASILY_MISTAKEN: dict[str, tuple[int, dict[str, object]]] = {
     "cleared_and_copied_in_one_go": (1, {}),
 }
 
-#: Compilers beside the one that all other tests use, and what is missing where they are not installed.
+#: Compilers other than the one that all other tests use, and what is missing if they are not installed.
 OTHER_COMPILERS = [
     pytest.param(
         "clang++", marks=pytest.mark.skipif(not shutil.which("clang++"), reason="clang++ is not installed")
@@ -116,7 +116,7 @@ OTHER_COMPILERS = [
 def program(
     name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_THREADS, is_alone: bool = False
 ) -> EmulatorProgram:
-    """A planted kernel; `is_alone` launches its blocks one by one whatever the table says."""
+    """A planted kernel; `is_alone` launches its blocks one by one, independent of the table."""
     options = BUGS[name][2] if name in BUGS else EASILY_MISTAKEN.get(name, (0, {}))[1]
     options = {} if is_alone else options
     step = KernelLaunch(
@@ -157,7 +157,7 @@ def marked_lines(name: str) -> set[int]:
 
 
 def check_reports(reports: list[str], name: str) -> None:
-    """Compare what was reported with what the table says of a planted bug."""
+    """Compare the reports with the table's entry of a planted bug."""
     assert re.search(BUGS[name][1], reports[0]), reports[0]
     for report in reports:
         place = re.match(r"\S*planted\.cu:(\d+)", report)
@@ -176,7 +176,7 @@ def test_every_planted_bug_is_found_at_its_line(name: str, order: str, seed: int
 
 @pytest.mark.parametrize("compiler", OTHER_COMPILERS)
 def test_other_compilers_find_the_same(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What each of them does in its own way: bounds of arrays, alignment, null pointers, cleared memory."""
+    """Where compilers differ: bounds of arrays, alignment, null pointers, cleared memory."""
     monkeypatch.setenv("CUDML_CXX", compiler)
     # Kept under arguments that do not name the compiler.
     monkeypatch.setattr(sys.modules[__name__], "program", program.__wrapped__)
@@ -269,7 +269,7 @@ def test_a_loop_that_never_waits_is_stopped() -> None:
 
 
 def test_the_same_array_twice_is_one_buffer() -> None:
-    """A private copy each would lose what was written by the other name."""
+    """With a private copy each, writes through the other name would be lost."""
     memory = np.full(40, -1, np.int32)
     with emulator.schedule("forward", check=True):
         buffers = {"a": memory[:32], "b": memory[:32]}
@@ -303,7 +303,7 @@ def test_library_steps_are_checked() -> None:
     copy = Copy("scratch", "out", 8, source_offset=32, target_offset=20)
     assert "byte offset 36 of scratch" in reports(Fill("scratch", 36), copy)[0]
     assert "8 bytes at offset 20 of out, which has 24" in reports(Fill("scratch", 48), copy)[0]
-    # What was copied counts as written.
+    # Copied memory counts as written.
     copies = Fill("scratch", 40), Copy("scratch", "scratch", 4, target_offset=40), product
     assert "byte offset 44 of scratch" in reports(*copies)[0]
 

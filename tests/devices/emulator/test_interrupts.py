@@ -135,7 +135,7 @@ def test_ctrl_c_stops_a_librarys_step(step: Fill | Copy | MatMul) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_handler_that_returns_lets_the_call_go_on(workers: int, rng: np.random.Generator) -> None:
-    """It may itself call what it interrupts."""
+    """A handler may call the function that it interrupts."""
     x, w, r = gru_arguments(150_000, rng)
     other = x[::-1].copy()
     inside: list[tuple[int, np.ndarray]] = []

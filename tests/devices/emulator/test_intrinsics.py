@@ -476,7 +476,7 @@ def test_vector_types(order: str, seed: int, rng: np.random.Generator) -> None:
 
 
 def test_the_twin_has_the_functions_of_the_device_header() -> None:
-    """Two files of one name: what a kernel may call is in both, in the same order."""
+    """Two files with one name have the same functions for kernels, in the same order."""
     pattern = re.compile(r"__device__ __forceinline__ ([\w*]+(?: \*)?) ?(\w+)\(([^)]*)\)")
 
     def functions(text: str) -> list[tuple[str, str, list[str]]]:

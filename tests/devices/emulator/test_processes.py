@@ -1,4 +1,4 @@
-"""Compilers as processes: what is left of them after Ctrl-C or a signal, and locks after a fork."""
+"""Compilers as processes: their remains after Ctrl-C or a signal, and locks after a fork."""
 
 import os
 import signal

@@ -271,7 +271,7 @@ def test_arguments_that_do_not_fit_the_kernel() -> None:
 
 
 def test_launches_from_several_threads() -> None:
-    """The pool serves one launch at a time; every launch is complete and none is another's."""
+    """The pool serves one launch at a time; every launch is complete and none gets another's blocks."""
     wrong = []
 
     def run(number: int) -> None:

@@ -72,7 +72,7 @@ def test_sign_of_zero_and_fused_products(rng: np.random.Generator) -> None:
     out = run(x)
     np.testing.assert_array_equal(np.signbit(out[2]), np.signbit(x))
     wide = x.astype(np.float64)
-    # The product of two floats is exact in float64; their sum is too where the exponents are alike.
+    # The product of two floats is exact in float64, and so is their sum if the exponents are similar.
     alike = (abs(x) > 1e-3) & (abs(x) < 1e3)
     assert_identical(out[3][alike], (wide * wide + wide).astype(np.float32)[alike])
 
@@ -89,7 +89,7 @@ def test_columns_of_rows(rng: np.random.Generator) -> None:
 
 
 def test_lanes_change_no_bits(rng: np.random.Generator) -> None:
-    """Observed code is compiled for the least CPU of its kind, with vectors of its own size."""
+    """Code of check mode is compiled for the baseline CPU, with vectors of its size."""
     x = inputs(rng)[:4096]
     assert_identical(run(x), run(x, check=True))
 

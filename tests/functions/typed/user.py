@@ -1,4 +1,4 @@
-"""What type checkers know of a user's program; it is checked, not run. Nothing here knows of CuPy."""
+"""A user's program for type checkers; it is checked, not run, and does not use CuPy."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from cudml.devices.emulator.build import compiler
 
-#: What the loader knows the stand-in as; it also plays cuBLAS.
+#: The stand-in's name for the loader; it also plays cuBLAS.
 SONAME = "libcuda.so.1"
 
 _SOURCE = Path(__file__).with_name("stand_in.c")
 _METH_VARARGS, _METH_NOARGS = 1, 4
 
-#: What CuPy holds pointers to for as long as the process lives.
+#: Objects that CuPy points to for the life of the process.
 _kept: list[Any] = []
 
 
@@ -46,7 +46,7 @@ class Launch:
 
 
 class StandIn:
-    """The loaded stand-in: settings, and what was called since `record()`."""
+    """The loaded stand-in: its settings, and the calls since `record()`."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -61,7 +61,7 @@ class StandIn:
                 raise KeyError(name)
 
     def record(self, *parameter_sizes: int) -> None:
-        """Forget the calls so far and record from now on; sizes are of the parameters of what is launched."""
+        """Forget the calls so far and record from now on, with the sizes of launched kernels' parameters."""
         sizes = (ctypes.c_size_t * len(parameter_sizes))(*parameter_sizes)
         self._library.stand_in_set_parameters(len(parameter_sizes), sizes)
         self._library.stand_in_clear()

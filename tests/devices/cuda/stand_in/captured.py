@@ -1,4 +1,4 @@
-"""What a captured call leaves to CuPy's pool, seen over the stand-in; results go back by value.
+"""The memory that a captured call takes from CuPy's pool, over the stand-in; results are returned by value.
 
 A stream is captured where the stand-in says so: nothing is recorded, but cudml and CuPy go their ways as they
 do while a graph is captured.
@@ -21,8 +21,8 @@ PRODUCT_ADDRESS = 15
 
 
 def fate_of_memory(call: str, captured: bool) -> dict[str, int]:
-    """What becomes of the memory that a call takes: how many pieces it took, how many of them CuPy's pool
-    gives to somebody else while a view of every output lives, and how many bytes stay taken after that."""
+    """The fate of the memory that a call allocates: the number of pieces, how many of them CuPy's pool reuses
+    while a view of every output lives, and how many bytes stay allocated afterwards."""
     import cupy
 
     pool = cupy.get_default_memory_pool()
@@ -54,8 +54,8 @@ def fate_of_memory(call: str, captured: bool) -> dict[str, int]:
 
 
 def calls_of_warm_functions() -> dict[str, list[str]]:
-    """What the driver and the runtime are asked by warm calls without and with scratch, on a stream of its
-    own and on the default one."""
+    """The calls of the driver and the runtime by warm calls without and with scratch, on a separate stream
+    and on the default one."""
     import cupy
 
     import cudml
@@ -99,8 +99,8 @@ def scratch_of_two_calls(captured: bool) -> list[int]:
 
 
 def scratch_of_captures_again() -> dict[str, Any]:
-    """What captures of calls into the same outputs take, one after the other, with more and fewer steps: how
-    many pieces of memory, where the products are, and whether anything stays when the outputs are gone."""
+    """The memory of successive captures of calls into the same outputs, with more and fewer steps: the number
+    of pieces, the addresses of the products, and whether anything stays when the outputs are gone."""
     import cupy
 
     import cudml

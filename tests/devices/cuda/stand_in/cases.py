@@ -1,4 +1,4 @@
-"""What tests run on the CUDA device over the stand-in, in a process of its own; results go back by value."""
+"""Code that tests run on the CUDA device over the stand-in, in a separate process; results are values."""
 
 import os
 import threading
@@ -27,7 +27,7 @@ def start(cache_folder: str) -> None:
 
 
 def the_stand_in() -> StandIn:
-    """What `start` loaded."""
+    """The stand-in that `start` loaded."""
     return _stand_in
 
 
@@ -55,7 +55,7 @@ SCALE_SIZES = (8, 8, 8, 32)
 
 
 def scale_plan(*steps: Any, workspaces: tuple[Workspace, ...] = (), **changes: Any) -> Plan:
-    """A plan of the operands of `scale.cu`, with its launch alone where no steps are given."""
+    """A plan of the operands of `scale.cu`; without steps, with only its launch."""
     return Plan("TEST", ("a", "bias", "out"), steps or (scale_launch(**changes),), workspaces, ("out",))
 
 
@@ -81,7 +81,7 @@ def launch_once(plan: Plan, number: int = 0) -> tuple[list[Launch], list[int], i
 
 
 def calls_of_a_warm_program(plan: Plan) -> list[str]:
-    """What the driver and the runtime are asked by the second call of a program."""
+    """The calls of the driver and the runtime by the second call of a program."""
     from cudml.devices import cuda
 
     device = cuda.get_device(0)
@@ -132,7 +132,7 @@ def refused(plan: Plan, **settings: int) -> tuple[str, str]:
 
 
 def calls_of_loading(*plans: tuple[int, Plan]) -> list[str]:
-    """What the driver is asked when plans are loaded in order, each on the device of a number."""
+    """The driver's calls when plans are loaded in order, each on the device with a number."""
     from cudml.devices import cuda
 
     _stand_in.record()
@@ -142,7 +142,7 @@ def calls_of_loading(*plans: tuple[int, Plan]) -> list[str]:
 
 
 def calls_of_loading_at_once(plan: Plan, num_threads: int) -> list[str]:
-    """What the driver is asked when threads load the same plan at the same time."""
+    """The driver's calls when threads load the same plan at the same time."""
     from cudml.devices import cuda
 
     device = cuda.get_device(0)
@@ -200,7 +200,7 @@ def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:
 
 
 def lengths_and_boxes_of_the_host() -> dict[str, Any]:
-    """Lengths that are no array, as the kernels get them, and the launches of a box of nine dimensions."""
+    """Lengths that are not arrays, as passed to the kernels, and the launches of a box of nine dimensions."""
     import cupy
 
     import cudml
@@ -226,7 +226,7 @@ def lengths_and_boxes_of_the_host() -> dict[str, Any]:
 
 
 def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
-    """An address that is no multiple of an item, the message for an array there, and the calls till then."""
+    """An address that is no multiple of an item, the error for an array there, and the calls until then."""
     import cupy
 
     import cudml
@@ -242,7 +242,7 @@ def refused_at_an_odd_address() -> tuple[str, str, list[str]]:
 
 
 def refused_on_several_devices() -> dict[str, str]:
-    """The errors of calls whose second array is elsewhere than the first, by where it is."""
+    """The errors of calls whose second array is on another device than the first, by that device."""
     import cupy
 
     import cudml
@@ -260,7 +260,7 @@ def refused_on_several_devices() -> dict[str, str]:
 
 
 def array_facts() -> dict[str, Any]:
-    """What the device tells of its own and of other arrays."""
+    """The device's answers about its own and other arrays."""
     import cupy
 
     from cudml.devices import cuda
@@ -309,8 +309,8 @@ def copied_bytes() -> tuple[list[str], bytes]:
 
 
 def copied_by_a_plan(*others: Any, number: int = 0, on_stream: bool = False) -> dict[str, Any]:
-    """What a plan asks for that copies bytes 3 to 13 of its second operand to byte 5 of its third, before
-    other steps; and what the third, of zeros, then holds. cuda:0 is current."""
+    """The calls of a plan that copies bytes 3 to 13 of its second operand to byte 5 of its third, before
+    other steps, and the content of the third, which was zeros. cuda:0 is current."""
     import cupy
 
     from cudml.devices import cuda
@@ -361,7 +361,7 @@ def device_errors() -> dict[str, str]:
 
 
 def device_beside_an_old_one() -> tuple[str, str]:
-    """The device that is taken where the current one, cuda:0, is too old, and what is told of both."""
+    """The chosen device if the current one, cuda:0, is too old, and the messages about both."""
     from cudml.devices import cuda
     from cudml.devices.cuda import device
 

@@ -37,7 +37,7 @@ def cublas() -> Iterator[None]:
 
 
 def multiply(step: MatMul, how: str) -> dict[str, Any]:
-    """What reaches cuBLAS for a plan of one product: on the current stream, on one that is named, or while
+    """The calls of cuBLAS for a plan of one product: on the current stream, on one that is named, or while
     that is captured."""
     import cupy
 

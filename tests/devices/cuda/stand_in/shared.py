@@ -19,7 +19,7 @@ OTHER_STREAM = 0x7100
 
 
 class WithInterface:
-    """An array that has nothing but `__cuda_array_interface__`."""
+    """An array that has only `__cuda_array_interface__`."""
 
     def __init__(self, array: Any, stream: int | None = None, *, is_read_only: bool = False) -> None:
         self.array = array
@@ -34,7 +34,7 @@ class WithInterface:
 
 
 class WithDlpack:
-    """An array that has nothing but DLPack, with versions or without; notes the streams it is given."""
+    """An array that has only DLPack, with versions or without; records the streams it is given."""
 
     def __init__(self, array: Any, *, is_read_only: bool = False, is_old: bool = False) -> None:
         self.array, self.is_read_only, self.is_old = array, is_read_only, is_old
@@ -69,8 +69,8 @@ class WithBoth(WithDlpack):
 
 
 def on_another_device() -> dict[str, Any]:
-    """Calls on arrays of cuda:1 that have nothing but the interface, while cuda:0 is current: where kernels
-    were launched, on which memory, and what was copied."""
+    """Calls on arrays of cuda:1 that have only the interface, while cuda:0 is current: where kernels were
+    launched, on which memory, and what was copied."""
     import cupy
 
     import cudml
@@ -118,7 +118,7 @@ def _devices_of_conversions() -> list[int]:
 
 
 def read_only_arrays() -> dict[str, tuple[str, str, int]]:
-    """What becomes of read-only and other arrays as an input and as an output: messages and launches."""
+    """Messages and launches for read-only and other arrays as an input and as an output."""
     import cupy
 
     import cudml
@@ -153,7 +153,7 @@ def read_only_arrays() -> dict[str, tuple[str, str, int]]:
 
 
 def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, Any]:
-    """What is recorded, waited for and launched, in order, for a call with an array of another library."""
+    """The events, waits and launches, in order, of a call with an array of another library."""
     import cupy
 
     import cudml
@@ -370,7 +370,7 @@ def refused_objects() -> dict[str, str]:
 
 
 def taken_layouts() -> dict[str, Any]:
-    """What is made of arrays of several layouts: how each differs from the array that it shares."""
+    """Arrays of several layouts that are shared: how each differs from the original."""
     import cupy
     import ml_dtypes
 

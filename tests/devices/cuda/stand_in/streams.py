@@ -42,7 +42,7 @@ def streams_of_launches() -> dict[str, tuple[int, int]]:
 
 
 def refused_streams() -> dict[str, tuple[str, int]]:
-    """The errors for what is no stream of cuda:0, with the number of launches that came of it."""
+    """The errors for objects that are not streams of cuda:0, with the number of launches."""
     import cupy
 
     from cudml.devices import cuda

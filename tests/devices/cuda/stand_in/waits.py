@@ -17,8 +17,8 @@ NUM_POINTERS = 7
 
 
 def error_of_the_next_call(which: str) -> dict[str, Any]:
-    """A warm top-k of one long row gives up, as a call's or as a replayed graph's launch does: what the next
-    call raises and asks the driver, and what the one after that does."""
+    """A warm top-k of one long row gives up, launched by a call or by a replayed graph: the next call's error
+    and driver calls, and those of the one after that."""
     import cupy
 
     import cudml
