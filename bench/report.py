@@ -11,6 +11,7 @@ from bench.results import Row
 from bench.runner import OPERATORS
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
+SLOWER_BEGIN, SLOWER_END = "<!-- slower:begin -->", "<!-- slower:end -->"
 
 #: Number of cases per operator in README.md, the first of its list; results/README.md has all.
 README_CASES = 6
@@ -45,13 +46,18 @@ def main(arguments: list[str]) -> int:
         return 1
     between = "\n".join(device_text(rows, README_CASES) for rows in devices.values())
     readme_text = replaced(readme_text, between, str(readme))
+    predictions = predicted.read(folder / predicted.TABLE.name)[1]
+    if predictions:
+        readme_text = replaced(
+            readme_text, slower_text(predictions), str(readme), begin=SLOWER_BEGIN, end=SLOWER_END
+        )
     (folder / "README.md").write_text(
         "# Results\n\nWritten by `python -m bench report`.\n\n"
         + "\n".join(map(device_text, devices.values()))
     )
     readme.write_text(readme_text)
-    if predicted.TABLE.name in {path.name for path in folder.glob("*.csv")}:
-        draw_predictions(predicted.read(folder / predicted.TABLE.name)[1], folder / "predicted-h200.svg")
+    if predictions:
+        draw_predictions(predictions, folder / "predicted-h200.svg")
     for path, rows in devices.items():
         for operator in operators_of(rows):
             draw(rows, operator, path.with_name(f"{path.stem}-{operator}.svg"))
@@ -125,13 +131,24 @@ def microseconds(time_us: float) -> str:
     return f"{time_us:,.0f} us" if time_us >= 100 else f"{time_us:.1f} us"
 
 
-def replaced(text: str, between: str, name: str) -> str:
+def slower_text(rows: list[predicted.Row]) -> str:
+    """The cases in which the kernels of CuPy are predicted to be faster."""
+    compared = [row for row in rows if row.cupy_us]
+    slower = [row for row in compared if row.cupy_us < row.time_us]
+    lines = [
+        f"* `{row.operator}`, {row.case}: {row.time_us:.4g} us, CuPy {row.cupy_us:.4g} us" for row in slower
+    ]
+    count = f"{len(slower)} of the {len(compared)}"
+    return "\n".join([f"CuPy's own kernels are predicted to be faster in {count} compared cases:", "", *lines])
+
+
+def replaced(text: str, between: str, name: str, begin: str = BEGIN, end: str = END) -> str:
     """Replace the text between the markers."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"{name} has no lines {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{between}\n{END}{after}"
+    before, found_begin, rest = text.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise SystemExit(f"{name} has no lines {begin} and {end}")
+    return f"{before}{begin}\n{between}\n{end}{after}"
 
 
 def plotter(path: Path) -> Any:

@@ -18,6 +18,8 @@ from bench.checks import WrongResultError, require_error_within, require_identic
 from bench.micro import command
 from bench.micro.clusters import PUSHES
 from bench.micro.figures import Figure
+from bench.prediction import peers
+from bench.prediction import table as predicted
 from bench.results import Row
 from bench.sources import Source
 from bench.targets import get_target
@@ -190,6 +192,20 @@ def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
         "launch,b,2,us,1",
         "latency,c,3,clocks,2",
     ]
+
+
+def test_readme_lists_the_cases_that_are_predicted_to_be_slower_than_cupy() -> None:
+    _, rows = predicted.read()
+    compared = {(row.operator, row.case) for row in rows if row.cupy_us}
+    assert compared == {
+        (operator, case.name)
+        for operator in peers.OPERATORS
+        for case in importlib.import_module(f"bench.{operator}").CASES
+    }
+    _, _, rest = (ROOT / "README.md").read_text().partition(f"{report.SLOWER_BEGIN}\n")
+    told, end, _ = rest.partition(f"\n{report.SLOWER_END}")
+    assert end
+    assert told == report.slower_text(rows)
 
 
 def test_report_needs_its_markers_and_writes_nothing_without(tmp_path: Path) -> None:

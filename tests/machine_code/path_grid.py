@@ -1,0 +1,164 @@
+"""A grid of slices and reversals around every threshold that decides between paths, and their predicted times.
+
+`python -m tests.machine_code.path_grid [OPERATOR]` prints the times of all paths.
+"""
+
+import math
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bench.prediction.cases import Planned, works_of
+from bench.prediction.model import predict
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import DataType
+from cudml.operators import (
+    reverse_subsequences,
+    reverse_subsequences_paths,
+    slice,
+    slice_paths,
+)
+from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
+from cudml.operators.slice import SliceDesc
+from cudml.plans import Plan
+from cudml.tensors import TensorDesc
+from tests.machine_code.sass.launch import zeros
+from tests.machine_code.sass.plan import HOPPER, aligned
+
+#: Bytes of an output: enough that the launch is a small part of the time.
+_BYTES = 128 << 20
+
+#: Paths of a CPU, and of the driver, whose choice rests on measured times.
+_OTHERS = ("serial", "serial_columns", "driver", "copy")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A problem near a threshold."""
+
+    name: str
+    desc: SliceDesc | ReverseSubsequencesDesc
+
+    def plan(self, path: str | None = None) -> Plan:
+        """The plan on an H200, by a path or by the chosen one."""
+        module = slice if isinstance(self.desc, SliceDesc) else reverse_subsequences
+        return module.plan(self.desc, HOPPER.limits, path=path)  # type: ignore[arg-type]
+
+    def plans(self) -> dict[str, Plan]:
+        """The plans of the paths that can do it."""
+        names = slice_paths.PATHS if isinstance(self.desc, SliceDesc) else reverse_subsequences_paths.PATHS
+        found = {}
+        for name in names:
+            try:
+                found[name] = self.plan(name)
+            except ValueError:
+                continue
+        return {name: plan for name, plan in found.items() if name not in _OTHERS}
+
+    def times(self) -> dict[str, float]:
+        """Predicted microseconds by path."""
+        return {name: self._time_of(plan) for name, plan in self.plans().items()}
+
+    def chosen(self) -> str:
+        """The path that is chosen."""
+        plan = self.plan()
+        return next(name for name, other in self.plans().items() if other == plan)
+
+    def _time_of(self, plan: Plan) -> float:
+        tensors = {name: getattr(self.desc, name) for name in plan.operands}
+        operands = {name: zeros(tensor.span_bytes) for name, tensor in tensors.items()}
+        if isinstance(self.desc, ReverseSubsequencesDesc):
+            count, most = math.prod(tensors["sequence_lengths_tensor"].sizes), self._axis_size
+            lengths = np.random.default_rng(1).integers(0, most, count, np.uint32, endpoint=True)
+            operands["sequence_lengths_tensor"] = aligned(lengths, 512)
+        ((_, work),) = works_of(Planned(plan, operands))
+        return predict(work).time_us
+
+    @property
+    def _axis_size(self) -> int:
+        assert isinstance(self.desc, ReverseSubsequencesDesc)
+        return self.desc.input_tensor.sizes[self.desc.axis]
+
+
+def _copy(name: str, item: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Point:
+    """A copy from a tensor of strides to a packed one."""
+    source, target = TensorDesc(BITS_BY_SIZE[item], sizes, strides), TensorDesc(BITS_BY_SIZE[item], sizes)
+    ones = (1,) * len(sizes)
+    return Point(f"{name}, items of {item}", SliceDesc(source, target, (0,) * len(sizes), sizes, ones))
+
+
+def _reversal(
+    name: str, item: int, sizes: tuple[int, ...], axis: int, pad: int = 0, of_one_length: bool = False
+) -> Point:
+    """A reversal whose rows have a gap, or one length each."""
+    lane_sizes = tuple(1 if d == axis else size for d, size in enumerate(sizes))
+    rows = [math.prod(sizes[d + 1 : -1]) * (sizes[-1] + pad) for d in range(len(sizes) - 1)]
+    tensor = TensorDesc(BITS_BY_SIZE[item], sizes, (*rows, 1))
+    lengths = TensorDesc(DataType.UINT32, lane_sizes)
+    if of_one_length:
+        lengths = TensorDesc(DataType.UINT32, lane_sizes, (1, *(0 for _ in sizes[1:])))
+    return Point(f"{name}, items of {item}", ReverseSubsequencesDesc(tensor, lengths, tensor, axis))
+
+
+def _near(least: int, item: int, *factors: float) -> list[int]:
+    """Counts of items around a threshold in bytes: odd, so that nothing is widened."""
+    return sorted({max(3, int(least * factor) // item) | 1 for factor in factors or (0.5, 1, 1.5, 4)})
+
+
+def slices() -> Iterator[Point]:
+    """Rows, rows with a stride, and lines of one side across those of the other."""
+    thresholds = slice_paths.THRESHOLDS
+    for item, least in thresholds.min_run_bytes.items():
+        for row in _near(least, item):
+            rows = _BYTES // (row * item)
+            yield _copy(f"{rows} rows of {row}", item, (rows, row), (row + 2, 1))
+    for item in (1, 2, 4):
+        for stride in (2, 3, 8):
+            for row in _near(thresholds.min_strided_row_bytes, item):
+                rows = _BYTES // (row * item)
+                name = f"{rows} rows of {row}, every {stride}"
+                yield _copy(name, item, (rows, row), (row * stride + 1, stride))
+    for item in (1, 2, 4, 8):
+        for line in (2, 3, 4, 16, 33, 64):
+            for other in (3, 64):
+                count = max(1, _BYTES // (line * other * item))
+                name = f"{count} of {other} x {line} across"
+                yield _copy(name, item, (count, other, line), (other * line, 1, other))
+
+
+def reversals() -> Iterator[Point]:
+    """Lanes with and without gaps, rows of one length, boxes and strips of lanes."""
+    thresholds = reverse_subsequences_paths.THRESHOLDS
+    for item, most in thresholds.max_lane_box_bytes.items():
+        for size in _near(most, item):
+            lanes = _BYTES // (size * item)
+            yield _reversal(f"{lanes} lanes of {size}", item, (lanes, size), 1)
+    for item, least in thresholds.min_run_bytes.items():
+        for size in _near(least, item):
+            lanes = _BYTES // (size * item)
+            yield _reversal(f"{lanes} lanes of {size} with gaps", item, (lanes, size), 1, pad=2)
+            sequences = max(1, _BYTES // (64 * size * item))
+            name, sizes = f"{sequences} of 64 rows of {size} of one length", (sequences, 64, size)
+            yield _reversal(name, item, sizes, 1, of_one_length=True)
+            yield _reversal(f"{name} with gaps", item, sizes, 1, pad=2, of_one_length=True)
+    for item in (1, 2, 4):
+        for box in _near(thresholds.max_box_bytes, item):
+            count, axis = _BYTES // (box * item), max(3, box // 9)
+            yield _reversal(f"{count} boxes of {axis} x 9", item, (count, axis, 9), 1)
+        for row in _near(thresholds.min_strip_row_bytes, item):
+            count = _BYTES // (256 * row * item)
+            yield _reversal(f"{count} of 256 rows of {row} with gaps", item, (count, 256, row), 1, pad=4)
+
+
+GRID = {"slice": slices, "reverse_subsequences": reversals}
+
+if __name__ == "__main__":
+    for point in GRID[sys.argv[1]]():
+        if len(sys.argv) > 2 and sys.argv[2] not in point.name:
+            continue
+        times, chosen = point.times(), point.chosen()
+        ratio = times[chosen] / min(times.values())
+        told = ", ".join(f"{name} {time:.0f}" for name, time in sorted(times.items(), key=lambda t: t[1]))
+        print(f"{point.name:<60}{chosen:<10}{ratio:5.2f} {'DEAR' if ratio > 1.1 else ''} {told}", flush=True)
