@@ -138,8 +138,8 @@ def slower_text(rows: list[predicted.Row]) -> str:
     lines = [
         f"* `{row.operator}`, {row.case}: {row.time_us:.4g} us, CuPy {row.cupy_us:.4g} us" for row in slower
     ]
-    count = f"{len(slower)} of the {len(compared)}"
-    return "\n".join([f"CuPy's own kernels are predicted to be faster in {count} compared cases:", "", *lines])
+    count = f"{len(slower)} of the {len(compared)} compared cases"
+    return "\n".join([f"CuPy's own kernels are predicted to be faster in {count}:", "", *lines])
 
 
 def replaced(text: str, between: str, name: str, begin: str = BEGIN, end: str = END) -> str:

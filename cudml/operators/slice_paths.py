@@ -64,13 +64,27 @@ class Thresholds:
 
     #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item.
     min_run_bytes: Mapping[int, int] = figure(
-        {1: 64, 2: 128, 4: 512, 8: 512, 16: 512},
+        {1: 96, 2: 192, 4: 512, 8: 512, 16: 512},
         "machine code",
-        "the gather takes about 25 instructions an item, each lane of a run some 450, and 65 a word",
+        "predicted us for 128 MiB in rows, runs and gather: of 65 bytes 164 and 122, 97 bytes 113 and 122; "
+        "of 65 halves 80 and 64, 97 halves 68 and 64; the same for wider items in rows of 260 bytes and more",
     )
 
-    #: Shortest rows with a stride, in bytes of the target.
-    min_strided_row_bytes: int = figure(512, "estimate", "shorter ones fill too little of a tile")
+    #: Shortest rows with a stride, in bytes of the target, by the size of their item.
+    min_strided_row_bytes: Mapping[int, int] = figure(
+        {1: 1536, 2: 4096, 4: 4096},
+        "machine code",
+        "predicted us for 128 MiB, tiles and gather: every other byte in rows of 769 191 and 121, of 2049 "
+        "116 and 121; every other half in rows of 513 115 and 93, of 2049 97 and 93",
+    )
+
+    #: Widest stride that is worth a tile, by the size of the item.
+    max_tiled_stride: Mapping[int, int] = figure(
+        {1: 2, 2: 8, 4: 8},
+        "machine code",
+        "predicted us for 128 MiB, tiles and gather: every 4th byte in rows of 4097 214 and 152, every 8th "
+        "half in rows of 2049 283 and 269",
+    )
 
     #: Fewest bytes per tile, on average, that are worth moving through tiles.
     min_transposed_bytes: int = figure(2048, "estimate", "below, a block mostly waits")
@@ -293,11 +307,11 @@ def has_small_stride(copy: BoxCopy, limits: Limits) -> bool:
 
 def why_strided(copy: BoxCopy, limits: Limits) -> str | None:
     """Rows that fill enough of a tile."""
-    least = THRESHOLDS.min_strided_row_bytes
-    stride = copy.space.dimensions[0].strides[SOURCE]
-    if copy.row_bytes < least:
+    item_bytes, stride = copy.space.item_bytes, copy.space.dimensions[0].strides[SOURCE]
+    least, widest = THRESHOLDS.min_strided_row_bytes[item_bytes], THRESHOLDS.max_tiled_stride[item_bytes]
+    if copy.row_bytes < least or abs(stride) > widest:
         return None
-    return f"rows of {copy.row_bytes} bytes with a stride of {stride}, {least} or more"
+    return f"rows of {copy.row_bytes} bytes with a stride of {stride}, {least} or more and up to {widest}"
 
 
 def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:

@@ -1,4 +1,4 @@
-"""A grid of slices and reversals around every threshold that decides between paths, and their predicted times.
+"""A grid of slices and reversals around the thresholds that decide between paths, and their predicted times.
 
 `python -m tests.machine_code.path_grid [OPERATOR]` prints the times of all paths.
 """
@@ -112,20 +112,17 @@ def slices() -> Iterator[Point]:
     thresholds = slice_paths.THRESHOLDS
     for item, least in thresholds.min_run_bytes.items():
         for row in _near(least, item):
-            rows = _BYTES // (row * item)
-            yield _copy(f"{rows} rows of {row}", item, (rows, row), (row + 2, 1))
-    for item in (1, 2, 4):
+            yield _copy(f"rows of {row}", item, (_BYTES // (row * item), row), (row + 2, 1))
+    for item, least in thresholds.min_strided_row_bytes.items():
         for stride in (2, 3, 8):
-            for row in _near(thresholds.min_strided_row_bytes, item):
-                rows = _BYTES // (row * item)
-                name = f"{rows} rows of {row}, every {stride}"
-                yield _copy(name, item, (rows, row), (row * stride + 1, stride))
+            for row in _near(least, item):
+                sizes, strides = (_BYTES // (row * item), row), (row * stride + 1, stride)
+                yield _copy(f"rows of {row}, every {stride}", item, sizes, strides)
     for item in (1, 2, 4, 8):
         for line in (2, 3, 4, 16, 33, 64):
             for other in (3, 64):
                 count = max(1, _BYTES // (line * other * item))
-                name = f"{count} of {other} x {line} across"
-                yield _copy(name, item, (count, other, line), (other * line, 1, other))
+                yield _copy(f"{other} x {line} across", item, (count, other, line), (other * line, 1, other))
 
 
 def reversals() -> Iterator[Point]:
@@ -133,23 +130,20 @@ def reversals() -> Iterator[Point]:
     thresholds = reverse_subsequences_paths.THRESHOLDS
     for item, most in thresholds.max_lane_box_bytes.items():
         for size in _near(most, item):
-            lanes = _BYTES // (size * item)
-            yield _reversal(f"{lanes} lanes of {size}", item, (lanes, size), 1)
+            yield _reversal(f"lanes of {size}", item, (_BYTES // (size * item), size), 1)
     for item, least in thresholds.min_run_bytes.items():
         for size in _near(least, item):
-            lanes = _BYTES // (size * item)
-            yield _reversal(f"{lanes} lanes of {size} with gaps", item, (lanes, size), 1, pad=2)
-            sequences = max(1, _BYTES // (64 * size * item))
-            name, sizes = f"{sequences} of 64 rows of {size} of one length", (sequences, 64, size)
+            yield _reversal(f"lanes of {size} with gaps", item, (_BYTES // (size * item), size), 1, pad=2)
+            name, sizes = f"rows of {size} of one length", (_BYTES // (64 * size * item), 64, size)
             yield _reversal(name, item, sizes, 1, of_one_length=True)
             yield _reversal(f"{name} with gaps", item, sizes, 1, pad=2, of_one_length=True)
     for item in (1, 2, 4):
         for box in _near(thresholds.max_box_bytes, item):
             count, axis = _BYTES // (box * item), max(3, box // 9)
-            yield _reversal(f"{count} boxes of {axis} x 9", item, (count, axis, 9), 1)
+            yield _reversal(f"boxes of {axis} x 9", item, (count, axis, 9), 1)
         for row in _near(thresholds.min_strip_row_bytes, item):
             count = _BYTES // (256 * row * item)
-            yield _reversal(f"{count} of 256 rows of {row} with gaps", item, (count, 256, row), 1, pad=4)
+            yield _reversal(f"columns in rows of {row} with gaps", item, (count, 256, row), 1, pad=4)
 
 
 GRID = {"slice": slices, "reverse_subsequences": reversals}

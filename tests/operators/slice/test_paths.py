@@ -262,8 +262,8 @@ CHOSEN = {
     "mirrored rows": ("runs", 2, (100, 1000), (2000, -1)),
     "odd rows of bytes": ("runs", 1, (1000, 99), (150, 1)),
     "short rows of bytes": ("gather", 1, (1000, 33), (50, 1)),
-    "every third item": ("strided", 4, (10, 1000), (4000, 3)),
-    "backwards by two": ("strided", 1, (10, 1000), (4000, -2)),
+    "every third item": ("strided", 4, (10, 1100), (4000, 3)),
+    "backwards by two": ("strided", 1, (10, 2000), (4000, -2)),
     "columns as rows": ("transpose", 4, (500, 400), (1, 500)),
     "short rows": ("gather", 4, (500, 3), (5, 1)),
     "wide stride": ("gather", 4, (50, 300), (9000, 17)),
@@ -278,7 +278,7 @@ CHOSEN = {
 #: What a choice says of its reason.
 WHY = {
     "runs": r"runs of \d+ bytes, \d+ or more",
-    "strided": r"rows of \d+ bytes with a stride of -?\d, 512 or more",
+    "strided": r"rows of \d+ bytes with a stride of -?\d, \d+ or more and up to \d",
     "transpose": r"\d+ bytes across \d+ tiles, 2048 per tile or more",
     "gather": "nothing else pays",
 }

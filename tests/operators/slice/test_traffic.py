@@ -71,7 +71,10 @@ def test_rows_are_read_and_written_once(
 
 @pytest.mark.parametrize("item_bytes", [1, 2, 4])
 @pytest.mark.parametrize("stride", [2, 5, 8, -3])
-def test_a_small_stride_reads_each_sector_once(item_bytes: int, stride: int) -> None:
+def test_a_small_stride_reads_each_sector_once(
+    item_bytes: int, stride: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_thresholds(monkeypatch, slice_paths, max_tiled_stride=dict.fromkeys((1, 2, 4), 8))
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((1, 6000), kind, (0, stride), 0)
     target = strided_layout((1, 6000), kind, (0, 1), 4)
