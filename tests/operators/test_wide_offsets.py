@@ -126,6 +126,9 @@ LANES = {
         (2, 9, 40), 1, (WIDE, -3 * WIDE, 1), (20 * WIDE, WIDE, 1), (-50 * WIDE, 1, -WIDE),
         EVERY | {"columns", "serial_columns"},
     ),
+    "long columns": (
+        (40, 30), 0, (3 * WIDE, 1), (WIDE, 1), (WIDE, 1), EVERY | {"columns", "serial_columns"},
+    ),
     "small boxes": (
         (30, 3, 4), 1, (12, 4, 1), (12, 4, 1), (4 * WIDE, 1, WIDE),
         EVERY | {"boxes", "columns", "serial_columns"},

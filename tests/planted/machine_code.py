@@ -3,7 +3,7 @@
 from tests.planted.defect import Defect
 
 #: The report of a case that became slower.
-_PREDICTED = "tests/machine_code/test_predictions.py::test_case_is_as_dear_as_recorded"
+_PREDICTED = "tests/machine_code/test_predictions.py::test_case_takes_the_recorded_time"
 _SLOWER = r"slower, [\d.]+ -> [\d.]+ us"
 
 DEFECTS = {

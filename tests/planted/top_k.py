@@ -1,6 +1,6 @@
 """Defects of top-k: kernels and plans."""
 
-from tests.planted.defect import BOUNDS, MASK, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
+from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
 _PATHS = "cudml/operators/top_k_paths.py"
 
@@ -179,6 +179,13 @@ DEFECTS = {
         "num_done[row_number]++",
         ("rows filtered by several blocks",),
         RACE,
+    ),
+    "arrivals are counted without an atomic": Defect(
+        "kernels/top_k/grid_radix.cu",
+        "add_release(num_arrived, 1);",
+        "store_release(num_arrived, load_acquire(num_arrived) + 1);",
+        ("grid radix",),
+        HANGS,
     ),
     "counts of another block": Defect(
         "kernels/top_k/grid_radix.cu",

@@ -33,11 +33,14 @@ __device__ __forceinline__ void store_16_bytes(void* address, uint4 v, SIMT_PLAC
   simt_store_aligned_16(address, v, SIMT_HERE);
 }
 
-// ---- Communication between blocks. Waiting loops poll with the acquire load, so it gives way first.
+// ---- Communication between blocks.
 
+// Other blocks run between the load and what its value is used for: if that is stored to the same word in
+// place of an atomic operation, an update is lost.
 __device__ __forceinline__ UInt32 load_acquire(const UInt32* address, SIMT_PLACE) {
+  const UInt32 value = __atomic_load_n(address, __ATOMIC_ACQUIRE);
   simt_yield(SIMT_HERE);
-  return __atomic_load_n(address, __ATOMIC_ACQUIRE);
+  return value;
 }
 
 __device__ __forceinline__ void store_release(UInt32* address, UInt32 value) {
