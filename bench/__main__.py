@@ -64,7 +64,7 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression ({error})") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression ({error})") from None
 
 
 def _positive(text: str) -> float:

@@ -163,7 +163,7 @@ def test_plan_is_printed_where_that_is_asked_for(
 
 
 def test_plans_name_the_outputs() -> None:
-    """Binding relies on it: an operand that is no output may overlap another input."""
+    """Binding relies on it: an operand that is not an output may overlap another input."""
     for row in OPERATORS.values():
         members = [m for m in row.descriptor.__dataclass_fields__ if m.endswith("tensor")]
         outputs = {member for member in members if member.startswith("output")}

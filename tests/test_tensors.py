@@ -93,7 +93,7 @@ def places(sizes: tuple[int, ...], strides: tuple[int, ...]) -> list[int]:
 
 
 @given(st.data(), SIZES)
-def test_layouts_of_slices_and_permutations_are_told_from_overlapping_ones(
+def test_layouts_of_slices_and_permutations_do_not_overlap(
     data: st.DataObject, sizes: tuple[int, ...]
 ) -> None:
     array = np.zeros(sizes, np.int8)

@@ -192,7 +192,7 @@ def check_order(values: Any) -> None:
 
 
 def _is_on_host(lengths: Any) -> bool:
-    """Whether lengths are no array, but a list or one number for all."""
+    """Whether lengths are not an array, but a list or one number for all."""
     is_number = isinstance(lengths, (int, np.integer)) and not isinstance(lengths, bool)
     return is_number or isinstance(lengths, (list, tuple))
 
@@ -205,7 +205,7 @@ def lengths_on(
     largest: int,
     outputs: Sequence[Array] = (),
 ) -> Array:
-    """Lengths that are no array as one of the device, for a call that writes outputs if these are known.
+    """Lengths that are not an array as one of the device, for a call that writes outputs if these are known.
 
     A number fills the shape, cut to 0 and `largest`.
 

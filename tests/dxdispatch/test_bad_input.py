@@ -136,7 +136,9 @@ def test_the_full_model_is_read(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("place", list(places(FULL_MODEL)), ids=path_of)
-def test_a_value_of_the_wrong_kind_is_told_by_its_place(place: tuple[str | int, ...], folder: Path) -> None:
+def test_a_value_of_the_wrong_kind_is_reported_by_its_place(
+    place: tuple[str | int, ...], folder: Path
+) -> None:
     with pytest.raises(ModelError) as caught:
         read(changed(place, {"no such key": [None]}), folder)
     assert caught.value.path.startswith(path_of(place))

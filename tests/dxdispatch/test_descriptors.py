@@ -94,7 +94,7 @@ def test_a_nan_survives() -> None:
     assert math.isnan(desc.activation_descs[0].parameters[0])
 
 
-def test_members_that_json_has_no_spelling_of_are_told() -> None:
+def test_members_that_json_cannot_represent_are_reported() -> None:
     desc = TopKDesc(tensor(1, 8), tensor(1, 2), tensor(1, 2, kind=U32), 1, 2)
     for changes, message in [
         ({"k": "2"}, "to_dict: K is '2', must be what compile_operator takes"),
@@ -302,14 +302,14 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_a_wrong_dictionary_is_told_by_its_key_path(path: str, value: Any, message: str) -> None:
+def test_a_wrong_dictionary_is_reported_by_its_key_path(path: str, value: Any, message: str) -> None:
     with pytest.raises(ModelError) as caught:
         from_dict(changed(path, value))
     assert message in str(caught.value)
     assert caught.value.source == ""
 
 
-def test_wrong_activations_are_told() -> None:
+def test_wrong_activations_are_reported() -> None:
     data = to_dict(DESCRIPTORS[7])
     for place, wrong, message in [
         (

@@ -57,5 +57,5 @@ def test_the_limit_of_addresses_counts(files: Path, monkeypatch: pytest.MonkeyPa
         (3 << 50, "3072.0 TiB"),
     ],
 )
-def test_sizes_are_told_in_a_unit_that_fits(num_bytes: int, text: str) -> None:
+def test_sizes_are_reported_in_a_unit_that_fits(num_bytes: int, text: str) -> None:
     assert memory.size_text(num_bytes) == text

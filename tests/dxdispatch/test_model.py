@@ -434,14 +434,14 @@ BROKEN: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("model", "message"), BROKEN.values(), ids=BROKEN)
-def test_a_broken_model_is_told_by_file_and_key_path(model: Any, message: str, tmp_path: Path) -> None:
+def test_a_broken_model_is_reported_by_file_and_key_path(model: Any, message: str, tmp_path: Path) -> None:
     path = written(tmp_path, model)
     with pytest.raises(ModelError) as caught:
         load_model(path)
     assert str(caught.value).startswith(f"{path}: {message}")
 
 
-def test_files_that_are_no_json_are_told(tmp_path: Path) -> None:
+def test_files_that_are_not_json_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     for content, message in [
         (b'{"resources": }', "line 1, column 15 is not JSON (Expecting value), must be JSON"),
@@ -498,7 +498,9 @@ def test_comments_and_commas_too_many_are_passed_over(tmp_path: Path) -> None:
         ('["a\n', "line 1, column 4"),
     ],
 )
-def test_what_is_no_json_beside_comments_is_told_by_its_place(text: str, place: str, tmp_path: Path) -> None:
+def test_text_that_is_not_json_apart_from_comments_is_reported_by_its_place(
+    text: str, place: str, tmp_path: Path
+) -> None:
     path = tmp_path / "model.json"
     path.write_text(text)
     with pytest.raises(ModelError, match=f"{place} is not JSON"):
@@ -550,7 +552,7 @@ def test_raw_source_files_hold_whole_elements(num_bytes: int, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"text"])
-def test_source_files_that_numpy_cannot_read_are_told(content: bytes, tmp_path: Path) -> None:
+def test_source_files_that_numpy_cannot_read_are_reported(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(content)
     model = with_change("resources", "input", "initialValues", value={"sourcePath": "a.npy"})
     with pytest.raises(ModelError, match=r"sourcePath is 'a\.npy', must be a file that NumPy can read"):

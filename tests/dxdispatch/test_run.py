@@ -121,7 +121,7 @@ def test_resources_are_saved_where_that_is_asked_for(device: Device, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["no-folder/a.npy", "folder.npy"])
-def test_a_file_that_cannot_be_written_is_told(name: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(name: str, tmp_path: Path) -> None:
     (tmp_path / "no-folder").write_text("")
     (tmp_path / "folder.npy").mkdir()
     command = {"type": "writeFile", "resource": "output", "targetPath": name}
@@ -131,7 +131,7 @@ def test_a_file_that_cannot_be_written_is_told(name: str, tmp_path: Path) -> Non
         run_model(model, get_device("cpu"), output=tmp_path)
 
 
-def test_a_name_that_no_file_can_have_is_told(tmp_path: Path) -> None:
+def test_a_name_that_no_file_can_have_is_reported(tmp_path: Path) -> None:
     command = {"type": "writeFile", "resource": "output", "targetPath": "a\0b.npy"}
     model = load_model(written(tmp_path, with_change("commands", 1, value=command)))
     expected = (

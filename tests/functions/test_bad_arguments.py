@@ -94,7 +94,7 @@ def test_indices_of_a_type_that_cannot_hold_them_are_refused() -> None:
 
 
 @pytest.mark.parametrize("given_", [[1.0], 1, np.float32(1), Table()], ids=["list", "int", "scalar", "table"])
-def test_what_numpy_makes_an_array_of_is_told_so(given_: Any) -> None:
+def test_an_object_that_numpy_converts_is_reported(given_: Any) -> None:
     with pytest.raises(TypeError, match=r"; numpy\.asarray makes one$"):
         cudml.top_k(given_, 1)
 

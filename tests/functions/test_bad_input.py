@@ -397,7 +397,7 @@ print(out.tolist())
 """
 
 
-def test_a_missing_compiler_is_told_with_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_with_what_to_install(tmp_path: Path) -> None:
     folders = {"CUDML_CACHE_DIR": str(tmp_path)}
     done = run_python(SLICE_SCRIPT, CUDML_CXX="no-such-compiler", **folders)
     first, last = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
@@ -406,7 +406,7 @@ def test_a_missing_compiler_is_told_with_what_to_install(tmp_path: Path) -> None
     assert last == "[-77.0, -77.0]"
 
 
-def test_a_compiler_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
+def test_a_compiler_that_fails_is_reported_with_its_log(tmp_path: Path) -> None:
     compiler = tmp_path / "broken-compiler"
     compiler.write_text(
         '#!/bin/sh\n[ "$1" = --version ] && echo broken 1.0 && exit 0\necho "no, sorry" >&2\nexit 1\n'
@@ -418,7 +418,7 @@ def test_a_compiler_that_fails_is_told_with_its_log(tmp_path: Path) -> None:
     assert done.stdout.splitlines()[-1] == "[-77.0, -77.0]"
 
 
-def test_an_unusable_cache_folder_is_told_once_and_gone_without(tmp_path: Path) -> None:
+def test_an_unusable_cache_folder_is_reported_once_and_not_used(tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     done = run_python(SLICE_SCRIPT, CUDML_CACHE_DIR=str(blocked / "cache"))

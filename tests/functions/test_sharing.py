@@ -113,7 +113,7 @@ def test_bfloat16_is_taken(rng: np.random.Generator) -> None:
     assert_identical(out, a[::-1, ::-1])
 
 
-def test_bfloat16_without_ml_dtypes_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_without_ml_dtypes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(
         TypeError, match=r"top_k: a is a .*Tensor of bfloat16, which takes ml_dtypes: pip install"
@@ -208,7 +208,7 @@ WRONG: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize(("given", "problem"), WRONG.values(), ids=WRONG)
-def test_what_shares_nothing_is_told_so(given: Any, problem: str) -> None:
+def test_objects_that_share_nothing_are_refused(given: Any, problem: str) -> None:
     expected = (
         "must be a NumPy array, a CuPy array or an object that shares memory of a CPU or a GPU as they do"
     )

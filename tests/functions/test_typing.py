@@ -41,7 +41,7 @@ def told_to_checkers() -> dict[str, list[str]]:
     return found
 
 
-def test_what_checkers_are_told_of_constructors_is_what_they_are() -> None:
+def test_constructors_for_checkers_match_the_real_ones() -> None:
     told = told_to_checkers()
     assert told.keys() == {"GruDesc", "Slice1Desc", "SliceDesc", "TensorDesc"}
     for name, parameters in told.items():

@@ -161,13 +161,13 @@ def test_a_cubin_of_another_architecture(number: int) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"\x7fELF" + bytes(100), b"garbage" * 99, bytes(1000)])
 def test_garbage_instead_of_a_cubin(data: bytes) -> None:
-    with pytest.raises(ValueError, match="the machine runs code for sm_90, this is no cubin"):
+    with pytest.raises(ValueError, match="the machine runs code for sm_90, this is not a cubin"):
         decode.decode(data)
 
 
 def test_a_cubin_that_was_cut_off() -> None:
     cubin = compiled_text('extern "C" __global__ void nothing() {}', "sm_90", ["nothing"]).cubin
-    with pytest.raises(ValueError, match="no cubin"):
+    with pytest.raises(ValueError, match="not a cubin"):
         decode.decode(cubin[: len(cubin) // 2])
 
 

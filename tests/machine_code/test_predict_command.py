@@ -28,7 +28,9 @@ _, RECORDED = table.read()
         ("--micro --check", "no --check with it"),
     ],
 )
-def test_what_is_not_known_is_told(arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_values_are_reported(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         bench_command(["predict", *arguments.split()])
     assert caught.value.code == 2

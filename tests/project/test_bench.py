@@ -222,14 +222,14 @@ def test_report_needs_its_markers_and_writes_nothing_without(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--filter", "("], "--filter: '(' is no regular expression (missing ), unterminated subpattern"),
+        (["--filter", "("], "--filter: '(' is not a regular expression (missing ), unterminated subpattern"),
         (["--seconds", "0"], "--seconds: 0 is not above 0"),
         (["--seconds", "nan"], "--seconds: nan is not above 0"),
         (["--minutes", "-1"], "--minutes: -1 is not above 0"),
         (["--results", f"{__file__}/results"], "/results cannot be made (Not a directory)"),
     ],
 )
-def test_wrong_options_are_told(
+def test_wrong_options_are_reported(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -238,7 +238,7 @@ def test_wrong_options_are_told(
     assert message in capsys.readouterr().err
 
 
-def test_a_filter_that_leaves_no_case_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_filter_that_leaves_no_case_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_command(["--dry", "--device", "cpu", "--filter", "no such case"]) == 1
     assert capsys.readouterr().err == "no case of this device matches --filter 'no such case'\n"
 

@@ -317,7 +317,7 @@ def test_an_old_device_hides_no_other(stand_in: Run) -> None:
     assert told == "cuda:0 has compute capability 7.0, cuda:1 of compute capability 9.0"
 
 
-def test_cache_that_cannot_be_written_is_told_once_and_done_without(stand_in: Run) -> None:
+def test_cache_that_cannot_be_written_is_reported_once_and_not_used(stand_in: Run) -> None:
     told, error = stand_in(cases.load_without, "cache")
     assert error == ""
     assert told == [

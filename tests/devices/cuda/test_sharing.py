@@ -115,7 +115,7 @@ def test_arrays_of_others_find_the_call_that_was_planned(stand_in: Run) -> None:
     assert all(found.values()), found
 
 
-def test_objects_that_do_not_keep_to_the_protocol_are_told_so(stand_in: Run) -> None:
+def test_objects_that_do_not_keep_to_the_protocol_are_reported(stand_in: Run) -> None:
     told = stand_in(shared.refused_objects)
     expected = (
         "must be a NumPy array, a CuPy array or an object that shares memory of a CPU or a GPU as they do"

@@ -79,7 +79,7 @@ def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
     Raises
     ------
     ValueError
-        The cubin is for another architecture than sm_90, or no cubin.
+        The cubin is for another architecture than sm_90, or not a cubin.
     UnknownInstructionError
         It has an instruction that the machine does not know; has its text.
     FileNotFoundError
@@ -91,7 +91,7 @@ def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
     except (struct.error, ValueError):
         number = None
     if number != ARCHITECTURE:
-        got = "no cubin" if number is None else f"a cubin for sm_{number}"
+        got = "not a cubin" if number is None else f"a cubin for sm_{number}"
         raise ValueError(f"the machine runs code for sm_{ARCHITECTURE}, this is {got}")
     banks: dict[str, dict[int, bytes]] = {}  # by kernel; those of all kernels under ""
     for name, data in sections:

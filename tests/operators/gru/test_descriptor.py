@@ -40,7 +40,7 @@ _NAMES = ", ".join(info.name for info in ACTIVATIONS.values())
 
 BROKEN = {
     "no input": ({"input_tensor": None}, "InputTensor is None, must be a cudml.TensorDesc"),
-    "an output that is no tensor": (
+    "an output that is not a tensor": (
         {"output_single_tensor": 3},
         "OutputSingleTensor is 3, must be a cudml.TensorDesc",
     ),
@@ -133,11 +133,11 @@ BROKEN = {
         {"activation_descs": (SIGMOID, Activation.swish(1e300))},
         "ActivationDescs[1].SigmoidInputScale is 1e+300, must be a number that FLOAT32 can hold",
     ),
-    "a parameter that is no number": (
+    "a parameter that is not a number": (
         {"activation_descs": (SIGMOID, Activation.elu("1"))},
         "ActivationDescs[1].Alpha is '1', must be a number that FLOAT32 can hold",
     ),
-    "direction is no enumerator": (
+    "direction is not an enumerator": (
         {"direction": 0},
         "Direction is 0, must be a cudml.RecurrentNetworkDirection: FORWARD, BACKWARD or BIDIRECTIONAL",
     ),
@@ -198,7 +198,7 @@ def test_bidirectional_has_two_of_everything() -> None:
     ]  # fmt: skip
 
 
-def test_several_broken_rules_are_told_at_once() -> None:
+def test_several_broken_rules_are_reported_at_once() -> None:
     broken = replace(
         GRU,
         weight_tensor=TensorDesc(F16, (1, 1, 12, 3), None, TensorFlags.OWNED_BY_DML),

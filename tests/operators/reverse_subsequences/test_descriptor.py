@@ -43,7 +43,7 @@ BROKEN = {
     ),
     "axis beyond the dimensions": ({"axis": 4}, "Axis is 4, must be an integer from 0 to 3"),
     "negative axis": ({"axis": -1}, "Axis is -1, must be an integer from 0 to 3"),
-    "axis is no integer": ({"axis": 1.0}, "Axis is 1.0, must be an integer from 0 to 3"),
+    "axis is not an integer": ({"axis": 1.0}, "Axis is 1.0, must be an integer from 0 to 3"),
     "owned output": (
         {"output_tensor": TensorDesc(F32, (2, 3, 4, 5), None, TensorFlags.OWNED_BY_DML)},
         "OutputTensor.Flags is OWNED_BY_DML, must be NONE on an output",
@@ -73,7 +73,7 @@ def test_each_broken_rule(case: tuple) -> None:
     assert problems(replace(VALID, **change)) == [text]
 
 
-def test_several_broken_rules_are_told_at_once() -> None:
+def test_several_broken_rules_are_reported_at_once() -> None:
     broken = ReverseSubsequencesDesc(INPUT, TensorDesc(U32, (2, 3, 4, 5)), TensorDesc(F32, (2, 3, 4)), 9)
     assert problems(broken, FeatureLevel.LEVEL_2_1) == [
         "OutputTensor.DimensionCount is 3, must be 4 at feature level 2_1 (allowed from 4_0)",

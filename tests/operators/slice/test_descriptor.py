@@ -38,7 +38,7 @@ BROKEN_SLICE = {
         {"offsets": (0, 0, -1, 0)},
         "Offsets[2] is -1, must be 0 to 4294967295",
     ),
-    "offsets are no sequence": (
+    "offsets are not a sequence": (
         {"offsets": 3},
         "Offsets is 3, must be a sequence of integers",
     ),
@@ -124,7 +124,7 @@ def test_dimension_counts_differ() -> None:
     ]
 
 
-def test_several_broken_rules_are_told_at_once() -> None:
+def test_several_broken_rules_are_reported_at_once() -> None:
     broken = SliceDesc(
         INPUT, TensorDesc(DataType.INT8, (1, 1, 2, 2)), (0, 0, 9, 0), (1, 1, 2, 3), (1, 1, 1, 1)
     )

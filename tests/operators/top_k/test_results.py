@@ -196,7 +196,7 @@ def test_every_axis_of_a_packed_tensor(device: Device, axis: int, rng: np.random
 
 @pytest.mark.parametrize("byte_offset", [1, 3, 8, 15])
 def test_rows_at_every_alignment(device: Device, byte_offset: int, rng: np.random.Generator) -> None:
-    """A row pitch that is no multiple of 16 bytes starts every row at another byte."""
+    """A row pitch that is not a multiple of 16 bytes starts every row at another byte."""
     x = lay_out((4, 3001), DataType.INT8, pads=(0, 6), byte_offset=byte_offset)
     out = (4, 70)
     for path in possible_paths(np.empty((4, 3001), np.int8), Options(70), device.limits):
