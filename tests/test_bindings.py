@@ -1,4 +1,4 @@
-"""What may be bound to an operator, what is refused and how it is said."""
+"""Binding arrays to an operator: what is accepted, what is refused, and the messages."""
 
 from typing import Any
 

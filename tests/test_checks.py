@@ -1,4 +1,4 @@
-"""The rules that descriptors share, each broken alone, with its message."""
+"""The rules that descriptors share, each broken by itself, with its message."""
 
 import pytest
 

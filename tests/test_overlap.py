@@ -1,4 +1,4 @@
-"""Whether boxes of memory share a byte, beside NumPy's own answer and beside every byte counted."""
+"""Whether boxes of memory share a byte, compared with NumPy's answer and with a count of every byte."""
 
 import time
 

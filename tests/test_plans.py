@@ -1,4 +1,4 @@
-"""Plans as values: the bytes of parameters, where workspaces lie, what a plan prints."""
+"""Plans as values: the bytes of parameters, the offsets of workspaces, and the printed text."""
 
 import ctypes
 import itertools

@@ -1,4 +1,4 @@
-"""What the interpreter of machine code refuses, and what it says.
+"""The errors of the interpreter of machine code.
 
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
@@ -30,7 +30,7 @@ IMAD.WIDE.U32 R4, R0, 0x4, R4
 
 
 def failure(text: str, *, threads: int = 32, **options: int) -> str:
-    """What the machine says of code behind `_START`."""
+    """The machine's error for code after `_START`."""
     buffers = [
         Buffer(np.zeros(128, np.uint32)),
         Buffer(np.zeros(threads, np.uint32), is_output=True),
@@ -142,7 +142,7 @@ def test_unknown_instructions(text: str, message: str) -> None:
 
 
 def test_an_instruction_of_a_kernel_that_is_not_known() -> None:
-    """`cp.async` that fills up with zeros, whose encoding no documentation tells."""
+    """`cp.async` that fills up with zeros, whose encoding is not documented."""
     text = """extern "C" __global__ void fills(const int* from) {
       __shared__ alignas(16) int to[4];
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, 8;"
@@ -184,7 +184,7 @@ def test_tests_are_skipped_without_nvdisasm(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_machine_that_does_not_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error has the command and what the compiler says of each file; nothing is kept."""
+    """The error has the command and the compiler's messages for each file; nothing is kept."""
     monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path / "cache"))
     (tmp_path / "good.cpp").write_text("int good() { return 1; }\n")
     (tmp_path / "bad.cpp").write_text("int bad() { return frob; }\n")

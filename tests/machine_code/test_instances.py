@@ -1,4 +1,4 @@
-"""What the CUDA compiler makes of every kernel instance, on every architecture: no GPU is needed.
+"""The machine code of every kernel instance on every architecture, without a GPU.
 
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
@@ -80,7 +80,7 @@ def test_random_plans_choose_listed_instances(
 
 
 def problems_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> list[str]:
-    """What is wrong with one instance's machine code."""
+    """The problems of one instance's machine code."""
     kernel = facts.kernel
     promise = promise_of(launch)
     expected = _parameters(launch)

@@ -26,7 +26,7 @@ GROUPS = {
     "written": written.SNIPPETS,
 }
 
-#: What kernels have and no snippet executes, and why.
+#: Instructions of kernels that no snippet executes, and why.
 WITHOUT_A_SNIPPET = {
     "NOP": "means nothing",
     "YIELD": "a hint which warp goes on",

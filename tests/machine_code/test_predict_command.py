@@ -1,4 +1,4 @@
-"""`python -m bench predict`: what it refuses, and the plot of what it predicts."""
+"""`python -m bench predict`: its errors, and the plot of its predictions."""
 
 import subprocess
 import sys
@@ -88,7 +88,7 @@ def test_the_plot_is_a_file_that_stays_the_same(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_plot_is_left_out(tmp_path: Path) -> None:
-    """In a process of its own, which has not imported it."""
+    """In a separate process, which has not imported it."""
     text = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "from pathlib import Path; from bench import report\n"

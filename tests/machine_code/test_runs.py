@@ -1,4 +1,4 @@
-"""The machine code of every kernel instance for sm_90, run: what it writes, and that it writes nothing else.
+"""The machine code of every kernel instance for sm_90, run: its results, and that it writes nothing else.
 
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """

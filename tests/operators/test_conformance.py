@@ -1,4 +1,4 @@
-"""Recorded operator calls of ONNX Runtime's and ONNX's own tests, where the folder with them is there.
+"""Recorded operator calls of ONNX Runtime's and ONNX's own tests, if their folder is present.
 
 Every record belongs to one of the groups of `group_of`, and `test_every_record_has_its_test` pins how
 many each has, so that no record goes missing unnoticed.
@@ -98,7 +98,7 @@ def call_of(record: dict[str, Any]) -> Call:
 
 
 def check(record: dict[str, Any], got: list[np.ndarray]) -> None:
-    """Compare with what was recorded: bits, but GRU by the recorder's own bounds."""
+    """Compare with the recorded results: bit by bit, except GRU, which has the recorder's own bounds."""
     expected = [array_of(tensor) for tensor in record["outputs"] if tensor is not None]
     if record["op"] == "GRU":
         for ours, theirs in zip(got, expected, strict=True):

@@ -93,7 +93,7 @@ def test_span_holds_exactly_what_is_addressed(space: Space) -> None:
         assert span_bytes(space, operand) == (min(touched), max(touched) + 1)
 
 
-#: What coalescing gives: sizes, source strides, target strides, offsets, item bytes -> the result.
+#: Results of coalescing: sizes, source strides, target strides, offsets, item bytes -> the result.
 CASES = {
     "a packed copy is one run of the widest items": (
         ((4, 6, 10), (60, 10, 1), (60, 10, 1), (0, 0), 4),

@@ -1,4 +1,4 @@
-"""Every GRU of two published models, with their weights and inputs, beside ONNX Runtime's own layers."""
+"""Every GRU of two published models, with their weights and inputs, compared with ONNX Runtime's layers."""
 
 import importlib.util
 import json
@@ -27,7 +27,7 @@ NUM_FRAMES = 24
 
 
 def folder_of(package: str) -> Path | None:
-    """Where a package is installed, without importing it; None where it is not."""
+    """Where a package is installed, without importing it; None if it is not."""
     spec = importlib.util.find_spec(package)
     return Path(spec.submodule_search_locations[0]) if spec else None
 

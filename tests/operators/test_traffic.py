@@ -144,7 +144,7 @@ TABLE = {
 
 
 def traffic_of(case: Case) -> cudml.devices.emulator.Report:
-    """What the case's kernels move, on the same data every time."""
+    """The traffic of the case's kernels, on the same data every time."""
     operands = operands_of(case, np.random.default_rng(1))
     with emulator.schedule("forward"), cudml.emulator_report() as report:
         run(case, operands)

@@ -92,7 +92,7 @@ def test_kernel_whose_partner_never_comes_gives_up(
 
 
 def test_every_wait_of_the_kernels_is_bounded() -> None:
-    """Polls stand in `common/wait.cuh` alone, and a launch that is cooperative names its waits."""
+    """Only `common/wait.cuh` polls, and every cooperative launch names its waits."""
     polls = re.compile(r"\bgive_way\(|\bwhile\b[^;]*\bload_(acquire|relaxed)\(|__nanosleep\(")
     root = sources.kernel_root()
     found = {

@@ -110,7 +110,8 @@ def test_pieces_of_a_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPat
 
 EVERY = {"gather", "serial"}
 
-#: Lanes of items of 2 bytes: sizes, axis, the strides of source, target and lengths, and who can do them.
+#: Lanes of items of 2 bytes: sizes, axis, the strides of source, target and lengths, and the kernels for
+#: them.
 LANES = {
     "lanes": ((3, 300), 1, (WIDE, 1), (WIDE, 1), (WIDE, 1), EVERY | {"lanes"}),
     "lanes backwards": ((3, 300), 1, (-WIDE, -1), (301, 1), (2 * WIDE, 1), EVERY | {"lanes"}),
@@ -245,7 +246,7 @@ def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generato
 @pytest.mark.parametrize("name", MEMBERS)
 @pytest.mark.parametrize("num_packed", [1, 0])
 def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator) -> None:
-    """One tensor with strides past 2**32 along every dimension, or all but the innermost."""
+    """One tensor with strides past 2**32 along every dimension, or all except the innermost."""
     options = Options(BIDIRECTIONAL)
     arrays = random_layer(rng, (3, 2, 5, 6), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
     operands = {n: a for n in MEMBERS if (a := getattr(arrays, n, None)) is not None}

@@ -1,4 +1,4 @@
-"""REVERSE_SUBSEQUENCES by its definition, a lane at a time."""
+"""REVERSE_SUBSEQUENCES by its definition, lane by lane."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""SLICE and SLICE1 by their formulas, an element at a time."""
+"""SLICE and SLICE1 by their formulas, element by element."""
 
 import numpy as np
 

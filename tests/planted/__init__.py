@@ -1,1 +1,1 @@
-"""Defects planted in a scratch copy of the checkout, one at a time: tests must turn red, and say why."""
+"""Defects planted in a scratch copy of the checkout, one at a time: tests must fail with the right error."""

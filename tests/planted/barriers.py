@@ -1,4 +1,4 @@
-"""Every barrier, fence, release and acquire of the kernels, taken out one at a time."""
+"""Every barrier, fence, release and acquire of the kernels, removed one at a time."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One defect: a change of one file, the cases that it turns red, and what they report."""
+"""One defect: a change of one file, the cases that it makes fail, and their reports."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-#: What is reported, by kind.
+#: Reports by kind.
 RACE = r"race: this"
 BOUNDS = r"out-of-bounds (read|write)|index out of bounds|bytes at offset \d+ of \w+, which has"
 UNWRITTEN = r"read of memory that was never written"
@@ -44,7 +44,7 @@ class Defect:
         return text.replace(self.old, self.new)
 
     def escapes(self, copy: Path, cache: Path) -> str | None:
-        """Plant it in a copy of the checkout; how it escaped its cases, None where it was caught."""
+        """Plant it in a copy of the checkout; returns how it escaped its cases, or None if it was caught."""
         path = copy / self.file
         original = path.read_text()
         path.write_text(self.changed(original))
@@ -66,7 +66,7 @@ class Defect:
 
 
 def copy_checkout(folder: Path) -> None:
-    """What running cases takes."""
+    """The requirements of running cases."""
     for part in _PARTS:
         if (ROOT / part).is_dir():
             shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
@@ -75,7 +75,7 @@ def copy_checkout(folder: Path) -> None:
 
 
 def _run(arguments: tuple[str, ...], copy: Path, cache: Path) -> subprocess.CompletedProcess[str]:
-    """In a process of its own, since what is planted may take it down."""
+    """In a separate process, because a defect may crash it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"CUDML_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(

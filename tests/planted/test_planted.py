@@ -15,7 +15,7 @@ ALL = {**DEFECTS, **BARRIERS}
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all: what was compiled of an unchanged file is found again."""
+    """One for all, so that compiled code of unchanged files is found again."""
     folder = tmp_path_factory.mktemp("checkout")
     copy_checkout(folder)
     return folder
@@ -23,7 +23,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compiled kernels of the copy; the user's own cache stays as it is."""
+    """Compiled kernels of the copy; the user's own cache is not changed."""
     return tmp_path_factory.mktemp("planted_cache")
 
 

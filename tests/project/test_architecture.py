@@ -61,7 +61,7 @@ THIRD_PARTY = {
     "onnx/": {"cupy", "google", "onnx", "onnxruntime"},
 }
 NUMPY_FREE = set(LAYERS) - {"devices", "functions"} | {"__init__"}
-#: Standard modules that reach a shared library or a compiler, and where they may.
+#: Standard modules that reach a shared library or a compiler, and where they are allowed.
 HOST_ONLY = {
     "ctypes": (
         "devices/emulator/",

@@ -1,4 +1,4 @@
-"""The benchmarks: what they refuse, what they write, and that every operator's file works."""
+"""The benchmarks: their errors, their files, and that every operator's file works."""
 
 import importlib
 import re
@@ -68,7 +68,7 @@ ROW = Row("slice", CASE, "cudml", "cold", 2.0, 1.5, 3.25, 40, 5.5, 8000, 0, "exa
 
 
 class OneCallTimer:
-    """Calls once and says it took a microsecond."""
+    """Calls once and reports a microsecond."""
 
     caches = ("warm",)
 

@@ -1,4 +1,4 @@
-"""What the docstrings show runs as it stands and prints what they say."""
+"""The examples in docstrings run unchanged and print the shown results."""
 
 import doctest
 import inspect
@@ -25,7 +25,7 @@ FRAMEWORKS = {
     "cudml.onnx.session": "onnxruntime",
 }
 
-#: Public names that need no example: what is returned, raised or chosen from.
+#: Public names that need no example: results, exceptions and enumerations.
 ANSWERS = (BaseException, tuple, cudml.CompiledOperator, cudml.Problem)
 
 

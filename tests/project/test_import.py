@@ -22,7 +22,7 @@ print(*sorted(heavy & set(sys.modules)))
 
 
 def run() -> tuple[float, str]:
-    """Seconds of processor time that the import took in a new interpreter, and what it brought in."""
+    """Seconds of processor time of the import in a new interpreter, and the frameworks that it imported."""
     done = subprocess.run([sys.executable, "-c", SCRIPT], check=True, capture_output=True, text=True)
     seconds, modules = done.stdout.splitlines()
     return float(seconds), modules

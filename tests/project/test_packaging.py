@@ -1,4 +1,4 @@
-"""What is built and installed has everything the package needs, the kernels above all."""
+"""Built and installed packages have everything they need, in particular the kernels."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ def archives(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def probe(*path: Path, where: Path) -> Path:
-    """Where a new interpreter finds the kernels, with a path of its own."""
+    """Where a new interpreter with its own path finds the kernels."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
     done = subprocess.run(
         [sys.executable, "-c", PROBE], check=True, capture_output=True, text=True, cwd=where, env=environment
@@ -68,7 +68,7 @@ def test_installed_package_finds_its_own_kernels(archives: tuple[Path, Path], tm
 
 
 def test_editable_install_finds_the_kernels_of_the_checkout(tmp_path: Path) -> None:
-    """An editable install is a .pth file; what it names is on the path."""
+    """An editable install is a .pth file, which puts the checkout on the path."""
     build = f"import hatchling.build as b; b.build_editable({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", build], check=True, capture_output=True, cwd=ROOT)
     wheel = zipfile.ZipFile(next(tmp_path.glob("*.whl")))

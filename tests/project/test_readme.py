@@ -1,4 +1,4 @@
-"""What the README shows runs and prints what it says."""
+"""The README's examples run and print the shown results."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ README = (ROOT / "README.md").read_text()
 
 _BLOCK = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.DOTALL)
 
-#: Each Python block, with the text block that follows it, where one does.
+#: Each Python block, with the text block that follows it, if any.
 EXAMPLES = _BLOCK.findall(README)
 
 #: Those of the site's own pages, by page and number.

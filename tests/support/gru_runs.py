@@ -1,4 +1,4 @@
-"""What the GRU tests share: random layers, running them in any layout, and the bound on their error."""
+"""Shared by the GRU tests: random layers, running them in any layout, and the bound on their error."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 STANDARD = (Activation.sigmoid(), Activation.tanh())
 
-#: Paths that take one data type alone.
+#: Paths that take only one data type.
 FLOAT16_PATHS = ("matrix_grid",)
 
 

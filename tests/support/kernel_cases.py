@@ -30,7 +30,7 @@ from tests.support.layouts import Layout
 GPU = replace(emulator.get_device().limits, warp_lanes=32)
 CPU = replace(GPU, warp_lanes=1)
 
-#: What every byte of an output is before: a NaN in each floating-point type.
+#: The initial value of every byte of an output: a NaN in each floating-point type.
 _BLANK = 0xFF
 
 
@@ -149,7 +149,7 @@ def _bytes_with(array: np.ndarray, result: np.ndarray) -> bytes:
 def _array(
     tensor: TensorDesc, is_output: bool, name: str, case: Case, rng: np.random.Generator
 ) -> np.ndarray:
-    """One operand; its dtype is unsigned or made of bytes, since kernels know bits alone."""
+    """One operand; its dtype is unsigned or made of bytes, because kernels only see bits."""
     item = tensor.element.size
     low = sum(min((n - 1) * s, 0) for n, s in zip(tensor.sizes, tensor.element_strides, strict=True))
     memory = np.empty(tensor.span_bytes + 64 + case.skew * item, np.uint8)

@@ -29,7 +29,7 @@ class Layout:
         return np.lib.stride_tricks.as_strided(flat, self.desc.sizes, strides)
 
     def operand(self, buffer: Any) -> Any:
-        """What a program is given: element (0, ..., 0) first; on the CPU the extent is right as well."""
+        """The operand of a program: element (0, ..., 0) first; on the CPU, the extent is right, too."""
         return self.view(buffer) if isinstance(buffer, np.ndarray) else buffer[self.first :]
 
     def fill(self, rng: np.random.Generator) -> np.ndarray:
@@ -103,7 +103,7 @@ def run_on_bytes(
 
 
 def at_alignment(device: Device, raw: np.ndarray, alignment: int = 64) -> Any:
-    """The bytes in the device's memory at a multiple of `alignment`, so that offsets decide alone."""
+    """The bytes in the device's memory at a multiple of `alignment`, so that only offsets matter."""
     moved = device.empty((len(raw) + alignment,), np.uint8)
     start = -device.address(moved) % alignment
     moved[start : start + len(raw)] = to_device(device, raw)

@@ -32,7 +32,7 @@ class Call:
     wanted: tuple[bool, ...] = (True,)
 
     def input(self, position: int) -> np.ndarray | None:
-        """The input at a position, None where it is left out."""
+        """The input at a position; None if it is left out."""
         return self.inputs[position] if position < len(self.inputs) else None
 
 
@@ -310,7 +310,7 @@ def _gru_array_function(call: Call, device: Device) -> list[np.ndarray]:
 
 
 def gru_by_its_formulas(call: Call, precision: type[np.floating] = np.float64) -> list[np.ndarray]:
-    """What `run_descriptor` returns for a GRU, computed by the oracle in a precision."""
+    """The result of `run_descriptor` for a GRU, computed by the oracle in a precision."""
     given = _gru_arguments(call)
     arrays = Weights(
         given["X"],

@@ -59,7 +59,7 @@ class Layout:
 def random_layout(
     rng: np.random.Generator, shape: Sequence[int], *, negative: bool = False, broadcast: bool = False
 ) -> Layout:
-    """Packed in half of the cases; else with gaps, steps, a transposition, and what is allowed besides."""
+    """Packed in half of the cases; otherwise with gaps, steps, a transposition, and other allowed changes."""
     shape = tuple(shape)
     rank = len(shape)
     if rng.integers(2):
@@ -97,7 +97,7 @@ def place(rng: np.random.Generator, device: Device, layout: Layout, dtype: np.dt
 
 
 def values_of(placed: Placed) -> np.ndarray:
-    """What the array held when it was placed."""
+    """The array's content when it was placed."""
     return placed.layout.view(placed.before)
 
 

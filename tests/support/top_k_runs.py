@@ -122,7 +122,7 @@ def dirty_workspace(device: Device, chosen: Plan) -> Any:
 
 
 def selection_for(x: np.ndarray, options: Options) -> Selection:
-    """What the paths choose by, for packed tensors."""
+    """The problem that paths solve, for packed tensors."""
     kind = element_type(x)
     sizes = output_sizes(x.shape, options)
     return selection_of(

@@ -1,1 +1,1 @@
-"""Small kernels, each about a few instructions, with what NumPy says that they store."""
+"""Small kernels, each for a few instructions, with the results according to NumPy."""

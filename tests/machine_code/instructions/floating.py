@@ -317,7 +317,7 @@ def _matrix_operands(depth: int) -> Callable[[np.random.Generator], list[Array]]
     return make
 
 
-#: What a lane makes of its four results, so that each shows in the sum.
+#: How a lane combines its four results, so that each affects the sum.
 _WEIGHTS = (1, 3, 7, 13)
 
 

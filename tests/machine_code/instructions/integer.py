@@ -146,7 +146,7 @@ ADDRESSES = {
 
 
 def _shift(ptx_name: str, kind: str) -> Snippet:
-    """`shl` and `shr` of PTX: amounts beyond the width give what the width gives."""
+    """`shl` and `shr` of PTX: amounts beyond the width count as the width."""
     letter = "l" if "64" in kind else "r"
     left = "shl" in ptx_name
 

@@ -97,7 +97,7 @@ def _generic(kind: str) -> Snippet:
     return Snippet(f"{kind} -> {kind}", body, lambda a: a + a.dtype.type(1), f"LD.E{form} ST.E{form}")
 
 
-#: The compiler no longer knows where a pointer is from, nor what was stored.
+#: Hides from the compiler where a pointer comes from, and what was stored.
 _HIDE = 'asm volatile("" : "+l"(p) : : "memory");'
 
 SHARED = {
@@ -185,7 +185,7 @@ _OPERATIONS: dict[str, Callable[..., Array]] = {
 
 
 def _atomic(name: str, kind: str, in_shared: bool) -> Snippet:
-    """Of what was there (`b`) and a value, each thread at a place of its own."""
+    """Atomics on an old value (`b`) and an operand, each thread at its own place."""
     place = _PLACE.format(_C_TYPES[kind])
     target = "place + t" if in_shared else "pr + i"
     body = f"{place} auto* at = {target}; *at = b; const auto old = atomic{name}(at, a); r = 3 * old + *at;"

@@ -29,7 +29,7 @@ _UNIFORM_RUNS = 16
 
 @dataclass(frozen=True)
 class Snippet:
-    """What a thread does with its operands `a`, `b`, `c`; it leaves the result in `r`.
+    """Code for a thread with the operands `a`, `b`, `c`, which leaves the result in `r`.
 
     Attributes
     ----------

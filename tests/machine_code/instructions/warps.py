@@ -1,4 +1,4 @@
-"""What lanes tell each other, and where they go: PTX ISA, shuffles, votes, barriers and control flow."""
+"""Communication and control flow of lanes: PTX ISA, shuffles, votes, barriers and branches."""
 
 from collections.abc import Callable
 
@@ -29,7 +29,7 @@ def _shuffle_operands(rng: np.random.Generator) -> list[Array]:
 
 
 def _shuffle(mode: str) -> Snippet:
-    """The pseudo code of PTX ISA, shfl.sync; the lowest bit tells whether the source was in bounds."""
+    """The pseudo code of PTX ISA, shfl.sync; the lowest bit says whether the source was in bounds."""
 
     def expected(a: Array, b: Array, c: Array) -> Array:
         b, segment, bound = (x.astype(int) for x in (b & 31, c >> 8 & 31, c & 31))

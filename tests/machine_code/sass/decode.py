@@ -1,4 +1,4 @@
-"""From the disassembler's text to instructions that the machine runs. What is not known is an error."""
+"""From the disassembler's text to instructions that the machine runs. Anything unknown is an error."""
 
 import ctypes
 import functools
@@ -74,7 +74,7 @@ class Line:
 
 
 def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
-    """Every kernel of a cubin by its mangled name, or one of them alone.
+    """Every kernel of a cubin by its mangled name, or only one of them.
 
     Raises
     ------

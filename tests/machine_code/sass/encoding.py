@@ -1,4 +1,4 @@
-"""What Python hands to the machine: the enumerations and structures of `machine/encoding.h`, read from it."""
+"""The interface to the machine: enumerations and structures read from `machine/encoding.h`."""
 
 import ctypes
 import re
@@ -44,7 +44,7 @@ ZERO_UNIFORM = _CONSTANTS["kZeroUniform"]
 MAX_OPERANDS = _CONSTANTS["kMaxOperands"]
 NEGATED, INVERTED, ABSOLUTE = 1, 2, 4
 Kind, Part, Pipe = map(_enumeration, ("Kind", "Part", "Pipe"))
-#: In the order in which the machine says their sizes.
+#: In the order in which the machine reports their sizes.
 _NAMES = ("Operand", "Instruction", "Range", "Launch", "Rates", "Totals", "Request")
 STRUCTURES = tuple(map(_structure, _NAMES))
 Operand, Instruction, Range, Launch, Rates, Totals, Request = STRUCTURES

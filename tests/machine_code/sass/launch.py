@@ -21,11 +21,11 @@ _ERROR_BYTES = 1024
 
 
 class MachineError(RuntimeError):
-    """What a kernel's machine code did wrong: the access, the instruction, its block and warp."""
+    """An error of a kernel's machine code: the access, the instruction, its block and warp."""
 
 
 def zeros(num_bytes: int) -> np.ndarray:
-    """Bytes that take memory only where they are written, a small page at a time."""
+    """Bytes that occupy memory only where they are written, in small pages."""
     pages = mmap.mmap(-1, max(num_bytes, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     pages.madvise(mmap.MADV_NOHUGEPAGE)
     return np.frombuffer(pages, np.uint8)[:num_bytes]
@@ -59,7 +59,7 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Counts:
-    """What the blocks of a launch did.
+    """The execution of a launch's blocks.
 
     `executed` and `lanes` say of each instruction how many warps executed it, and how many of their lanes.
     The rest is of all of them, as `Totals` in `machine/encoding.h` says.

@@ -29,7 +29,7 @@ class Entry:
 
 
 def build(sources: Path = SOURCES) -> Path:
-    """The library of the C++ in a folder, compiled where it was not.
+    """The library of the C++ in a folder, compiled if necessary.
 
     Raises
     ------

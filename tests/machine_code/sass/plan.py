@@ -25,7 +25,7 @@ HOPPER = next(a for a in ARCHITECTURES if a.number == ARCHITECTURE)
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel instance for sm_90: its code, and what its cubin says of it."""
+    """A kernel instance for sm_90: its code, and facts from its cubin."""
 
     code: Code
     facts: cubin.Kernel
@@ -83,7 +83,7 @@ def run_launch(launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Counts:
 
 
 def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
-    """Run every step whole; the buffers of operands and workspaces, whose arrays hold what was written.
+    """Run every step completely; returns the buffers of operands and workspaces with the written data.
 
     `operands` are one-dimensional arrays of bytes by member. Workspaces are full of ones before.
     """
@@ -103,7 +103,7 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
 
 
 def wait_report() -> dict[str, Buffer]:
-    """What the waits of a launch report to, as if there were time enough for all of them."""
+    """The wait report of a launch, with enough time for every wait."""
     size = ctypes.sizeof(waits.WaitReport)
     memory = np.zeros(2 * size, np.uint8)
     report = waits.WaitReport.from_buffer(memory)

@@ -1,4 +1,4 @@
-"""What the machine takes instructions and accesses to cost on an H200, in clocks, each with its source.
+"""The machine's costs of instructions and accesses on an H200, in clocks, each with its source.
 
 Measured: the rows `launch`, `latency`, `cluster`, `read` and `memset` of bench/results/nvidia-h200-micro.csv.
 Guide: CUDA C++ programming guide, throughput of native arithmetic instructions, compute capability 9.0.

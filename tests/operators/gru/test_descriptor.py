@@ -1,4 +1,4 @@
-"""GRU's rules, each broken alone, with the exact text; the activations' rules and levels."""
+"""GRU's rules, each broken by itself, with the exact message; the activations' rules and levels."""
 
 import math
 import re
@@ -214,7 +214,7 @@ def test_several_broken_rules_are_reported_at_once() -> None:
     ]
 
 
-#: From which level on an activation is legal, where that is not the first.
+#: The level from which an activation is legal, if that is not the first.
 LEVELS = {
     OperatorType.ACTIVATION_SHRINK: FeatureLevel.LEVEL_2_0,
     OperatorType.ACTIVATION_CELU: FeatureLevel.LEVEL_3_0,
@@ -355,7 +355,7 @@ def test_choice_prints_its_reason(desc: GruDesc, limits: Limits, expected: str) 
 
 
 def test_one_step_exchanges_nothing() -> None:
-    """A call for each step, as decoders make, costs a product and a launch where no state is exchanged."""
+    """A call per step, as decoders make, costs one product and one launch if no state is exchanged."""
     for hidden in (4, 32, 1024):
         one, several = (plan(gru_of(num_steps, 1, hidden), LIMITS) for num_steps in (1, 2))
         assert [type(step) for step in one.steps] == [MatMul, KernelLaunch]

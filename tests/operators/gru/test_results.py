@@ -158,7 +158,7 @@ def test_device_does_not_change_the_bits(device: Device, rng: np.random.Generato
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("sizes", [(5, 13, 7, 40), (3, 1, 300, 64), (2, 4, 20, 19), (4, 6, 1, 7)])
 def test_copied_weights_change_no_bits(rng: np.random.Generator, sizes, dtype, linear_before_reset):
-    """Nor does a call for each step: what a decoder streams on a CPU is what the whole sequence gives."""
+    """Nor does a call per step: a decoder that streams on a CPU gets the results of the whole sequence."""
     options = Options(FORWARD, linear_before_reset)
     arrays = random_layer(rng, sizes, options, dtype=dtype)
     cpu = emulator.get_device()
@@ -193,7 +193,7 @@ def test_every_schedule_gives_the_same_bits(rng: np.random.Generator, path, line
 @every_path_and_type
 @both_orders
 def test_strided_tensors(device: Device, rng: np.random.Generator, path, linear_before_reset, dtype):
-    """Permuted, with gaps, turned; inputs broadcast. What lies between an output's elements stays."""
+    """Permuted, with gaps, reversed; broadcast inputs. Memory between an output's elements is unchanged."""
     options = Options(BIDIRECTIONAL, linear_before_reset)
     arrays = random_layer(rng, (3, 2, 4, 9), options, dtype=dtype, lengths=[3, 1])
     expected = run_gru(device, arrays, options, path=path)
@@ -228,7 +228,7 @@ def test_broadcast_inputs(device: Device, rng: np.random.Generator, path):
         assert_identical(got[name], expected[name])
 
 
-#: Every activation, with parameters that are not the defaults where it has any.
+#: Every activation, with parameters other than the defaults if it has any.
 ACTIVATION_PARAMETERS = {1: (0.7,), 2: (0.6, 0.3)}
 
 

@@ -1,4 +1,4 @@
-"""REVERSE_SUBSEQUENCES' rules, each broken alone, with the exact text; and the table of levels."""
+"""REVERSE_SUBSEQUENCES' rules, each broken by itself, with the exact message; and the table of levels."""
 
 from dataclasses import replace
 

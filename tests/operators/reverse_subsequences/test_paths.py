@@ -253,7 +253,7 @@ def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("shared", [False, True])
 def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there are 2**31 items or more, on few."""
+    """The code for 2**31 items or more, on few items."""
     monkeypatch.setattr(launch_shape, "MAX_NARROW_COUNT", 1)
     sizes = (5, 9, 35)
     places = layouts_of(sizes, 4, axis, (0, 4))
@@ -286,7 +286,7 @@ CHOSEN = {
 }
 
 
-#: What a choice says of its reason.
+#: The reason that a choice gives.
 WHY = {
     "boxes": r"boxes of \d+ bytes, \d+ or fewer",
     "lanes": r"lanes of \d+ bytes, \d+ or more",

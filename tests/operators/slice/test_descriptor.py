@@ -1,4 +1,4 @@
-"""SLICE's and SLICE1's rules, each broken alone, with the exact text; and the tables of levels."""
+"""SLICE's and SLICE1's rules, each broken by itself, with the exact message; and the tables of levels."""
 
 from dataclasses import replace
 

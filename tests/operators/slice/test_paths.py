@@ -245,7 +245,7 @@ def test_runs_of_several_pieces(
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where there are 2**31 items or more, on few."""
+    """The code for 2**31 items or more, on few items."""
     monkeypatch.setattr(launch_shape, "MAX_NARROW_COUNT", 1)
     strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
     sizes = (3, 7, 41)
@@ -275,7 +275,7 @@ CHOSEN = {
 }
 
 
-#: What a choice says of its reason.
+#: The reason that a choice gives.
 WHY = {
     "runs": r"runs of \d+ bytes, \d+ or more",
     "strided": r"rows of \d+ bytes with a stride of -?\d, \d+ or more and up to \d",
@@ -353,7 +353,7 @@ def test_pieces_of_rows_with_a_small_stride_are_whole_tiles(item_bytes: int, str
 MIB = 1 << 20
 
 #: Slices of float32 that are one stretch or nearly so: sizes, window offsets, window sizes, window strides,
-#: and where the driver's copy starts, in bytes, None where a kernel does it.
+#: and where the driver's copy starts, in bytes; None if a kernel copies.
 STRETCHES = {
     "whole": ((16 * MIB,), (0,), (16 * MIB,), (1,), 0),
     "rows": ((20_000, 1024), (3, 0), (16_384, 1024), (1, 1), 12_288),

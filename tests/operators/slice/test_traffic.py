@@ -34,7 +34,7 @@ def sector_bytes(layout: Layout) -> int:
 
 
 def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic:
-    """What a launch moves on random bytes."""
+    """The traffic of a launch on random bytes."""
     rng = np.random.default_rng(1)
     plan = Plan("movement", tuple(places), (launch,), outputs=(list(places)[-1],))
     raw = {name: place.fill(rng) for name, place in places.items()}

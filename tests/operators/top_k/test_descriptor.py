@@ -1,4 +1,4 @@
-"""TOP_K1's and TOP_K's rules, each broken alone, with the exact text; and the tables of levels."""
+"""TOP_K1's and TOP_K's rules, each broken by itself, with the exact message; and the tables of levels."""
 
 from dataclasses import replace
 

@@ -74,7 +74,7 @@ CHOICES = {
 }
 
 
-#: What a choice says of its reason.
+#: The reason that a choice gives.
 WHY = {
     "thread_list": r"\d+ rows side by side, 67584 or more",
     "warp_select": r"rows of \d+ elements in registers, a lane for each result",

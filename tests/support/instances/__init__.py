@@ -19,7 +19,7 @@ from cudml.plans import KernelLaunch, Limits
 
 @dataclass(frozen=True)
 class Promise:
-    """What every instance of a kernel has on every architecture.
+    """Properties of every instance of a kernel on every architecture.
 
     `wide_loads`, `wide_stores`: global accesses of 16 bytes. `matrix`: matrix instructions.
     `max_registers`: the most registers a thread takes, None for as many as the compiler likes.
@@ -44,7 +44,7 @@ def operators() -> dict[str, Any]:
 
 
 def promise_of(launch: KernelLaunch) -> Promise:
-    """What the kernel promises, an empty promise where its operator says nothing of it."""
+    """What the kernel promises; an empty promise if its operator has none for it."""
     promises: dict[str, Promise] = {}
     for module in operators().values():
         promises |= getattr(module, "PROMISES", {})
