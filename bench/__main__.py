@@ -1,4 +1,4 @@
-"""`python -m bench [operator] [--quick]`, `python -m bench report | micro | machine-code | predict`."""
+"""`python -m bench [operator] [--quick]`, `python -m bench report | micro | machine-code | predict | threads`."""
 
 import argparse
 import importlib
@@ -17,6 +17,7 @@ COMMANDS = {
     "micro": "bench.micro.command",
     "machine-code": "bench.machine_code",
     "predict": "bench.prediction.command",
+    "threads": "bench.threads",
 }
 
 
