@@ -1,4 +1,4 @@
-"""`python -m bench [operator] [--quick]`, `python -m bench report | micro | machine-code | predict | threads`."""
+"""`python -m bench [operator] [--quick]`, `python -m bench COMMAND`: see `COMMANDS`."""
 
 import argparse
 import importlib
