@@ -17,14 +17,14 @@ __all__ = ["gru", "top_k"]
 
 
 class TopKResult(NamedTuple):
-    """What `top_k` returns: the selected elements and their indices along the axis."""
+    """The result of `top_k`: the selected elements and their indices along the axis."""
 
     values: da.Array
     indices: da.Array
 
 
 class GruResult(NamedTuple):
-    """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
+    """The result of `gru`: the state after every step (T, D, N, H), and every last state (D, N, H)."""
 
     sequence: da.Array
     single: da.Array
@@ -122,7 +122,7 @@ def gru(
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
 ) -> GruResult:
-    """A layer of gated recurrent units, each chunk of the batch on its own.
+    """A layer of gated recurrent units, computed separately for each chunk of the batch.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def gru(
     Raises
     ------
     ValueError, TypeError
-        As for `cudml.gru`; not a Dask array.
+        As for `cudml.gru`; also if `x` is not a Dask array.
 
     Examples
     --------
@@ -201,7 +201,7 @@ def _keep(part: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def _merge(parts: Any, k: int, mode: Any, axis: tuple[int], keepdims: bool) -> tuple[Any, Any]:
-    """The top k of several, which are in the order of the axis: equal values so keep the lower index."""
+    """The top k of several, which are in the order of the axis, so that equal values keep the lower index."""
     values, indices = (np.concatenate(arrays, axis=axis[0]) for arrays in zip(*flatten([parts]), strict=True))
     values, places = _top_k.top_k(values, min(k, values.shape[axis[0]]), axis=axis[0], mode=mode)
     return values, np.take_along_axis(indices, places, axis=axis[0])

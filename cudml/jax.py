@@ -24,14 +24,14 @@ _MAX_INDEX = int(np.iinfo(np.int32).max)
 
 
 class TopKResult(NamedTuple):
-    """What `top_k` returns: the selected elements and their indices along the axis."""
+    """The result of `top_k`: the selected elements and their indices along the axis."""
 
     values: jax.Array
     indices: jax.Array
 
 
 class GruResult(NamedTuple):
-    """What `gru` returns: the state after every step (T, D, N, H), and each sequence's last (D, N, H)."""
+    """The result of `gru`: the state after every step (T, D, N, H), and every last state (D, N, H)."""
 
     sequence: jax.Array
     single: jax.Array
@@ -161,7 +161,7 @@ def gru(
 
 
 def _shared(buffer: Any) -> Any:
-    """What cudml takes for a buffer: a NumPy array on a CPU."""
+    """The array that cudml takes for a buffer: a NumPy array on a CPU."""
     return np.asarray(buffer) if buffer.__dlpack_device__()[0] == _CPU else buffer
 
 

@@ -103,9 +103,9 @@ class GRU(torch.nn.RNNBase):
 
     Notes
     -----
-    Weights are put into ONNX's order at the first call, and again when PyTorch's version counter or the
-    address of one changes. It does not count what is written through `.data`: call `flatten_parameters()`
-    afterwards. Source: `torch.nn.GRU`.
+    Weights are rearranged in ONNX's order at the first call, and again when the version counter or the
+    address of one changes. The counter ignores writes through `.data`: call `flatten_parameters()` after
+    these. Source: `torch.nn.GRU`.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class GRU(torch.nn.RNNBase):
         super().__init__("GRU", *args, **options)
 
     def flatten_parameters(self) -> None:
-        """Put the weights into order again at the next call."""
+        """Rearrange the weights again at the next call."""
         self.__dict__.pop("_ordered", None)
 
     def forward(self, input: Any, hx: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
@@ -180,7 +180,7 @@ class GRU(torch.nn.RNNBase):
     def _in_onnx_order(self, weights: list[torch.Tensor]) -> list[_Weights]:
         """Those of every layer, rearranged again only if one has changed."""
         if torch.compiler.is_compiling() or any(weight.is_inference() for weight in weights):
-            return self._rearranged(weights)  # nothing tells whether they have changed
+            return self._rearranged(weights)  # there is no sign of whether they have changed
         key = [(weight.data_ptr(), weight._version) for weight in weights]
         former = self.__dict__.get("_ordered")
         if former is None or former[0] != key:
@@ -258,7 +258,7 @@ def _check_type(function: str, name: str, tensor: torch.Tensor, types: Collectio
 
 
 def _shared(tensor: torch.Tensor | None) -> Any:
-    """What cudml takes for a tensor."""
+    """The array that cudml takes for a tensor."""
     if tensor is None:
         return None
     tensor = tensor.detach()

@@ -16,14 +16,14 @@ class Stretch:
 
 
 def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> list[Stretch | onnx.NodeProto]:
-    """The steps that run a graph: each takes what the graph has, or an earlier step made.
+    """The steps that run a graph; each takes values of the graph or of an earlier step.
 
-    A stretch is as long as can be: it ends where every node that is left needs one of our own.
+    A stretch is as long as possible: it ends when every remaining node needs one that cudml runs.
 
     Raises
     ------
     ValueError
-        A node needs a value that nothing makes.
+        A node needs a value that no node makes.
     """
     known = {value.name for value in (*graph.input, *graph.initializer)}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -35,7 +35,7 @@ def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> lis
         if not ready and not own:
             missing = sorted(set(needs(pending[0])) - known)
             raise ValueError(
-                f"node {label(pending[0])} needs {', '.join(missing)}, which nothing before it makes"
+                f"node {label(pending[0])} needs {', '.join(missing)}, which no node before it makes"
             )
         steps += [ready] if ready else []
         steps += own
@@ -43,7 +43,7 @@ def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> lis
 
 
 def needs(node: onnx.NodeProto) -> Iterator[str]:
-    """The values that a node reads, those of its subgraphs from outside included."""
+    """The values that a node reads, including those that its subgraphs read from outside."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
@@ -55,14 +55,14 @@ def needs(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def label(node: onnx.NodeProto) -> str:
-    """What a report calls a node."""
+    """The name of a node in reports."""
     return node.name or f"{node.op_type} of {next(filter(None, node.output), '')}"
 
 
 def _take_ready(
     pending: list[onnx.NodeProto], known: set[str], wanted: Callable[[onnx.NodeProto], bool]
 ) -> list[onnx.NodeProto]:
-    """Remove and return the wanted nodes that need only what is known, or one of them makes."""
+    """Remove and return the wanted nodes that need only known values, or values of one another."""
     ready = []
     for node in list(pending):
         if wanted(node) and known.issuperset(needs(node)):

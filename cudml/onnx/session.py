@@ -17,12 +17,12 @@ _DEFAULT_OPS = ("GRU", "TopK", "ReverseSequence")
 #: The names of ONNX's own domain.
 _DOMAINS = ("", "ai.onnx")
 
-#: The kinds of NumPy arrays that ONNX has as strings.
+#: The kinds of NumPy arrays that are strings in ONNX.
 _TEXT = "OUS"
 
 
 class Placed(NamedTuple):
-    """Where a node of `ops` runs, and why not by cudml."""
+    """Where a node of `ops` runs, and the reason if that is not cudml."""
 
     node: str
     op: str
