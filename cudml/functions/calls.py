@@ -10,6 +10,7 @@ from cudml.devices import Array, Device, Layout, Program, get_device, take_opera
 from cudml.dtypes import ElementType
 from cudml.executable import MAX_GOOD, Executable, Planner, Recent
 from cudml.functions.arguments import Arguments, all_on_device, on_stream, wrong_argument
+from cudml.functions.transfer import assign
 from cudml.overlap import Box, box_of, first_overlap
 from cudml.tensors import TensorDesc, num_elements
 
@@ -226,11 +227,11 @@ class Call:
                 if row.is_copied and 0 in row.shape:  # in place of no elements: one that is 0
                     operand.fill(0)
                 elif row.is_copied:
-                    operand.reshape(row.shape)[...] = array
+                    assign(operand.reshape(row.shape), array)
             self.compute(operands[:count], operands[count:], place)
             for row, array, operand in zip(request.outputs, results, operands[count:], strict=True):
                 if row.is_copied:
-                    array[...] = operand.reshape(row.shape)
+                    assign(array, operand.reshape(row.shape))
         return results
 
     def _operand(self, part: int, row: Argument, array: Array, outputs: Sequence[Array]) -> Array:

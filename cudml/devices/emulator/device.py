@@ -96,7 +96,7 @@ class EmulatorDevice:
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another."""
         refuse_stream(stream)
-        ctypes.memmove(self.address(destination), self.address(source), num_bytes)
+        library_steps.move(self.address(destination), self.address(source), num_bytes)
 
     def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None, part: int = 0) -> Array:
         """Allocate uninitialised bytes for one call."""

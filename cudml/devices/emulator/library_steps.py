@@ -15,9 +15,9 @@ from cudml.plans import Copy, Fill, LibraryStep, MatMul
 #: Number of elements of a half-precision operand of a matrix product that are converted at a time.
 _CONVERTED_ELEMENTS = 1 << 20
 
-#: Size of a piece: multiply-adds of a product, bytes of a fill or copy; about 20 ms on one core. Writing an
+#: Size of a piece: multiply-adds of a product, bytes of a fill or copy; 10 to 50 ms on one core. Writing an
 #: element of a product costs as much as `_WRITE_PRODUCTS` multiply-adds.
-_PIECE_PRODUCTS = 1 << 30
+_PIECE_PRODUCTS = 1 << 29
 _WRITE_PRODUCTS = 64
 _PIECE_BYTES = 1 << 26
 
@@ -60,26 +60,35 @@ def _fill(step: Fill, addresses: Mapping[str, int]) -> None:
 
 def _copy(step: Copy, addresses: Mapping[str, int]) -> None:
     source, target = addresses[step.source] + step.source_offset, addresses[step.target] + step.target_offset
-    for first in range(0, step.num_bytes, _PIECE_BYTES):
-        ctypes.memmove(target + first, source + first, min(_PIECE_BYTES, step.num_bytes - first))
+    move(target, source, step.num_bytes)
+
+
+def move(target: int, source: int, num_bytes: int) -> None:
+    """Copy bytes from one address to another; they do not overlap."""
+    for first in range(0, num_bytes, _PIECE_BYTES):
+        ctypes.memmove(target + first, source + first, min(_PIECE_BYTES, num_bytes - first))
 
 
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
-    """`out = a @ b.T` in float32; half-precision rows of `a` are converted a piece at a time.
+    """`out = a @ b.T` in float32; half-precision operands are converted a piece at a time.
 
+    A piece of `b` is read for few rows of `a`, so it is bounded by its bytes.
     Infinities and NaN raise no warning, independent of `np.seterr`.
     """
     left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, step.element)
     right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
     result = _matrix(addresses[step.out], step.out_offset, step.m, step.n, np.float32)
-    rows = max(1, _PIECE_PRODUCTS // (step.n * (step.k + _WRITE_PRODUCTS)))
+    columns = min(step.n, max(1, _PIECE_BYTES // (4 * step.k)))
+    rows = max(1, _PIECE_PRODUCTS // (columns * (step.k + _WRITE_PRODUCTS)))
     if step.element != "float32":
         rows = min(rows, max(1, _CONVERTED_ELEMENTS // step.k))
     with np.errstate(all="ignore"):
-        right = right.astype(np.float32, copy=False)
-        for first in range(0, step.m, rows):
-            piece = left[first : first + rows].astype(np.float32, copy=False)
-            _multiply(piece, right, result[first : first + rows])
+        for column in range(0, step.n, columns):
+            across = slice(column, column + columns)
+            factor = right[across].astype(np.float32, copy=False)
+            for first in range(0, step.m, rows):
+                down = slice(first, first + rows)
+                _multiply(left[down].astype(np.float32, copy=False), factor, result[down, across])
 
 
 def _multiply(left: Array, right: Array, result: Array) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 import cudml
 from cudml.devices import emulator
+from cudml.devices.emulator import library_steps
 from cudml.errors import KernelError
 from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch
@@ -123,14 +124,52 @@ def test_ctrl_c_stops_a_copy() -> None:
         Fill("out", 1 << 30),
         Copy("a", "out", 1 << 30),
         MatMul("a", "b", "out", m=1 << 14, n=1 << 14, k=1 << 13, element="float32"),
+        MatMul("a", "b", "out", m=1, n=1 << 12, k=1 << 17, element="float16"),
     ],
-    ids=["fill", "copy", "product"],
+    ids=["fill", "copy", "product", "product of half precision"],
 )
 def test_ctrl_c_stops_a_librarys_step(step: Fill | Copy | MatMul) -> None:
-    memory = {name: np.zeros(1 << 30, np.uint8) for name in ("a", "b", "out")}
+    sizes = {name: first + count for name, first, count, _ in library_steps.accesses(step)}
+    memory = {name: np.zeros(size, np.uint8) for name, size in sizes.items()}
     plan = Plan("test", tuple(memory), (step,) * 100)
     program = emulator.get_device().load(plan)
     assert seconds_to_stop(lambda: program(list(memory.values()), None), os.cpu_count() or 1) < BAR
+
+
+def test_ctrl_c_stops_the_copy_of_an_argument() -> None:
+    """Elements that are not where kernels need them: NumPy copies them first."""
+    memory = np.zeros(1 << 22, np.uint8)
+    unaligned = np.ndarray((1 << 9, 1 << 18), np.float64, memory, offset=1, strides=(0, 1))
+    cudml.slice(unaligned[:2], (0, 0), (1, 1))
+
+    def call() -> None:
+        while True:
+            cudml.slice(unaligned, (0, 0), (1, 1))
+
+    assert seconds_to_stop(call) < BAR
+
+
+@pytest.mark.parametrize("element", ["float32", "float16"])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 40, 7), (5, 3, 4), (9, 1, 50), (6, 33, 1), (1, 1, 1)])
+def test_products_are_made_of_small_pieces(
+    m: int, n: int, k: int, element: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    a, b = (rng.integers(-9, 9, shape).astype(element) for shape in ((m, k), (n, k)))
+    out = np.full((m, n), np.nan, np.float32)
+    multiply = library_steps._multiply
+
+    def small(left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
+        assert len(left) == 1 or left.shape[0] * right.size <= 60
+        assert len(right) == 1 or right.nbytes <= 80
+        multiply(left, right, result)
+
+    monkeypatch.setattr(library_steps, "_multiply", small)
+    monkeypatch.setattr(library_steps, "_PIECE_PRODUCTS", 60)
+    monkeypatch.setattr(library_steps, "_WRITE_PRODUCTS", 0)
+    monkeypatch.setattr(library_steps, "_PIECE_BYTES", 80)
+    step = MatMul("a", "b", "out", m=m, n=n, k=k, element=element)
+    library_steps.prepare(step)({"a": a.ctypes.data, "b": b.ctypes.data, "out": out.ctypes.data})
+    np.testing.assert_array_equal(out, a.astype(np.float64) @ b.T.astype(np.float64))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
