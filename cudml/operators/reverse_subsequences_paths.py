@@ -73,10 +73,29 @@ class Thresholds:
 
     #: Largest boxes of several lanes.
     max_box_bytes: int = figure(
-        4096, "estimate", "they are not moved in words; larger ones have runs of their own"
+        BOX_TILE_BYTES,
+        "machine code",
+        "all that fit a tile; predicted us for 128 MiB, boxes and columns: of 9000 bytes 135 and 182, 3600 "
+        "halves 103 and 126, 2700 words 64 and 88",
     )
 
-    #: Shortest lanes and rows, in bytes, that are worth shifting words for, by the size of their widest item.
+    #: Rows of one length, in bytes, from which on they are not moved as boxes.
+    min_row_of_no_box_bytes: int = figure(
+        128,
+        "machine code",
+        "predicted us for 128 MiB in rows, boxes and runs: of 65 bytes 129 and 177, 129 bytes 145 and 93; of "
+        "33 halves 86 and 169, 65 halves 97 and 87",
+    )
+
+    #: Shortest rows of one length, in bytes, that are moved as runs, by the size of their widest item.
+    min_row_bytes: Mapping[int, int] = figure(
+        {1: 40, 2: 64, 4: 192, 8: 256, 16: 512},
+        "machine code",
+        "predicted us for 128 MiB in rows with gaps, columns and runs: of 25 bytes 411 and 489, 65 bytes 202 "
+        "and 176; of 33 halves 172 and 167; of 33 words 72 and 84; of 33 items of 8 bytes 67 and 68",
+    )
+
+    #: Shortest lanes, in bytes, that are worth shifting words for, by the size of their widest item.
     min_run_bytes: Mapping[int, int] = figure(
         {1: 40, 2: 64, 4: 96, 8: 256, 16: 512},
         "machine code",
@@ -85,7 +104,12 @@ class Thresholds:
     )
 
     #: Narrowest rows between gaps whose lanes are worth taking in strips.
-    min_strip_row_bytes: int = figure(32, "estimate", "a sector; narrower rows waste part of it")
+    min_strip_row_bytes: int = figure(
+        16,
+        "machine code",
+        "half a sector; predicted us for 128 MiB in rows with gaps, columns and gather: of 17 bytes 194 and "
+        "723, 9 halves 160 and 340, 5 words 119 and 177",
+    )
 
     #: Strips of lanes are as wide as fits, down to half a sector; a neighbour then uses the other half.
     strip_bytes: tuple[int, ...] = figure(
@@ -476,30 +500,46 @@ def _launch(
 
 
 def why_columns(lanes: Lanes, limits: Limits) -> str | None:
-    """Lanes of their own lengths; neighbours with one length come from one row anyway.
-
-    Narrow rows waste sectors unless they touch.
-    """
+    """Rows that are wide enough, or touch: narrow rows between gaps waste sectors."""
     row, least = lanes.others.dimensions[0], THRESHOLDS.min_strip_row_bytes
     row_bytes, touch = row.size * lanes.item_bytes, lanes.axis.strides[:LENGTHS] == (row.size, row.size)
-    if row.strides[LENGTHS] == 0 or not (touch or row_bytes >= least):
+    if not (touch or row_bytes >= least):
         return None
     where = "one after another" if touch else f"{least} or more"
-    return f"lengths of their own in rows of {row_bytes} bytes, {where}"
+    return f"lanes across rows of {row_bytes} bytes, {where}"
 
 
 def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
     """Small boxes; a larger box has runs of its own, or is a strip of columns."""
     of_one_lane = lanes_are_runs(lanes, limits)
-    most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes] if of_one_lane else THRESHOLDS.max_box_bytes
+    if rows_share_lengths(lanes, limits) and _row_bytes(lanes) >= THRESHOLDS.min_row_of_no_box_bytes:
+        return None
     box_bytes = _box_bytes(lanes)
+    if of_one_lane:
+        most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes]
+    elif lanes.num_bytes >= limits.num_multiprocessors * box_bytes:
+        most = THRESHOLDS.max_box_bytes
+    else:  # a box is moved by one block
+        most = THRESHOLDS.min_box_tile_bytes
     return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None
 
 
-def _why_run(what: str, num_items: int, item_bytes: int) -> str | None:
-    """Enough contiguous bytes to be moved in words."""
-    num_bytes, least = num_items * item_bytes, THRESHOLDS.min_run_bytes[item_bytes]
-    return f"{what} of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
+def _row_bytes(lanes: Lanes) -> int:
+    """What the innermost dimension across lanes moves."""
+    return lanes.others.dimensions[0].size * lanes.item_bytes
+
+
+def why_lanes(lanes: Lanes, limits: Limits) -> str | None:
+    """Lanes with enough bytes to be moved in words."""
+    num_bytes = lanes.axis.size * lanes.item_bytes
+    least = THRESHOLDS.min_run_bytes[lanes.item_bytes]
+    return f"lanes of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
+
+
+def why_rows(lanes: Lanes, limits: Limits) -> str | None:
+    """Rows with enough bytes to be moved in words."""
+    num_bytes, least = _row_bytes(lanes), THRESHOLDS.min_row_bytes[lanes.item_bytes]
+    return f"rows of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
 
 
 def _on_cpu(lanes: Lanes, limits: Limits) -> str | None:
@@ -528,8 +568,8 @@ _REASONS: dict[str, Reason[Lanes]] = {
     "serial_columns": _on_cpu,
     "serial": _on_cpu,
     "boxes": why_boxes,
-    "lanes": lambda lanes, limits: _why_run("lanes", lanes.axis.size, lanes.item_bytes),
-    "rows": lambda lanes, limits: _why_run("rows", lanes.others.dimensions[0].size, lanes.item_bytes),
+    "lanes": why_lanes,
+    "rows": why_rows,
     "columns": why_columns,
     "gather": lambda lanes, limits: "nothing else pays",
 }

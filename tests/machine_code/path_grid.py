@@ -134,6 +134,8 @@ def reversals() -> Iterator[Point]:
     for item, least in thresholds.min_run_bytes.items():
         for size in _near(least, item):
             yield _reversal(f"lanes of {size} with gaps", item, (_BYTES // (size * item), size), 1, pad=2)
+    for item, least in thresholds.min_row_bytes.items():
+        for size in sorted({*_near(least, item), *_near(thresholds.min_row_of_no_box_bytes, item)}):
             name, sizes = f"rows of {size} of one length", (_BYTES // (64 * size * item), 64, size)
             yield _reversal(name, item, sizes, 1, of_one_length=True)
             yield _reversal(f"{name} with gaps", item, sizes, 1, pad=2, of_one_length=True)

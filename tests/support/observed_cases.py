@@ -164,7 +164,7 @@ CASES = {
         reversal((9, 301), BYTE, 1, pad=1, length_type=LONG), limits=ONE
     ),
     "rows of one length": Case(reversal((3, 20, 150), WORD, 1, one_length_a_row=True), limits=ONE),
-    "columns": Case(reversal((4, 30, 70), WORD, 1), limits=ONE),
+    "columns": Case(reversal((4, 30, 70), WORD, 1), "columns", limits=ONE),
     "narrow columns": Case(reversal((3000, 3), HALF, 0), limits=ONE),
     "columns of bytes, words at odd places": Case(reversal((30, 70), BYTE, 0, pad=3), limits=ONE),
     "columns of bytes in words": Case(reversal((40, 128), BYTE, 0, pad=4, length_type=BYTE), limits=ONE),

@@ -274,15 +274,15 @@ CHOSEN = {
     "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
     "short lanes between gaps": ("gather", "serial", 4, (30, 8), 1, (False, False), 3),
     "one length a row": ("rows", "serial", 4, (6, 50, 200), 1, (False, False, True)),
-    "one length a short row": ("gather", "serial", 4, (6, 50, 100), 1, (False, False, True)),
-    "one length a row of a small box": ("boxes", "serial", 4, (6, 5, 200), 1, (False, False, True)),
-    "one length a lane": ("columns", "serial_columns", 4, (6, 50, 100), 1, (False, False, False)),
+    "one length a short row": ("columns", "serial", 4, (6, 50, 100), 1, (False, False, True)),
+    "one length a short row of a small box": ("boxes", "serial", 4, (6, 50, 28), 1, (False, False, True)),
+    "one length a lane": ("columns", "serial_columns", 4, (6, 50, 101), 1, (False, False, False)),
     "one length a lane of a small box": ("boxes", "serial_columns", 4, (6, 50, 10), 1, (False, False, False)),
     "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
     "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
-    "narrow rows one after another": ("columns", "serial_columns", 4, (500, 3), 0, (False, False)),
-    "narrow rows between gaps": ("gather", "serial_columns", 4, (500, 7), 0, (False, False), 2),
-    "rows of a sector between gaps": ("columns", "serial_columns", 4, (500, 8), 0, (False, False), 2),
+    "narrow rows one after another": ("columns", "serial_columns", 4, (2000, 3), 0, (False, False)),
+    "narrow rows between gaps": ("gather", "serial_columns", 4, (500, 3), 0, (False, False), 2),
+    "rows of half a sector between gaps": ("columns", "serial_columns", 4, (500, 4), 0, (False, False), 2),
 }
 
 
@@ -291,7 +291,7 @@ WHY = {
     "boxes": r"boxes of \d+ bytes, \d+ or fewer",
     "lanes": r"lanes of \d+ bytes, \d+ or more",
     "rows": r"rows of \d+ bytes, \d+ or more",
-    "columns": r"lengths of their own in rows of \d+ bytes, (32 or more|one after another)",
+    "columns": r"lanes across rows of \d+ bytes, (\d+ or more|one after another)",
     "gather": "nothing else pays",
 }
 
