@@ -1,13 +1,13 @@
 """A plan loaded on a device and ready to run: the engine of array functions and of compiled operators."""
 
 import sys
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from cudml.devices import Array, Device, GridTooLargeError, Program
+from cudml.devices import Device, GridTooLargeError, Program
 from cudml.plans import Limits, Plan
 from cudml.settings import print_plan
 
@@ -73,40 +73,17 @@ class Executable:
     ----------
     planner, desc, device
         As for `load`.
-    members : sequence of str, optional
-        The descriptor's members in the order in which `run` takes their arrays; None is the plan's order.
 
     Attributes
     ----------
     plan : Plan
         The plan that it runs.
     run : Program
-        Runs it on checked arrays. Scratch that is not given is allocated by the device, which keeps it for
-        the replays of a graph that is being captured.
+        Runs it on checked arrays, in the order of the plan's operands.
     good : Recent
         The keys of sets of arrays that passed the checks; the caller decides what a key is.
     """
 
-    def __init__(
-        self, planner: Planner, desc: Hashable, device: Device, members: Sequence[str] | None = None
-    ) -> None:
-        self.plan, self._program = load(planner, desc, device)
-        operands = self.plan.operands
-        self._device = device
-        self._order = tuple(map((members or operands).index, operands))
-        self._outputs = tuple(map(operands.index, self.plan.outputs))
-        self._temporary_bytes = self.plan.temporary_bytes
-        is_in_order = self._order == tuple(range(len(operands)))
-        self.run: Program = self._program
-        if self._temporary_bytes or not is_in_order:
-            self.run = self._run
+    def __init__(self, planner: Planner, desc: Hashable, device: Device) -> None:
+        self.plan, self.run = load(planner, desc, device)
         self.good: Recent[Hashable, bool] = Recent(MAX_GOOD)
-
-    def _run(
-        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-    ) -> None:
-        operands = [operands[number] for number in self._order]
-        if workspace is None and self._temporary_bytes:
-            outputs = [operands[number] for number in self._outputs]
-            workspace = self._device.scratch(self._temporary_bytes, outputs, stream)
-        self._program(operands, workspace, stream, shift)

@@ -16,16 +16,9 @@ import errno
 import math
 import os
 import shlex
-from functools import partial
 from pathlib import Path
 
 from cudml.errors import SettingError
-
-try:
-    from posix import environ as _raw_environment  # the dictionary behind os.environ
-except ImportError:  # not POSIX: no emulator either
-    _raw_environment = {}
-
 
 _DEFAULT_CACHE_SIZE = "1G"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -88,11 +81,6 @@ def compiler_command() -> list[str] | None:
     except ValueError as error:
         expected = "a command line, quoted as in a shell"
         raise SettingError(f"CUDML_CXX is {chosen!r}, must be {expected}: {error}") from None
-
-
-#: Returns CUDML_EMULATOR as bytes, or None; `devices/emulator/schedule.py` parses it. Every call of an array
-#: function reads it, and os.environ.get takes half a microsecond if the name is absent.
-emulator_options = partial(_raw_environment.get, b"CUDML_EMULATOR")
 
 
 def keep_source() -> bool:

@@ -42,10 +42,10 @@ class Program(Protocol):
     ) -> None:
         """Run every step in order.
 
-        `operands` follow `Plan.operands`; each is an array of the device, of which only the address (of
-        element (0, ..., 0)) is used. `workspace` is a uint8 array of at least
-        `Plan.temporary_bytes`. `stream` None is the current stream. `shift` bytes are added to the address
-        of the first operand. Nothing is allocated.
+        `operands` follow `Plan.operands`; each is an array of the device whose address (of element
+        (0, ..., 0)) is used and whose shape is not looked at. `workspace` is a uint8 array of at least
+        `Plan.temporary_bytes`; None takes `Device.scratch`, the only allocation. `stream` None is the current
+        stream. `shift` bytes are added to the address of the first operand.
         """
 
 

@@ -171,7 +171,7 @@ class Call:
         given = [a for a in arguments if a.array is not None]
         self._masks = tuple(0 if a.is_copied else a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
-        self._boxes = tuple(_box(a.array) for a in given)
+        self._boxes = [_box(a.array) for a in given] if len(given) > len(request.inputs) else []
         self._good: Recent[tuple[int, ...], bool] = Recent(MAX_GOOD)
         self._make_outputs = device.allocator([(a.shape, a.dtype) for a in request.outputs])
         is_converted = request.computes and any(a.operand_shape is not None for a in arguments)
@@ -187,7 +187,10 @@ class Call:
     def _load(self, function: "ArrayFunction", tensors: dict[str, TensorDesc]) -> None:
         """Prepare the program that `compute` launches on such operands."""
         desc = function.describe(tensors, *self.request.options)
-        self._launch = Executable(function.plan, desc, self.device, tuple(tensors)).run
+        executable = Executable(function.plan, desc, self.device)
+        if executable.plan.operands != tuple(tensors):
+            raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {executable.plan}")
+        self._launch = executable.run
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
@@ -195,7 +198,7 @@ class Call:
             return True
         if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
             return False
-        if first_overlap(self._boxes, addresses, len(self.request.inputs)):
+        if self._boxes and first_overlap(self._boxes, addresses, len(self.request.inputs)):
             return False
         self._good[addresses] = True
         return True
@@ -418,7 +421,8 @@ class Unplanned:
         function, device = self.function, given.device
         request = function.check(given, *self.options, *((place,) if function.call.has_place else ()))
         arguments = [a for a in (*request.inputs, *request.outputs) if a.array is not None]
-        check_overlap(function.name, device, arguments, len(request.inputs))
+        if outputs:
+            check_overlap(function.name, device, arguments, len(request.inputs))
         request = replace(
             request,
             inputs=[_aligned(function.name, device, a) for a in request.inputs],

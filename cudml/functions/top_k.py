@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsInd
 import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS, one_of
+from cudml.devices.shortcuts import new_tuple
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.functions.arguments import (
@@ -38,9 +39,6 @@ _REALS: dict[str, ElementType] = {
     "float64": DataType.FLOAT64,
     "bfloat16": ExtendedType.BFLOAT16,
 }
-
-#: Makes a named tuple without counting its members.
-_new = tuple.__new__
 
 _INT64 = np.dtype(np.int64)
 
@@ -187,7 +185,7 @@ def top_k(
         options = [k, axis, mode, nan]  # the check raises the error
     outputs = () if out is None else output_pair("top_k", out, "values, indices")
     call = _top_k.find((a,), outputs, options, stream)
-    return _new(TopKResult, call.run((a,), outputs))
+    return new_tuple(TopKResult, call.run((a,), outputs))
 
 
 def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:

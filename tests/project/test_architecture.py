@@ -69,6 +69,7 @@ HOST_ONLY = {
         "devices/cuda/driver.py",
         "devices/cuda/wait_reports.py",
         "devices/dlpack.py",
+        "devices/shortcuts.py",
         "devices/waits.py",
     ),
     "subprocess": ("devices/emulator/",),

@@ -200,7 +200,7 @@ class CudaDevice:
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._limits = self._read_limits()
         self._as_stream = Streams(cupy, number)
-        self._programs = ProgramLoader(cupy, number, self._limits, self._as_stream)
+        self._programs = ProgramLoader(cupy, number, self._limits, self._as_stream, self.scratch)
 
     @property
     def limits(self) -> Limits:
@@ -353,8 +353,8 @@ class CudaDevice:
         """Build missing kernels, check every launch, and prepare the call.
 
         The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or an
-        integer handle) or on the current stream of this GPU. It neither allocates nor synchronises, and can
-        be captured in a graph.
+        integer handle) or on the current stream of this GPU. It allocates only scratch that is not given,
+        does not synchronise, and can be captured in a graph.
 
         Raises
         ------

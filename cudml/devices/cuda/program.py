@@ -26,14 +26,20 @@ _Run = Callable[[Sequence[Any], Any], None]
 
 
 class ProgramLoader:
-    """Loads plans on the GPU with a number, within its limits; caches the kernels that it built."""
+    """Loads plans on the GPU with a number, within its limits; caches the kernels that it built.
 
-    def __init__(self, cupy: Any, number: int, limits: Limits, as_stream: Streams) -> None:
+    `scratch` is the device's.
+    """
+
+    def __init__(
+        self, cupy: Any, number: int, limits: Limits, as_stream: Streams, scratch: Callable[..., Array]
+    ) -> None:
         self._cupy = cupy
         self._as_stream = as_stream
         self._name = f"cuda:{number}"
         self._number = number
         self._limits = limits
+        self._scratch = scratch
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._kernels: dict[tuple[str, str], Kernel] = {}
         self._build_lock = Lock()
@@ -93,6 +99,8 @@ class ProgramLoader:
             return copy_alone
 
         steps = [self._prepare_step(step, slots) for step in plan.steps]
+        num_bytes, scratch = plan.temporary_bytes, self._scratch
+        outputs = [plan.operands.index(output) for output in plan.outputs]
 
         def run_steps(
             operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
@@ -103,6 +111,8 @@ class ProgramLoader:
                 stream = as_stream(stream)
             if shift:
                 operands = (operands[0].data.ptr + shift, *operands[1:])
+            if workspace is None and num_bytes:
+                workspace = scratch(num_bytes, [operands[number] for number in outputs], stream)
             base = 0 if workspace is None else workspace.data.ptr
             buffers = (*operands, *[base + offset for offset in offsets])
             if current_device() == number:

@@ -17,6 +17,7 @@ from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import BufferTable, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.exchange import Exported
+from cudml.devices.shortcuts import ADDRESS_OFFSET, address_of, pointer_at
 from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
@@ -36,16 +37,6 @@ LIMITS = Limits(
 
 #: Where blocks have one thread, their shared storage is what a near cache of most CPUs holds.
 _LIMITS_BY_LANES = {32: LIMITS, 1: replace(LIMITS, warp_lanes=1, shared_bytes_per_block=1 << 20)}
-
-#: The offset of the data pointer in an ndarray object: after the object header. NumPy's C ABI guarantees it
-#: to compiled extensions; `__array_interface__` takes eight times as long.
-_ADDRESS_OFFSET = object.__basicsize__
-_pointer_at = ctypes.c_size_t.from_address
-
-
-def address_of(array: Array) -> int:
-    """Address of element (0, ..., 0) of a NumPy array."""
-    return _pointer_at(id(array) + _ADDRESS_OFFSET).value
 
 
 class EmulatorDevice:
@@ -91,7 +82,7 @@ class EmulatorDevice:
             array.flags.writeable,
             schedules.current().num_lanes,
         )
-        return _pointer_at(id(array) + _ADDRESS_OFFSET).value, layout
+        return pointer_at(id(array) + ADDRESS_OFFSET).value, layout
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another."""
@@ -164,6 +155,7 @@ class EmulatorProgram:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
+        self._temporary_bytes = plan.temporary_bytes
         self._steps: tuple[_Step, ...] | None = None
         self._checked: CheckedProgram | None = None
         # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which
@@ -203,11 +195,13 @@ class EmulatorProgram:
             prepared = self._prepare(schedule)
         addresses = prepared.addresses
         for number, operand in enumerate(operands):
-            addresses[number] = _pointer_at(id(operand) + _ADDRESS_OFFSET).value
+            addresses[number] = pointer_at(id(operand) + ADDRESS_OFFSET).value
         if shift:
             addresses[0] += shift
-        if workspace is not None:
-            start = address_of(workspace)
+        if self._workspace_offsets:
+            if workspace is None:
+                workspace = np.empty(self._temporary_bytes, np.uint8)
+            start = pointer_at(id(workspace) + ADDRESS_OFFSET).value
             for number, offset in self._workspace_offsets:
                 addresses[number] = start + offset
         for run in prepared.runs:

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cudml import settings
+from cudml.devices import shortcuts
 from cudml.errors import SettingError
 
 #: Thread orders, numbered as in simt/interface.h.
@@ -80,7 +80,7 @@ def current() -> Schedule:
 def environment_schedule() -> Schedule:
     """The schedule of CUDML_EMULATOR: `check`, or options separated by commas, `order=random,seed=3`."""
     global _from_environment
-    text = settings.emulator_options()
+    text = shortcuts.emulator_options()
     if text != _from_environment[0]:
         _from_environment = (text, _parse(os.fsdecode(text or b"")))
     return _from_environment[1]

@@ -13,7 +13,7 @@ import pytest
 
 import cudml
 from cudml.devices import emulator
-from cudml.devices.emulator.device import address_of
+from cudml.devices.shortcuts import address_of
 from cudml.errors import KernelError
 from cudml.plans import KernelLaunch, Params, Plan
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch
