@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from itertools import combinations
 from typing import Any
 
 from cudml.checks import camel, one_of
 from cudml.devices import Array, Device
 from cudml.errors import SIMILARITY, Problem, a_type
-from cudml.overlap import Box, box_of, share_a_byte
+from cudml.overlap import Box, box_of, overlaps
 from cudml.tensors import TensorDesc
 
 #: Scratch starts at a multiple of this many bytes, the widest access of a kernel.
@@ -42,7 +41,8 @@ def binding_problems(
     it is written itself.
     """
     found = _name_problems([m.name for m in members], bindings)
-    boxes: list[tuple[str, bool, Box]] = []
+    written: dict[str, bool] = {}
+    boxes: list[Box] = []
     for member in members:
         if member.name not in bindings:
             continue
@@ -50,12 +50,19 @@ def binding_problems(
         problems = _array_problems(device, member, array)
         found += problems
         if not any(problem.rule == "array" for problem in problems):
-            boxes.append((member.label, member.is_output, _box(device.address(array), member.tensor)))
+            written[member.label] = member.is_output
+            boxes.append(_box(device.address(array), member.tensor))
     for label, resource, is_written in resources:
         if resource is not None and device.owns(resource):
-            whole = box_of(device.address(resource), (resource.nbytes,), (1,), 1)
-            boxes.append((label, is_written, whole))
-    return found + _overlap_problems(boxes)
+            written[label] = is_written
+            boxes.append(box_of(device.address(resource), (resource.nbytes,), (1,), 1))
+    labels = [*written]
+    for pair in overlaps(boxes, [0] * len(boxes), [*written.values()]):
+        one, other = (labels[number] for number in pair)
+        out, rest = (one, other) if written[one] else (other, one)
+        expected = "in memory of its own: no operator runs in place"
+        found.append(Problem(out, "overlap", expected, f"overlapping {rest}"))
+    return found
 
 
 def owned_problems(
@@ -160,17 +167,6 @@ def _box(address: int, tensor: TensorDesc) -> Box:
     item_bytes = tensor.element.size
     strides = [stride * item_bytes for stride in tensor.element_strides]
     return box_of(address, tensor.sizes, strides, item_bytes)
-
-
-def _overlap_problems(boxes: Sequence[tuple[str, bool, Box]]) -> list[Problem]:
-    """A problem for each pair of boxes that share a byte and of which one is written."""
-    found = []
-    for (label, is_written, ours), (other, other_is_written, theirs) in combinations(boxes, 2):
-        if (is_written or other_is_written) and share_a_byte(ours, theirs):
-            written, rest = (label, other) if is_written else (other, label)
-            expected = "in memory of its own: no operator runs in place"
-            found.append(Problem(written, "overlap", expected, f"overlapping {rest}"))
-    return found
 
 
 def _wrong_array(device: Device, label: str, array: Any) -> Problem:

@@ -5,7 +5,7 @@ within the shape and every byte b of an element. Two boxes share a byte if a bou
 integer solution. That is hard in general, but easy for views of one array, whose strides nest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import gcd
 from typing import NamedTuple
 
@@ -54,21 +54,23 @@ def box_of(address: int, shape: Sequence[int], strides: Sequence[int], item_byte
     return Box(start, stop + item_bytes, tuple(steps))
 
 
-def first_overlap(boxes: Sequence[Box], addresses: Sequence[int], num_inputs: int) -> tuple[int, int] | None:
-    """The indices of the first output and of an earlier box that share a byte, or None.
+def overlaps(
+    boxes: Sequence[Box], addresses: Sequence[int], is_written: Sequence[bool]
+) -> Iterator[tuple[int, int]]:
+    """The indices of each two boxes that share a byte and of which one is written, the smaller index first.
 
-    The inputs come first. Each box is moved by its address.
+    Each box is moved by its address.
     """
-    for out in range(num_inputs, len(boxes)):
-        first, last = boxes[out].start + addresses[out], boxes[out].stop + addresses[out]
-        for other in range(out):
+    for later in range(len(boxes)):
+        first, last = boxes[later].start + addresses[later], boxes[later].stop + addresses[later]
+        for earlier in range(later):
             if (
-                first < boxes[other].stop + addresses[other]
-                and boxes[other].start + addresses[other] < last
-                and share_a_byte(boxes[out].at(addresses[out]), boxes[other].at(addresses[other]))
+                (is_written[earlier] or is_written[later])
+                and first < boxes[earlier].stop + addresses[earlier]
+                and boxes[earlier].start + addresses[earlier] < last
+                and share_a_byte(boxes[earlier].at(addresses[earlier]), boxes[later].at(addresses[later]))
             ):
-                return out, other
-    return None
+                yield earlier, later
 
 
 def share_a_byte(one: Box, other: Box) -> bool:

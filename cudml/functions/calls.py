@@ -11,7 +11,7 @@ from cudml.dtypes import ElementType
 from cudml.executable import MAX_GOOD, Executable, Planner, Recent
 from cudml.functions.arguments import Arguments, all_on_device, on_stream, wrong_argument
 from cudml.functions.transfer import assign
-from cudml.overlap import Box, box_of, first_overlap
+from cudml.overlap import Box, box_of, overlaps
 from cudml.tensors import TensorDesc, num_elements
 
 #: Planned calls that each array function keeps.
@@ -172,6 +172,7 @@ class Call:
         self._masks = tuple(0 if a.is_copied else a.alignment - 1 for a in given)
         self.first_mask = self._masks[0]
         self._boxes = [_box(a.array) for a in given] if len(given) > len(request.inputs) else []
+        self._is_written = [number >= len(request.inputs) for number in range(len(given))]
         self._good: Recent[tuple[int, ...], bool] = Recent(MAX_GOOD)
         self._make_outputs = device.allocator([(a.shape, a.dtype) for a in request.outputs])
         is_converted = request.computes and any(a.operand_shape is not None for a in arguments)
@@ -198,7 +199,7 @@ class Call:
             return True
         if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
             return False
-        if self._boxes and first_overlap(self._boxes, addresses, len(self.request.inputs)):
+        if self._boxes and next(overlaps(self._boxes, addresses, self._is_written), None) is not None:
             return False
         self._good[addresses] = True
         return True
@@ -456,9 +457,10 @@ def _box(array: Array) -> Box:
 def check_overlap(function: str, device: Device, arguments: Sequence[Argument], num_inputs: int) -> None:
     """Raise ValueError if an output shares memory with another argument; the inputs come first."""
     arrays = [argument.array for argument in arguments]
-    overlap = first_overlap([_box(a) for a in arrays], [device.address(a) for a in arrays], num_inputs)
-    if overlap is not None:
-        out, other = (arguments[number].name for number in overlap)
+    boxes, addresses = [_box(array) for array in arrays], [device.address(array) for array in arrays]
+    is_written = [number >= num_inputs for number in range(len(arrays))]
+    for earlier, later in overlaps(boxes, addresses, is_written):
+        other, out = arguments[earlier].name, arguments[later].name
         raise ValueError(wrong_argument(function, out, f"overlapping {other}", "in memory of its own"))
 
 
