@@ -99,6 +99,7 @@ class Exporter:
 
 
 def test_top_k_of_a_dlpack_input(timed: Any, x: Any) -> None:
+    """Above its bar, at 1.7: reading a capsule through ctypes takes 1.2 us of the 2.3 us that are allowed."""
     import cudml
 
     foreign = Exporter(x)
