@@ -63,9 +63,9 @@ COPIES = {
     "every third item": ((3, 900), (WIDE, 3), (WIDE, 1), {"strided", "gather", "serial"}),
     "columns": ((2, 70, 70), (WIDE, 1, 75), (WIDE, 80, 1), {"transpose", "gather", "serial"}),
     "columns far apart": (
-        (2, 70, 30),
-        (90, 1, WIDE),
-        (90 * WIDE, WIDE, 1),
+        (2, 200, 70),
+        (200, 1, WIDE),
+        (200 * WIDE, WIDE, 1),
         {"transpose", "gather", "serial"},
     ),
     "items": ((3, 4, 5), (40 * WIDE, -7 * WIDE, WIDE), (50 * WIDE, WIDE, 9 * WIDE), {"gather", "serial"}),
@@ -75,8 +75,9 @@ COPIES = {
 @pytest.mark.usefixtures("serial_block_bytes")
 @pytest.mark.parametrize("name", slice_paths.PATHS)
 @pytest.mark.parametrize("case", COPIES.values(), ids=COPIES)
-def test_copies(case: tuple, name: str, rng: np.random.Generator) -> None:
-    """From an offset past 2**32 to another."""
+@pytest.mark.parametrize("skew", [0, 1])
+def test_copies(skew: int, case: tuple, name: str, rng: np.random.Generator) -> None:
+    """From an offset past 2**32 to another, with items that are aligned to their size or not."""
     sizes, source_strides, target_strides, can = case
     space = Space(dimensions_of(sizes, source_strides, target_strides), (WIDE, WIDE + 32), 2)
     space = coalesced(space, TARGET, (SOURCE, TARGET))
@@ -85,7 +86,7 @@ def test_copies(case: tuple, name: str, rng: np.random.Generator) -> None:
     assert slice_paths.PATHS[name].can_do(copy, limits) == (name in can)
     if name not in can:
         return
-    source = sparse_tensor((2, *sizes), np.uint16, (WIDE, *source_strides))
+    source = sparse_tensor((2, *sizes), np.uint16, (WIDE, *source_strides), skew)
     target = sparse_tensor((2, *sizes), np.uint16, (WIDE + 32, *target_strides))
     expected = fill(source[1], rng)
     launch = copy_step(space, "source", "target", limits, path=name)
@@ -120,7 +121,7 @@ LANES = {
         (3, 9, 200), 1, (-20 * WIDE, WIDE, 1), (WIDE, 5 * WIDE, 1), (WIDE, 1, 0), EVERY | {"rows", "columns"},
     ),
     "columns": (
-        (2, 9, 40), 1, (WIDE, 3 * WIDE, 1), (-20 * WIDE, WIDE, 1), (50 * WIDE, 1, WIDE),
+        (2, 9, 300), 1, (WIDE, 3 * WIDE, 1), (-20 * WIDE, WIDE, 1), (500 * WIDE, 1, WIDE),
         EVERY | {"columns", "serial_columns"},
     ),
     "columns from below": (
@@ -148,10 +149,12 @@ LANES = {
 @pytest.mark.usefixtures("serial_block_bytes")
 @pytest.mark.parametrize("name", reverse_subsequences_paths.PATHS)
 @pytest.mark.parametrize("case", LANES.values(), ids=LANES)
-def test_reversals(case: tuple, name: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("skew", [0, 1])
+def test_reversals(skew: int, case: tuple, name: str, rng: np.random.Generator) -> None:
+    """Of items that are aligned to their size in the source or not."""
     sizes, axis, *strides, can = case
     one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
-    source = sparse_tensor(sizes, np.uint16, strides[0])
+    source = sparse_tensor(sizes, np.uint16, strides[0], skew)
     target = sparse_tensor(sizes, np.uint16, strides[1])
     lengths = sparse_tensor(one, np.uint8, strides[2])
     descs = (

@@ -1,6 +1,9 @@
-"""Offsets and strides cut to 32 bits."""
+"""Offsets and strides cut to 32 bits: those listed, and every product with a stride of the parameters."""
 
-from tests.planted.defect import BOUNDS, WRONG, Defect
+import re
+from collections.abc import Iterator
+
+from tests.planted.defect import BOUNDS, MISALIGNED, ROOT, UNWRITTEN, WRONG, Defect
 
 _TESTS = "tests/operators/test_wide_offsets.py::"
 
@@ -9,7 +12,55 @@ def _cut(file: str, old: str, new: str, test: str) -> Defect:
     return Defect(file, old, new, (), f"{WRONG}|{BOUNDS}", (_TESTS + test,))
 
 
-DEFECTS = {
+_KERNELS = ROOT / "kernels"
+
+#: A factor, and a stride: a member of the parameters, or an element of an array of strides.
+_PRODUCT = re.compile(
+    r"(?:[\w.]*(?:<\w+>)?\([^()]*\)|\b\w+(?:\.\w+)*)(?: / kItemBytes)?"
+    r" \* (?:(?:layer\.)?(?:p|params)\.\w*(?:strides\[\w+\]|stride\b)|strides\[\d\])"
+)
+
+#: Pieces of lines whose products fit 32 bits, or are never used.
+_NARROW = (
+    "row_source + i * p.stride",  # a short stride: only rows of 2**31 bytes go past 32 bits
+    "positions[k].source +=",  # only boxes.cu asks for several positions, and reads lengths by them
+    "positions[k].target +=",
+)
+
+#: Tests that go past 2**32, by the folder of the kernel.
+_PAST_32_BITS = {
+    "slice": ("test_copies",),
+    "reverse_subsequences": ("test_reversals",),
+    "top_k": ("test_selections", "test_parts_of_a_column", "test_many_of_a_column"),
+    "gru": ("test_layers",),
+}
+
+
+def _products() -> Iterator[tuple[str, Defect]]:
+    for folder, tests in _PAST_32_BITS.items():
+        for path in sorted((_KERNELS / folder).glob("*.cu*")):
+            name = path.relative_to(_KERNELS).as_posix()
+            text = path.read_text()
+            for found in _PRODUCT.finditer(text):
+                # With all that stands before it, a piece of text stands once.
+                before = text[: found.start()]
+                line = before[before.rfind("\n") + 1 :] + text[found.start() :].partition("\n")[0]
+                if any(piece in line for piece in _NARROW):
+                    continue
+                defect = Defect(
+                    f"kernels/{name}",
+                    before + found[0],
+                    f"{before}static_cast<int>({found[0]})",
+                    (),
+                    # A read at a wrong place may end the process.
+                    f"{WRONG}|{BOUNDS}|{MISALIGNED}|{UNWRITTEN}|Segmentation fault",
+                    tuple(_TESTS + test for test in tests),
+                )
+                column = found.start() - text.rfind("\n", 0, found.start())
+                yield f"{name}:{before.count(chr(10)) + 1}:{column} {found[0]} in 32 bits", defect
+
+
+_LISTED = {
     "a copied row's place in 32 bits": _cut(
         "kernels/slice/serial.cu",
         "+ source_item * kItemBytes;",
@@ -53,3 +104,5 @@ DEFECTS = {
         "test_layers",
     ),
 }
+
+DEFECTS = {**_LISTED, **dict(_products())}

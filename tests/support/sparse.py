@@ -25,13 +25,13 @@ def sparse_memory(num_bytes: int) -> np.ndarray:
     return np.frombuffer(memory, np.uint8)
 
 
-def sparse_tensor(sizes: Sequence[int], dtype: Any, strides: Sequence[int]) -> np.ndarray:
-    """A tensor of zeros with these strides, in elements; they may be negative or 0."""
+def sparse_tensor(sizes: Sequence[int], dtype: Any, strides: Sequence[int], skew: int = 0) -> np.ndarray:
+    """A tensor of zeros from byte `skew` on; strides count elements and may be negative or 0."""
     item = np.dtype(dtype).itemsize
     steps = [(n - 1) * s for n, s in zip(sizes, strides, strict=True)]
     low, high = (sum(f(step, 0) for step in steps) for f in (min, max))
-    memory = sparse_memory((high - low + 1) * item)
-    first = memory[-low * item :].view(dtype)
+    memory = sparse_memory((high - low + 1) * item + skew)
+    first = memory[skew - low * item :].view(dtype)
     return np.lib.stride_tricks.as_strided(first, sizes, [s * item for s in strides])
 
 
