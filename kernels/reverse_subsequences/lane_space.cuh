@@ -1,8 +1,8 @@
 // The lanes that a kernel reverses: where each index lies in the source, the target and the lengths.
 #pragma once
 
-#include "common/strided_index.cuh"
 #include "common/lengths.cuh"
+#include "common/strided_index.cuh"
 
 // The first parameters of every kernel. Offsets and strides of the source and the target count items or
 // bytes, whichever the kernel moves; those of the lengths count lengths.
