@@ -283,8 +283,9 @@ def test_info_says_what_to_install_where_there_is_no_compiler(
     ("arguments", "text"),
     [
         ([], "required: COMMAND"),
-        (["run"], "invalid choice: 'run'"),
+        (["walk"], "invalid choice: 'walk'"),
         (["dispatch"], "required: MODEL.json"),
+        (["run"], "required: MODEL.onnx"),
     ],
 )
 def test_usage_errors_exit_with_2(
