@@ -54,5 +54,7 @@ def test_report_names_the_file_as_the_checkout_does() -> None:
     operands = [np.zeros((4, 64), np.float32), np.zeros((8, 32), np.float32)]
     with emulator.schedule("forward", check=True), pytest.raises(KernelError) as caught:
         program(operands, None)
-    assert re.search(r"^kernels/slice/\w+\.cu:\d+ in ", caught.value.reports[0])
+    assert re.search(
+        r"^kernels/common/\w+\.cuh:\d+ in .* <- kernels/slice/\w+\.cu:\d+ in ", caught.value.reports[0]
+    )
     assert "of input_tensor, which has 1024 bytes" in caught.value.reports[0]
