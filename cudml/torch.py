@@ -103,8 +103,8 @@ class GRU(torch.nn.RNNBase):
 
     Notes
     -----
-    Weights are rearranged in ONNX's order at the first call, and again when the version counter or the
-    address of one changes. The counter ignores writes through `.data`: call `flatten_parameters()` after
+    Weights are rearranged in ONNX's order at the first call, and again when one is replaced or moved, or its
+    version counter changes. The counter ignores writes through `.data`: call `flatten_parameters()` after
     these. Source: `torch.nn.GRU`.
 
     Examples
@@ -181,10 +181,12 @@ class GRU(torch.nn.RNNBase):
         """Those of every layer, rearranged again only if one has changed."""
         if torch.compiler.is_compiling() or any(weight.is_inference() for weight in weights):
             return self._rearranged(weights)  # there is no sign of whether they have changed
-        key = [(weight.data_ptr(), weight._version) for weight in weights]
+        key = [(id(weight), weight.data_ptr(), weight._version) for weight in weights]
         former = self.__dict__.get("_ordered")
         if former is None or former[0] != key:
-            former = self.__dict__["_ordered"] = (key, self._rearranged(weights))
+            # While these are kept, no other tensor can have the identity or the address of one of them.
+            kept = [(weight, weight.detach()) for weight in weights]
+            former = self.__dict__["_ordered"] = (key, self._rearranged(weights), kept)
         ordered: list[_Weights] = former[1]
         return ordered
 
@@ -299,7 +301,7 @@ def _gru(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    sequence, single = _gru_empty(x, w, r, b, h0, lengths)
+    sequence, single = _gru_empty(x, w, r)
     steps, batch, _ = x.shape
     num_directions, _, hidden = r.shape
     states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
@@ -314,12 +316,7 @@ def _gru(
 
 
 def _gru_empty(
-    x: torch.Tensor,
-    w: torch.Tensor,
-    r: torch.Tensor,
-    b: torch.Tensor | None,
-    h0: torch.Tensor | None,
-    lengths: torch.Tensor | None,
+    x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The outputs before they are computed; also what `torch.compile` traces."""
     steps, batch, _ = x.shape

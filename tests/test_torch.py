@@ -258,9 +258,26 @@ def test_copies_keep_their_own_weights() -> None:
 def test_functional_call_uses_the_given_weights() -> None:
     ours, theirs, _ = layers(CONFIGURATIONS[0])
     x, _ = inputs(CONFIGURATIONS[0])
-    given = {name: weight * 0.5 for name, weight in theirs.state_dict().items()}
-    expected = torch.func.functional_call(theirs, given, (x,))
-    torch.testing.assert_close(torch.func.functional_call(ours, given, (x,)), expected)
+    for scale in (0.5, 0.25, 2.0, 1.5):  # each where those before were freed, and as often written
+        given = {name: weight * scale for name, weight in theirs.state_dict().items()}
+        expected = torch.func.functional_call(theirs, given, (x,))
+        torch.testing.assert_close(torch.func.functional_call(ours, given, (x,)), expected)
+        del given
+
+
+def test_another_parameter_of_the_same_memory_is_seen() -> None:
+    """Its version is counted from the start again, so that it may be that of the one before."""
+    ours, theirs, _ = layers(CONFIGURATIONS[0])
+    x, _ = inputs(CONFIGURATIONS[0])
+    ours(x)
+    version = ours.weight_hh_l0._version
+    for layer in (ours, theirs):
+        layer.weight_hh_l0 = torch.nn.Parameter(layer.weight_hh_l0.data)
+        while layer.weight_hh_l0._version < version:
+            layer.weight_hh_l0.mul_(0.5)
+    theirs._update_flat_weights()
+    assert ours.weight_hh_l0._version == version > 0
+    torch.testing.assert_close(ours(x), theirs(x))
 
 
 @pytest.mark.parametrize(
