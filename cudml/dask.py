@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import dask.array as da
 import numpy as np
@@ -16,20 +16,6 @@ from cudml.operators.activations import Activation
 __all__ = ["gru", "top_k"]
 
 
-class TopKResult(NamedTuple):
-    """The result of `top_k`: the selected elements and their indices along the axis."""
-
-    values: da.Array
-    indices: da.Array
-
-
-class GruResult(NamedTuple):
-    """The result of `gru`: the state after every step (T, D, N, H), and every last state (D, N, H)."""
-
-    sequence: da.Array
-    single: da.Array
-
-
 def top_k(
     a: da.Array,
     k: int,
@@ -38,7 +24,7 @@ def top_k(
     axis: int = -1,
     mode: Literal["largest", "smallest"] = "largest",
     split_every: int | None = None,
-) -> TopKResult:
+) -> _top_k.TopKResult[Any, Any]:
     """Select the k largest or smallest elements along an axis, best first, and their indices.
 
     Each chunk is reduced to its own k, and these are merged in a tree. Computing both outputs together, with
@@ -107,7 +93,9 @@ def top_k(
         meta=no_pairs,
     )
     values = merged.map_blocks(itemgetter(0), dtype=a.dtype, meta=a._meta)
-    return TopKResult(values, merged.map_blocks(itemgetter(1), dtype=np.int64, meta=a._meta.astype(np.int64)))
+    return _top_k.TopKResult(
+        values, merged.map_blocks(itemgetter(1), dtype=np.int64, meta=a._meta.astype(np.int64))
+    )
 
 
 def gru(
@@ -121,7 +109,7 @@ def gru(
     direction: Literal["forward", "reverse", "backward", "bidirectional"] = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
-) -> GruResult:
+) -> _gru.GruResult[Any]:
     """A layer of gated recurrent units, computed separately for each chunk of the batch.
 
     Parameters
@@ -184,7 +172,7 @@ def gru(
         meta = x._meta.astype(dtype)
         pick = itemgetter(number)
         results.append(da.blockwise(pick, axes, pairs, "n", new_axes=sizes, dtype=dtype, meta=meta))
-    return GruResult(*results)
+    return _gru.GruResult(*results)
 
 
 def _select(

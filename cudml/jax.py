@@ -5,7 +5,7 @@ experimental: another release may change it. A CPU's arrays run on the emulator.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import numpy as np
@@ -23,20 +23,6 @@ _CPU = 1
 _MAX_INDEX = int(np.iinfo(np.int32).max)
 
 
-class TopKResult(NamedTuple):
-    """The result of `top_k`: the selected elements and their indices along the axis."""
-
-    values: jax.Array
-    indices: jax.Array
-
-
-class GruResult(NamedTuple):
-    """The result of `gru`: the state after every step (T, D, N, H), and every last state (D, N, H)."""
-
-    sequence: jax.Array
-    single: jax.Array
-
-
 def top_k(
     a: Any,
     k: int,
@@ -45,7 +31,7 @@ def top_k(
     axis: int = -1,
     mode: Literal["largest", "smallest"] = "largest",
     nan: Literal["last", "greatest"] = "greatest",
-) -> TopKResult:
+) -> _top_k.TopKResult[Any, Any]:
     """Select the k largest or smallest elements along an axis, best first, and their indices.
 
     Parameters
@@ -92,7 +78,7 @@ def top_k(
         _top_k.top_k(source, k, axis=axis, mode=mode, nan=nan, out=(values, indices), stream=stream)
 
     outputs = [jax.ShapeDtypeStruct(shape, dtype), jax.ShapeDtypeStruct(shape, np.int32)]
-    return TopKResult(*buffer_callback(compute, outputs, vmap_method="broadcast_all")(a))
+    return _top_k.TopKResult(*buffer_callback(compute, outputs, vmap_method="broadcast_all")(a))
 
 
 def gru(
@@ -106,7 +92,7 @@ def gru(
     direction: Literal["forward", "reverse", "backward", "bidirectional"] = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
-) -> GruResult:
+) -> _gru.GruResult[Any]:
     """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
 
     Parameters
@@ -138,9 +124,7 @@ def gru(
     -----
     Source: GRU of ONNX, `cudml.gru`.
     """
-    arguments = zip(
-        ("x", "w", "r", "b", "h0", "sequence_lengths"), (x, w, r, b, h0, sequence_lengths), strict=True
-    )
+    arguments = zip(_gru._gru.input_names, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in arguments if array is not None}
     kinds = {name: (array.shape, array.dtype) for name, array in given.items()}
     options = (direction, activations, linear_before_reset)
@@ -157,7 +141,7 @@ def gru(
             stream=_stream(context, arrays["x"]),
         )
 
-    return GruResult(*buffer_callback(compute, outputs)(given))
+    return _gru.GruResult(*buffer_callback(compute, outputs)(given))
 
 
 def _shared(buffer: Any) -> Any:

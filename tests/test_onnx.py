@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.backend.base
-import onnx.backend.test
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
@@ -18,6 +17,7 @@ from cudml.onnx.nodes import OPS
 from tests.operators.test_conformance import RECORDS, VECTORS, call_of, check, group_of
 from tests.operators.test_real_models import MODELS, folder_of
 from tests.support.onnx_adapter import Call, call_of_node, gru_by_its_formulas
+from tests.support.onnx_suite import NUM_NODE_TESTS, node_tests, num_tests
 
 PROVIDERS = ["CPUExecutionProvider"]
 
@@ -87,17 +87,12 @@ class Backend(onnx.backend.base.Backend):
         return device.startswith("CPU")
 
 
-_suite = onnx.backend.test.BackendTest(Backend, __name__)
-_suite.include(r"^test_(top_k|gru|slice|reversesequence)(_[a-z0-9_]+)?_cpu$")
-for _name, _case in _suite.test_cases.items():
-    _kept = {
-        name: function
-        for name, function in vars(_case).items()
-        if name.startswith("test_") and not getattr(function, "__unittest_skip__", False)
-    }
-    if _kept:
-        globals()[_name] = type(_name, _case.__bases__, {**_kept, "__module__": __name__})
-del _case, _kept
+NODE_TESTS = node_tests(Backend, __name__)
+globals().update(NODE_TESTS)
+
+
+def test_the_node_tests_are_whole() -> None:
+    assert num_tests(NODE_TESTS, "cpu") >= NUM_NODE_TESTS
 
 
 def model_of(call: Call) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

@@ -264,7 +264,8 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Lanes of their own lengths that cross rows, by blocks of one thread: strips in shared storage."""
     row, *outer = lanes.others.dimensions
     shape = serial_strip_shape(lanes, limits)
-    assert shape is not None  # as `lengths_differ_in_rows` found
+    if shape is None:
+        raise ValueError("serial_columns: no strip of these lanes fits a block's storage")
     width, lane_bytes, stored = shape
     across = Dimension(ceil_div(row.size, width), tuple(width * stride for stride in row.strides))
     strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.backend.base
-import onnx.backend.test
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
 from tests.support.onnx_adapter import call_of_node, run_array_function, run_descriptor, slice_ranges
+from tests.support.onnx_suite import NUM_NODE_TESTS, node_tests, num_tests
 
 OPERATORS = ("TopK", "GRU", "Slice", "ReverseSequence")
 
@@ -48,28 +48,11 @@ class CudmlBackend(onnx.backend.base.Backend):
         return device.startswith("CPU") or status().usable
 
 
-_tests = onnx.backend.test.BackendTest(CudmlBackend, __name__)
-_tests.include(r"^test_(top_k|gru|slice|reversesequence)(_[a-z0-9_]+)?_(cpu|cuda)$")
-# Only what runs becomes a test here: the suite has thousands that are skipped for other operators.
-for _name, _case in _tests.test_cases.items():
-    _kept = {
-        name: function
-        for name, function in vars(_case).items()
-        if name.startswith("test_") and not getattr(function, "__unittest_skip__", False)
-    }
-    if _kept:
-        globals()[_name] = type(_name, _case.__bases__, {**_kept, "__module__": __name__})
-del _case, _kept
+NODE_TESTS = node_tests(CudmlBackend, __name__)
+globals().update(NODE_TESTS)
 
 
 def test_the_suite_is_whole() -> None:
     """All of ONNX's single-node tests of the operators, on each device that is there."""
-    found = [
-        name
-        for case in globals().values()
-        if isinstance(case, type) and case.__module__ == __name__
-        for name in vars(case)
-        if name.startswith("test_")
-    ]
-    assert sum(name.endswith("_cpu") for name in found) >= 24
-    assert sum(name.endswith("_cuda") for name in found) >= (24 if status().usable else 0)
+    assert num_tests(NODE_TESTS, "cpu") >= NUM_NODE_TESTS
+    assert num_tests(NODE_TESTS, "cuda") >= (NUM_NODE_TESTS if status().usable else 0)
