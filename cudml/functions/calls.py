@@ -229,7 +229,7 @@ class Call:
             count = len(inputs)
             for row, array, operand in zip(request.inputs, inputs, operands, strict=False):
                 if row.is_copied and 0 in row.shape:  # in place of no elements: one that is 0
-                    operand.fill(0)
+                    assign(operand, 0)
                 elif row.is_copied:
                     assign(operand.reshape(row.shape), array)
             self.compute(operands[:count], operands[count:], place)
@@ -252,7 +252,7 @@ class Call:
         self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
     ) -> None:
         for output in operands[len(self.request.inputs) :]:
-            output.fill(0)
+            assign(output, 0)
 
 
 def launch_nothing(

@@ -28,6 +28,7 @@ from tests.support.gru_runs import (
     BIDIRECTIONAL,
     MEMBERS,
     Options,
+    Weights,
     assert_as_precise_as_numpy,
     dtypes_of,
     random_layer,
@@ -251,17 +252,37 @@ def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generato
 def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator) -> None:
     """One tensor with strides past 2**32 along every dimension, or all except the innermost."""
     options = Options(BIDIRECTIONAL)
+    # More hidden units than a tile of the CPU's paths has: the next tile begins past 2**32 as well. Such a
+    # recurrence weight, of D 3H H elements, has more addresses than a process.
+    hidden = 33 if gru_limits(path) is CPU and name != "r" else 6
+    arrays = random_layer(rng, (3, 2, 5, hidden), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
+    run_wide_layer(arrays, options, name, path, num_packed)
+
+
+@pytest.mark.parametrize("path", ["block", "serial"])
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8])
+def test_lengths_of_another_type(dtype: type, path: str, rng: np.random.Generator) -> None:
+    """Which the kernels convert first."""
+    options = Options()
     arrays = random_layer(rng, (3, 2, 5, 6), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
+    arrays = replace(arrays, lengths=arrays.lengths.astype(dtype))
+    run_wide_layer(arrays, options, "lengths", path, 0)
+
+
+def run_wide_layer(arrays: Weights, options: Options, name: str, path: str, num_packed: int) -> None:
+    """Run a layer one of whose tensors has wide strides, and compare."""
+    num_directions = options.num_directions
+    num_steps, batch, _ = arrays.x.shape
+    hidden = arrays.r.shape[-1]
     operands = {n: a for n in MEMBERS if (a := getattr(arrays, n, None)) is not None}
-    operands["sequence"] = np.zeros((3, 2, 2, 6), arrays.x.dtype)
-    operands["single"] = np.zeros((2, 2, 6), arrays.x.dtype)
+    operands["sequence"] = np.zeros((num_steps, num_directions, batch, hidden), arrays.x.dtype)
+    operands["single"] = np.zeros((num_directions, batch, hidden), arrays.x.dtype)
     given = operands[name]
     wide = sparse_tensor(given.shape, given.dtype, wide_strides(given.shape, num_packed))
     wide[...] = given
     operands[name] = wide
-    kind = DataType.FLOAT16 if arrays.x.dtype == np.float16 else DataType.FLOAT32
     tensors = {
-        MEMBERS[n]: four_dimensional(described(a, DataType.UINT32 if n == "lengths" else kind))
+        MEMBERS[n]: four_dimensional(described(a, DataType[a.dtype.name.upper()]))
         for n, a in operands.items()
     }
     desc = GruDesc(

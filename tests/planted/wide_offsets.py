@@ -32,7 +32,7 @@ _PAST_32_BITS = {
     "slice": ("test_copies",),
     "reverse_subsequences": ("test_reversals",),
     "top_k": ("test_selections", "test_parts_of_a_column", "test_many_of_a_column"),
-    "gru": ("test_layers",),
+    "gru": ("test_layers", "test_lengths_of_another_type"),
 }
 
 

@@ -100,7 +100,7 @@ class CheckedProgram:
                 self._run_library_step(step, of_name, addresses)
         for buffer in buffers:
             if buffer.is_output and buffer.num_bytes:
-                ctypes.memmove(buffer.low, buffer.start, buffer.num_bytes)
+                library_steps.move(buffer.low, buffer.start, buffer.num_bytes)
 
     def _require_memory(self, extents: dict[str, tuple[int, int]]) -> None:
         buffers = [high - low for low, high in extents.values()]
@@ -134,7 +134,7 @@ class CheckedProgram:
             starts_empty = bool(plan.outputs) and all(name in plan.outputs for name in names)
             buffer = _new_buffer(names, low, high, is_output, starts_empty)
             if buffer.num_bytes:
-                ctypes.memmove(buffer.start, low, buffer.num_bytes)
+                library_steps.move(buffer.start, low, buffer.num_bytes)
             buffers.append(buffer)
         for piece in plan.workspaces:
             buffers.append(_new_buffer([piece.name], 0, piece.num_bytes, False, True))
