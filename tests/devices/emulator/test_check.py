@@ -252,20 +252,27 @@ def test_outputs_stay_untouched_when_something_is_found() -> None:
     assert (out == -1).all()
 
 
-def test_a_loop_that_never_waits_is_stopped() -> None:
+@pytest.mark.parametrize(
+    ("kernel", "loop"),
+    [
+        ("runs_for_ever", "while (*flag == 0) {"),
+        ("computes_for_ever", 'for (;;) asm volatile("" : "+r"(value));'),
+    ],
+)
+def test_a_loop_that_never_waits_is_stopped(kernel: str, loop: str) -> None:
     """In turn with the other runtime: both are loaded, and each has to look after its own launches."""
     message = r"ran for 0\.1 s without ending or waiting"
     for _ in range(2):
         with emulator.schedule(time_limit=0.1), pytest.raises(KernelError, match=message):
-            run("runs_for_ever", True, 1)
+            run(kernel, True, 1)
         with (
             emulator.schedule(check=True, time_limit=0.1),
             pytest.raises(KernelError, match=message) as caught,
         ):
-            run("runs_for_ever", True, 1)
-        assert line_of("planted.cu", "while (*flag == 0) {") in caught.value.reports[0]
+            run(kernel, True, 1)
+        assert line_of("planted.cu", loop) in caught.value.reports[0]
     with emulator.schedule(check=True, time_limit=0.1):
-        run("runs_for_ever", False, 1)
+        run(kernel, False, 1)
 
 
 def test_the_same_array_twice_is_one_buffer() -> None:

@@ -467,6 +467,14 @@ KERNEL(cleared_and_copied_in_one_go) {
 
 KERNEL(many_blocks) { sum_by_last_block<true, true>(in, out, flags, scratch); }
 
+KERNEL(computes_for_ever) {
+  UInt32 value = threadIdx.x;
+  if (kHasBug) {
+    for (;;) asm volatile("" : "+r"(value));
+  }
+  out[global_thread()] = value;
+}
+
 KERNEL(runs_for_ever) {
   if (kHasBug) {
     volatile const UInt32* flag = flags;

@@ -268,6 +268,10 @@ uint32_t Checker::place_of(const void* pc) const {
   return static_cast<uint32_t>(static_cast<const unsigned char*>(pc) - 1 - module_);
 }
 
+std::string Checker::interrupted_place(const void* pc) const {
+  return place_text(static_cast<uint32_t>(static_cast<const unsigned char*>(pc) - module_)) + ": ";
+}
+
 // Python replaces this by file and line.
 std::string Checker::place_text(uint32_t place) const { return format("{pc %x}", place); }
 
@@ -309,5 +313,6 @@ void cluster_barrier(Worker&) { check::checker->cluster_barrier(); }
 void warp_collective(Worker&, const Block&, unsigned warp, uint32_t lanes, bool orders_memory) {
   check::checker->warp_collective(warp, lanes, orders_memory);
 }
+std::string interrupted_place(const void* pc) { return check::checker->interrupted_place(pc); }
 
 }  // namespace simt::observe

@@ -29,6 +29,8 @@ class Checker {
   void cluster_barrier();
   void warp_collective(unsigned warp, uint32_t lanes, bool orders_memory);
   std::string take_reports();
+  // What the error text of an interrupted thread begins with.
+  std::string interrupted_place(const void* pc) const;
 
   // ---- Called by the kernel's instrumented code; `pc` is its return address.
   void plain(const void* pc, const void* address, size_t bytes, bool is_write);

@@ -1,6 +1,8 @@
 // The runtime's calls of check mode. Without SIMT_CHECK they are empty and cost nothing.
 #pragma once
 
+#include <string>
+
 #include "state.h"
 
 namespace simt::observe {
@@ -21,6 +23,9 @@ void cluster_barrier(Worker& worker);
 void warp_collective(Worker& worker, const Block& block, unsigned warp, uint32_t lanes,
                      bool orders_memory);
 
+// What the error text of an interrupted thread begins with, for the next instruction that it would execute.
+std::string interrupted_place(const void* pc);
+
 #else
 
 inline void launch_begins(Worker&) {}
@@ -31,6 +36,7 @@ inline void block_barrier(Worker&, const Block&) {}
 inline void named_barrier(Worker&, const Block&, const uint32_t*) {}
 inline void cluster_barrier(Worker&) {}
 inline void warp_collective(Worker&, const Block&, unsigned, uint32_t, bool) {}
+inline std::string interrupted_place(const void*) { return {}; }
 
 #endif
 

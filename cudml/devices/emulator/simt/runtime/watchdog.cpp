@@ -11,6 +11,7 @@
 
 #include "errors.h"
 #include "module.h"
+#include "observer.h"
 #include "pause.h"
 #include "state.h"
 
@@ -96,7 +97,7 @@ void look_after_worker(void* context) {
   const int error = errno;
   restore_floating_point(context);
   worker->in_kernel = false;
-  attend(*worker);
+  attend(*worker, interrupted_at(context));
   worker->in_kernel = true;
   errno = error;
 }
@@ -124,10 +125,12 @@ double thread_seconds() {
   return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-void attend(Worker& worker) {
+void attend(Worker& worker, const void* interrupted) {
   worker.watched.due = false;
   const std::atomic<bool>& aborted = worker.launch->aborted;
-  if (!aborted.load() && worker.watched.overdue) fail(Place{}, overdue_text(*worker.launch));
+  if (!aborted.load() && worker.watched.overdue)
+    fail(Place{}, (interrupted ? observe::interrupted_place(interrupted) : std::string()) +
+                      overdue_text(*worker.launch));
   if (!aborted.load() && worker.may_pause) pause(worker);
   if (aborted.load()) leave_kernel(worker);
 }

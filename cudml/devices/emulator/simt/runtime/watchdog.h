@@ -36,7 +36,8 @@ double thread_seconds();
 
 // Handles an interruption, on the stack of a kernel's thread: leaves the kernel for good if the launch was
 // aborted or is overdue, and pauses the launch of a worker that may pause.
-void attend(Worker& worker);
+// `interrupted` is the instruction, if it is known.
+void attend(Worker& worker, const void* interrupted = nullptr);
 
 // A thread that interrupts every worker in a launch ten times a second. The worker itself then leaves a
 // launch that was aborted elsewhere or has made no progress for its time limit, and returns to its caller for
