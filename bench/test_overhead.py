@@ -241,7 +241,7 @@ def rows() -> np.ndarray:
 
 
 def test_torch_topk(added: Any, rows: np.ndarray) -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
     import cudml.torch
 
     tensor = torch.from_numpy(rows)
@@ -273,8 +273,10 @@ def test_onnx_chain(added: Any, rows: np.ndarray) -> None:
 
 
 def onnx_session(graph: str) -> Any:
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
+    onnx, _ = (
+        pytest.importorskip(name, reason="ONNX or its Runtime is not installed: pip install -e '.[onnx]'")
+        for name in ("onnx", "onnxruntime")
+    )
     import cudml.onnx
 
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {graph}')
