@@ -4,6 +4,9 @@ from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, RACE, UNWRITTE
 
 _PATHS = "cudml/operators/top_k_paths.py"
 
+#: What follows in the one of two functions that kernels of short rows call.
+_SHORT_ROW = "\n    start.index += coordinate * params.index_strides[d];\n  };"
+
 DEFECTS = {
     "bins cleared one past their end": Defect(
         "kernels/top_k/threshold.cuh",
@@ -168,8 +171,8 @@ DEFECTS = {
     ),
     "rows of results by the other output's stride": Defect(
         "kernels/top_k/rows.cuh",
-        "start.value += coordinate * params.value_strides[d];",
-        "start.value += coordinate * params.index_strides[d];",
+        "start.value += coordinate * params.value_strides[d];" + _SHORT_ROW,
+        "start.value += coordinate * params.index_strides[d];" + _SHORT_ROW,
         ("results with gaps",),
         f"{BOUNDS}|{WRONG}",
     ),
