@@ -68,6 +68,20 @@ def test_real_models(name: str) -> None:
         assert found <= 2 * usual
 
 
+def test_slices_of_a_real_model(rng: np.random.Generator) -> None:
+    """A voice detector; slices are exact, so that only ONNX Runtime's fusions may differ."""
+    package = "silero_vad"
+    if folder_of(package) is None:
+        pytest.skip(f"{package} is not installed")
+    path = folder_of(package) / "data" / "silero_vad_16k_sequence.onnx"
+    state = np.zeros((1, 1, 128), np.float32)
+    feeds = {"input": rng.uniform(-1, 1, (20, 576)).astype(np.float32), "h": state, "c": state}
+    session = adapter.Session(path, ops=("Slice",), providers=PROVIDERS)
+    assert [row.runs_on for row in session.placed] == ["cudml"] * 5
+    for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(path, feeds), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
 class Rep(onnx.backend.base.BackendRep):
     def __init__(self, model: onnx.ModelProto) -> None:
         self.session = adapter.Session(model, ops=OPS, providers=PROVIDERS)
