@@ -1,17 +1,17 @@
 """Compile a descriptor into an operator and dispatch it: check, plan, load, bind, launch."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
-from cudml.devices import Array, Device, get_device
+from cudml.devices import Array, Device, Program, get_device
 from cudml.enums import ExecutionFlags, FeatureLevel, TensorFlags
 from cudml.errors import BindingError
-from cudml.executable import Executable
+from cudml.executable import MAX_GOOD, Recent, load
 from cudml.operators import OPERATORS, operator_type_of
-from cudml.plans import WORKSPACE_ALIGNMENT, round_up
+from cudml.plans import WORKSPACE_ALIGNMENT, Plan, round_up
 
 if TYPE_CHECKING:
     from cudml.operators import Descriptor
@@ -85,12 +85,11 @@ def compile_operator(
     # Checked each time, because the cache treats 1.0 and True as 1 but the rules do not.
     OPERATORS[kind].check(desc, feature_level)
     target = get_device(device) if device is None or isinstance(device, str) else device
-    executable = Executable(OPERATORS[kind].plan, desc, target)
-    plan = executable.plan
+    plan, run = load(OPERATORS[kind].plan, desc, target)
     members = tuple(
         Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
     )
-    return CompiledOperator(kind.name, target, executable, members)
+    return CompiledOperator(kind.name, target, plan, run, members)
 
 
 def _no_array() -> None:
@@ -111,18 +110,19 @@ class CompiledOperator:
     """
 
     def __init__(
-        self, name: str, device: Device, executable: Executable, members: tuple[Member, ...]
+        self, name: str, device: Device, plan: Plan, run: Program, members: tuple[Member, ...]
     ) -> None:
         self.name = name
         self.device = device
-        self.plan = plan = executable.plan
+        self.plan = plan
         self.temporary_resource_size = plan.temporary_bytes
         self._owned = tuple(m for m in members if m.tensor.flags & TensorFlags.OWNED_BY_DML)
         self._bound = tuple(m for m in members if m not in self._owned)
         self._names = tuple(m.name for m in self._bound)
         self._in_order: Callable[[Mapping[str, Any]], tuple[Any, ...]] = itemgetter(*plan.operands)
-        self._executable = executable
-        self._run = executable.run
+        self._run = run
+        # Where checked arrays were, and their layouts.
+        self._good: Recent[Hashable, bool] = Recent(MAX_GOOD)
         # The arrays that were checked last, by identity; they are not kept alive.
         self._last: dict[str, Callable[[], Any]] = {}
         self._last_scratch: Callable[[], Any] = _no_array
@@ -175,7 +175,7 @@ class CompiledOperator:
         self._persistent = pieces
         self._persistent_resource = resource
         # Arrays that were checked against the former resource may overlap this one.
-        self._executable.good.clear()
+        self._good.clear()
         self._last = {}
 
     def dispatch(
@@ -243,9 +243,9 @@ class CompiledOperator:
             self._check(bindings, temporary_resource)
             return
         key = tuple(described)
-        if key not in self._executable.good or len(bindings) != len(self._names):
+        if key not in self._good or len(bindings) != len(self._names):
             self._check(bindings, temporary_resource)
-            self._executable.good[key] = True
+            self._good[key] = True
         if self.device.has_fixed_arrays:
             self._last = {name: ref(array) for name, array in bindings.items()}
             self._last_scratch = _no_array if temporary_resource is None else ref(temporary_resource)

@@ -1,6 +1,6 @@
 """The table of element types: DirectML's code, NumPy's name, the kernels' C++ type, the size."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -22,7 +22,8 @@ class ElementInfo:
     """The properties of an element type.
 
     `numpy_name` is the canonical NumPy dtype; `cpp` the type in `kernels/common/types.cuh`;
-    `bits` the size (no operator supports the 4-bit types); `kind` is 'f', 'i' or 'u'.
+    `bits` the size (no operator supports the 4-bit types), `size` the same in bytes; `kind` is 'f', 'i' or
+    'u'.
     """
 
     element_type: ElementType
@@ -30,11 +31,10 @@ class ElementInfo:
     cpp: str
     bits: int
     kind: str
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes of one element."""
-        return self.bits // 8
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", self.bits // 8)
 
 
 _TABLE = (
@@ -55,7 +55,8 @@ _TABLE = (
     ElementInfo(ExtendedType.BITS128, "complex128", "Bits128", 128, "u"),
 )
 
-_BY_TYPE: dict[ElementType, ElementInfo] = {row.element_type: row for row in _TABLE}
+#: The row of each element type except `UNKNOWN`.
+ELEMENTS: dict[ElementType, ElementInfo] = {row.element_type: row for row in _TABLE}
 _BY_NUMPY_NAME: dict[str, ElementType] = {
     row.numpy_name: row.element_type for row in _TABLE if row.numpy_name
 } | {"bool": DataType.UINT8}  # False < True as 0 < 1, so ordering and moving bits both agree
@@ -75,11 +76,6 @@ BITS_BY_SIZE: dict[int, ElementType] = {
     8: DataType.UINT64,
     16: ExtendedType.BITS128,
 }
-
-
-def element_info(element_type: ElementType) -> ElementInfo:
-    """The row of an element type; KeyError for `UNKNOWN`."""
-    return _BY_TYPE[element_type]
 
 
 def element_type_of(dtype: Any) -> ElementType | None:

@@ -4,8 +4,10 @@ A plan is a tuple of steps. A step names its buffers: an operand by its descript
 ...), or a piece of the temporary resource by its `Workspace.name`.
 """
 
-import struct
 from dataclasses import dataclass
+from functools import lru_cache
+from struct import Struct
+from typing import NamedTuple
 
 #: C type of a parameter field -> (struct format, size and alignment in bytes).
 C_TYPES: dict[str, tuple[str, int]] = {
@@ -18,6 +20,9 @@ C_TYPES: dict[str, tuple[str, int]] = {
 
 #: Constant expressions of a kernel's source, and the values that a plan assumes.
 Constants = tuple[tuple[str, int], ...]
+
+#: Name, C type and number of values of each member of a parameter struct.
+Members = tuple[tuple[str, str, int], ...]
 
 #: Lanes of a warp on every GPU.
 WARP_LANES = 32
@@ -72,8 +77,7 @@ class Limits:
         return self.num_multiprocessors if most is None else min(most, self.num_multiprocessors)
 
 
-@dataclass(frozen=True)
-class Field:
+class Field(NamedTuple):
     """One member of a kernel's by-value parameter struct; an array member has several `values`."""
 
     name: str
@@ -81,32 +85,48 @@ class Field:
     values: tuple[int | float, ...]
 
 
+#: A number, or the numbers of an array member.
+_Value = int | float | tuple[int | float, ...]
+
+
 @dataclass(frozen=True)
 class Params:
-    """A kernel's by-value parameter struct, members in the order of the C++ declaration."""
+    """A kernel's by-value parameter struct.
 
-    fields: tuple[Field, ...]
+    `rows` are the name, C type and value of each member, in the order of the C++ declaration.
+    """
+
+    rows: tuple[tuple[str, str, _Value], ...]
 
     @staticmethod
-    def of(**members: tuple[str, int | float | tuple[int | float, ...]]) -> "Params":
+    def of(**members: tuple[str, _Value]) -> "Params":
         """`Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3)))`."""
-        return Params(
-            tuple(
-                Field(name, c_type, value if isinstance(value, tuple) else (value,))
-                for name, (c_type, value) in members.items()
-            )
+        return Params(tuple([(name, c_type, value) for name, (c_type, value) in members.items()]))
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The rows, with a tuple for every value."""
+        return tuple(
+            Field(name, c_type, value if isinstance(value, tuple) else (value,))
+            for name, c_type, value in self.rows
+        )
+
+    @property
+    def members(self) -> Members:
+        """The declaration, without the values."""
+        return tuple(
+            [(name, c_type, len(value) if type(value) is tuple else 1) for name, c_type, value in self.rows]
         )
 
     def pack(self) -> bytes:
         """The struct's bytes in C layout: each member at its natural alignment, padded at the end."""
-        data = b""
-        alignment = 1
-        for field in self.fields:
-            code, size = C_TYPES[field.c_type]
-            alignment = max(alignment, size)
-            data += b"\0" * (-len(data) % size)
-            data += struct.pack(f"<{len(field.values)}{code}", *field.values)
-        return data + b"\0" * (-len(data) % alignment)
+        values: list[int | float] = []
+        for _, _, value in self.rows:
+            if isinstance(value, tuple):
+                values += value
+            else:
+                values.append(value)
+        return _struct_of(self.members).pack(*values)
 
     def __str__(self) -> str:
         def text(field: Field) -> str:
@@ -114,6 +134,18 @@ class Params:
             return f"{field.name}={values[0] if len(values) == 1 else list(values)}"
 
         return " ".join(text(field) for field in self.fields)
+
+
+@lru_cache(maxsize=1024)
+def _struct_of(members: Members) -> Struct:
+    text, num_bytes, alignment = "<", 0, 1
+    for _, c_type, count in members:
+        code, size = C_TYPES[c_type]
+        gap = -num_bytes % size
+        text += f"{gap}x{count}{code}"
+        num_bytes += gap + count * size
+        alignment = max(alignment, size)
+    return Struct(f"{text}{-num_bytes % alignment}x")
 
 
 @dataclass(frozen=True)
@@ -145,8 +177,13 @@ class KernelLaunch:
         """The C++ name of the template instance, `top_k_warp<UInt32, true, 4>`."""
         if not self.template:
             return self.function
-        spelled = (str(a).lower() if isinstance(a, bool) else str(a) for a in self.template)
+        spelled = [str(a).lower() if isinstance(a, bool) else str(a) for a in self.template]
         return f"{self.function}<{', '.join(spelled)}>"
+
+    @property
+    def instance(self) -> tuple[str, str, int, Members, Constants]:
+        """What the compiled code depends on, apart from the text of the source."""
+        return self.source, self.name_expression, len(self.buffers), self.params.members, self.constants
 
     def __str__(self) -> str:
         extra = " cooperative" if self.cooperative else ""

@@ -2,30 +2,24 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import index
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from itertools import accumulate
+from math import prod
+from operator import index, mul
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
 
-from cudml.dtypes import ElementInfo, ElementType, element_info, element_type_of
+from cudml.dtypes import ELEMENTS, ElementInfo, ElementType, element_type_of
 from cudml.enums import DataType, TensorFlags
 from cudml.errors import a_type
 
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides without gaps, in elements."""
-    strides: list[int] = []
-    step = 1
-    for size in reversed(sizes):
-        strides.append(step)
-        step *= size
-    return tuple(reversed(strides))
+    return tuple(accumulate(sizes[:0:-1], mul, initial=1))[::-1] if sizes else ()
 
 
 def num_elements(sizes: Iterable[int]) -> int:
     """The product of the sizes."""
-    count = 1
-    for size in sizes:
-        count *= size
-    return count
+    return prod(sizes)
 
 
 def byte_extent(shape: Sequence[int], strides: Sequence[int], item_bytes: int) -> tuple[int, int]:
@@ -55,7 +49,7 @@ def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
 
 def plain_integer(value: Any) -> Any:
     """Convert an integer of another library to int; return anything else unchanged."""
-    if isinstance(value, int):
+    if value is None or isinstance(value, int):
         return value
     try:
         return index(value)
@@ -73,15 +67,25 @@ def plain_integers(value: Any) -> Any:
         return value
 
 
-def make_plain(desc: object, integers: Sequence[str] = (), sequences: Sequence[str] = ()) -> None:
-    """Replace members of a frozen dataclass by plain values, so that equal ones hash and print alike."""
-    for names, convert in ((integers, plain_integer), (sequences, plain_integers)):
-        for name in names:
-            object.__setattr__(desc, name, convert(getattr(desc, name)))
+class PlainMembers:
+    """Makes members of a frozen dataclass plain, so that equal ones hash and print alike."""
+
+    _integers: ClassVar[tuple[str, ...]] = ()
+    _sequences: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        for name in self._integers:
+            value = getattr(self, name)
+            if value is not None and type(value) is not int:
+                object.__setattr__(self, name, plain_integer(value))
+        for name in self._sequences:
+            value = getattr(self, name)
+            if value is not None and (type(value) is not tuple or {*map(type, value)} != {int}):
+                object.__setattr__(self, name, plain_integers(value))
 
 
 @dataclass(frozen=True)
-class TensorDesc:
+class TensorDesc(PlainMembers):
     """`DML_BUFFER_TENSOR_DESC`: the layout of a tensor in a buffer.
 
     Construction checks nothing; an operator's check reports every broken rule of its tensors.
@@ -133,12 +137,8 @@ class TensorDesc:
             guaranteed_base_offset_alignment: SupportsIndex = 0,
         ) -> None: ...
 
-    def __post_init__(self) -> None:
-        make_plain(
-            self,
-            integers=("total_tensor_size_in_bytes", "guaranteed_base_offset_alignment"),
-            sequences=("sizes", "strides"),
-        )
+    _integers = ("total_tensor_size_in_bytes", "guaranteed_base_offset_alignment")
+    _sequences = ("sizes", "strides")
 
     @staticmethod
     def of(array: Any) -> "TensorDesc":
@@ -177,7 +177,7 @@ class TensorDesc:
     @property
     def element(self) -> ElementInfo:
         """The element type's row of the dtype table."""
-        return element_info(self.data_type)
+        return ELEMENTS[self.data_type]
 
     @property
     def element_strides(self) -> tuple[int, ...]:
@@ -206,3 +206,19 @@ class TensorDesc:
     def span_bytes(self) -> int:
         """Bytes from the start of the first to the end of the last addressed element, not rounded."""
         return self.span_elements * self.element.bits // 8
+
+
+def tensor_of(kind: ElementType, sizes: tuple[int, ...], array: Any = None) -> TensorDesc:
+    """An array that is broadcast to some sizes, with strides in elements; packed if it does not exist yet."""
+    sizes = sizes or (1,)
+    if array is None or (array.flags.c_contiguous and array.shape == sizes):
+        return TensorDesc(kind, sizes)
+    item_bytes, shape = array.dtype.itemsize, array.shape
+    leading = (0,) * (len(sizes) - len(shape))
+    own = zip(sizes[len(leading) :], shape, array.strides, strict=False)
+    # The stride of a dimension of size 1 may be anything.
+    strides = leading + tuple(
+        step // item_bytes if size == n and step % item_bytes == 0 else 0 for size, n, step in own
+    )
+    tensor = TensorDesc(kind, sizes, strides if shape else (0,) * len(sizes))
+    return TensorDesc(kind, sizes) if tensor.is_packed else tensor

@@ -127,7 +127,7 @@ def test_execution_flags_change_nothing(flags: ExecutionFlags) -> None:
 def test_every_compile_gives_an_operator_of_its_own_with_the_shared_program() -> None:
     first, second = (compile_operator(REVERSE, device="cpu") for _ in range(2))
     assert first is not second
-    assert first._executable.run is second._executable.run
+    assert first._run is second._run
 
 
 def test_many_threads_compile_and_dispatch_the_same() -> None:
@@ -202,14 +202,14 @@ def test_what_was_checked_once_is_refused_once_it_changed() -> None:
 
 
 def test_more_bindings_than_are_remembered_stay_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cudml.executable.MAX_GOOD", 2)
+    monkeypatch.setattr("cudml.compiled.MAX_GOOD", 2)
     operator = compile_operator(REVERSE, device="cpu")
     kept = [bound(get_device("cpu")) for _ in range(4)]
     for arrays in kept * 2:
         arrays["output_tensor"][...] = SENTINEL
         operator.dispatch(**arrays)
         assert_identical(arrays["output_tensor"], REVERSED)
-    assert len(operator._executable.good) <= 2
+    assert len(operator._good) <= 2
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from bench.cases import Case
 from bench.prediction.model import Prediction, Work, extrapolated, library_call, predict
 from bench.sources import Source
 from cudml.executable import Recent
-from cudml.plans import WAIT_REPORT, Field, KernelLaunch, Params, Plan, Step
+from cudml.plans import WAIT_REPORT, KernelLaunch, Params, Plan, Step
 from tests.machine_code.sass.launch import Buffer, zeros
 from tests.machine_code.sass.plan import HOPPER, kernel_of, memory_of, wait_report
 
@@ -133,10 +133,12 @@ def _joint_blocks(launch: KernelLaunch) -> int:
 
 
 def _with_steps(params: Params, num_steps: int) -> Params:
-    def changed(field: Field) -> Field:
-        return replace(field, values=(num_steps,)) if field.name == "num_steps" and num_steps else field
-
-    return Params(tuple(map(changed, params.fields)))
+    return Params(
+        tuple(
+            (name, c_type, num_steps if name == "num_steps" and num_steps else value)
+            for name, c_type, value in params.rows
+        )
+    )
 
 
 def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:

@@ -107,7 +107,10 @@ class Device(Protocol):
         """
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
-        """A context around work on memory of other libraries that orders their later work after it."""
+        """A context in which the device is current; other libraries' later work on memory they share waits.
+
+        It waits for the work that is queued in the context.
+        """
 
     def hold(self, operands: dict[int, Any]) -> None:
         """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""
@@ -141,6 +144,10 @@ def get_device(name: str | None = None) -> Device:
     raise ValueError(f"device is {name!r}, must be 'cpu', 'cuda' or 'cuda:N' with N a device number")
 
 
+#: Array types of the devices' own libraries, once met -> the function that returns the device of an array.
+own_types: dict[type, Callable[[Any], Device]] = {}
+
+
 def take(candidate: Any) -> tuple[Taken, Device] | None:
     """Take an array of any library as an array of a device's own type that shares its memory.
 
@@ -156,9 +163,12 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
     from cudml.devices import cuda, emulator
 
     if isinstance(candidate, np.ndarray):
+        own_types.setdefault(np.ndarray, emulator.device_of)
         return Taken(candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)), _cpu()
     if cuda.is_own(candidate):
-        return Taken(cuda.plain(candidate)), cuda.get_device(candidate.data.device_id)
+        array = cuda.plain(candidate)
+        own_types.setdefault(type(array), cuda.device_of)
+        return Taken(array), cuda.device_of(array)
     where = dlpack.device_of(candidate)
     if where is not None and where[0] in dlpack.CPU_TYPES:
         return emulator.take(candidate), _cpu()
@@ -185,7 +195,7 @@ def device_of(candidate: Any) -> Device | None:
     if isinstance(candidate, np.ndarray):
         return _cpu()
     if cuda.is_own(candidate):
-        return cuda.get_device(candidate.data.device_id)
+        return cuda.device_of(candidate)
     where = dlpack.device_of(candidate)
     if where is not None and where[0] in dlpack.CPU_TYPES:
         return _cpu()

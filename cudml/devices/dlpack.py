@@ -7,13 +7,14 @@ Source: "Python Specification for DLPack" and `dlpack.h` 1.1.
 """
 
 import ctypes
-from functools import cache, lru_cache
-from struct import Struct, calcsize, unpack
+from functools import lru_cache
+from struct import Struct, unpack
 from typing import Any
 
 import numpy as np
 
 from cudml.devices.exchange import ExchangeError, Exported, Form, form_of
+from cudml.devices.shortcuts import memory
 from cudml.tensors import packed_strides
 
 #: `DLDeviceType` values of memory that a CPU addresses: its own, and memory pinned by CUDA.
@@ -50,7 +51,6 @@ _ML_DTYPES = {
 # context, the deleter and flags.
 _TENSOR = "PiiiBBHPPQ"
 _unpack_old, _unpack_versioned = Struct(f"@{_TENSOR}").unpack_from, Struct(f"@IIPPQ{_TENSOR}").unpack_from
-_Old, _Versioned = ctypes.c_char * calcsize(f"@{_TENSOR}"), ctypes.c_char * calcsize(f"@IIPPQ{_TENSOR}")
 
 _api = ctypes.pythonapi
 _pointer_of = _api.PyCapsule_GetPointer
@@ -119,13 +119,16 @@ def read_versioned(capsule: Any) -> tuple[int, Form, int | None, int]:
     ExchangeError
         The version is unknown, or the elements have no NumPy dtype.
     """
-    (major, minor, _, _, flags, data, kind, number, ndim, code, bits, lanes, shape, strides, offset) = (
-        _unpack_versioned(_Versioned.from_address(_pointer_of(capsule, b"dltensor_versioned")))
+    major, minor, _, _, flags, data, kind, number, ndim, code, bits, lanes, shape, strides, offset = (
+        _unpack_versioned(memory, _pointer_of(capsule, b"dltensor_versioned"))
     )
     if major != VERSION[0]:
         raise ExchangeError(f"of version {major}.{minor} of DLPack, 1 is known")
-    read = _raw_type(8 * ndim).from_address
-    form = _form(code, bits, lanes, read(shape).raw, read(strides).raw if strides else None)
+    size = 8 * ndim
+    if strides == shape + size:  # most libraries keep them together
+        form = _form(code, bits, lanes, ndim, memory[shape : strides + size])
+    else:
+        form = _form(code, bits, lanes, ndim, _numbers(ndim, shape, strides))
     return data + offset if form.num_bytes else 0, form, number if kind in CUDA_TYPES else None, flags
 
 
@@ -135,25 +138,25 @@ def _read_old(capsule: Any) -> tuple[int, Form, int | None]:
         pointer = _pointer_of(capsule, b"dltensor")
     except ValueError:
         raise ExchangeError(f"whose __dlpack__() is {capsule!r}, not an unused capsule of DLPack") from None
-    data, kind, number, ndim, code, bits, lanes, shape, strides, offset = _unpack_old(
-        _Old.from_address(pointer)
-    )
-    read = _raw_type(8 * ndim).from_address
-    form = _form(code, bits, lanes, read(shape).raw, read(strides).raw if strides else None)
+    data, kind, number, ndim, code, bits, lanes, shape, strides, offset = _unpack_old(memory, pointer)
+    form = _form(code, bits, lanes, ndim, _numbers(ndim, shape, strides))
     return data + offset if form.num_bytes else 0, form, number if kind in CUDA_TYPES else None
 
 
-@cache
-def _raw_type(size: int) -> Any:
-    return ctypes.c_char * size
+def _numbers(ndim: int, shape: int, strides: int) -> bytes:
+    """The 64-bit numbers at the address of the shape and at that of the strides, if there is one."""
+    places = (shape, strides) if strides else (shape,)
+    return b"".join([memory[place : place + 8 * ndim] for place in places])
 
 
 @lru_cache(maxsize=1024)
-def _form(code: int, bits: int, lanes: int, sizes: bytes, steps: bytes | None) -> Form:
-    """The form of a tensor, from its type and the 64-bit numbers of its shape and strides."""
+def _form(code: int, bits: int, lanes: int, ndim: int, numbers: bytes) -> Form:
+    """The form of a tensor, from its type, and its shape and strides if it has any."""
     dtype = _dtype(code, bits, lanes)
-    shape = unpack(f"@{len(sizes) // 8}q", sizes)
-    in_elements = packed_strides(shape) if steps is None else unpack(f"@{len(steps) // 8}q", steps)
+    values = unpack(f"@{len(numbers) // 8}q", numbers)
+    shape, in_elements = values[:ndim], values[ndim:]
+    if len(in_elements) < ndim:
+        in_elements = packed_strides(shape)
     # In the 64 bits of C: CuPy exports a stride of -2 as a number that wraps around to -2 * itemsize.
     strides = tuple(ctypes.c_int64(step * dtype.itemsize).value for step in in_elements)
     return form_of(shape, strides, dtype)

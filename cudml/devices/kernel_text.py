@@ -8,13 +8,10 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from cudml.devices.sources import source_hash
-from cudml.plans import C_TYPES, Constants, KernelLaunch
+from cudml.plans import C_TYPES, Constants, KernelLaunch, Members
 
 #: The header that the assertions use.
 SIGNATURE = "common/signature.cuh"
-
-#: Name, C type and number of values of each member of a parameter struct.
-_Layout = tuple[tuple[str, str, int], ...]
 
 
 def kernel_text(launches: Sequence[KernelLaunch]) -> str:
@@ -45,13 +42,12 @@ def assertions(launch: KernelLaunch) -> str:
     They depend on the names and types of the parameters, not on their values, so every launch of an
     instance has the same text.
     """
-    fields = launch.params.fields
-    layout = tuple((field.name, field.c_type, len(field.values)) for field in fields)
-    return _assertions(launch.name_expression, len(launch.buffers), layout, launch.constants)
+    _, *parts = launch.instance
+    return _assertions(*parts)
 
 
 @lru_cache(1024)
-def _assertions(name: str, num_pointers: int, layout: _Layout, constants: Constants) -> str:
+def _assertions(name: str, num_pointers: int, members: Members, constants: Constants) -> str:
     """Assert the constants, the number of pointers, then one struct: its size, each name, type and offset."""
     lines = [
         _assertion(f"({expression}) == {value}", f"{name}: plans assume that {expression} is {value}")
@@ -64,15 +60,15 @@ def _assertions(name: str, num_pointers: int, layout: _Layout, constants: Consta
             f"Signature::kNumPointers == {num_pointers}", f"{name} is launched with {num_pointers} pointers"
         ),
         _assertion(
-            f"Signature::kHasParams == {'true' if layout else 'false'}",
-            f"{name} is launched with {'a' if layout else 'no'} struct",
+            f"Signature::kHasParams == {'true' if members else 'false'}",
+            f"{name} is launched with {'a' if members else 'no'} struct",
         ),
     ]
-    if not layout:
+    if not members:
         return "\n".join(lines)
     lines.append("using Params = Signature::Params;")
     offset = 0
-    for member, element_type, count in layout:
+    for member, element_type, count in members:
         size = C_TYPES[element_type][1]
         offset += -offset % size
         c_type = element_type if count == 1 else f"{element_type}[{count}]"
@@ -84,7 +80,7 @@ def _assertions(name: str, num_pointers: int, layout: _Layout, constants: Consta
             )
         )
         offset += size * count
-    num_bytes = offset + -offset % max(C_TYPES[element_type][1] for _, element_type, _ in layout)
+    num_bytes = offset + -offset % max(C_TYPES[element_type][1] for _, element_type, _ in members)
     lines.append(
         _assertion(f"sizeof(Params) == {num_bytes}", f"{name} is launched with a struct of {num_bytes} bytes")
     )

@@ -10,6 +10,7 @@ array before, and takes 1.7 times as long with them).
 """
 
 import ctypes
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -29,6 +30,10 @@ def address_of(array: Any) -> int:
     """Address of element (0, ..., 0) of a NumPy array."""
     return pointer_at(id(array) + ADDRESS_OFFSET).value
 
+
+#: The memory of this process: `memory[start:stop]` is the bytes between two addresses. Without an object for
+#: each read, reading a DLPack tensor takes 0.7 us less, 9 % of `top_k` of one.
+memory: Any = (ctypes.c_char * sys.maxsize).from_address(0)
 
 #: Returns CUDML_EMULATOR as bytes, or None; `devices/emulator/schedule.py` parses it. With os.environ.get,
 #: which is slow if the name is absent, `top_k` takes 1.4 times as long.

@@ -9,7 +9,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from cudml.dtypes import element_info, element_type_of
+from cudml.dtypes import ELEMENTS, element_type_of
 from cudml.dxdispatch.descriptors import read_enum
 from cudml.dxdispatch.files import OutsideError, open_inside
 from cudml.dxdispatch.memory import free_bytes, size_text
@@ -142,7 +142,7 @@ def _element(node: Node, kind: DataType) -> np.dtype[Any]:
     """The NumPy dtype of a data type of whole bytes."""
     if kind in (DataType.UNKNOWN, DataType.UINT4, DataType.INT4):
         node.fail("a type of 8, 16, 32 or 64 bits")
-    return np.dtype(element_info(kind).numpy_name)
+    return np.dtype(ELEMENTS[kind].numpy_name)
 
 
 def _numbers(node: Node, dtype: np.dtype[Any]) -> np.ndarray:

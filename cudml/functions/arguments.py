@@ -1,15 +1,16 @@
 """The arguments of array functions: the device they are on, and the errors about wrong ones."""
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
+from functools import lru_cache
 from operator import index
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.exceptions import AxisError
 
 from cudml.checks import one_of
-from cudml.devices import Array, Device, device_of, take
+from cudml.devices import Array, Device, device_of, own_types, take
 from cudml.devices.exchange import ExchangeError, Exported, Taken
 from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.errors import DeviceError, a_type
@@ -18,6 +19,11 @@ from cudml.tensors import is_injective, num_elements
 
 #: The part of a call's scratch that lengths made of a number are.
 LENGTHS = -1
+
+Choice = TypeVar("Choice")
+
+#: No kernel needs more of an address than this many bytes.
+MAX_ALIGNMENT = 8
 
 
 def wrong_argument(function: str, argument: str, got: object, expected: str) -> str:
@@ -35,6 +41,9 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
     cudml.errors.DeviceError
         It is in the memory of a GPU that cannot be used from here.
     """
+    device_of_own = own_types.get(type(candidate))
+    if device_of_own is not None:
+        return Taken(candidate), device_of_own(candidate)
     if isinstance(candidate, np.ma.MaskedArray):
         expected = "an array without a mask, such as its .filled(value) or its .data"
         raise TypeError(wrong_argument(function, name, "a masked array", expected))
@@ -65,6 +74,81 @@ class Arguments(NamedTuple):
     device: Device
     shared: list[Exported]
     made: list[Array]
+
+
+class Argument(NamedTuple):
+    """An array of a call: its name, its member of the descriptor, and its properties there.
+
+    An input is broadcast to `shape`. `sizes` is the shape in the descriptor, which the operand's shape
+    broadcasts to. An `array` of None is an output that the call makes. `alignment` is the alignment that the
+    kernels require of the address. If there is an `operand_shape`, the operand is a packed array of that
+    shape: a view, or if `is_copied` a separate array.
+    """
+
+    name: str
+    member: str
+    kind: ElementType
+    array: Array
+    shape: tuple[int, ...]
+    dtype: Any
+    sizes: tuple[int, ...]
+    alignment: int
+    operand_shape: tuple[int, ...] | None
+    is_copied: bool
+
+    @staticmethod
+    def input(
+        name: str,
+        member: str,
+        kind: ElementType,
+        array: Array,
+        sizes: tuple[int, ...] | None = None,
+        *,
+        shape: tuple[int, ...] | None = None,
+        operand_shape: tuple[int, ...] | None = None,
+        any_address: bool = False,
+    ) -> "Argument":
+        """An array that is read; `any_address` if the kernels take it at any address."""
+        shape, dtype = shape or array.shape, array.dtype
+        alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
+        is_view = array.flags.c_contiguous and shape == array.shape and 0 not in shape
+        is_copied = operand_shape is not None and not is_view
+        sizes = operand_shape or sizes or shape
+        return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
+
+    @staticmethod
+    def output(
+        name: str,
+        member: str,
+        kind: ElementType,
+        array: Array | None,
+        shape: tuple[int, ...],
+        dtype: Any,
+        sizes: tuple[int, ...] | None = None,
+        *,
+        operand_shape: tuple[int, ...] | None = None,
+        any_address: bool = False,
+    ) -> "Argument":
+        """An array that is written; None if the call makes it."""
+        alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
+        is_copied = operand_shape is not None and array is not None and not array.flags.c_contiguous
+        sizes = operand_shape or sizes or shape
+        return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
+
+
+class Request(NamedTuple):
+    """Checked arguments: the arrays, and what else makes up the descriptor.
+
+    `describe` makes it from the tensors by member and `members`; the planner takes `options`, too. Nothing is
+    computed if every output is empty, or if `is_zero`, which sets the outputs to 0.
+    """
+
+    inputs: Sequence[Argument]
+    outputs: Sequence[Argument]
+    describe: Callable[..., Hashable]
+    members: Mapping[str, Any]
+    options: tuple[Any, ...] = ()
+    is_zero: bool = False
 
 
 def all_on_device(
@@ -107,10 +191,11 @@ def all_on_device(
             if name in outputs and taken.exported.is_read_only:
                 raise ValueError(wrong_argument(function, name, "read-only", "writable"))
     if "sequence_lengths" in arrays and arrays["sequence_lengths"] is None:
-        written = [arrays[name] for name in outputs]
-        lengths = inputs["sequence_lengths"]
-        made.append(lengths_on(function, first, lengths, shape[lengths_axes], max(shape, default=0), written))
-        arrays["sequence_lengths"] = made[0]
+        written, lengths = [arrays[name] for name in outputs], inputs["sequence_lengths"]
+        with first.on_stream(None):
+            own = lengths_on(function, first, lengths, shape[lengths_axes], max(shape, default=0), written)
+        arrays["sequence_lengths"] = own
+        made.append(own)
     return Arguments(arrays, first, shared, made)
 
 
@@ -183,6 +268,14 @@ def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int,
             )
         )
     return numbers
+
+
+def choice_of(function: str, name: str, value: Any, choices: dict[str, Choice]) -> Choice:
+    """The choice that a string argument names; raise ValueError if it is not a key of `choices`."""
+    if isinstance(value, str) and value in choices:
+        return choices[value]
+    expected = one_of([repr(choice) for choice in choices])
+    raise ValueError(wrong_argument(function, name, repr(value), expected))
 
 
 def check_order(values: Any) -> None:
@@ -276,6 +369,11 @@ def bits_of(function: str, name: str, array: Array) -> ElementType:
     return kind
 
 
+@lru_cache(maxsize=64)
+def _name_of(dtype: Any) -> str:
+    return str(dtype.name)
+
+
 def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementType]) -> ElementType:
     """The element type of an array's dtype, which must be one of `allowed`, in native byte order.
 
@@ -284,7 +382,7 @@ def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementT
     TypeError
         Another dtype; the message lists the allowed ones.
     """
-    kind = allowed.get(array.dtype.name)
+    kind = allowed.get(_name_of(array.dtype))
     if kind is not None and array.dtype.isnative:
         return kind
     expected = f"of {one_of([*allowed])}"

@@ -5,22 +5,24 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsInd
 
 import numpy as np
 
-from cudml.checks import Problems, one_of
+from cudml.checks import Problems
 from cudml.devices import Array
 from cudml.dtypes import INTEGERS, ElementType
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.functions.arguments import (
+    Argument,
     Arguments,
+    Request,
     check_output,
+    choice_of,
     dtype_in,
     output_pair,
     wrong_argument,
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
-from cudml.functions.calls import Argument, ArrayFunction, Request
+from cudml.functions.calls import ArrayFunction
 from cudml.operators import gru as _operator
 from cudml.operators.activations import Activation, check_activation
-from cudml.tensors import TensorDesc
 
 _FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
 
@@ -207,9 +209,7 @@ def _check(
     """The checked arguments of a call."""
     function = "gru"
     arrays = given.arrays
-    if not isinstance(direction, str) or direction not in _DIRECTIONS:
-        expected = one_of([repr(name) for name in _DIRECTIONS])
-        raise ValueError(wrong_argument(function, "direction", repr(direction), expected))
+    way = choice_of(function, "direction", direction, _DIRECTIONS)
     if not isinstance(linear_before_reset, (bool, int, np.bool_)):
         raise TypeError(
             wrong_argument(function, "linear_before_reset", repr(linear_before_reset), "True or False")
@@ -238,23 +238,11 @@ def _check(
             check_output(function, name, out, shape, dtype)
         sizes = (1,) * (4 - len(shape)) + shape
         outputs.append(Argument.output(name, member, kind, out, shape, dtype, sizes))
-    options = (chosen, _DIRECTIONS[direction], bool(linear_before_reset))
-    return Request(inputs, outputs, options, is_zero=steps == 0)
-
-
-def _describe(
-    tensors: dict[str, TensorDesc],
-    activations: tuple[Activation, ...],
-    direction: RecurrentNetworkDirection,
-    linear_before_reset: bool,
-) -> _operator.GruDesc:
-    absent: dict[str, Any] = dict.fromkeys(_MEMBERS.values())
-    return _operator.GruDesc(
-        **(absent | tensors),
-        activation_descs=activations,
-        direction=direction,
-        linear_before_reset=linear_before_reset,
-    )
+    members: dict[str, Any] = {member: None for name, member in _MEMBERS.items() if name not in names}
+    members["activation_descs"] = chosen
+    members["direction"] = way
+    members["linear_before_reset"] = bool(linear_before_reset)
+    return Request(inputs, outputs, _operator.GruDesc, members, is_zero=steps == 0)
 
 
 def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:
@@ -322,4 +310,4 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
     return steps, batch, hidden
 
 
-_gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _describe, _operator.plan, lengths_axes=(1, 2))
+_gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _operator.plan, lengths_axes=(1, 2))

@@ -7,7 +7,9 @@ from typing import Any, SupportsIndex, overload
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import INTEGERS
 from cudml.functions.arguments import (
+    Argument,
     Arguments,
+    Request,
     bits_of,
     broadcasts_to,
     check_output,
@@ -21,9 +23,9 @@ from cudml.functions.array_types import (
     NumPyArray,
     Scalar,
 )
-from cudml.functions.calls import Argument, ArrayFunction, Request
+from cudml.functions.calls import ArrayFunction
 from cudml.operators import reverse_subsequences as _operator
-from cudml.tensors import TensorDesc, num_elements
+from cudml.tensors import num_elements
 
 
 @overload
@@ -141,13 +143,9 @@ def _check(given: Arguments, axis: Any) -> Request:
     target = Argument.output(
         "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True
     )
-    return Request(inputs, [target], (axis,))
-
-
-def _describe(tensors: dict[str, TensorDesc], axis: int) -> _operator.ReverseSubsequencesDesc:
-    return _operator.ReverseSubsequencesDesc(**tensors, axis=axis)
+    return Request(inputs, [target], _operator.ReverseSubsequencesDesc, {"axis": axis})
 
 
 _reverse_subsequences = ArrayFunction(
-    "reverse_subsequences", ("a", "sequence_lengths"), ("out",), _check, _describe, _operator.plan
+    "reverse_subsequences", ("a", "sequence_lengths"), ("out",), _check, _operator.plan
 )

@@ -1,6 +1,6 @@
 """The array function `slice`."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from operator import index
 from typing import Any, overload
 
@@ -8,9 +8,11 @@ import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.devices import Array, Device, Program
-from cudml.executable import Executable
+from cudml.executable import load
 from cudml.functions.arguments import (
+    Argument,
     Arguments,
+    Request,
     as_integers,
     bits_of,
     check_order,
@@ -23,11 +25,11 @@ from cudml.functions.array_types import (
     NumPyArray,
     Scalar,
 )
-from cudml.functions.calls import Argument, ArrayFunction, Call, Request, launch_nothing
+from cudml.functions.calls import ArrayFunction, Call, launch_nothing
 from cudml.operators import slice as _operator
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
-from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc
+from cudml.overlap import Box
+from cudml.tensors import TensorDesc, packed_strides
 
 #: The bits of a shift that affect the alignment of items.
 _ALIGNMENT_BITS = MAX_ITEM_BYTES - 1
@@ -150,7 +152,8 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
         check_output(function, "out", out, sizes, array.dtype)
     source = Argument.input("a", "input_tensor", kind, array, any_address=True)
     target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
-    return Request([source], [target], (sizes, strides))
+    members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
+    return Request([source], [target], _operator.SliceDesc, members)
 
 
 def _check_box(
@@ -188,29 +191,38 @@ class _SliceCall(Call):
 
     has_place = True
 
-    def __init__(self, function: ArrayFunction, device: Device, request: Request) -> None:
-        self._function = function
-        self._tensors: dict[str, TensorDesc] = {}
+    def __init__(
+        self,
+        function: ArrayFunction,
+        key: Hashable,
+        device: Device,
+        request: Request,
+        rows: Sequence[Argument],
+        boxes: Sequence[Box],
+    ) -> None:
+        self._desc: Any = None
         self._loop_axes: tuple[int, ...] = ()
         self._launches: dict[int, Program] = {}
         # Copies the whole box, unless a program for its alignment does.
         self._whole: Program | None = launch_nothing
         # The checked offsets of the last call, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
-        source, (self._sizes, self._strides) = request.inputs[0], request.options
+        source, _, self._sizes, self._strides = rows[0], *request.members.values()
         self._shape, self._ndim = source.shape, len(source.shape)
-        steps = [step * source.dtype.itemsize for step in source.tensor.element_strides]
+        # A copy of an unaligned array is packed.
+        packed = [step * source.dtype.itemsize for step in packed_strides(self._shape)]
+        steps = packed if source.is_copied else source.array.strides
         bounds = []
-        for n, size, stride, step in zip(self._shape, self._sizes, self._strides, steps, strict=False):
+        for n, size, stride, step in zip(self._shape, self._sizes, self._strides, steps, strict=True):
             reach = (size - 1) * stride
             bounds.append((max(0, -reach), n - 1 - max(0, reach), step) if size else (0, n, step))
         #: The minimum and maximum offset of each dimension, and its stride in bytes.
         self._bounds = tuple(bounds)
-        super().__init__(function, device, request)
+        super().__init__(function, key, device, request, rows, boxes)
 
-    def _load(self, function: ArrayFunction, tensors: dict[str, TensorDesc]) -> None:
-        self._tensors = tensors
-        self._loop_axes = _axes_to_loop_over(tuple(tensors.values()), self._strides)
+    def _prepare(self, desc: _operator.SliceDesc) -> None:
+        self._loop_axes = axes = _axes_to_loop_over(desc)
+        self._desc = _without_axes(desc, axes) if axes or not desc.sizes else desc
         self._whole = self._launch_each if self._loop_axes else None
         self.takes_operands = not self._loop_axes
 
@@ -244,9 +256,9 @@ class _SliceCall(Call):
         """The program planned for a first element of this alignment; the pointer moves by the rest."""
         launch = self._launches.get(alignment)
         if launch is None:
-            axes = self._loop_axes
-            desc = self._function.describe(self._tensors, self._sizes, self._strides, axes, alignment)
-            launch = self._launches[alignment] = Executable(self._function.plan, desc, self.device).run
+            first = alignment // self._desc.input_tensor.element.size
+            _, launch = load(_operator.plan, self._desc, self.device, (first,))
+            self._launches[alignment] = launch
         return launch
 
     def _launch_each(
@@ -263,40 +275,27 @@ class _SliceCall(Call):
             self._launch_for(alignment)((source, filled), None, None, moved - alignment)
 
 
-def _describe(
-    tensors: dict[str, TensorDesc],
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    without: Sequence[int],
-    first_byte: int,
-) -> tuple[_operator.SliceDesc, int]:
-    """The box without some axes, from its first element on, and the offset of that in a wide item."""
+def _without_axes(desc: _operator.SliceDesc, axes: Sequence[int]) -> _operator.SliceDesc:
+    """The box without some axes."""
 
     def kept(numbers: Sequence[int]) -> tuple[int, ...]:
         # 0-d arrays have one element, like 1-D arrays of size 1.
-        return tuple(number for axis, number in enumerate(numbers) if axis not in without) or (1,)
+        return tuple([number for axis, number in enumerate(numbers) if axis not in axes]) or (1,)
 
     source, target = (
         TensorDesc(tensor.data_type, kept(tensor.sizes), kept(tensor.element_strides))
-        for tensor in tensors.values()
+        for tensor in (desc.input_tensor, desc.output_tensor)
     )
-    box = kept(sizes), kept(strides)
-    desc = _operator.SliceDesc(source, target, (0,) * len(box[0]), *box)
-    return desc, first_byte // source.element.size
+    return _operator.SliceDesc(source, target, kept(desc.offsets), kept(desc.sizes), kept(desc.strides))
 
 
-def _plan(described: tuple[_operator.SliceDesc, int], limits: Limits) -> Plan:
-    desc, first = described
-    return _operator.plan(desc, limits, first=first)
-
-
-def _axes_to_loop_over(tensors: Sequence[TensorDesc], strides: Sequence[int]) -> tuple[int, ...]:
+def _axes_to_loop_over(desc: _operator.SliceDesc) -> tuple[int, ...]:
     """The axes of a box to leave to a loop, so that the kernels can take the others."""
     axes: tuple[int, ...] = ()
-    if len(strides) <= MAX_DIMENSIONS:
+    if len(desc.strides) <= MAX_DIMENSIONS:
         return axes
-    source, target = tensors
-    steps = [step * stride for step, stride in zip(strides, source.element_strides, strict=True)]
+    source, target = desc.input_tensor, desc.output_tensor
+    steps = [step * stride for step, stride in zip(desc.strides, source.element_strides, strict=True)]
     dimensions = tuple(reversed(dimensions_of(target.sizes, steps, target.element_strides)))
 
     def num_merged(without: Sequence[int]) -> int:
@@ -305,10 +304,10 @@ def _axes_to_loop_over(tensors: Sequence[TensorDesc], strides: Sequence[int]) ->
 
     while num_merged(axes) > MAX_DIMENSIONS:
         # Prefer few remaining dimensions, then few launches, then contiguous parts of memory.
-        others = [axis for axis in range(len(strides)) if axis not in axes]
+        others = [axis for axis in range(len(desc.strides)) if axis not in axes]
         best = min(others, key=lambda axis: (num_merged((*axes, axis)), target.sizes[axis], axis))
         axes = (*axes, best)
     return axes
 
 
-_slice = ArrayFunction("slice", ("a",), ("out",), _check, _describe, _plan, call=_SliceCall)
+_slice = ArrayFunction("slice", ("a",), ("out",), _check, _operator.plan, call=_SliceCall)

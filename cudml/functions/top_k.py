@@ -1,18 +1,21 @@
 """The array function `top_k`."""
 
 from operator import index
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
-from cudml.checks import MAX_DIMENSIONS, one_of
+from cudml.checks import MAX_DIMENSIONS
 from cudml.devices.shortcuts import new_tuple
 from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.functions.arguments import (
+    Argument,
     Arguments,
+    Request,
     as_integer,
     check_output,
+    choice_of,
     dtype_in,
     normalized_axis,
     output_pair,
@@ -26,10 +29,9 @@ from cudml.functions.array_types import (
     Scalar,
     ValuesT,
 )
-from cudml.functions.calls import Argument, ArrayFunction, Request
+from cudml.functions.calls import ArrayFunction
 from cudml.operators import top_k as _operator
-from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, num_elements
+from cudml.tensors import num_elements
 
 _REALS: dict[str, ElementType] = {
     "bool": DataType.UINT8,
@@ -52,9 +54,6 @@ _DIRECTIONS = {"largest": AxisDirection.DECREASING, "smallest": AxisDirection.IN
 _NAN_LAST = {"last": True, "greatest": False}
 
 _OUTPUTS = ("out[0]", "out[1]")
-
-Choice = TypeVar("Choice")
-
 
 if TYPE_CHECKING:
 
@@ -200,11 +199,14 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
         raise ValueError(
             wrong_argument(function, "k", k, f"from 0 to the size of axis {axis}, which is {lane}")
         )
-    direction = _choice(function, "mode", mode, _DIRECTIONS)
-    nan_last = _choice(function, "nan", nan, _NAN_LAST)
+    direction = choice_of(function, "mode", mode, _DIRECTIONS)
+    nan_last = choice_of(function, "nan", nan, _NAN_LAST)
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
-    outs = [given.arrays.get(name) for name in _OUTPUTS]
-    index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
+    outs = given.arrays.get(_OUTPUTS[0]), given.arrays.get(_OUTPUTS[1])
+    index_kind: ElementType = DataType.INT64
+    index_dtype = _INT64
+    if outs[1] is not None:
+        index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
     source_shape = operand_shape = None
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
@@ -224,31 +226,12 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
             Argument.output(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
         )
     source = Argument.input("a", "input_tensor", kind, array, operand_shape=source_shape)
-    return Request([source], outputs, (axis, k, direction, nan_last))
-
-
-def _describe(
-    tensors: dict[str, TensorDesc], axis: int, k: int, direction: AxisDirection, nan_last: bool
-) -> tuple[_operator.TopK1Desc, bool]:
-    return _operator.TopK1Desc(**tensors, axis=axis, k=k, axis_direction=direction), nan_last
-
-
-def _plan(described: tuple[_operator.TopK1Desc, bool], limits: Limits) -> Plan:
-    desc, nan_last = described
-    return _operator.plan(desc, limits, nan_last=nan_last)
-
-
-def _choice(function: str, name: str, value: Any, choices: dict[str, Choice]) -> Choice:
-    """The choice that a string argument names; raise ValueError if it is not a key of `choices`."""
-    if isinstance(value, str) and value in choices:
-        return choices[value]
-    raise ValueError(
-        wrong_argument(function, name, repr(value), one_of([repr(choice) for choice in choices]))
-    )
+    members = {"axis": axis, "k": k, "axis_direction": direction}
+    return Request([source], outputs, _operator.TopK1Desc, members, (nan_last,))
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
-    """The element type and dtype of the indices: those of `array`, or int64 if it is None.
+    """The element type and dtype of the indices in `array`.
 
     Raises
     ------
@@ -257,8 +240,6 @@ def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> t
     ValueError
         The dtype cannot hold the last index of the axis.
     """
-    if array is None:
-        return DataType.INT64, _INT64
     kind = dtype_in(function, name, array, _INDEX_TYPES)
     limit = np.iinfo(array.dtype.name).max
     if lane - 1 > limit:
@@ -267,4 +248,4 @@ def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> t
     return kind, array.dtype
 
 
-_top_k = ArrayFunction("top_k", ("a",), _OUTPUTS, _check, _describe, _plan)
+_top_k = ArrayFunction("top_k", ("a",), _OUTPUTS, _check, _operator.plan)

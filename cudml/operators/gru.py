@@ -18,13 +18,13 @@ from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.activations import Activation, check_activation
 from cudml.operators.gru_paths import PATHS, choose_path
 from cudml.operators.gru_shapes import Layer
-from cudml.operators.path import take_path
+from cudml.operators.path import named_path
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, make_plain
+from cudml.tensors import PlainMembers, TensorDesc
 
 
 @dataclass(frozen=True)
-class GruDesc:
+class GruDesc(PlainMembers):
     """`DML_GRU_OPERATOR_DESC`: one layer of gated recurrent units, run over T steps of N sequences.
 
     With f and g the activations, X the input of a step and H the state before it, the gates are::
@@ -111,8 +111,7 @@ class GruDesc:
             linear_before_reset: bool,
         ) -> None: ...
 
-    def __post_init__(self) -> None:
-        make_plain(self, sequences=("activation_descs",))
+    _sequences = ("activation_descs",)
 
 
 _INPUTS = (
@@ -244,7 +243,8 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
         `path` is unknown or cannot compute this layer, or the hidden size is too large for the device.
     """
     layer = layer_of(desc)
-    steps, workspaces = take_path(PATHS, choose_path, layer, limits, path).steps(layer, limits)
+    taken = choose_path(layer, limits).path if path is None else named_path(PATHS, path, layer, limits)
+    steps, workspaces = taken.steps(layer, limits)
     return Plan(
         operator="GRU",
         operands=tuple(layer.tensors),

@@ -7,6 +7,7 @@ from the innermost (fastest) to the outermost, the reverse of a tensor's order.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 #: The widest item a kernel moves at once, in bytes.
 MAX_ITEM_BYTES = 16
@@ -15,8 +16,7 @@ MAX_ITEM_BYTES = 16
 MAX_NARROW_COUNT = 2**31
 
 
-@dataclass(frozen=True)
-class Dimension:
+class Dimension(NamedTuple):
     """`size` steps; one step moves operand k by `strides[k]` items."""
 
     size: int
@@ -46,13 +46,13 @@ class Space:
 
 def dimensions_of(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[Dimension, ...]:
     """A tensor's sizes and the strides of each operand over them, innermost first."""
-    rows = zip(sizes, *strides, strict=True)
-    return tuple(Dimension(row[0], tuple(row[1:])) for row in reversed(list(rows)))
+    rows = reversed([*zip(sizes, *strides, strict=True)])
+    return tuple([Dimension(size, tuple(steps)) for size, *steps in rows])
 
 
 def without_ones(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
     """The dimensions of more than one step; the others move nothing."""
-    return tuple(dimension for dimension in dimensions if dimension.size != 1)
+    return tuple([dimension for dimension in dimensions if dimension.size != 1])
 
 
 def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
@@ -65,6 +65,11 @@ def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
         else:
             result.append(outer)
     return tuple(result)
+
+
+def in_memory_order(dimensions: Iterable[Dimension], operand: int) -> tuple[Dimension, ...]:
+    """The dimensions by the distance of neighbours in one operand, the nearest first, merged."""
+    return merged(sorted(without_ones(dimensions), key=lambda dimension: abs(dimension.strides[operand])))
 
 
 def flipped(space: Space, operand: int) -> Space:

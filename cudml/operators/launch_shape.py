@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.dtypes import BITS_BY_SIZE, element_info
+from cudml.dtypes import BITS_BY_SIZE, ELEMENTS
 from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
 from cudml.operators.path import figure
 from cudml.plans import WARP_LANES, Constants, Limits, ceil_div
@@ -109,7 +109,7 @@ def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, i
 
 def item_type(item_bytes: int) -> str:
     """The C++ type that moves an item of this size."""
-    return element_info(BITS_BY_SIZE[item_bytes]).cpp
+    return ELEMENTS[BITS_BY_SIZE[item_bytes]].cpp
 
 
 def grid_blocks(num_tiles: int, limits: Limits) -> int:

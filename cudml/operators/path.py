@@ -86,22 +86,16 @@ def first_that_pays(
     raise ValueError(f"no path can compute {problem} on this device")
 
 
-def take_path(
-    paths: Mapping[str, Path[Problem]],
-    choose_path: Callable[[Problem, Limits], Choice[Problem]],
-    problem: Problem,
-    limits: Limits,
-    path: str | None,
+def named_path(
+    paths: Mapping[str, Path[Problem]], path: str, problem: Problem, limits: Limits
 ) -> Path[Problem]:
-    """The path with this name; None is the chosen one.
+    """The path with this name.
 
     Raises
     ------
     ValueError
         No path has this name, or it cannot compute the problem on this device.
     """
-    if path is None:
-        return choose_path(problem, limits).path
     if path not in paths:
         raise ValueError(f"path is {path!r}, must be {one_of([*paths])}")
     if not paths[path].can_do(problem, limits):

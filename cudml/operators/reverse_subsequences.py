@@ -19,11 +19,11 @@ from cudml.checks import (
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.reverse_subsequences_paths import reversal_step
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, make_plain, num_elements
+from cudml.tensors import PlainMembers, TensorDesc, num_elements
 
 
 @dataclass(frozen=True)
-class ReverseSubsequencesDesc:
+class ReverseSubsequencesDesc(PlainMembers):
     """`DML_REVERSE_SUBSEQUENCES_OPERATOR_DESC`: each lane's first `length` elements in reverse order.
 
     `output[i] = input[length - 1 - i]` for i below the lane's length, `input[i]` from there on. A
@@ -57,8 +57,7 @@ class ReverseSubsequencesDesc:
     output_tensor: TensorDesc
     axis: int
 
-    def __post_init__(self) -> None:
-        make_plain(self, integers=("axis",))
+    _integers = ("axis",)
 
 
 def _row(

@@ -28,8 +28,8 @@ from cudml.operators.path import (
     by_name,
     figure,
     first_that_pays,
+    named_path,
     single_step,
-    take_path,
 )
 from cudml.operators.reverse_subsequences_lanes import LENGTHS, SOURCE, TARGET, Lanes, lanes_of
 from cudml.operators.slice_paths import copy_step
@@ -159,7 +159,8 @@ def reversal_step(
         `path` is not a key of `PATHS`, or cannot compute this reversal.
     """
     lanes = lanes_of(source, lengths, target, axis)
-    ((step,), _) = take_path(PATHS, choose_path, lanes, limits, path).steps(lanes, limits)
+    taken = choose_path(lanes, limits).path if path is None else named_path(PATHS, path, lanes, limits)
+    ((step,), _) = taken.steps(lanes, limits)
     return step
 
 

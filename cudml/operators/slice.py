@@ -23,13 +23,13 @@ from cudml.enums import DataType, FeatureLevel
 from cudml.operators.index_space import Space, dimensions_of
 from cudml.operators.slice_paths import copy_step
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, make_plain, num_elements
+from cudml.tensors import PlainMembers, TensorDesc, num_elements
 
 _INT32_MIN, _INT32_MAX = -(2**31), 2**31 - 1
 
 
 @dataclass(frozen=True)
-class SliceDesc:
+class SliceDesc(PlainMembers):
     """`DML_SLICE_OPERATOR_DESC`: `output[c] = input[offsets + strides * c]` for every c below `sizes`.
 
     `DimensionCount` is the length of the three arrays.
@@ -74,12 +74,11 @@ class SliceDesc:
             strides: Sequence[SupportsIndex],
         ) -> None: ...
 
-    def __post_init__(self) -> None:
-        make_plain(self, sequences=("offsets", "sizes", "strides"))
+    _sequences = ("offsets", "sizes", "strides")
 
 
 @dataclass(frozen=True)
-class Slice1Desc:
+class Slice1Desc(PlainMembers):
     """`DML_SLICE1_OPERATOR_DESC`: step through a window of the input, backwards where a stride is negative.
 
     `output[c] = input[start + strides * c]`, where `start` is the window's first element, or its last
@@ -125,8 +124,7 @@ class Slice1Desc:
             input_window_strides: Sequence[SupportsIndex],
         ) -> None: ...
 
-    def __post_init__(self) -> None:
-        make_plain(self, sequences=("input_window_offsets", "input_window_sizes", "input_window_strides"))
+    _sequences = ("input_window_offsets", "input_window_sizes", "input_window_strides")
 
 
 def _rows(*rows: tuple[FeatureLevel, tuple[int, ...], tuple[DataType, ...]]) -> tuple[Support, ...]:
@@ -232,7 +230,7 @@ def _check_slice1(
 
 
 def plan(
-    desc: SliceDesc | Slice1Desc, limits: Limits, *, path: str | None = None, first: int | None = None
+    desc: SliceDesc | Slice1Desc, limits: Limits, first: int | None = None, *, path: str | None = None
 ) -> Plan:
     """The plan of a valid descriptor: one copy, or no step if the output is empty.
 

@@ -37,8 +37,8 @@ from cudml.operators.path import (
     by_name,
     figure,
     first_that_pays,
+    named_path,
     single_step,
-    take_path,
 )
 from cudml.plans import WARP_LANES, Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
@@ -159,7 +159,8 @@ def copy_step(
         `path` is not a key of `PATHS`, or cannot compute this copy.
     """
     copy = BoxCopy(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer)
-    ((step,), _) = take_path(PATHS, choose_path, copy, limits, path).steps(copy, limits)
+    taken = choose_path(copy, limits).path if path is None else named_path(PATHS, path, copy, limits)
+    ((step,), _) = taken.steps(copy, limits)
     return step
 
 

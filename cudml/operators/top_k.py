@@ -19,15 +19,15 @@ from cudml.checks import (
     check_tensor,
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
-from cudml.operators.path import take_path
+from cudml.operators.path import named_path
 from cudml.operators.top_k_paths import PATHS, choose_path
 from cudml.operators.top_k_selection import selection_of
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc, make_plain
+from cudml.tensors import PlainMembers, TensorDesc
 
 
 @dataclass(frozen=True)
-class TopK1Desc:
+class TopK1Desc(PlainMembers):
     """`DML_TOP_K1_OPERATOR_DESC`: the first `k` of each sequence along `axis`, and where they were.
 
     A NaN ranks above +inf, all NaNs are equal, and so are -0.0 and +0.0. Equal elements are in the order
@@ -70,12 +70,11 @@ class TopK1Desc:
     k: int
     axis_direction: AxisDirection
 
-    def __post_init__(self) -> None:
-        make_plain(self, integers=("axis", "k"))
+    _integers = ("axis", "k")
 
 
 @dataclass(frozen=True)
-class TopKDesc:
+class TopKDesc(PlainMembers):
     """`DML_TOP_K_OPERATOR_DESC`: `TopK1Desc` with `axis_direction` DECREASING.
 
     Parameters
@@ -103,8 +102,7 @@ class TopKDesc:
     axis: int
     k: int
 
-    def __post_init__(self) -> None:
-        make_plain(self, integers=("axis", "k"))
+    _integers = ("axis", "k")
 
 
 def _row(
@@ -129,7 +127,7 @@ SUPPORT = {
 
 def check(desc: TopK1Desc | TopKDesc, level: FeatureLevel) -> None:
     """Raise `DescriptorError` with every rule of the operator that the descriptor breaks."""
-    problems = Problems(_name(desc))
+    problems = Problems("TOP_K1" if isinstance(desc, TopK1Desc) else "TOP_K")
     tensors = {
         "input_tensor": desc.input_tensor,
         "output_value_tensor": desc.output_value_tensor,
@@ -174,7 +172,7 @@ def _check_against_input(
 
 
 def plan(
-    desc: TopK1Desc | TopKDesc, limits: Limits, *, nan_last: bool = False, path: str | None = None
+    desc: TopK1Desc | TopKDesc, limits: Limits, nan_last: bool = False, *, path: str | None = None
 ) -> Plan:
     """The plan of a valid descriptor of a non-empty tensor.
 
@@ -207,15 +205,14 @@ def plan(
         is_largest=direction == AxisDirection.DECREASING,
         nan_last=nan_last,
     )
-    steps, workspaces = take_path(PATHS, choose_path, selection, limits, path).steps(selection, limits)
+    taken = (
+        choose_path(selection, limits).path if path is None else named_path(PATHS, path, selection, limits)
+    )
+    steps, workspaces = taken.steps(selection, limits)
     return Plan(
-        operator=_name(desc),
+        operator="TOP_K1" if isinstance(desc, TopK1Desc) else "TOP_K",
         operands=("input_tensor", "output_value_tensor", "output_index_tensor"),
         outputs=("output_value_tensor", "output_index_tensor"),
         steps=steps,
         workspaces=workspaces,
     )
-
-
-def _name(desc: TopK1Desc | TopKDesc) -> str:
-    return "TOP_K1" if isinstance(desc, TopK1Desc) else "TOP_K"

@@ -1,13 +1,13 @@
 """A top-k as the kernels see it: its rows, the order of its elements, and the parameters that say both."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
-from cudml.operators.index_space import Dimension, dimensions_of, merged, without_ones
+from cudml.operators.index_space import Dimension, dimensions_of, in_memory_order
 from cudml.plans import Params
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, num_elements
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
 
@@ -23,8 +23,7 @@ _INFINITY: dict[ElementType, int] = {
 }
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """A top-k as the kernels see it: rows of one length, and what makes one element rank before another.
 
     `outer` are the other dimensions, coalesced, innermost first; the strides of a dimension, as those of
@@ -39,24 +38,12 @@ class Selection:
     outer: tuple[Dimension, ...]
     is_largest: bool
     nan_last: bool
-
-    @property
-    def num_rows(self) -> int:
-        """How many sequences there are."""
-        count = 1
-        for dimension in self.outer:
-            count *= dimension.size
-        return count
-
-    @property
-    def word(self) -> str:
-        """The unsigned type of an element's bits, as kernels spell it."""
-        return f"UInt{self.element.bits}"
-
-    @property
-    def pair_bytes(self) -> int:
-        """Bytes of a key and an index in a list."""
-        return self.element.size + 4
+    #: How many sequences there are.
+    num_rows: int
+    #: The unsigned type of an element's bits, as kernels spell it.
+    word: str
+    #: Bytes of a key and an index in a list.
+    pair_bytes: int
 
     def __str__(self) -> str:
         return (
@@ -80,16 +67,21 @@ def selection_of(
         got, expected = source.sizes[axis], f"at most {MAX_ROW_LENGTH}"
         raise ValueError(f"top_k: the size of axis {axis} is {got}, must be {expected}")
     strides = (source.element_strides, values.element_strides, indices.element_strides)
-    sizes = tuple(1 if d == axis else size for d, size in enumerate(source.sizes))
+    element, index_bytes = source.element, indices.element.size
+    sizes = (*source.sizes[:axis], 1, *source.sizes[axis + 1 :])
+    num_rows = num_elements(sizes)
     # In the order the input lies in memory, so that neighbouring rows are read together.
-    outer = sorted(without_ones(dimensions_of(sizes, *strides)), key=lambda d: abs(d.strides[0]))
+    outer = in_memory_order(dimensions_of(sizes, *strides), 0)
     return Selection(
-        element=source.element,
-        index_bytes=indices.element.size,
+        element=element,
+        index_bytes=index_bytes,
         row_length=source.sizes[axis],
         k=k,
         axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
-        outer=merged(outer),
+        outer=outer,
+        num_rows=num_rows,
+        word=f"UInt{element.bits}",
+        pair_bytes=element.size + 4,
         is_largest=is_largest,
         nan_last=nan_last,
     )
@@ -119,73 +111,32 @@ def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict
     }
 
 
-def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict[str, int]:
-    """The constants of `kernels/top_k/fine_key.cuh`."""
-    ones, sign = (1 << element.bits) - 1, 1 << (element.bits - 1)
-    is_float = element.kind == "f"
-    magnitude = sign - 1 if is_float else 0
-    infinity = _INFINITY[element.element_type] if is_float else ones >> 1
-
-    def risen(bits: int) -> int:
-        """What is larger for a larger number: a number of two's complement."""
-        return bits ^ magnitude if bits & sign else bits
-
-    # What is to be the least number of no sign: the lowest element, or the NaN that follows +inf.
-    nans_below = is_float and is_largest and nan_last
-    if nans_below:
-        least = infinity + 1
-    elif is_float:
-        least = risen(sign | infinity)
-    else:
-        least = sign if element.kind == "i" else 0
-
-    def key(bits: int) -> int:
-        number = (risen(bits) - least) & ones
-        return number if is_largest else ones - number
-
-    lowest = least if is_largest else (least - 1) & ones
-    last_bits = lowest ^ magnitude if lowest & sign else lowest
-    spare = max(32 - element.bits, 0)
-    all_key_bits = (1 << (element.bits + spare)) - 1
-    offset = -least << spare
-    return {
-        "magnitude": magnitude << spare,
-        "offset": (offset if is_largest else ~offset) & all_key_bits,
-        "factor": 1 if is_largest else all_key_bits,
-        "zero": max(key(0), key(sign)) << spare if is_float else 0,
-        "other_zero": min(key(0), key(sign)) << spare if is_float else 0,
-        "first_nan": (key(infinity) + 1 if is_float and is_largest and not nan_last else ones) << spare,
-        "end_nan": (
-            key(sign | infinity) if nans_below else 0 if is_largest or not is_float else key(infinity)
-        )
-        << spare,
-        "padding": sum(last_bits << shift for shift in range(0, 64, element.bits)),
-    }
-
-
 def params_of(
     selection: Selection, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
 ) -> Params:
     """The `TopKParams` of `kernels/top_k/rows.cuh`."""
     outermost_first = selection.outer[::-1]
-    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(outermost_first))
+    sizes = tuple([d.size for d in outermost_first])
+    steps = [d.strides for d in outermost_first] + [(0, 0, 0)] * (_MAX_OUTER_DIMENSIONS - len(sizes))
+    input_strides, value_strides, index_strides = zip(*steps, strict=True)
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
-    outer_strides = [tuple(d.strides[i] for d in outermost_first) + unused for i in range(3)]
-    return Params.of(
-        num_rows=("Int64", selection.num_rows),
-        row_length=("Int64", selection.row_length),
-        k=("Int64", selection.k),
-        input_axis_stride=("Int64", selection.axis_strides[0]),
-        value_axis_stride=("Int64", selection.axis_strides[1]),
-        index_axis_stride=("Int64", selection.axis_strides[2]),
-        **{name: ("UInt64", value) for name, value in order.items()},
-        num_outer_dimensions=("Int32", len(outermost_first)),
-        index_bytes=("Int32", selection.index_bytes),
-        sorts_pairs=("Int32", int(sorts_pairs)),
-        blocks_per_row=("Int32", blocks_per_row),
-        list_capacity=("Int64", list_capacity),
-        outer_sizes=("Int64", tuple(d.size for d in outermost_first) + unused),
-        input_strides=("Int64", outer_strides[0]),
-        value_strides=("Int64", outer_strides[1]),
-        index_strides=("Int64", outer_strides[2]),
+    return Params(
+        (
+            ("num_rows", "Int64", selection.num_rows),
+            ("row_length", "Int64", selection.row_length),
+            ("k", "Int64", selection.k),
+            ("input_axis_stride", "Int64", selection.axis_strides[0]),
+            ("value_axis_stride", "Int64", selection.axis_strides[1]),
+            ("index_axis_stride", "Int64", selection.axis_strides[2]),
+            *[(name, "UInt64", value) for name, value in order.items()],
+            ("num_outer_dimensions", "Int32", len(sizes)),
+            ("index_bytes", "Int32", selection.index_bytes),
+            ("sorts_pairs", "Int32", int(sorts_pairs)),
+            ("blocks_per_row", "Int32", blocks_per_row),
+            ("list_capacity", "Int64", list_capacity),
+            ("outer_sizes", "Int64", sizes + (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))),
+            ("input_strides", "Int64", input_strides),
+            ("value_strides", "Int64", value_strides),
+            ("index_strides", "Int64", index_strides),
+        )
     )

@@ -34,7 +34,7 @@ def params(**members: Any) -> Params:
 
 MISTAKES = [
     ({"buffers": ("a", "out")}, "scale<Float32, 0> is launched with 2 pointers"),
-    ({"params": Params(())}, "scale<Float32, 0> is launched with no struct"),
+    ({"params": Params.of()}, "scale<Float32, 0> is launched with no struct"),
     ({"params": params(bias_index=("Int64", 0))}, "bias_index is launched as Int64 at byte 0"),
     ({"params": params(factor=("UInt32", 0))}, "factor is launched as UInt32 at byte 16"),
     ({"params": params(num_items=("Int32", 0))}, "num_items is launched as Int32 at byte 4"),

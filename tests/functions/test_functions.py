@@ -14,7 +14,7 @@ from cudml import DataType, TensorDesc
 from cudml.devices import Device, get_device
 from cudml.executable import Recent
 from cudml.functions import slice as slice_function
-from cudml.functions.calls import Argument
+from cudml.tensors import tensor_of
 from tests.oracle import reverse_subsequences as reverse_oracle
 from tests.oracle import top_k as top_k_oracle
 from tests.support import assert_identical, to_device, to_numpy
@@ -175,7 +175,7 @@ EMPTY = [
 def test_empty_results_are_empty_and_launch_nothing(
     run: Any, shapes: list[tuple[int, ...]], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cudml.executable.load_plan", lambda *_: pytest.fail("a plan was loaded"))
+    monkeypatch.setattr("cudml.executable._loaded", lambda *_: pytest.fail("a plan was loaded"))
     results = run(to_device(device, np.zeros((4, 5), np.float32)))
     results = results if isinstance(results, tuple) else (results,)
     assert [result.shape for result in results] == shapes
@@ -185,8 +185,7 @@ def test_empty_results_are_empty_and_launch_nothing(
 def test_arrays_without_dimensions() -> None:
     a = np.array(5.0)
     assert_identical(cudml.slice(a, (), ()), a)
-    described = Argument.input("a", "input_tensor", DataType.FLOAT64, a).tensor
-    assert described == TensorDesc(DataType.FLOAT64, (1,))
+    assert tensor_of(DataType.FLOAT64, (), a) == TensorDesc(DataType.FLOAT64, (1,))
     with pytest.raises(np.exceptions.AxisError):
         cudml.top_k(a, 1)
     with pytest.raises(np.exceptions.AxisError):

@@ -1,9 +1,6 @@
 """How many files a call goes through, counted by the interpreter's profiling hook."""
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -11,28 +8,20 @@ import pytest
 
 import cudml
 from cudml.devices import emulator
+from tests.devices.cuda.stand_in import cases
+from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
 from tests.support.function_arrays import INTEGERS, layer
-
-PACKAGE = str(Path(cudml.__file__).parent)
+from tests.support.hops import hops_of, hops_of_top_k
 
 #: The most files that a warm call goes through.
 MAX_FILES = 5
 
+#: How often a call for a new shape may change the file: on a GPU, and on the CPU, where the schedule of the
+#: emulator's threads is looked up in between.
+MAX_CHANGES, MAX_CHANGES_ON_CPU = 35, 60
 
-def visited(call: Callable[[], Any]) -> list[str]:
-    """The files of the package's functions that a call enters, in order."""
-    files: list[str] = []
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code.co_filename.startswith(PACKAGE):
-            files.append(frame.f_code.co_filename.removeprefix(PACKAGE))
-
-    sys.setprofile(note)
-    try:
-        call()
-    finally:
-        sys.setprofile(None)
-    return files
+#: Functions of Python that such a call may call, as a multiple of a warm one's.
+MAX_CALLS = 18
 
 
 def calls() -> dict[str, Callable[[], Any]]:
@@ -67,7 +56,23 @@ def test_a_warm_call_goes_through_few_files(name: str) -> None:
         call = calls()[name]
         for _ in range(2):  # planned, then found at these addresses
             call()
-        files = visited(call)
+        files = hops_of(call).entered
     assert files
     # On a CPU, a copy of lengths that need no conversion is in a file of its own.
     assert len(set(files)) <= MAX_FILES + (name == "gru, uint32"), sorted(set(files))
+
+
+def test_a_new_shape_goes_straight_on_the_cpu() -> None:
+    with emulator.schedule(warp_lanes=1):
+        planned, warm = hops_of_top_k(np)
+    assert planned.num_changes <= MAX_CHANGES_ON_CPU, planned.entered
+    assert planned.num_calls <= MAX_CALLS * warm.num_calls
+
+
+class TestCuda:
+    pytestmark = NEEDS_STAND_IN
+
+    def test_a_new_shape_goes_straight(self, stand_in: Run) -> None:
+        planned, warm = stand_in(cases.hops_of_top_k)
+        assert planned.num_changes <= MAX_CHANGES, planned.entered
+        assert planned.num_calls <= MAX_CALLS * warm.num_calls

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cudml.devices import Device
-from cudml.dtypes import ElementType, element_info
+from cudml.dtypes import ELEMENTS, ElementType
 from cudml.tensors import TensorDesc, packed_strides
 from tests.support import to_device, to_numpy
 
@@ -64,7 +64,7 @@ def lay_out(
             strides[d] = -strides[d]
     low = sum(min((size - 1) * stride, 0) for size, stride in zip(sizes, strides, strict=True))
     high = sum(max((size - 1) * stride, 0) for size, stride in zip(sizes, strides, strict=True))
-    item = element_info(element_type).size
+    item = ELEMENTS[element_type].size
     packed = tuple(strides) == packed_strides(sizes)
     desc = TensorDesc(element_type, tuple(sizes), None if packed else tuple(strides))
     return Layout(desc, byte_offset - low * item, byte_offset + (high - low + 1) * item)
@@ -89,7 +89,7 @@ def layouts(
         pads=draw(none | st.lists(st.integers(0, 2), min_size=rank, max_size=rank)),
         flips=draw(none | flags),
         broadcast=draw(none | flags) if broadcast else None,
-        byte_offset=draw(st.integers(0, 16)) * element_info(element_type).size,
+        byte_offset=draw(st.integers(0, 16)) * ELEMENTS[element_type].size,
     )
 
 

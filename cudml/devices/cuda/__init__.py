@@ -7,6 +7,7 @@ loads plans, and `kernel.py` builds kernels.
 from cudml.devices.cuda.device import (
     CudaDevice,
     Status,
+    device_of,
     get_device,
     is_own,
     number_of,
@@ -18,6 +19,7 @@ from cudml.devices.cuda.device import (
 __all__ = [
     "CudaDevice",
     "Status",
+    "device_of",
     "get_device",
     "is_own",
     "number_of",

@@ -2,20 +2,21 @@
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Layout, Program, shortcuts
+from cudml.devices import Array, Layout, shortcuts
 from cudml.devices.cuda import capture, sharing
 from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
 from cudml.devices.cuda.streams import LEGACY_STREAMS, Streams
 from cudml.devices.exchange import Exported, Taken
 from cudml.errors import DeviceError
-from cudml.plans import Limits, Plan
+from cudml.plans import Limits
 
 #: The oldest GPUs that the CUDA 13 compiler supports.
 MIN_COMPUTE_CAPABILITY = 75
@@ -144,6 +145,12 @@ def is_own(candidate: Any) -> bool:
     return cupy is not None and isinstance(candidate, cupy.ndarray)
 
 
+def device_of(array: Array) -> "CudaDevice":
+    """The GPU of a CuPy array."""
+    number = array.data.device_id
+    return _devices.get(number) or get_device(number)
+
+
 def plain(array: Any) -> Array:
     """A CuPy array as one of CuPy's own class: a view of an array of a subclass."""
     import cupy
@@ -180,6 +187,12 @@ def _cupy_for_arrays() -> Any:
     return cupy
 
 
+@lru_cache(maxsize=64)
+def _scalar_type(dtype: np.dtype[Any]) -> Any:
+    """The scalar type, which CuPy resolves faster than a dtype; the dtype if that is not equivalent."""
+    return dtype.type if np.dtype(dtype.type) == dtype else dtype
+
+
 class CudaDevice:
     """One GPU through CuPy, made by `get_device`. Implements `cudml.devices.Device`.
 
@@ -198,14 +211,12 @@ class CudaDevice:
         self._cupy = cupy
         self._ndarray = cupy.ndarray
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
-        self._limits = self._read_limits()
+        self._construction = shortcuts.construction(cupy.ndarray)
+        #: The limits that the driver reports for this GPU.
+        self.limits = self._read_limits()
         self._as_stream = Streams(cupy, number)
-        self._programs = ProgramLoader(cupy, number, self._limits, self._as_stream, self.scratch)
-
-    @property
-    def limits(self) -> Limits:
-        """The limits that the driver reports for this GPU."""
-        return self._limits
+        self._programs = ProgramLoader(cupy, number, self.limits, self._as_stream, self.scratch)
+        self.load = self._programs.load
 
     def _read_limits(self) -> Limits:
         runtime = self._cupy.cuda.runtime
@@ -237,12 +248,8 @@ class CudaDevice:
         """A function that calls `empty` for several shapes and dtypes, ordered by the current stream."""
         ndarray, number, current_device = self._ndarray, self.number, self._current_device
         device = self._cupy.cuda.Device
-        # CuPy resolves a scalar type faster than a dtype; keep the dtype if the scalar type is not
-        # equivalent.
-        dtypes = [np.dtype(dtype) for _, dtype in arrays]
-        kinds = [dtype.type if np.dtype(dtype.type) == dtype else dtype for dtype in dtypes]
-        wanted = tuple((shape, kind) for (shape, _), kind in zip(arrays, kinds, strict=True))
-        new, initialize = shortcuts.construction(ndarray)
+        wanted = tuple([(shape, _scalar_type(np.dtype(dtype))) for shape, dtype in arrays])
+        new, initialize = self._construction
 
         def allocate() -> list[Array]:
             if current_device() != number:
@@ -318,8 +325,10 @@ class CudaDevice:
         return self._made_current(self._as_stream(stream))
 
     def sharing(self, shared: Sequence[Exported]) -> AbstractContextManager[None]:
-        """A context around work on the memory of other libraries' arrays (`sharing.py`)."""
-        return sharing.sharing(self._cupy, self.number, shared) if shared else nullcontext()
+        """A context in which this GPU is current, around work on other libraries' memory (`sharing.py`)."""
+        if shared:
+            return sharing.sharing(self._cupy, self.number, shared)
+        return self.on_stream(None)
 
     def hold(self, operands: dict[int, Any]) -> None:
         """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""
@@ -348,20 +357,3 @@ class CudaDevice:
             stop.record()
             stop.synchronize()
             return float(cuda.get_elapsed_time(start, stop)) / 1000
-
-    def load(self, plan: Plan) -> Program:
-        """Build missing kernels, check every launch, and prepare the call.
-
-        The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or an
-        integer handle) or on the current stream of this GPU. It allocates only scratch that is not given,
-        does not synchronise, and can be captured in a graph.
-
-        Raises
-        ------
-        cudml.errors.CompilerError
-            A kernel does not compile (the message has the compiler's log), or there is no compiler.
-        ValueError
-            A launch cannot run on this GPU; the message says what would fit.
-        """
-        with self._cupy.cuda.Device(self.number):
-            return self._programs.load(plan)

@@ -1,4 +1,4 @@
-"""Kernel instances, built and loaded by CuPy on one device, and their launch parameters."""
+"""Kernel instances, built and loaded by CuPy on one device, and the launches that the device allows them."""
 
 import math
 import os
@@ -6,14 +6,21 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from operator import gt
 from typing import Any
 
 import numpy as np
 
-from cudml.devices.cuda.guards import check_kernel
+from cudml.devices import GridTooLargeError
+from cudml.devices.kernel_text import kernel_text
+from cudml.devices.locks import Lock
+from cudml.devices.shortcuts import ADDRESS_OFFSET, pointer_at
 from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
-from cudml.plans import KernelLaunch, Limits
+from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits
+
+#: Maximum number of blocks along x, y and z, the same on every GPU.
+MAX_GRID = (MAX_GRID_BLOCKS, 65535, 65535)
 
 #: Cluster size that every device with clusters supports; larger clusters need an attribute of the kernel.
 PORTABLE_CLUSTER_BLOCKS = 8
@@ -29,9 +36,11 @@ _NON_PORTABLE_CLUSTER_SIZE_ALLOWED = 14
 class Kernel:
     """One kernel instance loaded on one device."""
 
-    def __init__(self, cupy: Any, launch: KernelLaunch, text: str) -> None:
+    def __init__(self, cupy: Any, launch: KernelLaunch) -> None:
         self._driver = cupy.cuda.driver
         self._shared_bytes = DEFAULT_SHARED_BYTES
+        self._lock = Lock()
+        text = kernel_text((launch,))
         options = ("--std=c++17", f"-I{kernel_root()}")
         compile_error = cupy.cuda.compiler.CompileException
         told = f"{launch.source}: {launch.name_expression}"
@@ -58,27 +67,58 @@ class Kernel:
                 "brings the compiler and its headers"
             ) from error
 
-    def grant(self, launch: KernelLaunch) -> None:
-        """Allow the kernel the shared storage and the cluster size of this launch."""
-        if launch.shared_bytes > self._shared_bytes:
-            self._raw.max_dynamic_shared_size_bytes = launch.shared_bytes
-            self._shared_bytes = launch.shared_bytes
+    def allow(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
+        """Allow the kernel the shared storage and the cluster size of a launch that the device can run.
+
+        Raises
+        ------
+        GridTooLargeError
+            The grid is cooperative and more than the device holds at once: a plan with fewer blocks may do.
+            CuPy would shrink it with a warning.
+        ValueError
+            The device cannot run the launch for another reason. An empty grid is refused too: CuPy would
+            launch one block.
+        """
+        grid, threads, shared_bytes = launch.grid, math.prod(launch.block), launch.shared_bytes
+        if min(grid) < 1 or threads < 1:
+            raise _refused(launch, f"an empty launch, grid {grid} and block {launch.block}")
+        if any(map(gt, grid, MAX_GRID)):
+            raise _refused(launch, f"a grid of {grid} blocks, CUDA allows {MAX_GRID}")
+        if threads > limits.max_threads_per_block:
+            most = limits.max_threads_per_block
+            raise _refused(launch, f"a block of {launch.block} threads, {device} allows {most}")
+        if shared_bytes > limits.shared_bytes_per_block:
+            most = limits.shared_bytes_per_block
+            raise _refused(launch, f"{shared_bytes} bytes of shared storage, {device} has {most}")
+        if grid[0] % launch.cluster_blocks:
+            clusters = f"clusters of {launch.cluster_blocks}"
+            raise _refused(launch, f"a grid of {grid[0]} blocks is not made of {clusters}")
+        handle = self.function.ptr
+        if shared_bytes > self._shared_bytes:
+            with self._lock.held():  # two threads might grant less after more
+                self._shared_bytes = max(shared_bytes, self._shared_bytes)
+                self._raw.max_dynamic_shared_size_bytes = self._shared_bytes
         if launch.cluster_blocks > PORTABLE_CLUSTER_BLOCKS:
-            self._driver.funcSetAttribute(self.function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
-
-    def check(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
-        """Raise if this kernel does not allow the launch on this device."""
-        max_threads = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, self.function.ptr)
-        resident_blocks = 0
+            self._driver.funcSetAttribute(handle, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        most = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, handle)
+        if threads > most:
+            raise _refused(launch, f"a block of {threads} threads, its registers allow {most} on {device}")
         if launch.cooperative:
-            resident_blocks = self._driver.occupancyMaxActiveBlocksPerMultiprocessor(
-                self.function.ptr, math.prod(launch.block), launch.shared_bytes
-            )
-        check_kernel(launch, limits, device, max_threads, resident_blocks)
+            resident = self._driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)
+            fits, num_blocks = resident * limits.num_multiprocessors, math.prod(grid)
+            if num_blocks > fits:
+                problem = _refused(
+                    launch,
+                    f"a cooperative grid of {num_blocks} blocks, {fits} fit on {device} ({resident} of "
+                    f"{threads} threads and {shared_bytes} bytes of shared storage on each of "
+                    f"{limits.num_multiprocessors} multiprocessors)",
+                )
+                raise GridTooLargeError(str(problem), fits)
 
-    def params(self, launch: KernelLaunch) -> tuple[Any, ...]:
-        """The kernel's last argument, the struct, ready to be passed; empty if it takes none."""
-        return (by_value(launch.params.pack()),) if launch.params.fields else ()
+
+def _refused(launch: KernelLaunch, problem: str) -> ValueError:
+    """The error about a launch that a device cannot run; says what would fit."""
+    return ValueError(f"{launch.source}: {launch.name_expression}: {problem}")
 
 
 @cache
@@ -89,8 +129,8 @@ def _by_value_type() -> Any:
         """Bytes in host memory as one kernel argument; CuPy passes their address to the driver."""
 
         def __init__(self, data: bytes) -> None:
-            self._bytes = np.frombuffer(data, np.uint8).copy()
-            super().__init__(_address_of(self._bytes))
+            self._bytes = np.frombuffer(data, np.uint8)
+            super().__init__(pointer_at(id(self._bytes) + ADDRESS_OFFSET).value)
 
     return ByValue
 
@@ -98,10 +138,6 @@ def _by_value_type() -> Any:
 def by_value(data: bytes) -> Any:
     """Wrap bytes as a kernel argument."""
     return _by_value_type()(data)
-
-
-def _address_of(storage: np.ndarray) -> int:
-    return int(storage.__array_interface__["data"][0])
 
 
 @cache

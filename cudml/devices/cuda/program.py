@@ -7,16 +7,14 @@ miss an edit). Scalars are passed as the bytes of `Params.pack`; a Python number
 """
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from cudml.devices import Array, Program
 from cudml.devices.cuda import cublas
-from cudml.devices.cuda.guards import check_launch
 from cudml.devices.cuda.kernel import Kernel, by_value
 from cudml.devices.cuda.streams import Streams
 from cudml.devices.cuda.wait_reports import WaitReports
-from cudml.devices.kernel_text import kernel_text
 from cudml.devices.locks import Lock
 from cudml.errors import DeviceError
 from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
@@ -41,24 +39,37 @@ class ProgramLoader:
         self._limits = limits
         self._scratch = scratch
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
-        self._kernels: dict[tuple[str, str], Kernel] = {}
+        self._kernels: dict[Hashable, Kernel] = {}
         self._build_lock = Lock()
         self._wait_reports: WaitReports | None = None
 
     def load(self, plan: Plan) -> Program:
-        """`CudaDevice.load`, while the GPU is the current one."""
-        slots = {name: slot for slot, name in enumerate([*plan.operands, *plan.offsets()])}
-        offsets = tuple(plan.offsets().values())
+        """Build missing kernels, check every launch, and prepare the call.
+
+        The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or an
+        integer handle) or on the current stream of this GPU. It allocates only scratch that is not given,
+        does not synchronise, and can be captured in a graph.
+
+        Raises
+        ------
+        cudml.errors.CompilerError
+            A kernel does not compile (the message has the compiler's log), or there is no compiler.
+        ValueError
+            A launch cannot run on this GPU; the message says what would fit.
+        """
+        with self._cupy.cuda.Device(self._number):
+            return self._load(plan)
+
+    def _load(self, plan: Plan) -> Program:
         current_device, number, device = self._current_device, self._number, self._cupy.cuda.Device
         as_stream, stream_type = self._as_stream, self._cupy.cuda.Stream
-        reports = self._reports()
+        reports = self._wait_reports or self._make_reports()
         gave_up, raise_reported = reports.gave_up, reports.raise_reported
 
         only = plan.steps[0] if len(plan.steps) == 1 else None
         if isinstance(only, KernelLaunch) and only.buffers == plan.operands and not only.cooperative:
             # By far the most frequent plan, so it has a fast path without lookups.
-            kernel = self._kernel(only)
-            function, params = kernel.function, kernel.params(only)
+            function, params = self._kernel(only)
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
 
             def launch_alone(
@@ -78,6 +89,10 @@ class ProgramLoader:
                         function(grid, block, arguments, shared_bytes, stream)
 
             return launch_alone
+
+        starts = plan.offsets()
+        slots = {name: slot for slot, name in enumerate([*plan.operands, *starts])}
+        offsets = tuple(starts.values())
         if isinstance(only, Copy) and not offsets:
             copy = self._prepare_copy(only, slots)
 
@@ -131,11 +146,10 @@ class ProgramLoader:
         if reports is not None and reports.gave_up.value:
             reports.raise_reported()
 
-    def _reports(self) -> WaitReports:
+    def _make_reports(self) -> WaitReports:
         with self._build_lock.held():
-            if self._wait_reports is None:
-                self._wait_reports = WaitReports(self._cupy)
-            return self._wait_reports
+            self._wait_reports = self._wait_reports or WaitReports(self._cupy)
+        return self._wait_reports
 
     def _prepare_step(self, step: Step, slots: dict[str, int]) -> _Run:
         if isinstance(step, KernelLaunch):
@@ -147,12 +161,11 @@ class ProgramLoader:
         return self._prepare_fill(step, slots)
 
     def _prepare_launch(self, launch: KernelLaunch, slots: dict[str, int]) -> _Run:
-        kernel = self._kernel(launch)
-        function, params = kernel.function, kernel.params(launch)
+        function, params = self._kernel(launch)
         grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
         cooperative = launch.cooperative
         # A step's arguments are picked out of the buffers and these.
-        report = self._reports().address_for(launch) if launch.waits else 0
+        report = self._make_reports().address_for(launch) if launch.waits else 0
         fixed = (by_value(bytes(8)), by_value(report.to_bytes(8, "little")), *params)
         null = len(slots)
         own = {None: null, WAIT_REPORT: null + 1}
@@ -216,19 +229,17 @@ class ProgramLoader:
 
         return run
 
-    def _kernel(self, launch: KernelLaunch) -> Kernel:
-        """The built kernel instance, on the current device, after the checks of this launch."""
-        check_launch(launch, self._limits, self._name)
-        text = kernel_text((launch,))
-        with self._build_lock.held():
+    def _kernel(self, launch: KernelLaunch) -> tuple[Any, tuple[Any, ...]]:
+        """The built kernel's function, and the struct that it takes, if any; the device allows the launch."""
+        instance, params = launch.instance, launch.params.pack()
+        kernel = self._kernels.get(instance)
+        if kernel is None:
             # In CuPy, concurrent threads would each compile the kernel; here one does and the others wait.
-            kernel = self._kernels.get((text, launch.name_expression))
-            if kernel is None:
-                kernel = Kernel(self._cupy, launch, text)
-                self._kernels[text, launch.name_expression] = kernel
-            kernel.grant(launch)
-        kernel.check(launch, self._limits, self._name)
-        return kernel
+            with self._build_lock.held():
+                kernel = self._kernels.get(instance) or Kernel(self._cupy, launch)
+                self._kernels[instance] = kernel
+        kernel.allow(launch, self._limits, self._name)
+        return kernel.function, (by_value(params),) if params else ()
 
 
 def _pointer(buffer: Any) -> int:

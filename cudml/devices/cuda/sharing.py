@@ -139,11 +139,11 @@ def _layout_of(form: Form, number: int) -> Layout:
 
 @contextmanager
 def sharing(cupy: Any, number: int, shared: Sequence[Exported]) -> Iterator[None]:
-    """A context around work on shared memory on one GPU; the owners' streams then wait for the work."""
-    try:
-        yield
-    finally:
-        with cupy.cuda.Device(number):
+    """A context in which a GPU is current; the owners of shared memory then wait for the work done in it."""
+    with cupy.cuda.Device(number):
+        try:
+            yield
+        finally:
             _order_after(cupy, number, cupy.cuda.get_current_stream(), shared)
 
 

@@ -1,10 +1,11 @@
 """Call compiled kernels: arguments, launch structure, error text."""
 
 import ctypes
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from cudml.devices import locks, sources, waits
 from cudml.devices.emulator import build, cache_files, symbols
@@ -42,12 +43,39 @@ def _load_runtime(path: Path) -> ctypes.CDLL:
     return library
 
 
+@dataclass(frozen=True)
+class _Loaded:
+    """A kernel instance in this process: its module, the function in it, and the runtime."""
+
+    module: Path
+    function: Any
+    runtime: ctypes.CDLL
+
+
+#: Instances by what they were compiled from. They stay loaded even if a source is edited.
+_loaded: dict[Hashable, _Loaded] = {}
+
+
+def _compile(launch: KernelLaunch, is_checked: bool) -> _Loaded:
+    runtime = _load_runtime(build.runtime(is_checked=is_checked))
+    module = build.module(launch, is_checked=is_checked)
+    # No argtypes: every call passes the same two references, without conversion.
+    function = _load(module).simt_kernel
+    function.restype = ctypes.c_int
+    return _Loaded(module, function, runtime)
+
+
 def load_kernels(launches: Sequence[KernelLaunch], *, is_checked: bool = False) -> list["Kernel"]:
     """Compile and load kernels; those that are not cached are compiled concurrently."""
-    try:
-        return build_together(lambda launch: Kernel(launch, is_checked=is_checked), launches)
-    finally:
-        cache_files.folder.warn()
+    keys = [(launch.instance, is_checked) for launch in launches]
+    missing = {key: launch for key, launch in zip(keys, launches, strict=True) if key not in _loaded}
+    if missing:
+        try:
+            found = build_together(lambda launch: _compile(launch, is_checked), missing.values())
+        finally:
+            cache_files.folder.warn()
+        _loaded.update(zip(missing, found, strict=True))
+    return [Kernel(launch, _loaded[key], is_checked) for key, launch in zip(keys, launches, strict=True)]
 
 
 class BufferTable:
@@ -112,13 +140,9 @@ class Kernel:
     A checked kernel is instrumented and needs a `check` for each run.
     """
 
-    def __init__(self, launch: KernelLaunch, *, is_checked: bool = False) -> None:
-        self._runtime = _load_runtime(build.runtime(is_checked=is_checked))
-        self._module = build.module(launch, is_checked=is_checked)
-        # No argtypes: every call passes the same two references, without conversion.
-        self._function = _load(self._module).simt_kernel
-        self._function.restype = ctypes.c_int
+    def __init__(self, launch: KernelLaunch, loaded: _Loaded, is_checked: bool) -> None:
         self.launch = launch
+        self._loaded = loaded
         self._is_checked = is_checked
         self._params = ctypes.create_string_buffer(launch.params.pack())
 
@@ -145,7 +169,8 @@ class Kernel:
             for name in self.launch.buffers
         ]
         table = (ctypes.c_void_p * (len(places) + 1))(*places, ctypes.addressof(self._params))
-        function, resume, abandon = self._function, self._runtime.simt_resume, self._runtime.simt_abandon
+        function, runtime = self._loaded.function, self._loaded.runtime
+        resume, abandon = runtime.simt_resume, runtime.simt_abandon
         launch, arguments = ctypes.byref(structure), ctypes.byref(table)
 
         def run() -> None:
@@ -162,8 +187,9 @@ class Kernel:
         return run if reports is None else lambda: reports.raise_after(run)
 
     def _error_of_launch(self) -> KernelError:
-        text = self._runtime.simt_error().decode(errors="replace").replace(f"{sources.kernel_root()}/", "")
-        return KernelError(symbols.with_lines(text, self._module).split(_REPORT_SEPARATOR))
+        told = self._loaded.runtime.simt_error().decode(errors="replace")
+        text = told.replace(f"{sources.kernel_root()}/", "")
+        return KernelError(symbols.with_lines(text, self._loaded.module).split(_REPORT_SEPARATOR))
 
     def _structure(self, schedule: Schedule) -> Launch:
         launch = self.launch

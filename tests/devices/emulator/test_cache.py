@@ -289,7 +289,7 @@ from pathlib import Path
 from cudml.devices.emulator import build
 from cudml.plans import KernelLaunch, Params
 source = Path(os.fsdecode(b"{folder}")) / "kernel.cu"
-launch = KernelLaunch(str(source), "scale", (3,), (1, 1, 1), (1, 1, 1), ("out",), Params(()))
+launch = KernelLaunch(str(source), "scale", (3,), (1, 1, 1), (1, 1, 1), ("out",), Params.of())
 os.write(1, os.fsencode(build.module(launch)))
 """
 
