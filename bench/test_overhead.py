@@ -27,6 +27,9 @@ TOP_K_BAR, SLICE_BAR, DISPATCH_BAR = 1.0, 0.65, 1.4
 #: The same, as a multiple of the plain call: with new offsets, or arguments that need a conversion.
 NEW_OFFSET_BAR, CONVERTED_BAR = 1.2, 1.5
 
+#: Microseconds that an adapter may add to the array function on the CPU: a call by PyTorch, a node of ONNX.
+TORCH_BAR_US, ONNX_BAR_US = 6, 15
+
 # Many short rounds, so that the fastest one is undisturbed.
 ROUNDS, CALLS_PER_ROUND = 500, 100
 
@@ -211,6 +214,73 @@ def test_dispatch_slice(timed: Any, cupy: Any, x: Any) -> None:
     )
     operator = cudml.compile_operator(desc, device="cuda")
     timed(lambda: operator.dispatch(input_tensor=x, output_tensor=out), raw_kernel(cupy, x), DISPATCH_BAR)
+
+
+# The adapters, on the CPU.
+
+
+@pytest.fixture
+def added(benchmark: Any) -> Callable[..., None]:
+    """Times a call, and holds what it takes beyond another call, per `count`, to microseconds."""
+
+    def run(call: Callable[[], Any], other: Callable[[], Any], bar: float, count: int = 1) -> None:
+        call(), other()
+        benchmark.pedantic(call, rounds=ROUNDS, iterations=CALLS_PER_ROUND, warmup_rounds=3)
+        turns = [[timeit(timed, number=CALLS_PER_ROUND) for timed in (call, other)] for _ in range(ROUNDS)]
+        ours, core = (min(times) / CALLS_PER_ROUND * 1e6 for times in zip(*turns, strict=True))
+        difference = ours / count - core
+        benchmark.extra_info |= {"added": difference, "bar": bar}
+        assert difference <= bar, f"{difference:.1f} us beyond the core call's {core:.1f}, the bar is {bar}"
+
+    return run
+
+
+@pytest.fixture
+def rows() -> np.ndarray:
+    return np.random.default_rng(0).standard_normal((4, 64), dtype=np.float32)
+
+
+def test_torch_topk(added: Any, rows: np.ndarray) -> None:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+    import cudml.torch
+
+    tensor = torch.from_numpy(rows)
+    added(lambda: cudml.torch.topk(tensor, 4), lambda: cudml.top_k(rows, 4, nan="greatest"), TORCH_BAR_US)
+
+
+def test_onnx_topk(added: Any, rows: np.ndarray) -> None:
+    import cudml
+
+    session = onnx_session("(float[M, 64] x, int64[N] n) => (float[M, K] y, int64[M, K] i) {"
+                           " k = Constant<value_ints = [4]>()  y, i = TopK(x, k) }")  # fmt: skip
+    feeds = {"x": rows, "n": np.full(64, 3)}
+    added(lambda: session.run(feeds), lambda: cudml.top_k(rows, 4, nan="greatest"), ONNX_BAR_US)
+
+
+def test_onnx_chain(added: Any, rows: np.ndarray) -> None:
+    import cudml
+
+    session = onnx_session("(float[M, 64] x, int64[N] n) => (float[M, 64] y) { a = ReverseSequence(x, n)"
+                           " b = ReverseSequence(a, n)  y = ReverseSequence(b, n) }")  # fmt: skip
+    feeds = {"x": rows, "n": np.full(64, 3)}
+    across = feeds["n"][np.newaxis]
+    added(
+        lambda: session.run(feeds),
+        lambda: cudml.reverse_subsequences(rows, across, axis=0),
+        ONNX_BAR_US,
+        count=3,
+    )
+
+
+def onnx_session(graph: str) -> Any:
+    onnx, _ = (
+        pytest.importorskip(name, reason="ONNX or its Runtime is not installed: pip install -e '.[onnx]'")
+        for name in ("onnx", "onnxruntime")
+    )
+    import cudml.onnx
+
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> g {graph}')
+    return cudml.onnx.Session(model, providers=["CPUExecutionProvider"])
 
 
 # The pieces.

@@ -112,6 +112,7 @@ CASES: tuple[TopKCase, ...] = (
     _case("database", 1, 1 << 28, 1000, "int64", pattern="bits"),
     _case("neighbours", 1, 10**9, 64, mode="smallest"),
     _case("neighbours", 20000, 500, 10, mode="smallest"),
+    _case("neighbours", 100000, 1000, 100, mode="smallest"),
     _case("neighbours", 1000, 10000, 64, mode="smallest"),
     _case("neighbours", 10, 10**6, 256, mode="smallest"),
     _case("neighbours", 1, 10**7, 100, mode="smallest"),

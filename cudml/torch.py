@@ -83,9 +83,9 @@ def topk(
     """
     dim = -1 if dim is None else dim
     if input.dim() == 0:  # one element, which PyTorch selects whether k is 0 or 1
-        values, indices = torch.ops.cudml.topk(input.reshape(1), max(k, 1), dim, largest)
+        values, indices = torch.ops.cudml.topk.default(input.reshape(1), max(k, 1), dim, largest)
         return torch.return_types.topk((values.reshape(()), indices.reshape(())))
-    return torch.return_types.topk(torch.ops.cudml.topk(input, k, dim, largest))
+    return torch.return_types.topk(torch.ops.cudml.topk.default(input, k, dim, largest))
 
 
 class GRU(torch.nn.RNNBase):
@@ -156,12 +156,16 @@ class GRU(torch.nn.RNNBase):
             raise RuntimeError("GRU: input has no steps, must have at least one")
         if x.shape[2] != self.input_size:
             raise RuntimeError(f"GRU: input.size(-1) is {x.shape[2]}, must be input_size = {self.input_size}")
-        weights = {name: getattr(self, name) for name in self._flat_weights_names}
+        own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
+        weights: dict[str, torch.Tensor] = {
+            name: own[name] if name in own else getattr(self, name) for name in self._flat_weights_names
+        }
         _refuse_gradients(input=x, hx=hx, **weights)
         _check_type("GRU", "input", x, _GRU_TYPES)
+        kind, device = x.dtype, x.device
         for name, tensor in {"hx": hx, **weights}.items():
-            if tensor is not None and (tensor.dtype, tensor.device) != (x.dtype, x.device):
-                expected = f"{x.dtype} on {x.device}, as input"
+            if tensor is not None and (tensor.dtype is not kind or tensor.device != device):
+                expected = f"{kind} on {device}, as input"
                 raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
         num_directions = 2 if self.bidirectional else 1
         shape = (self.num_layers * num_directions, x.shape[1], self.hidden_size)
@@ -173,7 +177,7 @@ class GRU(torch.nn.RNNBase):
             h0 = None if hx is None else hx[first : first + num_directions]
             if layer and self.dropout and self.training:
                 x = torch.dropout(x, self.dropout, True)
-            x, single = torch.ops.cudml.gru(x, w, r, b, h0, lengths)
+            x, single = torch.ops.cudml.gru.default(x, w, r, b, h0, lengths)
             states.append(single)
         return x, states[0] if len(states) == 1 else torch.cat(states)
 
@@ -259,12 +263,17 @@ def _check_type(function: str, name: str, tensor: torch.Tensor, types: Collectio
         raise TypeError(f"{function}: {name} is of {tensor.dtype}, must be one of {expected}")
 
 
+def _has_array(tensor: torch.Tensor) -> bool:
+    return tensor.is_cpu and tensor.dtype in _NUMPY_TYPES
+
+
 def _shared(tensor: torch.Tensor | None) -> Any:
     """The array that cudml takes for a tensor."""
     if tensor is None:
         return None
-    tensor = tensor.detach()
-    return tensor.numpy() if tensor.is_cpu and tensor.dtype in _NUMPY_TYPES else tensor
+    if tensor.requires_grad:  # the caller has seen that no gradient is wanted
+        tensor = tensor.detach()
+    return tensor.numpy() if _has_array(tensor) else tensor
 
 
 def _stream(tensor: torch.Tensor) -> int | None:
@@ -272,25 +281,49 @@ def _stream(tensor: torch.Tensor) -> int | None:
 
 
 def _topk(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    _refuse_gradients(input=input)
-    values, indices = _topk_empty(input, k, dim, largest)
-    out = _shared(values), _shared(indices)
+    if input.requires_grad:
+        _refuse_gradients(input=input)
+        input = input.detach()
+    size = _size_along(input, dim)
+    if not 0 <= k <= size:
+        _check_k(k, size)
     mode: Literal["largest", "smallest"] = "largest" if largest else "smallest"
-    top_k(_shared(input), k, axis=dim, mode=mode, nan="greatest", out=out, stream=_stream(input))
-    return values, indices
+    if _has_array(input):  # sharing new arrays takes a third of the time of making tensors and sharing these
+        values, indices = top_k(input.numpy(), k, axis=dim, mode=mode, nan="greatest")
+        return torch.from_numpy(values), torch.from_numpy(indices)
+    _check_type("topk", "input", input, _TOPK_TYPES)
+    out = _topk_outputs(input, k, dim)
+    top_k(input, k, axis=dim, mode=mode, nan="greatest", out=out, stream=_stream(input))
+    return out
 
 
 def _topk_empty(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """The outputs before they are computed; also what `torch.compile` traces."""
+    """What `torch.compile` traces."""
     _check_type("topk", "input", input, _TOPK_TYPES)
+    _check_k(k, _size_along(input, dim))
+    return _topk_outputs(input, k, dim)
+
+
+def _topk_outputs(input: torch.Tensor, k: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs before they are computed."""
     shape = list(input.shape)
-    if not -len(shape) <= dim < len(shape):
-        raise IndexError(f"topk: dim is {dim}, must be from {-len(shape)} to {len(shape) - 1}")
-    size = shape[dim]
-    torch._check(k >= 0, lambda: f"topk: k is {k}, must not be negative")
-    torch._check(k <= size, lambda: f"topk: k is {k}, must be at most {size}, the size of dim {dim}")
     shape[dim] = k
     return input.new_empty(shape), input.new_empty(shape, dtype=torch.int64)
+
+
+def _size_along(input: torch.Tensor, dim: int) -> int:
+    try:
+        size: int = input.shape[dim]  # or a symbol in a trace
+    except IndexError:
+        num_dims = input.dim()
+        raise IndexError(f"topk: dim is {dim}, must be from {-num_dims} to {num_dims - 1}") from None
+    return size
+
+
+def _check_k(k: int, size: int) -> None:
+    """Of numbers, or of the symbols that stand for them in a trace."""
+    torch._check(k >= 0, lambda: f"topk: k is {k}, must not be negative")
+    torch._check(k <= size, lambda: f"topk: k is {k}, must be at most {size}, the size of the dimension")
 
 
 def _gru(
@@ -301,9 +334,12 @@ def _gru(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    sequence, single = _gru_empty(x, w, r)
     steps, batch, _ = x.shape
     num_directions, _, hidden = r.shape
+    if num_directions == 1 and _has_array(x):  # as for topk; the states of one direction lie as PyTorch's do
+        results = gru(*map(_shared, (x, w, r, b, h0, lengths)), linear_before_reset=True)
+        return torch.from_numpy(results[0].reshape(steps, batch, hidden)), torch.from_numpy(results[1])
+    sequence, single = _gru_empty(x, w, r)
     states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
     gru(
         *map(_shared, (x, w, r, b, h0, lengths)),
@@ -327,4 +363,6 @@ def _gru_empty(
 for _name, _compute, _empty in (("topk", _topk, _topk_empty), ("gru", _gru, _gru_empty)):
     for _backend in ("CPU", "CUDA"):
         _library.impl(_name, _compute, _backend)
+        # Without this, a fallback looks for gradients that are missing: there are none.
+        _library.impl(_name, torch.library.fallthrough_kernel, f"Autograd{_backend}")
     torch.library.register_fake(f"cudml::{_name}", _empty, lib=_library)

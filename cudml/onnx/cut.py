@@ -5,6 +5,19 @@ from dataclasses import dataclass
 
 import onnx
 
+#: The names of ONNX's own domain.
+DOMAINS = ("", "ai.onnx")
+
+#: The attributes of Constant that hold a tensor's elements, and their element types.
+_ELEMENTS = {
+    "value_float": onnx.TensorProto.FLOAT,
+    "value_floats": onnx.TensorProto.FLOAT,
+    "value_int": onnx.TensorProto.INT64,
+    "value_ints": onnx.TensorProto.INT64,
+    "value_string": onnx.TensorProto.STRING,
+    "value_strings": onnx.TensorProto.STRING,
+}
+
 
 @dataclass
 class Stretch:
@@ -18,16 +31,17 @@ class Stretch:
 def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> list[Stretch | onnx.NodeProto]:
     """The steps that run a graph; each takes values of the graph or of an earlier step.
 
-    A stretch is as long as possible: it ends when every remaining node needs one that cudml runs.
+    A stretch is as long as possible: it ends when every remaining node needs one that cudml runs. The graph's
+    constants are known before the first step.
 
     Raises
     ------
     ValueError
         A node needs a value that no node makes.
     """
-    known = {value.name for value in (*graph.input, *graph.initializer)}
+    known = {value.name for value in graph.input} | {tensor.name for tensor in constants_of(graph)}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    pending = list(graph.node)
+    pending = [node for node in graph.node if constant(node) is None]
     steps: list[list[onnx.NodeProto] | onnx.NodeProto] = []
     while pending:
         ready = _take_ready(pending, known, lambda node: not is_own(node))
@@ -40,6 +54,32 @@ def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> lis
         steps += [ready] if ready else []
         steps += own
     return [step if isinstance(step, onnx.NodeProto) else _stretch(step, steps, graph) for step in steps]
+
+
+def constants_of(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
+    """The initializers of a graph, and the tensors that its Constant nodes make."""
+    made = (constant(node) for node in graph.node)
+    return [*graph.initializer, *(tensor for tensor in made if tensor is not None)]
+
+
+def constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    """The tensor that a Constant node makes, named as its output; None for other nodes and sparse tensors."""
+    if node.op_type != "Constant" or node.domain not in DOMAINS or len(node.attribute) != 1:
+        return None
+    (attribute,) = node.attribute
+    value = onnx.helper.get_attribute_value(attribute)
+    tensor = onnx.TensorProto()
+    if attribute.name == "value":
+        tensor.CopyFrom(value)
+    elif attribute.name in _ELEMENTS:
+        is_scalar = not attribute.name.endswith("s")
+        elements = [value] if is_scalar else list(value)
+        sizes = [] if is_scalar else [len(elements)]
+        tensor = onnx.helper.make_tensor("", _ELEMENTS[attribute.name], sizes, elements)
+    else:
+        return None
+    tensor.name = node.output[0]
+    return tensor
 
 
 def needs(node: onnx.NodeProto) -> Iterator[str]:

@@ -9,13 +9,11 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError
 
-from cudml.onnx.cut import Stretch, cut, label
+from cudml.onnx.cut import DOMAINS, Stretch, constants_of, cut, label
 from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, runner_of
 from cudml.onnx.values import CPU, CUDA, ORT_ERRORS, Gpu, array_of, ort_value, type_named
 
 _DEFAULT_OPS = ("GRU", "TopK", "ReverseSequence")
-#: The names of ONNX's own domain.
-_DOMAINS = ("", "ai.onnx")
 
 #: The kinds of NumPy arrays that are strings in ONNX.
 _TEXT = "OUS"
@@ -120,7 +118,7 @@ class Session:
         }
         self.outputs = {value.name: _declared(value) for value in graph.output}
         self.placed: list[Placed] = []
-        self._constants: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+        self._constants: dict[str, Any] = {tensor.name: tensor for tensor in constants_of(graph)}
         self._steps = self._make_steps(model, ops)
         self._held: dict[str, Any] = {}
 
@@ -184,10 +182,10 @@ class Session:
         return {name: results[name] for name in wanted}
 
     def _make_steps(self, model: onnx.ModelProto, ops: Sequence[str]) -> list[_Own | _Part]:
-        opset = next((row.version for row in model.opset_import if row.domain in _DOMAINS), 1)
+        opset = next((row.version for row in model.opset_import if row.domain in DOMAINS), 1)
         runners: dict[str, Runner] = {}
         for node in model.graph.node:
-            if node.domain in _DOMAINS and node.op_type in ops:
+            if node.domain in DOMAINS and node.op_type in ops:
                 runner = runner_of(node, opset)
                 if isinstance(runner, str):
                     self.placed.append(Placed(label(node), node.op_type, "ONNX Runtime", runner))
@@ -195,8 +193,8 @@ class Session:
                     runners[_key(node)] = runner
                     self.placed.append(Placed(label(node), node.op_type, "cudml"))
         types = {value.name: value.type for value in model.graph.input}
-        for tensor in model.graph.initializer:
-            types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
+        for name, tensor in self._constants.items():
+            types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
         steps: list[_Own | _Part] = []
         for step in cut(model.graph, lambda node: _key(node) in runners):
             if isinstance(step, Stretch):

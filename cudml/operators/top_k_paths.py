@@ -3,12 +3,12 @@
 Every path gives the same bits, because every kernel orders by key and then by index.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_selection import Selection, params_of
+from cudml.operators.top_k_short import can_warp_select, can_warp_sort, warp_select, warp_sort
 from cudml.plans import (
     WAIT_REPORT,
     WARP_LANES,
@@ -22,11 +22,6 @@ from cudml.plans import (
 )
 
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
-
-# kernels/top_k/warp_select.cu and warp_sort.cu
-_WARP_THREADS = 128
-_WARP_ITEMS = (2, 8, 32)
-_WARP_SELECT_MAX_K = 32
 
 # kernels/top_k/thread_list.cu
 _THREAD_LIST_SIZES = (4, 16)
@@ -147,32 +142,6 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
     )
     num_bytes = blocks * list_bytes
     return (launch,), () if in_shared else (Workspace("lists", num_bytes),)
-
-
-def _fits_warp(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the registers of a warp."""
-    return limits.warp_lanes == WARP_LANES and selection.row_length <= _WARP_ITEMS[-1] * WARP_LANES
-
-
-def _can_warp_select(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits a warp and a result of each rank fits a lane."""
-    return _fits_warp(selection, limits) and selection.k <= _WARP_SELECT_MAX_K
-
-
-def _on_warps(function: str, selection: Selection, limits: Limits) -> Steps:
-    """A kernel that gives each warp a row."""
-    items = next(n for n in _WARP_ITEMS if selection.row_length <= n * WARP_LANES)
-    rows_per_block = _WARP_THREADS // WARP_LANES
-    launch = KernelLaunch(
-        source=f"top_k/{function}.cu",
-        function=f"top_k_{function}",
-        template=(selection.word, items),
-        grid=(_blocks(limits, selection.num_rows, _WARP_THREADS, rows_per_block=rows_per_block), 1, 1),
-        block=(_WARP_THREADS, 1, 1),
-        buffers=_OPERANDS,
-        params=params_of(selection),
-    )
-    return (launch,), ()
 
 
 def _thread_list(selection: Selection, limits: Limits) -> Steps:
@@ -315,15 +284,11 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     return (Fill("states", state_bytes), launch), workspaces
 
 
-def _for_warps(function: str) -> Callable[[Selection, Limits], Steps]:
-    return lambda selection, limits: _on_warps(function, selection, limits)
-
-
 PATHS = by_name(
     Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
     Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
-    Path("warp_select", "a small k of short rows", _can_warp_select, _for_warps("warp_select")),
-    Path("warp_sort", "short rows", _fits_warp, _for_warps("warp_sort")),
+    Path("warp_select", "a small k of short rows", can_warp_select, warp_select),
+    Path("warp_sort", "short rows", can_warp_sort, warp_sort),
     Path("block_filter", "k up to some hundred of long rows, read once", _can_filter, _block_filter),
     Path(
         "block_radix",
@@ -342,9 +307,9 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["serial"], "blocks of one thread")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
-    if _can_warp_select(selection, limits):
-        return Choice(PATHS["warp_select"], f"rows of {length} elements in registers, a lane for each result")
-    if _fits_warp(selection, limits):
+    if can_warp_select(selection, limits):
+        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
+    if can_warp_sort(selection, limits):
         return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length

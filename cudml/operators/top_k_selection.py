@@ -111,6 +111,50 @@ def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict
     }
 
 
+def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict[str, int]:
+    """The constants of `kernels/top_k/fine_key.cuh`."""
+    ones, sign = (1 << element.bits) - 1, 1 << (element.bits - 1)
+    is_float = element.kind == "f"
+    magnitude = sign - 1 if is_float else 0
+    infinity = _INFINITY[element.element_type] if is_float else ones >> 1
+
+    def risen(bits: int) -> int:
+        """What is larger for a larger number: a number of two's complement."""
+        return bits ^ magnitude if bits & sign else bits
+
+    # What is to be the least number of no sign: the lowest element, or the NaN that follows +inf.
+    nans_below = is_float and is_largest and nan_last
+    if nans_below:
+        least = infinity + 1
+    elif is_float:
+        least = risen(sign | infinity)
+    else:
+        least = sign if element.kind == "i" else 0
+
+    def key(bits: int) -> int:
+        number = (risen(bits) - least) & ones
+        return number if is_largest else ones - number
+
+    lowest = least if is_largest else (least - 1) & ones
+    last_bits = lowest ^ magnitude if lowest & sign else lowest
+    spare = max(32 - element.bits, 0)
+    all_key_bits = (1 << (element.bits + spare)) - 1
+    offset = -least << spare
+    return {
+        "magnitude": magnitude << spare,
+        "offset": (offset if is_largest else ~offset) & all_key_bits,
+        "factor": 1 if is_largest else all_key_bits,
+        "zero": max(key(0), key(sign)) << spare if is_float else 0,
+        "other_zero": min(key(0), key(sign)) << spare if is_float else 0,
+        "first_nan": (key(infinity) + 1 if is_float and is_largest and not nan_last else ones) << spare,
+        "end_nan": (
+            key(sign | infinity) if nans_below else 0 if is_largest or not is_float else key(infinity)
+        )
+        << spare,
+        "padding": sum(last_bits << shift for shift in range(0, 64, element.bits)),
+    }
+
+
 def params_of(
     selection: Selection, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
 ) -> Params:

@@ -135,7 +135,7 @@ __device__ __forceinline__ UInt64 nanoseconds() {
   return now;
 }
 
-// ---- The largest and the smallest value of the 32 lanes of a warp, all of which call.
+// ---- The largest value of the 32 lanes of a warp, all of which call, and their sum.
 
 __device__ __forceinline__ UInt32 warp_max(UInt32 value) {
 #if __CUDA_ARCH__ >= 800
@@ -148,7 +148,23 @@ __device__ __forceinline__ UInt32 warp_max(UInt32 value) {
 #endif
 }
 
-__device__ __forceinline__ UInt32 warp_min(UInt32 value) { return ~warp_max(~value); }
+__device__ __forceinline__ UInt32 warp_sum(UInt32 value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_add_sync(kFullMask, value);
+#else
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    value += __shfl_xor_sync(kFullMask, value, lanes);
+  }
+  return value;
+#endif
+}
+
+// ---- A value that is kept in a register rather than computed again wherever it is used.
+
+__device__ __forceinline__ UInt32 computed_once(UInt32 value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
 
 // ---- Half precision as bits, so that no kernel needs cuda_fp16.h.
 

@@ -28,6 +28,7 @@ struct Ranked64 {
     return {static_cast<UInt64>(key) << 32 | ~index};
   }
   static __device__ __forceinline__ Ranked64 none() { return {0}; }
+  __device__ __forceinline__ UInt32 key() const { return static_cast<UInt32>(bits >> 32); }
   __device__ __forceinline__ UInt32 index() const { return ~static_cast<UInt32>(bits); }
   __device__ __forceinline__ bool is_before(Ranked64 other) const { return bits > other.bits; }
   __device__ __forceinline__ Ranked64 from_lane_xor(int lanes) const {
@@ -37,17 +38,19 @@ struct Ranked64 {
 
 // Words of 64 bits.
 struct Ranked96 {
-  UInt64 key;
+  UInt64 whole_key;
   UInt32 backward_index;
 
   static __device__ __forceinline__ Ranked96 of(UInt64 key, UInt32 index) { return {key, ~index}; }
   static __device__ __forceinline__ Ranked96 none() { return {0, 0}; }
+  __device__ __forceinline__ UInt64 key() const { return whole_key; }
   __device__ __forceinline__ UInt32 index() const { return ~backward_index; }
   __device__ __forceinline__ bool is_before(Ranked96 other) const {
-    return key > other.key || (key == other.key && backward_index > other.backward_index);
+    return whole_key > other.whole_key ||
+           (whole_key == other.whole_key && backward_index > other.backward_index);
   }
   __device__ __forceinline__ Ranked96 from_lane_xor(int lanes) const {
-    return {__shfl_xor_sync(kFullMask, key, lanes),
+    return {__shfl_xor_sync(kFullMask, whole_key, lanes),
             __shfl_xor_sync(kFullMask, backward_index, lanes)};
   }
 };

@@ -59,33 +59,55 @@ __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 ro
                                       : row_start_by_division(params, static_cast<UInt64>(row));
 }
 
-// A warp's elements of a row: element j * 32 + lane in item j of the lane, 0 past the end. Nothing is computed
-// in between, so that all loads are under way before one is waited for.
-template <class Word, int kItems>
-__device__ __forceinline__ void load_row(const Word* __restrict__ input, const TopKParams& params,
-                                         const RowStart& start, UInt32 lane,
-                                         Word (&elements)[kItems]) {
-  const UInt32 length = static_cast<UInt32>(params.row_length);
-#pragma unroll
-  for (int j = 0; j < kItems; ++j) {
-    const UInt32 index = j * kWarpSize + lane;
-    elements[j] = 0;
-    if (index < length) elements[j] = input[start.input + index * params.input_axis_stride];
+// The same in less code, for kernels whose rows are so short that it counts.
+template <class Unsigned>
+__device__ __forceinline__ RowStart short_row_start_by_division(const TopKParams& params,
+                                                                Unsigned row) {
+  RowStart start = {0, 0, 0};
+  const auto add = [&](Unsigned along, int d) {
+    const Int64 coordinate = static_cast<Int64>(along);
+    start.input += coordinate * params.input_strides[d];
+    start.value += coordinate * params.value_strides[d];
+    start.index += coordinate * params.index_strides[d];
+  };
+#pragma unroll 1
+  for (int d = params.num_outer_dimensions - 1; d > 0; --d) {
+    const Unsigned size = static_cast<Unsigned>(params.outer_sizes[d]);
+    const Unsigned quotient = row / size;
+    add(row - quotient * size, d);
+    row = quotient;
   }
+  add(row, 0);  // the outermost coordinate is what is left; without dimensions there is row 0 alone
+  return start;
 }
 
-// The element at `index` of the row is the result of rank `rank`. Its bits are read again rather
-// than made from the key: a zero keeps its sign and a NaN its payload.
+__device__ __forceinline__ RowStart short_row_start(const TopKParams& params, Int64 row) {
+  // A 64-bit division is many times a 32-bit one.
+  return params.num_rows <= kFullMask
+             ? short_row_start_by_division(params, static_cast<UInt32>(row))
+             : short_row_start_by_division(params, static_cast<UInt64>(row));
+}
+
+// The element at `index` of the row is the result of rank `rank`.
 template <class Word>
-__device__ __forceinline__ void write_result(const Word* __restrict__ input, Word* values,
-                                             void* indices, const TopKParams& params,
-                                             const RowStart& start, Int64 rank, UInt32 index) {
-  values[start.value + rank * params.value_axis_stride] =
-      input[start.input + static_cast<Int64>(index) * params.input_axis_stride];
+__device__ __forceinline__ void write_element(Word element, UInt32 index, Word* values,
+                                              void* indices, const TopKParams& params,
+                                              const RowStart& start, Int64 rank) {
+  values[start.value + rank * params.value_axis_stride] = element;
   const Int64 offset = start.index + rank * params.index_axis_stride;
   if (params.index_bytes == 8) {
     static_cast<UInt64*>(indices)[offset] = index;
   } else {
     static_cast<UInt32*>(indices)[offset] = index;
   }
+}
+
+// The same. The element's bits are read again rather than made from the key: a zero keeps its sign and a NaN
+// its payload.
+template <class Word>
+__device__ __forceinline__ void write_result(const Word* __restrict__ input, Word* values,
+                                             void* indices, const TopKParams& params,
+                                             const RowStart& start, Int64 rank, UInt32 index) {
+  const Word element = input[start.input + static_cast<Int64>(index) * params.input_axis_stride];
+  write_element(element, index, values, indices, params, start, rank);
 }

@@ -1,75 +1,325 @@
 // Computes: the top k of short rows for small k.
-// Idea: each lane knows its first element; the warp's first is picked, and its lane looks again.
-// Ownership: a warp owns a row at a time; its element j * 32 + lane is item j of the lane.
-// Requires: rows of at most 32 * kItems elements, and k of at most 32.
+// Idea: results are only in the units of neighbouring elements whose first keys rank first.
+// Ownership: kLanes lanes own a row at a time, kept in shared storage.
+// Requires: rows of at most kLanes * kUnits * kUnit elements, and k of at most kFirst.
 // Chosen when: rows have up to 1024 elements and k is small.
 #include "common/intrinsics.cuh"
-#include "common/ordering_key.cuh"
 #include "common/types.cuh"
+#include "top_k/fine_key.cuh"
+#include "top_k/key_network.cuh"
+#include "top_k/load_rows.cuh"
 #include "top_k/ranked.cuh"
 #include "top_k/rows.cuh"
 
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / kWarpSize;
+// A unit is kUnit neighbouring elements; a lane has kUnits of them. The kFirst units with the largest first
+// keys, of equal ones those of lower index, hold the first kFirst elements: each of these ranks before all
+// elements of every other unit, since as many units as there are results begin before that one does. Of
+// their elements, only those that reach the last of these first keys can be results: little more than kFirst.
+template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
+struct Shape {
+  static constexpr int kCapacity = kLanes * kUnits * kUnit;
+  static constexpr int kPerVector = 16 / static_cast<int>(sizeof(Word));
+  // A lane reads blocks of whole vectors and whole units: its block m is block m * kLanes + lane of the row.
+  static constexpr int kBlock = kUnit > kPerVector ? kUnit : kPerVector;
+  static constexpr int kBlocks = kUnits * kUnit / kBlock;
+  static constexpr int kUnitsOfBlock = kBlock / kUnit;
+  static constexpr int kVectorsOfBlock = kBlock / kPerVector;
+  static constexpr int kVectors = kBlocks * kVectorsOfBlock;
+  static constexpr int kRows = kWarpSize / kLanes;
 
-// The index of the first-ranked of the lanes' elements; a lane without one has index kFullMask and
-// key 0.
-template <class Word>
-__device__ __forceinline__ UInt32 first_of_warp(Word key, UInt32 index) {
-  if constexpr (sizeof(Word) <= 2) {
-    return Ranked32{warp_max(index == kFullMask ? 0 : Ranked32::of(key, index).bits)}.index();
-  } else if constexpr (sizeof(Word) == 4) {
-    return warp_min(key == warp_max(key) ? index : kFullMask);
-  } else {
-    const UInt32 high = static_cast<UInt32>(key >> 32);
-    const UInt32 low = static_cast<UInt32>(key);
-    const bool is_highest = high == warp_max(high);
-    const UInt32 highest_low = warp_max(is_highest ? low : 0);
-    return warp_min(is_highest && low == highest_low ? index : kFullMask);
+  static constexpr bool kIsSmall = kFirst <= 8 && kUnits <= 8;
+  // Loads of a lane that are under way before the first of them is stored.
+  static constexpr UInt32 kAhead = kIsSmall && kVectors > 4 ? 4 : 8;
+
+  struct Row {
+    SharedArray<uint4, kLanes * kVectors> vectors;
+    SharedArray<Ranked<Word>, kFirst * kUnit> candidates;
+    SharedArray<UInt16, kFirst> units;
+  };
+  struct Warp {
+    SharedArray<Row, kRows> rows;
+  };
+  static constexpr int kRoom = (32 << 10) / static_cast<int>(sizeof(Warp));
+  static constexpr int kWarps = kRoom >= 8 ? 8 : kRoom >= 4 ? 4 : kRoom >= 2 ? 2 : 1;
+  static constexpr int kThreads = kWarps * kWarpSize;
+  // Few short lists fit 64 registers a thread, so that 32 warps run at once; others need more, and the compiler
+  // chooses best itself where each element is a unit.
+  static constexpr int kMinThreads = (kIsSmall       ? 1024
+                                      : kFirst <= 8  ? 640
+                                      : kFirst <= 16 ? 512
+                                                     : 384) /
+                                     (sizeof(Word) == 8 ? 2 : 1);
+  static constexpr int kMinBlocks = kUnit == 1 && kFirst <= 8 ? 1 : kMinThreads / kThreads;
+  struct Storage {
+    SharedArray<Warp, kWarps> warps;
+  };
+};
+
+// The sum of `own` over the lanes of the group below this one; `total` is that over all.
+template <int kLanes>
+__device__ __forceinline__ UInt32 sum_below(UInt32 own, UInt32& total) {
+  const UInt32 lane = threadIdx.x % kLanes;
+  UInt32 sum = own;
+#pragma unroll
+  for (int distance = 1; distance < kLanes; distance *= 2) {
+    const UInt32 other = __shfl_up_sync(kFullMask, sum, distance, kLanes);
+    if (lane >= static_cast<UInt32>(distance)) sum += other;
   }
+  total = __shfl_sync(kFullMask, sum, kLanes - 1, kLanes);
+  return sum - own;
 }
 
-template <class Word, int kItems>
-__global__ void __launch_bounds__(kThreads, 4)
-    top_k_warp_select(const Word* __restrict__ input, Word* values, void* indices,
-                      const __grid_constant__ TopKParams params) {
-  const UInt32 lane = threadIdx.x % kWarpSize;
-  const UInt32 length = static_cast<UInt32>(params.row_length);
-  const UInt32 k = static_cast<UInt32>(params.k);
+// What kLanes lanes do with their row. Every lane of the warp calls every function.
+template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
+struct Group {
+  using Of = Shape<Word, kLanes, kUnits, kUnit, kFirst>;
+  using Key = Wide<Word>;
+  using Pair = Ranked<Word>;
+  // Narrow keys have room for the number of their unit, so that no two are equal.
+  static constexpr bool kHasNumber = sizeof(Word) <= 2;
+  static constexpr Key kNumberMask = kHasNumber ? 0xffff : 0;
+  static constexpr Key kElementMask = ~((Key{1} << kSpareBits<Word>)-1);
 
-  for (Int64 row = static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
-       row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
-    const RowStart start = row_start(params, row);
-    Word keys[kItems];
-    load_row(input, params, start, lane, keys);
-    UInt32 left = 0;  // bit j: item j is an element that has not been picked
+  typename Of::Row& row;
+  const FineParams& params;
+  UInt32 lane;
+  UInt32 first_unit;  // of the lane
+
+  __device__ __forceinline__ UInt32 unit_of(int j) const {
+    return first_unit + j / Of::kUnitsOfBlock * kLanes * Of::kUnitsOfBlock + j % Of::kUnitsOfBlock;
+  }
+
+  // The largest key of each of the lane's units.
+  __device__ __forceinline__ void find_first_keys(Key (&first)[kUnits]) const {
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      keys[j] = ordering_key(keys[j], params);
-      if (j * kWarpSize + lane < length) left |= 1u << j;
-    }
-    UInt32 result = 0;  // the index of rank `lane`
-    Word first_key = 0;
-    UInt32 first_index = kFullMask;
-    bool look_again = true;
-    for (UInt32 rank = 0; rank < k; ++rank) {
-      if (look_again) {
-        first_key = 0;
-        first_index = kFullMask;
-        // Ascending indices and a strict comparison: of equal elements the first stays.
+    for (int m = 0; m < Of::kBlocks; ++m) {
 #pragma unroll
-        for (int j = 0; j < kItems; ++j) {
-          if ((left >> j & 1) != 0 && (keys[j] > first_key || first_index == kFullMask)) {
-            first_key = keys[j];
-            first_index = j * kWarpSize + lane;
-          }
+      for (int v = 0; v < Of::kVectorsOfBlock; ++v) {
+        const uint4 bytes = row.vectors[(m * kLanes + lane) * Of::kVectorsOfBlock + v];
+#pragma unroll
+        for (int i = 0; i < Of::kPerVector; ++i) {
+          const Key key = fine_key<Word>(upper_word<Word>(bytes, i), params);
+          const int element = v * Of::kPerVector + i;
+          Key& unit = first[m * Of::kUnitsOfBlock + element / kUnit];
+          unit = element % kUnit == 0 || key > unit ? key : unit;
         }
       }
-      const UInt32 picked = first_of_warp(first_key, first_index);
-      look_again = picked % kWarpSize == lane;
-      if (look_again) left &= ~(1u << picked / kWarpSize);
-      if (rank == lane) result = picked;
     }
-    if (lane < k) write_result(input, values, indices, params, start, lane, result);
+    if constexpr (kHasNumber) {
+#pragma unroll
+      for (int j = 0; j < kUnits; ++j) {
+        first[j] = (first[j] & kElementMask) | (kNumberMask - unit_of(j));
+      }
+    }
+  }
+
+  // Of units whose first elements rank like the last, only those of lower index are chosen.
+  __device__ __forceinline__ UInt32 break_ties(const Key (&first)[kUnits], Key last) const {
+    UInt32 chosen = 0;
+    UInt32 equal = 0;
+#pragma unroll
+    for (int j = 0; j < kUnits; ++j) {
+      const Key key = coarse_key<Word>(first[j] & ~kNumberMask, params);
+      chosen |= static_cast<UInt32>(key > last) << j;
+      equal |= static_cast<UInt32>(key == last) << j;
+    }
+    UInt32 num_before;
+    sum_below<kLanes>(__popc(chosen), num_before);
+    // In the order of units: blocks of all lanes, lane by lane.
+    constexpr UInt32 kBlockMask = (1u << Of::kUnitsOfBlock) - 1;
+#pragma unroll 1
+    for (int m = 0; m < Of::kBlocks; ++m) {
+      UInt32 bits = equal >> m * Of::kUnitsOfBlock & kBlockMask;
+      UInt32 total;
+      UInt32 before = num_before + sum_below<kLanes>(__popc(bits), total);
+      num_before += total;
+      for (; bits != 0 && before < kFirst; ++before) {
+        chosen |= (bits & (0 - bits)) << m * Of::kUnitsOfBlock;
+        bits &= bits - 1;
+      }
+    }
+    return chosen;
+  }
+
+  // Chooses kFirst units that hold all results. Lists them, or the elements that they are, and returns the
+  // least key of an element that can be a result.
+  __device__ __forceinline__ Key choose_units() const {
+    Key first[kUnits];
+    find_first_keys(first);
+    Key last = kth_of_lanes<kFirst, kLanes>(first);
+    UInt32 chosen = 0;
+#pragma unroll
+    for (int j = 0; j < kUnits; ++j) {
+      if (first[j] >= last) chosen |= 1u << j;
+    }
+    UInt32 total;
+    UInt32 place = sum_below<kLanes>(__popc(chosen), total);
+    last &= ~kNumberMask;
+    const Key least = coarse_key<Word>(last, params);
+    bool is_tied = least != last || total > kFirst;
+    if constexpr (kHasNumber) {  // other keys of the same rank may not have been counted
+      constexpr Key kStep = Key{1} << kSpareBits<Word>;
+      is_tied = is_tied || coarse_key<Word>(last + kStep, params) == last;
+    }
+    if (__any_sync(kFullMask, is_tied)) {
+      chosen = break_ties(first, least);
+      place = sum_below<kLanes>(__popc(chosen), total);
+    }
+    if constexpr (kUnit == 1) {
+      Pair* next = &row.candidates[0] + place;
+#pragma unroll
+      for (int j = 0; j < kUnits; ++j) {
+        if ((chosen >> j & 1) != 0) *next++ = candidate(first[j], unit_of(j));
+      }
+    } else {
+      UInt16* next = &row.units[0] + place;
+#pragma unroll
+      for (int j = 0; j < kUnits; ++j) {
+        if ((chosen >> j & 1) != 0) *next++ = static_cast<UInt16>(unit_of(j));
+      }
+    }
+    __syncwarp();  // the list is written before other lanes read of it
+    return least;
+  }
+
+  // Lists the elements of the chosen units that can be results; returns their number.
+  __device__ __forceinline__ UInt32 list_candidates(Key least) const {
+    constexpr int kRounds = kFirst > kLanes ? kFirst / kLanes : 1;
+    Key keys[kRounds][kUnit];
+    UInt32 begin[kRounds];
+    UInt32 hits = 0;
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+      const UInt32 place = r * kLanes + lane;
+      const bool is_unit = kFirst % kLanes == 0 || place < kFirst;
+      begin[r] = row.units[is_unit ? place : 0] * kUnit;
+      load_unit(begin[r], keys[r]);
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i) {
+        if (is_unit && keys[r][i] >= least) hits |= 1u << (r * kUnit + i);
+      }
+    }
+    UInt32 total;
+    Pair* next = &row.candidates[0] + sum_below<kLanes>(__popc(hits), total);
+#pragma unroll
+    for (int r = 0; r < kRounds; ++r) {
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i) {
+        if ((hits >> (r * kUnit + i) & 1) != 0) *next++ = candidate(keys[r][i], begin[r] + i);
+      }
+    }
+    __syncwarp();  // the candidates are listed before other lanes read of them
+    return total;
+  }
+
+  // The keys of the unit that begins at an element.
+  __device__ __forceinline__ void load_unit(UInt32 begin, Key (&keys)[kUnit]) const {
+    constexpr int kBytes = kUnit * static_cast<int>(sizeof(Word));
+    if constexpr (kBytes >= 16) {
+#pragma unroll
+      for (int v = 0; v < kBytes / 16; ++v) {
+        const uint4 bytes = row.vectors[begin / Of::kPerVector + v];
+#pragma unroll
+        for (int i = 0; i < Of::kPerVector; ++i) {
+          keys[v * Of::kPerVector + i] = fine_key<Word>(upper_word<Word>(bytes, i), params);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < kUnit; ++i) {
+        const Key bits = static_cast<Key>(word(begin + i)) << kSpareBits<Word>;
+        keys[i] = fine_key<Word>(bits, params);
+      }
+    }
+  }
+
+  __device__ __forceinline__ Word word(UInt32 index) const {
+    return reinterpret_cast<const Word*>(&row.vectors[0])[index];
+  }
+
+  // Narrow keys stay in the upper bits.
+  static __device__ __forceinline__ Pair candidate(Key fine, UInt32 index) {
+    if constexpr (kHasNumber) {
+      return Pair{(fine & kElementMask) | (kNumberMask - index)};
+    } else {
+      return Pair::of(fine, index);
+    }
+  }
+  static __device__ __forceinline__ Key key_of(const Pair& candidate) {
+    if constexpr (kHasNumber) {
+      return candidate.bits & kElementMask;
+    } else {
+      return candidate.key();
+    }
+  }
+
+  // Gives candidates of equal rank one key.
+  __device__ __forceinline__ void even_out(UInt32 num_candidates) const {
+    bool differ = false;
+    for (UInt32 i = lane; i < num_candidates; i += kLanes) {
+      const Key fine = key_of(row.candidates[i]);
+      differ = differ || coarse_key<Word>(fine, params) != fine;
+    }
+    if (__any_sync(kFullMask, differ)) {
+      for (UInt32 i = lane; i < num_candidates; i += kLanes) {
+        const Pair pair = row.candidates[i];
+        row.candidates[i] = candidate(coarse_key<Word>(key_of(pair), params), pair.index());
+      }
+      __syncwarp();  // keys are even before they are compared
+    }
+  }
+
+  // Calls visit(rank, index) for each result, whose rank is the number of candidates before it.
+  template <class Visit>
+  __device__ __forceinline__ void rank(UInt32 num_candidates, Visit visit) const {
+    const UInt32 k = static_cast<UInt32>(params.k);
+    for (UInt32 first = lane; first < num_candidates; first += 2 * kLanes) {
+      const UInt32 second = first + kLanes;
+      const Pair own = row.candidates[first];
+      const Pair other = second < num_candidates ? row.candidates[second] : Pair::none();
+      UInt32 rank = 0;
+      UInt32 other_rank = 0;
+      for (UInt32 i = 0; i < num_candidates; ++i) {
+        const Pair pair = row.candidates[i];
+        rank += pair.is_before(own);
+        other_rank += pair.is_before(other);
+      }
+      if (rank < k) visit(rank, own.index());
+      if (other_rank < k && second < num_candidates) visit(other_rank, other.index());
+    }
+    __syncwarp();  // the list has been read before the next row's
+  }
+};
+
+template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
+__global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::kThreads),
+                                  (Shape<Word, kLanes, kUnits, kUnit, kFirst>::kMinBlocks))
+    top_k_warp_select(const Word* __restrict__ input, Word* values, void* indices,
+                      const __grid_constant__ FineParams params) {
+  using Of = Shape<Word, kLanes, kUnits, kUnit, kFirst>;
+  SHARED_STORAGE(typename Of::Storage, shared);
+  const UInt32 warp = threadIdx.x / kWarpSize;
+  const UInt32 slot = threadIdx.x % kWarpSize / kLanes;
+  const UInt32 lane = threadIdx.x % kLanes;
+  const UInt32 first_unit = computed_once(lane * Of::kUnitsOfBlock);
+  auto& rows = shared.warps[warp].rows;
+
+  fill_rows<Of>(params, rows);
+  __syncwarp();  // that is there before a row
+
+  const Int64 step = static_cast<Int64>(gridDim.x) * Of::kWarps * Of::kRows;
+  for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * Of::kWarps + warp) * Of::kRows;
+       first_row < params.num_rows; first_row += step) {
+    const bool is_row = first_row + slot < params.num_rows;
+    const RowStart start = short_row_start(params, first_row + (is_row ? slot : 0));
+    load_rows<Of>(input, params, first_row, start, rows);
+    const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
+    const Wide<Word> least = group.choose_units();
+    const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
+    group.even_out(num_candidates);
+    group.rank(num_candidates, [&](UInt32 rank, UInt32 index) {
+      if (!is_row) return;
+      write_element(group.word(index), index, values, indices, params, start, rank);
+    });
   }
 }

@@ -1,87 +1,261 @@
-// Computes: the top k of short rows, by sorting each row whole.
-// Idea: a bitonic network over (key, index) pairs in registers; lanes exchange by shuffles.
+// Computes: the top k of short rows, in order.
+// Idea: the k-th key is found bit by bit, by counting; a bitonic network sorts what reaches it.
 // Ownership: a warp owns a row at a time; its element j * 32 + lane is item j of the lane.
-// Requires: rows of at most 32 * kItems elements.
-// Chosen when: rows have up to 1024 elements and k is too large to pick the results one by one.
+// Requires: rows of at most 32 * kItems elements, and k of at most 32 * kSorted.
+// Chosen when: rows have up to 1024 elements and k is too large for warp_select.
 #include "common/intrinsics.cuh"
-#include "common/ordering_key.cuh"
 #include "common/types.cuh"
+#include "top_k/fine_key.cuh"
+#include "top_k/load_rows.cuh"
 #include "top_k/ranked.cuh"
 #include "top_k/rows.cuh"
 
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
 
-// One step of the network: `lower` is the item of the lower rank position.
+// So many blocks a multiprocessor leave room for a lane's items in registers, and no more than these need.
+template <class Word, int kItems, int kSorted>
+constexpr int kMinBlocks = kSorted < kItems && sizeof(Word) <= 4 ? 5
+                           : kSorted == 32 && sizeof(Word) == 8  ? 2
+                                                                 : 3;
+
+template <class Word, int kItems, int kSorted>
+struct Shape {
+  static constexpr int kRows = 1;
+  static constexpr int kPerVector = 16 / static_cast<int>(sizeof(Word));
+  static constexpr int kVectors = kItems > kPerVector ? kItems / kPerVector : 1;
+  static constexpr UInt32 kAhead = 8;
+  // A row, and the indices of what is to be sorted, then in order.
+  struct Row {
+    SharedArray<uint4, kVectors * kWarpSize> vectors;
+    SharedArray<UInt16, kSorted * kWarpSize> order;
+  };
+  struct Warp {
+    SharedArray<Row, kRows> rows;
+  };
+  struct Storage {
+    SharedArray<Warp, kWarps> warps;
+  };
+};
+
 template <class Pair>
-__device__ __forceinline__ void compare_exchange(Pair& lower, Pair& upper, bool descending) {
-  if (upper.is_before(lower) == descending) {
-    const Pair kept = lower;
-    lower = upper;
-    upper = kept;
+__device__ __forceinline__ void put_pairs_in_order(Pair& earlier, Pair& later) {
+  if (later.is_before(earlier)) {
+    const Pair kept = earlier;
+    earlier = later;
+    later = kept;
   }
 }
 
-// Sorts the warp's items, the first-ranked to position 0; position j * 32 + lane is item j of the
-// lane. `size` is a power of two that no element's position reaches; what lies behind it is left
-// alone.
+// Batcher's odd-even merge sort of a lane's items. Steps are template arguments, so that loops unroll.
+template <int kRun, int kDistance, class Pair, int kItems>
+__device__ __forceinline__ void sort_items(Pair (&items)[kItems]) {
+  if constexpr (kRun < kItems) {
+#pragma unroll
+    for (int i = 0; i < kItems - kDistance; ++i) {
+      const int place = i - kDistance % kRun;
+      const bool is_left = place >= 0 && place / kDistance % 2 == 0;
+      const bool is_one_run = i / (2 * kRun) == (i + kDistance) / (2 * kRun);
+      if (is_left && is_one_run) put_pairs_in_order(items[i], items[i + kDistance]);
+    }
+    if constexpr (kDistance > 1) {
+      sort_items<kRun, kDistance / 2>(items);
+    } else {
+      sort_items<2 * kRun, 2 * kRun>(items);
+    }
+  }
+}
+template <int kDistance, class Pair, int kItems>
+__device__ __forceinline__ void merge_items(Pair (&items)[kItems]) {
+  if constexpr (kDistance > 0) {
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      if ((i & kDistance) == 0) put_pairs_in_order(items[i], items[i | kDistance]);
+    }
+    merge_items<kDistance / 2>(items);
+  }
+}
+
+// Sorts the warp's items in any order, the first-ranked to position 0; item j of a lane is at position
+// lane * kItems + j. Only the first `num_lanes`, a power of two, have items.
 template <class Pair, int kItems>
-__device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int size) {
+__device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int num_lanes) {
+  sort_items<1, 1>(items);
 #pragma unroll 1
-  for (int run = 2; run <= size; run *= 2) {
-    // Positions whose bit `run` is clear belong to a descending run.
+  for (int run = 2; run <= num_lanes; run *= 2) {
+    // Both halves are in order: compared with the other one backwards, each keeps what belongs to it.
+    const bool is_lower = (lane & run / 2) == 0;
 #pragma unroll
-    for (int distance = kItems / 2; distance > 0; distance /= 2) {
-      if (distance * kWarpSize < run) {
-#pragma unroll
-        for (int j = 0; j < kItems; ++j) {
-          if ((j & distance) == 0) {
-            compare_exchange(items[j], items[j | distance], (j * kWarpSize & run) == 0);
-          }
-        }
-      }
+    for (int j = 0; j < (kItems + 1) / 2; ++j) {
+      const int mirrored = kItems - 1 - j;
+      const Pair first = items[mirrored].from_lane_xor(run - 1);
+      const Pair second = items[j].from_lane_xor(run - 1);
+      if (first.is_before(items[j]) == is_lower) items[j] = first;
+      if (second.is_before(items[mirrored]) == is_lower) items[mirrored] = second;
     }
 #pragma unroll 1
-    for (int distance = min(run, kWarpSize) / 2; distance > 0; distance /= 2) {
-      const bool is_lower = (lane & distance) == 0;
+    for (int distance = run / 4; distance > 0; distance /= 2) {
+      const bool is_left = (lane & distance) == 0;
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         const Pair other = items[j].from_lane_xor(distance);
-        const bool descending = ((j * kWarpSize | lane) & run) == 0;
-        if (other.is_before(items[j]) == (is_lower == descending)) items[j] = other;
+        if (other.is_before(items[j]) == is_left) items[j] = other;
       }
     }
+    merge_items<kItems / 2>(items);
   }
 }
 
-template <class Word, int kItems>
-__global__ void __launch_bounds__(kThreads, 3)
-    top_k_warp_sort(const Word* __restrict__ input, Word* values, void* indices,
-                    const __grid_constant__ TopKParams params) {
-  using Pair = Ranked<Word>;
-  const int lane = threadIdx.x % kWarpSize;
-  const UInt32 length = static_cast<UInt32>(params.row_length);
-  int size = kWarpSize;
-  while (size < static_cast<int>(length)) size *= 2;
+// The highest bit in which keys of the warp differ, -1 if they are all equal: that of the largest difference.
+__device__ __forceinline__ int highest_bit(UInt32 differing) {
+  return 31 - __clz(static_cast<int>(warp_max(differing)));
+}
+__device__ __forceinline__ int highest_bit(UInt64 differing) {
+  const int high = highest_bit(static_cast<UInt32>(differing >> 32));
+  return high >= 0 ? 32 + high : highest_bit(static_cast<UInt32>(differing));
+}
 
+// 1 where key >= limit, which is not 0: the carry of a sum, which takes less than a comparison.
+__device__ __forceinline__ UInt32 reaches(UInt32 key, UInt32 limit) {
+  return static_cast<UInt32>((static_cast<UInt64>(key) + (0 - limit)) >> 32);
+}
+__device__ __forceinline__ UInt32 reaches(UInt64 key, UInt64 limit) { return key >= limit; }
+
+// Which of the lane's items can be among the first k of the warp, as bits. In the warp, `num_chosen` are: k or
+// more, and at most kMost.
+template <class Word, UInt32 kMost, int kItems>
+__device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], UInt32 k,
+                                         const FineParams& params, UInt32& num_chosen) {
+  using Key = Wide<Word>;
+  const Key common = __shfl_sync(kFullMask, keys[0], 0);
+  Key differing = 0;
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) differing |= keys[j] ^ common;
+  int bit = highest_bit(differing);
+  // The largest number that k keys reach, bit by bit, until no more than kMost do.
+  Key kth = bit < 0 ? common : common >> bit >> 1 << bit << 1;
+  num_chosen = kFullMask;
+#pragma unroll 1
+  for (; bit >= kSpareBits<Word> && num_chosen > kMost; --bit) {
+    const Key tried = kth | Key{1} << bit;
+    UInt32 count = 0;
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) count += reaches(keys[j], tried);
+    count = warp_sum(count);
+    if (count >= k) {
+      kth = tried;
+      num_chosen = count;
+    }
+  }
+  UInt32 chosen = 0;
+  const Key least = coarse_key<Word>(kth, params);
+  if (num_chosen <= kMost && least == kth) {
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) chosen |= static_cast<UInt32>(keys[j] >= kth) << j;
+    return chosen;
+  }
+  UInt32 equal = 0;
+#pragma unroll
+  for (int j = 0; j < kItems; ++j) {
+    const Key key = coarse_key<Word>(keys[j], params);
+    chosen |= static_cast<UInt32>(key > least) << j;
+    equal |= static_cast<UInt32>(key == least) << j;
+  }
+  // Of those that rank like the last one, the first by index: item by item, lane by lane.
+  UInt32 num_before = warp_sum(__popc(chosen));
+  num_chosen = max(num_before, k);
+  const UInt32 lanes_below = (1u << threadIdx.x % kWarpSize) - 1;
+#pragma unroll 1
+  for (int j = 0; j < kItems; ++j) {
+    const bool is_equal = (equal >> j & 1) != 0;
+    const UInt32 equals = __ballot_sync(kFullMask, is_equal);
+    if (is_equal && num_before + __popc(equals & lanes_below) < k) chosen |= 1u << j;
+    num_before += __popc(equals);
+  }
+  return chosen;
+}
+
+// The number of set bits in the lanes below this one.
+__device__ __forceinline__ UInt32 bits_below(UInt32 bits) {
+  const UInt32 own = __popc(bits);
+  UInt32 sum = own;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const UInt32 other = __shfl_up_sync(kFullMask, sum, distance);
+    if (threadIdx.x % kWarpSize >= distance) sum += other;
+  }
+  return sum - own;
+}
+
+template <class Word, int kItems, int kSorted>
+__global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
+    top_k_warp_sort(const Word* __restrict__ input, Word* values, void* indices,
+                    const __grid_constant__ FineParams params) {
+  using Of = Shape<Word, kItems, kSorted>;
+  using Key = Wide<Word>;
+  using Pair = Ranked<Word>;
+  SHARED_STORAGE(typename Of::Storage, shared);
+  auto& rows = shared.warps[threadIdx.x / kWarpSize].rows;
+  auto& own = rows[0];
+  const UInt32 lane = threadIdx.x % kWarpSize;
+  const UInt32 k = static_cast<UInt32>(params.k);
+  constexpr bool kIsWhole = kSorted == kItems;
+  const Word* words = reinterpret_cast<const Word*>(&own.vectors[0]);
+  const auto key_at = [&](UInt32 index) {
+    constexpr Key kElementBits = ~((Key{1} << kSpareBits<Word>)-1);
+    const Key bits = static_cast<Key>(words[index]) << kSpareBits<Word>;
+    return fine_key<Word>(bits, params) & kElementBits;
+  };
+  const auto pair_of = [&](Key fine, UInt32 index) {
+    return Pair::of(coarse_key<Word>(fine, params) >> kSpareBits<Word>, index);
+  };
+
+  fill_rows<Of>(params, rows);
+  __syncwarp();  // that is there before a row
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
-    const RowStart start = row_start(params, row);
-    Word elements[kItems];
-    load_row(input, params, start, static_cast<UInt32>(lane), elements);
-    Pair items[kItems];
+    const RowStart start = short_row_start(params, row);
+    load_rows<Of>(input, params, row, start, rows);
+    Key keys[kItems];
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      const UInt32 index = j * kWarpSize + lane;
-      items[j] = index < length ? Pair::of(ordering_key(elements[j], params), index) : Pair::none();
-    }
-    sort_warp(items, lane, size);
+    for (int j = 0; j < kItems; ++j) keys[j] = key_at(j * kWarpSize + lane);
+    Pair items[kSorted];
+    UInt32 num_lanes = kWarpSize;
+    if constexpr (kIsWhole) {
 #pragma unroll
-    for (int j = 0; j < kItems; ++j) {
-      const int rank = j * kWarpSize + lane;
-      if (rank < params.k) {
-        write_result(input, values, indices, params, start, rank, items[j].index());
+      for (int j = 0; j < kItems; ++j) items[j] = pair_of(keys[j], j * kWarpSize + lane);
+    } else {
+      UInt32 num_chosen;
+      const UInt32 chosen = choose<Word, kSorted * kWarpSize>(keys, k, params, num_chosen);
+      UInt16* next = &own.order[0] + bits_below(chosen);
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        if ((chosen >> j & 1) != 0) *next++ = static_cast<UInt16>(j * kWarpSize + lane);
       }
+      __syncwarp();  // the chosen ones are listed before other lanes read of them
+#pragma unroll
+      for (int j = 0; j < kSorted; ++j) {
+        const UInt32 place = lane * kSorted + j;
+        items[j] = Pair::none();
+        if (place < num_chosen) {
+          const UInt32 index = own.order[place];
+          items[j] = pair_of(key_at(index), index);
+        }
+      }
+      __syncwarp();  // and are read before their order takes the place of the list
+      num_lanes = 1;
+      while (num_lanes * kSorted < num_chosen) num_lanes *= 2;
     }
+    sort_warp(items, static_cast<int>(lane), static_cast<int>(num_lanes));
+#pragma unroll
+    for (int j = 0; j < kSorted; ++j) {
+      own.order[lane * kSorted + j] = static_cast<UInt16>(items[j].index());
+    }
+    __syncwarp();  // the order is there before other lanes read of it
+    for (UInt32 rank = lane; rank < k; rank += kWarpSize) {
+      const UInt32 index = own.order[rank];
+      write_element(words[index], index, values, indices, params, start, rank);
+    }
+    __syncwarp();  // row and order have been read before the next
   }
 }

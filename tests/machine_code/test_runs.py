@@ -63,11 +63,16 @@ def candidates() -> Iterator[Case]:
             for sizes, axis, k, path in (
                 ((300, 20), 1, 3, "thread_list"),
                 ((40, 150), 0, 9, "thread_list"),
-                ((37, 60), 1, 7, "warp_select"),
-                ((9, 250), 1, 32, "warp_select"),
-                ((5, 1000), 1, 20, "warp_select"),
+                *(
+                    (sizes, 1, k, "warp_select")
+                    for sizes in ((37, 60), (9, 256), (5, 1000))
+                    for k in (7, 16, 32)
+                ),
                 ((37, 60), 1, 60, "warp_sort"),
                 ((9, 250), 1, 40, "warp_sort"),
+                ((9, 250), 1, 140, "warp_sort"),
+                ((3, 900), 1, 100, "warp_sort"),
+                ((3, 900), 1, 200, "warp_sort"),
                 ((3, 900), 1, 300, "warp_sort"),
                 ((3, 9001), 1, 50, "block_filter"),
                 ((3, 5001), 1, 100, "block_radix"),

@@ -10,10 +10,6 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 
 #: The constant of a module of cudml, by the files of kernels that have it too, and its name there.
 CONSTANTS = {
-    "operators.top_k_paths._WARP_THREADS": {
-        "top_k/warp_select.cu": "kThreads",
-        "top_k/warp_sort.cu": "kThreads",
-    },
     "operators.top_k_paths._THREAD_LIST_THREADS": {"top_k/thread_list.cu": "kThreads"},
     "operators.top_k_paths._FILTER_THREADS": {"top_k/block_filter.cu": "kThreads"},
     "operators.top_k_paths._BLOCK_THREADS": {"top_k/block_radix.cu": "kThreads"},

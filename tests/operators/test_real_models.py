@@ -1,4 +1,4 @@
-"""Every GRU of two published models, with their weights and inputs, compared with ONNX Runtime's layers."""
+"""Every GRU of published models, with their weights and inputs, compared with ONNX Runtime's layers."""
 
 import importlib.util
 import json
@@ -25,10 +25,15 @@ SENTENCES = ("السلام عليكم ورحمة الله وبركاته", "كي
 
 NUM_FRAMES = 24
 
+VOICE_FILTER = "livekit.plugins.hush"
+
 
 def folder_of(package: str) -> Path | None:
     """Where a package is installed, without importing it; None if it is not."""
-    spec = importlib.util.find_spec(package)
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # of the package that it is in
+        return None
     return Path(spec.submodule_search_locations[0]) if spec else None
 
 
@@ -55,6 +60,27 @@ def log_power_spectrum(num_bins: int) -> dict[str, np.ndarray]:
     return {"input": np.log10(np.maximum(power, 1e-12))[None].astype(np.float32)}
 
 
+def voice_features() -> dict[str, np.ndarray]:
+    """Features of noise, and a state, for the first of the three models of the voice filter."""
+    rng = np.random.default_rng(0)
+    shapes = {
+        "feat_erb": (1, 1, NUM_FRAMES, 32),
+        "feat_spec": (1, 2, NUM_FRAMES, 64),
+        "h_enc_in": (1, 1, 256),
+    }
+    return {name: 0.5 * rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def voice_codes(path: Path) -> dict[str, np.ndarray]:
+    """What the first model makes of its features, and the state of the model of a path."""
+    encoder = onnxruntime.InferenceSession(path.with_name("enc.onnx"), providers=["CPUExecutionProvider"])
+    names = [output.name for output in encoder.get_outputs()]
+    codes = dict(zip(names, encoder.run(names, voice_features()), strict=True))
+    codes |= {"h_erb_dec_in": np.zeros((1, 1, 256), np.float32)}
+    codes |= {"h_df_dec_in": np.zeros((3, 1, 256), np.float32)}
+    return {value.name: codes[value.name] for value in onnx.load(path).graph.input}
+
+
 #: Model -> package, file, inputs, number of GRU layers.
 MODELS: dict[str, tuple[str, str, Callable[[Path], dict[str, np.ndarray]], int]] = {
     "diacritizer": ("piper", "tashkeel/model.onnx", lambda path: diacritizer_inputs(path.parent), 9),
@@ -70,6 +96,9 @@ MODELS: dict[str, tuple[str, str, Callable[[Path], dict[str, np.ndarray]], int]]
         lambda _: log_power_spectrum(513),
         2,
     ),
+    "voice filter, encoder": (VOICE_FILTER, "models/enc.onnx", lambda _: voice_features(), 1),
+    "voice filter, bands": (VOICE_FILTER, "models/erb_dec.onnx", voice_codes, 1),
+    "voice filter, coefficients": (VOICE_FILTER, "models/df_dec.onnx", voice_codes, 3),
 }
 
 LAYERS = [(name, layer) for name, row in MODELS.items() for layer in range(row[3])]

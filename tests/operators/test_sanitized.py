@@ -29,7 +29,7 @@ def test_every_kernel_is_among_the_cases() -> None:
         name
         for path in kernel_root().glob("*/*.cu")
         for name in re.findall(
-            r"__global__ void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\(", path.read_text()
+            r"(?s)__global__ void\s+(?:__launch_bounds__\(.*?\)\s+)?(\w+)\(", path.read_text()
         )
     }
     assert {launch.function for case in CASES.values() for launch in case.launches()} == written

@@ -4,6 +4,9 @@ from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, RACE, UNWRITTE
 
 _PATHS = "cudml/operators/top_k_paths.py"
 
+#: What follows in the one of two functions that kernels of short rows call.
+_SHORT_ROW = "\n    start.index += coordinate * params.index_strides[d];\n  };"
+
 DEFECTS = {
     "bins cleared one past their end": Defect(
         "kernels/top_k/threshold.cuh",
@@ -96,12 +99,26 @@ DEFECTS = {
         ("filtered rows", "filtered rows in ascending order"),
         f"{WRONG}|{BOUNDS}|{UNWRITTEN}",
     ),
-    "ties of picked elements by the higher index": Defect(
+    "a lane's first units only": Defect(
+        "kernels/top_k/key_network.cuh",
+        "keys[i] = keys[i] > other ? keys[i] : other;",
+        "keys[i] = keys[i];",
+        ("short rows by warps", "longer rows by warps"),
+        f"{WRONG}|{BOUNDS}|{UNWRITTEN}|{RACE}",
+    ),
+    "units of equal rank by the higher index": Defect(
         "kernels/top_k/warp_select.cu",
-        "keys[j] > first_key ||",
-        "keys[j] >= first_key ||",
-        ("short rows by warps",),
+        "for (int m = 0; m < Of::kBlocks; ++m) {\n      UInt32 bits",
+        "for (int m = Of::kBlocks - 1; m >= 0; --m) {\n      UInt32 bits",
+        ("short rows of many ties",),
         WRONG,
+    ),
+    "candidates listed without a barrier": Defect(
+        "kernels/top_k/warp_select.cu",
+        "__syncwarp();  // the candidates are listed before other lanes read of them",
+        "",
+        ("longer rows by warps",),
+        f"{RACE}|{UNWRITTEN}",
     ),
     "padding of the network is not written": Defect(
         "kernels/top_k/network_sort.cuh",
@@ -154,8 +171,8 @@ DEFECTS = {
     ),
     "rows of results by the other output's stride": Defect(
         "kernels/top_k/rows.cuh",
-        "start.value += coordinate * params.value_strides[d];",
-        "start.value += coordinate * params.index_strides[d];",
+        "start.value += coordinate * params.value_strides[d];" + _SHORT_ROW,
+        "start.value += coordinate * params.index_strides[d];" + _SHORT_ROW,
         ("results with gaps",),
         f"{BOUNDS}|{WRONG}",
     ),
@@ -168,9 +185,9 @@ DEFECTS = {
     ),
     "a sort of too few elements": Defect(
         "kernels/top_k/warp_sort.cu",
-        "while (size < static_cast<int>(length)) size *= 2;",
-        "while (2 * size < static_cast<int>(length)) size *= 2;",
-        ("sorted longer rows",),
+        "while (num_lanes * kSorted < num_chosen) num_lanes *= 2;",
+        "while (2 * num_lanes * kSorted < num_chosen) num_lanes *= 2;",
+        ("chosen elements of longer rows, sorted",),
         WRONG,
     ),
     "blocks are counted without an atomic": Defect(

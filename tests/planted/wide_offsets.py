@@ -69,8 +69,8 @@ _LISTED = {
     ),
     "a selected row's place in 32 bits": _cut(
         "kernels/top_k/rows.cuh",
-        "start.input += coordinate * params.input_strides[d];",
-        "start.input += static_cast<int>(coordinate * params.input_strides[d]);",
+        "remainder);\n    start.input += coordinate * params.input_strides[d];",
+        "remainder);\n    start.input += static_cast<int>(coordinate * params.input_strides[d]);",
         "test_selections",
     ),
     "a selected element's place in 32 bits": _cut(

@@ -255,16 +255,17 @@ def test_every_micro_file_is_compiled_above() -> None:
     assert {path.name for path in MICRO.glob("*.cu")} == set(MICRO_INSTANCES)
 
 
-def test_overhead_is_skipped_where_cupy_is_missing() -> None:
+def test_overhead_is_skipped_where_nothing_is_installed() -> None:
     """Each test is skipped with what to install; none is an error."""
     code = """if True:
         import sys, pytest
         from importlib.machinery import PathFinder
-        find = PathFinder.find_spec
-        PathFinder.find_spec = lambda name, *rest: None if name == "cupy" else find(name, *rest)
+        find, missing = PathFinder.find_spec, ("cupy", "torch", "onnx", "onnxruntime")
+        PathFinder.find_spec = lambda name, *rest: None if name in missing else find(name, *rest)
         sys.exit(pytest.main(["bench/test_overhead.py", "-n", "0", "-rs", "-p", "no:cacheprovider"]))
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    assert "CuPy is not installed: pip install -e '.[nvrtc]'" in done.stdout
+    for message in ("CuPy is not installed: pip install -e '.[nvrtc]'", "'.[torch]'", "'.[onnx]'"):
+        assert message in done.stdout
     assert re.search(r"\n\d+ skipped in ", done.stdout)
     assert done.returncode == 0

@@ -295,6 +295,16 @@ def _least(function: Callable[..., Array], kind: str) -> Snippet:
     return Snippet(f"{kind} {kind} -> {kind}", f"r = {name}(a, b);", function, form)
 
 
+def _least_of_three(name: str, kind: str) -> Snippet:
+    function = {"min": np.minimum, "max": np.maximum}[name]
+    return Snippet(
+        f"{kind} {kind} {kind} -> {kind}",
+        f"r = {name}({name}(a, b), c);",
+        lambda a, b, c: function(function(a, b), c),
+        "VIMNMX3" + ".U32" * (kind == "u32"),
+    )
+
+
 def _clamped_sum(name: str, kind: str) -> Snippet:
     function = {"min": np.minimum, "max": np.maximum}[name]
     return Snippet(
@@ -320,6 +330,11 @@ OTHERS = {
     **{
         f"{function.__name__}.{kind}": _least(function, kind)
         for function in (np.minimum, np.maximum)
+        for kind in ("s32", "u32")
+    },
+    **{
+        f"{name} of three, {kind}": _least_of_three(name, kind)
+        for name in ("min", "max")
         for kind in ("s32", "u32")
     },
     **{

@@ -91,6 +91,21 @@ def _bits(a: Array, b: Array, c: Array) -> Array:
     return (c & ~np.uint32(kept)) | (flags & kept).astype(np.uint32)
 
 
+def _bits_of_byte(byte: int) -> Written:
+    def expected(a: Array, b: Array, c: Array) -> Array:
+        flags = ((a == b) * 1 + (a < b) * 4).astype(np.uint32)
+        return (c & ~np.uint32(5 << 8 * byte)) | flags << np.uint32(8 * byte)
+
+    return Written(
+        "s32 s32 u32 -> u32",
+        f"""ISETP.EQ.AND P0, PT, R4, R6, PT
+        ISETP.LT.AND P2, PT, R4, R6, PT
+        P2R.B{byte} R10, PR, R8, 0x5""",
+        expected,
+        f"P2R.B{byte}",
+    )
+
+
 def _apart(a: Array) -> Array:
     """Warps whose lanes all go the same way pass BRA.DIV; the others meet at WARPSYNC."""
     is_late = a.reshape(-1, 32) >= 16
@@ -128,6 +143,7 @@ SNIPPETS: Mapping[str, Written] = {
         _bits,
         "P2R",
     ),
+    **{f"predicates as bits of byte {byte}": _bits_of_byte(byte) for byte in (1, 2, 3)},
     "bits as predicates": Written(
         "u32 u32 -> u32",
         """PLOP3.LUT P1, PT, PT, PT, PT, 0x80, 0x0

@@ -77,7 +77,7 @@ CHOICES = {
 #: The reason that a choice gives.
 WHY = {
     "thread_list": r"\d+ rows side by side, 67584 or more",
-    "warp_select": r"rows of \d+ elements in registers, a lane for each result",
+    "warp_select": r"rows of \d+ elements by groups of lanes",
     "warp_sort": r"rows of \d+ elements in registers",
     "block_filter": r"rows of \d+ elements, 4096 or more",
     "block_radix": "nothing else pays",

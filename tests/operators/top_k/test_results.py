@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudml.devices import Device, emulator
+from cudml.dtypes import element_info
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.top_k import TopK1Desc, TopKDesc, check, plan
+from cudml.operators.top_k_selection import fine_order
 from cudml.tensors import TensorDesc
 from tests.oracle.top_k import top_k
 from tests.support import assert_identical, run_plan, to_device
@@ -215,3 +217,38 @@ def test_row_alone_and_in_a_batch(device: Device, rng: np.random.Generator) -> N
     for k in (5, 900):
         check_top_k(device, x, Options(k))
         check_top_k(device, x[4:5], Options(k))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("nan_last", [True, False])
+def test_fine_keys_are_in_the_order_of_rank(
+    dtype: np.dtype, largest: bool, nan_last: bool, rng: np.random.Generator
+) -> None:
+    """The arithmetic of kernels/top_k/fine_key.cuh, on elements of every kind: all of those of 16 bits."""
+    word = np.dtype(f"u{dtype.itemsize}")
+    bits = 8 * dtype.itemsize
+    every = np.arange(1 << bits, dtype=word) if bits <= 16 else hard_values(dtype, 4000, rng).view(word)
+    x = rng.permutation(every).view(dtype)
+    info = element_info(element_type(x))
+    order = fine_order(info, is_largest=largest, nan_last=nan_last)
+    key_bits = max(bits, 32)
+    mask = (1 << key_bits) - 1
+
+    def coarse(element: int) -> tuple[int, int]:
+        upper = element << (key_bits - bits)
+        magnitude = order["magnitude"] if upper >> (key_bits - 1) else 0
+        fine = ((upper ^ magnitude) * order["factor"] + order["offset"] & mask) >> (key_bits - bits)
+        zero, other_zero, end_nan, first_nan = (
+            order[name] >> (key_bits - bits) for name in ("zero", "other_zero", "end_nan", "first_nan")
+        )
+        key = other_zero if fine == zero else fine
+        return fine, min(0 if key < end_nan else key, first_nan)
+
+    fine, keys = np.array([coarse(int(element)) for element in x.view(word)], np.uint64).T
+    assert len({*fine.tolist()}) == len({*x.view(word).tolist()})
+    expected = top_k(x, len(x), largest=largest, nan_last=nan_last)[1]
+    np.testing.assert_array_equal(np.lexsort((np.arange(len(x)), ~keys)), expected)
+    padding = order["padding"]
+    assert padding == sum((padding & ((1 << bits) - 1)) << shift for shift in range(0, 64, bits))
+    assert coarse(padding & ((1 << bits) - 1))[0] == 0

@@ -13,12 +13,10 @@ from tests.support.instances.slice import any_strides
 
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
-    ((4096, 64), 1, 8),
-    ((4096, 64), 1, 33),
-    ((4096, 256), 1, 8),
-    ((4096, 256), 1, 33),
-    ((4096, 1024), 1, 8),
-    ((4096, 1024), 1, 33),
+    *(((4096, length), 1, k) for length in (64, 256, 1024) for k in (8, 16, 32, 33)),
+    ((4096, 256), 1, 129),
+    ((4096, 1024), 1, 129),
+    ((4096, 1024), 1, 257),
     ((100, 1 << 20), 0, 4),
     ((100, 1 << 20), 0, 16),
     ((4096, 2000), 1, 50),
@@ -32,6 +30,7 @@ PROMISES = {
     "top_k_block_filter": Promise(wide_loads=True),
     "top_k_block_radix": Promise(wide_loads=True),
     "top_k_grid_radix": Promise(wide_loads=True),
+    "top_k_warp_select": Promise(wide_loads=True),
 }
 
 

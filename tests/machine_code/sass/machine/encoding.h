@@ -41,7 +41,7 @@ enum class Pipe : uint8_t {
   S(HI) S(WIDE) S(MOV) S(SHL) S(IADD) S(L) S(R) S(W) S(LUT) S(SX32) S(EX) S(SH) S(PAND) S(POR)    \
   S(EQ) S(NE) S(LT) S(LE) S(GT) S(GE) S(EQU) S(NEU) S(LTU) S(LEU) S(GTU) S(GEU) S(NUM) S(NAN)     \
   S(AND) S(OR) S(XOR) S(FTZ) S(SAT) S(RZ) S(RM) S(RP) S(TRUNC) S(FLOOR) S(CEIL) S(NTZ)            \
-  S(BF) S(MMA) S(PACK_AB) S(RCP) S(RSQ) S(EX2) S(LG2) S(SQRT) S(TANH)                             \
+  S(B1) S(B2) S(B3) S(BF) S(MMA) S(PACK_AB) S(RCP) S(RSQ) S(EX2) S(LG2) S(SQRT) S(TANH)           \
   S(ANY) S(ALL) S(MAX) S(MIN) S(SUM) S(ADD) S(INC) S(EXCH) S(CAS) S(CAST) S(SPIN) S(POPC)         \
   S(IDX) S(UP) S(DOWN) S(BFLY) S(SYNC) S(DEFER_BLOCKING) S(RED) S(RESULT) S(DIV) S(REL) S(NOINC)  \
   S(NODEC) S(COLLECTIVE) S(EXCLUSIVE) S(RECONVERGENT) S(STRONG) S(CTA) S(GPU) S(SYS) S(SC)        \

@@ -157,15 +157,20 @@ INSTRUCTION(PRMT, "", kAlu, "", "PTX prmt") {
                    each<U32>(permuted, pair(a.defined, b.defined), selector)});
 }
 
-static void set_extreme(const Step& step, U32 a, U32 b, Mask least) {
+static U32 extreme(const Step& step, U32 a, U32 b, Mask least) {
   const Mask is_less = step.has(mU32) ? mask_of(a < b) : mask_of((S32)a < (S32)b);
-  step.set(0, choose(~(is_less ^ least), a, b));
+  return choose(~(is_less ^ least), a, b);
 }
 INSTRUCTION(VIMNMX, "", kAlu, "U32", "PTX min, max") {
-  set_extreme(step, step.u32(1), step.u32(2), step.predicate(3));
+  step.set(0, extreme(step, step.u32(1), step.u32(2), step.predicate(3)));
+}
+// No source has its rate: taken for that of two operands.
+INSTRUCTION(VIMNMX3, "", kAlu, "U32", "PTX min, max of three") {
+  const Mask least = step.predicate(4);
+  step.set(0, extreme(step, extreme(step, step.u32(1), step.u32(2), least), step.u32(3), least));
 }
 INSTRUCTION(VIADDMNMX, "", kAlu, "U32", "PTX add, then min or max") {
-  set_extreme(step, step.u32(1) + step.u32(2), step.u32(3), step.predicate(4));
+  step.set(0, extreme(step, step.u32(1) + step.u32(2), step.u32(3), step.predicate(4)));
 }
 
 INSTRUCTION(POPC, "UPOPC", kSpecial, "", "PTX popc") {
@@ -185,15 +190,16 @@ INSTRUCTION(FLO, "UFLO", kSpecial, "U32 SH", "PTX bfind, bfind.shiftamt") {
   step.set(0, each<U32>(highest, step.u32(1)));
 }
 
-INSTRUCTION(P2R, "", kAlu, "", "PTX mov of several predicates") {
+INSTRUCTION(P2R, "", kAlu, "B1 B2 B3", "PTX mov of several predicates") {
   const U32 chosen = step.u32(3);
-  U32 found = step.u32(2) & ~chosen;
+  const int shift = step.has(mB1) ? 8 : step.has(mB2) ? 16 : step.has(mB3) ? 24 : 0;
+  U32 found = {};
   for (int n = 0; n < kTruePredicate; ++n) {
     const U32 bit = chosen & (1u << n);
     const Mask lanes = mask_of(bit) & step.mask;
     if (lanes) found |= bits_of(step.warp.predicate(n, false, lanes)) & bit;
   }
-  step.set(0, found);
+  step.set(0, (step.u32(2) & ~(chosen << shift)) | found << shift);
 }
 INSTRUCTION(R2P, "", kAlu, "", "the inverse of P2R") {
   if (step.operand(0).kind != Kind::kPredicates) step.unknown();

@@ -105,9 +105,13 @@ __device__ __forceinline__ UInt32 warp_max(UInt32 value, SIMT_PLACE) {
   return static_cast<UInt32>(simt_warp(kWarpMaxUnsigned, kFullMask, value, 0, SIMT_HERE));
 }
 
-__device__ __forceinline__ UInt32 warp_min(UInt32 value, SIMT_PLACE) {
-  return static_cast<UInt32>(simt_warp(kWarpMinUnsigned, kFullMask, value, 0, SIMT_HERE));
+__device__ __forceinline__ UInt32 warp_sum(UInt32 value, SIMT_PLACE) {
+  return static_cast<UInt32>(simt_warp(kWarpAdd, kFullMask, value, 0, SIMT_HERE));
 }
+
+// ---- A value that is kept in a register rather than computed again wherever it is used.
+
+__device__ __forceinline__ UInt32 computed_once(UInt32 value) { return value; }
 
 // ---- Half precision as bits.
 

@@ -1,0 +1,141 @@
+"""Top-k of rows that fit a warp: the shapes of its kernels."""
+
+from dataclasses import dataclass
+
+from cudml.operators.path import Steps
+from cudml.operators.top_k_selection import Selection, fine_order, params_of
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, Params, ceil_div, round_up
+
+_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
+_VECTOR_BYTES = 16
+
+#: Shared storage of a block of kernels/top_k/warp_select.cu, unless a warp needs more, and its most warps.
+_SELECT_BLOCK_BYTES = 32 << 10
+_SELECT_MAX_WARPS = 8
+
+#: How many first elements it finds.
+_SELECT_FIRSTS = (8, 16, 32)
+
+
+# kernels/top_k/warp_sort.cu: items of a lane, and how many are sorted if not all.
+_SORT_THREADS = 128
+_SORT_ITEMS = (2, 8, 32)
+_SORTED_ITEMS = (4, 8)
+
+#: Bytes of a key and an index, by those of an element: `Ranked` of kernels/top_k/ranked.cuh.
+_CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """`Shape` of kernels/top_k/warp_select.cu: lanes of a row, units of a lane, elements of a unit."""
+
+    lanes: int
+    units: int
+    unit: int
+
+    @property
+    def capacity(self) -> int:
+        """Elements of the longest row."""
+        return self.lanes * self.units * self.unit
+
+    @property
+    def rows(self) -> int:
+        """Rows of a warp."""
+        return WARP_LANES // self.lanes
+
+    def warp_bytes(self, element_bytes: int, first: int) -> int:
+        """Shared storage of a warp."""
+        candidates_bytes = first * self.unit * _CANDIDATE_BYTES[element_bytes]
+        row_bytes = self.capacity * element_bytes + candidates_bytes + 2 * first
+        return self.rows * round_up(row_bytes, _VECTOR_BYTES)
+
+
+_SELECT_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4), _Shape(16, 16, 4))
+
+
+def can_warp_select(selection: Selection, limits: Limits) -> bool:
+    """Whether a row fits the lanes of a shape, and k what they find."""
+    is_short = selection.row_length <= _SELECT_SHAPES[-1].capacity
+    return limits.warp_lanes == WARP_LANES and is_short and selection.k <= _SELECT_FIRSTS[-1]
+
+
+def warp_select(selection: Selection, limits: Limits) -> Steps:
+    """Rows by groups of lanes."""
+    shape = next(shape for shape in _SELECT_SHAPES if selection.row_length <= shape.capacity)
+    first = next(first for first in _SELECT_FIRSTS if selection.k <= first)
+    size = selection.element.size
+    warp_bytes = shape.warp_bytes(size, first)
+    room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, _SELECT_MAX_WARPS))
+    num_warps = 1 << (room.bit_length() - 1)
+    num_blocks = ceil_div(selection.num_rows, num_warps * shape.rows)
+    of_shape = f"Shape<{selection.word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
+    launch = KernelLaunch(
+        source="top_k/warp_select.cu",
+        function="top_k_warp_select",
+        template=(selection.word, shape.lanes, shape.units, shape.unit, first),
+        grid=(min(num_blocks, _resident_blocks(num_warps, num_warps * warp_bytes, limits)), 1, 1),
+        block=(num_warps * WARP_LANES, 1, 1),
+        buffers=_OPERANDS,
+        params=_params(selection),
+        shared_bytes=num_warps * warp_bytes,
+        constants=(
+            (f"{of_shape}::kThreads", num_warps * WARP_LANES),
+            (f"sizeof({of_shape}::Storage)", num_warps * warp_bytes),
+            (f"{of_shape}::kRows", shape.rows),
+        ),
+    )
+    return (launch,), ()
+
+
+def can_warp_sort(selection: Selection, limits: Limits) -> bool:
+    """Whether a row fits the registers of a warp."""
+    return limits.warp_lanes == WARP_LANES and selection.row_length <= _SORT_ITEMS[-1] * WARP_LANES
+
+
+def warp_sort(selection: Selection, limits: Limits) -> Steps:
+    """Rows by warps: what can be among the first k is sorted, which is all if k is large."""
+    items = next(n for n in _SORT_ITEMS if selection.row_length <= n * WARP_LANES)
+    chosen = next((n for n in _SORTED_ITEMS if selection.k <= n * WARP_LANES and n < items), items)
+    num_warps = _SORT_THREADS // WARP_LANES
+    row_bytes = max(items * selection.element.size, _VECTOR_BYTES) + 2 * chosen
+    shared_bytes = num_warps * WARP_LANES * row_bytes
+    num_blocks = ceil_div(selection.num_rows, num_warps)
+    launch = KernelLaunch(
+        source="top_k/warp_sort.cu",
+        function="top_k_warp_sort",
+        template=(selection.word, items, chosen),
+        grid=(min(num_blocks, _resident_blocks(num_warps, shared_bytes, limits)), 1, 1),
+        block=(_SORT_THREADS, 1, 1),
+        buffers=_OPERANDS,
+        params=_params(selection),
+        shared_bytes=shared_bytes,
+        constants=(
+            ("kThreads", _SORT_THREADS),
+            (f"sizeof(Shape<{selection.word}, {items}, {chosen}>::Storage)", shared_bytes),
+        ),
+    )
+    return (launch,), ()
+
+
+def _resident_blocks(num_warps: int, shared_bytes: int, limits: Limits) -> int:
+    """Blocks that the device runs at once, as its threads and shared storage have it."""
+    by_threads = limits.max_threads_per_multiprocessor // (num_warps * WARP_LANES)
+    by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
+    return limits.num_multiprocessors * max(1, min(by_threads, by_storage))
+
+
+def _params(selection: Selection) -> Params:
+    """The `FineParams` of kernels/top_k/fine_key.cuh."""
+    size, axis_stride = selection.element.size, selection.axis_strides[0]
+    strides = [d.strides[0] for d in selection.outer]
+    lie_together = axis_stride == 1 or selection.row_length == 1
+    whole = all(n * size % _VECTOR_BYTES == 0 for n in (selection.row_length, *strides))
+    by_rows = bool(strides) and abs(strides[0]) < abs(axis_stride)
+    order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
+    more = Params.of(
+        **{name: ("UInt64", value) for name, value in order.items()},
+        vector_rows=("Int32", int(lie_together and whole)),
+        loads_by_rows=("Int32", int(by_rows)),
+    )
+    return Params(params_of(selection).fields + more.fields)

@@ -1,0 +1,80 @@
+// Keys in three instructions, for kernels that look at every element of a row: a fine order.
+//
+// A fine key depends on all bits of an element, so that +0 is told from -0 and one NaN from another. Apart
+// from these it is in the order of rank: what ranks before has the larger key. Elements of equal rank have
+// neighbouring keys, and `coarse_key` gives them one. The constants come from the plan:
+//
+//                floating point                            integers
+//   magnitude    all ones but the sign: negative numbers   0
+//                have larger bits the smaller they are
+//   offset       puts all NaNs on the side they rank on    the sign bit of a signed type, else 0
+//   factor       1, or -1 where the smallest ranks first (the offset is complemented then)
+//   zero         the larger of the keys of +0 and -0       0
+//   other_zero   the smaller one                           0
+//   first_nan    the least key of a NaN, if NaNs rank      all ones
+//                before numbers, else all ones
+//   end_nan      the least key of a number, if NaNs rank   0
+//                behind them, else 0
+//   padding      the element with key 0, as often as 64 bits have it
+//
+// Words of 8 and 16 bits are in the upper bits of 32, and so are the constants but padding. What is below may
+// be anything, and stays below.
+#pragma once
+
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/rows.cuh"
+
+struct FineParams : TopKParams {
+  UInt64 magnitude;
+  UInt64 offset;
+  UInt64 factor;
+  UInt64 zero;
+  UInt64 other_zero;
+  UInt64 first_nan;
+  UInt64 end_nan;
+  UInt64 padding;
+  Int32
+      vector_rows;  // rows are multiples of 16 bytes, 16 bytes lie together, and so far do rows lie apart
+  Int32 loads_by_rows;  // neighbouring rows lie closer together than neighbouring elements
+};
+
+// Bits of a fine key below those of the element.
+template <class Word>
+constexpr int kSpareBits = sizeof(Word) < 4 ? 32 - 8 * static_cast<int>(sizeof(Word)) : 0;
+
+// Of an element in the upper bits.
+template <class Word>
+__device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams& params) {
+  using Key = Wide<Word>;
+  Key negative;  // all ones where the sign is set
+  if constexpr (sizeof(Key) == 8) {
+    negative = static_cast<Key>(static_cast<Int64>(bits) >> 63);
+  } else {
+    negative = static_cast<Key>(static_cast<Int32>(bits) >> 31);
+  }
+  const Key magnitude = negative & static_cast<Key>(params.magnitude);
+  return (bits ^ magnitude) * static_cast<Key>(params.factor) + static_cast<Key>(params.offset);
+}
+
+// The least key of an element that ranks like the one with this key.
+template <class Word>
+__device__ __forceinline__ Wide<Word> coarse_key(Wide<Word> fine, const FineParams& params) {
+  using Key = Wide<Word>;
+  Key key = fine == static_cast<Key>(params.zero) ? static_cast<Key>(params.other_zero) : fine;
+  if (key < static_cast<Key>(params.end_nan)) key = 0;
+  return min(key, static_cast<Key>(params.first_nan));
+}
+
+// Word i of sixteen bytes in the upper bits of its key; below it there may be bits of other words.
+template <class Word>
+__device__ __forceinline__ Wide<Word> upper_word(const uint4& bytes, int i) {
+  constexpr int kPerPart = sizeof(Word) < 4 ? 4 / static_cast<int>(sizeof(Word)) : 1;
+  const UInt32 parts[4] = {bytes.x, bytes.y, bytes.z, bytes.w};
+  if constexpr (sizeof(Word) == 8) {
+    return static_cast<UInt64>(parts[2 * i + 1]) << 32 | parts[2 * i];
+  } else {
+    const int below = 8 * static_cast<int>(sizeof(Word)) * (kPerPart - 1 - i % kPerPart);
+    return parts[i / kPerPart] << below;
+  }
+}
