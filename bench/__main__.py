@@ -18,6 +18,7 @@ COMMANDS = {
     "machine-code": "bench.machine_code",
     "predict": "bench.prediction.command",
     "threads": "bench.threads",
+    "dask": "bench.dask",
 }
 
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,6 +242,28 @@ def test_wrong_options_are_reported(
 def test_a_filter_that_leaves_no_case_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_command(["--dry", "--device", "cpu", "--filter", "no such case"]) == 1
     assert capsys.readouterr().err == "no case of this device matches --filter 'no such case'\n"
+
+
+@pytest.fixture
+def dask_bench() -> Any:
+    return pytest.importorskip("bench.dask", reason="Dask is not installed: pip install -e '.[dask]'")
+
+
+def test_dask_is_compared(dask_bench: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench_command(["dask", "--rounds", "1", "--shrink", "16"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(dask_bench.CASES)
+    assert all(re.search(r"cudml.dask +[\d.]+ ms +dask +[\d.]+ ms +[\d.]+ x +ok$", line) for line in lines)
+
+
+def test_a_wrong_top_k_of_chunks_is_reported(
+    dask_bench: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    largest = dask_bench.cudml.dask.top_k
+    smallest = partial(largest, mode="smallest")
+    monkeypatch.setattr(dask_bench.cudml.dask, "top_k", smallest)
+    assert bench_command(["dask", "--rounds", "1", "--shrink", "64"]) == 1
+    assert capsys.readouterr().out.count("WRONG") == len(dask_bench.CASES)
 
 
 @pytest.mark.parametrize("file", sorted(MICRO_INSTANCES))
