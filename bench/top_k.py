@@ -117,6 +117,8 @@ CASES: tuple[TopKCase, ...] = (
     _case("neighbours", 10, 10**6, 256, mode="smallest"),
     _case("neighbours", 1, 10**7, 100, mode="smallest"),
     _case("sparse gradient", 1, 25 * 10**6, 25000),
+    _case("greedy", 64, 128256, 1, "float16"),
+    _case("greedy", 1, 128256, 1),
     _case("percentile", 1, 1 << 24, (1 << 24) // 10),
     _case("indexer", 8, 131072, 2048),
     _case("indexer", 64, 65536, 2048, "float16"),

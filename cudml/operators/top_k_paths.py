@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
+from cudml.operators.top_k_arg_max import arg_max, can_arg_max
 from cudml.operators.top_k_selection import Selection, params_of
 from cudml.operators.top_k_short import can_warp_select, can_warp_sort, warp_select, warp_sort
 from cudml.plans import (
@@ -287,6 +288,7 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
 PATHS = by_name(
     Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
     Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
+    Path("arg_max", "a k of 1", can_arg_max, arg_max),
     Path("warp_select", "a small k of short rows", can_warp_select, warp_select),
     Path("warp_sort", "short rows", can_warp_sort, warp_sort),
     Path("block_filter", "k up to some hundred of long rows, read once", _can_filter, _block_filter),
@@ -307,6 +309,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["serial"], "blocks of one thread")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
+    if can_arg_max(selection, limits) and (selection.axis_strides[0] == 1 or length == 1):
+        return Choice(PATHS["arg_max"], f"the first of {length} elements side by side")
     if can_warp_select(selection, limits):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if can_warp_sort(selection, limits):

@@ -77,7 +77,7 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
         grid=(min(num_blocks, _resident_blocks(num_warps, num_warps * warp_bytes, limits)), 1, 1),
         block=(num_warps * WARP_LANES, 1, 1),
         buffers=_OPERANDS,
-        params=_params(selection),
+        params=fine_params(selection),
         shared_bytes=num_warps * warp_bytes,
         constants=(
             (f"{of_shape}::kThreads", num_warps * WARP_LANES),
@@ -108,7 +108,7 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
         grid=(min(num_blocks, _resident_blocks(num_warps, shared_bytes, limits)), 1, 1),
         block=(_SORT_THREADS, 1, 1),
         buffers=_OPERANDS,
-        params=_params(selection),
+        params=fine_params(selection),
         shared_bytes=shared_bytes,
         constants=(
             ("kThreads", _SORT_THREADS),
@@ -125,7 +125,7 @@ def _resident_blocks(num_warps: int, shared_bytes: int, limits: Limits) -> int:
     return limits.num_multiprocessors * max(1, min(by_threads, by_storage))
 
 
-def _params(selection: Selection) -> Params:
+def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
     """The `FineParams` of kernels/top_k/fine_key.cuh."""
     size, axis_stride = selection.element.size, selection.axis_strides[0]
     strides = [d.strides[0] for d in selection.outer]
@@ -138,4 +138,4 @@ def _params(selection: Selection) -> Params:
         vector_rows=("Int32", int(lie_together and whole)),
         loads_by_rows=("Int32", int(by_rows)),
     )
-    return Params(params_of(selection).fields + more.fields)
+    return Params(params_of(selection, blocks_per_row=blocks_per_row).fields + more.fields)

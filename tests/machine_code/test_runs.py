@@ -62,6 +62,10 @@ def candidates() -> Iterator[Case]:
         if size <= 8:
             for sizes, axis, k, path in (
                 ((300, 20), 1, 3, "thread_list"),
+                ((300, 20), 1, 1, "arg_max"),
+                ((9, 200), 1, 1, "arg_max"),
+                ((9, 260), 1, 1, "arg_max"),
+                ((3, 9001), 1, 1, "arg_max"),
                 ((40, 150), 0, 9, "thread_list"),
                 *(
                     (sizes, 1, k, "warp_select")

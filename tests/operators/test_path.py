@@ -12,7 +12,14 @@ from cudml.operators.path import Basis, Path
 PATHS = ("slice_paths", "reverse_subsequences_paths", "gru_paths", "top_k_paths")
 
 #: The modules with `THRESHOLDS`.
-THRESHOLDS = ("launch_shape", "slice_paths", "reverse_subsequences_paths", "gru_shapes", "top_k_paths")
+THRESHOLDS = (
+    "launch_shape",
+    "slice_paths",
+    "reverse_subsequences_paths",
+    "gru_shapes",
+    "top_k_arg_max",
+    "top_k_paths",
+)
 
 
 @pytest.mark.parametrize("module", PATHS)

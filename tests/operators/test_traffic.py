@@ -118,6 +118,14 @@ TABLE = {
     "top-k of columns by threads": selecting(
         Case(top_k((64, 256), 4, axis=0), "thread_list"), 4 * 256 * (64 + 4), 1.056
     ),
+    # Of the one element the lane's held loads tell the place, and it is read again as a result.
+    "the first of short rows": selecting(
+        Case(top_k((16, 60), 1), "arg_max"), 4 * 16 * (60 + 1), 1.016
+    ),
+    # A lane of a block has several batches of loads, and loads the one with the first element again.
+    "the first of long rows": selecting(
+        Case(top_k((2, 32768), 1), "arg_max", content="any"), 4 * 2 * (32768 + 16 + 1), 1.001
+    ),
     "top-k of short rows": selecting(Case(top_k((16, 60), 7), "warp_select"), 4 * 16 * 60, 1.0),
     "top-k of sorted rows": selecting(
         Case(top_k((16, 1000), 100), "warp_sort"), 4 * 16 * 1000, 1.0

@@ -10,7 +10,14 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.enums import DataType
-from cudml.operators import gru_paths, launch_shape, reverse_subsequences_paths, slice_paths, top_k_paths
+from cudml.operators import (
+    gru_paths,
+    launch_shape,
+    reverse_subsequences_paths,
+    slice_paths,
+    top_k_arg_max,
+    top_k_paths,
+)
 from cudml.operators.gru import GruDesc
 from cudml.operators.gru import plan as plan_gru
 from cudml.operators.index_space import Space, coalesced, dimensions_of
@@ -194,7 +201,7 @@ def possible_selections() -> list[tuple[str, int, str, str]]:
     return [
         (case, k, shape, path)
         for case, (sizes, axis, *_) in SELECTIONS.items()
-        for k in (6, 40)
+        for k in (1, 6, 40)
         for shape, limits in LIMITS.items()
         for path in possible_paths(np.empty(sizes, np.uint16), TopKOptions(k, axis), limits)
     ]
@@ -210,11 +217,14 @@ def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Gen
 
 
 def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several blocks filter one column: the first element of each but the first is past 2**32."""
+    """Several blocks read one column: the first element of each but the first is past 2**32."""
     shorter = replace(top_k_paths.THRESHOLDS, filter_min_stretch=1024)
     monkeypatch.setattr(top_k_paths, "THRESHOLDS", shorter)
-    plan = select("columns of several tiles", 6, GPU, "block_filter", rng)
-    assert plan.steps[-1].grid[0] > 1
+    shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1024, min_stretch_bytes=1024)
+    monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
+    for k, path in ((6, "block_filter"), (1, "arg_max")):
+        plan = select("columns of several tiles", k, GPU, path, rng)
+        assert plan.steps[-1].grid[0] > 1
 
 
 @pytest.mark.parametrize("path", ["block_radix", "grid_radix"])

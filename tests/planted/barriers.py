@@ -38,6 +38,11 @@ _CASES = {
     "reverse_subsequences/columns.cu": ("columns",),
     "slice/strided.cu": ("long rows of every third byte", "every third byte", "every other word backwards"),
     "slice/transpose.cu": ("transposed halves in words", "more transposed tiles than blocks"),
+    "top_k/arg_max.cu": (
+        "first of rows by blocks",
+        "first of two rows by several blocks",
+        "first of a row by several blocks",
+    ),
     "top_k/block_filter.cu": ("rows filtered by several blocks", "filtered rows"),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
     "top_k/filter.cuh": (

@@ -3,11 +3,62 @@
 from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
 _PATHS = "cudml/operators/top_k_paths.py"
+_ARG_MAX = "cudml/operators/top_k_arg_max.py"
+_ARG_MAX_KERNEL = "kernels/top_k/arg_max.cu"
 
 #: What follows in the one of two functions that kernels of short rows call.
 _SHORT_ROW = "\n    start.index += coordinate * params.index_strides[d];\n  };"
 
 DEFECTS = {
+    "the first of equal lanes by the higher index": Defect(
+        _ARG_MAX_KERNEL,
+        "return ~largest_of_lanes<kLanes>(~place);",
+        "return largest_of_lanes<kLanes>(place == kNowhere ? 0 : place);",
+        ("first of rows by warps",),
+        WRONG,
+    ),
+    "the last of equal elements of a lane": Defect(
+        _ARG_MAX_KERNEL,
+        "for (int a = kAhead - 1; a >= 0; --a) {",
+        "for (int a = 0; a < static_cast<int>(kAhead); ++a) {",
+        ("first of short rows", "first of rows by blocks"),
+        WRONG,
+    ),
+    "a batch of loads that is no longer held": Defect(
+        _ARG_MAX_KERNEL,
+        "if (first != held_load) load_batch(first);",
+        "",
+        ("first of rows by blocks",),
+        WRONG,
+    ),
+    "a load past those of a row": Defect(
+        _ARG_MAX_KERNEL,
+        "if (first + a * kLanes < num_loads) held[a]",
+        "held[a]",
+        ("first of short rows", "first of rows by warps"),
+        BOUNDS,
+    ),
+    "parts are counted without an atomic": Defect(
+        _ARG_MAX_KERNEL,
+        "atomicAdd(&num_done[row_number], 1)",
+        "num_done[row_number]++",
+        ("first of two rows by several blocks",),
+        RACE,
+    ),
+    "the parts' counter is not cleared": Defect(
+        _ARG_MAX,
+        'clearing = (Fill("num_done", 4 * selection.num_rows),)',
+        "clearing = ()",
+        ("first of two rows by several blocks",),
+        UNWRITTEN,
+    ),
+    "what a part found lies four bytes short": Defect(
+        _ARG_MAX,
+        'Workspace("found", selection.num_rows * parts * found_bytes)',
+        'Workspace("found", selection.num_rows * parts * found_bytes - 4)',
+        ("first of two rows by several blocks",),
+        BOUNDS,
+    ),
     "bins cleared one past their end": Defect(
         "kernels/top_k/threshold.cuh",
         "bin < kNumBins; bin += kThreads) bins[bin] = 0;",

@@ -25,6 +25,8 @@ from tests.support.kernel_cases import (
 
 #: So few blocks at once that each takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
+#: Enough blocks at once for several of each of two rows.
+SIX = replace(GPU, num_multiprocessors=6)
 #: Too little shared storage for long lists and for the weights of a layer.
 NARROW = replace(GPU, shared_bytes_per_block=16384)
 
@@ -36,6 +38,13 @@ OTHERS = (Activation.hard_sigmoid(0.2, 0.5), Activation.softsign())
 CASES = {
     "thread list": Case(top_k((300, 21), 3), "thread_list"),
     "thread list along columns": Case(top_k((40, 150), 9, HALF, axis=0), "thread_list"),
+    "first of short rows": Case(top_k((300, 21), 1), "arg_max", ONE),
+    "first of rows by warps": Case(top_k((9, 301), 1, HALF), "arg_max", skew=3),
+    "first of columns": Case(top_k((40, 150), 1, BYTE, axis=0), "arg_max"),
+    "first of rows by blocks": Case(top_k((3, 9001), 1), "arg_max", ONE, skew=1),
+    "first of a row by several blocks": Case(top_k((1, 66_001), 1, LONG), "arg_max"),
+    "first of two rows by several blocks": Case(top_k((2, 100_003), 1), "arg_max", SIX),
+    "first of rows in ascending order": Case(top_k((2, 9001), 1), "arg_max", content="ascending"),
     "short rows on a CPU": Case(top_k((700, 21), 4), limits=CPU),
     "short rows by warps": Case(top_k((300, 60), 7), "warp_select", ONE),
     "longer rows by warps": Case(top_k((5, 250), 32, LONG), "warp_select"),

@@ -27,6 +27,11 @@ NUM_CHANGES = 4
 
 #: The row's length but for the change, and the rest.
 CASES = {
+    "first of rows": (9000, lambda n: Case(top_k((2, n), 1, BYTE), "arg_max", ONE)),
+    "first of a row by several blocks": (
+        270_000,
+        lambda n: Case(top_k((1, n), 1, HALF), "arg_max", content="any"),
+    ),
     "block radix": (5000, lambda n: Case(top_k((3, n), 100), "block_radix", ONE)),
     "block radix, any bits": (5000, lambda n: Case(top_k((3, n), 100), "block_radix", ONE, "any")),
     "block radix of bytes": (9000, lambda n: Case(top_k((2, n), 100, BYTE), "block_radix", ONE)),

@@ -60,6 +60,9 @@ def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) ->
 #: (sizes, axis, k) -> the path on a large GPU.
 CHOICES = {
     ((16384, 256), 1, 8): "warp_select",
+    ((16384, 256), 1, 1): "arg_max",
+    ((64, 128256), 1, 1): "arg_max",
+    ((1, 128256), 1, 1): "arg_max",
     ((16384, 1000), 1, 100): "warp_sort",
     ((16, 135, 172, 172), 1, 3): "thread_list",
     ((2, 135, 17), 1, 3): "warp_select",
@@ -76,6 +79,7 @@ CHOICES = {
 
 #: The reason that a choice gives.
 WHY = {
+    "arg_max": r"the first of \d+ elements side by side",
     "thread_list": r"\d+ rows side by side, 67584 or more",
     "warp_select": r"rows of \d+ elements by groups of lanes",
     "warp_sort": r"rows of \d+ elements in registers",

@@ -13,6 +13,10 @@ from tests.support.instances.slice import any_strides
 
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
+    ((100, 32), 1, 1),
+    ((100, 200), 1, 1),
+    ((100, 260), 1, 1),
+    ((64, 128_256), 1, 1),
     *(((4096, length), 1, k) for length in (64, 256, 1024) for k in (8, 16, 32, 33)),
     ((4096, 256), 1, 129),
     ((4096, 1024), 1, 129),
@@ -27,6 +31,8 @@ _SHAPES = (
 )
 
 PROMISES = {
+    "top_k_arg_max": Promise(wide_loads=True),
+    "top_k_arg_max_block": Promise(wide_loads=True),
     "top_k_block_filter": Promise(wide_loads=True),
     "top_k_block_radix": Promise(wide_loads=True),
     "top_k_grid_radix": Promise(wide_loads=True),

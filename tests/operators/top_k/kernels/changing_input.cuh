@@ -6,6 +6,7 @@
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
+#include "top_k/fine_key.cuh"
 
 static void* changing_input = nullptr;
 static UInt32 num_reads = 0;
@@ -33,7 +34,15 @@ Word changing_key(Word element, const Order& order) {
   return ordering_key(element, order);
 }
 
+template <class Word>
+Wide<Word> changing_fine_key(Wide<Word> bits, const FineParams& order) {
+  const UInt32 between = static_cast<UInt32>(order.row_length) / 4 * 3;
+  if (++num_reads % between == 0) change_input<Word>(order, num_reads / between);
+  return fine_key<Word>(bits, order);
+}
+
 #define ordering_key changing_key
+#define fine_key changing_fine_key
 #undef SHARED_STORAGE
 #define SHARED_STORAGE(Storage, shared)                               \
   Storage& shared = simt_shared_storage<Storage>(__FILE__, __LINE__); \

@@ -1,0 +1,128 @@
+"""Top-k of k = 1, the index of the largest or smallest element of every row: the shapes of its kernels."""
+
+from dataclasses import dataclass
+
+from cudml.operators.path import Steps, figure
+from cudml.operators.top_k_selection import Selection
+from cudml.operators.top_k_short import fine_params
+from cudml.plans import WARP_LANES, Fill, KernelLaunch, Limits, Step, Workspace, ceil_div, round_up
+
+_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
+_VECTOR_BYTES = 16
+
+# kernels/top_k/arg_max.cu
+_LANES = (4, 32)
+_LOADS_AHEAD = 4
+_THREADS = 256
+_BLOCK_THREADS = 512
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How the lanes of the device are shared out among rows."""
+
+    #: Few lanes own a row, so that these take this part of the threads that the device holds.
+    lanes_min_part: float = figure(
+        1 / 5, "machine code", "predicted 9.0 us by 4 lanes, 11.2 by 32, for 16384 rows of 256 elements"
+    )
+
+    #: Rows of at most so many bytes for each lane are not given to more lanes.
+    max_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
+
+    #: Several blocks share a row of at least so many bytes,
+    shared_min_row_bytes: int = figure(
+        3 << 17, "machine code", "predicted 8.6 us by several, 11.5 by one, for 128256 elements of 4 bytes"
+    )
+    #: if rows take at most this part of the multiprocessors.
+    shared_max_part: float = figure(
+        1 / 3, "machine code", "more keep the memory busy: predicted 12.9 us by one, 16.3 by several, for 64"
+    )
+
+    #: Shortest stretch of such a row, in bytes, that a block of its own reads.
+    min_stretch_bytes: int = figure(
+        1 << 14,
+        "machine code",
+        "with half of it, predicted no faster: a batch of loads for half of the threads",
+    )
+
+    #: Blocks that a multiprocessor runs at once.
+    blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers have it")
+
+
+THRESHOLDS = Thresholds()
+
+
+def can_arg_max(selection: Selection, limits: Limits) -> bool:
+    """Whether one element of a row is wanted."""
+    return limits.warp_lanes == WARP_LANES and selection.k == 1
+
+
+def arg_max(selection: Selection, limits: Limits) -> Steps:
+    """A row by lanes of a warp if rows are short or many, else by one or several blocks."""
+    lanes = _lanes(selection, limits)
+    return _by_blocks(selection, limits) if lanes is None else _by_lanes(selection, lanes, limits)
+
+
+def _lanes(selection: Selection, limits: Limits) -> int | None:
+    """Lanes of a row, None for whole blocks."""
+    row_bytes = selection.row_length * selection.element.size
+    num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
+    for lanes in _LANES:
+        is_one_batch = row_bytes <= lanes * _LOADS_AHEAD * _VECTOR_BYTES
+        fills_device = selection.num_rows * lanes >= THRESHOLDS.lanes_min_part * num_threads
+        if is_one_batch or (fills_device and row_bytes <= lanes * THRESHOLDS.max_lane_bytes):
+            return lanes
+    return None
+
+
+def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
+    num_blocks = ceil_div(selection.num_rows, _THREADS // lanes)
+    resident = limits.num_multiprocessors * max(1, limits.max_threads_per_multiprocessor // _THREADS)
+    launch = KernelLaunch(
+        source="top_k/arg_max.cu",
+        function="top_k_arg_max",
+        template=(selection.word, lanes),
+        grid=(min(num_blocks, resident), 1, 1),
+        block=(_THREADS, 1, 1),
+        buffers=_OPERANDS,
+        params=fine_params(selection),
+        constants=(("kThreads", _THREADS),),
+    )
+    return (launch,), ()
+
+
+def _by_blocks(selection: Selection, limits: Limits) -> Steps:
+    row_bytes = selection.row_length * selection.element.size
+    resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
+    parts = 1
+    leaves_idle = selection.num_rows <= THRESHOLDS.shared_max_part * limits.num_multiprocessors
+    if leaves_idle and row_bytes >= THRESHOLDS.shared_min_row_bytes:
+        parts = max(1, min(resident // selection.num_rows, row_bytes // THRESHOLDS.min_stretch_bytes))
+    key_bytes = max(selection.element.size, 4)
+    found_bytes = round_up(key_bytes + 4, key_bytes)
+    num_warps = _BLOCK_THREADS // WARP_LANES
+    storage_bytes = round_up(num_warps * (key_bytes + 4) + 4, key_bytes)
+    workspaces: tuple[Workspace, ...] = ()
+    clearing: tuple[Step, ...] = ()
+    if parts > 1:
+        workspaces = (
+            Workspace("num_done", 4 * selection.num_rows),
+            Workspace("found", selection.num_rows * parts * found_bytes),
+        )
+        clearing = (Fill("num_done", 4 * selection.num_rows),)
+    launch = KernelLaunch(
+        source="top_k/arg_max.cu",
+        function="top_k_arg_max_block",
+        template=(selection.word,),
+        grid=(parts, min(selection.num_rows, max(1, resident // parts)), 1),
+        block=(_BLOCK_THREADS, 1, 1),
+        buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "found" if parts > 1 else None),
+        params=fine_params(selection, blocks_per_row=parts),
+        shared_bytes=storage_bytes,
+        constants=(
+            ("kBlockThreads", _BLOCK_THREADS),
+            (f"sizeof(BlockStorage<{selection.word}>)", storage_bytes),
+            (f"sizeof(PartFirst<{selection.word}>)", found_bytes),
+        ),
+    )
+    return (*clearing, launch), workspaces

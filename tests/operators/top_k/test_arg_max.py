@@ -1,0 +1,75 @@
+"""The path for k = 1: ties of equal and of different bits, rows of every length, and parts of a row."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cudml.devices import Device
+from cudml.enums import DataType
+from cudml.operators import top_k_arg_max
+from tests.operators.top_k.test_results import hard_values
+from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, plan_for
+
+ORDERS = [(largest, nan_last) for largest in (True, False) for nan_last in (True, False)]
+
+FIRST = Options(1, path="arg_max")
+
+
+def kernels(x: np.ndarray, device: Device) -> str:
+    (launch,) = launches(plan_for(x, FIRST, device.limits))
+    return launch.name_expression
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("size", [7, 90, 1000])
+def test_few_of_the_hardest_values(
+    device: Device, dtype: np.dtype, size: int, rng: np.random.Generator
+) -> None:
+    """Rows of one, two or three kinds of elements: of NaNs alone, of zeros of both signs, of the least."""
+    kinds = hard_values(dtype, 60, rng)
+    rows = [rng.choice(rng.choice(kinds, 1 + n % 3), size) for n in range(24)]
+    if dtype.kind not in "iu":
+        rows += [rng.choice(np.array(some).astype(dtype), size) for some in ([0.0, -0.0], [0.0, -0.0, -3])]
+        rows += [rng.choice(np.array([np.inf, -np.inf, some]).astype(dtype), size) for some in (np.nan, 0)]
+    for largest, nan_last in ORDERS:
+        check_top_k(device, np.array(rows), replace(FIRST, largest=largest, nan_last=nan_last))
+
+
+@pytest.mark.parametrize("word", ["uint8", "float16", "float32", "float64"])
+def test_rows_of_every_length(device: Device, word: str, rng: np.random.Generator) -> None:
+    """Neighbouring rows of odd lengths begin at every place; few values tie everywhere."""
+    found = set()
+    for length in (1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 129, 257, 1023, 1025, 2049, 4099, 9001):
+        x = rng.integers(0, 3, (17, length)).astype(word)
+        found.add(kernels(x, device))
+        for largest in (True, False):
+            check_top_k(device, x, replace(FIRST, largest=largest, index_type=DataType.UINT64))
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("word", ["uint8", "float16", "float32", "float64"])
+def test_the_first_at_every_place(device: Device, word: str) -> None:
+    """One element above all others, at each place of a row in turn."""
+    for length in (5, 37, 150, 700):
+        check_top_k(device, np.eye(length, dtype=word), FIRST)
+
+
+@pytest.mark.parametrize("word", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("num_rows", [1, 3])
+def test_ties_between_the_parts_of_a_row(
+    device: Device, num_rows: int, word: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
+    """Several blocks share a row, of which the last ones may have no part."""
+    shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1, min_stretch_bytes=100)
+    monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
+    limits = replace(device.limits, num_multiprocessors=16)
+    for length in (5000, 5119, 5120, 5121):
+        x = np.zeros((num_rows, length), word)
+        for row in x:
+            row[rng.integers(0, length, 5)] = 1
+        for largest in (True, False):
+            options = replace(FIRST, largest=largest)
+            (launch,) = launches(plan_for(x, options, limits))
+            assert launch.grid[0] >= 2 * num_rows
+            check_top_k(device, x, options, limits)
