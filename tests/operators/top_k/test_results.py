@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cudml.devices import Device, emulator
-from cudml.dtypes import element_info
+from cudml.dtypes import ELEMENTS
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.top_k import TopK1Desc, TopKDesc, check, plan
 from cudml.operators.top_k_selection import fine_order
@@ -230,7 +230,7 @@ def test_fine_keys_are_in_the_order_of_rank(
     bits = 8 * dtype.itemsize
     every = np.arange(1 << bits, dtype=word) if bits <= 16 else hard_values(dtype, 4000, rng).view(word)
     x = rng.permutation(every).view(dtype)
-    info = element_info(element_type(x))
+    info = ELEMENTS[element_type(x)]
     order = fine_order(info, is_largest=largest, nan_last=nan_last)
     key_bits = max(bits, 32)
     mask = (1 << key_bits) - 1
