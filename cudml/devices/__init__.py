@@ -4,8 +4,9 @@ A device knows arrays, streams and how to run a `Plan`, but no operator.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -144,8 +145,9 @@ def get_device(name: str | None = None) -> Device:
     raise ValueError(f"device is {name!r}, must be 'cpu', 'cuda' or 'cuda:N' with N a device number")
 
 
-#: Array types of the devices' own libraries, once met -> the function that returns the device of an array.
-own_types: dict[type, Callable[[Any], Device]] = {}
+#: Array types of the devices' own libraries, once met -> what tells the device of such an array, and the
+#: devices by that.
+own_types: dict[type, tuple[Callable[[Any], Any], Mapping[Any, Device]]] = {}
 
 
 def take(candidate: Any) -> tuple[Taken, Device] | None:
@@ -163,12 +165,13 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
     from cudml.devices import cuda, emulator
 
     if isinstance(candidate, np.ndarray):
-        own_types.setdefault(np.ndarray, emulator.device_of)
+        own_types.setdefault(np.ndarray, (type, {np.ndarray: _cpu()}))
         return Taken(candidate if type(candidate) is np.ndarray else candidate.view(np.ndarray)), _cpu()
     if cuda.is_own(candidate):
-        array = cuda.plain(candidate)
-        own_types.setdefault(type(array), cuda.device_of)
-        return Taken(array), cuda.device_of(array)
+        array, number_of = cuda.plain(candidate), attrgetter("data.device_id")
+        device = cuda.get_device(number_of(array))
+        own_types.setdefault(type(array), (number_of, cuda.devices))
+        return Taken(array), device
     where = dlpack.device_of(candidate)
     if where is not None and where[0] in dlpack.CPU_TYPES:
         return emulator.take(candidate), _cpu()
@@ -195,7 +198,7 @@ def device_of(candidate: Any) -> Device | None:
     if isinstance(candidate, np.ndarray):
         return _cpu()
     if cuda.is_own(candidate):
-        return cuda.device_of(candidate)
+        return cuda.get_device(candidate.data.device_id)
     where = dlpack.device_of(candidate)
     if where is not None and where[0] in dlpack.CPU_TYPES:
         return _cpu()

@@ -41,9 +41,9 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
     cudml.errors.DeviceError
         It is in the memory of a GPU that cannot be used from here.
     """
-    device_of_own = own_types.get(type(candidate))
-    if device_of_own is not None:
-        return Taken(candidate), device_of_own(candidate)
+    own = own_types.get(type(candidate))
+    if own is not None and (device := own[1].get(own[0](candidate))) is not None:
+        return Taken(candidate), device
     if isinstance(candidate, np.ma.MaskedArray):
         expected = "an array without a mask, such as its .filled(value) or its .data"
         raise TypeError(wrong_argument(function, name, "a masked array", expected))

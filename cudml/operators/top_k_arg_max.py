@@ -52,11 +52,6 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-def can_arg_max(selection: Selection, limits: Limits) -> bool:
-    """Whether one element of a row is wanted."""
-    return limits.warp_lanes == WARP_LANES and selection.k == 1
-
-
 def arg_max(selection: Selection, limits: Limits) -> Steps:
     """A row by lanes of a warp if rows are short or many, else by one or several blocks."""
     lanes = _lanes(selection, limits)

@@ -7,9 +7,15 @@ from dataclasses import dataclass
 from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
-from cudml.operators.top_k_arg_max import arg_max, can_arg_max
+from cudml.operators.top_k_arg_max import arg_max
 from cudml.operators.top_k_selection import Selection, params_of
-from cudml.operators.top_k_short import can_warp_select, can_warp_sort, warp_select, warp_sort
+from cudml.operators.top_k_short import (
+    SELECT_MAX_K,
+    SELECT_MAX_ROW_LENGTH,
+    SORT_MAX_ROW_LENGTH,
+    warp_select,
+    warp_sort,
+)
 from cudml.plans import (
     WAIT_REPORT,
     WARP_LANES,
@@ -143,6 +149,22 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
     )
     num_bytes = blocks * list_bytes
     return (launch,), () if in_shared else (Workspace("lists", num_bytes),)
+
+
+def _can_arg_max(selection: Selection, limits: Limits) -> bool:
+    """Whether one element of a row is wanted."""
+    return limits.warp_lanes == WARP_LANES and selection.k == 1
+
+
+def _can_warp_select(selection: Selection, limits: Limits) -> bool:
+    """Whether a row fits the lanes of a shape, and k what they find."""
+    is_short = selection.row_length <= SELECT_MAX_ROW_LENGTH
+    return limits.warp_lanes == WARP_LANES and is_short and selection.k <= SELECT_MAX_K
+
+
+def _can_warp_sort(selection: Selection, limits: Limits) -> bool:
+    """Whether a row fits the registers of a warp."""
+    return limits.warp_lanes == WARP_LANES and selection.row_length <= SORT_MAX_ROW_LENGTH
 
 
 def _thread_list(selection: Selection, limits: Limits) -> Steps:
@@ -288,9 +310,9 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
 PATHS = by_name(
     Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
     Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
-    Path("arg_max", "a k of 1", can_arg_max, arg_max),
-    Path("warp_select", "a small k of short rows", can_warp_select, warp_select),
-    Path("warp_sort", "short rows", can_warp_sort, warp_sort),
+    Path("arg_max", "a k of 1", _can_arg_max, arg_max),
+    Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
+    Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
     Path("block_filter", "k up to some hundred of long rows, read once", _can_filter, _block_filter),
     Path(
         "block_radix",
@@ -309,11 +331,11 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["serial"], "blocks of one thread")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
-    if can_arg_max(selection, limits) and (selection.axis_strides[0] == 1 or length == 1):
+    if _can_arg_max(selection, limits) and (selection.axis_strides[0] == 1 or length == 1):
         return Choice(PATHS["arg_max"], f"the first of {length} elements side by side")
-    if can_warp_select(selection, limits):
+    if _can_warp_select(selection, limits):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
-    if can_warp_sort(selection, limits):
+    if _can_warp_sort(selection, limits):
         return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length

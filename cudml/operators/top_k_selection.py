@@ -1,5 +1,7 @@
 """A top-k as the kernels see it: its rows, the order of its elements, and the parameters that say both."""
 
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
@@ -87,7 +89,8 @@ def selection_of(
     )
 
 
-def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict[str, int]:
+@lru_cache(maxsize=64)
+def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> Mapping[str, int]:
     """The constants of `kernels/common/ordering_key.cuh`."""
     all_ones = (1 << element.bits) - 1
     sign = 1 << (element.bits - 1)
@@ -111,7 +114,8 @@ def key_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict
     }
 
 
-def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dict[str, int]:
+@lru_cache(maxsize=64)
+def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> Mapping[str, int]:
     """The constants of `kernels/top_k/fine_key.cuh`."""
     ones, sign = (1 << element.bits) - 1, 1 << (element.bits - 1)
     is_float = element.kind == "f"
@@ -156,9 +160,14 @@ def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> dic
 
 
 def params_of(
-    selection: Selection, *, list_capacity: int = 0, sorts_pairs: bool = False, blocks_per_row: int = 1
+    selection: Selection,
+    *,
+    list_capacity: int = 0,
+    sorts_pairs: bool = False,
+    blocks_per_row: int = 1,
+    more: Sequence[tuple[str, str, int]] = (),
 ) -> Params:
-    """The `TopKParams` of `kernels/top_k/rows.cuh`."""
+    """The `TopKParams` of `kernels/top_k/rows.cuh`, and the members of a struct derived from it."""
     outermost_first = selection.outer[::-1]
     sizes = tuple([d.size for d in outermost_first])
     steps = [d.strides for d in outermost_first] + [(0, 0, 0)] * (_MAX_OUTER_DIMENSIONS - len(sizes))
@@ -182,5 +191,6 @@ def params_of(
             ("input_strides", "Int64", input_strides),
             ("value_strides", "Int64", value_strides),
             ("index_strides", "Int64", index_strides),
+            *more,
         )
     )

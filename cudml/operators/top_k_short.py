@@ -1,10 +1,11 @@
 """Top-k of rows that fit a warp: the shapes of its kernels."""
 
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from cudml.operators.path import Steps
 from cudml.operators.top_k_selection import Selection, fine_order, params_of
-from cudml.plans import WARP_LANES, KernelLaunch, Limits, Params, ceil_div, round_up
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, Params, round_up
 
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _VECTOR_BYTES = 16
@@ -26,8 +27,7 @@ _SORTED_ITEMS = (4, 8)
 _CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     """`Shape` of kernels/top_k/warp_select.cu: lanes of a row, units of a lane, elements of a unit."""
 
     lanes: int
@@ -44,53 +44,47 @@ class _Shape:
         """Rows of a warp."""
         return WARP_LANES // self.lanes
 
-    def warp_bytes(self, element_bytes: int, first: int) -> int:
-        """Shared storage of a warp."""
-        candidates_bytes = first * self.unit * _CANDIDATE_BYTES[element_bytes]
-        row_bytes = self.capacity * element_bytes + candidates_bytes + 2 * first
-        return self.rows * round_up(row_bytes, _VECTOR_BYTES)
-
 
 _SELECT_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4), _Shape(16, 16, 4))
 
-
-def can_warp_select(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the lanes of a shape, and k what they find."""
-    is_short = selection.row_length <= _SELECT_SHAPES[-1].capacity
-    return limits.warp_lanes == WARP_LANES and is_short and selection.k <= _SELECT_FIRSTS[-1]
+#: The longest rows of the two kernels, and the largest k of the first.
+SELECT_MAX_ROW_LENGTH, SELECT_MAX_K = _SELECT_SHAPES[-1].capacity, _SELECT_FIRSTS[-1]
+SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
     """Rows by groups of lanes."""
     shape = next(shape for shape in _SELECT_SHAPES if selection.row_length <= shape.capacity)
     first = next(first for first in _SELECT_FIRSTS if selection.k <= first)
-    size = selection.element.size
-    warp_bytes = shape.warp_bytes(size, first)
-    room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, _SELECT_MAX_WARPS))
-    num_warps = 1 << (room.bit_length() - 1)
-    num_blocks = ceil_div(selection.num_rows, num_warps * shape.rows)
+    num_warps, shared_bytes = _select_block(shape, selection.element.size, first)
     of_shape = f"Shape<{selection.word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
     launch = KernelLaunch(
         source="top_k/warp_select.cu",
         function="top_k_warp_select",
         template=(selection.word, shape.lanes, shape.units, shape.unit, first),
-        grid=(min(num_blocks, _resident_blocks(num_warps, num_warps * warp_bytes, limits)), 1, 1),
+        grid=_grid(selection.num_rows, num_warps * shape.rows, num_warps, shared_bytes, limits),
         block=(num_warps * WARP_LANES, 1, 1),
         buffers=_OPERANDS,
         params=fine_params(selection),
-        shared_bytes=num_warps * warp_bytes,
+        shared_bytes=shared_bytes,
         constants=(
             (f"{of_shape}::kThreads", num_warps * WARP_LANES),
-            (f"sizeof({of_shape}::Storage)", num_warps * warp_bytes),
+            (f"sizeof({of_shape}::Storage)", shared_bytes),
             (f"{of_shape}::kRows", shape.rows),
         ),
     )
     return (launch,), ()
 
 
-def can_warp_sort(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the registers of a warp."""
-    return limits.warp_lanes == WARP_LANES and selection.row_length <= _SORT_ITEMS[-1] * WARP_LANES
+@lru_cache(maxsize=64)
+def _select_block(shape: _Shape, element_bytes: int, first: int) -> tuple[int, int]:
+    """Warps of a block, and bytes of its shared storage."""
+    candidates_bytes = first * shape.unit * _CANDIDATE_BYTES[element_bytes]
+    row_bytes = shape.capacity * element_bytes + candidates_bytes + 2 * first
+    warp_bytes = shape.rows * round_up(row_bytes, _VECTOR_BYTES)
+    room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, _SELECT_MAX_WARPS))
+    num_warps = 1 << (room.bit_length() - 1)
+    return num_warps, num_warps * warp_bytes
 
 
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
@@ -100,12 +94,11 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
     num_warps = _SORT_THREADS // WARP_LANES
     row_bytes = max(items * selection.element.size, _VECTOR_BYTES) + 2 * chosen
     shared_bytes = num_warps * WARP_LANES * row_bytes
-    num_blocks = ceil_div(selection.num_rows, num_warps)
     launch = KernelLaunch(
         source="top_k/warp_sort.cu",
         function="top_k_warp_sort",
         template=(selection.word, items, chosen),
-        grid=(min(num_blocks, _resident_blocks(num_warps, shared_bytes, limits)), 1, 1),
+        grid=_grid(selection.num_rows, num_warps, num_warps, shared_bytes, limits),
         block=(_SORT_THREADS, 1, 1),
         buffers=_OPERANDS,
         params=fine_params(selection),
@@ -118,11 +111,14 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
     return (launch,), ()
 
 
-def _resident_blocks(num_warps: int, shared_bytes: int, limits: Limits) -> int:
-    """Blocks that the device runs at once, as its threads and shared storage have it."""
+def _grid(
+    num_rows: int, rows_per_block: int, num_warps: int, shared_bytes: int, limits: Limits
+) -> tuple[int, int, int]:
+    """Blocks for all rows, but no more than the device runs at once, by its threads and shared storage."""
     by_threads = limits.max_threads_per_multiprocessor // (num_warps * WARP_LANES)
     by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
-    return limits.num_multiprocessors * max(1, min(by_threads, by_storage))
+    at_once = limits.num_multiprocessors * max(1, min(by_threads, by_storage))
+    return min(-(-num_rows // rows_per_block), at_once), 1, 1
 
 
 def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
@@ -133,9 +129,9 @@ def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
     whole = all(n * size % _VECTOR_BYTES == 0 for n in (selection.row_length, *strides))
     by_rows = bool(strides) and abs(strides[0]) < abs(axis_stride)
     order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
-    more = Params.of(
-        **{name: ("UInt64", value) for name, value in order.items()},
-        vector_rows=("Int32", int(lie_together and whole)),
-        loads_by_rows=("Int32", int(by_rows)),
-    )
-    return Params(params_of(selection, blocks_per_row=blocks_per_row).fields + more.fields)
+    more = [
+        *((name, "UInt64", value) for name, value in order.items()),
+        ("vector_rows", "Int32", int(lie_together and whole)),
+        ("loads_by_rows", "Int32", int(by_rows)),
+    ]
+    return params_of(selection, blocks_per_row=blocks_per_row, more=more)

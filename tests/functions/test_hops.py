@@ -18,10 +18,10 @@ MAX_FILES = 5
 
 #: How often a call for a new shape may change the file: on a GPU, and on the CPU, where the schedule of the
 #: emulator's threads is looked up in between.
-MAX_CHANGES, MAX_CHANGES_ON_CPU = 46, 60
+MAX_CHANGES, MAX_CHANGES_ON_CPU = 35, 60
 
 #: Functions of Python that such a call may call, as a multiple of a warm one's.
-MAX_CALLS = 32
+MAX_CALLS = 20
 
 
 def calls() -> dict[str, Callable[[], Any]]:

@@ -7,7 +7,7 @@ loads plans, and `kernel.py` builds kernels.
 from cudml.devices.cuda.device import (
     CudaDevice,
     Status,
-    device_of,
+    devices,
     get_device,
     is_own,
     number_of,
@@ -19,7 +19,7 @@ from cudml.devices.cuda.device import (
 __all__ = [
     "CudaDevice",
     "Status",
-    "device_of",
+    "devices",
     "get_device",
     "is_own",
     "number_of",

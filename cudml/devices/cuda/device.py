@@ -104,7 +104,8 @@ def _compute_capability(runtime: Any, number: int) -> int:
     return 10 * major + minor
 
 
-_devices: dict[int, "CudaDevice"] = {}
+#: The devices that were used, by number.
+devices: dict[int, "CudaDevice"] = {}
 
 
 def get_device(number: int | None = None) -> "CudaDevice":
@@ -125,30 +126,24 @@ def get_device(number: int | None = None) -> "CudaDevice":
     runtime = cupy.cuda.runtime
     if number is None:
         number = int(runtime.getDevice())
-        if number not in _devices and _device_problem(runtime, number) is not None:
+        if number not in devices and _device_problem(runtime, number) is not None:
             others = range(runtime.getDeviceCount())
             number = next((other for other in others if _device_problem(runtime, other) is None), number)
-    if number not in _devices:
+    if number not in devices:
         if number >= (count := runtime.getDeviceCount()):
             raise DeviceError(f"cuda:{number} does not exist: this process sees {count} CUDA devices")
         if problem := _device_problem(runtime, number):
             least = f"{MIN_COMPUTE_CAPABILITY / 10} is the least"
             raise DeviceError(f"cuda:{number} {problem}" + (f", {least}" * problem.startswith("has")))
         # Atomic, so there is no lock that a fork could leave held; concurrent threads get the same object.
-        _devices.setdefault(number, CudaDevice(number))
-    return _devices[number]
+        devices.setdefault(number, CudaDevice(number))
+    return devices[number]
 
 
 def is_own(candidate: Any) -> bool:
     """Whether an object is a CuPy array, without importing CuPy."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(candidate, cupy.ndarray)
-
-
-def device_of(array: Array) -> "CudaDevice":
-    """The GPU of a CuPy array."""
-    number = array.data.device_id
-    return _devices.get(number) or get_device(number)
 
 
 def plain(array: Any) -> Array:

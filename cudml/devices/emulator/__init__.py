@@ -6,7 +6,7 @@ them has to wait (see `simt/entry.h`). `schedule` sets the order in which thread
 checked.
 """
 
-from cudml.devices.emulator.device import EmulatorDevice, device_of, get_device
+from cudml.devices.emulator.device import EmulatorDevice, get_device
 from cudml.devices.emulator.meter import Report, emulator_report
 from cudml.devices.emulator.schedule import Schedule, schedule
 from cudml.devices.emulator.schedule import current as current_schedule
@@ -17,7 +17,6 @@ __all__ = [
     "Report",
     "Schedule",
     "current_schedule",
-    "device_of",
     "emulator_report",
     "get_device",
     "schedule",

@@ -140,11 +140,6 @@ def get_device() -> EmulatorDevice:
     return EmulatorDevice()
 
 
-def device_of(array: Array) -> EmulatorDevice:
-    """The emulator, where every NumPy array is."""
-    return get_device()
-
-
 @dataclass(slots=True)
 class _Prepared:
     """State of one call at a time: the addresses that its kernels read, and the steps that use them."""

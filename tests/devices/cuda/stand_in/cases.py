@@ -374,15 +374,15 @@ def device_beside_an_old_one() -> tuple[str, str]:
     from cudml.devices import cuda
     from cudml.devices.cuda import device
 
-    devices, usable = dict(device._devices), list(device._usable)
-    device._devices.clear()
+    devices, usable = dict(device.devices), list(device._usable)
+    device.devices.clear()
     device._usable.clear()
     _stand_in.set(num_devices=2, old_device=0)
     try:
         return cuda.get_device(None).name, cuda.status().reason
     finally:
         _stand_in.set(old_device=-1)
-        device._devices.update(devices)
+        device.devices.update(devices)
         device._usable[:] = usable
 
 
