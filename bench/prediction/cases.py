@@ -56,8 +56,8 @@ def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Pl
     inputs = module.make(case, source(np, zlib.crc32(case.name.encode()) % 1000))
     noted: list[Planned] = []
 
-    def load(planner: Any, desc: Any, device: Any) -> tuple[Plan, Any]:
-        plan = planner(desc, HOPPER.limits)
+    def load(planner: Any, desc: Any, device: Any, options: tuple[Any, ...] = ()) -> tuple[Plan, Any]:
+        plan = planner(desc, HOPPER.limits, *options)
 
         def note(arrays: Sequence[np.ndarray], workspace: Any, stream: Any = None, shift: int = 0) -> None:
             operands = dict(zip(plan.operands, map(_aligned, arrays), strict=True))
@@ -65,7 +65,8 @@ def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Pl
 
         return plan, note
 
-    with _nothing_kept(), mock.patch("cudml.executable.load", load):
+    loaders = [mock.patch(f"cudml.functions.{name}.load", load) for name in ("calls", "slice")]
+    with _nothing_kept(), loaders[0], loaders[1]:
         module.run(case, inputs)
     return noted
 
