@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib
-import math
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,12 +13,12 @@ from unittest import mock
 import numpy as np
 
 from bench.cases import Case
-from bench.prediction.model import Prediction, Work, extrapolated, library_call, predict
+from bench.prediction.model import Prediction, extrapolated, library_call, predict
 from bench.sources import Source
 from cudml.executable import Recent
 from cudml.plans import WAIT_REPORT, KernelLaunch, Params, Plan, Step
-from tests.machine_code.sass.launch import Buffer, zeros
-from tests.machine_code.sass.plan import HOPPER, kernel_of, memory_of, wait_report
+from tests.machine_code.plan import HOPPER, launch_of, memory_of, wait_report
+from tests.machine_code.sass.launch import Buffer, Launch, zeros
 
 #: Larger problems are run at two smaller sizes: elements that top-k reads, steps of a recurrence.
 _MAX_ELEMENTS = 1 << 24
@@ -56,22 +55,21 @@ def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Pl
     inputs = module.make(case, source(np, zlib.crc32(case.name.encode()) % 1000))
     noted: list[Planned] = []
 
-    def load(planner: Any, desc: Any, device: Any, options: tuple[Any, ...] = ()) -> tuple[Plan, Any]:
+    def loaded(planner: Any, desc: Any, options: Any, limits: Any, device: Any) -> tuple[Plan, Any]:
         plan = planner(desc, HOPPER.limits, *options)
 
         def note(arrays: Sequence[np.ndarray], workspace: Any, stream: Any = None, shift: int = 0) -> None:
-            operands = dict(zip(plan.operands, map(_aligned, arrays), strict=True))
+            operands = dict(zip(plan.operands, map(aligned, arrays), strict=True))
             noted.append(Planned(plan, operands, shift))
 
         return plan, note
 
-    loaders = [mock.patch(f"cudml.functions.{name}.load", load) for name in ("calls", "slice")]
-    with _nothing_kept(), loaders[0], loaders[1]:
+    with _nothing_kept(), mock.patch("cudml.executable._loaded", loaded):
         module.run(case, inputs)
     return noted
 
 
-def _aligned(array: np.ndarray) -> np.ndarray:
+def aligned(array: np.ndarray) -> np.ndarray:
     """The memory of an array, at a multiple of 512 bytes as in CuPy's pool."""
     memory = memory_of(array)
     if memory.ctypes.data % 512 == 0:
@@ -95,42 +93,16 @@ def _array(shape: Any, dtype: Any) -> np.ndarray:
     return zeros(count * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
-def works_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[KernelLaunch, Work]]:
-    """The kernels of a call; recurrences get this number of steps instead of their own unless it is 0."""
+def launches_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[str, Launch]]:
+    """The kernels of a call by name; recurrences get this number of steps, 0 for their own."""
     plan = call.plan
     buffers = {name: Buffer(memory, is_output=name in plan.outputs) for name, memory in call.operands.items()}
     buffers |= {piece.name: Buffer(zeros(piece.num_bytes), is_output=True) for piece in plan.workspaces}
     for step in plan.steps:
-        if not isinstance(step, KernelLaunch):
-            continue
-        kernel = kernel_of(step)
-        known = buffers | (wait_report() if WAIT_REPORT in step.buffers else {})
-        addresses = [
-            0 if name is None else known[name].address + (call.shift if name == plan.operands[0] else 0)
-            for name in step.buffers
-        ]
-        yield (
-            step,
-            Work(
-                kernel.code,
-                kernel.resident_blocks(step),
-                np.array(addresses, np.uint64).tobytes() + _with_steps(step.params, num_steps).pack(),
-                list(known.values()),
-                step.grid,
-                step.block,
-                step.shared_bytes,
-                step.cluster_blocks,
-                _joint_blocks(step),
-            ),
-        )
-
-
-def _joint_blocks(launch: KernelLaunch) -> int:
-    """Number of neighbouring blocks that share results: of a row of top-k, a recurrence, or a cluster."""
-    fields = {field.name: field.values[0] for field in launch.params.fields}
-    if launch.cooperative and "blocks_per_row" not in fields:
-        return math.prod(launch.grid)
-    return max(int(fields.get("blocks_per_row", 1)), launch.cluster_blocks)
+        if isinstance(step, KernelLaunch):
+            known = buffers | (wait_report() if WAIT_REPORT in step.buffers else {})
+            counted = replace(step, params=_with_steps(step.params, num_steps))
+            yield step.name_expression, launch_of(counted, known, {plan.operands[0]: call.shift})
 
 
 def _with_steps(params: Params, num_steps: int) -> Params:
@@ -171,8 +143,8 @@ def _name(step: Step) -> str:
 
 
 def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Prediction]]:
-    works = (pair for call in calls for pair in works_of(call, num_steps))
-    return [(launch.name_expression, predict(work)) for launch, work in works]
+    found = (pair for call in calls for pair in launches_of(call, num_steps))
+    return [(name, predict(launch)) for name, launch in found]
 
 
 def _smaller(case: Any) -> tuple[Any, Any, float]:

@@ -33,15 +33,15 @@ def row_of(operator: str, case: Any) -> Row:
         round(num_bytes / MEMORY_RATE * 1e6, 2),
         found.bound,
         found.launches,
-        round(32 * found.instructions / num_bytes, 2),
+        round(32 * found.counts["instructions"] / num_bytes, 2),
         share("issue"),
         share("alu"),
         share("fma", "heavy", "half"),
         share("shared"),
         share("tensor"),
-        *(round(n) for n in (found.l1_sectors, found.l2_sectors, found.memory_sectors, found.barriers)),
+        *(round(found.counts[name]) for name in ("l1_sectors", "l2_sectors", "memory_sectors", "barriers")),
         found.warps,
-        round(found.waves, 2),
+        round(found.counts["waves"], 2),
         " ".join(name.replace(", ", ",") for name in kernels),
     )
 

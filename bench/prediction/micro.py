@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 
 from bench.micro import bandwidth, selection
-from bench.prediction.model import LAUNCH_US, Prediction, Work, predict
+from bench.prediction.model import LAUNCH_US, Prediction, predict
 from bench.results import RESULTS
 from bench.sources import Source
 from tests.machine_code import cubin
 from tests.machine_code.compiler import compile_cubin
+from tests.machine_code.plan import HOPPER, Kernel
 from tests.machine_code.sass.decode import decode
-from tests.machine_code.sass.launch import Buffer, zeros
-from tests.machine_code.sass.plan import HOPPER, Kernel
+from tests.machine_code.sass.launch import Buffer, Launch, run, zeros
 from tests.machine_code.sass.rates import MEMORY_RATE, NUM_MULTIPROCESSORS
 
 GROUPS = ("arg-max", "histograms short of bandwidth", "the rest")
@@ -111,12 +111,13 @@ def _kernels(file: str) -> dict[str, Kernel]:
     return {name: Kernel(code[made.mangled[name]], facts[made.mangled[name]]) for name in names}
 
 
-def _work(
+def _launch(
     file: str, name: str, grid: int, block: int, shared_bytes: int, arguments: bytes, *buffers: Buffer
-) -> Work:
+) -> Launch:
     kernel = _kernels(file)[name]
-    resident = HOPPER.resident_blocks(kernel.facts.registers, block, shared_bytes + kernel.facts.shared_bytes)
-    return Work(kernel.code, resident, arguments, buffers, (grid, 1, 1), (block, 1, 1), shared_bytes)
+    resident = kernel.resident_blocks(block, shared_bytes)
+    shape = ((grid, 1, 1), (block, 1, 1), shared_bytes)
+    return Launch(kernel.code, arguments, buffers, *shape, resident_blocks=resident)
 
 
 def _output(num_bytes: int) -> Buffer:
@@ -147,8 +148,10 @@ def _arg_maxima(known: dict[str, float], names: str) -> Iterator[Comparison]:
                 continue
             clocks, never = _output(8), _output(8)
             arguments = struct.pack("<i4xQQ", rounds, clocks.address, never.address)
-            work = _work("selection.cu", f"arg_max<{method}>", 1, 32 * num_warps, 0, arguments, clocks, never)
-            work.run([0])
+            launch = _launch(
+                "selection.cu", f"arg_max<{method}>", 1, 32 * num_warps, 0, arguments, clocks, never
+            )
+            run(launch)
             value = int(clocks.array.view(np.int64)[0]) / rounds / num_warps
             yield Comparison(name, GROUPS[0], "clocks", known[name], value, None, "issue and latency")
 
@@ -165,10 +168,10 @@ def _histograms(known: dict[str, float], names: str, mib: int = 256) -> Iterator
                 totals = _output(4 << width)
                 arguments = struct.pack("<QqQ", data.address, size // 16, totals.address)
                 kernel = f"histogram<{key}, {width}>"
-                work = _work(
+                launch = _launch(
                     "selection.cu", kernel, grid, selection.THREADS, 4 << width, arguments, data, totals
                 )
-                yield _rate(name, known, predict(work), size, known[name] < _SHORT)
+                yield _rate(name, known, predict(launch), size, known[name] < _SHORT)
 
 
 def _filters(known: dict[str, float], names: str) -> Iterator[Comparison]:
@@ -186,20 +189,20 @@ def _filters(known: dict[str, float], names: str) -> Iterator[Comparison]:
                 values = (data.address, size // 16, threshold, num_kept.address, kept.address, 1 << 16)
                 arguments = struct.pack("<QqI4xQQI4x", *values)
                 kernel = f"filter_vectors<{method}, {bandwidth.LOADS}>"
-                work = _work(
+                launch = _launch(
                     "bandwidth.cu", kernel, grid, bandwidth.THREADS, 0, arguments, data, num_kept, kept
                 )
-                yield _rate(name, known, predict(work), size)
+                yield _rate(name, known, predict(launch), size)
 
 
 def _copies(known: dict[str, float], names: str) -> Iterator[Comparison]:
     for mib in (1, 4, 16, 64, 256, 1024, 4096):
         name = f"copy kernel, {mib} MiB read"
         if names in name:
-            yield _rate(name, known, predict(bandwidth_work("copy", mib)), 2 * (mib << 20))
+            yield _rate(name, known, predict(bandwidth_launch("copy", mib)), 2 * (mib << 20))
 
 
-def bandwidth_work(kind: str, mib: int) -> Work:
+def bandwidth_launch(kind: str, mib: int) -> Launch:
     """`read` or `copy`, as bench/micro/bandwidth.py launches it."""
     size = mib << 20
     grid = min(size // 16 // (bandwidth.LOADS * bandwidth.THREADS), 16 * NUM_MULTIPROCESSORS)
@@ -211,7 +214,7 @@ def bandwidth_work(kind: str, mib: int) -> Work:
         if kind == "copy"
         else struct.pack("<QqQ", values[0], values[2], values[1])
     )
-    return _work(
+    return _launch(
         "bandwidth.cu",
         f"{kind}_vectors<{bandwidth.LOADS}>",
         grid,

@@ -4,13 +4,13 @@
 """
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cudml.plans import Copy, LibraryStep, MatMul, round_up
-from tests.machine_code.sass.decode import Code
 from tests.machine_code.sass.encoding import PIPES
-from tests.machine_code.sass.launch import Buffer, Counts, run
+from tests.machine_code.sass.launch import Counts, Launch, run
 from tests.machine_code.sass.rates import CLOCK_HZ, MEMORY_RATE, NUM_MULTIPROCESSORS, h200
 
 #: Measured, rows of the group `launch`: an empty kernel between two events, and a second one after it.
@@ -37,49 +37,8 @@ LIMITS = (
 _FLOPS = {"float16": 989e12, "float32": 67e12}
 
 
-@dataclass(frozen=True)
-class Work:
-    """A launch to predict.
-
-    `resident_blocks` is how many blocks a multiprocessor holds at once. So many neighbours, `joint_blocks`,
-    wait for each other or go on with what others left: none of them can be run without the rest.
-    """
-
-    code: Code
-    resident_blocks: int
-    arguments: bytes
-    buffers: Sequence[Buffer]
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: int = 0
-    cluster_blocks: int = 1
-    joint_blocks: int = 1
-
-    @property
-    def num_blocks(self) -> int:
-        return math.prod(self.grid)
-
-    @property
-    def num_active(self) -> int:
-        """Number of multiprocessors that have a block."""
-        return min(self.num_blocks, NUM_MULTIPROCESSORS)
-
-    def run(self, blocks: Sequence[int], num_multiprocessors: int = 1) -> Counts:
-        """Run some of its blocks, evenly on some multiprocessors."""
-        resident = min(self.resident_blocks, math.ceil(len(blocks) / num_multiprocessors))
-        return run(
-            self.code,
-            self.arguments,
-            self.buffers,
-            grid=self.grid,
-            block=self.block,
-            shared_bytes=self.shared_bytes,
-            cluster_blocks=self.cluster_blocks,
-            blocks=_dealt(blocks, resident, num_multiprocessors) if self.cluster_blocks == 1 else blocks,
-            num_multiprocessors=num_multiprocessors,
-            resident_blocks=resident,
-            rates=h200(self.num_active),
-        )
+#: What is counted, of the whole device.
+COUNTS = ("instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barriers", "waves")
 
 
 @dataclass(frozen=True)
@@ -87,20 +46,15 @@ class Prediction:
     """The time of a launch, or of several one after another.
 
     Clocks are of the multiprocessor with the most work; `limits` has the least it would take if nothing but
-    one resource bounded it. Counts are of the whole device.
+    one resource bounded it. `counts` are by the names in `COUNTS`.
     """
 
     launches: int
     overhead_us: float
+    warps: int
     clocks: float
     limits: dict[str, float]
-    instructions: float
-    l1_sectors: float
-    l2_sectors: float
-    memory_sectors: float
-    barriers: float
-    warps: int
-    waves: float
+    counts: dict[str, float]
 
     @property
     def time_us(self) -> float:
@@ -115,76 +69,71 @@ class Prediction:
         name = max(self.limits, key=self.limits.__getitem__)
         return name if self.limits[name] > 0.7 * self.clocks else "latency"
 
+    def combined(self, other: "Prediction", function: Callable[[float, float], float]) -> "Prediction":
+        """Each number but those of launches, from its values in both."""
+        limits = {name: function(limit, other.limits[name]) for name, limit in self.limits.items()}
+        counts = {name: function(count, other.counts[name]) for name, count in self.counts.items()}
+        return replace(self, clocks=function(self.clocks, other.clocks), limits=limits, counts=counts)
+
     def __add__(self, other: "Prediction") -> "Prediction":
         """This launch, then the other one."""
-        return Prediction(
-            self.launches + other.launches,
-            self.overhead_us + other.overhead_us - LAUNCH_US + NEXT_LAUNCH_US,
-            self.clocks + other.clocks,
-            {name: limit + other.limits[name] for name, limit in self.limits.items()},
-            self.instructions + other.instructions,
-            self.l1_sectors + other.l1_sectors,
-            self.l2_sectors + other.l2_sectors,
-            self.memory_sectors + other.memory_sectors,
-            self.barriers + other.barriers,
-            min(self.warps or other.warps, other.warps or self.warps),
-            self.waves + other.waves,
+        return replace(
+            self.combined(other, operator.add),
+            launches=self.launches + other.launches,
+            overhead_us=self.overhead_us + other.overhead_us - LAUNCH_US + NEXT_LAUNCH_US,
+            warps=min(self.warps or other.warps, other.warps or self.warps),
         )
 
 
-def predict(work: Work) -> Prediction:
+def num_active(launch: Launch) -> int:
+    """Number of multiprocessors that have a block."""
+    return min(launch.num_blocks, NUM_MULTIPROCESSORS)
+
+
+def run_some(launch: Launch, blocks: Sequence[int], num_multiprocessors: int) -> Counts:
+    """Run some blocks of a launch, evenly on some multiprocessors."""
+    resident = min(launch.resident_blocks, math.ceil(len(blocks) / num_multiprocessors))
+    first = resident * num_multiprocessors
+    if launch.cluster_blocks == 1:  # in the order in which multiprocessors are filled: each gets every n-th
+        dealt = [b for n in range(num_multiprocessors) for b in blocks[:first][n::num_multiprocessors]]
+        blocks = [*dealt, *blocks[first:]]
+    limited = replace(launch, resident_blocks=resident)
+    return run(limited, blocks, num_multiprocessors=num_multiprocessors, rates=h200(num_active(launch)))
+
+
+def predict(launch: Launch) -> Prediction:
     """Run one multiprocessor's share of a launch, or a few waves of it, and derive the total time."""
-    num_run = min(_NEIGHBOURS, work.num_active)
-    share = work.num_blocks / work.num_active
-    sampled = _SAMPLED_WAVES * work.resident_blocks
-    if work.joint_blocks > 1:
-        chosen: Sequence[int] = range(
-            min(work.num_blocks, round_up(math.ceil(num_run * share), work.joint_blocks))
-        )
+    active = num_active(launch)
+    num_run, share = min(_NEIGHBOURS, active), launch.num_blocks / active
+    sampled = _SAMPLED_WAVES * launch.resident_blocks
+    if launch.joint_blocks > 1:
+        wanted = round_up(math.ceil(num_run * share), launch.joint_blocks)
+        chosen: Sequence[int] = range(min(launch.num_blocks, wanted))
         num_run = math.ceil(len(chosen) / share)
     elif share <= 2 * sampled:
-        chosen = [b for b in range(work.num_blocks) if b % work.num_active < num_run]
-    if work.joint_blocks > 1 or share <= 2 * sampled:
-        counts = work.run(chosen, num_run)
-        return _prediction(work, counts, counts.totals.clocks, share / counts.num_blocks)
-    few, many = (work.run(_spread(work, n * num_run), num_run) for n in (sampled, 2 * sampled))
-    clocks_per_block = (many.totals.clocks - few.totals.clocks) / sampled
-    clocks = many.totals.clocks + (share - 2 * sampled) * clocks_per_block
-    return _prediction(work, many, clocks, share / many.num_blocks)
+        chosen = [b for b in range(launch.num_blocks) if b % active < num_run]
+    else:
+        few, many = (run_some(launch, _spread(launch, n * num_run), num_run) for n in (sampled, 2 * sampled))
+        clocks_per_block = (many.totals.clocks - few.totals.clocks) / sampled
+        clocks = many.totals.clocks + (share - 2 * sampled) * clocks_per_block
+        return _prediction(launch, many, clocks)
+    counts = run_some(launch, chosen, num_run)
+    return _prediction(launch, counts, counts.totals.clocks)
 
 
-def _spread(work: Work, count: int) -> list[int]:
+def _spread(launch: Launch, count: int) -> list[int]:
     """Groups of neighbours from the whole grid; neighbours read the same sectors."""
     num_groups = -(-count // _GROUP)
-    starts = [(work.num_blocks - _GROUP) * (2 * n + 1) // (2 * num_groups) for n in range(num_groups)]
+    starts = [(launch.num_blocks - _GROUP) * (2 * n + 1) // (2 * num_groups) for n in range(num_groups)]
     return [start + n for start in starts for n in range(_GROUP)][:count]
-
-
-def _dealt(blocks: Sequence[int], resident_blocks: int, num_multiprocessors: int) -> list[int]:
-    """In the order in which multiprocessors are filled: each gets every n-th of the first blocks."""
-    first = resident_blocks * num_multiprocessors
-    dealt = [b for n in range(num_multiprocessors) for b in blocks[:first][n::num_multiprocessors]]
-    return dealt + list(blocks[first:])
 
 
 def extrapolated(less: Prediction, more: Prediction, factor: float) -> Prediction:
     """The time of a launch on a larger problem than two that were run: on the line through both.
 
-    Parameters
-    ----------
-    factor : float
-        How many times the difference of the two it is beyond the larger one.
+    `factor` is how many times the difference of the two it is beyond the larger one.
     """
-
-    def line(a: float, b: float) -> float:
-        return b + factor * (b - a)
-
-    numbers = ("clocks", "instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barriers", "waves")
-    return replace(
-        more,
-        limits={name: line(less.limits[name], limit) for name, limit in more.limits.items()},
-        **{name: line(getattr(less, name), getattr(more, name)) for name in numbers},
-    )
+    return more.combined(less, lambda large, small: large + factor * (large - small))
 
 
 def library_call(step: LibraryStep) -> Prediction:
@@ -196,45 +145,37 @@ def library_call(step: LibraryStep) -> Prediction:
         num_bytes = item * step.k * (step.m + step.n) + 4 * step.m * step.n
     else:
         num_bytes = step.num_bytes * (2 if isinstance(step, Copy) else 1)
-    limits = dict.fromkeys(LIMITS, 0.0) | {
-        "DRAM": num_bytes / MEMORY_RATE * CLOCK_HZ,
-        "tensor": operations * CLOCK_HZ,
-    }
-    sectors = num_bytes / 32
-    return Prediction(
-        1, LAUNCH_US + COLD_US, max(limits.values()), limits, 0, sectors, sectors, sectors, 0, 0, 0
-    )
+    used = {"DRAM": num_bytes / MEMORY_RATE * CLOCK_HZ, "tensor": operations * CLOCK_HZ}
+    sectors = dict.fromkeys(("l1_sectors", "l2_sectors", "memory_sectors"), num_bytes / 32)
+    limits, counts = dict.fromkeys(LIMITS, 0.0) | used, dict.fromkeys(COUNTS, 0.0) | sectors
+    return Prediction(1, LAUNCH_US + COLD_US, 0, max(limits.values()), limits, counts)
 
 
-def _prediction(work: Work, counts: Counts, clocks: float, scale: float) -> Prediction:
-    rates, totals = h200(work.num_active), counts.totals
-    stored = totals.l2_sectors_stored + totals.l2_sectors_loaded
-    moved = totals.memory_sectors_stored + totals.memory_sectors_loaded
-    sectors = totals.sectors_loaded + totals.sectors_stored
+def _prediction(launch: Launch, found: Counts, clocks: float) -> Prediction:
+    active, totals = num_active(launch), found.totals
+    rates = h200(active)
     limits = {
         "issue": totals.instructions / 4,
         "shared": totals.wavefronts,
-        "L1": sectors / rates.sectors_per_clock,
-        "L2": stored * rates.l2_clocks_per_sector,
-        "DRAM": moved * rates.memory_clocks_per_sector,
-        "blocks": counts.num_blocks * rates.block_clocks,
+        "L1": totals.sectors / rates.sectors_per_clock,
+        "L2": totals.l2_sectors * rates.l2_clocks_per_sector,
+        "DRAM": totals.memory_sectors * rates.memory_clocks_per_sector,
+        "blocks": found.num_blocks * rates.block_clocks,
     } | {
-        pipe: counts.of_pipe(pipe) * rates.pipe_clocks[number] / 4
+        pipe: found.of_pipe(pipe) * rates.pipe_clocks[number] / 4
         for number, pipe in enumerate(PIPES)
         if pipe in LIMITS
     }
-    device = scale * work.num_active
-    warps = math.ceil(math.prod(work.block) / 32)
+    counted = ("instructions", "sectors", "l2_sectors", "memory_sectors", "barriers")
+    scale = launch.num_blocks / found.num_blocks
+    counts = [getattr(totals, name) * scale for name in counted]
+    waves = launch.num_blocks / (NUM_MULTIPROCESSORS * launch.resident_blocks)
+    warps = math.ceil(math.prod(launch.block) / 32)
     return Prediction(
         1,
         LAUNCH_US + COLD_US,
+        min(launch.resident_blocks, math.ceil(launch.num_blocks / NUM_MULTIPROCESSORS)) * warps,
         clocks,
-        {name: limit * scale for name, limit in limits.items()},
-        totals.instructions * device,
-        sectors * device,
-        stored * device,
-        moved * device,
-        totals.barriers * device,
-        min(work.resident_blocks, math.ceil(work.num_blocks / NUM_MULTIPROCESSORS)) * warps,
-        work.num_blocks / (NUM_MULTIPROCESSORS * work.resident_blocks),
+        {name: limit * scale / active for name, limit in limits.items()},
+        dict(zip(COUNTS, (*counts, waves), strict=True)),
     )

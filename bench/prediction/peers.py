@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from bench.prediction.cases import Untouched
-from bench.prediction.model import Work, library_call, predict
+from bench.prediction.model import library_call, predict
 from cudml.plans import Copy, Fill, Step
 from tests.devices.cuda import stand_in
 from tests.machine_code import cubin
+from tests.machine_code.plan import HOPPER, Kernel
 from tests.machine_code.sass.decode import decode
-from tests.machine_code.sass.launch import Buffer, zeros
-from tests.machine_code.sass.plan import HOPPER, Kernel
+from tests.machine_code.sass.launch import Buffer, Launch, zeros
 
 #: Operators whose CuPy counterpart is elementwise kernels.
 OPERATORS = ("slice", "reverse_subsequences")
@@ -75,17 +75,17 @@ class _Recorder:
         owned = cuda.UnownedMemory(memory.ctypes.data, num_bytes, memory, 0)
         return cuda.MemoryPointer(owned, 0)
 
-    def steps(self, call: Any) -> list[Work | Step]:
+    def steps(self, call: Any) -> list[Launch | Step]:
         """The launches, copies and fills of a call."""
         self._stand_in.record()
         kept = call()  # its memory must still exist when the launches run
-        found: list[Work | Step] = []
+        found: list[Launch | Step] = []
         launches = iter(self._stand_in.launches())
         buffers = [Buffer(memory, is_output=True) for memory in self.memory if memory.size]
         for line in self._stand_in.calls():
             words = line.split()
             if words[0] == "cuLaunchKernel":
-                found.append(self._work(next(launches), buffers))
+                found.append(self._launch(next(launches), buffers))
             elif words[0].startswith("memcpy"):
                 found.append(Copy("", "", int(words[1])))
             elif words[0].startswith("memset"):
@@ -93,16 +93,14 @@ class _Recorder:
         del kept
         return found
 
-    def _work(self, launch: stand_in.Launch, buffers: list[Buffer]) -> Work:
+    def _launch(self, launch: stand_in.Launch, buffers: list[Buffer]) -> Launch:
         kernel = self.kernels[launch.module]
         packed = bytearray()
         for (offset, _), data in zip(kernel.facts.parameters, launch.arguments, strict=True):
             packed += bytes(offset - len(packed)) + data
-        shared_bytes = kernel.facts.shared_bytes + launch.shared_bytes
-        num_threads = math.prod(launch.block)
-        resident = HOPPER.resident_blocks(kernel.facts.registers, num_threads, shared_bytes)
+        resident = kernel.resident_blocks(math.prod(launch.block), launch.shared_bytes)
         shape = (launch.grid, launch.block, launch.shared_bytes)
-        return Work(kernel.code, resident, bytes(packed), buffers, *shape)
+        return Launch(kernel.code, bytes(packed), buffers, *shape, resident_blocks=resident)
 
 
 def main(operator: str, names: Sequence[str]) -> None:
@@ -117,7 +115,7 @@ def main(operator: str, names: Sequence[str]) -> None:
             recorder.memory.clear()
             inputs = module.make(case, Untouched(recorder.xp, 1))
             call = module.PEERS["cupy"].prepare(case, inputs)
-            parts = [predict(s) if isinstance(s, Work) else library_call(s) for s in recorder.steps(call)]
+            parts = [predict(s) if isinstance(s, Launch) else library_call(s) for s in recorder.steps(call)]
             print(json.dumps((case.name, round(reduce(add, parts).time_us, 2))), flush=True)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bench.prediction.cases import Planned, works_of
+from bench.prediction.cases import Planned, aligned, launches_of
 from bench.prediction.model import predict
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
@@ -24,8 +24,8 @@ from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.operators.slice import SliceDesc
 from cudml.plans import Plan
 from cudml.tensors import TensorDesc
+from tests.machine_code.plan import HOPPER
 from tests.machine_code.sass.launch import zeros
-from tests.machine_code.sass.plan import HOPPER, aligned
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 _BYTES = 128 << 20
@@ -72,9 +72,9 @@ class Point:
         if isinstance(self.desc, ReverseSubsequencesDesc):
             count, most = math.prod(tensors["sequence_lengths_tensor"].sizes), self._axis_size
             lengths = np.random.default_rng(1).integers(0, most, count, np.uint32, endpoint=True)
-            operands["sequence_lengths_tensor"] = aligned(lengths, 512)
-        ((_, work),) = works_of(Planned(plan, operands))
-        return predict(work).time_us
+            operands["sequence_lengths_tensor"] = aligned(lengths)
+        ((_, launch),) = launches_of(Planned(plan, operands))
+        return predict(launch).time_us
 
     @property
     def _axis_size(self) -> int:

@@ -15,7 +15,7 @@ from tests.machine_code.compiler import compiled_text, unavailable
 from tests.machine_code.instructions.written import assembled
 from tests.machine_code.sass import decode, machine
 from tests.machine_code.sass.decode import UnknownInstructionError
-from tests.machine_code.sass.launch import Buffer, MachineError, run
+from tests.machine_code.sass.launch import Buffer, Launch, MachineError, run
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -29,15 +29,17 @@ IMAD.WIDE.U32 R4, R0, 0x4, R4
 """
 
 
-def failure(text: str, *, threads: int = 32, **options: int) -> str:
+def failure(text: str, *, threads: int = 32, shared_bytes: int = 0, **options: int) -> str:
     """The machine's error for code after `_START`."""
     buffers = [
         Buffer(np.zeros(128, np.uint32)),
         Buffer(np.zeros(threads, np.uint32), is_output=True),
     ]
     arguments = np.array([buffer.address for buffer in buffers], np.uint64).tobytes()
+    code = assembled(_START + text)
+    launch = Launch(code, arguments, buffers, (1, 1, 1), (threads, 1, 1), shared_bytes)
     with pytest.raises(MachineError) as caught:
-        run(assembled(_START + text), arguments, buffers, grid=(1, 1, 1), block=(threads, 1, 1), **options)
+        run(launch, **options)
     return str(caught.value)
 
 
@@ -119,7 +121,7 @@ def test_a_kernel_that_does_not_end() -> None:
 def test_part_of_a_cluster() -> None:
     buffer = Buffer(np.zeros(1, np.uint32))
     with pytest.raises(MachineError, match="a cluster without some of its blocks"):
-        run(assembled("EXIT"), b"", [buffer], grid=(4, 1, 1), block=(32, 1, 1), cluster_blocks=2, blocks=[0])
+        run(Launch(assembled("EXIT"), b"", [buffer], (4, 1, 1), (32, 1, 1), cluster_blocks=2), [0])
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from tests.machine_code.compiler import unavailable
 from tests.machine_code.facts import facts_of
 from tests.machine_code.instructions import floating, integer, memory, warps, written
 from tests.machine_code.instructions.snippet import kernels
+from tests.machine_code.plan import HOPPER, Kernel
 from tests.machine_code.sass import machine
-from tests.machine_code.sass.plan import HOPPER, Kernel
 from tests.support.instances import batches
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -64,4 +64,4 @@ def test_every_form_has_a_snippet(rng: np.random.Generator) -> None:
     }
     assert of_kernels - executed == set(WITHOUT_A_SNIPPET)
     opcodes = {form.split(".")[0] for form in executed | set(WITHOUT_A_SNIPPET)}
-    assert set(machine.table()) == opcodes
+    assert set(machine.table().entries) == opcodes

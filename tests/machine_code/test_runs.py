@@ -15,7 +15,7 @@ from cudml.enums import DataType
 from cudml.operators.activations import Activation
 from cudml.plans import KernelLaunch
 from tests.machine_code.compiler import unavailable
-from tests.machine_code.sass.plan import HOPPER, memory_of, run_plan
+from tests.machine_code.plan import HOPPER, memory_of, run_plan
 from tests.operators.test_sanitized import CASES
 from tests.support.instances import batches
 from tests.support.kernel_cases import (

@@ -9,9 +9,9 @@ import numpy as np
 from tests.machine_code.compiler import compiled_text
 from tests.machine_code.cubin import kernels_of
 from tests.machine_code.instructions.values import NUM_VALUES, TYPES, Array, operand_values
+from tests.machine_code.plan import HOPPER, Kernel
 from tests.machine_code.sass.decode import decode
-from tests.machine_code.sass.launch import Buffer, run
-from tests.machine_code.sass.plan import HOPPER, Kernel
+from tests.machine_code.sass.launch import Buffer, Launch, run
 
 _C_TYPES = {
     **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
@@ -122,7 +122,7 @@ extern "C" __global__ void {cluster}{name}({", ".join([*parameters, f"{result}* 
         arguments = bytearray()
         for value in (*(operands if self.is_uniform else ()), *addresses):
             arguments += bytes(-len(arguments) % value.itemsize) + value.tobytes()
-        counts = run(
+        launch = Launch(
             kernel.code,
             bytes(arguments),
             buffers,
@@ -131,7 +131,7 @@ extern "C" __global__ void {cluster}{name}({", ".join([*parameters, f"{result}* 
             shared_bytes=kernel.facts.shared_bytes,
             cluster_blocks=self.cluster_blocks,
         )
-        executed = zip(kernel.code.texts, counts.executed, strict=True)
+        executed = zip(kernel.code.texts, run(launch).executed, strict=True)
         return result, {opcode_of(text) for text, count in executed if count}
 
     def _require_equal(self, result: Array, expected: Array, operands: Sequence[Array]) -> None:

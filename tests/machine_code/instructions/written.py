@@ -8,8 +8,8 @@ import numpy as np
 from tests.machine_code.cubin import Kernel as Facts
 from tests.machine_code.instructions.snippet import Snippet
 from tests.machine_code.instructions.values import TYPES, Array, ints, wrapped
+from tests.machine_code.plan import Kernel
 from tests.machine_code.sass.decode import Code, Line, code_of
-from tests.machine_code.sass.plan import Kernel
 
 _NO_FACTS = Facts(registers=16, stack_bytes=0, shared_bytes=0, code_bytes=0, max_threads=0, parameters=())
 _ARGUMENTS = 0x210
@@ -23,8 +23,8 @@ def assembled(text: str) -> Code:
         if line.endswith(":"):
             labels[line[:-1]] = len(lines)
         else:
-            lines.append(Line(line))
-    return code_of("written", lines, labels, {})
+            lines.append((line, 0))
+    return code_of(lines, labels, {})
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,13 @@ import ctypes
 import functools
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.machine_code.cubin import architecture_of, sections_of
 from tests.machine_code.disassembly import disassembled
-from tests.machine_code.sass import machine
-from tests.machine_code.sass.encoding import (
-    ABSOLUTE,
-    INVERTED,
-    MAX_OPERANDS,
-    NEGATED,
-    TRUE_PREDICATE,
-    ZERO_REGISTER,
-    ZERO_UNIFORM,
-    Instruction,
-    Kind,
-    Operand,
-    Part,
-)
+from tests.machine_code.sass import encoding, machine
+from tests.machine_code.sass.encoding import Instruction, Kind, Operand, Part
 
 ARCHITECTURE = 90
 INSTRUCTION_BYTES = 16
@@ -31,21 +19,23 @@ _CUDA_MACHINE = 190  # of ELF
 #: How the disassembler spells the parts of a register, in the order of `Part`.
 _PART_NAMES = ("", ".H0_H0", ".H1_H1", ".B0", ".B1", ".B2", ".B3", ".64", ".U32", ".X4", ".X8", ".X16")
 _PARTS = dict(zip(_PART_NAMES, Part, strict=True))
-#: The registers of a prefix, and the number of the one that is always zero or true.
+#: By prefix: the kind, the number of the first one, and that of the one which is always zero or true.
 _FILES = {
-    "R": (Kind.REGISTER, ZERO_REGISTER),
-    "UR": (Kind.UNIFORM, ZERO_UNIFORM),
-    "P": (Kind.PREDICATE, TRUE_PREDICATE),
-    "UP": (Kind.UNIFORM_PREDICATE, TRUE_PREDICATE),
-    "B": (Kind.BARRIER, 0),
+    "R": (Kind.REGISTER, 0, encoding.ZERO_REGISTER),
+    "UR": (Kind.REGISTER, encoding.FIRST_UNIFORM, encoding.ZERO_REGISTER),
+    "P": (Kind.PREDICATE, 0, encoding.TRUE_PREDICATE),
+    "UP": (Kind.PREDICATE, encoding.FIRST_UNIFORM_PREDICATE, encoding.TRUE_PREDICATE),
+    "B": (Kind.BARRIER, 0, 0),
 }
-_FLAGS = {"-": NEGATED, "~": INVERTED, "!": INVERTED, "|": ABSOLUTE}
+_FLAGS = {"-": encoding.NEGATED, "~": encoding.INVERTED, "!": encoding.INVERTED, "|": encoding.ABSOLUTE}
 
-_LABEL = re.compile(r"^\s*([.$\w]+):")
-_FUNCTION = re.compile(r"^\.text\.(\S+):")
-_CODE = re.compile(r"^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*/\* 0x([0-9a-f]{16}) \*/")
-_SECOND_WORD = re.compile(r"^\s*/\* 0x([0-9a-f]{16}) \*/")
-_STATEMENT = re.compile(r"^(?:@(!?)(U?P)(\d|T)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*(.*)$")
+#: A function, a label, or an instruction with its address and its second word.
+_ROW = re.compile(
+    r"^\.text\.(\S+):|^\s*([.$\w]+):"
+    r"|^\s*/\*([0-9a-f]{4,})\*/\s+(.*?)\s*;\s*/\* 0x[0-9a-f]{16} \*/\s*/\* 0x([0-9a-f]{16}) \*/",
+    re.MULTILINE,
+)
+_STATEMENT = re.compile(r"^(?:@(\S+)\s+)?([A-Z]\w*)((?:\.\w+)*)\s*(.*)$")
 _NUMBER = re.compile(r"[+-]? ?(\d|INF|QNAN|SNAN)")
 _TARGET = re.compile(r"^`\((.+)\)$")
 _REGISTER = re.compile(r"^(UR|R|UP|P|B)(\d+|Z|T)((?:\.\w+)*)$")
@@ -59,18 +49,13 @@ class UnknownInstructionError(ValueError):
 class Code:
     """A kernel's instructions as an array, their texts, and its constant banks but the first."""
 
-    name: str
     instructions: ctypes.Array
     texts: tuple[str, ...]
     constants: dict[int, bytes]
 
 
-@dataclass(frozen=True)
-class Line:
-    """An instruction as the disassembler prints it, and its second word, which has the schedule."""
-
-    text: str
-    control: int = 0
+#: An instruction as the disassembler prints it, and its second word, which has the schedule.
+Line = tuple[str, int]
 
 
 def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
@@ -98,69 +83,55 @@ def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
         if found := re.match(r"\.nv\.constant([1-7])\.?(.*)", name):
             banks.setdefault(found[2], {})[int(found[1])] = data
     return {
-        name: code_of(name, lines, labels, banks.get("", {}) | banks.get(name, {}))
-        for name, lines, labels in _functions(cubin)
+        name: code_of(lines, labels, banks.get("", {}) | banks.get(name, {}))
+        for name, (lines, labels) in _functions(cubin).items()
         if not only or name == only
     }
 
 
 @functools.lru_cache(maxsize=4)
-def _functions(cubin: bytes) -> tuple[tuple[str, list[Line], dict[str, int]], ...]:
-    return tuple(_parsed(disassembled(cubin, "-c", "-hex", "-ndf")))
+def _functions(cubin: bytes) -> dict[str, tuple[list[Line], dict[str, int]]]:
+    """Lines and labels (as numbers of lines) of each function by name."""
+    found: dict[str, tuple[list[Line], dict[str, int]]] = {}
+    lines, labels = list[Line](), dict[str, int]()
+    for function, label, address, text, word in _ROW.findall(disassembled(cubin, "-c", "-hex", "-ndf")):
+        if function:
+            lines, labels = found[function] = [], {function: 0}
+        elif label:
+            labels[label] = len(lines)
+        elif int(address, 16) != INSTRUCTION_BYTES * len(lines):
+            raise UnknownInstructionError(f"{text} is not where it should be: {address}")
+        else:
+            lines.append((text, int(word, 16)))
+    return found
 
 
-def _parsed(text: str) -> Iterator[tuple[str, list[Line], dict[str, int]]]:
-    """Name, lines and labels (as numbers of lines) of each function of a disassembly."""
-    name, lines, labels = "", list[Line](), dict[str, int]()
-    body = first = None
-    for row in text.splitlines():
-        if found := _FUNCTION.match(row):
-            if lines:
-                yield name, lines, labels
-            name, lines, labels = found[1], [], {found[1]: 0}
-        elif found := _CODE.match(row):
-            body, first = found[2], found[3]
-            if int(found[1], 16) != INSTRUCTION_BYTES * len(lines):
-                raise UnknownInstructionError(f"{name}: {body} is not where it should be: {found[1]}")
-        elif body is not None and first is not None and (found := _SECOND_WORD.match(row)):
-            lines.append(Line(body, int(found[1], 16)))
-            body = first = None
-        elif found := _LABEL.match(row):
-            labels[found[1]] = len(lines)
-    if lines:
-        yield name, lines, labels
-
-
-def code_of(name: str, lines: Sequence[Line], labels: Mapping[str, int], constants: dict[int, bytes]) -> Code:
+def code_of(lines: Sequence[Line], labels: Mapping[str, int], constants: dict[int, bytes]) -> Code:
     """The code of one kernel; `labels` are numbers of lines."""
     instructions = []
     for line in lines:
         try:
             instructions.append(_instruction(line, labels))
         except (UnknownInstructionError, KeyError, ValueError) as error:
-            raise UnknownInstructionError(f"{line.text} ({error})") from error
+            raise UnknownInstructionError(f"{line[0]} ({error})") from error
     array = (Instruction * len(lines))(*instructions)
-    return Code(name, array, tuple(line.text for line in lines), constants)
+    return Code(array, tuple(text for text, _ in lines), constants)
 
 
 def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
-    found = _STATEMENT.match(line.text.replace("(*", " (*").split(" (*")[0].strip())
+    found = _STATEMENT.match(line[0].split("(*")[0].strip())
     if not found:
         raise UnknownInstructionError("not of the form of an instruction")
-    negation, guard_kind, guard, opcode, dotted, rest = found.groups()
-    entry = machine.table().get(opcode)
+    guard, opcode, dotted, rest = found.groups()
+    entry = machine.table().entries.get(opcode)
     if entry is None:
         raise UnknownInstructionError(f"{opcode} is not in the table")
-    instruction = Instruction(entry=entry.number, guard=TRUE_PREDICATE)
+    instruction = Instruction(entry=entry.number, guard=_operand(guard or "PT", False, False))
     for suffix in filter(None, dotted.split(".")):
         if suffix not in entry.suffixes:
             raise UnknownInstructionError(f"{opcode} has no suffix {suffix} in the table")
-        number = machine.suffixes()[suffix]
+        number = machine.table().suffixes[suffix]
         instruction.suffixes[number // 64] |= 1 << number % 64
-    if guard_kind:
-        instruction.guard = TRUE_PREDICATE if guard == "T" else int(guard)
-        instruction.guard_uniform = guard_kind == "UP"
-        instruction.guard_negated = negation == "!"
     texts = _split(rest)
     if opcode == "HFMA2":  # two numbers of half precision are one immediate
         numbers = [text for text in texts if _NUMBER.match(text)]
@@ -172,7 +143,7 @@ def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
         texts = texts[0].split() + texts[1:]
     if opcode in ("BSSY", "DEPBAR"):  # BSYNC is where the label is; copies are done at once
         texts = texts[: opcode == "BSSY"]
-    if len(texts) > MAX_OPERANDS:
+    if len(texts) > encoding.MAX_OPERANDS:
         raise UnknownInstructionError(f"it has {len(texts)} operands")
     instruction.num_operands = len(texts)
     for number, text in enumerate(texts):
@@ -181,7 +152,7 @@ def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
             continue
         is_shared = opcode in ("LDS", "STS", "ATOMS") or (opcode == "LDGSTS" and number == 0)
         instruction.operands[number] = _operand(text, not is_shared, opcode[0] == "D")
-    control = line.control >> 41
+    control = line[1] >> 41
     instruction.stall, instruction.write_scoreboard = control & 15, control >> 5 & 7
     instruction.read_scoreboard, instruction.wait_mask = control >> 8 & 7, control >> 11 & 63
     return instruction
@@ -203,8 +174,8 @@ def _operand(text: str, is_address_wide: bool, is_double: bool) -> Operand:
     text = text.replace(".reuse", "")
     if text == "PR":
         return Operand(kind=Kind.PREDICATES)
-    if text in machine.specials():
-        return Operand(kind=Kind.SPECIAL, value=machine.specials()[text])
+    if (special := machine.table().specials.get(text)) is not None:
+        return Operand(kind=Kind.SPECIAL, value=special)
     if found := re.match(r"^(?:desc\[UR\d+\])?\[(.*)\]$", text):
         part = Part.WIDE if is_address_wide else Part.WHOLE
         return _place(found[1], Operand(kind=Kind.ADDRESS, bank=is_address_wide, part=part))
@@ -217,9 +188,8 @@ def _operand(text: str, is_address_wide: bool, is_double: bool) -> Operand:
         return _place(found[2], Operand(kind=Kind.CONSTANT, flags=flags, bank=int(found[1], 16)))
     if found := _REGISTER.match(text):
         prefix, number, dotted = found.groups()
-        kind, zero = _FILES[prefix]
         part = Part.WHOLE if dotted == ".64" else _PARTS[dotted]
-        return Operand(kind=kind, flags=flags, part=part, index=zero if number in "ZT" else int(number))
+        return Operand(kind=_FILES[prefix][0], flags=flags, part=part, index=_index(prefix, number))
     if re.match(r"^-?0x[0-9a-f]+$", text):
         value = int(text, 16) & (2**64 - 1)
     else:  # of a double, the upper word
@@ -227,21 +197,28 @@ def _operand(text: str, is_address_wide: bool, is_double: bool) -> Operand:
     return Operand(kind=Kind.IMMEDIATE, flags=flags, value=value)
 
 
+def _index(prefix: str, number: str) -> int:
+    """The number of a register or predicate in its file."""
+    _, first, constant = _FILES[prefix]
+    return constant if number in "ZT" else first + int(number)
+
+
 def _place(text: str, operand: Operand) -> Operand:
     """Fill in the sum of an address: a register, a uniform one, an offset."""
-    operand.index = operand.uniform = -1
+    operand.index = operand.uniform = encoding.ZERO_REGISTER
     offset = 0
     for sign, term in re.findall(r"([+-]?)\s*([^+\-\s]+)", text):
         if found := _REGISTER.match(term):
             prefix, number, dotted = found.groups()
-            if number == "Z":
-                continue
             if sign == "-":
                 raise UnknownInstructionError(f"an address less a register: {text}")
             if prefix == "R":
-                operand.index, operand.part = int(number), _PARTS[dotted] if dotted else operand.part
+                operand.index, operand.part = (
+                    _index(prefix, number),
+                    _PARTS[dotted] if dotted else operand.part,
+                )
             else:
-                operand.uniform = int(number)
+                operand.uniform = _index(prefix, number)
         else:
             offset += int(sign + term, 16)
     operand.value = offset & (2**64 - 1)

@@ -40,12 +40,13 @@ def _structure(name: str) -> type[ctypes.Structure]:
 
 TRUE_PREDICATE = _CONSTANTS["kTruePredicate"]
 ZERO_REGISTER = _CONSTANTS["kZeroRegister"]
-ZERO_UNIFORM = _CONSTANTS["kZeroUniform"]
+FIRST_UNIFORM = _CONSTANTS["kFirstUniform"]
+FIRST_UNIFORM_PREDICATE = _CONSTANTS["kFirstUniformPredicate"]
 MAX_OPERANDS = _CONSTANTS["kMaxOperands"]
 NEGATED, INVERTED, ABSOLUTE = 1, 2, 4
 Kind, Part, Pipe = map(_enumeration, ("Kind", "Part", "Pipe"))
 #: In the order in which the machine reports their sizes.
-_NAMES = ("Operand", "Instruction", "Range", "Launch", "Rates", "Totals", "Request")
+_NAMES = ("Operand", "Instruction", "Range", "Rates", "Totals", "Request")
 STRUCTURES = tuple(map(_structure, _NAMES))
-Operand, Instruction, Range, Launch, Rates, Totals, Request = STRUCTURES
+Operand, Instruction, Range, Rates, Totals, Request = STRUCTURES
 PIPES = tuple(pipe.name.lower() for pipe in Pipe)

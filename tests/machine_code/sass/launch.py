@@ -11,7 +11,7 @@ import numpy as np
 
 from tests.machine_code.sass import machine
 from tests.machine_code.sass.decode import Code
-from tests.machine_code.sass.encoding import PIPES, Launch, Range, Rates, Request, Totals
+from tests.machine_code.sass.encoding import PIPES, Range, Rates, Request, Totals
 from tests.machine_code.sass.rates import h200
 
 #: Where the constant bank of a launch has its sizes and, on sm_90, the arguments.
@@ -32,41 +32,44 @@ def zeros(num_bytes: int) -> np.ndarray:
 
 
 class Buffer:
-    """Global memory of a launch.
+    """Global memory of a launch: a C-contiguous array at its own address.
 
-    Parameters
-    ----------
-    array : numpy.ndarray
-        C-contiguous; its address is the buffer's.
-    is_output : bool
-        Whether kernels may write it. `written` counts the plain stores to each byte.
+    Kernels may write it if it `is_output`; `written` counts the plain stores to each byte.
     """
 
     def __init__(self, array: np.ndarray, *, is_output: bool = False) -> None:
-        self.array = array
+        self.array, self.address = array, int(array.ctypes.data)
         self.written = zeros(array.nbytes) if is_output else None
 
-    @property
-    def address(self) -> int:
-        """Of the first byte."""
-        return int(self.array.ctypes.data)
 
-    def range(self) -> Range:
-        """As the machine takes it."""
-        written = None if self.written is None else self.written.ctypes.data
-        return Range(self.address, self.array.nbytes, written)
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's launch with its parameters as they are packed.
+
+    A multiprocessor holds `resident_blocks` at once. So many neighbours, `joint_blocks`, wait for each other
+    or go on with what others left: none of them can be run without the rest.
+    """
+
+    code: Code
+    arguments: bytes
+    buffers: Sequence[Buffer]
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int = 0
+    cluster_blocks: int = 1
+    resident_blocks: int = 1
+    joint_blocks: int = 1
+
+    @property
+    def num_blocks(self) -> int:
+        return math.prod(self.grid)
 
 
 @dataclass(frozen=True)
 class Counts:
-    """The execution of a launch's blocks.
-
-    `executed` and `lanes` say of each instruction how many warps executed it, and how many of their lanes.
-    The rest is of all of them, as `Totals` in `machine/encoding.h` says.
-    """
+    """The execution of a launch's blocks: how many warps executed each instruction, and `Totals`."""
 
     executed: np.ndarray
-    lanes: np.ndarray
     num_blocks: int
     totals: Totals
 
@@ -76,30 +79,14 @@ class Counts:
 
 
 def run(
-    code: Code,
-    arguments: bytes,
-    buffers: Sequence[Buffer],
-    *,
-    grid: tuple[int, int, int],
-    block: tuple[int, int, int],
-    shared_bytes: int = 0,
-    cluster_blocks: int = 1,
+    launch: Launch,
     blocks: Sequence[int] | None = None,
+    *,
     num_multiprocessors: int = 1,
-    resident_blocks: int = 1,
     rates: Rates | None = None,
     max_instructions: int = _MAX_INSTRUCTIONS,
 ) -> Counts:
-    """Run blocks of a launch.
-
-    Parameters
-    ----------
-    arguments : bytes
-        The kernel's parameters as they are packed.
-    blocks : sequence of int, optional
-        The numbers of the blocks to run, whole clusters; None is all.
-    num_multiprocessors, resident_blocks : int
-        How many there are, and how many blocks each holds at once. A cooperative launch needs room for all.
+    """Run blocks of a launch by their numbers, whole clusters; None is all.
 
     Raises
     ------
@@ -107,38 +94,41 @@ def run(
         An access out of the buffers or not aligned, a register that nobody wrote, threads that wait for
         ever, an instruction in a form that is not known.
     """
-    chosen = np.array(range(math.prod(grid)) if blocks is None else blocks, np.uint32)
-    bank = bytearray(_ARGUMENTS) + arguments + bytes(-len(arguments) % 16)
-    struct.pack_into("<6I", bank, 0, *block, *grid)
-    launch = Launch(grid, block, cluster_blocks, shared_bytes)
-    constants = {0: bytes(bank), **code.constants}
-    for number, data in constants.items():
-        launch.constants[number] = ctypes.cast(data, ctypes.c_void_p).value
-        launch.constant_bytes[number] = len(data)
-    count = len(code.instructions)
-    texts = (ctypes.c_char_p * count)(*(text.encode() for text in code.texts))
-    ranges = (Range * len(buffers))(*(buffer.range() for buffer in buffers))
-    executed, lanes = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
+    chosen = np.array(range(launch.num_blocks) if blocks is None else blocks, np.uint32)
+    bank = struct.pack("<6I", *launch.block, *launch.grid).ljust(_ARGUMENTS, b"\0") + launch.arguments
+    texts = [text.encode() for text in launch.code.texts]
+    ranges = [
+        Range(b.address, b.array.nbytes, None if b.written is None else b.written.ctypes.data)
+        for b in launch.buffers
+    ]
+    executed = np.zeros(len(texts), np.uint64)
     rates, totals, error = rates or h200(), Totals(), ctypes.create_string_buffer(_ERROR_BYTES)
+    text_array, range_array = (ctypes.c_char_p * len(texts))(*texts), (Range * len(ranges))(*ranges)
     request = Request(
-        code=ctypes.addressof(code.instructions),
-        texts=ctypes.addressof(texts),
-        num_instructions=count,
-        launch=launch,
-        ranges=ctypes.addressof(ranges),
-        num_ranges=len(buffers),
+        code=ctypes.addressof(launch.code.instructions),
+        texts=ctypes.addressof(text_array),
+        num_instructions=len(texts),
+        grid=launch.grid,
+        block=launch.block,
+        cluster_blocks=launch.cluster_blocks,
+        shared_bytes=launch.shared_bytes,
+        ranges=ctypes.addressof(range_array),
+        num_ranges=len(ranges),
         blocks=chosen.ctypes.data,
         num_blocks=chosen.size,
         num_multiprocessors=num_multiprocessors,
-        resident_blocks=resident_blocks,
+        resident_blocks=launch.resident_blocks,
         max_instructions=max_instructions,
         rates=ctypes.addressof(rates),
         executed=executed.ctypes.data,
-        lanes=lanes.ctypes.data,
         totals=ctypes.addressof(totals),
         error=ctypes.addressof(error),
         error_bytes=_ERROR_BYTES,
     )
+    constants = {0: bank + bytes(-len(bank) % 16), **launch.code.constants}
+    for number, data in constants.items():
+        request.constants[number] = ctypes.cast(data, ctypes.c_void_p).value
+        request.constant_bytes[number] = len(data)
     if machine.library().sass_run(ctypes.byref(request)):
         raise MachineError(error.value.decode())
-    return Counts(executed, lanes, chosen.size, totals)
+    return Counts(executed, chosen.size, totals)

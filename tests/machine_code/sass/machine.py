@@ -7,8 +7,10 @@ import os
 import shlex
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cudml.devices.emulator.build import compiler
 from cudml.errors import CompilerError
@@ -28,6 +30,16 @@ class Entry:
     suffixes: frozenset[str]
 
 
+class Table(NamedTuple):
+    """Instructions by opcode, where those of one meaning share an entry; numbers of suffixes and of special
+    registers.
+    """
+
+    entries: dict[str, Entry]
+    suffixes: dict[str, int]
+    specials: dict[str, int]
+
+
 def build(sources: Path = SOURCES) -> Path:
     """The library of the C++ in a folder, compiled if necessary.
 
@@ -45,21 +57,19 @@ def build(sources: Path = SOURCES) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         objects = {file: Path(scratch) / f"{file.stem}.o" for file in sorted(sources.glob("*.cpp"))}
-        _run(*([*command, "-c", file, "-o", to] for file, to in objects.items()))
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(_run, ([*command, "-c", file, "-o", to] for file, to in objects.items())))
         built = Path(scratch) / "built.so"
         _run([*command, "-shared", *objects.values(), "-o", built])
         os.replace(built, path)
     return path
 
 
-def _run(*commands: list[str | Path]) -> None:
-    """All at once."""
-    running = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for command in commands]
-    said = [process.communicate()[1].strip() for process in running]
-    failed = [n for n, process in enumerate(running) if process.returncode]
-    if failed:
-        texts = [f"{shlex.join(map(str, commands[n]))}\n{said[n]}" for n in failed]
-        raise CompilerError("the machine does not compile:\n" + "\n".join(texts))
+def _run(command: list[str | Path]) -> None:
+    result = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    if result.returncode:
+        text = f"{shlex.join(map(str, command))}\n{result.stderr.strip()}"
+        raise CompilerError(f"the machine does not compile:\n{text}")
 
 
 @functools.cache
@@ -67,38 +77,21 @@ def library() -> ctypes.CDLL:
     """The machine, loaded; raises as `build` does."""
     loaded = ctypes.CDLL(str(build()))
     loaded.sass_table.restype = ctypes.c_char_p
-    sizes = (ctypes.c_uint32 * len(STRUCTURES))()
-    loaded.sass_sizes(sizes)
-    differ = [s.__name__ for s, size in zip(STRUCTURES, sizes, strict=True) if ctypes.sizeof(s) != size]
-    if differ:
-        raise TypeError(f"not of the same size in C++ and in Python: {', '.join(differ)}")
     return loaded
 
 
 @functools.cache
-def _texts() -> tuple[list[str], dict[str, int], dict[str, int]]:
-    """Lines of the table; numbers of suffixes and of special registers."""
-    *lines, suffix_names, special_names = library().sass_table().decode().splitlines()
-    numbers = ({name: n for n, name in enumerate(names.split())} for names in (suffix_names, special_names))
-    return lines, *numbers
-
-
-@functools.cache
-def table() -> dict[str, Entry]:
-    """The instructions by opcode; those of one meaning share an entry."""
-    found = {}
-    for number, line in enumerate(_texts()[0]):
+def table() -> Table:
+    """The machine's table of instructions."""
+    *lines, suffix_names, special_names, sizes = library().sass_table().decode().splitlines()
+    differ = [
+        s.__name__ for s, n in zip(STRUCTURES, sizes.split(), strict=True) if ctypes.sizeof(s) != int(n)
+    ]
+    if differ:
+        raise TypeError(f"not of the same size in C++ and in Python: {', '.join(differ)}")
+    entries = {}
+    for number, line in enumerate(lines):
         name, also, form = line.split("\t")
-        for opcode in (name, *also.split()):
-            found[opcode] = Entry(number, frozenset(form.split()))
-    return found
-
-
-def suffixes() -> dict[str, int]:
-    """The number of each suffix."""
-    return _texts()[1]
-
-
-def specials() -> dict[str, int]:
-    """The number of each special register."""
-    return _texts()[2]
+        entries |= dict.fromkeys((name, *also.split()), Entry(number, frozenset(form.split())))
+    numbers = ({name: n for n, name in enumerate(names.split())} for names in (suffix_names, special_names))
+    return Table(entries, *numbers)

@@ -21,7 +21,7 @@ static Mask chosen(const Step& step) {
   return found;
 }
 
-INSTRUCTION(BRA, "", kBranch, "DIV U ANY ALL", "PTX bra") {
+INSTRUCTION(BRA, "CALL", kBranch, "DIV U ANY ALL REL NOINC", "PTX bra, call") {
   if (!step.has(mDIV)) return step.warp.go_to(chosen(step), target(step));
   // To the way for diverged warps, unless the lanes of the mask are all here.
   const Mask wanted = step.u32(0)[0] & step.warp.live();
@@ -34,9 +34,6 @@ INSTRUCTION(BRX, "", kBranch, "", "PTX brx.idx") {
     if ((int32_t)bytes[lane] < 0 || bytes[lane] % 16) step.fail("jumps to " + hex(bytes[lane]));
   });
   step.warp.pc = choose(step.mask, bytes / 16, step.warp.pc);
-}
-INSTRUCTION(CALL, "", kBranch, "REL NOINC", "PTX call") {
-  step.warp.go_to(step.mask, target(step));
 }
 INSTRUCTION(RET, "", kBranch, "REL NODEC", "PTX ret") {
   // The address is one of the kernel's section, from its start on.

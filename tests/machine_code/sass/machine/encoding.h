@@ -3,19 +3,19 @@
 #include <cstdint>
 
 constexpr int kMaxOperands = 8;
-constexpr int kZeroRegister = 255;
-constexpr int kZeroUniform = 63;
-constexpr int kTruePredicate = 7;
+// One file has the registers R, from kFirstUniform on UR, and the zeros that RZ and URZ mean with those behind
+// them. Predicates are P, from kFirstUniformPredicate on UP, and PT, which is UPT as well.
+constexpr int kFirstUniform = 256;
+constexpr int kZeroRegister = 320;
+constexpr int kNumRegisters = 324;
+constexpr int kFirstUniformPredicate = 8;
+constexpr int kTruePredicate = 15;
 constexpr int kNumPipes = 12;
 constexpr int kNumBanks = 8;
 
+// clang-format off
 enum class Kind : uint8_t {
-  kNone,
-  kRegister,
-  kUniform,
-  kPredicate,
-  kUniformPredicate,
-  kImmediate,
+  kNone, kRegister, kPredicate, kImmediate,
   kConstant,    // c[bank][register + uniform + value]
   kAddress,     // [register + uniform + value]
   kSpecial,     // SR_TID.X, ...: its number in the table of special registers
@@ -25,7 +25,6 @@ enum class Kind : uint8_t {
 };
 
 // Which part of a register an operand is, or how an address takes its register.
-// clang-format off
 enum class Part : uint8_t {
   kWhole, kLow, kHigh, kByte0, kByte1, kByte2, kByte3, kWide, kUnsigned, kTimes4, kTimes8, kTimes16,
 };
@@ -62,20 +61,19 @@ struct Operand {
   uint8_t flags;
   Part part;
   uint8_t bank;
-  int16_t index;    // the register or predicate; in addresses -1 for none
-  int16_t uniform;  // the uniform register of an address, -1 for none
+  int16_t index;    // the register or predicate
+  int16_t uniform;  // the uniform register of an address
   uint64_t value;   // an immediate, an offset, a target
 };
 
 struct Instruction {
   uint16_t entry;  // the number in the table of instructions
   uint8_t num_operands;
-  uint8_t guard;  // the predicate, PT where there is none
-  uint8_t guard_negated, guard_uniform;
   // The compiler's schedule: clocks to the next instruction, the scoreboards that this one's result and its
   // reading of operands count down (7 for none), those it waits for.
   uint8_t stall, write_scoreboard, read_scoreboard, wait_mask;
   uint64_t suffixes[2];  // bit n is the n-th `Suffix`
+  Operand guard;         // a predicate, PT where there is none
   Operand operands[kMaxOperands];
 };
 
@@ -84,13 +82,6 @@ struct Instruction {
 struct Range {
   uint64_t begin, bytes;
   uint8_t* written;
-};
-
-struct Launch {
-  uint32_t grid[3], block[3];
-  uint32_t cluster_blocks, shared_bytes;
-  const uint8_t* constants[kNumBanks];  // bank 0 holds the launch's sizes and the arguments
-  uint32_t constant_bytes[kNumBanks];
 };
 
 // All in clocks of a multiprocessor. `rates.py` says where each is from.
@@ -110,10 +101,9 @@ struct Totals {
   uint64_t clocks;        // until the last block had ended
   uint64_t instructions;  // of warps
   uint64_t pipe_instructions[kNumPipes];
-  uint64_t sectors_loaded, sectors_stored;                // asked of the first-level cache
-  uint64_t l2_sectors_loaded, l2_sectors_stored;          // that went on to the second level
-  uint64_t memory_sectors_loaded, memory_sectors_stored;  // and to memory
-  uint64_t bytes_loaded, bytes_stored;                    // that lanes asked for
+  uint64_t sectors;         // asked of the first-level cache
+  uint64_t l2_sectors;      // that went on to the second level
+  uint64_t memory_sectors;  // and to memory
   uint64_t wavefronts, barriers;
 };
 
@@ -121,7 +111,10 @@ struct Request {
   const Instruction* code;
   const char* const* texts;
   uint32_t num_instructions;
-  Launch launch;
+  uint32_t grid[3], block[3];
+  uint32_t cluster_blocks, shared_bytes;
+  const uint8_t* constants[kNumBanks];  // bank 0 holds the launch's sizes and the arguments
+  uint32_t constant_bytes[kNumBanks];
   const Range* ranges;
   uint32_t num_ranges;
   const uint32_t* blocks;  // which to run, by number; whole clusters
@@ -130,7 +123,6 @@ struct Request {
   uint64_t max_instructions;
   const Rates* rates;
   uint64_t* executed;  // for each instruction, by how many warps
-  uint64_t* lanes;     // and lanes
   Totals* totals;
   char* error;
   uint32_t error_bytes;

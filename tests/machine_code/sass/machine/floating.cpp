@@ -43,9 +43,8 @@ static void set_comparison(const Step& step, Mask found) {
 INSTRUCTION(FSETP, "", kAlu, COMPARISONS "FTZ", "PTX setp.f32") {
   set_comparison(step, compared(step, step.f32(2), step.f32(3)));
 }
-INSTRUCTION(FSEL, "", kAlu, "FTZ", "PTX selp.f32") {
-  step.set(0, choose(step.predicate(3), (U32)step.f32(1), (U32)step.f32(2)));
-}
+VALUE(FSEL, "", kAlu, "FTZ", "PTX selp.f32",
+      choose(step.predicate(3), (U32)step.f32(1), (U32)step.f32(2)))
 INSTRUCTION(FMNMX, "", kAlu, "FTZ NAN", "PTX min.f32, max.f32, min.NaN.f32") {
   const auto chosen = [&](float x, float y, uint32_t is_least) {
     if (std::isnan(x) || std::isnan(y)) return step.has(mNAN) == std::isnan(x) ? x : y;
@@ -58,7 +57,7 @@ INSTRUCTION(FMNMX, "", kAlu, "FTZ NAN", "PTX min.f32, max.f32, min.NaN.f32") {
 // on a GPU: that way is right for all of them.
 INSTRUCTION(FCHK, "", kSpecial, "", "the expansion of PTX div.rn.f32") {
   const auto is_hard = [](float x, float y) {
-    const int a = as_bits(x) >> 23 & 255, b = as_bits(y) >> 23 & 255;
+    const int a = bits_as<uint32_t>(x) >> 23 & 255, b = bits_as<uint32_t>(y) >> 23 & 255;
     return a <= 24 || a >= 254 || b <= 2 || b >= 252 || a - b <= -124 || a - b >= 126;
   };
   step.set_predicate(0, where(is_hard, step.f32(1), step.f32(2)));
@@ -67,17 +66,17 @@ INSTRUCTION(FCHK, "", kSpecial, "", "the expansion of PTX div.rn.f32") {
 INSTRUCTION(MUFU, "", kSpecial, "RCP RSQ EX2 LG2 SQRT TANH",
             "PTX rcp, rsqrt, ex2, lg2, sqrt, tanh .approx") {
   // The nearest number: a GPU's may be one or two apart. Subnormal numbers are zeros.
-  const auto function = [&](float x) {
-    const double v = flushed(x);
-    return flushed((float)(step.has(mRCP)    ? 1 / v
-                           : step.has(mRSQ)  ? 1 / std::sqrt(v)
-                           : step.has(mEX2)  ? std::exp2(v)
-                           : step.has(mLG2)  ? std::log2(v)
-                           : step.has(mSQRT) ? std::sqrt(v)
-                           : step.has(mTANH) ? std::tanh(v)
-                                             : (step.unknown(), 0)));
+  const auto function = [&](double v) {
+    if (step.has(mRCP)) return 1 / v;
+    if (step.has(mRSQ)) return 1 / std::sqrt(v);
+    if (step.has(mEX2)) return std::exp2(v);
+    if (step.has(mLG2)) return std::log2(v);
+    if (step.has(mSQRT)) return std::sqrt(v);
+    if (step.has(mTANH)) return std::tanh(v);
+    step.unknown();
   };
-  step.set(0, each<F32>(function, step.f32(1)));
+  const auto rounded = [&](float x) { return flushed((float)function(flushed(x))); };
+  step.set(0, each<F32>(rounded, step.f32(1)));
 }
 
 static double integral(const Step& step, double value) {
@@ -86,12 +85,10 @@ static double integral(const Step& step, double value) {
   if (step.has(mCEIL)) return std::ceil(value);
   return std::nearbyint(value);
 }
-INSTRUCTION(FRND, "", kSpecial, "FTZ TRUNC FLOOR CEIL", "PTX cvt.rzi.f32.f32") {
-  step.set(0, each<F32>([&](float x) { return (float)integral(step, x); }, step.f32(1)));
-}
+VALUE(FRND, "", kSpecial, "FTZ TRUNC FLOOR CEIL", "PTX cvt.rzi.f32.f32",
+      each<F32>([&](float x) { return (float)integral(step, x); }, step.f32(1)))
 INSTRUCTION(F2I, "", kSpecial, "FTZ U32 S32 U64 S64 TRUNC FLOOR CEIL NTZ", "PTX cvt.rzi.u32.f32") {
-  const bool is_wide = step.has(mU64) || step.has(mS64);
-  const bool is_signed = !step.has(mU32) && !step.has(mU64);
+  const bool is_wide = step.has(mU64, mS64), is_signed = !step.has(mU32, mU64);
   const int bits = (is_wide ? 64 : 32) - is_signed;
   const double end = std::ldexp(1.0, bits);
   const auto converted = [&](float x) -> uint64_t {
@@ -102,13 +99,11 @@ INSTRUCTION(F2I, "", kSpecial, "FTZ U32 S32 U64 S64 TRUNC FLOOR CEIL NTZ", "PTX 
     return (uint64_t)v;
   };
   const U64 found = each<U64>(converted, step.f32(1));
-  step.set(0, low(found));
-  if (is_wide) step.set(0, high(found), 1);
+  is_wide ? step.set(0, found) : step.set(0, low(found));
 }
 INSTRUCTION(I2F, "I2FP", kSpecial, "F32 U32 S32 U64 S64 RP RM RZ",
             "PTX cvt.rn.f32.u32, cvt.rp.f32.u32") {
-  const bool is_wide = step.has(mU64) || step.has(mS64);
-  const bool is_signed = !step.has(mU32) && !step.has(mU64);
+  const bool is_wide = step.has(mU64, mS64), is_signed = !step.has(mU32, mU64);
   const Rounding rounding(step);
   const auto converted = [&](uint64_t x) {
     volatile uint64_t value = x;  // converted under this rounding, not before
@@ -122,10 +117,10 @@ INSTRUCTION(I2F, "I2FP", kSpecial, "F32 U32 S32 U64 S64 RP RM RZ",
 // Half precision.
 static float from_half(uint32_t bits) {
   const uint32_t exponent = bits >> 10 & 31, fraction = bits & 1023, sign = (bits & 0x8000u) << 16;
-  if (exponent == 31) return as_float(sign | 0x7f800000u | fraction << 13);
-  const float magnitude = exponent ? as_float((exponent + 112) << 23 | fraction << 13)
+  if (exponent == 31) return bits_as<float>(sign | 0x7f800000u | fraction << 13);
+  const float magnitude = exponent ? bits_as<float>((exponent + 112) << 23 | fraction << 13)
                                    : std::ldexp((float)fraction, -24);
-  return as_float(as_bits(magnitude) | sign);
+  return bits_as<float>(bits_as<uint32_t>(magnitude) | sign);
 }
 static uint32_t to_half(double value) {
   const uint32_t sign = std::signbit(value) ? 0x8000u : 0;
@@ -139,12 +134,11 @@ static uint32_t to_half(double value) {
   return sign | (((uint32_t)(exponent + 15) << 10) + (units - 1024));
 }
 static F32 half_operand(const Step& step, int n, bool upper) {
-  const Operand& operand = step.operand(n);
+  const Part part = step.operand(n).part;
   const U32 bits = step.word(n);
-  const bool takes_upper = operand.part == Part::kHigh || (operand.part != Part::kLow && upper);
-  F32 value = each<F32>(from_half, takes_upper ? bits >> 16 : bits & 0xffffu);
-  if (operand.flags & kAbsolute) value = (F32)((U32)value & 0x7fffffffu);
-  return operand.flags & kNegated ? -value : value;
+  const bool takes_upper = part == Part::kHigh || (part != Part::kLow && upper);
+  const F32 value = each<F32>(from_half, takes_upper ? bits >> 16 : bits & 0xffffu);
+  return (F32)with_sign_bits((U32)value, step.operand(n).flags);
 }
 // The result from its lower and its upper half.
 template <typename Function>
@@ -191,46 +185,34 @@ INSTRUCTION(HMMA, "", kTensor, "16816 1688 F32",
   const int depth = step.has(m16816) ? 16 : 8;
   float a[16][16], b[16][8];
   for (int word = 0; word < depth / 4; ++word) {
-    const U32 of_a = step.word(1, word), of_b = word < depth / 8 ? step.word(2, word) : U32{};
+    const U32 of_a = step.word(1, word), of_b = step.word(2, word / 2);
     for (int n = 0; n < 2 * kLanes; ++n) {
-      const int lane = n / 2, half = n % 2, row = lane / 4, column = lane % 4 * 2 + half;
-      a[row + 8 * (word & 1)][column + 8 * (word >> 1)] =
-          from_half(of_a[lane] >> 16 * half & 0xffffu);
-      if (word < depth / 8)
-        b[column + 8 * word][row] = from_half(of_b[lane] >> 16 * half & 0xffffu);
+      const auto half_of = [n](U32 x) { return from_half(x[n / 2] >> 16 * (n % 2) & 0xffffu); };
+      const int row = n / 8, column = n % 8;
+      a[row + 8 * (word % 2)][column + 8 * (word / 2)] = half_of(of_a);
+      b[column + 8 * (word / 2)][row] = half_of(of_b);
     }
   }
   U32 sums[4];  // stored last: D may be A, B or C
   for (int word = 0; word < 4; ++word) {
-    const F32 addend = step.operand(3).index != kZeroRegister ? (F32)step.word(3, word) : F32{};
+    sums[word] = step.word(3, word);
     for (int lane = 0; lane < kLanes; ++lane) {
-      const int row = lane / 4 + 8 * (word >> 1), column = lane % 4 * 2 + (word & 1);
-      double sum = addend[lane];
+      const int row = lane / 4 + 8 * (word / 2), column = lane % 4 * 2 + word % 2;
+      double sum = bits_as<float>(sums[word][lane]);
       for (int k = 0; k < depth; ++k) sum += (double)a[row][k] * b[k][column];
-      sums[word][lane] = as_bits((float)sum);
+      sums[word][lane] = bits_as<uint32_t>((float)sum);
     }
   }
   for (int word = 0; word < 4; ++word) step.set(0, sums[word], word);
 }
 
 // Double precision.
-static F64 f64(const Step& step, int n) {
-  const Operand& operand = step.operand(n);
-  U64 bits = operand.kind == Kind::kImmediate ? splat64(operand.value << 32) : step.words(n);
-  if (operand.flags & kAbsolute) bits &= ~0ull >> 1;
-  if (operand.flags & kNegated) bits ^= 1ull << 63;
-  return (F64)bits;
-}
-INSTRUCTION(DADD, "", kDouble, "", "PTX add.f64") {
-  step.set(0, (U64)(f64(step, 1) + f64(step, 2)));
-}
-INSTRUCTION(DMUL, "", kDouble, "", "PTX mul.f64") {
-  step.set(0, (U64)(f64(step, 1) * f64(step, 2)));
-}
+INSTRUCTION(DADD, "", kDouble, "", "PTX add.f64") { step.set(0, step.f64(1) + step.f64(2)); }
+INSTRUCTION(DMUL, "", kDouble, "", "PTX mul.f64") { step.set(0, step.f64(1) * step.f64(2)); }
 INSTRUCTION(DFMA, "", kDouble, "", "PTX fma.f64") {
   const auto sum = [](double x, double y, double z) { return std::fma(x, y, z); };
-  step.set(0, (U64)each<F64>(sum, f64(step, 1), f64(step, 2), f64(step, 3)));
+  step.set(0, each<F64>(sum, step.f64(1), step.f64(2), step.f64(3)));
 }
 INSTRUCTION(DSETP, "", kDouble, COMPARISONS, "PTX setp.f64") {
-  set_comparison(step, compared(step, f64(step, 2), f64(step, 3)));
+  set_comparison(step, compared(step, step.f64(2), step.f64(3)));
 }

@@ -1,63 +1,55 @@
 // Integers, bits and predicates. The source of each is the PTX instruction that is compiled to it.
 #include "state.h"
 
-// A term of a sum with a carry: its value, and 1 more where it is negated, so that the carry is right.
-static U64 term(const Step& step, int n) {
-  const Operand& operand = step.operand(n);
-  const U32 value = step.word(n);
-  if (operand.flags & kInverted) return wide(~value);
-  if (!(operand.flags & kNegated)) return wide(value);
-  // In an extended sum the 1 of the two's complement was added in the lower word.
-  return step.has(mX) ? wide(~value) : wide(~value) + 1;
+// A term of a sum with a carry: its value, and 1 more where it is negated, so that the carry is right. In an
+// extended sum the 1 of the two's complement was added in the lower word.
+static U64 term(const Step& step, int n, U32 shift = splat(0)) {
+  const uint8_t flags = step.operand(n).flags;
+  const U32 word = step.word(n) << shift;
+  const U64 value = wide(flags & (kInverted | kNegated) ? ~word : word);
+  return flags & kNegated && !step.has(mX) ? value + 1 : value;
 }
 static U64 carry(const Step& step, int n) { return wide(bits_of(step.predicate(n)) & 1u); }
+// The predicates behind the result are those of carries out.
+static int num_carries(const Step& step) {
+  int count = 0;
+  while (step.is_predicate(1 + count)) ++count;
+  return count;
+}
 
 INSTRUCTION(IADD3, "UIADD3", kAlu, "X", "PTX add, sub, add.cc, addc, subc") {
-  int num_carries = 0;
-  while (step.is_predicate(1 + num_carries)) ++num_carries;
-  const int n = 1 + num_carries;
+  const int carries = num_carries(step), n = 1 + carries;
   U64 sum = term(step, n) + term(step, n + 1) + term(step, n + 2);
   for (int k = n + 3; k < step.count(); ++k) sum += carry(step, k);
   step.set(0, low(sum));
-  for (int k = 0; k < num_carries; ++k)
-    step.set_predicate(1 + k, mask_of((sum >> 32) > (uint64_t)k));
+  for (int k = 0; k < carries; ++k) step.set_predicate(1 + k, mask_of((sum >> 32) > (uint64_t)k));
 }
 
-INSTRUCTION(VIADD, "", kAlu, "", "PTX add.s32") { step.set(0, step.u32(1) + step.u32(2)); }
-INSTRUCTION(IABS, "", kAlu, "", "PTX abs.s32") {
-  step.set(0, each<U32>([](uint32_t x) { return (int32_t)x < 0 ? -x : x; }, step.u32(1)));
-}
+VALUE(VIADD, "", kAlu, "", "PTX add.s32", step.u32(1) + step.u32(2))
+VALUE(IABS, "", kAlu, "", "PTX abs.s32",
+      each<U32>([](uint32_t x) { return (int32_t)x < 0 ? -x : x; }, step.u32(1)))
 
 INSTRUCTION(IMAD, "UIMAD", kHeavy, "X WIDE U32 S32 HI MOV SHL IADD",
             "PTX mad.lo, mad.hi, mad.wide, mad.cc, madc") {
   if (step.has(mMOV)) return step.set(0, step.bits(3));
-  const bool has_carry = step.is_predicate(1);
-  const int n = has_carry ? 2 : 1;
+  const int carries = num_carries(step), n = 1 + carries;
   const U32 a = step.u32(n), b = step.u32(n + 1);
   const U64 carried = step.has(mX) ? carry(step, n + 3) : U64{};
-  if (!step.has(mWIDE) && !step.has(mHI)) {
-    if (has_carry) step.unknown();
-    // In an extended sum a negated addend is an inverted one, as in `term`.
+  if (!step.has(mWIDE, mHI)) {
+    if (carries) step.unknown();
     return step.set(0, a * b + low(term(step, n + 2) + carried));
   }
   const U64 product = step.has(mU32) ? wide(a) * wide(b) : wide_signed(a) * wide_signed(b);
   const U64 addend = step.u64(n + 2), sum = product + addend, total = sum + carried;
-  if (step.has(mWIDE))
-    step.set(0, total);
-  else
-    step.set(0, high(total));
-  if (has_carry) step.set_predicate(1, mask_of(sum < addend) | mask_of(total < sum));
+  step.has(mWIDE) ? step.set(0, total) : step.set(0, high(total));
+  if (carries) step.set_predicate(1, mask_of(sum < addend) | mask_of(total < sum));
 }
 
 INSTRUCTION(LEA, "ULEA", kAlu, "HI X SX32", "PTX shl, add.cc, addc") {
-  const bool has_carry = step.is_predicate(1);
-  const int n = has_carry ? 2 : 1;
+  const int carries = num_carries(step), n = 1 + carries;
   U64 sum;
   if (!step.has(mHI)) {
-    const U32 shifted = step.word(n) << step.word(n + 2);
-    const bool is_negated = step.operand(n).flags & kNegated;
-    if (step.operand(n).flags & ~kNegated) step.unknown();
-    sum = wide(is_negated ? ~shifted : shifted) + (is_negated ? 1 : 0) + wide(step.u32(n + 1));
+    sum = term(step, n, step.u32(n + 2)) + term(step, n + 1);
   } else {
     const bool extends = step.has(mSX32);
     const int shift = extends ? n + 2 : n + 3;
@@ -66,12 +58,12 @@ INSTRUCTION(LEA, "ULEA", kAlu, "HI X SX32", "PTX shl, add.cc, addc") {
     if (step.has(mX)) sum += carry(step, shift + 1);
   }
   step.set(0, low(sum));
-  if (has_carry) step.set_predicate(1, mask_of(sum >> 32));
+  if (carries) step.set_predicate(1, mask_of(sum >> 32));
 }
 
 INSTRUCTION(SHF, "USHF", kAlu, "L R W U32 S32 U64 S64 HI", "PTX shf.l, shf.r, shl, shr") {
-  const bool is_wide = step.has(mU64) || step.has(mS64);
-  const bool is_signed = (is_wide || step.has(mHI)) && (step.has(mS32) || step.has(mS64));
+  const bool is_wide = step.has(mU64, mS64);
+  const bool is_signed = (is_wide || step.has(mHI)) && step.has(mS32, mS64);
   const uint32_t width = is_wide ? 64 : 32;
   const auto shifted = [&](uint64_t value, uint32_t amount) -> uint64_t {
     amount = step.has(mW) ? amount & (width - 1) : std::min(amount, width);
@@ -82,39 +74,38 @@ INSTRUCTION(SHF, "USHF", kAlu, "L R W U32 S32 U64 S64 HI", "PTX shf.l, shf.r, sh
   step.set(0, step.has(mHI) ? high(found) : low(found));
 }
 
-INSTRUCTION(LOP3, "ULOP3", kAlu, "LUT PAND POR", "PTX lop3.b32") {
-  const bool has_predicate = step.is_predicate(0);
-  const int n = has_predicate ? 1 : 0;
-  const Bits operands[] = {step.bits(n + 1), step.bits(n + 2), step.bits(n + 3)};
-  const uint64_t table = step.operand(n + 4).value;
+// The bits of a table of 8, chosen by a bit of each operand.
+template <typename Value>
+static Known<Value> looked_up(uint64_t table, const Known<Value> (&operands)[3]) {
   // A bit of the result is defined if it is the same whatever the undefined bits are.
-  U32 found = {}, may_be_0 = {}, may_be_1 = {};
+  Value found = {}, may_be[2] = {};
   for (int row = 0; row < 8; ++row) {
-    U32 is_row = splat(kAll), may_be_row = splat(kAll);
+    Value is_row = ~Value{}, may_be_row = ~Value{};
     for (int k = 0; k < 3; ++k) {
-      const U32 is_bit = row >> (2 - k) & 1 ? operands[k].value : ~operands[k].value;
+      const Value is_bit = row >> (2 - k) & 1 ? operands[k].value : ~operands[k].value;
       is_row &= is_bit;
       may_be_row &= is_bit | ~operands[k].defined;
     }
-    (table >> row & 1 ? may_be_1 : may_be_0) |= may_be_row;
+    may_be[table >> row & 1] |= may_be_row;
     if (table >> row & 1) found |= is_row;
   }
-  const U32 known = ~(may_be_0 & may_be_1);
-  step.set(n, Bits{found, known});
-  if (!has_predicate) return;
-  const Mask given = step.predicate(n + 5), is_set = mask_of(found);
-  step.set_predicate(0, step.has(mPAND) ? is_set & given : is_set | given, mask_of(known == kAll));
+  return {found, ~(may_be[0] & may_be[1])};
 }
-
+INSTRUCTION(LOP3, "ULOP3", kAlu, "LUT PAND POR", "PTX lop3.b32") {
+  const int n = step.is_predicate(0);
+  const Bits operands[] = {step.bits(n + 1), step.bits(n + 2), step.bits(n + 3)};
+  const Bits found = looked_up(step.operand(n + 4).value, operands);
+  step.set(n, found);
+  if (!n) return;
+  const Mask given = step.predicate(n + 5), is_set = mask_of(found.value);
+  step.set_predicate(0, step.has(mPAND) ? is_set & given : is_set | given,
+                     mask_of(found.defined == kAll));
+}
 INSTRUCTION(PLOP3, "", kAlu, "LUT", "PTX and.pred, or.pred, xor.pred, not.pred") {
-  const Mask a = step.predicate(2), b = step.predicate(3), c = step.predicate(4);
-  for (int result = 0; result < 2; ++result) {
-    Mask found = 0;
-    for (int row = 0; row < 8; ++row)
-      if (step.operand(5 + result).value >> row & 1)
-        found |= (row & 4 ? a : ~a) & (row & 2 ? b : ~b) & (row & 1 ? c : ~c);
-    step.set_predicate(result, found);
-  }
+  Flags operands[3];
+  for (int n = 0; n < 3; ++n) operands[n] = {step.predicate(2 + n), kAll};
+  for (int n = 0; n < 2; ++n)
+    step.set_predicate(n, looked_up(step.operand(5 + n).value, operands).value);
 }
 
 INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX setp") {
@@ -135,11 +126,7 @@ INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX s
 }
 
 // Bits that nobody wrote are passed on: what they are matters only where they are used.
-INSTRUCTION(SEL, "USEL", kAlu, "", "PTX selp") {
-  const Mask chosen = step.predicate(3);
-  const Bits a = step.bits(1), b = step.bits(2);
-  step.set(0, Bits{choose(chosen, a.value, b.value), choose(chosen, a.defined, b.defined)});
-}
+VALUE(SEL, "USEL", kAlu, "", "PTX selp", choose(step.predicate(3), step.bits(1), step.bits(2)))
 INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") { step.set(0, step.bits(1)); }
 INSTRUCTION(PRMT, "", kAlu, "", "PTX prmt") {
   const auto permuted = [](uint64_t bytes, uint32_t selector) {
@@ -161,21 +148,17 @@ static U32 extreme(const Step& step, U32 a, U32 b, Mask least) {
   const Mask is_less = step.has(mU32) ? mask_of(a < b) : mask_of((S32)a < (S32)b);
   return choose(~(is_less ^ least), a, b);
 }
-INSTRUCTION(VIMNMX, "", kAlu, "U32", "PTX min, max") {
-  step.set(0, extreme(step, step.u32(1), step.u32(2), step.predicate(3)));
-}
+VALUE(VIMNMX, "", kAlu, "U32", "PTX min, max",
+      extreme(step, step.u32(1), step.u32(2), step.predicate(3)))
 // No source has its rate: taken for that of two operands.
 INSTRUCTION(VIMNMX3, "", kAlu, "U32", "PTX min, max of three") {
   const Mask least = step.predicate(4);
   step.set(0, extreme(step, extreme(step, step.u32(1), step.u32(2), least), step.u32(3), least));
 }
-INSTRUCTION(VIADDMNMX, "", kAlu, "U32", "PTX add, then min or max") {
-  step.set(0, extreme(step, step.u32(1) + step.u32(2), step.u32(3), step.predicate(4)));
-}
-
-INSTRUCTION(POPC, "UPOPC", kSpecial, "", "PTX popc") {
-  step.set(0, each<U32>([](uint32_t x) { return __builtin_popcount(x); }, step.u32(1)));
-}
+VALUE(VIADDMNMX, "", kAlu, "U32", "PTX add, then min or max",
+      extreme(step, step.u32(1) + step.u32(2), step.u32(3), step.predicate(4)))
+VALUE(POPC, "UPOPC", kSpecial, "", "PTX popc",
+      each<U32>([](uint32_t x) { return __builtin_popcount(x); }, step.u32(1)))
 INSTRUCTION(BREV, "", kSpecial, "", "PTX brev") {
   const U32 value = step.u32(1);
   U32 found = {};
@@ -190,25 +173,26 @@ INSTRUCTION(FLO, "UFLO", kSpecial, "U32 SH", "PTX bfind, bfind.shiftamt") {
   step.set(0, each<U32>(highest, step.u32(1)));
 }
 
+constexpr int kNumPredicates = 7;  // P0 to P6
 INSTRUCTION(P2R, "", kAlu, "B1 B2 B3", "PTX mov of several predicates") {
-  const U32 chosen = step.u32(3);
   const int shift = step.has(mB1) ? 8 : step.has(mB2) ? 16 : step.has(mB3) ? 24 : 0;
-  U32 found = {};
-  for (int n = 0; n < kTruePredicate; ++n) {
-    const U32 bit = chosen & (1u << n);
-    const Mask lanes = mask_of(bit) & step.mask;
-    if (lanes) found |= bits_of(step.warp.predicate(n, false, lanes)) & bit;
+  Bits found = step.bits(2);
+  for (int n = 0; n < kNumPredicates; ++n) {
+    const U32 bit = (step.u32(3) & (1u << n)) << shift;
+    const Flags& flags = step.warp.predicates[n];
+    found.value = (found.value & ~bit) | (bits_of(flags.value) & bit);
+    found.defined = (found.defined & ~bit) | (bits_of(flags.defined) & bit);
   }
-  step.set(0, (step.u32(2) & ~(chosen << shift)) | found << shift);
+  step.set(0, found);
 }
 INSTRUCTION(R2P, "", kAlu, "", "the inverse of P2R") {
   if (step.operand(0).kind != Kind::kPredicates) step.unknown();
   const Bits bits = step.bits(1);
-  for (int n = 0; n < kTruePredicate; ++n) {
-    const Mask lanes = mask_of(step.u32(2) & (1u << n)) & step.mask;
-    const auto update = [&](Mask& old, Mask now) { old = (old & ~lanes) | (now & lanes); };
-    update(step.warp.predicates[n], mask_of(bits.value & (1u << n)));
-    update(step.warp.predicates_defined[n], mask_of(bits.defined & (1u << n)));
+  for (int n = 0; n < kNumPredicates; ++n) {
+    const uint32_t bit = 1u << n;
+    Flags& old = step.warp.predicates[n];
+    const Flags now = {mask_of(bits.value & bit), mask_of(bits.defined & bit)};
+    old = choose(mask_of(step.u32(2) & bit) & step.mask, now, old);
   }
 }
 
@@ -261,9 +245,7 @@ static U32 special(const Step& step, int beyond = 0) {
   if (step.operand(1).kind != Kind::kSpecial) step.unknown();
   return kSpecials[step.operand(1).value + beyond].value(step.warp, *step.warp.block);
 }
-INSTRUCTION(S2R, "S2UR", kMemory, "", "PTX mov of a special register") {
-  step.set(0, special(step));
-}
+VALUE(S2R, "S2UR", kMemory, "", "PTX mov of a special register", special(step))
 INSTRUCTION(CS2R, "", kAlu, "32", "PTX mov of a special register, of 64 bits as a rule") {
   step.set(0, special(step));
   if (step.has(m32)) return;
@@ -271,6 +253,4 @@ INSTRUCTION(CS2R, "", kAlu, "32", "PTX mov of a special register, of 64 bits as 
   const bool has_upper = name.size() > 2 && name.substr(name.size() - 2) == "LO";
   step.set(0, has_upper ? special(step, 1) : U32{}, 1);
 }
-INSTRUCTION(R2UR, "", kAlu, "", "PTX mov to a register that all lanes share") {
-  step.set(0, step.u32(1));
-}
+VALUE(R2UR, "", kAlu, "", "PTX mov to a register that all lanes share", step.u32(1))

@@ -47,9 +47,7 @@ inline Mask where(Function function, In... values) {
 // The lanes whose value is not 0.
 template <typename Vector>
 inline Mask mask_of(Vector value) {
-  Mask found = 0;
-  for (int lane = 0; lane < kLanes; ++lane) found |= (Mask)(value[lane] != 0) << lane;
-  return found;
+  return where([](auto x) { return x != 0; }, value);
 }
 // All bits of the lanes of a mask.
 inline U32 bits_of(Mask mask) {
@@ -61,16 +59,26 @@ inline U32 choose(Mask mask, U32 yes, U32 no) {
   const U32 bits = bits_of(mask);
   return (yes & bits) | (no & ~bits);
 }
+inline Mask choose(Mask mask, Mask yes, Mask no) { return (yes & mask) | (no & ~mask); }
 
-inline float as_float(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
+// Bits, and which of them somebody wrote: for what only passes them on.
+template <typename Value>
+struct Known {
+  Value value, defined;
+};
+using Bits = Known<U32>;    // of a register
+using Flags = Known<Mask>;  // of a predicate
+template <typename Value>
+Known<Value> choose(Mask mask, Known<Value> yes, Known<Value> no) {
+  return {choose(mask, yes.value, no.value), choose(mask, yes.defined, no.defined)};
 }
-inline uint32_t as_bits(float value) {
-  uint32_t bits;
-  memcpy(&bits, &value, 4);
-  return bits;
+
+template <typename To, typename From>
+inline To bits_as(From value) {
+  static_assert(sizeof(To) == sizeof(From), "the same bits");
+  To found;
+  memcpy(&found, &value, sizeof found);
+  return found;
 }
 // The NaN that instructions of single precision make. Source: PTX ISA, floating-point instructions.
 constexpr uint32_t kNan = 0x7fffffffu;

@@ -21,33 +21,27 @@ inline std::string hex(uint64_t value) {
 enum class Use { kLoad, kStore, kAtomic };
 
 inline std::string name_of(Use use) {
-  return use == Use::kLoad ? "load" : use == Use::kStore ? "store" : "atomic access";
+  const char* const names[] = {"load", "store", "atomic access"};
+  return names[(int)use];
 }
 inline std::string told(Use use, int size, uint64_t address) {
   return name_of(use) + " of " + std::to_string(size) + " bytes at " + hex(address);
 }
 
-class GlobalMemory {
- public:
-  GlobalMemory(const Range* ranges, int count) : ranges_(ranges, ranges + count) {}
-
-  // The place of an access. Plain stores are counted.
-  uint8_t* at(uint64_t address, int size, Use use) const {
-    for (const Range& range : ranges_) {
-      const uint64_t offset = address - range.begin;
-      if (offset >= range.bytes || offset + size > range.bytes) continue;
-      if (use != Use::kLoad && !range.written)
-        throw Failure(name_of(use) + " to an input, at " + hex(address));
-      for (int i = 0; use == Use::kStore && i < size; ++i)
-        range.written[offset + i] += range.written[offset + i] < 255;
-      return (uint8_t*)address;
-    }
-    throw Failure(told(use, size, address) + " is outside every buffer");
+// The place of an access of global memory. Plain stores are counted.
+inline uint8_t* global_place(const Request& launch, uint64_t address, int size, Use use) {
+  for (uint32_t n = 0; n < launch.num_ranges; ++n) {
+    const auto& [begin, bytes, written] = launch.ranges[n];
+    const uint64_t offset = address - begin;
+    if (offset >= bytes || offset + size > bytes) continue;
+    if (use != Use::kLoad && !written)
+      throw Failure(name_of(use) + " to an input, at " + hex(address));
+    for (int i = 0; use == Use::kStore && i < size; ++i)
+      written[offset + i] += written[offset + i] < 255;
+    return (uint8_t*)address;
   }
-
- private:
-  std::vector<Range> ranges_;
-};
+  throw Failure(told(use, size, address) + " is outside every buffer");
+}
 
 // Shared storage starts behind what the system reserves on sm_90, and that of the blocks of a cluster is
 // 16 MiB apart in the window of each.
@@ -56,24 +50,10 @@ constexpr int kSharedRankShift = 24;
 // The upper half of a generic address that means shared storage.
 constexpr uint32_t kSharedWindow = 0x01000000;
 
-class SharedStorage {
- public:
-  explicit SharedStorage(uint32_t bytes) : bytes_(kReservedSharedBytes + bytes, 0xa5) {}
-  uint8_t* at(uint64_t offset, int size, Use use) {
-    if (offset < kReservedSharedBytes || offset + size > bytes_.size())
-      throw Failure(told(use, size, offset) + " is outside of shared storage, which ends at " +
-                    hex(bytes_.size()));
-    return bytes_.data() + offset;
-  }
-
- private:
-  std::vector<uint8_t> bytes_;
-};
-
 // How many turns the banks of shared storage need for an access of 32 lanes: lanes with different words in one
-// bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. Atomic accesses to one
-// word take turns, too. Source: CUDA C++ programming guide, shared memory of compute capability 5.x and later.
-inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool is_atomic) {
+// bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. Those of atomic accesses
+// to one word do, too. Source: CUDA C++ programming guide, shared memory of compute capability 5.x and later.
+inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool takes_turns) {
   const int group = size == 16 ? 8 : size == 8 ? 16 : 32, words = std::max(1, size / 4);
   int turns = 0;
   for (int first = 0; first < kLanes; first += group) {
@@ -83,7 +63,7 @@ inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool is_atom
       for (uint64_t word = addresses[lane] / 4, end = word + words; word < end; ++word) {
         uint64_t* known = seen[word % 32];
         int& count = in_bank[word % 32];
-        if (is_atomic || std::find(known, known + count, word) == known + count)
+        if (takes_turns || std::find(known, known + count, word) == known + count)
           known[count++] = word;
         most = std::max(most, count);
       }

@@ -3,7 +3,6 @@
 #include <deque>
 #include <list>
 #include <optional>
-#include <queue>
 #include <unordered_map>
 #include <utility>
 
@@ -51,7 +50,6 @@ struct Multiprocessor {
   Server shared, lookup, l2, memory, barrier, dispatch;
   Cache cache;
   uint32_t num_blocks = 0;
-  double next_event = HUGE_VAL;  // when it is to be looked at again
 };
 
 using Cluster = std::vector<std::unique_ptr<Block>>;
@@ -62,21 +60,16 @@ class Run {
       : request_(request),
         rates_(*request.rates),
         totals_(*request.totals),
-        memory_(request.ranges, request.num_ranges),
         l2_(request.rates->l2_sectors),
         multiprocessors_(request.num_multiprocessors, Multiprocessor(request.rates->cache_sectors)),
+        next_(request.num_multiprocessors, HUGE_VAL),
         waiting_(request.blocks, request.blocks + request.num_blocks) {}
 
   void run() {
     for (size_t n = 0; n < multiprocessors_.size(); ++n) admit(n, 0);
-    while (!queue_.empty()) {
-      const auto [at, number] = queue_.top();
-      queue_.pop();
-      Multiprocessor& m = multiprocessors_[number];
-      if (at != m.next_event) continue;  // an earlier one took its place
-      m.next_event = HUGE_VAL;
-      advance(number, at);
-    }
+    const auto first = [&] { return std::min_element(next_.begin(), next_.end()); };
+    for (auto least = first(); *least < HUGE_VAL; least = first())
+      advance(least - next_.begin(), std::exchange(*least, HUGE_VAL));
     // A launch ends when its stores are in memory.
     for (const Multiprocessor& m : multiprocessors_)
       totals_.clocks = std::max(totals_.clocks, (uint64_t)m.memory.free_at);
@@ -98,12 +91,7 @@ class Run {
 
  private:
   // Looks at a multiprocessor at a time, or before.
-  void call(size_t number, double at) {
-    Multiprocessor& m = multiprocessors_[number];
-    if (at >= m.next_event) return;
-    m.next_event = at;
-    queue_.emplace(at, number);
-  }
+  void call(size_t number, double at) { next_[number] = std::min(next_[number], at); }
 
   // As many of the blocks that wait as fit.
   void admit(size_t number, double at) {
@@ -115,40 +103,34 @@ class Run {
   }
 
   void start_cluster(size_t number, double at) {
-    const Launch& launch = request_.launch;
+    const uint32_t threads = request_.block[0] * request_.block[1] * request_.block[2];
     Cluster& cluster = clusters_.emplace_back();
-    for (uint32_t rank = 0; rank < launch.cluster_blocks; ++rank) {
+    for (uint32_t rank = 0; rank < request_.cluster_blocks; ++rank) {
       if (waiting_.empty()) throw Failure("a cluster without some of its blocks");
       const uint32_t block_number = waiting_.front();
       waiting_.pop_front();
-      Block& block = *cluster.emplace_back(std::make_unique<Block>(launch, memory_));
-      block.index[0] = block_number % launch.grid[0];
-      block.index[1] = block_number / launch.grid[0] % launch.grid[1];
-      block.index[2] = block_number / launch.grid[0] / launch.grid[1];
+      Block& block = *cluster.emplace_back(std::make_unique<Block>(request_));
+      block.index[0] = block_number % request_.grid[0];
+      block.index[1] = block_number / request_.grid[0] % request_.grid[1];
+      block.index[2] = block_number / request_.grid[0] / request_.grid[1];
       block.cluster = &cluster;
       block.rank = rank;
       // The blocks of a cluster go to neighbours.
       block.multiprocessor = (uint32_t)((number + rank) % multiprocessors_.size());
-      start_block(block, at);
-      if (block.multiprocessor != number) call(block.multiprocessor, at);
+      Multiprocessor& m = multiprocessors_[block.multiprocessor];
+      ++m.num_blocks;
+      for (uint32_t first = 0; first < threads; first += kLanes) {
+        Warp& warp = *block.warps.emplace_back(std::make_unique<Warp>());
+        warp.block = &block;
+        warp.number = first / kLanes;
+        warp.ready_at = at;
+        if (threads - first < kLanes) warp.move(kAll << (threads - first), Wait::kExited);
+        prepare(warp);
+        m.warps[warp.number % kNumPartitions].push_back(&warp);
+      }
+      block.num_live = (int)block.warps.size();
+      call(block.multiprocessor, at);
     }
-  }
-
-  void start_block(Block& block, double at) {
-    Multiprocessor& m = multiprocessors_[block.multiprocessor];
-    ++m.num_blocks;
-    const uint32_t* sizes = request_.launch.block;
-    const uint32_t threads = sizes[0] * sizes[1] * sizes[2];
-    for (uint32_t first = 0; first < threads; first += kLanes) {
-      Warp& warp = *block.warps.emplace_back(std::make_unique<Warp>());
-      warp.block = &block;
-      warp.number = first / kLanes;
-      warp.ready_at = at;
-      if (threads - first < kLanes) warp.move(kAll << (threads - first), Wait::kExited);
-      prepare(warp);
-      m.warps[warp.number % kNumPartitions].push_back(&warp);
-    }
-    block.num_live = (int)block.warps.size();
   }
 
   // Which lanes of a warp run next: those at the current place, else those that are behind.
@@ -215,15 +197,14 @@ class Run {
     const Entry& entry = table_[instruction.entry];
     const int pipe = (int)entry.pipe;
     place_ = {&warp, pc};
-    const Mask guard = warp.predicate(instruction.guard, instruction.guard_uniform, warp.next);
-    const Mask mask = warp.next & (instruction.guard_negated ? ~guard : guard);
+    Step step{warp, instruction, pc, warp.next};
+    step.mask &= step.predicate(instruction.guard);
     warp.go_to(warp.next, pc + 1);
     warp.current = pc + 1;
-    warp.access.num_sectors = warp.access.wavefronts = warp.access.bytes = 0;
+    warp.access.num_sectors = warp.access.wavefronts = 0;
     warp.block->clock = (uint64_t)at;
-    if (mask) entry.function(Step(warp, instruction, mask, pc));
+    if (step.mask) entry.function(step);
     ++request_.executed[pc];
-    request_.lanes[pc] += __builtin_popcount(mask);
     ++totals_.pipe_instructions[pipe];
     if (++totals_.instructions > request_.max_instructions) throw Failure("does not end");
 
@@ -233,7 +214,7 @@ class Run {
       if (scoreboard < kNumScoreboards)
         warp.scoreboards[scoreboard] = std::max(warp.scoreboards[scoreboard], done);
     };
-    count_down(instruction.write_scoreboard, mask ? finish(m, warp.access, pipe, at) : at);
+    count_down(instruction.write_scoreboard, step.mask ? finish(m, warp.access, pipe, at) : at);
     count_down(instruction.read_scoreboard, at + rates_.latency[(int)Pipe::kBranch]);
     if (entry.pipe == Pipe::kBranch) meet(warp);
     prepare(warp);
@@ -248,9 +229,7 @@ class Run {
              rates_.latency[(int)Pipe::kShared];
     }
     if (!access.num_sectors) return done;
-    const bool is_store = access.is_store;
-    (is_store ? totals_.bytes_stored : totals_.bytes_loaded) += access.bytes;
-    (is_store ? totals_.sectors_stored : totals_.sectors_loaded) += access.num_sectors;
+    totals_.sectors += access.num_sectors;
     const double start =
         m.lookup.begin(at, std::max(1.0, access.num_sectors / rates_.sectors_per_clock));
     for (int n = 0; n < access.num_sectors; ++n)
@@ -260,12 +239,12 @@ class Run {
 
   // When a sector that was looked up at a time is there, or stored.
   double fetched(Multiprocessor& m, const Access& access, uint64_t sector, double at) {
-    const bool is_store = access.is_store;
-    if (!is_store && !access.is_strong && m.cache.touch(sector)) return at + rates_.cache_latency;
-    ++(is_store ? totals_.l2_sectors_stored : totals_.l2_sectors_loaded);
+    if (!access.is_store && !access.is_strong && m.cache.touch(sector))
+      return at + rates_.cache_latency;
+    ++totals_.l2_sectors;
     const double at_l2 = m.l2.begin(at, rates_.l2_clocks_per_sector);
     if (l2_.touch(sector)) return at_l2 + rates_.l2_latency;
-    ++(is_store ? totals_.memory_sectors_stored : totals_.memory_sectors_loaded);
+    ++totals_.memory_sectors;
     return m.memory.begin(at_l2, rates_.memory_clocks_per_sector) + rates_.memory_latency;
   }
 
@@ -313,16 +292,15 @@ class Run {
   void release(Block& block, double at) {
     const std::optional<uint32_t> barrier = arrived(block);
     if (!barrier) return;
-    if (barrier == kClusterBarrier) {
-      for (const auto& other : *block.cluster)
-        if (other->num_live && arrived(*other) != barrier) return;
-      ++totals_.barriers;
-      for (const auto& other : *block.cluster) wake(*other, at + rates_.cluster_barrier_latency);
-      return;
-    }
+    const bool is_of_cluster = barrier == kClusterBarrier;
+    for (const auto& other : *block.cluster)
+      if (is_of_cluster && other->num_live && arrived(*other) != barrier) return;
     ++totals_.barriers;
     const double free_at = multiprocessors_[block.multiprocessor].barrier.free_at;
-    wake(block, std::max(at, free_at) + rates_.barrier_latency);
+    const double end = is_of_cluster ? at + rates_.cluster_barrier_latency
+                                     : std::max(at, free_at) + rates_.barrier_latency;
+    for (const auto& other : *block.cluster)
+      if (is_of_cluster || other.get() == &block) wake(*other, end);
   }
 
   void wake(Block& block, double at) {
@@ -346,13 +324,11 @@ class Run {
   const Rates& rates_;
   Totals& totals_;
   const std::vector<Entry>& table_ = entries();
-  const GlobalMemory memory_;
   Cache l2_;
   std::vector<Multiprocessor> multiprocessors_;
+  std::vector<double> next_;  // when each is to be looked at again
   std::deque<uint32_t> waiting_;
   std::list<Cluster> clusters_;
-  using Event = std::pair<double, size_t>;
-  std::priority_queue<Event, std::vector<Event>, std::greater<Event>> queue_;
   std::pair<const Warp*, uint32_t> place_{nullptr, 0};
 };
 
@@ -360,24 +336,20 @@ class Run {
 
 extern "C" {
 
-// The table: a line for each instruction, its columns apart by tabs. Behind them the suffixes and the special
-// registers, a line each.
+// The table: a line for each instruction, its columns apart by tabs. Behind them the suffixes, the special
+// registers, and the bytes of each structure that Python reads from `encoding.h`, a line each.
 const char* sass_table() {
   static std::string text;
   if (!text.empty()) return text.c_str();
   for (const Entry& entry : entries())
     text += std::string(entry.name) + "\t" + entry.also + "\t" + entry.form + "\n";
 #define S(name) #name " "
-  text += SUFFIXES(S) "\n";
+  text += SUFFIXES(S) "\n" + special_names() + "\n";
 #undef S
-  text += special_names();
+  for (size_t size : {sizeof(Operand), sizeof(Instruction), sizeof(Range), sizeof(Rates),
+                      sizeof(Totals), sizeof(Request)})
+    text += std::to_string(size) + " ";
   return text.c_str();
-}
-// The bytes of each structure that Python reads from `encoding.h`, to be compared.
-void sass_sizes(uint32_t* sizes) {
-  const uint32_t all[] = {sizeof(Operand), sizeof(Instruction), sizeof(Range),  sizeof(Launch),
-                          sizeof(Rates),   sizeof(Totals),      sizeof(Request)};
-  std::copy(std::begin(all), std::end(all), sizes);
 }
 // 0, or 1 with the reason in `error`.
 int sass_run(const Request* request) {

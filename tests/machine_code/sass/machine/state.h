@@ -1,6 +1,7 @@
 // What an instruction finds and changes: the registers of a warp, its block, the launch.
 #pragma once
 #include <memory>
+#include <utility>
 
 #include "encoding.h"
 #include "lanes.h"
@@ -15,7 +16,6 @@ struct Access {
   int num_sectors = 0;  // of global memory
   uint64_t sectors[kLanes];
   int wavefronts = 0;  // of shared storage
-  int bytes = 0;       // of the lanes, together
   bool is_store = false, is_strong = false;
 };
 
@@ -27,12 +27,8 @@ struct Block;
 struct Warp {
   Block* block = nullptr;
   uint32_t number = 0;
-  U32 registers[256] = {};
-  U32 defined[256] = {};  // the bits that were written: machine code keeps several flags in one
-  uint32_t uniform[64] = {};
-  bool uniform_defined[64] = {};
-  Mask predicates[8] = {}, predicates_defined[8] = {};
-  bool uniform_predicates[8] = {}, uniform_predicates_defined[8] = {};
+  Bits registers[kNumRegisters] = {};
+  Flags predicates[kTruePredicate + 1] = {};
   Mask convergence[16] = {};  // who meets at a BSYNC
   U32 pc = {};
   U32 waits_for = {};           // the barrier, or the mask of a WARPSYNC
@@ -44,15 +40,9 @@ struct Warp {
   double scoreboards[kNumScoreboards] = {};
   Access access;
 
-  // The lanes of `mask` for which a predicate holds; throws where it was not written.
-  Mask predicate(int index, bool is_uniform, Mask mask) const {
-    if (index == kTruePredicate) return kAll;
-    const bool is_known =
-        is_uniform ? uniform_predicates_defined[index] : !(mask & ~predicates_defined[index]);
-    if (!is_known)
-      throw Failure((is_uniform ? "reads UP" : "reads P") + std::to_string(index) +
-                    ", which nobody wrote");
-    return is_uniform ? (uniform_predicates[index] ? kAll : 0) : predicates[index];
+  Warp() {
+    for (int n = kZeroRegister; n < kNumRegisters; ++n) registers[n].defined = splat(kAll);
+    predicates[kTruePredicate] = {kAll, kAll};
   }
   Mask in(Wait wait) const { return waiting[(int)wait]; }
   Mask live() const { return ~in(Wait::kExited); }
@@ -67,15 +57,14 @@ struct Warp {
 };
 
 struct Block {
-  Block(const Launch& launch, const GlobalMemory& memory)
-      : launch(launch), memory(memory), shared(launch.shared_bytes) {}
+  explicit Block(const Request& launch)
+      : launch(launch), shared(kReservedSharedBytes + launch.shared_bytes, 0xa5) {}
 
-  const Launch& launch;
-  const GlobalMemory& memory;
+  const Request& launch;
   uint32_t index[3] = {};
   std::vector<std::unique_ptr<Block>>* cluster = nullptr;  // its blocks by rank
   uint32_t rank = 0, multiprocessor = 0;
-  SharedStorage shared;
+  std::vector<uint8_t> shared;
   std::vector<std::unique_ptr<Warp>> warps;
   int num_live = 0;  // of its warps
   uint64_t clock = 0;
@@ -86,54 +75,63 @@ struct Block {
   } brought, reduced;
 };
 
-// Bits, and which of them somebody wrote: for what only passes them on.
-struct Bits {
-  U32 value, defined;
-};
-
 // One instruction executed by the lanes `mask` of a warp: operands in, results out.
-class Step {
- public:
-  Step(Warp& warp, const Instruction& instruction, Mask mask, uint32_t pc)
-      : warp(warp), instruction(instruction), mask(mask), pc(pc) {}
-
+struct Step {
   Warp& warp;
   const Instruction& instruction;
-  const Mask mask;  // the lanes that execute it: those that are here and whose guard holds
   const uint32_t pc;
+  Mask mask;  // the lanes that execute it: those that are here and whose guard holds
 
-  bool has(Suffix suffix) const { return instruction.suffixes[suffix / 64] >> suffix % 64 & 1; }
+  // Whether it has any of some suffixes.
+  template <typename... Suffixes>
+  bool has(Suffixes... suffixes) const {
+    return ((instruction.suffixes[suffixes / 64] >> suffixes % 64 & 1) || ...);
+  }
   int count() const { return instruction.num_operands; }
   const Operand& operand(int n) const { return instruction.operands[n]; }
-  bool is_predicate(int n) const {
-    return n < count() &&
-           (operand(n).kind == Kind::kPredicate || operand(n).kind == Kind::kUniformPredicate);
-  }
+  bool is_predicate(int n) const { return n < count() && operand(n).kind == Kind::kPredicate; }
 
-  U32 u32(int n) const { return with_flags(n, word(n)); }
+  U32 u32(int n) const;
   U64 u64(int n) const;
   F32 f32(int n) const;  // flushed as .FTZ says
+  F64 f64(int n) const;
   // As it is, without a sign: the caller applies flags, or there are none.
-  U32 word(int n, int which = 0) const { return read(operand(n), which); }
+  U32 word(int n, int which = 0) const;
   U64 words(int n) const { return pair(word(n, 0), word(n, 1)); }
   Bits bits(int n) const;
-  Mask predicate(int n) const;
+  Mask predicate(int n) const { return predicate(operand(n)); }
+  Mask predicate(const Operand& operand) const;
   U64 address(int n) const;
 
   void set(int n, Bits value, int which = 0) const;
   void set(int n, U32 value, int which = 0) const { set(n, Bits{value, splat(kAll)}, which); }
   void set(int n, U64 value) const { set(n, low(value), 0), set(n, high(value), 1); }
   void set(int n, F32 value) const;  // flushed as .FTZ says, with the NaN of instructions
+  void set(int n, F64 value) const { set(n, (U64)value); }
   void set_predicate(int n, Mask value, Mask defined = kAll) const;
 
   [[noreturn]] void fail(const std::string& what) const { throw Failure(what); }
   [[noreturn]] void unknown() const { fail("an instruction that is not known in this form"); }
 
  private:
-  U32 read(const Operand& operand, int which) const;
+  U32 register_word(int number, uint32_t used = kAll) const;
   U32 constant(const Operand& operand, int which) const;
-  U32 with_flags(int n, U32 value) const;
 };
+
+// With the signs that an operand asks for: of integers, and of floating point, whose sign is a bit.
+template <typename Vector>
+Vector with_signs(Vector value, uint8_t flags) {
+  const Vector sign = -(value >> (8 * sizeof value[0] - 1));  // all bits of those below zero
+  if (flags & kAbsolute) value = (value ^ sign) - sign;
+  if (flags & kInverted) value = ~value;
+  return flags & kNegated ? -value : value;
+}
+template <typename Vector>
+Vector with_sign_bits(Vector bits, uint8_t flags) {
+  const Vector sign = (Vector{} + 1) << (8 * sizeof bits[0] - 1);
+  if (flags & kAbsolute) bits &= ~sign;
+  return flags & kNegated ? bits ^ sign : bits;
+}
 
 // The lanes where a comes before b, or whatever else the suffixes ask; integers are never unordered.
 template <typename Vector>
@@ -142,26 +140,17 @@ Mask compared(const Step& step, Vector a, Vector b) {
   const Mask equal = where([](auto x, auto y) { return x == y; }, a, b);
   const Mask unordered = where([](auto x, auto y) { return x != x || y != y; }, a, b);
   const Mask more = ~(less | equal | unordered);
-  const struct {
-    Suffix ordered, or_unordered;
-    Mask found;
-  } meanings[] = {{mEQ, mEQU, equal}, {mNE, mNEU, less | more},  {mLT, mLTU, less},
-                  {mGT, mGTU, more},  {mLE, mLEU, less | equal}, {mGE, mGEU, more | equal}};
-  for (const auto& meaning : meanings) {
-    if (step.has(meaning.ordered)) return meaning.found;
-    if (step.has(meaning.or_unordered)) return meaning.found | unordered;
-  }
-  if (step.has(mNUM)) return ~unordered;
-  if (step.has(mNAN)) return unordered;
+  const std::pair<Suffix, Mask> meanings[] = {
+      {mEQ, equal},       {mEQU, equal | unordered}, {mNE, less | more},  {mNEU, ~equal},
+      {mLT, less},        {mLTU, less | unordered},  {mLE, less | equal}, {mLEU, ~more},
+      {mGT, more},        {mGTU, more | unordered},  {mGE, more | equal}, {mGEU, ~less},
+      {mNUM, ~unordered}, {mNAN, unordered}};
+  for (const auto& [suffix, found] : meanings)
+    if (step.has(suffix)) return found;
   step.unknown();
 }
-// With the predicate that a comparison is combined with.
-inline Mask combined(const Step& step, Mask a, Mask b) {
-  if (step.has(mAND)) return a & b;
-  if (step.has(mOR)) return a | b;
-  if (step.has(mXOR)) return a ^ b;
-  step.unknown();
-}
+// What the suffixes make of two values: of a comparison and another predicate, of memory and a lane, of lanes.
+uint64_t combined(const Step& step, uint64_t a, uint64_t b, int size = 4);
 
 // A row of the table of instructions. `also` are opcodes of the same meaning, such as those of the uniform
 // datapath. `form` has the suffixes that it knows.
@@ -174,17 +163,18 @@ struct Entry {
   void (*function)(const Step&);
 };
 std::vector<Entry>& entries();
-
-struct Registration {
-  explicit Registration(const Entry& entry) { entries().push_back(entry); }
-};
+inline bool add(const Entry& entry) { return entries().push_back(entry), true; }
 
 // INSTRUCTION(name, also, pipe, suffixes, source) { what it does to `step` }
-#define INSTRUCTION(name, also, pipe, form, source)         \
-  static void run_##name([[maybe_unused]] const Step&);     \
-  static const Registration registration_##name(            \
-      {#name, also, Pipe::pipe, form, source, run_##name}); \
+#define INSTRUCTION(name, also, pipe, form, source)             \
+  static void run_##name([[maybe_unused]] const Step&);         \
+  [[maybe_unused]] static const bool is_added_##name =          \
+      add({#name, also, Pipe::pipe, form, source, run_##name}); \
   static void run_##name([[maybe_unused]] const Step& step)
+
+// An instruction whose result is the value of an expression.
+#define VALUE(name, also, pipe, form, source, value) \
+  INSTRUCTION(name, also, pipe, form, source) { step.set(0, value); }
 
 // The special registers as the disassembler spells them, in the order of their numbers; in integer.cpp.
 std::string special_names();

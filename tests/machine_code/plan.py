@@ -5,6 +5,7 @@ import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tests.machine_code.architectures import ARCHITECTURES
 from tests.machine_code.compiler import compiled_launches
 from tests.machine_code.nvrtc import Compiled
 from tests.machine_code.sass.decode import ARCHITECTURE, Code, decode
-from tests.machine_code.sass.launch import Buffer, Counts, run
+from tests.machine_code.sass.launch import Buffer, Launch, run, zeros
 from tests.support.instances import batches
 
 #: The architecture whose code runs.
@@ -30,10 +31,10 @@ class Kernel:
     code: Code
     facts: cubin.Kernel
 
-    def resident_blocks(self, launch: KernelLaunch) -> int:
+    def resident_blocks(self, num_threads: int, shared_bytes: int) -> int:
         """Blocks of a launch that a multiprocessor holds at once."""
         return HOPPER.resident_blocks(
-            self.facts.registers, math.prod(launch.block), self.facts.shared_bytes + launch.shared_bytes
+            self.facts.registers, num_threads, self.facts.shared_bytes + shared_bytes
         )
 
 
@@ -64,22 +65,31 @@ def _compiled(batch: tuple[KernelLaunch, ...]) -> Compiled:
     return compiled_launches(batch, HOPPER.name)
 
 
-def run_launch(launch: KernelLaunch, buffers: Mapping[str, Buffer]) -> Counts:
-    """Run a launch on named buffers; a cooperative one on multiprocessors for all of its blocks at once."""
-    kernel = kernel_of(launch)
-    resident = kernel.resident_blocks(launch)
-    addresses = [0 if name is None else buffers[name].address for name in launch.buffers]
-    return run(
+def launch_of(
+    step: KernelLaunch, buffers: Mapping[str, Buffer], shifts: Mapping[str, int] = MappingProxyType({})
+) -> Launch:
+    """A step on named buffers, whose addresses are moved by `shifts` in bytes."""
+    kernel = kernel_of(step)
+    addresses = [0 if name is None else buffers[name].address + shifts.get(name, 0) for name in step.buffers]
+    return Launch(
         kernel.code,
-        np.array(addresses, np.uint64).tobytes() + launch.params.pack(),
+        np.array(addresses, np.uint64).tobytes() + step.params.pack(),
         list(buffers.values()),
-        grid=launch.grid,
-        block=launch.block,
-        shared_bytes=launch.shared_bytes,
-        cluster_blocks=launch.cluster_blocks,
-        num_multiprocessors=-(-math.prod(launch.grid) // max(resident, 1)) if launch.cooperative else 1,
-        resident_blocks=resident,
+        step.grid,
+        step.block,
+        step.shared_bytes,
+        step.cluster_blocks,
+        kernel.resident_blocks(math.prod(step.block), step.shared_bytes),
+        _joint_blocks(step),
     )
+
+
+def _joint_blocks(step: KernelLaunch) -> int:
+    """Number of neighbouring blocks that share results: of a row of top-k, a recurrence, or a cluster."""
+    fields = {field.name: field.values[0] for field in step.params.fields}
+    if step.cooperative and "blocks_per_row" not in fields:
+        return math.prod(step.grid)
+    return max(int(fields.get("blocks_per_row", 1)), step.cluster_blocks)
 
 
 def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
@@ -92,11 +102,15 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
         for name in plan.operands
     }
     for piece in plan.workspaces:
-        buffers[piece.name] = Buffer(aligned(np.full(piece.num_bytes, 0xFF, np.uint8), 256), is_output=True)
+        buffers[piece.name] = Buffer(zeros(piece.num_bytes), is_output=True)
+        buffers[piece.name].array[...] = 0xFF
     for step in plan.steps:
         if isinstance(step, KernelLaunch):
             report = wait_report() if WAIT_REPORT in step.buffers else {}
-            run_launch(step, buffers | report)
+            launch = launch_of(step, buffers | report)
+            # Of a cooperative launch all blocks run at once.
+            num = -(-launch.num_blocks // max(launch.resident_blocks, 1)) if step.cooperative else 1
+            run(launch, num_multiprocessors=num)
         else:
             library_steps.prepare(step)({name: buffer.address for name, buffer in buffers.items()})
     return buffers
@@ -118,11 +132,3 @@ def memory_of(array: np.ndarray) -> np.ndarray:
     found = np.frombuffer(memory, np.uint8)
     memory.owner = array  # which must live as long
     return found
-
-
-def aligned(data: np.ndarray, multiple: int) -> np.ndarray:
-    """A copy of bytes at an address that is a multiple."""
-    memory = np.empty(data.nbytes + multiple, np.uint8)
-    start = -memory.ctypes.data % multiple
-    memory[start : start + data.nbytes] = data.view(np.uint8).reshape(-1)
-    return memory[start : start + data.nbytes]
