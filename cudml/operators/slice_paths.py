@@ -72,10 +72,11 @@ class Thresholds:
 
     #: Shortest rows with a stride, in bytes of the target, by the size of their item.
     min_strided_row_bytes: Mapping[int, int] = figure(
-        {1: 1536, 2: 4096, 4: 4096},
+        {1: 1536, 2: 65536, 4: 65536},
         "machine code",
         "predicted us for 128 MiB, tiles and gather: every other byte in rows of 769 191 and 121, of 2049 "
-        "116 and 121; every other half in rows of 513 115 and 93, of 2049 97 and 93",
+        "116 and 121; every third half in rows of 2049 178 and 122, of 32769 127 and 122; every third word "
+        "in rows of 1025 156 and 122, of 16385 124 and 122",
     )
 
     #: Widest stride that is worth a tile, by the size of the item.

@@ -74,7 +74,13 @@ def test_rows_are_read_and_written_once(
 def test_a_small_stride_reads_each_sector_once(
     item_bytes: int, stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    set_thresholds(monkeypatch, slice_paths, max_tiled_stride=dict.fromkeys((1, 2, 4), 8))
+    sizes = (1, 2, 4)
+    set_thresholds(
+        monkeypatch,
+        slice_paths,
+        max_tiled_stride=dict.fromkeys(sizes, 8),
+        min_strided_row_bytes=dict.fromkeys(sizes, 1),
+    )
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((1, 6000), kind, (0, stride), 0)
     target = strided_layout((1, 6000), kind, (0, 1), 4)
