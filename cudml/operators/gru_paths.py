@@ -85,7 +85,7 @@ def snapshot_of_lengths(layer: Layer, limits: Limits) -> Steps:
     if tensor is None:
         return (), ()
     space = Workspace("lengths", _LENGTH_BYTES * layer.batch_size)
-    if tensor.data_type != DataType.UINT32:
+    if tensor.data_type != DataType.UINT32 or limits.warp_lanes == 1:
         return (_converted_lengths(layer, tensor, space.name, limits),), (space,)
     if tensor.is_packed:
         return (Copy("sequence_lengths_tensor", space.name, space.num_bytes),), (space,)

@@ -58,8 +58,7 @@ def test_a_warm_call_goes_through_few_files(name: str) -> None:
             call()
         files = hops_of(call).entered
     assert files
-    # On a CPU, a copy of lengths that need no conversion is in a file of its own.
-    assert len(set(files)) <= MAX_FILES + (name == "gru, uint32"), sorted(set(files))
+    assert len(set(files)) <= MAX_FILES, sorted(set(files))
 
 
 def test_a_new_shape_goes_straight_on_the_cpu() -> None:
