@@ -117,6 +117,15 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
+def _select_storage_bytes(threads: int) -> int:
+    """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
+    return round_up(4 * (_NUM_BINS + threads // WARP_LANES + 4), 8) + 8
+
+
+#: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
+_FILTER_STORAGE_BYTES = round_up(_select_storage_bytes(_FILTER_THREADS) + 4, 8)
+
+
 def _blocks(
     limits: Limits, num_rows: int, threads: int, most: int | None = None, *, rows_per_block: int = 1
 ) -> int:
@@ -146,6 +155,7 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
         buffers=(*_OPERANDS, None if in_shared else "lists"),
         params=params_of(selection, list_capacity=capacity),
         shared_bytes=_SERIAL_STORAGE_BYTES + (list_bytes if in_shared else 0),
+        constants=(("kGroup", _SERIAL_GROUP), ("sizeof(SerialStorage)", _SERIAL_STORAGE_BYTES)),
     )
     num_bytes = blocks * list_bytes
     return (launch,), () if in_shared else (Workspace("lists", num_bytes),)
@@ -177,6 +187,7 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
         block=(threads, 1, 1),
         buffers=_OPERANDS,
         params=params_of(selection),
+        constants=(("kThreads", threads),),
     )
     return (launch,), ()
 
@@ -205,20 +216,23 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
         buffers=(*_OPERANDS, None if in_shared else "lists"),
         params=params_of(selection, list_capacity=capacity, sorts_pairs=by_network),
         shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
+        constants=(("kThreads", _BLOCK_THREADS), ("sizeof(SelectStorage<kThreads>)", storage_bytes)),
     )
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
 
 
+def _filter_tile(selection: Selection) -> int:
+    """`Filter::kTile` of kernels/top_k/filter.cuh."""
+    loads_ahead = 1 if selection.element.size == 1 else 4
+    return _FILTER_THREADS * (16 // selection.element.size) * loads_ahead
+
+
 def _filter_shape(selection: Selection) -> tuple[int, int]:
     """Elements of a block's list, bytes of its shared storage."""
-    # `Filter::kTile` of kernels/top_k/filter.cuh.
-    loads_ahead = 1 if selection.element.size == 1 else 4
-    tile = _FILTER_THREADS * (16 // selection.element.size) * loads_ahead
     # The list is cut when the slack is full: that takes e times the elements before, or more.
     slack = max(selection.k, THRESHOLDS.filter_min_slack)
-    capacity = tile + round_up(selection.k + slack, 8)
-    storage_bytes = round_up(_select_storage_bytes(_FILTER_THREADS) + 4, 8)
-    return capacity, storage_bytes + capacity * selection.pair_bytes
+    capacity = _filter_tile(selection) + round_up(selection.k + slack, 8)
+    return capacity, _FILTER_STORAGE_BYTES + capacity * selection.pair_bytes
 
 
 def _can_filter(selection: Selection, limits: Limits) -> bool:
@@ -247,6 +261,11 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
         buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "kept" if parts > 1 else None),
         params=params_of(selection, list_capacity=capacity, blocks_per_row=parts),
         shared_bytes=shared_bytes,
+        constants=(
+            ("kThreads", _FILTER_THREADS),
+            ("sizeof(FilterStorage)", _FILTER_STORAGE_BYTES),
+            (f"Filter<{selection.word}, kThreads>::kTile", _filter_tile(selection)),
+        ),
     )
     return (*clearing, launch), workspaces
 
@@ -255,11 +274,6 @@ def _ordered_capacity(selection: Selection) -> int:
     """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
     slack = max(selection.k // 4, THRESHOLDS.ordered_min_slack)
     return round_up(min(selection.k + slack, selection.row_length), 8)
-
-
-def _select_storage_bytes(threads: int) -> int:
-    """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
-    return round_up(4 * (_NUM_BINS + threads // WARP_LANES + 4), 8) + 8
 
 
 def _can_share_rows(selection: Selection, limits: Limits) -> bool:
@@ -284,7 +298,8 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
         capacity = _ordered_capacity(selection)
         list_shared_bytes = 0
     num_digits = ceil_div(selection.element.bits, _DIGIT_BITS)
-    state_bytes = selection.num_rows * 4 * (64 + num_digits * _NUM_BINS)
+    row_state_bytes = 4 * (64 + num_digits * _NUM_BINS)
+    state_bytes = selection.num_rows * row_state_bytes
     launch = KernelLaunch(
         source="top_k/grid_radix.cu",
         function="top_k_grid_radix",
@@ -298,6 +313,12 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
         shared_bytes=storage_bytes + list_shared_bytes,
         cooperative=True,
         waits=("the other blocks of the row",),
+        constants=(
+            ("kThreads", _GRID_THREADS),
+            ("sizeof(GridStorage)", storage_bytes),
+            (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
+            ("RadixSort<kThreads>::kBins", _SORT_BINS),
+        ),
     )
     workspaces = (
         Workspace("states", state_bytes),
