@@ -1,6 +1,7 @@
 """Fixtures that every test file shares: the devices, a seeded generator, the emulator's schedules."""
 
 import os
+import signal
 import zlib
 from collections.abc import Iterator
 
@@ -29,7 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """On the CPU, tests run the kernels of a GPU; the environment takes it to worker and child processes."""
+    """On the CPU, tests run the kernels of a GPU; the environment takes it to worker and child processes.
+
+    Shells start background commands with SIGINT ignored. Tests that stop a call by Ctrl-C would never end.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ["CUDML_EMULATOR"] = "check" if config.getoption("--sanitize") else "warp_lanes=32"
 
 
