@@ -118,15 +118,18 @@ class Params:
             [(name, c_type, len(value) if type(value) is tuple else 1) for name, c_type, value in self.rows]
         )
 
-    def pack(self) -> bytes:
-        """The struct's bytes in C layout: each member at its natural alignment, padded at the end."""
+    def pack(self, members: Members | None = None) -> bytes:
+        """The struct's bytes in C layout: each member at its natural alignment, padded at the end.
+
+        `members` are the struct's own, if the caller has them.
+        """
         values: list[int | float] = []
         for _, _, value in self.rows:
             if isinstance(value, tuple):
                 values += value
             else:
                 values.append(value)
-        return _struct_of(self.members).pack(*values)
+        return _struct_of(members or self.members).pack(*values)
 
     def __str__(self) -> str:
         def text(field: Field) -> str:

@@ -4,9 +4,10 @@ Nothing here is needed for a correct result. A shortcut that saves less than 3 %
 Each was measured by calls with and without it in turns: of `top_k` of a few elements on a CPU, which takes
 4.4 us, and on the CUDA path by `bench/test_overhead.py`.
 
-Two more are where they are used: the last place in `functions/slice.py` (16 % of `slice` on the CUDA path),
-and the operands without arrays of `devices/cuda/sharing.py` (a DLPack tensor took 7.6 times as long as an
-array before, and takes 1.7 times as long with them).
+More are where they are used: the last place in `functions/slice.py` (16 % of `slice` on the CUDA path), the
+operands without arrays of `devices/cuda/sharing.py` (a DLPack tensor took 7.6 times as long as an array
+before, and takes 1.6 times as long with them), and the tables of array types in `functions/calls.py`, for
+every call, and in `devices/__init__.py`, for calls that are planned.
 """
 
 import ctypes

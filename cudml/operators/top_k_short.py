@@ -1,6 +1,8 @@
 """Top-k of rows that fit a warp: the shapes of its kernels."""
 
+from bisect import bisect_left
 from functools import lru_cache
+from math import gcd
 from typing import NamedTuple
 
 from cudml.operators.path import Steps
@@ -46,16 +48,17 @@ class _Shape(NamedTuple):
 
 
 _SELECT_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4), _Shape(16, 16, 4))
+_CAPACITIES = [shape.capacity for shape in _SELECT_SHAPES]
 
 #: The longest rows of the two kernels, and the largest k of the first.
-SELECT_MAX_ROW_LENGTH, SELECT_MAX_K = _SELECT_SHAPES[-1].capacity, _SELECT_FIRSTS[-1]
+SELECT_MAX_ROW_LENGTH, SELECT_MAX_K = _CAPACITIES[-1], _SELECT_FIRSTS[-1]
 SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
     """Rows by groups of lanes."""
-    shape = next(shape for shape in _SELECT_SHAPES if selection.row_length <= shape.capacity)
-    first = next(first for first in _SELECT_FIRSTS if selection.k <= first)
+    shape = _SELECT_SHAPES[bisect_left(_CAPACITIES, selection.row_length)]
+    first = _SELECT_FIRSTS[bisect_left(_SELECT_FIRSTS, selection.k)]
     num_warps, shared_bytes = _select_block(shape, selection.element.size, first)
     of_shape = f"Shape<{selection.word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
     launch = KernelLaunch(
@@ -126,11 +129,11 @@ def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
     size, axis_stride = selection.element.size, selection.axis_strides[0]
     strides = [d.strides[0] for d in selection.outer]
     lie_together = axis_stride == 1 or selection.row_length == 1
-    whole = all(n * size % _VECTOR_BYTES == 0 for n in (selection.row_length, *strides))
+    whole = gcd(selection.row_length, *strides) * size % _VECTOR_BYTES == 0
     by_rows = bool(strides) and abs(strides[0]) < abs(axis_stride)
     order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     more = [
-        *((name, "UInt64", value) for name, value in order.items()),
+        *[(name, "UInt64", value) for name, value in order.items()],
         ("vector_rows", "Int32", int(lie_together and whole)),
         ("loads_by_rows", "Int32", int(by_rows)),
     ]

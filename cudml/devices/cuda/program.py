@@ -231,7 +231,8 @@ class ProgramLoader:
 
     def _kernel(self, launch: KernelLaunch) -> tuple[Any, tuple[Any, ...]]:
         """The built kernel's function, and the struct that it takes, if any; the device allows the launch."""
-        instance, params = launch.instance, launch.params.pack()
+        instance = launch.instance
+        params = launch.params.pack(instance[3])
         kernel = self._kernels.get(instance)
         if kernel is None:
             # In CuPy, concurrent threads would each compile the kernel; here one does and the others wait.
