@@ -109,6 +109,7 @@ CASES: tuple[TopKCase, ...] = (
     _case("experts", 65536, 512, 10, "float16"),
     _case("experts", 65536, 64, 6),
     _case("segmentation", 16, 135, 3, inner=172 * 172),
+    _case("columns", 1, 4000, 10, inner=4096),
     _case("database", 1, 1 << 28, 1000, "int64", pattern="bits"),
     _case("neighbours", 1, 10**9, 64, mode="smallest"),
     _case("neighbours", 20000, 500, 10, mode="smallest"),

@@ -8,6 +8,7 @@ from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max
+from cudml.operators.top_k_columns import can_filter_columns, filter_columns
 from cudml.operators.top_k_selection import Selection, params_of
 from cudml.operators.top_k_short import (
     SELECT_MAX_K,
@@ -31,7 +32,7 @@ from cudml.plans import (
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 
 # kernels/top_k/thread_list.cu
-_THREAD_LIST_SIZES = (4, 16)
+_THREAD_LIST_SIZE = 4
 _THREAD_LIST_THREADS = 128
 
 # kernels/top_k/block_radix.cu
@@ -182,7 +183,7 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/thread_list.cu",
         function="top_k_thread_list",
-        template=(selection.word, next(n for n in _THREAD_LIST_SIZES if selection.k <= n)),
+        template=(selection.word, _THREAD_LIST_SIZE),
         grid=(_blocks(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
         block=(threads, 1, 1),
         buffers=_OPERANDS,
@@ -194,7 +195,7 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
 
 def _can_keep_in_threads(selection: Selection, limits: Limits) -> bool:
     """Whether a thread's registers hold the results of a row."""
-    return limits.warp_lanes == WARP_LANES and selection.k <= _THREAD_LIST_SIZES[-1]
+    return limits.warp_lanes == WARP_LANES and selection.k <= _THREAD_LIST_SIZE
 
 
 def _block_radix(selection: Selection, limits: Limits) -> Steps:
@@ -332,6 +333,7 @@ PATHS = by_name(
     Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
     Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
     Path("arg_max", "a k of 1", _can_arg_max, arg_max),
+    Path("columns", "a small k of rows side by side in memory", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
     Path("block_filter", "k up to some hundred of long rows, read once", _can_filter, _block_filter),
@@ -358,6 +360,9 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if _can_warp_sort(selection, limits):
         return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
+    # Shorter ones fit a warp, which takes no longer.
+    if _are_columns(selection) and can_filter_columns(selection, limits):
+        return Choice(PATHS["columns"], f"rows of {length} elements side by side")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length
     why_shared = (
@@ -375,13 +380,17 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     return Choice(PATHS["block_radix"], "nothing else pays")
 
 
+def _are_columns(selection: Selection) -> bool:
+    """Whether neighbouring rows lie side by side in memory."""
+    return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
+
+
 def _why_threads(selection: Selection, limits: Limits) -> str | None:
     """Why a thread a row reads best: rows side by side in memory, and enough to fill the device."""
-    if selection.k > _THREAD_LIST_SIZES[-1] or selection.row_length == 1:
+    if selection.k > _THREAD_LIST_SIZE:
         return None
-    rows_are_adjacent = bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
     num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     least = int(THRESHOLDS.threads_min_part * num_threads)
-    if not rows_are_adjacent or selection.num_rows < least:
+    if not _are_columns(selection) or selection.num_rows < least:
         return None
     return f"{selection.num_rows} rows side by side, {least} or more"

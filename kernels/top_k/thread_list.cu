@@ -2,7 +2,7 @@
 // Idea: a sorted list of kListSize keys in registers; what ranks before the last is inserted.
 // Ownership: a thread owns a row at a time, so neighbouring threads read neighbouring rows.
 // Requires: k is at most kListSize.
-// Chosen when: rows lie side by side along a strided axis.
+// Chosen when: rows lie side by side along a strided axis, k is at most 4 and rows are many.
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/ranked.cuh"

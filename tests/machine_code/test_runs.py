@@ -66,12 +66,13 @@ def candidates() -> Iterator[Case]:
                 ((9, 200), 1, 1, "arg_max"),
                 ((9, 260), 1, 1, "arg_max"),
                 ((3, 9001), 1, 1, "arg_max"),
-                ((40, 150), 0, 9, "thread_list"),
                 *(
                     (sizes, 1, k, "warp_select")
                     for sizes in ((37, 60), (9, 256), (5, 1000))
                     for k in (7, 16, 32)
                 ),
+                ((700, 20), 0, 9, "columns"),
+                ((3000, 20), 0, 9, "columns"),
                 ((37, 60), 1, 60, "warp_sort"),
                 ((9, 250), 1, 40, "warp_sort"),
                 ((9, 250), 1, 140, "warp_sort"),

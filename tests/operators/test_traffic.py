@@ -118,6 +118,10 @@ TABLE = {
     "top-k of columns by threads": selecting(
         Case(top_k((64, 256), 4, axis=0), "thread_list"), 4 * 256 * (64 + 4), 1.056
     ),
+    # All results are read again.
+    "top-k of longer columns": selecting(
+        Case(top_k((4000, 64), 10, axis=0), "columns", content="any"), 4 * 64 * (4000 + 10), 1.002
+    ),
     # Of the one element the lane's held loads tell the place, and it is read again as a result.
     "the first of short rows": selecting(
         Case(top_k((16, 60), 1), "arg_max"), 4 * 16 * (60 + 1), 1.016

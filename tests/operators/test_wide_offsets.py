@@ -3,6 +3,7 @@
 A path that cuts an offset or a stride to 32 bits goes to a wrong place of the same, sparse tensor.
 """
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from cudml.operators import (
     reverse_subsequences_paths,
     slice_paths,
     top_k_arg_max,
+    top_k_columns,
     top_k_paths,
 )
 from cudml.operators.gru import GruDesc
@@ -222,9 +224,12 @@ def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(top_k_paths, "THRESHOLDS", shorter)
     shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1024, min_stretch_bytes=1024)
     monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
-    for k, path in ((6, "block_filter"), (1, "arg_max")):
+    shorter = replace(top_k_columns.THRESHOLDS, min_stretch=1024)
+    monkeypatch.setattr(top_k_columns, "THRESHOLDS", shorter)
+    for k, path in ((6, "block_filter"), (1, "arg_max"), (6, "columns")):
         plan = select("columns of several tiles", k, GPU, path, rng)
-        assert plan.steps[-1].grid[0] > 1
+        launch = next(step for step in plan.steps if isinstance(step, KernelLaunch))
+        assert math.prod(launch.grid) > 1
 
 
 @pytest.mark.parametrize("path", ["block_radix", "grid_radix"])

@@ -45,6 +45,11 @@ _CASES = {
     ),
     "top_k/block_filter.cu": ("rows filtered by several blocks", "filtered rows"),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
+    "top_k/columns.cu": (
+        "columns by a block",
+        "columns in ascending order",
+        "columns of many ties",
+    ),
     "top_k/filter.cuh": (
         "filtered rows in ascending order",
         "filtered rows",

@@ -5,6 +5,8 @@ from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, RACE, UNWRITTE
 _PATHS = "cudml/operators/top_k_paths.py"
 _ARG_MAX = "cudml/operators/top_k_arg_max.py"
 _ARG_MAX_KERNEL = "kernels/top_k/arg_max.cu"
+_COLUMNS = "cudml/operators/top_k_columns.py"
+_COLUMNS_KERNEL = "kernels/top_k/columns.cu"
 
 #: What follows in the one of two functions that kernels of short rows call.
 _SHORT_ROW = "\n    start.index += coordinate * params.index_strides[d];\n  };"
@@ -57,6 +59,48 @@ DEFECTS = {
         'Workspace("found", selection.num_rows * parts * found_bytes)',
         'Workspace("found", selection.num_rows * parts * found_bytes - 4)',
         ("first of two rows by several blocks",),
+        BOUNDS,
+    ),
+    "an element past a column's end": Defect(
+        _COLUMNS_KERNEL,
+        "if (first + a * kLines < end) ahead[a] = next",
+        "ahead[a] = next",
+        ("columns by a block", "columns of many ties"),
+        BOUNDS,
+    ),
+    "a floor that fewer than k reach": Defect(
+        _COLUMNS_KERNEL,
+        "if (lane == k - 1) shared.floors[own] = first;",
+        "if (lane == 0) shared.floors[own] = first;",
+        ("columns by a block",),
+        f"{WRONG}|{BOUNDS}|{UNWRITTEN}",
+    ),
+    "places in a column are taken without an atomic": Defect(
+        _COLUMNS_KERNEL,
+        "UInt32 place = atomicAdd(&shared.counts[column], __popc(passing));",
+        "UInt32 place = shared.counts[column]; shared.counts[column] += __popc(passing);",
+        ("columns in ascending order", "columns by a block"),
+        RACE,
+    ),
+    "a list that is full is not read again": Defect(
+        _COLUMNS_KERNEL,
+        "atomicOr(&shared.is_full, 1);",
+        "",
+        ("columns in ascending order",),
+        f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
+    ),
+    "of what is left of a list, the first 32 in any order": Defect(
+        _COLUMNS_KERNEL,
+        "if (num_left > kWarpSize || is_last) sort",
+        "if (is_last) sort",
+        ("columns of many ties", "columns in ascending order"),
+        f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
+    ),
+    "what parts of columns kept lies four bytes short": Defect(
+        _COLUMNS,
+        'Workspace("kept", kept_bytes)',
+        'Workspace("kept", kept_bytes - 4)',
+        ("few columns by several blocks",),
         BOUNDS,
     ),
     "bins cleared one past their end": Defect(

@@ -37,7 +37,7 @@ OTHERS = (Activation.hard_sigmoid(0.2, 0.5), Activation.softsign())
 
 CASES = {
     "thread list": Case(top_k((300, 21), 3), "thread_list"),
-    "thread list along columns": Case(top_k((40, 150), 9, HALF, axis=0), "thread_list"),
+    "thread list along columns": Case(top_k((40, 150), 4, HALF, axis=0), "thread_list"),
     "first of short rows": Case(top_k((300, 21), 1), "arg_max", ONE),
     "first of rows by warps": Case(top_k((9, 301), 1, HALF), "arg_max", skew=3),
     "first of columns": Case(top_k((40, 150), 1, BYTE, axis=0), "arg_max"),
@@ -45,6 +45,11 @@ CASES = {
     "first of a row by several blocks": Case(top_k((1, 66_001), 1, LONG), "arg_max"),
     "first of two rows by several blocks": Case(top_k((2, 100_003), 1), "arg_max", SIX),
     "first of rows in ascending order": Case(top_k((2, 9001), 1), "arg_max", content="ascending"),
+    "columns by a block": Case(top_k((700, 37), 9, HALF, axis=0), "columns", ONE),
+    "columns in ascending order": Case(top_k((3000, 5), 32, axis=0), "columns", content="ascending"),
+    "columns of many ties": Case(top_k((700, 17), 20, LONG, axis=0), "columns"),
+    "columns by several blocks": Case(top_k((5000, 5), 7, axis=0), "columns", SIX),
+    "few columns by several blocks": Case(top_k((2060, 3), 32, axis=0), "columns", SIX, "any"),
     "short rows on a CPU": Case(top_k((700, 21), 4), limits=CPU),
     "short rows by warps": Case(top_k((300, 60), 7), "warp_select", ONE),
     "longer rows by warps": Case(top_k((5, 250), 32, LONG), "warp_select"),

@@ -50,6 +50,7 @@ CASES = {
         400_000,
         lambda n: Case(top_k((1, n), 200, HALF), "block_filter", content="ascending"),
     ),
+    "columns": (5000, lambda n: Case(top_k((n, 3), 20, HALF, axis=0), "columns", content="any")),
     "grid radix": (5000, lambda n: Case(top_k((2, n), 50), "grid_radix")),
     "grid radix, any bits": (9000, lambda n: Case(top_k((1, n), 200), "grid_radix", content="any")),
     "grid radix, many results": (5000, lambda n: Case(top_k((1, n), 700, LONG), "grid_radix")),

@@ -66,6 +66,9 @@ CHOICES = {
     ((16384, 1000), 1, 100): "warp_sort",
     ((16, 135, 172, 172), 1, 3): "thread_list",
     ((2, 135, 17), 1, 3): "warp_select",
+    ((4000, 4096), 0, 10): "columns",
+    ((4000, 100_000), 0, 5): "columns",
+    ((100_000, 3), 0, 32): "columns",
     ((200_000, 20), 1, 3): "warp_select",
     ((4096, 2000), 1, 50): "block_radix",
     ((256, 131072), 1, 50): "block_filter",
@@ -81,6 +84,7 @@ CHOICES = {
 WHY = {
     "arg_max": r"the first of \d+ elements side by side",
     "thread_list": r"\d+ rows side by side, 67584 or more",
+    "columns": r"rows of \d+ elements side by side",
     "warp_select": r"rows of \d+ elements by groups of lanes",
     "warp_sort": r"rows of \d+ elements in registers",
     "block_filter": r"rows of \d+ elements, 4096 or more",

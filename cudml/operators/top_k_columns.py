@@ -1,0 +1,88 @@
+"""Top-k of rows that lie side by side, along a strided axis: the shapes of its kernels."""
+
+from dataclasses import dataclass
+
+from cudml.operators.path import Steps, figure
+from cudml.operators.top_k_selection import Selection
+from cudml.operators.top_k_short import fine_params
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
+
+_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
+
+# kernels/top_k/columns.cu
+_THREADS = 512
+_COLUMNS = 16
+_PITCH = 289
+_MERGE_THREADS = 128
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How rows side by side are shared out among blocks."""
+
+    #: Blocks that a multiprocessor runs at once.
+    blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers have it")
+
+    #: Shortest stretch of a row that a block of its own reads.
+    min_stretch: int = figure(
+        1 << 10, "estimate", "a list is cut twice, and a second launch merges the parts"
+    )
+
+
+THRESHOLDS = Thresholds()
+
+
+def can_filter_columns(selection: Selection, limits: Limits) -> bool:
+    """Whether the lanes of a warp hold the results of a row, and shared storage the lists."""
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= WARP_LANES
+    return is_small and _storage_bytes(selection) <= limits.shared_bytes_per_block
+
+
+def _pair_bytes(selection: Selection) -> int:
+    """`sizeof(ColumnPair<Word>)`."""
+    return 16 if selection.element.size == 8 else 8
+
+
+def _storage_bytes(selection: Selection) -> int:
+    """`sizeof(ColumnStorage<Word>)`."""
+    pair_bytes, key_bytes = _pair_bytes(selection), max(selection.element.size, 4)
+    return round_up(_COLUMNS * (_PITCH * pair_bytes + key_bytes + 4 + 4) + 4, 8)
+
+
+def filter_columns(selection: Selection, limits: Limits) -> Steps:
+    """Neighbouring rows by a block, or by several whose results a second kernel merges."""
+    groups = ceil_div(selection.num_rows, _COLUMNS)
+    resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
+    parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
+    kept = "kept" if parts > 1 else None
+    params = fine_params(selection, blocks_per_row=parts)
+    filtering = KernelLaunch(
+        source="top_k/columns.cu",
+        function="top_k_columns",
+        template=(selection.word,),
+        grid=(min(groups, resident), parts, 1),
+        block=(_THREADS, 1, 1),
+        buffers=(*_OPERANDS, kept),
+        params=params,
+        shared_bytes=_storage_bytes(selection),
+        constants=(
+            ("kThreads", _THREADS),
+            ("kColumns", _COLUMNS),
+            ("kPitch", _PITCH),
+            (f"sizeof(ColumnStorage<{selection.word}>)", _storage_bytes(selection)),
+        ),
+    )
+    if parts == 1:
+        return (filtering,), ()
+    merging = KernelLaunch(
+        source="top_k/columns.cu",
+        function="top_k_columns_merge",
+        template=(selection.word,),
+        grid=(ceil_div(selection.num_rows, _MERGE_THREADS // WARP_LANES), 1, 1),
+        block=(_MERGE_THREADS, 1, 1),
+        buffers=(*_OPERANDS, kept),
+        params=params,
+        constants=(("kMergeThreads", _MERGE_THREADS),),
+    )
+    kept_bytes = selection.num_rows * parts * selection.k * _pair_bytes(selection)
+    return (filtering, merging), (Workspace("kept", kept_bytes),)

@@ -1,0 +1,333 @@
+// Computes: the top k of rows that lie side by side, for k up to a warp's lanes.
+// Idea: elements behind the k-th of those before are dropped as they are read, the rest are listed.
+// Ownership: a block owns kColumns neighbouring rows, or a stretch of them; a warp cuts one list.
+// Requires: k of at most 32.
+// Chosen when: rows lie side by side along a strided axis, and are too long for a warp.
+#include "common/intrinsics.cuh"
+#include "common/types.cuh"
+#include "top_k/fine_key.cuh"
+#include "top_k/ranked.cuh"
+#include "top_k/rows.cuh"
+
+constexpr int kThreads = 512;
+constexpr int kColumns = kThreads / kWarpSize;
+// Neighbouring elements of a row that the block reads at once, and so many more of the next loads.
+constexpr int kLines = kThreads / kColumns;
+constexpr int kAhead = 8;
+// However they rank, so many elements more than k fit a list.
+constexpr UInt32 kSafeLength = kLines * kAhead;
+constexpr UInt32 kCapacity = kSafeLength + kWarpSize;
+// Lists start at different banks.
+constexpr UInt32 kPitch = kCapacity + 1;
+// A stretch of so many times the elements before it lists about as many times k.
+constexpr UInt32 kGrowth = 3;
+
+template <class Word>
+using ColumnPair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
+
+// ---- Keys or pairs of a warp, one a lane, in order: the first one in lane 0. All lanes call.
+
+__device__ __forceinline__ UInt32 first_or_last(UInt32 a, UInt32 b, bool is_first) {
+  return is_first ? max(a, b) : min(a, b);
+}
+__device__ __forceinline__ UInt64 first_or_last(UInt64 a, UInt64 b, bool is_first) {
+  return is_first ? max(a, b) : min(a, b);
+}
+template <class Pair>
+__device__ __forceinline__ Pair first_or_last(Pair a, Pair b, bool is_first) {
+  return a.is_before(b) == is_first ? a : b;
+}
+
+__device__ __forceinline__ UInt32 from_lane_xor(UInt32 own, int lanes) {
+  return __shfl_xor_sync(kFullMask, own, lanes);
+}
+__device__ __forceinline__ UInt64 from_lane_xor(UInt64 own, int lanes) {
+  return __shfl_xor_sync(kFullMask, own, lanes);
+}
+template <class Pair>
+__device__ __forceinline__ Pair from_lane_xor(Pair own, int lanes) {
+  return own.from_lane_xor(lanes);
+}
+
+// Runs of 2 * kDistance that first rise and then fall, or the reverse, in falling order if `falls`.
+template <int kDistance, class Item>
+__device__ __forceinline__ Item merged_lanes(Item own, bool falls) {
+  if constexpr (kDistance > 0) {
+    const bool is_lower = (threadIdx.x & kDistance) == 0;
+    own = first_or_last(own, from_lane_xor(own, kDistance), is_lower == falls);
+    return merged_lanes<kDistance / 2>(own, falls);
+  } else {
+    return own;
+  }
+}
+
+template <int kRun = 1, class Item>
+__device__ __forceinline__ Item sorted_lanes(Item own) {
+  if constexpr (kRun < kWarpSize) {
+    const bool falls = (threadIdx.x % kWarpSize & 2 * kRun) == 0;
+    return sorted_lanes<2 * kRun>(merged_lanes<kRun>(own, falls));
+  } else {
+    return own;
+  }
+}
+
+// The first 32 of 32 in order and of any 32 others.
+template <class Item>
+__device__ __forceinline__ Item first_lanes(Item first, Item others) {
+  const Item other = from_lane_xor(sorted_lanes(others), kWarpSize - 1);
+  return merged_lanes<kWarpSize / 2>(first_or_last(first, other, true), true);
+}
+
+template <class Word>
+struct ColumnStorage {
+  SharedArray<ColumnPair<Word>, kPitch * kColumns> pairs;
+  SharedArray<Wide<Word>, kColumns> floors;
+  SharedArray<UInt32, kColumns> counts;
+  SharedArray<UInt32, kColumns> num_kept;  // when a list was cut
+  UInt32 is_full;                          // whether a list has no room for what was to be appended
+};
+
+// What one thread of a block does with its column.
+template <class Word>
+struct ColumnFilter {
+  using Key = Wide<Word>;
+  using Pair = ColumnPair<Word>;
+  static constexpr Key kSpareMask = (Key{1} << kSpareBits<Word>)-1;
+
+  ColumnStorage<Word>& shared;
+  const FineParams& params;
+  UInt32 column;
+  UInt32 line;
+
+  __device__ __forceinline__ Pair& pair(UInt32 place, UInt32 of_column) const {
+    return shared.pairs[of_column * kPitch + place];
+  }
+
+  // The largest key of an element that ranks like those with this coarse key.
+  __device__ __forceinline__ Key last_of_rank(Key coarse) const {
+    Key key =
+        coarse == static_cast<Key>(params.other_zero) ? static_cast<Key>(params.zero) : coarse;
+    if (coarse == static_cast<Key>(params.first_nan)) key = ~Key{0};
+    if (coarse < static_cast<Key>(params.end_nan)) key = static_cast<Key>(params.end_nan) - 1;
+    return key | kSpareMask;
+  }
+
+  __device__ __forceinline__ Key key_of(Word element) const {
+    return fine_key<Word>(static_cast<Key>(element) << kSpareBits<Word>, params);
+  }
+  static __device__ __forceinline__ Pair pair_of(Key key, UInt32 index, const FineParams& params) {
+    return Pair::of(coarse_key<Word>(key & ~kSpareMask, params), index);
+  }
+
+  // Of the elements from `first` on, kLines apart, those before `end`; others are 0.
+  __device__ __forceinline__ void load(const Word* elements, UInt32 first, UInt32 end,
+                                       Word (&ahead)[kAhead]) const {
+    const Int64 step = kLines * params.input_axis_stride;
+    const Word* next = elements + first * params.input_axis_stride;
+    if (first + (kAhead - 1) * kLines < end) {
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) ahead[a] = next[a * step];
+    } else {
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        ahead[a] = 0;
+        if (first + a * kLines < end) ahead[a] = next[a * step];
+      }
+    }
+  }
+
+  // Lists the elements from `begin` to `end`, at most kSafeLength, as the first ones.
+  __device__ __forceinline__ void take_all(const Word* elements, UInt32 begin, UInt32 end) const {
+    Word ahead[kAhead];
+    load(elements, begin + line, end, ahead);
+#pragma unroll
+    for (int a = 0; a < kAhead; ++a) {
+      const UInt32 index = begin + line + a * kLines;
+      if (index < end) pair(index - begin, column) = pair_of(key_of(ahead[a]), index, params);
+    }
+    if (line == 0) shared.counts[column] = end - begin;
+  }
+
+  // Lists the elements from `begin` to `end` that rank before the k-th of all before. They do not if they
+  // are equal to it.
+  __device__ __forceinline__ void filter(const Word* elements, UInt32 begin, UInt32 end) const {
+    const Key floor = last_of_rank(shared.floors[column]);
+#pragma unroll 1
+    for (UInt32 first = begin + line; first < end; first += kAhead * kLines) {
+      Word ahead[kAhead];
+      load(elements, first, end, ahead);
+      Key keys[kAhead];
+      UInt32 passing = 0;
+#pragma unroll
+      for (int a = 0; a < kAhead; ++a) {
+        keys[a] = key_of(ahead[a]);
+        if (keys[a] > floor) passing |= 1u << a;
+      }
+      const UInt32 num_loaded = min((end - first + kLines - 1) / kLines, kAhead);
+      passing &= (1u << num_loaded) - 1;
+      if (passing != 0) append(keys, passing, first);
+    }
+  }
+
+  // Lists those of the elements from `first` on, kLines apart, whose bit is set.
+  __device__ __forceinline__ void append(const Key (&keys)[kAhead], UInt32 passing,
+                                         UInt32 first) const {
+    UInt32 place = atomicAdd(&shared.counts[column], __popc(passing));
+    if (place + __popc(passing) > kCapacity) {
+      atomicOr(&shared.is_full, 1);
+      return;
+    }
+#pragma unroll 1
+    for (; passing != 0; passing &= passing - 1) {
+      const UInt32 own = __ffs(passing) - 1;
+      Key key = keys[0];
+#pragma unroll
+      for (UInt32 a = 1; a < kAhead; ++a) key = own == a ? keys[a] : key;
+      pair(place++, column) = pair_of(key, first + own * kLines, params);
+    }
+  }
+
+  // Shortens the list of the warp's column to at most 32 pairs that hold the first k, and notes a key that k
+  // of them reach. The last time they are put in order.
+  __device__ __forceinline__ void cut(bool is_last) const {
+    const UInt32 own = threadIdx.x / kWarpSize;
+    const UInt32 lane = threadIdx.x % kWarpSize;
+    const UInt32 k = static_cast<UInt32>(params.k);
+    const UInt32 count = shared.counts[own];
+    // Of the first keys of the lanes' shares, k reach the k-th.
+    Key first = 0;
+#pragma unroll 1
+    for (UInt32 place = lane; place < count; place += kWarpSize) {
+      const Key key = pair(place, own).key();
+      first = key > first ? key : first;
+    }
+    first = sorted_lanes(first);
+    if (lane == k - 1) shared.floors[own] = first;
+    __syncwarp();  // the floor is there before other lanes read it, and the count has been read
+    const UInt32 num_left = count > kWarpSize ? drop_below_floor(own, lane, count) : count;
+    if (num_left > kWarpSize || is_last) sort(own, lane, num_left);
+    if (lane == 0) shared.counts[own] = shared.num_kept[own] = min(num_left, kWarpSize);
+  }
+
+  __device__ __forceinline__ UInt32 drop_below_floor(UInt32 own, UInt32 lane, UInt32 count) const {
+    const Key floor = shared.floors[own];
+    UInt32 num_left = 0;
+#pragma unroll 1
+    for (UInt32 begin = 0; begin < count; begin += kWarpSize) {
+      const UInt32 place = begin + lane;
+      const Pair other = place < count ? pair(place, own) : Pair::none();
+      const bool stays = place < count && other.key() >= floor;
+      const UInt32 mask = __ballot_sync(kFullMask, stays);
+      __syncwarp();  // these pairs have been read before others take their places
+      if (stays) pair(num_left + __popc(mask & ((1u << lane) - 1)), own) = other;
+      num_left += __popc(mask);
+    }
+    __syncwarp();  // all that is left is there before it is read
+    return num_left;
+  }
+
+  // Leaves the first 32 pairs of a list, in order.
+  __device__ __forceinline__ void sort(UInt32 own, UInt32 lane, UInt32 count) const {
+    Pair first = Pair::none();
+#pragma unroll 1
+    for (UInt32 begin = 0; begin < count; begin += kWarpSize) {
+      const UInt32 place = begin + lane;
+      first = first_lanes(first, place < count ? pair(place, own) : Pair::none());
+    }
+    if (lane < count) pair(lane, own) = first;
+    if (lane == params.k - 1) shared.floors[own] = first.key();
+  }
+};
+
+template <class Word>
+__global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
+    top_k_columns(const Word* __restrict__ input, Word* values, void* indices,
+                  ColumnPair<Word>* kept, const __grid_constant__ FineParams params) {
+  using Pair = ColumnPair<Word>;
+  SHARED_STORAGE(ColumnStorage<Word>, shared);
+  const UInt32 column = threadIdx.x % kColumns;
+  const UInt32 line = threadIdx.x / kColumns;
+  const UInt32 k = static_cast<UInt32>(params.k);
+  ColumnFilter<Word> filter = {shared, params, column, line};
+  // Blocks along y share rows.
+  const UInt32 num_parts = gridDim.y;
+  const UInt32 row_length = static_cast<UInt32>(params.row_length);
+  const UInt32 stretch = row_length / num_parts + 1;
+  const UInt32 part_begin =
+      static_cast<UInt32>(min(params.row_length, static_cast<Int64>(blockIdx.y) * stretch));
+  const UInt32 part_length = min(stretch, row_length - part_begin);
+  const UInt32 part_end = part_begin + part_length;
+
+  for (Int64 first_row = static_cast<Int64>(blockIdx.x) * kColumns; first_row < params.num_rows;
+       first_row += static_cast<Int64>(gridDim.x) * kColumns) {
+    const bool is_row = first_row + column < params.num_rows;
+    const Int64 row = first_row + (is_row ? column : 0);
+    const RowStart start = short_row_start(params, row);
+    const Word* elements = input + start.input;
+    if (threadIdx.x == 0) shared.is_full = 0;
+
+    UInt32 begin = part_begin;
+    UInt32 length = min(part_length, kSafeLength);
+    bool gives_up = false;
+    do {
+      const UInt32 end = is_row ? begin + length : begin;
+      if (begin == part_begin) {
+        filter.take_all(elements, begin, end);
+      } else {
+        filter.filter(elements, begin, end);
+      }
+      __syncthreads();  // every element is listed before the lists are looked at
+      if (shared.is_full != 0) {
+        // Elements in about ascending order of rank: from now on, as few at once as surely fit.
+        gives_up = true;
+        __syncthreads();  // every thread knows before it is forgotten
+        if (line == 0) shared.counts[column] = shared.num_kept[column];
+        if (threadIdx.x == 0) shared.is_full = 0;
+      } else {
+        begin += length;
+        filter.cut(begin == part_end);
+      }
+      __syncthreads();  // the lists are cut, or as before, before any thread appends
+      const UInt64 longest =
+          gives_up ? kSafeLength : static_cast<UInt64>(begin - part_begin) * kGrowth;
+      length = static_cast<UInt32>(min(static_cast<UInt64>(part_end - begin), longest));
+    } while (begin < part_end);
+
+    const UInt32 count = shared.counts[column];
+    for (UInt32 rank = line; rank < k && is_row; rank += kLines) {
+      const Pair pair = rank < count ? filter.pair(rank, column) : Pair::none();
+      if (num_parts > 1) {
+        kept[(row * num_parts + blockIdx.y) * k + rank] = pair;
+      } else {
+        write_result(input, values, indices, params, start, rank, pair.index());
+      }
+    }
+    __syncthreads();  // the lists have been read before the next rows'
+  }
+}
+
+constexpr int kMergeThreads = 128;
+
+// Puts together what the parts of a row kept; a warp a row.
+template <class Word>
+__global__ void __launch_bounds__(kMergeThreads)
+    top_k_columns_merge(const Word* __restrict__ input, Word* values, void* indices,
+                        const ColumnPair<Word>* kept, const __grid_constant__ FineParams params) {
+  using Pair = ColumnPair<Word>;
+  constexpr Int64 kWarps = kMergeThreads / kWarpSize;
+  const UInt32 lane = threadIdx.x % kWarpSize;
+  const UInt32 k = static_cast<UInt32>(params.k);
+  const UInt32 num_kept = static_cast<UInt32>(params.blocks_per_row) * k;
+  for (Int64 row = blockIdx.x * kWarps + threadIdx.x / kWarpSize; row < params.num_rows;
+       row += gridDim.x * kWarps) {
+    const Pair* row_kept = kept + row * num_kept;
+    Pair first = Pair::none();
+#pragma unroll 1
+    for (UInt32 begin = 0; begin < num_kept; begin += kWarpSize) {
+      const UInt32 place = begin + lane;
+      first = first_lanes(first, place < num_kept ? row_kept[place] : Pair::none());
+    }
+    const RowStart start = short_row_start(params, row);
+    if (lane < k) write_result(input, values, indices, params, start, lane, first.index());
+  }
+}
