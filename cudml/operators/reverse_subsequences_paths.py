@@ -65,10 +65,11 @@ class Thresholds:
 
     #: Largest boxes of one lane, in bytes, by the size of their item.
     max_lane_box_bytes: Mapping[int, int] = figure(
-        {1: 192, 2: 512, 4: 1024, 8: 1024, 16: 1024},
+        {1: 192, 2: 512, 4: 8192, 8: 8192, 16: 1024},
         "machine code",
         "predicted us for 128 MiB in lanes, boxes and runs: of 129 bytes 136 and 207, 193 bytes 139 and 147, "
-        "257 bytes 138 and 116; of 129 halves 90 and 99, 193 halves 90 and 90; of 129 words 73 and 85",
+        "257 bytes 138 and 116; of 129 halves 90 and 99, 193 halves 90 and 90; of 129 words 73 and 85, 385 "
+        "words 74 and 72, 2047 words 64 and 71; of 513 items of 8 bytes 66 and 77, 1501 items 64 and 71",
     )
 
     #: Largest boxes of several lanes.
@@ -517,12 +518,9 @@ def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
     if rows_share_lengths(lanes, limits) and _row_bytes(lanes) >= THRESHOLDS.min_row_of_no_box_bytes:
         return None
     box_bytes = _box_bytes(lanes)
-    if of_one_lane:
-        most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes]
-    elif lanes.num_bytes >= limits.num_multiprocessors * box_bytes:
-        most = THRESHOLDS.max_box_bytes
-    else:  # a box is moved by one block
-        most = THRESHOLDS.min_box_tile_bytes
+    most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes] if of_one_lane else THRESHOLDS.max_box_bytes
+    if lanes.num_bytes < limits.num_multiprocessors * box_bytes:  # a box is moved by one block
+        most = min(most, THRESHOLDS.min_box_tile_bytes)
     return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None
 
 

@@ -84,7 +84,7 @@ TABLE = {
     "transposed": moving(Case(copy((128, 96), WORD, (1, 1), strides=(1, 128))), 49152, 49152, 1.0),
     # The length of a lane is read by each of the 128 threads that own a piece of it.
     "lanes": moving(
-        Case(reversal((16, 1000), WORD, 1), length=600),
+        Case(reversal((16, 1000), WORD, 1), "lanes", length=600),
         64000, 64000, 1.063, sequence_lengths_tensor=16 * 4 * 128,
     ),
     # Each of two pieces of a lane needs a word more than it writes; 64 threads read its length.

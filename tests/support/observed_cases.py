@@ -178,7 +178,7 @@ CASES = {
     ),
     "scattered halves": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=ONE),
     "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),
-    "lanes": Case(reversal((20, 300), WORD, 1), limits=ONE),
+    "lanes": Case(reversal((20, 300), WORD, 1), "lanes", limits=ONE),
     "lanes of bytes at odd places": Case(
         reversal((9, 301), BYTE, 1, pad=1, length_type=LONG), limits=ONE
     ),

@@ -268,7 +268,7 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
 #: Layouts that the plan is expected to give to each kernel, of a GPU and of a CPU: item bytes, sizes, axis,
 #: shared lengths, and perhaps the gap after each row.
 CHOSEN = {
-    "long lanes": ("lanes", "serial", 4, (30, 1000), 1, (False, False)),
+    "long lanes": ("lanes", "serial", 4, (30, 3000), 1, (False, False)),
     "long lanes of bytes": ("lanes", "serial", 1, (30, 200), 1, (False, False)),
     "short lanes": ("boxes", "serial", 4, (30, 8), 1, (False, False)),
     "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
