@@ -12,9 +12,8 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Params, round_up
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _VECTOR_BYTES = 16
 
-#: Shared storage of a block of kernels/top_k/warp_select.cu, unless a warp needs more, and its most warps.
+#: Shared storage of a block of kernels/top_k/warp_select.cu, unless a warp needs more.
 _SELECT_BLOCK_BYTES = 32 << 10
-_SELECT_MAX_WARPS = 8
 
 #: How many first elements it finds.
 _SELECT_FIRSTS = (8, 16, 32)
@@ -45,6 +44,11 @@ class _Shape(NamedTuple):
     def rows(self) -> int:
         """Rows of a warp."""
         return WARP_LANES // self.lanes
+
+    @property
+    def max_warps(self) -> int:
+        """Most warps of a block: few where registers decide how many run at once."""
+        return 4 if self.unit == 1 else 8
 
 
 _SELECT_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4), _Shape(16, 16, 4))
@@ -85,7 +89,7 @@ def _select_block(shape: _Shape, element_bytes: int, first: int) -> tuple[int, i
     candidates_bytes = first * shape.unit * _CANDIDATE_BYTES[element_bytes]
     row_bytes = shape.capacity * element_bytes + candidates_bytes + 2 * first
     warp_bytes = shape.rows * round_up(row_bytes, _VECTOR_BYTES)
-    room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, _SELECT_MAX_WARPS))
+    room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, shape.max_warps))
     num_warps = 1 << (room.bit_length() - 1)
     return num_warps, num_warps * warp_bytes
 

@@ -40,7 +40,9 @@ struct Shape {
     SharedArray<Row, kRows> rows;
   };
   static constexpr int kRoom = (32 << 10) / static_cast<int>(sizeof(Warp));
-  static constexpr int kWarps = kRoom >= 8 ? 8 : kRoom >= 4 ? 4 : kRoom >= 2 ? 2 : 1;
+  // Where registers decide how many warps run at once, smaller blocks leave fewer of them unused.
+  static constexpr int kMost = kUnit == 1 ? 4 : 8;
+  static constexpr int kWarps = kRoom >= kMost ? kMost : kRoom >= 4 ? 4 : kRoom >= 2 ? 2 : 1;
   static constexpr int kThreads = kWarps * kWarpSize;
   // Few short lists fit 64 registers a thread, so that 32 warps run at once; others need more, and the compiler
   // chooses best itself where each element is a unit.
