@@ -48,7 +48,10 @@ from cudml.tensors import TensorDesc
 #: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = 4
 BOX_TILE_WORDS = 1024
-TILE_BYTES = 16
+
+# kernels/common/tiles.cuh, on the CPU with the widest registers.
+TILE_BYTES = 32
+MIRRORED_BYTES = 64
 
 #: Maximum bytes of a tile of boxes: one word less than the kernel stores, because both ends may be partial.
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
@@ -239,15 +242,15 @@ def serial_strip_shape(lanes: Lanes, limits: Limits) -> tuple[int, int, int] | N
     row, *outer = lanes.others.dimensions
     num_rows = math.prod(d.size for d in outer)
     most = 1 << (row.size - 1).bit_length()
-    # Vectors reach one tile's row past a lane. A pitch that is no large power of two spreads the lanes of a
-    # tile over the sets of a cache.
-    lane_bytes = round_up(lanes.axis.size * lanes.item_bytes, 4 * TILE_BYTES) + TILE_BYTES
+    # What is read before a lane is not written with the lane before it, or else loads would wait for stores.
+    # A pitch that is no large power of two spreads the lanes of a tile over the sets of a cache.
+    lane_bytes = round_up(lanes.axis.size * lanes.item_bytes, MIRRORED_BYTES) + MIRRORED_BYTES + TILE_BYTES
     num_blocks = most_serial_blocks(limits)
     for row_bytes in THRESHOLDS.serial_row_bytes:
         width = max(1, min(row_bytes // lanes.item_bytes, most))
         num_strips = num_rows * ceil_div(row.size, width)
-        # Lengths, lanes with a gap before the first, and the rows of a row of tiles.
-        stored = TILE_BYTES + width * (8 + lane_bytes + TILE_BYTES)
+        # Lengths, lanes with gaps before the first and behind the last, and the rows of a row of tiles.
+        stored = 3 * MIRRORED_BYTES + width * (8 + lane_bytes + TILE_BYTES)
         if stored <= limits.shared_bytes_per_block and (
             num_strips >= num_blocks or row_bytes <= THRESHOLDS.long_serial_row_bytes
         ):
@@ -292,7 +295,7 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
         ),
         block_threads=1,
         shared_bytes=stored,
-        constants=(("kTileBytes", TILE_BYTES),),
+        constants=((f"{TILE_BYTES} % kTileBytes", 0), (f"{MIRRORED_BYTES} % kMirroredBytes", 0)),
     )
 
 

@@ -4,8 +4,11 @@
 
 #include "common/types.cuh"
 
-// The maximum size of a tile's row.
+// The size of a tile's row; a plan relies on its maximum only.
 constexpr int kTileBytes = 16;
+
+// How far `reverse_lane` may read before a lane.
+constexpr int kMirroredBytes = 16;
 
 // The number of rows of a tile, and of items in a row.
 template <class Item>
@@ -19,10 +22,10 @@ __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch
   *reinterpret_cast<Item*>(target) = *reinterpret_cast<const Item*>(source);
 }
 
-// Reverses the first `num_items` items of a lane in place. It may read kTileBytes before the lane, and read
-// and write back as many behind it.
+// Reverses the first `num_items` of a lane's `lane_items` items in place. It may read kMirroredBytes before the
+// lane, and of a lane shorter than twice as many bytes it may read and write back all of them.
 template <class Item>
-__device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items) {
+__device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64 lane_items) {
   Item* items = reinterpret_cast<Item*>(lane);
   for (Int64 low = 0, high = num_items - 1; low < high; ++low, --high) {
     const Item item = items[low];

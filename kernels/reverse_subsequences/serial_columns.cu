@@ -29,11 +29,16 @@ struct ReverseSerialColumnsParams : LaneSpace {
   Int32 is_large;  // whether the target is too large for caches
 };
 
-// The distance in rows between what is read and what is prefetched.
+// The distance in rows between what is read and what is prefetched, if rows come from memory. In a cache, rows
+// that are a power of two apart would evict each other before they are read.
 constexpr int kRowsAhead = 16;
 
+// The rows of a tile are written in place if they are at most so many bytes apart. Farther apart, their lines
+// compete for the same few places of a near cache before they are complete.
+constexpr Int64 kMaxTilePitch = 2048;
+
 // Shorter lanes are reversed faster where they lie in the strip.
-constexpr Int64 kMinTiledItems = 33;
+constexpr Int64 kMinTiledItems = 32;
 
 // Visits the first items of tiles; at least one tile fits, and the last may overlap the one before.
 template <class Item, class Visit>
@@ -97,22 +102,26 @@ __device__ __forceinline__ void reverse_tiles(const ReverseSerialColumnsParams& 
   const Int64 row_bytes = num_lanes * kItemBytes;
   visit_tiles<Item>(p.axis_size, [&](Int64 i) {
     const UInt8* tiles = from + i * source_pitch;
-    prefetch_rows<Item>(tiles, source_pitch, row_bytes);
+    if (p.is_large) prefetch_rows<Item>(tiles, source_pitch, row_bytes);
     visit_tiles<Item>(num_lanes, [&](Int64 lane) {
       transpose_tile<Item>(lanes + lane * lane_bytes + i * kItemBytes, lane_bytes,
                            tiles + lane * kItemBytes, source_pitch);
     });
   });
   for (Int64 lane = 0; lane < num_lanes; ++lane) {
-    reverse_lane<Item>(lanes + lane * lane_bytes, lengths[lane]);
+    reverse_lane<Item>(lanes + lane * lane_bytes, lengths[lane], p.axis_size);
   }
+  const bool in_place = !p.is_large && max(target_pitch, -target_pitch) <= kMaxTilePitch;
   visit_tiles<Item>(p.axis_size, [&](Int64 i) {
+    UInt8* row = to + i * target_pitch;
+    UInt8* tiles = in_place ? row : rows;
+    const Int64 pitch = in_place ? target_pitch : row_bytes;
     visit_tiles<Item>(num_lanes, [&](Int64 lane) {
-      transpose_tile<Item>(rows + lane * kItemBytes, row_bytes,
+      transpose_tile<Item>(tiles + lane * kItemBytes, pitch,
                            lanes + lane * lane_bytes + i * kItemBytes, lane_bytes);
     });
-    for (int r = 0; r < kTileItems<Item>; ++r) {
-      UInt8* row = to + (i + r) * target_pitch;
+    if (in_place) return;
+    for (int r = 0; r < kTileItems<Item>; ++r, row += target_pitch) {
       if (p.is_large) {
         stream_run(row, rows + r * row_bytes, row_bytes);
       } else {
@@ -129,19 +138,22 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   constexpr int kItemBytes = sizeof(Item);
   Int64* strip_lengths = storage.lengths;
   const Int64 lane_bytes = p.lane_items * kItemBytes;
-  UInt8* lanes = reinterpret_cast<UInt8*>(strip_lengths + p.strip_items) + kTileBytes;
-  UInt8* rows = lanes + p.strip_items * lane_bytes;
+  UInt8* lanes = reinterpret_cast<UInt8*>(strip_lengths + p.strip_items) + kMirroredBytes;
+  UInt8* rows = lanes + p.strip_items * lane_bytes + 2 * kMirroredBytes;
   const bool has_rows = p.row_source_stride == 1 && p.row_target_stride == 1;
   const bool has_tiles = has_rows && p.axis_size >= max(kMinTiledItems, kTileItems<Item>);
   const Int64 first = blockIdx.x * p.strips_per_block;
   const Int64 stop = min(first + p.strips_per_block, p.num_strips);
 
   // What is read before and behind lanes has to be initialised.
-  const Bytes<kTileBytes> zeros{};
-  move_bytes<kTileBytes>(lanes - kTileBytes, &zeros);
-  for (Int64 lane = 0; lane < p.strip_items && has_tiles; ++lane) {
-    for (Int64 b = p.axis_size * kItemBytes; b < lane_bytes; b += kTileBytes) {
-      move_bytes<kTileBytes>(lanes + lane * lane_bytes + min(b, lane_bytes - kTileBytes), &zeros);
+  if (has_tiles) {
+    const Bytes<kMirroredBytes> zeros{};
+    move_bytes<kMirroredBytes>(lanes - kMirroredBytes, &zeros);
+    move_bytes<kMirroredBytes>(rows - 2 * kMirroredBytes, &zeros);
+    move_bytes<kMirroredBytes>(rows - kMirroredBytes, &zeros);
+    for (Int64 lane = 0; lane < p.strip_items; ++lane) {
+      for (Int64 b = p.axis_size * kItemBytes; b < lane_bytes; ++b)
+        lanes[lane * lane_bytes + b] = 0;
     }
   }
   for (Int64 strip = first; strip < stop; ++strip) {

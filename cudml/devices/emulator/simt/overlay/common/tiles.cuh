@@ -1,24 +1,41 @@
-// The emulator's twin of kernels/common/tiles.cuh: tiles of 16-byte vector registers, which every CPU has.
+// The emulator's twin of kernels/common/tiles.cuh: tiles of the CPU's vector registers.
 #pragma once
 
 #include "common/types.cuh"
 
+// Registers are made of quads of 16 bytes, the size that every CPU has, and within which it moves items fastest.
+constexpr int kQuadBytes = 16;
+#if defined(__AVX2__)
+constexpr int kTileBytes = 32;
+#else
 constexpr int kTileBytes = 16;
+#endif
 constexpr int kLineBytes = 64;
+
+// The widest register, of which a mirrored one takes little longer than a narrow one.
+#if defined(__AVX512BW__)
+constexpr int kMirroredBytes = 64;
+#else
+constexpr int kMirroredBytes = kTileBytes;
+#endif
 
 template <class Item>
 constexpr int kTileItems = kTileBytes / static_cast<int>(sizeof(Item));
-
 template <class Item>
+constexpr int kQuadItems = kQuadBytes / static_cast<int>(sizeof(Item));
+
+template <class Item, int kBytes = kTileBytes>
 struct TileRow {
-  typedef Item Vector __attribute__((vector_size(kTileBytes)));  // which GCC ignores after `using`
+  typedef Item Vector __attribute__((vector_size(kBytes)));  // which GCC ignores after `using`
 };
 
-// The first items of `a` and `b` in turn, or with `first` = half of their number the last.
+// In every quad, the first items of `a` and `b` in turn, or with `first` = half of their number the last.
 template <class Item, int kFirst, size_t... kLanes>
 __device__ __forceinline__ typename TileRow<Item>::Vector interleaved(
     typename TileRow<Item>::Vector a, typename TileRow<Item>::Vector b, SimtIndices<kLanes...>) {
-#define CUDML_LANE (int(kLanes) / 2 + kFirst + int(kLanes) % 2 * kTileItems<Item>)
+#define CUDML_LANE                                                                          \
+  (int(kLanes) / kQuadItems<Item> * kQuadItems<Item> + int(kLanes) % kQuadItems<Item> / 2 + \
+   kFirst + int(kLanes) % 2 * kTileItems<Item>)
 #if defined(__clang__)
   return __builtin_shufflevector(a, b, CUDML_LANE...);
 #else
@@ -27,12 +44,13 @@ __device__ __forceinline__ typename TileRow<Item>::Vector interleaved(
 #undef CUDML_LANE
 }
 
-// Interleaving the first half of the rows with the second as often as two divides their number transposes.
+// Interleaving the first half of the rows with the second as often as two divides their number transposes every
+// quad.
 template <class Item>
-__device__ __forceinline__ void transpose_rows(
-    typename TileRow<Item>::Vector (&rows)[kTileItems<Item>]) {
-  constexpr int kItems = kTileItems<Item>;
-  const typename SimtMakeIndices<kItems>::type lanes;
+__device__ __forceinline__ void transpose_quads(
+    typename TileRow<Item>::Vector (&rows)[kQuadItems<Item>]) {
+  constexpr int kItems = kQuadItems<Item>;
+  const typename SimtMakeIndices<kTileItems<Item>>::type lanes;
   typename TileRow<Item>::Vector next[kItems];
 #pragma GCC unroll 4
   for (int step = 1; step < kItems; step *= 2) {
@@ -46,22 +64,51 @@ __device__ __forceinline__ void transpose_rows(
   }
 }
 
+// A quad, and with larger registers a second one, `pitch` bytes apart.
+template <class Item>
+__device__ __forceinline__ typename TileRow<Item>::Vector load_quads(const UInt8* source,
+                                                                     Int64 pitch) {
+#if defined(__AVX2__)
+  using Half = int __attribute__((vector_size(kQuadBytes)));
+  Half low, high;
+  __builtin_memcpy(&low, source, kQuadBytes);
+  __builtin_memcpy(&high, source + pitch, kQuadBytes);
+#if defined(__clang__)
+  const auto whole = __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7);
+#else
+  const auto whole = __builtin_ia32_vinsertf128_si256(__builtin_ia32_si256_si(low), high, 1);
+#endif
+  return reinterpret_cast<typename TileRow<Item>::Vector>(whole);
+#else
+  typename TileRow<Item>::Vector quad;
+  __builtin_memcpy(&quad, source, kQuadBytes);
+  return quad;
+#endif
+}
+
 template <class Item>
 __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch,
                                                const UInt8* source, Int64 source_pitch) {
-  constexpr int kItems = kTileItems<Item>;
-  if constexpr (kItems == 1) {
-    __builtin_memcpy(target, source, kTileBytes);
-  } else {
-    typename TileRow<Item>::Vector rows[kItems];
+  constexpr int kItems = kQuadItems<Item>;
+#pragma GCC unroll 2
+  for (int q = 0; q < kTileBytes / kQuadBytes; ++q) {
+    if constexpr (kItems == 1) {
+      for (int r = 0; r < kTileItems<Item>; ++r) {
+        __builtin_memcpy(target + q * target_pitch + r * kQuadBytes,
+                         source + r * source_pitch + q * kQuadBytes, kQuadBytes);
+      }
+    } else {
+      typename TileRow<Item>::Vector rows[kItems];
 #pragma GCC unroll 16
-    for (int r = 0; r < kItems; ++r) {
-      __builtin_memcpy(&rows[r], source + r * source_pitch, kTileBytes);
-    }
-    transpose_rows<Item>(rows);
+      for (int r = 0; r < kItems; ++r) {
+        rows[r] =
+            load_quads<Item>(source + r * source_pitch + q * kQuadBytes, kItems * source_pitch);
+      }
+      transpose_quads<Item>(rows);
 #pragma GCC unroll 16
-    for (int r = 0; r < kItems; ++r) {
-      __builtin_memcpy(target + r * target_pitch, &rows[r], kTileBytes);
+      for (int r = 0; r < kItems; ++r) {
+        __builtin_memcpy(target + (q * kItems + r) * target_pitch, &rows[r], kTileBytes);
+      }
     }
   }
 }
@@ -92,22 +139,20 @@ __device__ __forceinline__ void exchange_ends(UInt8*& begin, UInt8*& end) {
 
 // Items first, first + 1, ... of a lane whose first `num_reversed` items are in reverse order.
 template <class Item, size_t... kLanes>
-__device__ __forceinline__ typename TileRow<Item>::Vector load_reversed(const UInt8* lane,
-                                                                        Int64 first,
-                                                                        Int64 num_reversed,
-                                                                        SimtIndices<kLanes...>) {
-  using Vector = typename TileRow<Item>::Vector;
-  constexpr Int64 kItems = kTileItems<Item>, kItemBytes = sizeof(Item);
+__device__ __forceinline__ typename TileRow<Item, kMirroredBytes>::Vector load_reversed(
+    const UInt8* lane, Int64 first, Int64 num_reversed, SimtIndices<kLanes...>) {
+  using Vector = typename TileRow<Item, kMirroredBytes>::Vector;
+  constexpr Int64 kItemBytes = sizeof(Item), kItems = kMirroredBytes / kItemBytes;
   // The number of items to mirror, and at most a vector's; a compiler's maximum would be a branch.
   const Int64 rest = num_reversed - first;
   const Int64 num_here = rest & ~(rest >> 63);
   const Int64 excess = num_here - kItems;
   const Vector end = static_cast<Item>(kItems + (excess & excess >> 63)) - Vector{};
   Vector straight, mirrored;
-  __builtin_memcpy(&straight, lane + first * kItemBytes, kTileBytes);
-  __builtin_memcpy(&mirrored, lane + excess * kItemBytes, kTileBytes);
+  __builtin_memcpy(&straight, lane + first * kItemBytes, kMirroredBytes);
+  __builtin_memcpy(&mirrored, lane + excess * kItemBytes, kMirroredBytes);
 #if defined(__clang__)
-  mirrored = __builtin_shufflevector(mirrored, mirrored, (kTileItems<Item> - 1 - int(kLanes))...);
+  mirrored = __builtin_shufflevector(mirrored, mirrored, (int(kItems) - 1 - int(kLanes))...);
 #else
   mirrored = __builtin_shuffle(mirrored, Vector{Item(kItems - 1 - kLanes)...});
 #endif
@@ -115,19 +160,24 @@ __device__ __forceinline__ typename TileRow<Item>::Vector load_reversed(const UI
 }
 
 template <class Item>
-__device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items) {
+__device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64 lane_items) {
   UInt8* begin = lane;
   UInt8* end = lane + num_items * static_cast<Int64>(sizeof(Item));
   exchange_ends<Item, kLineBytes>(begin, end);
-  exchange_ends<Item, kTileBytes>(begin, end);
-  if constexpr (sizeof(Item) < kTileBytes) {
+  if constexpr (sizeof(Item) == kQuadBytes) {
+    exchange_ends<Item, kQuadBytes>(begin, end);
+  } else {
+    if constexpr (kMirroredBytes < kLineBytes) exchange_ends<Item, kMirroredBytes>(begin, end);
     // Fewer than two vectors are left. A loop over items would end where no CPU foresees it.
-    const typename SimtMakeIndices<kTileItems<Item>>::type lanes;
+    constexpr int kItems = kMirroredBytes / static_cast<int>(sizeof(Item));
+    const typename SimtMakeIndices<kItems>::type lanes;
     const Int64 rest = (end - begin) / static_cast<Int64>(sizeof(Item));
     const auto low = load_reversed<Item>(begin, 0, rest, lanes);
-    const auto high = load_reversed<Item>(begin, kTileItems<Item>, rest, lanes);
-    __builtin_memcpy(begin, &low, kTileBytes);
-    __builtin_memcpy(begin + kTileBytes, &high, kTileBytes);
+    if (lane_items > kItems) {
+      const auto high = load_reversed<Item>(begin, kItems, rest, lanes);
+      __builtin_memcpy(begin + kMirroredBytes, &high, kMirroredBytes);
+    }
+    __builtin_memcpy(begin, &low, kMirroredBytes);
   }
 }
 
