@@ -292,3 +292,14 @@ def test_overhead_is_skipped_where_nothing_is_installed() -> None:
         assert message in done.stdout
     assert re.search(r"\n\d+ skipped in ", done.stdout)
     assert done.returncode == 0
+
+
+def test_threads_prints_a_row_for_each_operator_and_number_of_threads(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert bench_command(["threads", "--most", "2", "--seconds", "0.01", "--rounds", "1"]) == 0
+    rows = re.findall(r"^(\w+) .* (\d+) threads +(\d+) calls/s +([\d.]+) x$", capsys.readouterr().out, re.M)
+    expected = [(operator, count) for operator in runner.OPERATORS for count in ("1", "2")]
+    assert [(operator, count) for operator, count, _, _ in rows] == expected
+    assert all(int(rate) > 0 for _, _, rate, _ in rows)
+    assert [ratio for _, count, _, ratio in rows if count == "1"] == ["1.00"] * len(runner.OPERATORS)
