@@ -50,7 +50,7 @@ MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH +
 # sequences that are multiplied together with weights read in place, on that CPU.
 TILE_MAX_UNITS = 32
 SUM_COLUMNS = 256
-ROWS_BATCH = 8
+ROWS_BATCH = 6
 
 # kernels/gru/serial.cu: rows of hidden units for each sequence, and rows of biases for each block.
 SERIAL_ROWS = 3
@@ -156,7 +156,9 @@ class Thresholds:
 
     #: Products of all weights with a batch of states from which copying the weights into panels pays on a
     #: CPU.
-    panel_min_products: int = figure(4, "measured", "Zen 4: up to 3 products are faster without a copy")
+    panel_min_products: int = figure(
+        8, "measured", "Zen 4: up to 7 products are faster without a copy, for 64 to 512 hidden units"
+    )
 
     #: Minimum number of sequences per thread.
     serial_min_batch: int = figure(16, "estimate", "with fewer, several threads are no faster than one")

@@ -27,11 +27,18 @@ __device__ __forceinline__ Floats in_register(Floats v) { return v; }
 
 constexpr int kLoadedColumns = 1;
 
-// The next kLoadedColumns columns of kVectorFloats rows that are `stride` floats apart; lane i is row i.
-__device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], const float* rows,
-                                             Int64 stride) {
-  columns[0] = *rows;
+// The next kLoadedColumns columns of kVectorFloats rows that are `stride` floats apart. Every kLoadedColumns
+// neighbouring lanes, a quad, are of one row; `transpose_quads` puts rows in order.
+__device__ __forceinline__ void load_quads(Floats (&quads)[kLoadedColumns], const float* rows,
+                                           Int64 stride) {
+  quads[0] = *rows;
 }
+
+// The same kLoadedColumns floats in every quad.
+__device__ __forceinline__ Floats broadcast_quad(const float* address) { return *address; }
+
+// From the order of `load_quads` to a vector for each column; lane i is row i.
+__device__ __forceinline__ void transpose_quads(Floats (&quads)[kLoadedColumns]) {}
 
 // Prefetches a line of memory that may be read soon; the address need not be valid.
 __device__ __forceinline__ void prefetch(const void*) {}

@@ -1,11 +1,13 @@
 // Products with weights for threads that compute with a whole vector register: one instruction multiplies a
 // state with the weights of several neighbouring hidden units, a tile. The weights come from a panel, which
-// has the rows of a tile side by side, column after column, or from the matrix itself, transposed in
-// registers.
+// has the rows of a tile side by side, column after column, or from the matrix itself.
 //
-// Sums start from 0 at every multiple of kSumColumns columns and add up the columns in order, so that their
-// bits depend neither on the tile nor on the batch, nor on where the weights come from. The places of hidden
-// units past the last have unspecified values, finite or not, which never affect an existing unit.
+// A sum of products has parts: part p of kLoadedColumns adds up the columns p, p + kLoadedColumns, ... of each
+// kSumColumns columns in order, from 0 on, and the parts are added to the sum in order. So its bits depend
+// neither on the tile nor on the batch, nor on where the weights come from: a register of weights in place has
+// all parts of a few hidden units, which are put in order only at the end, and a panel has the columns of a
+// part one after another. The places of hidden units past the last have unspecified values, finite or not,
+// which never affect an existing unit.
 #pragma once
 
 #include "common/vectors.cuh"
@@ -15,8 +17,8 @@ constexpr int kTileVectors = 2;
 constexpr int kTileUnits = kTileVectors * kVectorFloats;
 // Sequences that are multiplied together with a panel: the sums of three gates leave room for a column.
 constexpr int kPanelBatch = kVectorRegisters >= 32 ? 4 : 2;
-// The same for the matrix itself: the sums of one register of hidden units leave room for some columns.
-constexpr int kRowsBatch = kVectorRegisters >= 32 ? 8 : 4;
+// The same for the matrix itself: the parts of one register of hidden units leave room for some columns.
+constexpr int kRowsBatch = kVectorRegisters >= 32 ? 6 : 2;
 constexpr int kSumColumns = 256;
 // Columns of a tile's rows that are converted at once if they cannot be read in place.
 constexpr int kUnitColumns = 32;
@@ -77,71 +79,71 @@ struct FloatRows {
 };
 
 // Columns [begin, end) of the rows that `row_at` returns, converted into `buffer`, which has kColumns per
-// row.
+// row; zeros up to a multiple of kLoadedColumns.
 template <int kRows, int kColumns, class RowAt>
 __device__ __forceinline__ FloatRows converted_rows(const RowAt& row_at, int begin, int end,
                                                     float* buffer) {
   for (int i = 0; i < kRows; ++i) {
-    for (int c = begin; c < end; ++c) buffer[i * kColumns + c - begin] = to_float(row_at(i)[c]);
+    float* row = buffer + i * kColumns;
+    int c = begin;
+    for (; c < end; ++c) row[c - begin] = to_float(row_at(i)[c]);
+    for (; (c - begin) % kLoadedColumns != 0; ++c) row[c - begin] = 0.0f;
   }
   return {buffer - begin, kColumns};
 }
 
-// Columns [begin, end), at most kUnitColumns, of the rows of a register of hidden units from the tile's
-// `unit` on.
+// Some columns of the rows of a register of hidden units.
+struct UnitRows {
+  FloatRows rows;
+  int end;  // past the last column; zeros follow up to a multiple of kLoadedColumns
+};
+
+// The columns from `begin` on, a multiple of kLoadedColumns, up to at most `end` of the rows of a register of
+// hidden units, from the tile's `unit` on: those in place, or else some that are converted.
 template <class Element>
-__device__ __forceinline__ FloatRows unit_rows(const MatrixWeights<Element>& weights, int gate,
-                                               int unit, int begin, int end, float* buffer) {
+__device__ __forceinline__ UnitRows unit_rows(const MatrixWeights<Element>& weights, int gate,
+                                              int unit, int begin, int end, float* buffer) {
   if constexpr (sizeof(Element) == sizeof(float)) {
     const bool is_whole = weights.tile * kTileUnits + unit + kVectorFloats <= weights.hidden;
-    if (is_whole) return {weights.row(gate, unit), weights.num_columns};
+    const int whole = end / kLoadedColumns * kLoadedColumns;
+    if (is_whole && begin < whole) return {{weights.row(gate, unit), weights.num_columns}, whole};
   }
-  return converted_rows<kVectorFloats, kUnitColumns>(
-      [&](int i) { return weights.row(gate, unit + i); }, begin, end, buffer);
-}
-
-__device__ __forceinline__ Floats load_column(const float* rows, Int64 stride) {
-  float values[kVectorFloats];
-  for (int i = 0; i < kVectorFloats; ++i) values[i] = rows[i * stride];
-  return load_floats(values);
+  end = min(begin + kUnitColumns, end);
+  return {converted_rows<kVectorFloats, kUnitColumns>(
+              [&](int i) { return weights.row(gate, unit + i); }, begin, end, buffer),
+          end};
 }
 
 // Adds the products of kBatch rows, `stride` floats apart, with the columns [begin, end), at most
-// kSumColumns.
+// kSumColumns from a multiple of kSumColumns on.
 template <int kFirst, int kLast, int kBatch>
 __device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& sums,
                                              const PanelWeights& weights, const float* rows,
                                              Int64 stride, int begin, int end) {
   constexpr int kVectors = (kLast - kFirst) * kTileVectors;
-  Floats parts[kBatch][kVectors] = {};
   const float* panel = weights.columns + static_cast<Int64>(begin) * kVectors * kVectorFloats;
-  for (int column = begin; column < end; ++column, panel += kVectors * kVectorFloats) {
-    Floats units[kVectors];
-    for_constants<kVectors>([&](auto v) {
-      units[v.value] = in_register(load_floats(panel + v.value * kVectorFloats));
-    });
-    for_constants<kBatch>([&](auto b) {
-      const Floats state = broadcast(rows[b.value * stride + column]);
+  for (int part = 0; part < kLoadedColumns; ++part) {
+    Floats parts[kBatch][kVectors] = {};
+    for (int column = begin + part; column < end; column += kLoadedColumns) {
+      Floats units[kVectors];
       for_constants<kVectors>([&](auto v) {
-        parts[b.value][v.value] = fused(units[v.value], state, parts[b.value][v.value]);
+        units[v.value] = in_register(load_floats(panel + v.value * kVectorFloats));
+      });
+      for_constants<kBatch>([&](auto b) {
+        const Floats state = broadcast(rows[b.value * stride + column]);
+        for_constants<kVectors>([&](auto v) {
+          parts[b.value][v.value] = fused(units[v.value], state, parts[b.value][v.value]);
+        });
+      });
+      panel += kVectors * kVectorFloats;
+    }
+    for_constants<kBatch>([&](auto b) {
+      for_constants<kVectors>([&](auto v) {
+        Floats& sum = sums.values[b.value][v.value / kTileVectors][v.value % kTileVectors];
+        sum = sum + parts[b.value][v.value];
       });
     });
   }
-  for_constants<kBatch>([&](auto b) {
-    for_constants<kVectors>([&](auto v) {
-      Floats& sum = sums.values[b.value][v.value / kTileVectors][v.value % kTileVectors];
-      sum = sum + parts[b.value][v.value];
-    });
-  });
-}
-
-// Adds the products of a column's weights with the states that `states` points to, `stride` floats apart.
-template <int kBatch>
-__device__ __forceinline__ void add_column(Floats (&parts)[kBatch], Floats weights,
-                                           const float* states, Int64 stride) {
-  for_constants<kBatch>([&](auto b) {
-    parts[b.value] = fused(weights, broadcast(states[b.value * stride]), parts[b.value]);
-  });
 }
 
 template <int kFirst, int kLast, int kBatch, class Element>
@@ -149,29 +151,39 @@ __device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& su
                                              const MatrixWeights<Element>& weights,
                                              const float* rows, Int64 stride, int begin, int end) {
   float buffer[kVectorFloats * kUnitColumns];
+  // What follows the last column may be infinite, and times 0 not be 0.
+  float last_states[kBatch * kLoadedColumns];
+  const int last = end / kLoadedColumns * kLoadedColumns;
+  for (int i = 0; i < kBatch * kLoadedColumns; ++i) {
+    const int column = last + i % kLoadedColumns;
+    last_states[i] = column < end ? rows[i / kLoadedColumns * stride + column] : 0.0f;
+  }
   for (int v = 0; v < (kLast - kFirst) * kTileVectors; ++v) {
     const int gate = v / kTileVectors;
     const int vector = v % kTileVectors;
-    Floats parts[kBatch] = {};
-    for (int from = begin; from < end; from += kUnitColumns) {
-      const int to = min(from + kUnitColumns, end);
-      const FloatRows units =
-          unit_rows(weights, kFirst + gate, vector * kVectorFloats, from, to, buffer);
-      int column = from;
-      for (; column + kLoadedColumns <= to; column += kLoadedColumns) {
-        Floats loaded[kLoadedColumns];
-        load_columns(loaded, units.first + column, units.stride);
-        for_constants<kLoadedColumns>([&](auto i) {
-          add_column(parts, in_register(loaded[i.value]), rows + column + i.value, stride);
+    Floats parts[kBatch][kLoadedColumns] = {};
+    for (int from = begin; from < end;) {
+      const UnitRows units =
+          unit_rows(weights, kFirst + gate, vector * kVectorFloats, from, end, buffer);
+      for (; from < units.end; from += kLoadedColumns) {
+        Floats quads[kLoadedColumns];
+        load_quads(quads, units.rows.first + from, units.rows.stride);
+        const float* states = from < last ? rows + from : last_states;
+        const Int64 states_stride = from < last ? stride : kLoadedColumns;
+        for_constants<kLoadedColumns>(
+            [&](auto i) { quads[i.value] = in_register(quads[i.value]); });
+        for_constants<kBatch>([&](auto b) {
+          const Floats state = in_register(broadcast_quad(states + b.value * states_stride));
+          for_constants<kLoadedColumns>([&](auto i) {
+            parts[b.value][i.value] = fused(quads[i.value], state, parts[b.value][i.value]);
+          });
         });
-      }
-      for (; column < to; ++column) {
-        add_column(parts, load_column(units.first + column, units.stride), rows + column, stride);
       }
     }
     for_constants<kBatch>([&](auto b) {
+      transpose_quads(parts[b.value]);
       Floats& sum = sums.values[b.value][gate][vector];
-      sum = sum + parts[b.value];
+      for_constants<kLoadedColumns>([&](auto part) { sum = sum + parts[b.value][part.value]; });
     });
   }
 }

@@ -14,29 +14,31 @@ struct PrepareParams {
   Int32 num_blocks;  // per direction; they take its tiles in turn
 };
 
-// Copies columns [begin, end), at most kSumColumns, of the gates kFirst to kLast - 1 to the start of `panel`.
+// Copies columns [begin, end), at most kSumColumns from a multiple of kSumColumns on, of the gates kFirst to
+// kLast - 1 to the start of `panel`, part after part.
 template <int kFirst, int kLast, class Element>
 __device__ __forceinline__ void copy_part(float* panel, const MatrixWeights<Element>& weights,
                                           int begin, int end) {
   constexpr int kRows = (kLast - kFirst) * kTileUnits;
+  const int num_whole = (end - begin) / kLoadedColumns;
+  const int num_left = (end - begin) % kLoadedColumns;
   float buffer[kVectorFloats * kUnitColumns];
   for (int first = 0; first < kRows; first += kVectorFloats) {
-    for (int from = begin; from < end; from += kUnitColumns) {
-      const int stop = min(from + kUnitColumns, end);
-      const FloatRows rows =
-          unit_rows(weights, kFirst + first / kTileUnits, first % kTileUnits, from, stop, buffer);
-      float* to = panel + static_cast<Int64>(from - begin) * kRows + first;
-      int column = from;
-      for (; column + kLoadedColumns <= stop; column += kLoadedColumns) {
+    float* to[kLoadedColumns];
+    for_constants<kLoadedColumns>([&](auto part) {
+      to[part.value] = panel + first + (part.value * num_whole + min(part.value, num_left)) * kRows;
+    });
+    for (int from = begin; from < end;) {
+      const UnitRows units =
+          unit_rows(weights, kFirst + first / kTileUnits, first % kTileUnits, from, end, buffer);
+      for (; from < units.end; from += kLoadedColumns) {
         Floats loaded[kLoadedColumns];
-        load_columns(loaded, rows.first + column, rows.stride);
-        for_constants<kLoadedColumns>([&](auto i) {
-          store_floats(to, loaded[i.value]);
-          to += kRows;
+        load_quads(loaded, units.rows.first + from, units.rows.stride);
+        transpose_quads(loaded);
+        for_constants<kLoadedColumns>([&](auto part) {
+          if (from + part.value < end) store_floats(to[part.value], loaded[part.value]);
+          to[part.value] += kRows;
         });
-      }
-      for (; column < stop; ++column, to += kRows) {
-        store_floats(to, load_column(rows.first + column, rows.stride));
       }
     }
   }

@@ -336,7 +336,7 @@ def test_weights_are_copied_where_they_are_read_often() -> None:
         return "recurrence_panels" in plan(gru_of(num_steps, batch, 256), cpu).offsets()
 
     assert [has_panels(steps, 8) for steps in (1, 3, 4, 20)] == [False, False, True, True]
-    assert [has_panels(steps, 16) for steps in (1, 2)] == [False, True]
+    assert [has_panels(steps, 16) for steps in (1, 2, 3)] == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -344,8 +344,8 @@ def test_weights_are_copied_where_they_are_read_often() -> None:
     [
         (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+"),
         (gru_of(7, 8, 1024, data_type=F16), LIMITS, r"matrix_grid: .* block \d+, grid \d+, matrix_grid \d+"),
-        (gru_of(7, 1, 64), replace(LIMITS, warp_lanes=1), "panels: 7 products of a batch, 4 or more"),
-        (gru_of(1, 1, 64), replace(LIMITS, warp_lanes=1), "serial: 1 products of a batch, fewer than 4"),
+        (gru_of(8, 1, 64), replace(LIMITS, warp_lanes=1), "panels: 8 products of a batch, 8 or more"),
+        (gru_of(1, 1, 64), replace(LIMITS, warp_lanes=1), "serial: 1 products of a batch, fewer than 8"),
     ],
 )
 def test_choice_prints_its_reason(desc: GruDesc, limits: Limits, expected: str) -> None:

@@ -26,7 +26,8 @@ __global__ void vector_functions(const float* x, float* out, Params params) {
 __global__ void transposed(const float* x, float* out, TransposedParams params) {
   for (Int64 column = 0; column < params.num_columns; column += kLoadedColumns) {
     Floats columns[kLoadedColumns];
-    load_columns(columns, x + column, params.stride);
+    load_quads(columns, x + column, params.stride);
+    transpose_quads(columns);
     for (int i = 0; i < kLoadedColumns; ++i)
       store_floats(out + (column + i) * kVectorFloats, columns[i]);
   }

@@ -61,7 +61,7 @@ __device__ __forceinline__ Quad load_quad(const float* address) {
 }
 
 // Four floats of every fourth row, one after another; rows are `stride` floats apart.
-__device__ __forceinline__ Floats load_quads(const float* rows, Int64 stride) {
+__device__ __forceinline__ Floats load_every_fourth(const float* rows, Int64 stride) {
 #if defined(__AVX__)
   using Pair = float __attribute__((vector_size(32)));
   const auto pair = [&](int row) {
@@ -108,20 +108,37 @@ __device__ __forceinline__ Floats from_quads(Floats a, Floats b, SimtIndices<kLa
 
 constexpr int kLoadedColumns = 4;
 
-// The next kLoadedColumns columns of kVectorFloats rows that are `stride` floats apart; lane i is row i.
-__device__ __forceinline__ void load_columns(Floats (&columns)[kLoadedColumns], const float* rows,
-                                             Int64 stride) {
+__device__ __forceinline__ void load_quads(Floats (&quads)[kLoadedColumns], const float* rows,
+                                           Int64 stride) {
+#pragma GCC unroll 4
+  for (int i = 0; i < kLoadedColumns; ++i) {
+    quads[i] = load_every_fourth(rows + i * stride, stride);
+  }
+}
+
+__device__ __forceinline__ Floats broadcast_quad(const float* address) {
+  const Quad quad = load_quad(address);
+#if defined(__AVX512F__) && !defined(__clang__)
+  return __builtin_ia32_broadcastf32x4_512(quad, Floats{}, static_cast<UInt16>(-1));
+#elif defined(__AVX__) && !defined(__clang__)
+  return __builtin_ia32_vbroadcastf128_ps256(&quad);
+#else
+  Floats quads;
+  for (int i = 0; i < kVectorFloats; ++i) quads[i] = quad[i % 4];
+  return quads;
+#endif
+}
+
+__device__ __forceinline__ void transpose_quads(Floats (&quads)[kLoadedColumns]) {
   const typename SimtMakeIndices<kVectorFloats>::type lanes;
-  const Floats a = load_quads(rows, stride), b = load_quads(rows + stride, stride);
-  const Floats c = load_quads(rows + 2 * stride, stride), d = load_quads(rows + 3 * stride, stride);
-  const Floats ab_low = from_quads<0, 4, 1, 5>(a, b, lanes);
-  const Floats ab_high = from_quads<2, 6, 3, 7>(a, b, lanes);
-  const Floats cd_low = from_quads<0, 4, 1, 5>(c, d, lanes);
-  const Floats cd_high = from_quads<2, 6, 3, 7>(c, d, lanes);
-  columns[0] = from_quads<0, 1, 4, 5>(ab_low, cd_low, lanes);
-  columns[1] = from_quads<2, 3, 6, 7>(ab_low, cd_low, lanes);
-  columns[2] = from_quads<0, 1, 4, 5>(ab_high, cd_high, lanes);
-  columns[3] = from_quads<2, 3, 6, 7>(ab_high, cd_high, lanes);
+  const Floats ab_low = from_quads<0, 4, 1, 5>(quads[0], quads[1], lanes);
+  const Floats ab_high = from_quads<2, 6, 3, 7>(quads[0], quads[1], lanes);
+  const Floats cd_low = from_quads<0, 4, 1, 5>(quads[2], quads[3], lanes);
+  const Floats cd_high = from_quads<2, 6, 3, 7>(quads[2], quads[3], lanes);
+  quads[0] = from_quads<0, 1, 4, 5>(ab_low, cd_low, lanes);
+  quads[1] = from_quads<2, 3, 6, 7>(ab_low, cd_low, lanes);
+  quads[2] = from_quads<0, 1, 4, 5>(ab_high, cd_high, lanes);
+  quads[3] = from_quads<2, 3, 6, 7>(ab_high, cd_high, lanes);
 }
 
 // Prefetches a line of memory that may be read soon; the address need not be valid.
