@@ -24,6 +24,10 @@ _library.define(
     " -> (Tensor sequence, Tensor single)"
 )
 
+# Found once: looking them up takes 0.3 us of a call.
+_topk_operator, _gru_operator = torch.ops.cudml.topk.default, torch.ops.cudml.gru.default
+_topk_result, _from_numpy = torch.return_types.topk, torch.from_numpy
+
 #: The types that `Tensor.numpy` supports. Other tensors are passed on as they are, and shared by DLPack.
 _NUMPY_TYPES = {
     *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
@@ -83,9 +87,9 @@ def topk(
     """
     dim = -1 if dim is None else dim
     if input.dim() == 0:  # one element, which PyTorch selects whether k is 0 or 1
-        values, indices = torch.ops.cudml.topk.default(input.reshape(1), max(k, 1), dim, largest)
-        return torch.return_types.topk((values.reshape(()), indices.reshape(())))
-    return torch.return_types.topk(torch.ops.cudml.topk.default(input, k, dim, largest))
+        values, indices = _topk_operator(input.reshape(1), max(k, 1), dim, largest)
+        return _topk_result((values.reshape(()), indices.reshape(())))
+    return _topk_result(_topk_operator(input, k, dim, largest))
 
 
 class GRU(torch.nn.RNNBase):
@@ -177,7 +181,7 @@ class GRU(torch.nn.RNNBase):
             h0 = None if hx is None else hx[first : first + num_directions]
             if layer and self.dropout and self.training:
                 x = torch.dropout(x, self.dropout, True)
-            x, single = torch.ops.cudml.gru.default(x, w, r, b, h0, lengths)
+            x, single = _gru_operator(x, w, r, b, h0, lengths)
             states.append(single)
         return x, states[0] if len(states) == 1 else torch.cat(states)
 
@@ -284,46 +288,31 @@ def _topk(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.T
     if input.requires_grad:
         _refuse_gradients(input=input)
         input = input.detach()
-    size = _size_along(input, dim)
-    if not 0 <= k <= size:
-        _check_k(k, size)
     mode: Literal["largest", "smallest"] = "largest" if largest else "smallest"
-    if _has_array(input):  # sharing new arrays takes a third of the time of making tensors and sharing these
-        values, indices = top_k(input.numpy(), k, axis=dim, mode=mode, nan="greatest")
-        return torch.from_numpy(values), torch.from_numpy(indices)
-    _check_type("topk", "input", input, _TOPK_TYPES)
-    out = _topk_outputs(input, k, dim)
+    if input.is_cpu and input.dtype in _NUMPY_TYPES:
+        # Sharing new arrays takes a third of the time of making tensors and sharing these.
+        try:
+            values, indices = top_k(input.numpy(), k, axis=dim, mode=mode, nan="greatest")
+        except ValueError:
+            _topk_empty(input, k, dim, largest)  # raises PyTorch's error
+            raise
+        return _from_numpy(values), _from_numpy(indices)
+    out = _topk_empty(input, k, dim, largest)
     top_k(input, k, axis=dim, mode=mode, nan="greatest", out=out, stream=_stream(input))
     return out
 
 
 def _topk_empty(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """What `torch.compile` traces."""
+    """The outputs before they are computed; also what `torch.compile` traces."""
     _check_type("topk", "input", input, _TOPK_TYPES)
-    _check_k(k, _size_along(input, dim))
-    return _topk_outputs(input, k, dim)
-
-
-def _topk_outputs(input: torch.Tensor, k: int, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The outputs before they are computed."""
     shape = list(input.shape)
+    if not -len(shape) <= dim < len(shape):
+        raise IndexError(f"topk: dim is {dim}, must be from {-len(shape)} to {len(shape) - 1}")
+    size = shape[dim]
+    torch._check(k >= 0, lambda: f"topk: k is {k}, must not be negative")
+    torch._check(k <= size, lambda: f"topk: k is {k}, must be at most {size}, the size of dim {dim}")
     shape[dim] = k
     return input.new_empty(shape), input.new_empty(shape, dtype=torch.int64)
-
-
-def _size_along(input: torch.Tensor, dim: int) -> int:
-    try:
-        size: int = input.shape[dim]  # or a symbol in a trace
-    except IndexError:
-        num_dims = input.dim()
-        raise IndexError(f"topk: dim is {dim}, must be from {-num_dims} to {num_dims - 1}") from None
-    return size
-
-
-def _check_k(k: int, size: int) -> None:
-    """Of numbers, or of the symbols that stand for them in a trace."""
-    torch._check(k >= 0, lambda: f"topk: k is {k}, must not be negative")
-    torch._check(k <= size, lambda: f"topk: k is {k}, must be at most {size}, the size of the dimension")
 
 
 def _gru(

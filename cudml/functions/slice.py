@@ -213,10 +213,12 @@ class _SliceCall(Call):
         packed = [step * source.dtype.itemsize for step in packed_strides(self._shape)]
         steps = packed if source.is_copied else source.array.strides
         bounds = []
-        for n, size, stride, step in zip(self._shape, self._sizes, self._strides, steps, strict=True):
+        dimensions = zip(self._shape, self._sizes, self._strides, steps, strict=True)
+        for axis, (n, size, stride, step) in enumerate(dimensions):
             reach = (size - 1) * stride
-            bounds.append((max(0, -reach), n - 1 - max(0, reach), step) if size else (0, n, step))
-        #: The minimum and maximum offset of each dimension, and its stride in bytes.
+            least, largest = (max(0, -reach), n - 1 - max(0, reach)) if size else (0, n)
+            bounds.append((axis, least, largest, step))
+        #: Each dimension, its minimum and maximum offset, and its stride in bytes.
         self._bounds = tuple(bounds)
         super().__init__(function, key, device, request, rows, boxes)
 
@@ -242,8 +244,8 @@ class _SliceCall(Call):
         if len(offsets) != self._ndim:
             as_integers("slice", "offsets", offsets, self._ndim)
         shift = 0
-        for number, (least, largest, step) in enumerate(self._bounds):
-            offset = offsets[number]
+        for axis, least, largest, step in self._bounds:
+            offset = offsets[axis]
             if not least <= offset <= largest:
                 _check_box("slice", self._shape, offsets, self._sizes, self._strides)
             shift += offset * step
