@@ -19,26 +19,26 @@ _BLOCK_THREADS = 512
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How the lanes of the device are shared out among rows."""
+    """How rows are divided among lanes and blocks."""
 
-    #: Few lanes own a row, so that these take this part of the threads that the device holds.
+    #: A group of lanes owns a row if all groups are at least this part of the threads that the device holds.
     lanes_min_part: float = figure(
         1 / 5, "machine code", "predicted 9.0 us by 4 lanes, 11.2 by 32, for 16384 rows of 256 elements"
     )
 
-    #: Rows of at most so many bytes for each lane are not given to more lanes.
+    #: Longest row of a group, in bytes per lane, unless one batch of loads reads it.
     max_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
 
-    #: Several blocks share a row of at least so many bytes,
+    #: Shortest row, in bytes, that several blocks share.
     shared_min_row_bytes: int = figure(
         3 << 17, "machine code", "predicted 8.6 us by several, 11.5 by one, for 128256 elements of 4 bytes"
     )
-    #: if rows take at most this part of the multiprocessors.
+    #: Largest number of such rows, as a part of the number of multiprocessors.
     shared_max_part: float = figure(
         1 / 3, "machine code", "more keep the memory busy: predicted 12.9 us by one, 16.3 by several, for 64"
     )
 
-    #: Shortest stretch of such a row, in bytes, that a block of its own reads.
+    #: Shortest stretch of such a row, in bytes, that one block reads.
     min_stretch_bytes: int = figure(
         1 << 14,
         "machine code",
@@ -46,20 +46,20 @@ class Thresholds:
     )
 
     #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers have it")
+    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers")
 
 
 THRESHOLDS = Thresholds()
 
 
 def arg_max(selection: Selection, limits: Limits) -> Steps:
-    """A row by lanes of a warp if rows are short or many, else by one or several blocks."""
+    """The steps: groups of lanes own rows that are short or many; else one or several blocks own a row."""
     lanes = _lanes(selection, limits)
     return _by_blocks(selection, limits) if lanes is None else _by_lanes(selection, lanes, limits)
 
 
 def _lanes(selection: Selection, limits: Limits) -> int | None:
-    """Lanes of a row, None for whole blocks."""
+    """Lanes per row; None for whole blocks."""
     row_bytes = selection.row_length * selection.element.size
     num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     for lanes in _LANES:

@@ -18,12 +18,12 @@ _MERGE_THREADS = 128
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How rows side by side are shared out among blocks."""
+    """How neighbouring rows are divided among blocks."""
 
     #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers have it")
+    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers")
 
-    #: Shortest stretch of a row that a block of its own reads.
+    #: Shortest stretch of a row, in elements, that one block reads.
     min_stretch: int = figure(
         1 << 10, "estimate", "a list is cut twice, and a second launch merges the parts"
     )
@@ -50,7 +50,7 @@ def _storage_bytes(selection: Selection) -> int:
 
 
 def filter_columns(selection: Selection, limits: Limits) -> Steps:
-    """Neighbouring rows by a block, or by several whose results a second kernel merges."""
+    """The steps: blocks filter neighbouring rows; where several share one, a kernel merges results."""
     groups = ceil_div(selection.num_rows, _COLUMNS)
     resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
     parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))

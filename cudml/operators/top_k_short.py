@@ -15,21 +15,20 @@ _VECTOR_BYTES = 16
 #: Shared storage of a block of kernels/top_k/warp_select.cu, unless a warp needs more.
 _SELECT_BLOCK_BYTES = 32 << 10
 
-#: How many first elements it finds.
+#: The largest k of each of its instances.
 _SELECT_FIRSTS = (8, 16, 32)
 
-
-# kernels/top_k/warp_sort.cu: items of a lane, and how many are sorted if not all.
+# kernels/top_k/warp_sort.cu: items per lane, and how many of them an instance sorts that does not sort all.
 _SORT_THREADS = 128
 _SORT_ITEMS = (2, 8, 32)
 _SORTED_ITEMS = (4, 8)
 
-#: Bytes of a key and an index, by those of an element: `Ranked` of kernels/top_k/ranked.cuh.
+#: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
 _CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
 
 
 class _Shape(NamedTuple):
-    """`Shape` of kernels/top_k/warp_select.cu: lanes of a row, units of a lane, elements of a unit."""
+    """`Shape` of kernels/top_k/warp_select.cu: lanes per row, units per lane, elements per unit."""
 
     lanes: int
     units: int
@@ -37,17 +36,17 @@ class _Shape(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """Elements of the longest row."""
+        """Length of the longest row."""
         return self.lanes * self.units * self.unit
 
     @property
     def rows(self) -> int:
-        """Rows of a warp."""
+        """Rows per warp."""
         return WARP_LANES // self.lanes
 
     @property
     def max_warps(self) -> int:
-        """Most warps of a block: few where registers decide how many run at once."""
+        """Largest number of warps per block: small where registers limit how many run at once."""
         return 4 if self.unit == 1 else 8
 
 
@@ -60,7 +59,7 @@ SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
-    """Rows by groups of lanes."""
+    """One launch; a group of lanes owns a row."""
     shape = _SELECT_SHAPES[bisect_left(_CAPACITIES, selection.row_length)]
     first = _SELECT_FIRSTS[bisect_left(_SELECT_FIRSTS, selection.k)]
     num_warps, shared_bytes = _select_block(shape, selection.element.size, first)
@@ -85,7 +84,7 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
 
 @lru_cache(maxsize=64)
 def _select_block(shape: _Shape, element_bytes: int, first: int) -> tuple[int, int]:
-    """Warps of a block, and bytes of its shared storage."""
+    """Warps per block, and bytes of its shared storage."""
     candidates_bytes = first * shape.unit * _CANDIDATE_BYTES[element_bytes]
     row_bytes = shape.capacity * element_bytes + candidates_bytes + 2 * first
     warp_bytes = shape.rows * round_up(row_bytes, _VECTOR_BYTES)
@@ -95,7 +94,7 @@ def _select_block(shape: _Shape, element_bytes: int, first: int) -> tuple[int, i
 
 
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
-    """Rows by warps: what can be among the first k is sorted, which is all if k is large."""
+    """One launch; a warp owns a row, and sorts what can be among the first k, or all if k is large."""
     items = next(n for n in _SORT_ITEMS if selection.row_length <= n * WARP_LANES)
     chosen = next((n for n in _SORTED_ITEMS if selection.k <= n * WARP_LANES and n < items), items)
     num_warps = _SORT_THREADS // WARP_LANES
@@ -121,7 +120,7 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
 def _grid(
     num_rows: int, rows_per_block: int, num_warps: int, shared_bytes: int, limits: Limits
 ) -> tuple[int, int, int]:
-    """Blocks for all rows, but no more than the device runs at once, by its threads and shared storage."""
+    """Blocks for all rows, at most those that the device's threads and shared storage can run at once."""
     by_threads = limits.max_threads_per_multiprocessor // (num_warps * WARP_LANES)
     by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
     at_once = limits.num_multiprocessors * max(1, min(by_threads, by_storage))
