@@ -209,6 +209,17 @@ SNIPPETS: Mapping[str, Written] = {
     "to all lanes": Written(
         "u32 -> u32", "R2UR UR4, R4\nMOV R10, UR4", lambda a: np.repeat(a[::32], 32), "R2UR"
     ),
+    "a jump by a uniform predicate": Written(
+        "s32 s32 -> u32",
+        """UISETP.GE.AND UP0, UPT, UR4, UR6, UPT
+        MOV R10, 0x1
+        BRA.U UP0, `(end)
+        MOV R10, 0x2
+        end:""",
+        lambda a, b: np.where(a >= b, 1, 2).astype(np.uint32),
+        "BRA.U",
+        is_uniform=True,
+    ),
     "a warp that came apart": Written(
         "u32 -> u32",
         """UMOV UR6, 0xffffffff
