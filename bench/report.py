@@ -120,10 +120,15 @@ def table(rows: list[Row], max_cases: int | None = None) -> str:
         for peer in peers:
             other = found.get(peer)
             cells.append(
-                f"{microseconds(other.median_us)} ({other.median_us / own.median_us:.2g}x)" if other else ""
+                f"{microseconds(other.median_us)} ({times(other.median_us / own.median_us)})" if other else ""
             )
         lines.append(" | ".join(cells))
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def times(ratio: float) -> str:
+    """A ratio to two digits."""
+    return f"{ratio:,.0f}x" if ratio >= 99.5 else f"{ratio:.2g}x"
 
 
 def microseconds(time_us: float) -> str:
