@@ -1,6 +1,6 @@
 """Cut the graph of a model into stretches for ONNX Runtime and single nodes for cudml, in an order to run."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 import onnx
@@ -28,20 +28,22 @@ class Stretch:
     outputs: tuple[str, ...]
 
 
-def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> list[Stretch | onnx.NodeProto]:
+def cut(
+    graph: onnx.GraphProto, constants: Collection[str], is_own: Callable[[onnx.NodeProto], bool]
+) -> list[Stretch | onnx.NodeProto]:
     """The steps that run a graph; each takes values of the graph or of an earlier step.
 
-    A stretch is as long as possible: it ends when every remaining node needs one that cudml runs. The graph's
-    constants are known before the first step.
+    A stretch is as long as possible: it ends when every remaining node needs one that cudml runs. The names
+    of `constants_of` the graph are known before the first step.
 
     Raises
     ------
     ValueError
         A node needs a value that no node makes.
     """
-    known = {value.name for value in graph.input} | {tensor.name for tensor in constants_of(graph)}
+    known = {*constants, *(value.name for value in graph.input)}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    pending = [node for node in graph.node if constant(node) is None]
+    pending = [node for node in graph.node if not any(name in constants for name in node.output)]
     steps: list[list[onnx.NodeProto] | onnx.NodeProto] = []
     while pending:
         ready = _take_ready(pending, known, lambda node: not is_own(node))
@@ -58,11 +60,11 @@ def cut(graph: onnx.GraphProto, is_own: Callable[[onnx.NodeProto], bool]) -> lis
 
 def constants_of(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
     """The initializers of a graph, and the tensors that its Constant nodes make."""
-    made = (constant(node) for node in graph.node)
+    made = map(_constant, graph.node)
     return [*graph.initializer, *(tensor for tensor in made if tensor is not None)]
 
 
-def constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     """The tensor that a Constant node makes, named as its output; None for other nodes and sparse tensors."""
     if node.op_type != "Constant" or node.domain not in DOMAINS or len(node.attribute) != 1:
         return None

@@ -196,7 +196,7 @@ class Session:
         for name, tensor in self._constants.items():
             types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
         steps: list[_Own | _Part] = []
-        for step in cut(model.graph, lambda node: _key(node) in runners):
+        for step in cut(model.graph, self._constants, lambda node: _key(node) in runners):
             if isinstance(step, Stretch):
                 session = self._session_of(model, step, types)
                 steps.append(_Part(step, session))

@@ -14,7 +14,6 @@ import numpy as np
 from cudml.devices import GridTooLargeError
 from cudml.devices.kernel_text import kernel_text
 from cudml.devices.locks import Lock
-from cudml.devices.shortcuts import ADDRESS_OFFSET, pointer_at
 from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits
@@ -130,7 +129,7 @@ def _by_value_type() -> Any:
 
         def __init__(self, data: bytes) -> None:
             self._bytes = np.frombuffer(data, np.uint8)
-            super().__init__(pointer_at(id(self._bytes) + ADDRESS_OFFSET).value)
+            super().__init__(self._bytes.__array_interface__["data"][0])
 
     return ByValue
 
