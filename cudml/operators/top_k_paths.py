@@ -4,7 +4,7 @@ Every path gives the same bits, because every kernel orders by key and then by i
 """
 
 from dataclasses import dataclass
-from math import isqrt
+from math import ceil, isqrt, sqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max
@@ -42,6 +42,9 @@ _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 
 # kernels/top_k/block_filter.cu and filter.cuh
 _FILTER_THREADS = 256
+_FILTER_MAX_K = 4096
+_FILTER_MIN_ENOUGH = 128
+_FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
 
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
@@ -72,8 +75,15 @@ class Thresholds:
         1 << 12, "estimate", "a tile or more, of which the first fills the list"
     )
 
-    #: Shortest stretch of a row that a block of its own filters.
-    filter_min_stretch: int = figure(1 << 15, "estimate", "each block's k results are merged by the last one")
+    #: Shortest stretch of a row that a block of its own filters, and what it costs to begin and end one.
+    filter_min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
+    filter_part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
+
+    #: Longest rows that parts sample together: where the guess fails, one block searches all of it.
+    filter_max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
+
+    #: A part is sampled before it is read where it has so many samples.
+    filter_min_sampled_tiles: int = figure(32, "estimate", "the sample is then 3 % of it, in sectors 6 %")
 
     #: Elements beyond k and a tile that the filter's list holds at least.
     filter_min_slack: int = figure(
@@ -81,7 +91,7 @@ class Thresholds:
     )
 
     #: Blocks that a multiprocessor runs at once.
-    filter_blocks_per_multiprocessor: int = figure(3, "machine code", "as its registers and lists have it")
+    filter_blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers and lists have it")
     radix_blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers and lists have it")
 
     #: Several blocks share a row where rows take at most this part of the blocks that run at once.
@@ -95,6 +105,14 @@ class Thresholds:
 
     #: Rows are read twice rather than filtered where they take at most this part of the L2 cache.
     cached_max_part: float = figure(1 / 2, "estimate", "the second time finds them there")
+
+    #: And where they are at most so many.
+    cached_max_rows: int = figure(8, "machine code", "of 8 rows of 248320 float16 both take as long")
+
+    #: The most results that blocks which share a row filter: the last of them merges what all kept.
+    filter_max_shared_k: int = figure(
+        512, "machine code", "8 x 131072 float32 for k = 2048 take 1.4 times it"
+    )
 
     #: Blocks that share a row order its list by comparing all pairs up to so many results, by the root of
     #: their number, in at most so many elements of shared storage.
@@ -124,7 +142,7 @@ def _select_storage_bytes(threads: int) -> int:
 
 
 #: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
-_FILTER_STORAGE_BYTES = round_up(_select_storage_bytes(_FILTER_THREADS) + 4, 8)
+_FILTER_STORAGE_BYTES = round_up(_select_storage_bytes(_FILTER_THREADS) + 8, 8)
 
 
 def _blocks(
@@ -223,8 +241,8 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
 
 
 def _filter_tile(selection: Selection) -> int:
-    """`Filter::kTile` of kernels/top_k/filter.cuh."""
-    loads_ahead = 1 if selection.element.size == 1 else 4
+    """`Filter::kTile` of kernels/top_k/filter.cuh, also the elements of a sample."""
+    loads_ahead = 2 if selection.element.size == 1 else 4
     return _FILTER_THREADS * (16 // selection.element.size) * loads_ahead
 
 
@@ -238,34 +256,78 @@ def _filter_shape(selection: Selection) -> tuple[int, int]:
 
 def _can_filter(selection: Selection, limits: Limits) -> bool:
     """Whether the list fits shared storage, and the first k a network."""
-    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _NETWORK_MAX_K
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _FILTER_MAX_K
     return is_small and _filter_shape(selection)[1] <= limits.shared_bytes_per_block
+
+
+def _filter_sample(selection: Selection, parts: int) -> tuple[int, int]:
+    """What a sample of each part is taken of, and the rank in it that the last result hardly exceeds.
+
+    Of elements in no order, those of the k-th's rank or before are spread over samples as Poisson has it. Of
+    a row that is in order, a load of the sample may have nothing but the first.
+    """
+    tile = _filter_tile(selection)
+    part_length = selection.row_length // parts
+    across_row = parts > 1 and selection.row_length <= THRESHOLDS.filter_max_shared_row
+    sampled = selection.row_length if across_row else part_length
+    expected = selection.k * tile / sampled
+    rank = ceil(expected + 5 * sqrt(expected) + 8) + 16 // selection.element.size
+    if rank > tile // 4 or not (across_row or part_length >= THRESHOLDS.filter_min_sampled_tiles * tile):
+        return _FIRST_OF_PART, 0
+    return (_ACROSS_ROW if across_row else _ACROSS_PART), rank
+
+
+def _filter_parts(selection: Selection, limits: Limits) -> int:
+    """Blocks that share a row: as many as leave few multiprocessors idle at the end."""
+    per_multiprocessor = min(
+        THRESHOLDS.filter_blocks_per_multiprocessor,
+        max(1, limits.shared_bytes_per_multiprocessor // _filter_shape(selection)[1]),
+    )
+    resident = limits.num_multiprocessors * per_multiprocessor
+    longest = max(1, min(selection.row_length // THRESHOLDS.filter_min_stretch, resident))
+
+    def cost(parts: int) -> float:
+        waves = ceil_div(selection.num_rows * parts, resident)
+        return waves * (selection.row_length / parts + THRESHOLDS.filter_part_elements)
+
+    if selection.num_rows >= resident * 8:
+        return 1
+    return min(range(1, longest + 1), key=cost)
 
 
 def _block_filter(selection: Selection, limits: Limits) -> Steps:
     capacity, shared_bytes = _filter_shape(selection)
-    resident = limits.num_multiprocessors * THRESHOLDS.filter_blocks_per_multiprocessor
-    longest = selection.row_length // THRESHOLDS.filter_min_stretch
-    parts = max(1, min(resident // selection.num_rows, longest))
+    parts = _filter_parts(selection, limits)
     workspaces: tuple[Workspace, ...] = ()
     clearing: tuple[Step, ...] = ()
     if parts > 1:
-        kept_bytes = selection.num_rows * round_up(parts * selection.k, 8) * selection.pair_bytes
-        workspaces = (Workspace("num_done", 4 * selection.num_rows), Workspace("kept", kept_bytes))
-        clearing = (Fill("num_done", 4 * selection.num_rows),)
+        enough = max(_FILTER_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
+        kept_bytes = selection.num_rows * parts * enough * selection.pair_bytes
+        workspaces = (Workspace("states", 8 * selection.num_rows), Workspace("kept", kept_bytes))
+        clearing = (Fill("states", 8 * selection.num_rows),)
+    sample_scope, sample_rank = _filter_sample(selection, parts)
     launch = KernelLaunch(
         source="top_k/block_filter.cu",
         function="top_k_block_filter",
         template=(selection.word,),
         grid=(_blocks(limits, selection.num_rows * parts, _FILTER_THREADS), 1, 1),
         block=(_FILTER_THREADS, 1, 1),
-        buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "kept" if parts > 1 else None),
-        params=params_of(selection, list_capacity=capacity, blocks_per_row=parts),
+        buffers=(*_OPERANDS, "states" if parts > 1 else None, "kept" if parts > 1 else None),
+        params=params_of(
+            selection,
+            list_capacity=capacity,
+            blocks_per_row=parts,
+            sample_rank=sample_rank,
+            sample_scope=sample_scope,
+        ),
         shared_bytes=shared_bytes,
         constants=(
             ("kThreads", _FILTER_THREADS),
             ("sizeof(FilterStorage)", _FILTER_STORAGE_BYTES),
             (f"Filter<{selection.word}, kThreads>::kTile", _filter_tile(selection)),
+            ("kAcrossPart", _ACROSS_PART),
+            ("kAcrossRow", _ACROSS_ROW),
+            ("kMinEnough", _FILTER_MIN_ENOUGH),
         ),
     )
     return (*clearing, launch), workspaces
@@ -336,7 +398,7 @@ PATHS = by_name(
     Path("columns", "a small k of rows side by side in memory", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
-    Path("block_filter", "k up to some hundred of long rows, read once", _can_filter, _block_filter),
+    Path("block_filter", "k up to some thousands of long rows, read once", _can_filter, _block_filter),
     Path(
         "block_radix",
         "any rows, a block each",
@@ -372,7 +434,10 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if _can_filter(selection, limits) and length >= t.filter_min_row_length:
         num_bytes = selection.num_rows * length * selection.element.size
         # Reading twice costs little as long as the second time finds the rows in the cache.
-        if is_shared and num_bytes <= t.cached_max_part * limits.l2_bytes:
+        is_cached = num_bytes <= t.cached_max_part * limits.l2_bytes
+        if is_shared and selection.k > t.filter_max_shared_k:
+            return Choice(PATHS["grid_radix"], why_shared)
+        if is_shared and is_cached and selection.num_rows <= t.cached_max_rows:
             return Choice(PATHS["grid_radix"], f"{why_shared}, in the cache")
         return Choice(PATHS["block_filter"], f"rows of {length} elements, {t.filter_min_row_length} or more")
     if is_shared:

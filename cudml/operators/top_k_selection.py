@@ -7,7 +7,7 @@ from typing import NamedTuple
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
-from cudml.operators.index_space import Dimension, dimensions_of, in_memory_order
+from cudml.operators.index_space import Dimension, dimensions_of, in_memory_order, magic_division
 from cudml.plans import Params
 from cudml.tensors import TensorDesc, num_elements
 
@@ -165,6 +165,8 @@ def params_of(
     list_capacity: int = 0,
     sorts_pairs: bool = False,
     blocks_per_row: int = 1,
+    sample_rank: int = 0,
+    sample_scope: int = 0,
     more: Sequence[tuple[str, str, int]] = (),
 ) -> Params:
     """The `TopKParams` of `kernels/top_k/rows.cuh`, and the members of a struct derived from it."""
@@ -172,6 +174,9 @@ def params_of(
     sizes = tuple([d.size for d in outermost_first])
     steps = [d.strides for d in outermost_first] + [(0, 0, 0)] * (_MAX_OUTER_DIMENSIONS - len(sizes))
     input_strides, value_strides, index_strides = zip(*steps, strict=True)
+    is_wide = selection.num_rows >= 2**31
+    divisions = [magic_division(size, 64 if is_wide else 32) for size in sizes]
+    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     return Params(
         (
@@ -186,8 +191,13 @@ def params_of(
             ("index_bytes", "Int32", selection.index_bytes),
             ("sorts_pairs", "Int32", int(sorts_pairs)),
             ("blocks_per_row", "Int32", blocks_per_row),
+            ("sample_rank", "Int32", sample_rank),
+            ("sample_scope", "Int32", sample_scope),
             ("list_capacity", "Int64", list_capacity),
-            ("outer_sizes", "Int64", sizes + (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))),
+            ("outer_multipliers", "UInt64", tuple([multiplier for multiplier, _ in divisions]) + unused),
+            ("outer_shifts", "Int32", tuple([shift for _, shift in divisions]) + unused),
+            ("is_wide", "Int32", int(is_wide)),
+            ("outer_sizes", "Int64", sizes + unused),
             ("input_strides", "Int64", input_strides),
             ("value_strides", "Int64", value_strides),
             ("index_strides", "Int64", index_strides),

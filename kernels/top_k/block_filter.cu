@@ -1,16 +1,18 @@
-// Computes: the top k of long rows for small k, in one pass over the input.
-// Idea: elements that cannot be results are dropped as they are read; see filter.cuh.
+// Computes: the top k of long rows, in one pass over the input.
+// Idea: a sample tells what most elements can be dropped for as they are read; see filter.cuh.
 // Ownership: blocks_per_row blocks share a row; the last to finish merges what all of them kept.
-// Requires: list_capacity >= 2k + a tile; if rows are shared, `num_done` zeroed.
-// Chosen when: k is at most some hundreds and rows are many, or too long to be read twice.
+// Requires: list_capacity >= k + a tile; if rows are shared, `states` zeroed.
+// Chosen when: k is at most some thousands and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
+#include "top_k/counted_rank.cuh"
 #include "top_k/filter.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
+#include "top_k/sieve.cuh"
 #include "top_k/threshold.cuh"
 
 // Where a list fills more often than this, and than once in so many tiles, the row is searched by radix
@@ -20,89 +22,256 @@ constexpr UInt32 kTilesPerCut = 16;
 
 constexpr int kThreads = 256;
 
+// As many are ranked by counting, whatever k is, and longer lists of up to the second figure.
+constexpr UInt32 kMinEnough = 128;
+constexpr UInt32 kMaxCounted = 128;
+
+// Of what elements the sample is, numbered as in `cudml/operators/top_k_paths.py`.
+constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is no guess
+constexpr Int32 kAcrossPart = 1;
+constexpr Int32 kAcrossRow = 2;
+
 struct FilterStorage {
   SelectStorage<kThreads> select;
+  UInt32 row_begin;
   UInt32 num_done;
 };
 
+// What the blocks of a row share in global storage, zero at first.
+struct RowState {
+  UInt32 num_listed;
+  UInt32 num_done;
+};
+
+// The loads of a part that lie at multiples of sixteen bytes; what is left of it before and behind them.
 template <class Word>
-__global__ void __launch_bounds__(kThreads, 3)
-    top_k_block_filter(const Word* __restrict__ input, Word* values, void* indices,
-                       UInt32* num_done, UInt8* kept, const __grid_constant__ TopKParams params) {
+struct Loads {
+  const Word* first;
+  UInt32 count;
+  UInt32 head;  // elements before the first
+
+  static __device__ __forceinline__ Loads of(const RowPart<Word>& part) {
+    if (part.stride != 1) return {part.elements, 0, 0};
+    const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(part.elements) % 16);
+    const UInt32 head =
+        min(part.length, (16 - misaligned) % 16 / static_cast<UInt32>(sizeof(Word)));
+    return {part.elements + head, (part.length - head) / RowPart<Word>::kPerLoad, head};
+  }
+  __device__ __forceinline__ uint4 load(UInt32 number) const {
+    return load_16_bytes(first + static_cast<UInt64>(number) * RowPart<Word>::kPerLoad);
+  }
+};
+
+// A thread's loads of the tile that begins at load `first`, as far as the part goes.
+template <class Word, UInt32 kAhead>
+__device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first,
+                                          uint4 (&bytes)[kAhead]) {
+  const UInt32 left = loads.count - min(loads.count, first);
+  const Word* address =
+      loads.first + static_cast<UInt64>(first + threadIdx.x) * RowPart<Word>::kPerLoad;
+  // No branch around all of them: what is loaded is not to be moved, which would wait for it.
+#pragma unroll
+  for (UInt32 a = 0; a < kAhead; ++a) {
+    if (a * kThreads + threadIdx.x < left) {
+      bytes[a] = load_16_bytes(address + a * kThreads * RowPart<Word>::kPerLoad);
+    }
+  }
+}
+
+// The a-th load of a thread's sample of a whole part. Each lies by itself: of rows that are in order, loads
+// side by side would show one end alone.
+template <class Word, UInt32 kAhead>
+__device__ __forceinline__ uint4 load_across(const Loads<Word>& loads, UInt32 a) {
+  const UInt64 number = a * kThreads + threadIdx.x;
+  return loads.load(static_cast<UInt32>(loads.count * number / (kAhead * kThreads)));
+}
+
+template <class Word>
+__global__ void __launch_bounds__(kThreads, 2)
+    top_k_block_filter(const Word* __restrict__ input, Word* values, void* indices, UInt8* states,
+                       UInt8* kept, const __grid_constant__ TopKParams params) {
   using RowFilter = Filter<Word, kThreads>;
+  constexpr UInt32 kAhead = RowFilter::kLoadsAhead;
+  constexpr UInt32 kPerLoad = RowFilter::kPerLoad;
+  constexpr UInt32 kLoadsPerTile = kAhead * kThreads;
   SHARED_STORAGE(FilterStorage, shared);
   const Int64 capacity = params.list_capacity;
-  UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
   const UInt32 k = static_cast<UInt32>(params.k);
   const UInt32 num_parts = static_cast<UInt32>(params.blocks_per_row);
-  const Int64 stretch = (params.row_length / num_parts / 64 + 1) * 64;
+  const Int64 stretch = (static_cast<UInt32>(params.row_length) / num_parts / 64 + 1) * Int64{64};
+  const UInt32 room = static_cast<UInt32>(capacity) - RowFilter::kTile;
+  UInt32 enough = kMinEnough;  // for the end
+  while (enough < k) enough *= 2;
 
   for (Int64 number = blockIdx.x; number < params.num_rows * num_parts; number += gridDim.x) {
-    const Int64 row_number = number / num_parts;
-    const UInt32 part_number = static_cast<UInt32>(number % num_parts);
+    // Rows that are shared are few.
+    const Int64 row_number = num_parts == 1 ? number : static_cast<UInt32>(number) / num_parts;
+    const UInt32 part_number = static_cast<UInt32>(number - row_number * num_parts);
+    const RowStart start = row_start(params, row_number);
+    const RowPart<Word> row = {input + start.input, params.input_axis_stride,
+                               static_cast<UInt32>(params.row_length), 0};
     const Int64 begin = min(params.row_length, part_number * stretch);
-    const Int64 end = min(params.row_length, begin + stretch);
-    const RowPart<Word> part = {
-        input + row_start(params, row_number).input + begin * params.input_axis_stride,
-        params.input_axis_stride, static_cast<UInt32>(end - begin), static_cast<UInt32>(begin)};
+    const RowPart<Word> part = row.stretch(
+        static_cast<UInt32>(begin), static_cast<UInt32>(min(params.row_length - begin, stretch)));
+    const Loads<Word> loads = Loads<Word>::of(part);
+    const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
+    const UInt32 num_tiles = (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
+    RowState& state = reinterpret_cast<RowState*>(states)[row_number];
+    const List<Word> row_list =
+        List<Word>::in(kept, static_cast<Int64>(num_parts) * enough, static_cast<int>(row_number));
 
-    RowFilter filter = {List<Word>::in(storage, capacity, 0), static_cast<UInt32>(capacity), k,
-                        false, shared.select};
-    filter.start();
-    // A list that fills again and again comes from elements in ascending order of rank.
-    bool gives_up = false;
-    for (UInt64 tile = 0; tile < part.length && !gives_up; tile += RowFilter::kTile) {
-      filter.make_room();
-      const UInt32 from = static_cast<UInt32>(tile);
-      filter.append_tile(part.stretch(from, min(RowFilter::kTile, part.length - from)), params);
-      gives_up = filter.num_cuts > kMaxCuts + from / (kTilesPerCut * RowFilter::kTile);
-    }
-    UInt32 count = filter.finish();
-    if (gives_up) {
-      Threshold<Word> threshold;
-      count = list_by_radix(part, params, k, true, filter.list, capacity, threshold, shared.select);
-      if (count > k) keep_first(filter.list, count, k, false, shared.select);
-      count = k;
-    }
+    RowFilter filter = {List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0), room,
+                        params, shared.select};
+    __syncthreads();  // the last row's list has been read
+    if (threadIdx.x == 0) shared.select.num_listed = 0;
 
-    if (num_parts > 1) {
-      // Every part gives k elements; where it has fewer, the rest is marked by an impossible index.
-      const Int64 row_capacity = (static_cast<Int64>(num_parts) * k + 7) / 8 * 8;
-      const List<Word> row_kept = List<Word>::in(kept, row_capacity, static_cast<int>(row_number));
-      const UInt32 first = part_number * k;
-      for (UInt32 i = threadIdx.x; i < k; i += kThreads) {
-        row_kept.keys[first + i] = i < count ? filter.list.keys[i] : Word{0};
-        row_kept.indices[first + i] = i < count ? filter.list.indices[i] : kFullMask;
+    // ---- Load the first tile, and a sample: what the k-th key of the row will not be below.
+    uint4 ahead[kAhead] = {};
+    load_tile(loads, 0, ahead);
+    const bool is_guess = params.sample_scope != kFirstOfPart;
+    const bool across_row = params.sample_scope == kAcrossRow;
+    const Loads<Word> row_loads = Loads<Word>::of(row);
+    const Loads<Word> source = {across_row ? row_loads.first : loads.first,
+                                across_row ? row_loads.count : loads.count, 0};
+    const UInt32 wanted = is_guess ? static_cast<UInt32>(params.sample_rank) : k;
+    const bool has_sample = source.count >= kLoadsPerTile && wanted < RowFilter::kSample;
+    if (has_sample) {
+      uint4 sample[kAhead];
+#pragma unroll
+      for (UInt32 a = 0; a < kAhead; ++a)
+        sample[a] = is_guess ? load_across<Word, kAhead>(source, a) : ahead[a];
+      filter.list_sample(sample);
+      const auto threshold = filter.search(RowFilter::kSample, wanted, wanted + wanted / 2 + 8);
+      const Wide<Word> lowest = threshold.prefix << threshold.shift;
+      // What ties with it may come before it.
+      filter.floor = {static_cast<Word>(lowest - 1), lowest == 0};
+    }
+    __syncthreads();  // the sample has been read, and the counter is clear, before the list begins
+
+    UInt32 count = 0;
+    UInt32 num_kept = 0;  // by all parts
+    bool is_row = false;  // what is filtered: the part, then what all parts of the row kept
+    for (;;) {
+      // ---- Filter.
+      UInt32 num_cuts = 0;
+      bool gives_up = false;
+      Sieve<Word> sieve = Sieve<Word>::of(filter.floor, params);
+      const UInt32 num_dense = is_row ? 0 : num_tiles;
+      const UInt32 num_sparse = is_row ? num_kept : part.length - tail;
+      const UInt32 num_steps =
+          num_dense + (num_sparse + RowFilter::kSparseTile - 1) / RowFilter::kSparseTile;
+      UInt32 num_keys = 0;  // of a part, the list holds bits from there on
+      if (!is_row && threadIdx.x < loads.head) {
+        filter.append(part.elements[threadIdx.x], part.first_index + threadIdx.x);
+      }
+      __syncthreads();  // they are listed before all is counted, though there may be nothing else
+      for (UInt32 step = 0; step < num_steps && !gives_up && !filter.floor.is_shut(); ++step) {
+        if (step < num_dense) {
+          const UInt32 first = step * kLoadsPerTile + threadIdx.x;
+          const UInt32 left = loads.count - step * kLoadsPerTile;
+          // Both tiles are there together: the next one is under way while this one is looked at.
+          uint4 bytes[kAhead];
+#pragma unroll
+          for (UInt32 a = 0; a < kAhead; ++a) bytes[a] = ahead[a];
+          load_tile(loads, (step + 1) * kLoadsPerTile, ahead);
+#pragma unroll
+          for (UInt32 a = 0; a < kAhead; ++a) {
+            if (a * kThreads + threadIdx.x < left) {
+              filter.append_load(sieve, bytes[a],
+                                 part.first_index + loads.head + (first + a * kThreads) * kPerLoad);
+            }
+          }
+        } else {
+          const UInt32 first = (step - num_dense) * RowFilter::kSparseTile + threadIdx.x;
+          Word keys[RowFilter::kPerSparseTile];
+          UInt32 indices[RowFilter::kPerSparseTile];
+#pragma unroll
+          for (UInt32 j = 0; j < RowFilter::kPerSparseTile; ++j) {
+            const UInt32 i = min(first + j * kThreads, num_sparse - 1);
+            keys[j] = is_row ? row_list.keys[i]
+                             : part.elements[(static_cast<Int64>(tail) + i) * part.stride];
+            indices[j] = is_row ? row_list.indices[i] : part.first_index + tail + i;
+          }
+#pragma unroll
+          for (UInt32 j = 0; j < RowFilter::kPerSparseTile; ++j) {
+            const Word key = is_row ? keys[j] : ordering_key(keys[j], params);
+            if (first + j * kThreads < num_sparse && filter.floor.passes(key)) {
+              filter.append(keys[j], indices[j]);
+            }
+          }
+        }
+        // Every thread has appended; if one of them found the list full, all cut it unless that was all.
+        if (__syncthreads_or(filter.is_full ? 1 : 0) == 0 || step + 1 == num_steps) continue;
+        count = shared.select.num_listed;
+        if (!is_row) filter.make_keys(num_keys, count);
+        const auto threshold = filter.search(count, k, k + (room - k) / 4);
+        filter.shorten(threshold, count, k + (room - k) / 4);
+        const Wide<Word> lowest = threshold.prefix << threshold.shift;
+        // k elements are at or above the lowest. In the row's order, an equal one that comes now ranks
+        // behind them.
+        filter.floor = {static_cast<Word>(lowest - (is_row ? 1 : 0)), is_row && lowest == 0};
+        sieve = Sieve<Word>::of(filter.floor, params);
+        num_keys = shared.select.num_listed;
+        __syncthreads();  // all have the number before it changes
+        ++num_cuts;
+        gives_up = !is_row && num_cuts > kMaxCuts + step / kTilesPerCut;
+      }
+      count = shared.select.num_listed;
+      if (!is_row) filter.make_keys(num_keys, count);
+      __syncthreads();  // all have the count before it changes, and all keys are made
+
+      // ---- Where the guess was too high, or the list always full: radix.
+      const bool is_whole = is_row || num_parts == 1;
+      const bool counts = is_whole || params.sample_scope != kAcrossRow;
+      const UInt32 searched_length = is_row ? row.length : part.length;
+      if (gives_up || (counts && count < min(k, searched_length))) {
+        Threshold<Word> threshold;
+        const RowPart<Word> searched = row.stretch(is_row ? 0 : part.first_index, searched_length);
+        count = list_by_radix(searched, params, k, true, filter.list, capacity, threshold,
+                              shared.select);
+      }
+
+      // ---- Shorten.
+      if (count > enough) {
+        filter.shorten(filter.search(count, k, enough), count, enough);
+        count = shared.select.num_listed;
+      }
+      if (is_whole) break;
+
+      // ---- Keep it for the row's last block, which goes on.
+      if (threadIdx.x == 0) shared.row_begin = atomicAdd(&state.num_listed, count);
+      __syncthreads();  // the place in the row's list is known, and this one complete
+      for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
+        row_list.keys[shared.row_begin + i] = filter.list.keys[i];
+        row_list.indices[shared.row_begin + i] = filter.list.indices[i];
       }
       __threadfence();
       __syncthreads();  // all that this block kept is published before it counts as done
-      if (threadIdx.x == 0) shared.num_done = atomicAdd(&num_done[row_number], 1);
-      __syncthreads();  // every thread knows whether its block is the last
-      if (shared.num_done != num_parts - 1) continue;
-      __threadfence();  // what the other blocks published is read after their counting
-
-      filter.keeps_equal = true;
-      filter.floor = {0, true};
-      filter.start();
-      const UInt32 num_kept = num_parts * k;
-      for (UInt32 tile = 0; tile < num_kept; tile += RowFilter::kTile) {
-        filter.make_room();
-        const UInt32 tile_end = min(num_kept, tile + RowFilter::kTile);
-        for (UInt32 i = tile + threadIdx.x; i < tile_end; i += kThreads) {
-          if (row_kept.indices[i] < params.row_length)
-            filter.append(row_kept.keys[i], row_kept.indices[i]);
-        }
+      if (threadIdx.x == 0) {
+        shared.num_done = atomicAdd(&state.num_done, 1);
+        shared.select.num_listed = 0;
       }
-      count = filter.finish();
+      __syncthreads();  // every thread knows whether its block is the last
+      if (shared.num_done != num_parts - 1) break;
+      __threadfence();  // what the other blocks published is read after their counting
+      num_kept = load_relaxed(&state.num_listed);
+      filter.floor = {0, true};
+      is_row = true;
     }
-    if (count < k) list_missing<Word, kThreads>(filter.list, part, count, k);
+    if (!is_row && num_parts > 1) continue;
 
-    sort_by_network<Word, kThreads>(filter.list, k);
-    const RowStart start = row_start(params, row_number);
-    for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
-      const UInt32 index = index_in_row(params, filter.list.indices[rank]);
-      write_result(input, values, indices, params, start, rank, index);
+    // ---- Rank and write.
+    const auto write = [&](UInt32 rank, UInt32 index) {
+      write_result(input, values, indices, params, start, rank, index_in_row(params, index));
+    };
+    if (enough <= kMaxCounted) {
+      __syncthreads();  // the list is complete
+      rank_by_counting<Word, kThreads>(filter.list, count, enough, k, write);
+    } else {
+      sort_by_network<Word, kThreads>(filter.list, count);
+      for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
+        write(rank, filter.list.indices[rank]);
+      }
     }
-    // The next row's list is written after a barrier: this one has been read by then.
   }
 }

@@ -1,8 +1,8 @@
-// One pass over a row that drops what k elements seen before it already rank in front of.
+// A row's candidates while it is read: a list in shared storage, and the floor that they exceed.
 //
-// Elements go to a list in shared storage; when the next ones might not fit, the list is cut down to its
-// first k, and from then on only what ranks before the last of those is listed. On the way nothing is
-// guessed, so the list always holds the first k of what has been seen.
+// The floor is never above the k-th key unless it was guessed from a sample; then the number of candidates
+// shows whether it was, so that nothing is trusted. Where more are listed than expected, the list is cut to
+// its first, from which the floor follows.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -10,125 +10,115 @@
 #include "top_k/list.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
+#include "top_k/sieve.cuh"
 #include "top_k/threshold.cuh"
 
-// What a key must exceed to be of interest.
-template <class Word>
-struct Floor {
-  Word key;
-  bool is_open;  // everything is
-
-  __device__ __forceinline__ bool passes(Word other) const { return is_open || other > key; }
-};
-
-// Cuts a list of `count` > k elements down to its first k, by key and then by index. Returns the floor
-// for elements of higher indices; where `keeps_equal` also for others, which may tie.
-template <class Word, int kThreads>
-__device__ __forceinline__ Floor<Word> keep_first(const List<Word>& list, UInt32 count, UInt32 k,
-                                                  bool keeps_equal,
-                                                  SelectStorage<kThreads>& shared) {
-  auto threshold = Threshold<Word>::start(count, k);
-  while (!threshold.is_exact()) {
-    search_digit(threshold, shared, [&](auto visit) {
-      for (UInt32 i = threadIdx.x; i < count; i += kThreads) visit(list.keys[i]);
-    });
-  }
-  // Of those that tie for the last places the lowest indices stay: the highest complements.
-  auto index_threshold = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
-  while (!index_threshold.is_exact()) {
-    search_digit(index_threshold, shared, [&](auto visit) {
-      for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-        if (threshold.high_part(list.keys[i]) == threshold.prefix) visit(~list.indices[i]);
-      }
-    });
-  }
-  if (threadIdx.x == 0) shared.num_listed = 0;
-  // As many at a time as there are threads: places are never ahead of what has been read.
-  for (UInt32 first = 0; first < count; first += kThreads) {
-    const UInt32 i = first + threadIdx.x;
-    const Word key = i < count ? list.keys[i] : Word{0};
-    const UInt32 index = i < count ? list.indices[i] : 0;
-    __syncthreads();  // these elements are read, and the counter is clear, before places are taken
-    const Wide<Word> high = threshold.high_part(key);
-    const bool stays =
-        high > threshold.prefix ||
-        (high == threshold.prefix && index_threshold.high_part(~index) >= index_threshold.prefix);
-    if (i < count && stays) {
-      const UInt32 place = atomicAdd(&shared.num_listed, 1);
-      list.keys[place] = key;
-      list.indices[place] = index;
-    }
-  }
-  __syncthreads();  // the list is short before it is read or appended to
-  // The k-th key, or less if it was found before its last digit.
-  const Wide<Word> lowest = threshold.prefix << threshold.shift;
-  if (!keeps_equal) return {static_cast<Word>(lowest), false};
-  return {static_cast<Word>(lowest - 1), lowest == 0};
-}
-
-// A row's candidates while it is filtered.
 template <class Word, int kThreads>
 struct Filter {
-  static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 1 : 4;
+  static constexpr UInt32 kPerLoad = RowPart<Word>::kPerLoad;
+  // Loads of a thread that are looked at together, while as many are under way.
+  static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 2 : 4;
   // Elements that are looked at between two looks at the length of the list.
-  static constexpr UInt32 kTile = kThreads * RowPart<Word>::kPerLoad * kLoadsAhead;
+  static constexpr UInt32 kTile = kThreads * kPerLoad * kLoadsAhead;
+  // As many that do not lie side by side, or were listed before.
+  static constexpr UInt32 kPerSparseTile = 4;
+  static constexpr UInt32 kSparseTile = kThreads * kPerSparseTile;
+  // Elements of a sample.
+  static constexpr UInt32 kSample = kTile;
 
   List<Word> list;
-  UInt32 capacity;  // at least k + kTile
-  UInt32 k;
-  bool keeps_equal;  // elements do not come in the order of their indices
+  UInt32 room;  // elements at which the next tile might not fit
+  const TopKParams& params;
   SelectStorage<kThreads>& shared;
   Floor<Word> floor = {0, true};
-  UInt32 num_cuts = 0;
+  bool is_full = false;  // as far as this thread knows
 
-  // Before the first tile; `make_room` and `finish` have the barrier behind it.
-  __device__ __forceinline__ void start() {
-    if (threadIdx.x == 0) shared.num_listed = 0;
-  }
-
-  // Makes room for a tile.
-  __device__ __forceinline__ void make_room() {
-    __syncthreads();  // all has been appended, or the counter is clear and the last list read, by now
-    const UInt32 count = shared.num_listed;
-    __syncthreads();  // every thread has the same count before it grows
-    if (count + kTile <= capacity) return;
-    floor = keep_first(list, count, k, keeps_equal, shared);
-    ++num_cuts;
-  }
-
-  __device__ __forceinline__ void append(Word key, UInt32 index) {
-    if (!floor.passes(key)) return;
+  // The word is a key, or bits that `make_keys` will make one of.
+  __device__ __forceinline__ void append(Word word, UInt32 index) {
     const UInt32 place = atomicAdd(&shared.num_listed, 1);
-    list.keys[place] = key;
+    list.keys[place] = word;
     list.indices[place] = index;
+    is_full = is_full || place >= room;
   }
 
-  // Looks at all elements of a part of at most kTile.
-  __device__ __forceinline__ void append_tile(const RowPart<Word>& tile, const TopKParams& params) {
-    // Seldom does a load hold anything of interest: one branch for all of its words.
-    const auto append_words = [&](const uint4& bytes, UInt32 index) {
-      UInt32 passing = 0;
+  // Lists the bits of what may pass of one load, of elements from `index` on.
+  __device__ __forceinline__ void append_load(const Sieve<Word>& sieve, const uint4& bytes,
+                                              UInt32 index) {
+    // Seldom does a load hold anything of interest: one branch for all of its elements.
+    if (!sieve.any_passes(bytes)) return;
+    sieve.visit_passing(bytes, [&](Word bits, UInt32 i) { append(bits, index + i); });
+  }
+
+  // From the bits of the listed elements [begin, end), keys.
+  __device__ __forceinline__ void make_keys(UInt32 begin, UInt32 end) {
+    for (UInt32 i = begin + threadIdx.x; i < end; i += kThreads) {
+      list.keys[i] = ordering_key(list.keys[i], params);
+    }
+  }
+
+  // Puts a sample in the list's place, for its m-th key.
+  __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead]) {
 #pragma unroll
-      for (int i = 0; i < static_cast<int>(RowPart<Word>::kPerLoad); ++i) {
-        const bool passes = floor.passes(ordering_key(word_of<Word>(bytes, i), params));
-        passing |= passes ? 1u << i : 0u;
+    for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+#pragma unroll
+      for (UInt32 i = 0; i < kPerLoad; ++i) {
+        list.keys[(a * kPerLoad + i) * kThreads + threadIdx.x] =
+            ordering_key(word_of<Word>(loads[a], i), params);
       }
-      while (passing != 0) {
-        const UInt32 i = __ffs(passing) - 1;
-        passing &= passing - 1;
-        append(ordering_key(any_word_of<Word>(bytes, i), params), index + i);
-      }
-    };
-    tile.template visit_loads<kThreads, kLoadsAhead>(
-        params, threadIdx.x, append_words, [&](Word key, UInt32 index) { append(key, index); });
+    }
   }
 
-  // The first k, or all if there are fewer; how many. There is a barrier before the counter changes again.
-  __device__ __forceinline__ UInt32 finish() {
-    __syncthreads();  // all has been appended before it is counted
-    const UInt32 count = shared.num_listed;
-    if (count <= k) return count;
-    keep_first(list, count, k, keeps_equal, shared);
-    return k;
+  // The threshold of the `wanted`-th of `count` listed keys, as far as leaves no more than `enough`
+  // elements at or above it, or tells it in full.
+  __device__ __forceinline__ Threshold<Word> search(UInt32 count, UInt32 wanted, UInt32 enough) {
+    auto threshold = Threshold<Word>::start(count, wanted);
+    while (!threshold.fits(enough) && !threshold.is_exact()) {
+      search_digit(threshold, shared, [&](auto visit) {
+        for (UInt32 i = threadIdx.x; i < count; i += kThreads) visit(list.keys[i]);
+      });
+    }
+    return threshold;
+  }
+
+  // Drops from the list what is below the threshold; where that are not all but `enough`, also those of its
+  // equals whose indices are not the lowest.
+  __device__ __forceinline__ void shorten(const Threshold<Word>& threshold, UInt32 count,
+                                          UInt32 enough) {
+    auto by_index = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
+    // Of those that tie for the last places the lowest indices stay: the highest complements.
+    while (!threshold.fits(enough) && !by_index.is_exact()) {
+      search_digit(by_index, shared, [&](auto visit) {
+        for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
+          if (threshold.high_part(list.keys[i]) == threshold.prefix) visit(~list.indices[i]);
+        }
+      });
+    }
+    constexpr UInt32 kPerThread = 4;
+    if (threadIdx.x == 0) shared.num_listed = 0;
+    // Some at a time: places are never ahead of what has been read.
+    for (UInt32 first = 0; first < count; first += kPerThread * kThreads) {
+      Word keys[kPerThread];
+      UInt32 indices[kPerThread];
+#pragma unroll
+      for (UInt32 j = 0; j < kPerThread; ++j) {
+        const UInt32 i = min(first + j * kThreads + threadIdx.x, count - 1);
+        keys[j] = list.keys[i];
+        indices[j] = list.indices[i];
+      }
+      __syncthreads();  // these elements are read, and the counter is clear, before places are taken
+#pragma unroll
+      for (UInt32 j = 0; j < kPerThread; ++j) {
+        if (first + j * kThreads + threadIdx.x >= count) continue;
+        const Wide<Word> high = threshold.high_part(keys[j]);
+        if (high > threshold.prefix ||
+            (high == threshold.prefix && by_index.high_part(~indices[j]) >= by_index.prefix)) {
+          const UInt32 place = atomicAdd(&shared.num_listed, 1);
+          list.keys[place] = keys[j];
+          list.indices[place] = indices[j];
+        }
+      }
+    }
+    is_full = false;
+    __syncthreads();  // the list is short before it is read or appended to
   }
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/ordering_key.cuh"
+#include "common/strided_index.cuh"
 #include "common/types.cuh"
 
 // A row is one sequence along the axis; the other dimensions, coalesced, are the outer ones.
@@ -23,7 +24,12 @@ struct TopKParams {
   Int32 index_bytes;     // 4 or 8
   Int32 sorts_pairs;     // block_radix and grid_radix: order pairs at once, not digit by digit
   Int32 blocks_per_row;  // block_filter and grid_radix
+  Int32 sample_rank;     // block_filter: of the element of the sample that may be the last result
+  Int32 sample_scope;    // block_filter: what is sampled
   Int64 list_capacity;   // elements that a list holds; a multiple of 8 but in serial
+  UInt64 outer_multipliers[kMaxOuterDimensions];  // divide by their sizes; common/strided_index.cuh
+  Int32 outer_shifts[kMaxOuterDimensions];
+  Int32 is_wide;  // rows are counted in 64 bits
   Int64 outer_sizes[kMaxOuterDimensions];
   Int64 input_strides[kMaxOuterDimensions];
   Int64 value_strides[kMaxOuterDimensions];
@@ -35,57 +41,31 @@ struct RowStart {
   Int64 input;
   Int64 value;
   Int64 index;
+
+  __device__ __forceinline__ void move(const TopKParams& params, int dimension, Int64 coordinate) {
+    input += coordinate * params.input_strides[dimension];
+    value += coordinate * params.value_strides[dimension];
+    index += coordinate * params.index_strides[dimension];
+  }
 };
 
-template <class Unsigned>
-__device__ __forceinline__ RowStart row_start_by_division(const TopKParams& params, Unsigned row) {
-  RowStart start = {0, 0, 0};
-  for (int d = params.num_outer_dimensions - 1; d >= 0; --d) {
-    // The outermost coordinate is what is left.
-    const Unsigned quotient = d > 0 ? row / static_cast<Unsigned>(params.outer_sizes[d]) : 0;
-    const Unsigned remainder = d > 0 ? row % static_cast<Unsigned>(params.outer_sizes[d]) : row;
-    const Int64 coordinate = static_cast<Int64>(remainder);
-    start.input += coordinate * params.input_strides[d];
-    start.value += coordinate * params.value_strides[d];
-    start.index += coordinate * params.index_strides[d];
-    row = quotient;
-  }
-  return start;
-}
-
 __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 row) {
-  // A 64-bit division is many times a 32-bit one.
-  return params.num_rows <= kFullMask ? row_start_by_division(params, static_cast<UInt32>(row))
-                                      : row_start_by_division(params, static_cast<UInt64>(row));
-}
-
-// The same in less code, for kernels whose rows are so short that it counts.
-template <class Unsigned>
-__device__ __forceinline__ RowStart short_row_start_by_division(const TopKParams& params,
-                                                                Unsigned row) {
   RowStart start = {0, 0, 0};
-  const auto add = [&](Unsigned along, int d) {
-    const Int64 coordinate = static_cast<Int64>(along);
-    start.input += coordinate * params.input_strides[d];
-    start.value += coordinate * params.value_strides[d];
-    start.index += coordinate * params.index_strides[d];
-  };
+  // Not unrolled: seldom are there more than two.
 #pragma unroll 1
   for (int d = params.num_outer_dimensions - 1; d > 0; --d) {
-    const Unsigned size = static_cast<Unsigned>(params.outer_sizes[d]);
-    const Unsigned quotient = row / size;
-    add(row - quotient * size, d);
+    const UInt64 multiplier = params.outer_multipliers[d];
+    const Int32 shift = params.outer_shifts[d];
+    const Int64 quotient =
+        params.is_wide
+            ? static_cast<Int64>(divide(static_cast<UInt64>(row), multiplier, shift))
+            : divide(static_cast<UInt32>(row), static_cast<UInt32>(multiplier), shift);
+    start.move(params, d, row - quotient * params.outer_sizes[d]);
     row = quotient;
   }
-  add(row, 0);  // the outermost coordinate is what is left; without dimensions there is row 0 alone
+  // The outermost coordinate is what is left; without dimensions there is row 0 alone.
+  start.move(params, 0, row);
   return start;
-}
-
-__device__ __forceinline__ RowStart short_row_start(const TopKParams& params, Int64 row) {
-  // A 64-bit division is many times a 32-bit one.
-  return params.num_rows <= kFullMask
-             ? short_row_start_by_division(params, static_cast<UInt32>(row))
-             : short_row_start_by_division(params, static_cast<UInt64>(row));
 }
 
 // The element at `index` of the row is the result of rank `rank`.

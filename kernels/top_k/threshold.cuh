@@ -49,26 +49,6 @@ struct SelectStorage {
   UInt64 varying;
 };
 
-// Counts digits. Equal digits in a row are counted together: where elements are equal, lanes and
-// threads would wait for each other at one bin.
-struct Tally {
-  Bins& bins;
-  UInt32 digit = 0;
-  UInt32 run = 0;
-
-  __device__ __forceinline__ void add(UInt32 next) {
-    if (next != digit) {
-      flush();
-      digit = next;
-    }
-    ++run;
-  }
-  __device__ __forceinline__ void flush() {
-    if (run != 0) atomicAdd(&bins[digit], run);
-    run = 0;
-  }
-};
-
 // Counts the next digit of the elements that are equal to the threshold so far. `for_each(visit)`
 // calls visit(key) for this thread's share of all that may be. The counts are complete on return.
 template <class Word, int kThreads, class ForEach>
@@ -77,13 +57,14 @@ __device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, B
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
   __syncthreads();  // bins are clear before any thread counts
   const int shift = threshold.shift - min(threshold.shift, kDigitBits);
-  Tally tally{bins};
   for_each([&](Word key) {
     if (threshold.high_part(key) == threshold.prefix) {
-      tally.add(static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1));
+      const UInt32 bin =
+          static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) & (kNumBins - 1);
+      // Lanes that add the same constant to one bin are counted first, and do not take turns.
+      atomicAdd(&bins[bin], 1);
     }
   });
-  tally.flush();
   __syncthreads();  // every count is in before the bins are read
 }
 
@@ -96,20 +77,34 @@ __device__ __forceinline__ void narrow(Threshold<Word>& threshold, const Bins& b
   constexpr int kBinsPerThread = kNumBins / kThreads;
   // Thread 0 has the highest bins.
   const int first_bin = kNumBins - 1 - static_cast<int>(threadIdx.x) * kBinsPerThread;
+  UInt32 own[kBinsPerThread];
   UInt32 num_here = 0;
-  for (int i = 0; i < kBinsPerThread; ++i) num_here += bins[first_bin - i];
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    own[i] = bins[first_bin - i];
+    num_here += own[i];
+  }
   UInt32 total;
   UInt32 above = block_exclusive_sum<kThreads>(num_here, shared.warp_sums, total);
   // Where the input has changed since the last digit, too few elements may be left: then it is the
   // lowest bin.
   const bool is_last = threadIdx.x == kThreads - 1;
   if (above < threshold.num_wanted && (threshold.num_wanted <= above + num_here || is_last)) {
-    const int last_bin = first_bin - (kBinsPerThread - 1);
-    int bin = first_bin;
-    while (bin > last_bin && above + bins[bin] < threshold.num_wanted) above += bins[bin--];
-    shared.digit = bin;
+    int place = 0;
+    UInt32 num_equal = own[0];
+    bool goes_on = true;
+#pragma unroll
+    for (int i = 0; i < kBinsPerThread - 1; ++i) {
+      goes_on = goes_on && above + own[i] < threshold.num_wanted;
+      if (goes_on) {
+        above += own[i];
+        place = i + 1;
+        num_equal = own[i + 1];
+      }
+    }
+    shared.digit = first_bin - place;
     shared.num_above = above;
-    shared.num_equal = bins[bin];
+    shared.num_equal = num_equal;
   }
   __syncthreads();  // the one thread that met the k-th element has written before all read
   const int width = min(threshold.shift, kDigitBits);

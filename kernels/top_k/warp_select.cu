@@ -313,7 +313,7 @@ __global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::k
   for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * Of::kWarps + warp) * Of::kRows;
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
-    const RowStart start = short_row_start(params, first_row + (is_row ? slot : 0));
+    const RowStart start = row_start(params, first_row + (is_row ? slot : 0));
     load_rows<Of>(input, params, first_row, start, rows);
     const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
     const Wide<Word> least = group.choose_units();

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
   __syncwarp();  // that is there before a row
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
-    const RowStart start = short_row_start(params, row);
+    const RowStart start = row_start(params, row);
     load_rows<Of>(input, params, row, start, rows);
     Key keys[kItems];
 #pragma unroll

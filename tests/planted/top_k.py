@@ -8,9 +8,6 @@ _ARG_MAX_KERNEL = "kernels/top_k/arg_max.cu"
 _COLUMNS = "cudml/operators/top_k_columns.py"
 _COLUMNS_KERNEL = "kernels/top_k/columns.cu"
 
-#: What follows in the one of two functions that kernels of short rows call.
-_SHORT_ROW = "\n    start.index += coordinate * params.index_strides[d];\n  };"
-
 DEFECTS = {
     "the first of equal lanes by the higher index": Defect(
         _ARG_MAX_KERNEL,
@@ -147,15 +144,15 @@ DEFECTS = {
     ),
     "digits are counted without an atomic": Defect(
         "kernels/top_k/threshold.cuh",
-        "if (run != 0) atomicAdd(&bins[digit], run);",
-        "if (run != 0) bins[digit] += run;",
+        "atomicAdd(&bins[bin], 1);",
+        "bins[bin] += 1;",
         ("block radix",),
         RACE,
     ),
     "the list's counter is not cleared": Defect(
-        "kernels/top_k/filter.cuh",
-        "start() {\n    if (threadIdx.x == 0) shared.num_listed = 0;",
-        "start() {",
+        "kernels/top_k/block_filter.cu",
+        "if (threadIdx.x == 0) shared.select.num_listed = 0;\n\n",
+        "\n\n",
         ("filtered rows",),
         UNWRITTEN,
     ),
@@ -184,7 +181,7 @@ DEFECTS = {
         "kernels/top_k/network_sort.cuh",
         "upper_index < lower_index",
         "upper_index > lower_index",
-        ("filtered rows",),
+        ("block radix",),
         WRONG,
     ),
     "ties of a cut by the higher index": Defect(
@@ -219,20 +216,20 @@ DEFECTS = {
         "kernels/top_k/network_sort.cuh",
         "for (UInt32 i = count + threadIdx.x; i < size;",
         "for (UInt32 i = count + 1 + threadIdx.x; i < size;",
-        ("filtered rows, every element a result",),
+        ("block radix", "filtered rows, many results"),
         UNWRITTEN,
     ),
     "the last element of a part is not read": Defect(
         "kernels/top_k/row_reader.cuh",
         "+ thread; i < length; i += kThreads",
         "+ thread; i + 1 < length; i += kThreads",
-        ("filtered rows in ascending order",),
+        ("block radix",),
         WRONG,
     ),
     "elements before the first whole word are not read": Defect(
-        "kernels/top_k/row_reader.cuh",
-        "if (thread < head) {",
-        "if (thread + 1 < head) {",
+        "kernels/top_k/block_filter.cu",
+        "threadIdx.x < loads.head",
+        "threadIdx.x + 1 < loads.head",
         ("filtered rows in descending order",),
         WRONG,
     ),
@@ -240,7 +237,7 @@ DEFECTS = {
         "kernels/top_k/row_reader.cuh",
         "min(next, num_loads - 1) * kPerLoad",
         "next * kPerLoad",
-        ("block radix", "filtered rows"),
+        ("block radix",),
         BOUNDS,
     ),
     "words at places that are no multiple of 16": Defect(
@@ -266,8 +263,8 @@ DEFECTS = {
     ),
     "rows of results by the other output's stride": Defect(
         "kernels/top_k/rows.cuh",
-        "start.value += coordinate * params.value_strides[d];" + _SHORT_ROW,
-        "start.value += coordinate * params.index_strides[d];" + _SHORT_ROW,
+        "value += coordinate * params.value_strides[dimension];",
+        "value += coordinate * params.index_strides[dimension];",
         ("results with gaps",),
         f"{BOUNDS}|{WRONG}",
     ),
@@ -285,10 +282,31 @@ DEFECTS = {
         ("chosen elements of longer rows, sorted",),
         WRONG,
     ),
+    "a load past the tile that is looked at": Defect(
+        "kernels/top_k/block_filter.cu",
+        "if (a * kThreads + threadIdx.x < left) {\n      bytes[a]",
+        "if (a * kThreads + threadIdx.x <= left) {\n      bytes[a]",
+        ("filtered rows", "filtered rows in descending order"),
+        f"{BOUNDS}|{WRONG}",
+    ),
+    "ties of counted ranks by the higher index": Defect(
+        "kernels/top_k/counted_rank.cuh",
+        "(other_index < index)",
+        "(other_index > index)",
+        ("filtered rows",),
+        WRONG,
+    ),
+    "a sieve that lets through no more than half of the words": Defect(
+        "kernels/top_k/sieve.cuh",
+        "for (int i = 0; i < kNumWords; ++i) any = passes(word_at(bytes, i)) || any;",
+        "for (int i = 0; i < kNumWords / 2; ++i) any = passes(word_at(bytes, i)) || any;",
+        ("filtered rows in ascending order",),
+        WRONG,
+    ),
     "blocks are counted without an atomic": Defect(
         "kernels/top_k/block_filter.cu",
-        "atomicAdd(&num_done[row_number], 1)",
-        "num_done[row_number]++",
+        "atomicAdd(&state.num_done, 1)",
+        "state.num_done++",
         ("rows filtered by several blocks",),
         RACE,
     ),
@@ -352,7 +370,7 @@ DEFECTS = {
         _PATHS,
         'Workspace("kept", kept_bytes)',
         'Workspace("kept", kept_bytes - 4)',
-        ("two rows filtered by several blocks",),
+        ("rows of ties filtered by several blocks",),
         BOUNDS,
     ),
     "counts four bytes short": Defect(
@@ -371,7 +389,7 @@ DEFECTS = {
     ),
     "the blocks' counter is not cleared": Defect(
         _PATHS,
-        'clearing = (Fill("num_done", 4 * selection.num_rows),)',
+        'clearing = (Fill("states", 8 * selection.num_rows),)',
         "clearing = ()",
         ("rows filtered by several blocks",),
         UNWRITTEN,

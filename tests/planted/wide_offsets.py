@@ -69,8 +69,8 @@ _LISTED = {
     ),
     "a selected row's place in 32 bits": _cut(
         "kernels/top_k/rows.cuh",
-        "remainder);\n    start.input += coordinate * params.input_strides[d];",
-        "remainder);\n    start.input += static_cast<int>(coordinate * params.input_strides[d]);",
+        "input += coordinate * params.input_strides[dimension];",
+        "input += static_cast<int>(coordinate * params.input_strides[dimension]);",
         "test_selections",
     ),
     "a selected element's place in 32 bits": _cut(
@@ -80,9 +80,9 @@ _LISTED = {
         "test_selections",
     ),
     "a block's part of a row in 32 bits": _cut(
-        "kernels/top_k/block_filter.cu",
-        "begin * params.input_axis_stride",
-        "static_cast<int>(begin * params.input_axis_stride)",
+        "kernels/top_k/row_reader.cuh",
+        "return {elements + static_cast<Int64>(begin) * stride,",
+        "return {elements + static_cast<int>(static_cast<Int64>(begin) * stride),",
         "test_parts_of_a_column",
     ),
     "a listed element's place in 32 bits": _cut(

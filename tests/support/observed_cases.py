@@ -64,6 +64,7 @@ CASES = {
     "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
     "filtered rows, every element a result": Case(top_k((3, 50), 50), "block_filter", ONE),
     "filtered rows in descending order": Case(top_k((3, 9001), 20), "block_filter", ONE, "descending"),
+    "filtered rows, many results": Case(top_k((3, 5001), 700), "block_filter", ONE),
     "rows filtered by several blocks": Case(top_k((1, 80_000), 10, BYTE), "block_filter"),
     "long rows on a CPU": Case(top_k((2, 9001), 70, LONG), limits=CPU),
     "rows in ascending order on a CPU": Case(top_k((2, 3000), 20), limits=CPU, content="ascending"),
@@ -91,6 +92,9 @@ CASES = {
     ),
     "ever larger ties filtered by several blocks": Case(
         top_k((1, 98_000), 10, BYTE), "block_filter", GPU, "steps"
+    ),
+    "rows of ties filtered by several blocks": Case(
+        top_k((2, 20_000), 128, BYTE), "block_filter", GPU, "equal"
     ),
     "two rows filtered by several blocks": Case(top_k((2, 80_000), 16, BYTE), "block_filter"),
     "results with gaps": Case(top_k((37, 60), 7, value_pad=2, index_pad=3), "warp_select"),

@@ -36,6 +36,7 @@ FILTERED = (
     ("float16", 524_288, 50),
     ("int8", 262_144, 50),
     ("float64", 131_072, 512),
+    ("float32", 262_144, 2048),
 )
 
 
@@ -65,10 +66,9 @@ def rows_of(distribution: str, dtype: str, row_length: int, rng: np.random.Gener
 def test_filter_reads_once(
     dtype: str, row_length: int, k: int, distribution: str, rng: np.random.Generator
 ) -> None:
-    """Unless elements come in ascending order of rank: a list that always fills is given up for radix."""
+    """And a sample of it; whatever the order of elements, since the sample is of the whole row."""
     x = rows_of(distribution, dtype, row_length, rng)
-    most = 3.2 if distribution == "ascending" else 1.001
-    assert reads_of(np.repeat(x, 2, 0), k, "block_filter") <= most
+    assert reads_of(np.repeat(x, 2, 0), k, "block_filter") <= 1.05
 
 
 def num_digits(x: np.ndarray, k: int, capacity: int) -> int:

@@ -1,0 +1,114 @@
+// Whether elements may exceed a floor, by their raw bits: a few instructions for sixteen bytes, however many
+// elements they hold. What may pass is then looked at by its key.
+//
+// Bits that a key is made of by one of its two flips are in the order of keys among themselves, and beyond
+// those of the other sign if the flip is that of the floor's sign. So one flip and one unsigned comparison tell
+// what is above the floor; only a NaN that ranks first, of either sign, is seen by a comparison of its own.
+// Elements of 8 and 16 bits are compared four and two at a time: their highest bits are kept out of the
+// subtraction, which so borrows nothing from the next element, and decided by a majority of three bits.
+#pragma once
+
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/row_reader.cuh"
+
+// What a key must exceed to be of interest.
+template <class Word>
+struct Floor {
+  Word key;
+  bool is_open;  // everything is
+
+  __device__ __forceinline__ bool passes(Word other) const { return is_open || other > key; }
+  // Whether no key can pass.
+  __device__ __forceinline__ bool is_shut() const {
+    return !is_open && key == static_cast<Word>(~Word{0});
+  }
+};
+
+template <class Word>
+struct Sieve {
+  using Bits = Wide<Word>;
+  static constexpr bool kIsPacked = sizeof(Word) < 4;
+  static constexpr int kPerWord = sizeof(Bits) / sizeof(Word);
+  static constexpr int kNumWords = 16 / sizeof(Bits);
+  static constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
+  // A one at each element of a word.
+  static constexpr Bits kOnes = sizeof(Word) == 1   ? Bits{0x01010101}
+                                : sizeof(Word) == 2 ? Bits{0x00010001}
+                                                    : Bits{1};
+  static constexpr Bits kSigns = static_cast<Bits>(kSign * kOnes);
+
+  Bits flip;    // makes bits keys, for the sign of the floor
+  Bits least;   // the least that passes; packed: without its highest bit
+  Bits is_low;  // packed: the highest bits, where `least` has none
+  Bits
+      nan_bound;  // what a NaN that ranks first exceeds without its sign; packed: what makes its highest bit one
+
+  // For a floor that is not shut.
+  template <class Order>
+  static __device__ __forceinline__ Sieve of(const Floor<Word>& floor, const Order& order) {
+    const Bits positive_flip = static_cast<Bits>(order.positive_flip);
+    const Bits negative_flip = static_cast<Bits>(order.negative_flip);
+    Bits least = floor.is_open ? 0 : static_cast<Bits>(floor.key) + 1;
+    // The key of +0 is that of -0 too, whose bits are next to it.
+    if (least == positive_flip && order.negative_zero != 0) --least;
+    const bool is_negative = ((least ^ positive_flip) & kSign) != 0;
+    const Bits flip = is_negative ? negative_flip : positive_flip;
+    const bool nan_first = static_cast<Bits>(order.nan_key) == static_cast<Word>(~Word{0});
+    const Bits infinity = nan_first ? static_cast<Bits>(order.infinity) : kSign - 1;
+    if constexpr (kIsPacked) {
+      return {flip * kOnes, (least & (kSign - 1)) * kOnes, (least & kSign) != 0 ? 0 : kSigns,
+              (kSign - 1 - infinity) * kOnes};
+    }
+    return {flip, least, 0, infinity};
+  }
+
+  static __device__ __forceinline__ Bits word_at(const uint4& bytes, int i) {
+    return word_of<Bits>(bytes, i);
+  }
+
+  // The highest bit of each element that may pass is one; other bits mean nothing.
+  __device__ __forceinline__ Bits packed_hits(Bits word) const {
+    const Bits key = word ^ flip;
+    const Bits difference = (key | kSigns) - least;
+    const Bits is_above = (key & difference) | ((key | difference) & is_low);
+    if constexpr (sizeof(Word) == 1) return is_above;  // no NaN is so short
+    return is_above | ((word & ~kSigns) + nan_bound);
+  }
+  __device__ __forceinline__ bool passes(Bits word) const {
+    return (word ^ flip) >= least || (word & (kSign - 1)) > nan_bound;
+  }
+
+  // Whether any element may pass.
+  __device__ __forceinline__ bool any_passes(const uint4& bytes) const {
+    if constexpr (kIsPacked) {
+      Bits hits = 0;
+#pragma unroll
+      for (int i = 0; i < kNumWords; ++i) hits |= packed_hits(word_at(bytes, i));
+      return (hits & kSigns) != 0;
+    } else {
+      bool any = false;
+#pragma unroll
+      for (int i = 0; i < kNumWords; ++i) any = passes(word_at(bytes, i)) || any;
+      return any;
+    }
+  }
+
+  // Calls visit(bits, i) for each element i that may pass.
+  template <class Visit>
+  __device__ __forceinline__ void visit_passing(const uint4& bytes, Visit visit) const {
+#pragma unroll
+    for (int i = 0; i < kNumWords; ++i) {
+      const Bits word = word_at(bytes, i);
+      if constexpr (kIsPacked) {
+        constexpr int kBits = 8 * sizeof(Word);
+        for (Bits hits = packed_hits(word) & kSigns; hits != 0; hits &= hits - 1) {
+          const UInt32 element = (__ffs(hits) - 1) / kBits;
+          visit(static_cast<Word>(word >> (element * kBits)), i * kPerWord + element);
+        }
+      } else if (passes(word)) {
+        visit(word, i);
+      }
+    }
+  }
+};
