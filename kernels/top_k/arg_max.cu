@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kThreads, 4)
            (static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize) * kRows;
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
-    const RowStart start = short_row_start(params, first_row + (is_row ? slot : 0));
+    const RowStart start = row_start(params, first_row + (is_row ? slot : 0));
     const RowPart<Word> row = {input + start.input, params.input_axis_stride,
                                is_row ? static_cast<UInt32>(params.row_length) : 0, 0};
     LaneSearch<Word, kLanes> search(row, lane, params);
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
   const Int64 end = min(params.row_length, begin + stretch);
 
   for (Int64 row_number = blockIdx.y; row_number < params.num_rows; row_number += gridDim.y) {
-    const RowStart start = short_row_start(params, row_number);
+    const RowStart start = row_start(params, row_number);
     const RowPart<Word> part = {input + start.input + begin * params.input_axis_stride,
                                 params.input_axis_stride, static_cast<UInt32>(end - begin),
                                 static_cast<UInt32>(begin)};

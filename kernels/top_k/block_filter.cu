@@ -107,9 +107,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     // Rows that are shared are few.
     const Int64 row_number = num_parts == 1 ? number : static_cast<UInt32>(number) / num_parts;
     const UInt32 part_number = static_cast<UInt32>(number - row_number * num_parts);
-    const RowStart start = row_start(params, row_number);
-    const RowPart<Word> row = {input + start.input, params.input_axis_stride,
-                               static_cast<UInt32>(params.row_length), 0};
+    const RowPart<Word> row = {input + row_start(params, row_number).input,
+                               params.input_axis_stride, static_cast<UInt32>(params.row_length), 0};
     const Int64 begin = min(params.row_length, part_number * stretch);
     const RowPart<Word> part = row.stretch(
         static_cast<UInt32>(begin), static_cast<UInt32>(min(params.row_length - begin, stretch)));
@@ -261,11 +260,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (!is_row && num_parts > 1) continue;
 
     // ---- Rank and write.
+    // Where the results begin is computed here, and takes no registers until then.
+    const RowStart start = row_start(params, row_number);
     const auto write = [&](UInt32 rank, UInt32 index) {
       write_result(input, values, indices, params, start, rank, index_in_row(params, index));
     };
     if (enough <= kMaxCounted) {
-      __syncthreads();  // the list is complete
       rank_by_counting<Word, kThreads>(filter.list, count, enough, k, write);
     } else {
       sort_by_network<Word, kThreads>(filter.list, count);

@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
        first_row += static_cast<Int64>(gridDim.x) * kColumns) {
     const bool is_row = first_row + column < params.num_rows;
     const Int64 row = first_row + (is_row ? column : 0);
-    const RowStart start = short_row_start(params, row);
+    const RowStart start = row_start(params, row);
     const Word* elements = input + start.input;
     if (threadIdx.x == 0) shared.is_full = 0;
 
@@ -327,7 +327,7 @@ __global__ void __launch_bounds__(kMergeThreads)
       const UInt32 place = begin + lane;
       first = first_lanes(first, place < num_kept ? row_kept[place] : Pair::none());
     }
-    const RowStart start = short_row_start(params, row);
+    const RowStart start = row_start(params, row);
     if (lane < k) write_result(input, values, indices, params, start, lane, first.index());
   }
 }

@@ -57,9 +57,8 @@ __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 ro
     const UInt64 multiplier = params.outer_multipliers[d];
     const Int32 shift = params.outer_shifts[d];
     const Int64 quotient =
-        params.is_wide
-            ? static_cast<Int64>(divide(static_cast<UInt64>(row), multiplier, shift))
-            : divide(static_cast<UInt32>(row), static_cast<UInt32>(multiplier), shift);
+        params.is_wide ? static_cast<Int64>(divide(static_cast<UInt64>(row), multiplier, shift))
+                       : divide(static_cast<UInt32>(row), static_cast<UInt32>(multiplier), shift);
     start.move(params, d, row - quotient * params.outer_sizes[d]);
     row = quotient;
   }

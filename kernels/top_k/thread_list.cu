@@ -41,25 +41,26 @@ __global__ void __launch_bounds__(kThreads, 4)
   using Pair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; row < params.num_rows;
        row += static_cast<Int64>(gridDim.x) * kThreads) {
-    const RowStart start = row_start(params, row);
-    const Word* elements = input + start.input;
+    const Word* next = input + row_start(params, row).input;
     const Int64 stride = params.input_axis_stride;
+    const UInt32 length = static_cast<UInt32>(params.row_length);
     FirstElements<Pair, kListSize> first;
     first.clear();
-    Int64 index = 0;
-    for (; index + kAhead <= params.row_length; index += kAhead) {
+    UInt32 index = 0;
+    for (; length - index >= kAhead; index += kAhead) {
       Word ahead[kAhead];
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) ahead[i] = elements[(index + i) * stride];
+      for (int i = 0; i < kAhead; ++i, next += stride) ahead[i] = *next;
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
-        first.insert(Pair::of(ordering_key(ahead[i], params), static_cast<UInt32>(index + i)));
+        first.insert(Pair::of(ordering_key(ahead[i], params), index + i));
       }
     }
-    for (; index < params.row_length; ++index) {
-      const Word element = elements[index * stride];
-      first.insert(Pair::of(ordering_key(element, params), static_cast<UInt32>(index)));
+    for (; index < length; ++index, next += stride) {
+      first.insert(Pair::of(ordering_key(*next, params), index));
     }
+    // Computed again: until here it would take registers.
+    const RowStart start = row_start(params, row);
 #pragma unroll
     for (int rank = 0; rank < kListSize; ++rank) {
       if (rank < params.k) {

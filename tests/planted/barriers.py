@@ -43,7 +43,12 @@ _CASES = {
         "first of two rows by several blocks",
         "first of a row by several blocks",
     ),
-    "top_k/block_filter.cu": ("rows filtered by several blocks", "filtered rows"),
+    "top_k/block_filter.cu": (
+        "rows filtered by several blocks",
+        "filtered rows, every element a result",
+        "filtered rows in ascending order",
+        "filtered rows shorter than a load",
+    ),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
     "top_k/columns.cu": (
         "columns by a block",

@@ -188,7 +188,7 @@ DEFECTS = {
         "kernels/top_k/filter.cuh",
         "visit(~list.indices[i])",
         "visit(list.indices[i])",
-        ("filtered rows", "filtered rows in ascending order"),
+        ("rows of ties filtered by several blocks",),
         f"{WRONG}|{BOUNDS}|{UNWRITTEN}",
     ),
     "a lane's first units only": Defect(
@@ -223,7 +223,7 @@ DEFECTS = {
         "kernels/top_k/row_reader.cuh",
         "+ thread; i < length; i += kThreads",
         "+ thread; i + 1 < length; i += kThreads",
-        ("block radix",),
+        ("block radix in ascending order",),
         WRONG,
     ),
     "elements before the first whole word are not read": Defect(
@@ -249,8 +249,8 @@ DEFECTS = {
     ),
     "the last element of a thread's row is not read": Defect(
         "kernels/top_k/thread_list.cu",
-        "for (; index < params.row_length; ++index)",
-        "for (; index + 1 < params.row_length; ++index)",
+        "for (; index < length; ++index, next += stride) {",
+        "for (; index + 1 < length; ++index, next += stride) {",
         ("thread list",),
         WRONG,
     ),
@@ -300,7 +300,7 @@ DEFECTS = {
         "kernels/top_k/sieve.cuh",
         "for (int i = 0; i < kNumWords; ++i) any = passes(word_at(bytes, i)) || any;",
         "for (int i = 0; i < kNumWords / 2; ++i) any = passes(word_at(bytes, i)) || any;",
-        ("filtered rows in ascending order",),
+        ("filtered rows", "different values filtered by several blocks"),
         WRONG,
     ),
     "blocks are counted without an atomic": Defect(
