@@ -46,7 +46,7 @@ _CASES = {
     "top_k/block_filter.cu": (
         "rows filtered by several blocks",
         "filtered rows, every element a result",
-        "filtered rows in ascending order",
+        "filtered rows in ascending order, a block each",
         "filtered rows shorter than a load",
     ),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),

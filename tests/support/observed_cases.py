@@ -64,7 +64,10 @@ CASES = {
     "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
     "filtered rows, every element a result": Case(top_k((3, 50), 50), "block_filter", ONE),
     "filtered rows in descending order": Case(top_k((3, 9001), 20), "block_filter", ONE, "descending"),
-    "filtered rows shorter than a load": Case(top_k((3, 3), 2), "block_filter", ONE),
+    "filtered rows shorter than a load": Case(top_k((5, 1), 1), "block_filter", ONE),
+    "filtered rows in ascending order, a block each": Case(
+        top_k((16, 9001), 20), "block_filter", ONE, "ascending"
+    ),
     "filtered rows, many results": Case(top_k((3, 5001), 700), "block_filter", ONE),
     "rows filtered by several blocks": Case(top_k((1, 80_000), 10, BYTE), "block_filter"),
     "long rows on a CPU": Case(top_k((2, 9001), 70, LONG), limits=CPU),
