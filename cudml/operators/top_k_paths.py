@@ -51,6 +51,7 @@ _GRID_THREADS = 512
 
 # kernels/top_k/serial.cu
 _SERIAL_GROUP = 32
+_SERIAL_CLASSES = 64
 _SERIAL_STORAGE_BYTES = 4 * 256
 
 # kernels/top_k/radix_sort.cuh
@@ -122,9 +123,8 @@ class Thresholds:
     #: Elements beyond k that a list sorted by radix holds at least.
     ordered_min_slack: int = figure(1024, "estimate", "some too many saves telling equal digits apart")
 
-    #: Elements beyond k, by k and at least, that the list of one thread holds until it is cut.
+    #: Elements beyond k, by k, that the list of one thread holds until it is cut.
     serial_slack: int = figure(2, "estimate", "cuts are then seldom, and the list stays in a near cache")
-    serial_min_slack: int = figure(64, "estimate", "the same for a small k")
 
     #: Elements that a block of one thread is given at least.
     serial_min_elements: int = figure(1 << 13, "estimate", "to begin one takes as long as some hundred")
@@ -156,7 +156,7 @@ def _blocks(
 
 def _serial(selection: Selection, limits: Limits) -> Steps:
     # The list is cut when the slack is full.
-    slack = max(THRESHOLDS.serial_slack * selection.k, THRESHOLDS.serial_min_slack)
+    slack = max(THRESHOLDS.serial_slack * selection.k, _SERIAL_CLASSES)
     capacity = min(round_up(selection.k + slack, _SERIAL_GROUP), selection.row_length)
     key_bytes = max(selection.element.size, 4)
     list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
@@ -174,7 +174,11 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
         buffers=(*_OPERANDS, None if in_shared else "lists"),
         params=params_of(selection, list_capacity=capacity),
         shared_bytes=_SERIAL_STORAGE_BYTES + (list_bytes if in_shared else 0),
-        constants=(("kGroup", _SERIAL_GROUP), ("sizeof(SerialStorage)", _SERIAL_STORAGE_BYTES)),
+        constants=(
+            ("kGroup", _SERIAL_GROUP),
+            ("kClasses", _SERIAL_CLASSES),
+            ("sizeof(SerialStorage)", _SERIAL_STORAGE_BYTES),
+        ),
     )
     num_bytes = blocks * list_bytes
     return (launch,), () if in_shared else (Workspace("lists", num_bytes),)

@@ -1,7 +1,7 @@
 // Computes: the top k of rows of any length, for any k, by blocks of one thread.
 // Idea: elements that rank before the k-th so far are listed; a full list is cut to its first k.
-// Ownership: a block owns a row at a time and reads it once. Loops of fixed length vectorise.
-// Requires: list_capacity >= k + kGroup and a multiple of kGroup, or the row's length; three lists.
+// Ownership: a block owns a row at a time, and reads all but its start once.
+// Requires: list_capacity >= k + kClasses, a multiple of kGroup, or the row's length; three lists.
 // Chosen when: blocks of one thread are the fastest, on a CPU.
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
@@ -14,7 +14,12 @@ constexpr UInt32 kVector = 16;
 // Lists of up to so many keys are ranked by comparing all of them with each other.
 constexpr UInt32 kMaxRanked = 96;
 // And of up to so many, if less than half of them are results.
-constexpr UInt32 kMaxRankedWhole = 24;
+constexpr UInt32 kMaxRankedWhole = 64;
+// So many first elements of a row, which stay in a near cache, are read twice: first for a floor, the k-th
+// of the largest elements of interleaved classes. There are at least twice as many classes as results.
+constexpr UInt32 kClasses = 2 * kGroup;
+constexpr UInt32 kMinStretch = 4 * kClasses;
+constexpr UInt32 kMaxStretch = 2048;
 // Of so many, in a group, that pass the floor, each is looked at; of more, the whole group.
 constexpr UInt32 kMaxSparse = 10;
 
@@ -178,28 +183,58 @@ __device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word 
   }
 }
 
+// A key that k of a stretch's elements reach: the k-th of the largest keys of its interleaved classes.
+template <class Word>
+__device__ __forceinline__ Word reached_key(SerialList<Word>& list, const Word* elements,
+                                            const TopKParams& params, UInt32 length, UInt32 k) {
+  Word largest[kClasses] = {};
+  for (UInt32 i = 0; i + kClasses <= length; i += kClasses) {
+    for (UInt32 c = 0; c < kClasses; ++c) {
+      largest[c] = max(largest[c], ordering_key(elements[i + c], params));
+    }
+  }
+  for (UInt32 c = 0; c < kClasses; ++c) list.keys[c] = largest[c];
+  list.count = kClasses;
+  UInt32 num_above;
+  return static_cast<Word>(kth_key(list, k, num_above));
+}
+
 // Lists the first k of a row, which has at least k elements, by ascending index.
 template <class Word>
 __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* elements,
                                          const TopKParams& params, UInt32 k) {
   const Int64 stride = params.input_axis_stride;
   const UInt32 length = static_cast<UInt32>(params.row_length);
-  const UInt32 num_listed = static_cast<UInt32>(min(params.row_length, params.list_capacity));
   Word keys[kGroup];
   UInt64 i = 0;
-  for (; i < num_listed; i += kGroup) {
-    load_keys(elements + i * stride, stride, num_listed - i, params, keys);
-    for (UInt32 j = 0; j < kGroup; ++j) list.keys[i + j] = keys[j];
-    for (UInt32 j = 0; j < kGroup; ++j) list.indices[i + j] = static_cast<UInt32>(i) + j;
+  Word reached = 0;
+  if (stride == 1 && length >= kMinStretch && k <= kClasses / 2) {
+    reached = reached_key(list, elements, params, min(length, kMaxStretch), k);
   }
-  list.count = num_listed;
-  if (num_listed == length) return;
-  Word floor = static_cast<Word>(cut(list, k));
+  // What is above the floor is listed. The first k that reach a key are above a floor just below it.
+  Word floor = reached;
+  if (reached != 0) {
+    --floor;
+    list.count = 0;
+  } else {
+    const UInt32 num_listed = static_cast<UInt32>(min(params.row_length, params.list_capacity));
+    for (; i < num_listed; i += kGroup) {
+      load_keys(elements + i * stride, stride, num_listed - i, params, keys);
+      for (UInt32 j = 0; j < kGroup; ++j) list.keys[i + j] = keys[j];
+      for (UInt32 j = 0; j < kGroup; ++j) list.indices[i + j] = static_cast<UInt32>(i) + j;
+    }
+    list.count = num_listed;
+    if (num_listed == length) return;
+    floor = static_cast<Word>(cut(list, k));
+  }
   for (; i < length; i += kGroup) {
     if (list.count + kGroup > params.list_capacity) floor = static_cast<Word>(cut(list, k));
+    if (list.count >= k) floor = max(floor, reached);
     load_keys(elements + i * stride, stride, length - i, params, keys);
     filter_group(list, keys, static_cast<UInt32>(i), floor);
   }
+  // Where the input changes while it is read, fewer than k may have been listed.
+  for (; list.count < k; ++list.count) list.keys[list.count] = list.indices[list.count] = 0;
 }
 
 // Sorts the indices of a short list by descending key and then by place, without a branch: a rank is how

@@ -9,7 +9,7 @@ DEFECTS = {
     "carried state one item short": Defect(
         _PATHS,
         'Workspace("carried", CARRIED_BYTES * rows * layer.hidden_size)',
-        'Workspace("carried", _CARRIED_BYTES * (rows * layer.hidden_size - 1))',
+        'Workspace("carried", CARRIED_BYTES * (rows * layer.hidden_size - 1))',
         ("gru on a grid, full sequences",),
         BOUNDS,
     ),

@@ -1,5 +1,6 @@
 """Each planted defect is reported by a case of the check mode, and each barrier of the kernels is needed."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from tests.support.observed_cases import CASES
 
 DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS, **wide_offsets.DEFECTS, **machine_code.DEFECTS}
 ALL = {**DEFECTS, **BARRIERS}
+
+_CONSTANT = re.compile(r"\b[A-Z_][A-Z_]+\b")
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,8 @@ def test_it_can_be_planted(name: str) -> None:
     defect = ALL[name]
     text = (ROOT / defect.file).read_text()
     assert defect.changed(text) != text
+    if defect.file.endswith(".py"):  # An unknown name would be an error of another kind.
+        assert set(_CONSTANT.findall(defect.new)) <= set(_CONSTANT.findall(text))
     assert defect.cases or defect.tests
     assert set(defect.cases) <= set(CASES)
     for test in defect.tests:

@@ -17,7 +17,7 @@ from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import BufferTable, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.exchange import Exported
-from cudml.devices.shortcuts import ADDRESS_OFFSET, address_of, pointer_at
+from cudml.devices.shortcuts import PLACE, POINTER_BYTES, address_of, pointers
 from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
 
@@ -82,7 +82,7 @@ class EmulatorDevice:
             array.flags.writeable,
             schedules.current().num_lanes,
         )
-        return pointer_at(id(array) + ADDRESS_OFFSET).value, layout
+        return pointers[id(array) // POINTER_BYTES + PLACE], layout
 
     def copy_bytes(self, source: Array, destination: Array, num_bytes: int, stream: Any = None) -> None:
         """Copy bytes from the address of one array to the address of another."""
@@ -195,13 +195,13 @@ class EmulatorProgram:
             prepared = self._prepare(schedule)
         addresses = prepared.addresses
         for number, operand in enumerate(operands):
-            addresses[number] = pointer_at(id(operand) + ADDRESS_OFFSET).value
+            addresses[number] = pointers[id(operand) // POINTER_BYTES + PLACE]
         if shift:
             addresses[0] += shift
         if self._workspace_offsets:
             if workspace is None:
                 workspace = np.empty(self._temporary_bytes, np.uint8)
-            start = pointer_at(id(workspace) + ADDRESS_OFFSET).value
+            start = address_of(workspace)
             for number, offset in self._workspace_offsets:
                 addresses[number] = start + offset
         for run in prepared.runs:

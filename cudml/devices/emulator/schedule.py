@@ -74,7 +74,11 @@ _from_environment: tuple[bytes | None, Schedule] = (None, Schedule())
 
 def current() -> Schedule:
     """The schedule of the innermost `with schedule(...)`, else that of CUDML_EMULATOR."""
-    return _current.get() or environment_schedule()
+    chosen = _current.get()
+    if chosen is not None:
+        return chosen
+    text, schedule = _from_environment
+    return schedule if text == shortcuts.emulator_options() else environment_schedule()
 
 
 def environment_schedule() -> Schedule:

@@ -14,7 +14,7 @@ import pytest
 from cudml.devices import emulator
 from cudml.enums import DataType
 from cudml.plans import KernelLaunch, Plan
-from tests.support.kernel_cases import GPU, Case, operands_of, top_k
+from tests.support.kernel_cases import CPU, GPU, Case, operands_of, top_k
 
 BYTE, HALF, LONG = DataType.UINT8, DataType.UINT16, DataType.UINT64
 NARROW = replace(GPU, shared_bytes_per_block=16384)
@@ -51,6 +51,7 @@ CASES = {
         lambda n: Case(top_k((1, n), 200, HALF), "block_filter", content="ascending"),
     ),
     "columns": (5000, lambda n: Case(top_k((n, 3), 20, HALF, axis=0), "columns", content="any")),
+    "rows on a CPU": (1000, lambda n: Case(top_k((9, n), 20, HALF), limits=CPU, content="any")),
     "grid radix": (5000, lambda n: Case(top_k((2, n), 50), "grid_radix")),
     "grid radix, any bits": (9000, lambda n: Case(top_k((1, n), 200), "grid_radix", content="any")),
     "grid radix, many results": (5000, lambda n: Case(top_k((1, n), 700, LONG), "grid_radix")),
