@@ -223,6 +223,47 @@ def test_fast_float_functions(order: str, seed: int, rng: np.random.Generator) -
             assert (np.abs(got - values) <= 2 * ulp).all(), f"row {row}"
 
 
+@np.errstate(all="ignore")
+def test_functions_of_both_float_types(rng: np.random.Generator) -> None:
+    """float32 gives float32, whose other half of the place stays 0; within two units of the last place."""
+    a = rng.uniform(-5, 5, NUM).astype(np.float32)
+    b = rng.uniform(0.01, 100, NUM).astype(np.float32)
+    a[:6] = np.nan, np.inf, -np.inf, -0.0, 2.5, -2.5
+    out = np.zeros((36, NUM), np.uint64)
+    buffers = {"a": a, "b": b, "out": out}
+    launch("functions.cu", "overloads", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+    for dtype, rows in ((np.float32, out[:18]), (np.float64, out[18:])):
+        x, y = a.astype(np.longdouble), b.astype(np.longdouble)
+        classes = np.isnan(a) | np.isinf(a) << 1 | np.isfinite(a) << 2 | np.signbit(a) << 3
+        expected = [
+            np.ceil(x),
+            np.floor(x),
+            np.trunc(x),
+            np.copysign(np.floor(np.abs(x) + 0.5), x),
+            np.abs(x),
+            np.abs(x),
+            np.sqrt(y),
+            np.exp(x),
+            np.log(y),
+            np.sin(x),
+            np.tanh(x),
+            y**x,
+            np.fmin(x, y),
+            np.fmax(x, y),
+            np.copysign(y, x),
+            x * y + x,
+            x * 8,
+        ]
+        for row, values in enumerate(expected):
+            got = rows[row].view(dtype)[:: 8 // np.dtype(dtype).itemsize]
+            finite = np.isfinite(values)
+            np.testing.assert_array_equal(got[~finite], values[~finite].astype(dtype), f"row {row}")
+            ulp = np.spacing(np.abs(values[finite]).astype(dtype))
+            assert (np.abs(got[finite] - values[finite]) <= 2 * ulp).all(), f"row {row}"
+            assert dtype == np.float64 or not (rows[row] >> 32).any(), f"row {row} is no float32"
+        np.testing.assert_array_equal(rows[17], classes.astype(np.uint64))
+
+
 @every_order
 @np.errstate(all="ignore")
 def test_half_precision(order: str, seed: int, rng: np.random.Generator) -> None:

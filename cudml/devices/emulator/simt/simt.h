@@ -2,7 +2,6 @@
 // an unknown name to the compiler, never a stub.
 #pragma once
 
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>

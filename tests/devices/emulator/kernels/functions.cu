@@ -116,6 +116,37 @@ __global__ void fast_floats(const Float32* a_, const Float32* b_, UInt64* out, P
   row << __frsqrt_rn(b);
 }
 
+// Functions that CUDA has for both types under one name: rows of one type, then of the other.
+template <typename T>
+__device__ void write_overloads(Row& row, T a, T b) {
+  row << ceil(a);
+  row << floor(a);
+  row << trunc(a);
+  row << round(a);
+  row << fabs(a);
+  row << abs(a);
+  row << sqrt(b);
+  row << exp(a);
+  row << log(b);
+  row << sin(a);
+  row << tanh(a);
+  row << pow(b, a);
+  row << fmin(a, b);
+  row << fmax(a, b);
+  row << copysign(b, a);
+  row << fma(a, b, a);
+  row << ldexp(a, 3);
+  row << (isnan(a) | isinf(a) << 1 | isfinite(a) << 2 | signbit(a) << 3);
+}
+
+__global__ void overloads(const Float32* a_, const Float32* b_, UInt64* out, Params params) {
+  const Int64 i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= params.n) return;
+  Row row{out, params.n, i};
+  write_overloads(row, a_[i], b_[i]);
+  write_overloads(row, static_cast<Float64>(a_[i]), static_cast<Float64>(b_[i]));
+}
+
 // Kernels read storage in other types than it was written in: here both pointers are to the same.
 __global__ void read_as_another_type(const UInt32* bits, UInt32* words, const Float32* floats,
                                      Float32* out, Params params) {
