@@ -96,6 +96,8 @@ def flight_bytes_of(instructions: Iterable[Instruction]) -> int:
     most = 0
     for instruction in instructions:
         is_load = instruction.name == "LDG"
+        if not (is_load or under_way):
+            continue
         touched = set(instruction.registers)
         if is_load or instruction.name in ("STG", "STS"):
             # The registers of the value: the first operand of a load, the last of a store.
