@@ -20,8 +20,10 @@ from cudml.plans import WAIT_REPORT, KernelLaunch, Params, Plan, Step
 from tests.machine_code.plan import HOPPER, launch_of, memory_of, wait_report
 from tests.machine_code.sass.launch import Buffer, Launch, zeros
 
-#: Larger problems are run at two smaller sizes: elements that top-k reads, steps of a recurrence.
+#: Larger problems are run at two smaller sizes: of top-k with many rows, elements; of top-k with few, whose
+#: plans depend on the length of a row, bytes; of a recurrence, steps.
 _MAX_ELEMENTS = 1 << 24
+_MAX_BYTES = 1 << 29
 _STEPS = (2, 4)
 
 
@@ -149,10 +151,13 @@ def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Pre
 
 def _smaller(case: Any) -> tuple[Any, Any, float]:
     """Two smaller cases of top-k, and how many times their difference is missing; itself twice if small."""
-    member = "row_length" if case.num_rows < 4096 else "num_rows"
-    size = getattr(case, member)
     elements = case.num_rows * case.row_length * case.inner
-    more = size >> max(0, (elements - 1).bit_length() - _MAX_ELEMENTS.bit_length() + 1)
+    if case.num_rows < 4096:
+        member, amount, most = "row_length", elements * np.dtype(case.dtype).itemsize, _MAX_BYTES
+    else:
+        member, amount, most = "num_rows", elements, _MAX_ELEMENTS
+    size = getattr(case, member)
+    more = size >> max(0, (amount - 1).bit_length() - most.bit_length() + 1)
     less = more // 2
     if more >= size:
         return case, case, 0.0
