@@ -27,6 +27,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--predictions", action="store_true", help="predict every case of bench/, not one of each kernel"
     )
+    parser.addoption(
+        "--every-architecture", action="store_true", help="compile for variants of sm_80 as well"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -43,15 +46,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Deselect the tests that need an option.
 
     The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
-    Planting defects takes long, so it is left out without `--planted`; so does predicting every case.
+    A marker's tests take long, so they are left out without the option of its name.
     """
     left_out = set()
     if config.getoption("--sanitize"):
         left_out |= {item for item in items if "emulator" in item.path.parts}
-    if not config.getoption("--planted"):
-        left_out |= {item for item in items if item.get_closest_marker("planted")}
-    if not config.getoption("--predictions"):
-        left_out |= {item for item in items if item.get_closest_marker("predictions")}
+    for marker in ("planted", "predictions", "every_architecture"):
+        if not config.getoption(f"--{marker.replace('_', '-')}"):
+            left_out |= {item for item in items if item.get_closest_marker(marker)}
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

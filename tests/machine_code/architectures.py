@@ -75,3 +75,6 @@ ARCHITECTURES = (
     Architecture(100, 64, 32, 233472, 232448, 1024, 148, 126 * _MIB),
     Architecture(120, 48, 24, 102400, 101376, 1024, 170, 96 * _MIB),
 )
+
+#: They have the instruction set of sm_80, so kernels are compiled for them with `--every-architecture` alone.
+VARIANTS_OF_80 = (86, 89)

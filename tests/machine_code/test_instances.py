@@ -13,7 +13,7 @@ from bench import machine_code
 from cudml.operators import OPERATORS
 from cudml.plans import KernelLaunch
 from tests.machine_code import nvrtc
-from tests.machine_code.architectures import ARCHITECTURES, Architecture
+from tests.machine_code.architectures import ARCHITECTURES, VARIANTS_OF_80, Architecture
 from tests.machine_code.compiler import nvrtc_version, unavailable
 from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
 from tests.support.instances import batches, instances, operators, promise_of, random_launches
@@ -24,7 +24,12 @@ pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailabl
 RANDOM_LAUNCHES = 300
 
 _BATCHES = [
-    pytest.param(architecture, batch, id=f"{architecture.name}-{batch[0].name_expression}")
+    pytest.param(
+        architecture,
+        batch,
+        id=f"{architecture.name}-{batch[0].name_expression}",
+        marks=pytest.mark.every_architecture if architecture.number in VARIANTS_OF_80 else (),
+    )
     for architecture in ARCHITECTURES
     for batch in batches(architecture.limits)
 ]
