@@ -34,6 +34,40 @@ __device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64
   }
 }
 
+// Bytes that a thread computes with at once.
+constexpr int kRowBytes = 16;
+struct ByteRow {
+  UInt8 bytes[kRowBytes];
+};
+
+// The addresses need no alignment.
+__device__ __forceinline__ ByteRow load_row(const UInt8* source) {
+  return *reinterpret_cast<const ByteRow*>(source);
+}
+__device__ __forceinline__ void store_row(UInt8* target, ByteRow row) {
+  *reinterpret_cast<ByteRow*>(target) = row;
+}
+
+// The number minus each byte.
+__device__ __forceinline__ ByteRow minus(UInt8 number, ByteRow row) {
+  for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = static_cast<UInt8>(number - row.bytes[i]);
+  return row;
+}
+
+// Conditions are all ones or 0 in every byte: whether it has a bit, whether it is above a number.
+__device__ __forceinline__ ByteRow with_bit(ByteRow row, int bit) {
+  for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = row.bytes[i] >> bit & 1 ? 0xff : 0;
+  return row;
+}
+__device__ __forceinline__ ByteRow above(ByteRow row, UInt8 number) {
+  for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = row.bytes[i] > number ? 0xff : 0;
+  return row;
+}
+__device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRow no) {
+  for (int i = 0; i < kRowBytes; ++i) no.bytes[i] = condition.bytes[i] ? yes.bytes[i] : no.bytes[i];
+  return no;
+}
+
 // What `stream_line` copies: a line of a CPU's cache.
 constexpr int kLineBytes = 16;
 

@@ -1,5 +1,5 @@
 // Computes: REVERSE_SUBSEQUENCES on a CPU, of lanes that cross rows, each of its own length.
-// Idea: a strip of lanes is reversed in a small buffer; long lanes are transposed on both ways.
+// Idea: a strip of lanes is reversed in a small buffer: short lanes by delays, long ones by tiles.
 // Ownership: a block is one thread and owns neighbouring strips; it reads each length once.
 // Requires: strips that fit shared storage with a tile's rows; the axis is no dimension.
 // Chosen when: blocks have one thread, and neighbouring lanes have lengths of their own.
@@ -8,6 +8,7 @@
 #include "common/tiles.cuh"
 #include "common/vectors.cuh"
 #include "reverse_subsequences/lane_space.cuh"
+#include "reverse_subsequences/short_lanes.cuh"
 
 struct Storage {
   // The lengths of a strip, its lanes, and a tile's rows of it: as many as the launch has bytes for.
@@ -37,8 +38,8 @@ constexpr int kRowsAhead = 16;
 // compete for the same few places of a near cache before they are complete.
 constexpr Int64 kMaxTilePitch = 2048;
 
-// Shorter lanes are reversed faster where they lie in the strip.
-constexpr Int64 kMinTiledItems = 32;
+// Shorter lanes are reversed faster item by item.
+constexpr Int64 kMinBufferedItems = 32;
 
 // Visits the first items of tiles; at least one tile fits, and the last may overlap the one before.
 template <class Item, class Visit>
@@ -131,6 +132,68 @@ __device__ __forceinline__ void reverse_tiles(const ReverseSerialColumnsParams& 
   });
 }
 
+// Loops of fixed length vectorise.
+constexpr int kLengthsAtOnce = 8;
+
+// Loads the lengths of a strip, from `index` on. Returns whether they differ.
+__device__ __forceinline__ bool load_lengths(const ReverseSerialColumnsParams& p,
+                                             const void* lengths, Int64 index, Int64 num_lanes,
+                                             Int64* strip_lengths) {
+  Int64 lane = 0;
+  UInt64 difference = 0;
+  if (p.length_bytes == 8 && p.row_length_stride == 1) {
+    const UInt64* from = static_cast<const UInt64*>(lengths) + index;
+    const UInt64 axis_size = static_cast<UInt64>(p.axis_size);
+    const UInt64 sign_bits = p.length_is_signed ? ~UInt64{0} : 0;
+    const UInt64 first = static_cast<UInt64>(length_at(p, lengths, index));
+    UInt64 differences[kLengthsAtOnce] = {};
+    for (; lane + kLengthsAtOnce <= num_lanes; lane += kLengthsAtOnce) {
+      UInt64 several[kLengthsAtOnce];
+      move_bytes<sizeof(several)>(several, from + lane);
+      for (int i = 0; i < kLengthsAtOnce; ++i) {
+        const UInt64 if_negative = (0 - (several[i] >> 63)) & sign_bits;
+        const UInt64 length = several[i] & ~if_negative;
+        several[i] = length < axis_size ? length : axis_size;
+        differences[i] |= several[i] ^ first;
+      }
+      move_bytes<sizeof(several)>(strip_lengths + lane, several);
+    }
+    for (int i = 0; i < kLengthsAtOnce; ++i) difference |= differences[i];
+  }
+  for (; lane < num_lanes; ++lane) {
+    strip_lengths[lane] = length_at(p, lengths, index + lane * p.row_length_stride);
+    difference |= static_cast<UInt64>(strip_lengths[lane] ^ strip_lengths[0]);
+  }
+  return difference != 0;
+}
+
+// Reverses a strip of short lanes. `buffer` holds a row, and kRowBytes of every row.
+template <class Item>
+__device__ __forceinline__ void reverse_short(const ReverseSerialColumnsParams& p, UInt8* to,
+                                              const UInt8* from, const Int64* lengths,
+                                              Int64 num_lanes, UInt8* buffer) {
+  constexpr int kItemBytes = sizeof(Item);
+  const Int64 num_bytes = num_lanes * kItemBytes;
+  for (Int64 lane = 0; lane < num_lanes; ++lane) {
+    constexpr UInt64 kOnes = 0x0101010101010101;
+    const UInt64 length = static_cast<UInt64>(lengths[lane]) * kOnes;
+    const UInt64 bytes[] = {length, length};
+    move_bytes<kItemBytes>(buffer + lane * kItemBytes, bytes);
+  }
+  // The last bytes may overlap the ones before.
+  for (Int64 b = 0; b < num_bytes; b += kRowBytes) {
+    const Int64 first = min(b, num_bytes - kRowBytes);
+    const ShortLanes lanes = {from + first,
+                              p.axis_source_stride * kItemBytes,
+                              to + first,
+                              p.axis_target_stride * kItemBytes,
+                              buffer + num_bytes,
+                              p.axis_size,
+                              load_row(buffer + first)};
+    lanes.reverse();
+  }
+}
+
 template <class Item>
 __global__ void reverse_serial_columns(const void* source, const void* lengths, void* target,
                                        ReverseSerialColumnsParams p) {
@@ -141,7 +204,12 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   UInt8* lanes = reinterpret_cast<UInt8*>(strip_lengths + p.strip_items) + kMirroredBytes;
   UInt8* rows = lanes + p.strip_items * lane_bytes + 2 * kMirroredBytes;
   const bool has_rows = p.row_source_stride == 1 && p.row_target_stride == 1;
-  const bool has_tiles = has_rows && p.axis_size >= max(kMinTiledItems, kTileItems<Item>);
+  const bool is_short =
+      has_rows && p.axis_size >= kMinBufferedItems && p.axis_size <= kMaxShortItems;
+  // A row's last strip is the narrowest.
+  const Int64 fewest_lanes = p.row_items - (p.sizes[0] - 1) * p.strip_items;
+  const bool has_tiles = has_rows && p.axis_size >= max(kMinBufferedItems, kTileItems<Item>) &&
+                         !(is_short && fewest_lanes * kItemBytes >= kRowBytes);
   const Int64 first = blockIdx.x * p.strips_per_block;
   const Int64 stop = min(first + p.strips_per_block, p.num_strips);
 
@@ -162,18 +230,15 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
     UInt8* to = static_cast<UInt8*>(target) + at.target * kItemBytes;
     const Int64 num_lanes = min(p.strip_items, p.row_items - at.part * p.strip_items);
 
-    bool differ = false;
-    for (Int64 lane = 0; lane < num_lanes; ++lane) {
-      strip_lengths[lane] = length_at(p, lengths, at.length + lane * p.row_length_stride);
-      differ |= strip_lengths[lane] != strip_lengths[0];
-    }
-    if (!differ) {
+    if (!load_lengths(p, lengths, at.length, num_lanes, strip_lengths)) {
       for (Int64 i = 0; i < p.axis_size; ++i) {
         const Int64 origin = origin_of(i, strip_lengths[0]);
         copy_row<Item>(to + i * p.axis_target_stride * kItemBytes,
                        from + origin * p.axis_source_stride * kItemBytes, num_lanes,
                        p.row_target_stride, p.row_source_stride);
       }
+    } else if (is_short && num_lanes * kItemBytes >= kRowBytes) {
+      reverse_short<Item>(p, to, from, strip_lengths, num_lanes, lanes);
     } else if (has_tiles && num_lanes >= kTileItems<Item>) {
       reverse_tiles<Item>(p, to, from, strip_lengths, num_lanes, lanes, rows);
     } else {

@@ -210,6 +210,7 @@ CASES = {
     "lanes on a CPU between different gaps": Case(reversal((20, 300), HALF, 1, pad=1, out_pad=5), limits=CPU),
     "lanes on a CPU": Case(reversal((20, 300), HALF, 1), limits=CPU),
     "columns on a CPU": Case(reversal((4, 30, 70), WORD, 1), limits=CPU),
+    "short columns on a CPU": Case(reversal((2, 45, 70), HALF, 1, length_type=LONG), limits=CPU),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import cudml
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
@@ -359,6 +360,18 @@ def test_strips_of_one_thread_with_lanes_of_any_length(item_bytes: int, axis_siz
     values = np.minimum(np.arange(num_lanes)[None], axis_size)
     values[0, ::7] = axis_size // 2
     run_checked("serial_columns", places, 0, values)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint64"])
+def test_strips_of_one_thread_with_lengths_of_any_type(dtype: str, rng: np.random.Generator) -> None:
+    """Several lengths at once where they are of 64 bits; negative ones, and the largest of the type."""
+    a = rng.integers(0, 1 << 32, (45, 77), np.uint32)
+    lengths = rng.integers(-3 if np.iinfo(dtype).min else 0, 50, (1, 77)).astype(dtype)
+    lengths[0, 3::17] = np.iinfo(dtype).max
+    lengths[0, 5::19] = np.iinfo(dtype).min
+    expected = reverse_lanes(a, lengths, 0)
+    with emulator.schedule(warp_lanes=1):
+        assert_identical(cudml.reverse_subsequences(a, lengths, 0), expected)
 
 
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))

@@ -113,6 +113,28 @@ __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch
   }
 }
 
+constexpr int kRowBytes = 64;
+typedef UInt8 ByteRow __attribute__((vector_size(kRowBytes)));
+
+__device__ __forceinline__ ByteRow load_row(const UInt8* source) {
+  ByteRow row;
+  __builtin_memcpy(&row, source, kRowBytes);
+  return row;
+}
+__device__ __forceinline__ void store_row(UInt8* target, ByteRow row) {
+  __builtin_memcpy(target, &row, kRowBytes);
+}
+__device__ __forceinline__ ByteRow minus(UInt8 number, ByteRow row) { return number - row; }
+__device__ __forceinline__ ByteRow with_bit(ByteRow row, int bit) {
+  return reinterpret_cast<ByteRow>((row & static_cast<UInt8>(1 << bit)) != 0);
+}
+__device__ __forceinline__ ByteRow above(ByteRow row, UInt8 number) {
+  return reinterpret_cast<ByteRow>(row > number);
+}
+__device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRow no) {
+  return condition != 0 ? yes : no;
+}
+
 // kBytes at a place, mirrored.
 template <class Item, int kBytes>
 struct Mirrored {
