@@ -39,7 +39,7 @@ _CHECKED_FLAGS = ("-O1", "-g", "-fno-math-errno", "-ffp-contract=off", "-fvisibi
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
 _MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
 # Not -march=native: the context switch saves only the registers of the base instruction set.
-_RUNTIME_FLAGS = ("-O2", "-g", "-pthread")
+_RUNTIME_FLAGS = ("-O2", "-pthread")
 
 
 @dataclass(frozen=True)
