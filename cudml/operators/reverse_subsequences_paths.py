@@ -4,12 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cudml.operators.index_space import (
-    Dimension,
-    Space,
-    magic_division,
-    merged,
-)
+from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
     BLOCK_THREADS,
@@ -35,6 +30,7 @@ from cudml.operators.reverse_subsequences_lanes import LENGTHS, SOURCE, TARGET, 
 from cudml.operators.slice_paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
+    WARP_LANES,
     Constants,
     KernelLaunch,
     Limits,
@@ -55,7 +51,11 @@ MIRRORED_BYTES = 64
 
 #: Maximum bytes of a tile of boxes: one word less than the kernel stores, because both ends may be partial.
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
-BOX_TILE_LANES = 4096
+#: As many lanes as a block loads lengths for at once.
+BOX_TILE_LANES = 1024
+
+#: The banks of shared storage, and one of them.
+BANKS_BYTES, BANK_BYTES = 128, 4
 
 
 @dataclass(frozen=True)
@@ -63,33 +63,22 @@ class Thresholds:
     """The numbers that decide between the paths of a reversal, and how its work is divided."""
 
     #: If there are too few tiles of boxes for this many blocks, tiles shrink, down to the minimum below.
-    box_blocks_per_multiprocessor: int = figure(4, "machine code", "as many as its registers hold")
+    box_blocks_per_multiprocessor: int = figure(
+        3, "machine code", "a wave of 4 with room; predicted us for 1024 x 1024 words, 3 and 4: 6.8 and 8.3"
+    )
     min_box_tile_bytes: int = figure(4096, "estimate", "a word for each thread of a block")
 
-    #: Largest boxes of one lane, in bytes, by the size of their item.
-    max_lane_box_bytes: Mapping[int, int] = figure(
-        {1: 192, 2: 512, 4: 8192, 8: 8192, 16: 1024},
-        "machine code",
-        "predicted us for 128 MiB in lanes, boxes and runs: of 129 bytes 136 and 207, 193 bytes 139 and 147, "
-        "257 bytes 138 and 116; of 129 halves 90 and 99, 193 halves 90 and 90; of 129 words 73 and 85, 385 "
-        "words 74 and 72, 2047 words 64 and 71; of 513 items of 8 bytes 66 and 77, 1501 items 64 and 71",
-    )
-
-    #: Largest boxes of several lanes.
+    #: Largest boxes.
     max_box_bytes: int = figure(
         BOX_TILE_BYTES,
         "machine code",
-        "all that fit a tile; predicted us for 128 MiB, boxes and columns: of 9000 bytes 135 and 182, 3600 "
-        "halves 103 and 126, 2700 words 64 and 88",
+        "all that fit a tile; predicted us for 128 MiB, boxes and runs: in lanes of 97 bytes 65 and 269, "
+        "16001 bytes 63 and 76, 4097 halves 71 and 70, 3999 words 63 and 74, 1001 items of 16 bytes 63 and "
+        "71; in rows of one length of 129 bytes 90 and 93, 241 bytes 70 and 74, 97 halves 64 and 69",
     )
 
-    #: Rows of one length, in bytes, from which on they are not moved as boxes.
-    min_row_of_no_box_bytes: int = figure(
-        128,
-        "machine code",
-        "predicted us for 128 MiB in rows, boxes and runs: of 65 bytes 129 and 177, 129 bytes 145 and 93; of "
-        "33 halves 86 and 169, 65 halves 97 and 87",
-    )
+    #: The largest part of a tile that is left empty so that tiles end with whole words.
+    max_empty_part: float = figure(1 / 8, "estimate", "words that tiles share are written item by item")
 
     #: Shortest rows of one length, in bytes, that are moved as runs, by the size of their widest item.
     min_row_bytes: Mapping[int, int] = figure(
@@ -309,7 +298,21 @@ def boxes_touch(lanes: Lanes, limits: Limits) -> bool:
         if dimension.strides[:LENGTHS] != (count, count):
             return False
         count *= dimension.size
-    return _box_bytes(lanes) <= BOX_TILE_BYTES
+    if _box_bytes(lanes) > BOX_TILE_BYTES:
+        return False
+    tile_lanes = boxes_of_tile(lanes, limits) * lanes.axis.strides[TARGET]
+    return ceil_div(lanes.others.num_items, tile_lanes) <= MAX_GRID_BLOCKS
+
+
+def boxes_of_tile(lanes: Lanes, limits: Limits) -> int:
+    """The number of boxes that a block moves."""
+    share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * THRESHOLDS.box_blocks_per_multiprocessor)
+    tile_bytes = min(max(share, THRESHOLDS.min_box_tile_bytes), BOX_TILE_BYTES)
+    tile_boxes = max(1, min(tile_bytes // _box_bytes(lanes), BOX_TILE_LANES // lanes.axis.strides[TARGET]))
+    # If tiles can end with whole words, they share no words with their neighbours.
+    whole = WORD_BYTES // math.gcd(WORD_BYTES, _box_bytes(lanes))
+    left = tile_boxes % whole
+    return tile_boxes - left if left <= THRESHOLDS.max_empty_part * tile_boxes else tile_boxes
 
 
 def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
@@ -317,34 +320,50 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     row_lanes, axis_size = lanes.axis.strides[TARGET], lanes.axis.size
     in_lengths = merged(Dimension(d.size, (0, 0, d.strides[LENGTHS])) for d in lanes.others.dimensions)
     each = Space(in_lengths, lanes.others.offsets, lanes.item_bytes)
-    share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * THRESHOLDS.box_blocks_per_multiprocessor)
-    tile_bytes = min(max(share, THRESHOLDS.min_box_tile_bytes), BOX_TILE_BYTES)
-    tile_boxes = max(1, min(tile_bytes // _box_bytes(lanes), BOX_TILE_LANES // row_lanes))
-    # If tiles can end with whole words, they share no words with their neighbours.
-    whole = WORD_BYTES // math.gcd(WORD_BYTES, _box_bytes(lanes))
-    tile_boxes -= tile_boxes % whole if tile_boxes >= whole else 0
-    num_tiles = ceil_div(each.num_items, tile_boxes * row_lanes)
-    box_multiplier, box_shift = magic_division(row_lanes * axis_size, 32)
+    tile_lanes = boxes_of_tile(lanes, limits) * row_lanes
     row_multiplier, row_shift = magic_division(row_lanes, 32)
     return _launch(
         "boxes",
         (item_type(lanes.item_bytes), row_lanes > 1),
-        grid_blocks(num_tiles, limits),
+        ceil_div(each.num_items, tile_lanes),
         Params.of(
             **lanes.members(each),
             num_lanes=("Int64", each.num_items),
-            num_tiles=("Int64", num_tiles),
-            box_multiplier=("UInt32", box_multiplier),
             row_multiplier=("UInt32", row_multiplier),
-            box_shift=("Int32", box_shift),
             row_shift=("Int32", row_shift),
             box_items=("Int32", row_lanes * axis_size),
             row_lanes=("Int32", row_lanes),
-            tile_lanes=("Int32", tile_boxes * row_lanes),
+            tile_lanes=("Int32", tile_lanes),
+            group_shift=("Int32", box_group_shift(lanes, tile_lanes)),
         ),
-        shared_bytes=BOX_TILE_BYTES + WORD_BYTES + round_up(2 * tile_boxes * row_lanes, WORD_BYTES),
-        constants=(*BLOCK_CONSTANTS, ("kWordBytes", WORD_BYTES), ("kTileWords", BOX_TILE_WORDS)),
+        shared_bytes=BOX_TILE_BYTES + WORD_BYTES + round_up(2 * tile_lanes, WORD_BYTES),
+        constants=(
+            *BLOCK_CONSTANTS,
+            ("kWordBytes", WORD_BYTES),
+            ("kTileWords", BOX_TILE_WORDS),
+            ("kTileLanes", BOX_TILE_LANES),
+        ),
     )
+
+
+def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
+    """The binary logarithm of the threads that reverse a lane of a box together: the cheapest.
+
+    Beginning a lane costs about as much as two pairs. The lanes of a warp wait for the longest of them,
+    and for each other where they lie in the same banks of shared storage; neighbours across rows do not.
+    """
+    pairs, lane_bytes = lanes.axis.size / 2, lanes.axis.size * lanes.item_bytes
+    has_rows = lanes.axis.strides[TARGET] > 1
+
+    def cost(shift: int) -> float:
+        together = max(1, WARP_LANES >> shift)
+        span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))
+        banks = [lane * lane_bytes % BANKS_BYTES // span for lane in range(together)]
+        turns = 1 if has_rows else max(map(banks.count, set(banks))) / 2
+        longest = pairs * together / (together + 1) / (1 << shift)
+        return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest * max(1, turns))
+
+    return min(range(BLOCK_THREADS.bit_length()), key=cost)
 
 
 def lanes_are_runs(lanes: Lanes, limits: Limits) -> bool:
@@ -517,11 +536,7 @@ def why_columns(lanes: Lanes, limits: Limits) -> str | None:
 
 def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
     """Small boxes; a larger box has runs of its own, or is a strip of columns."""
-    of_one_lane = lanes_are_runs(lanes, limits)
-    if rows_share_lengths(lanes, limits) and _row_bytes(lanes) >= THRESHOLDS.min_row_of_no_box_bytes:
-        return None
-    box_bytes = _box_bytes(lanes)
-    most = THRESHOLDS.max_lane_box_bytes[lanes.item_bytes] if of_one_lane else THRESHOLDS.max_box_bytes
+    box_bytes, most = _box_bytes(lanes), THRESHOLDS.max_box_bytes
     if lanes.num_bytes < limits.num_multiprocessors * box_bytes:  # a box is moved by one block
         most = min(most, THRESHOLDS.min_box_tile_bytes)
     return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None

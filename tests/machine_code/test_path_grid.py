@@ -19,7 +19,7 @@ MOST = 1.1
 QUICK = (
     *("rows of 49, items of 1", "rows of 145, items of 1"),
     *("rows of 769, every 2, items of 1", "rows of 1537, every 3, items of 1"),
-    *("lanes of 97, items of 1", "lanes of 289, items of 1"),
+    *("lanes of 131, items of 1", "lanes of 24553, items of 1"),
 )
 
 

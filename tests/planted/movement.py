@@ -118,17 +118,17 @@ DEFECTS = {
         ("columns",),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
     ),
-    "cells across the border of two tiles": Defect(
+    "words across the border of two tiles": Defect(
         "kernels/reverse_subsequences/boxes.cu",
-        "kItems == 1 ? 0 : static_cast<int>(-address_of(to) & (sizeof(Cell) - 1)) / kItemBytes;",
+        "min(static_cast<int>(-address_of(to)) & (kWordBytes - 1), num_bytes);",
         "0;",
         ("short lanes of bytes at odd places",),
         f"{MISALIGNED}|{WRONG}",
     ),
     "the item after a tile's last": Defect(
         "kernels/reverse_subsequences/boxes.cu",
-        "if (thread < head + kItems && index < num_items) {",
-        "if (thread < head + kItems && index <= num_items) {",
+        "if (edge < 2 * kWordBytes && byte < num_bytes) {",
+        "if (edge < 2 * kWordBytes && byte <= num_bytes) {",
         ("short lanes by several blocks",),
         f"{RACE}|{BOUNDS}|{UNWRITTEN}",
     ),

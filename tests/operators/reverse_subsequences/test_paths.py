@@ -269,8 +269,8 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
 #: Layouts that the plan is expected to give to each kernel, of a GPU and of a CPU: item bytes, sizes, axis,
 #: shared lengths, and perhaps the gap after each row.
 CHOSEN = {
-    "long lanes": ("lanes", "serial", 4, (30, 3000), 1, (False, False)),
-    "long lanes of bytes": ("lanes", "serial", 1, (30, 200), 1, (False, False)),
+    "long lanes": ("lanes", "serial", 4, (30, 5000), 1, (False, False)),
+    "long lanes of bytes": ("lanes", "serial", 1, (30, 20_000), 1, (False, False)),
     "short lanes": ("boxes", "serial", 4, (30, 8), 1, (False, False)),
     "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
     "short lanes between gaps": ("gather", "serial", 4, (30, 8), 1, (False, False), 3),
@@ -435,7 +435,7 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
     device = emulator.get_device()
     limits = replace(device.limits, num_multiprocessors=1)
     launch = reversal_step(*(places[operand].desc for operand in OPERANDS), axis, limits, path=name)
-    assert launch.grid == (3 if name == "columns" else 1, 1, 1)
+    assert launch.grid == ({"columns": 3, "boxes": 4}.get(name, 1), 1, 1)
     for schedule in schedules():
         with schedule:
             run_step(device, launch, places, axis, values)
