@@ -48,6 +48,7 @@ BOX_TILE_WORDS = 1024
 # kernels/common/tiles.cuh, on the CPU with the widest registers.
 TILE_BYTES = 32
 MIRRORED_BYTES = 64
+LINE_BYTES = 64
 
 #: Maximum bytes of a tile of boxes: one word less than the kernel stores, because both ends may be partial.
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
@@ -128,7 +129,11 @@ class Thresholds:
     long_serial_row_bytes: int = figure(256, "measured", "in caches, longer ones are no faster")
 
     #: One thread writes past the caches if there are at least so many bytes to write.
-    serial_streamed_bytes: int = figure(8 << 20, "estimate", "of more, caches keep little")
+    serial_streamed_bytes: int = figure(
+        2 << 20,
+        "measured",
+        "us through caches and past them: (1024, 1024) float32 735 and 540, (1024, 256) 98 and 142",
+    )
 
 
 THRESHOLDS = Thresholds()
@@ -261,7 +266,10 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     if shape is None:
         raise ValueError("serial_columns: no strip of these lanes fits a block's storage")
     width, lane_bytes, stored = shape
-    across = Dimension(ceil_div(row.size, width), tuple(width * stride for stride in row.strides))
+    is_large = lanes.num_bytes >= THRESHOLDS.serial_streamed_bytes
+    # Strips that begin where lines do may be one more.
+    reach = row.size + (LINE_BYTES // lanes.item_bytes - 1 if is_large else 0)
+    across = Dimension(ceil_div(reach, width), tuple(width * stride for stride in row.strides))
     strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)
     num_blocks, strips_per_block = serial_blocks(strips.num_items, width * lane_bytes, limits)
     return _launch(
@@ -280,11 +288,15 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
             row_length_stride=("Int64", row.strides[LENGTHS]),
             axis_source_stride=("Int64", lanes.axis.strides[SOURCE]),
             axis_target_stride=("Int64", lanes.axis.strides[TARGET]),
-            is_large=("Int32", int(lanes.num_bytes >= THRESHOLDS.serial_streamed_bytes)),
+            is_large=("Int32", int(is_large)),
         ),
         block_threads=1,
         shared_bytes=stored,
-        constants=((f"{TILE_BYTES} % kTileBytes", 0), (f"{MIRRORED_BYTES} % kMirroredBytes", 0)),
+        constants=(
+            (f"{TILE_BYTES} % kTileBytes", 0),
+            (f"{MIRRORED_BYTES} % kMirroredBytes", 0),
+            (f"{LINE_BYTES} % kLineBytes", 0),
+        ),
     )
 
 

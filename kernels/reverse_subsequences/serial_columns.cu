@@ -226,11 +226,24 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   }
   for (Int64 strip = first; strip < stop; ++strip) {
     const LanePosition at = position_of(p, strip, -1);
-    const UInt8* from = static_cast<const UInt8*>(source) + at.source * kItemBytes;
-    UInt8* to = static_cast<UInt8*>(target) + at.target * kItemBytes;
-    const Int64 num_lanes = min(p.strip_items, p.row_items - at.part * p.strip_items);
+    // Where lines are streamed, strips begin where lines do, apart from the first one.
+    const Int64 row_lane = at.part * p.strip_items;
+    const UInt8* row = static_cast<const UInt8*>(target) + (at.target - row_lane) * kItemBytes;
+    const Int64 skew =
+        p.is_large && has_rows
+            ? static_cast<Int64>(reinterpret_cast<UInt64>(row) % kLineBytes) / kItemBytes
+            : 0;
+    const Int64 first_lane = max(row_lane - skew, Int64{0});
+    const Int64 num_lanes = min(row_lane - skew + p.strip_items, p.row_items) - first_lane;
+    if (num_lanes <= 0) continue;
+    const Int64 moved = first_lane - row_lane;
+    const Int64 source_item = at.source + moved * p.row_source_stride;
+    const Int64 target_item = at.target + moved * p.row_target_stride;
+    const Int64 length_index = at.length + moved * p.row_length_stride;
+    const UInt8* from = static_cast<const UInt8*>(source) + source_item * kItemBytes;
+    UInt8* to = static_cast<UInt8*>(target) + target_item * kItemBytes;
 
-    if (!load_lengths(p, lengths, at.length, num_lanes, strip_lengths)) {
+    if (!load_lengths(p, lengths, length_index, num_lanes, strip_lengths)) {
       for (Int64 i = 0; i < p.axis_size; ++i) {
         const Int64 origin = origin_of(i, strip_lengths[0]);
         copy_row<Item>(to + i * p.axis_target_stride * kItemBytes,

@@ -374,6 +374,25 @@ def test_strips_of_one_thread_with_lengths_of_any_type(dtype: str, rng: np.rando
         assert_identical(cudml.reverse_subsequences(a, lengths, 0), expected)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "uint32", "complex128"])
+def test_streamed_strips_at_any_place_in_a_line(
+    dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Strips that begin where lines do. Their width divides the row, so there is one more than that takes."""
+    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_streamed_bytes=1)
+    a = rng.integers(0, 256, (83, 256)).astype(dtype)
+    lengths = rng.integers(0, 84, (1, 256))
+    expected = reverse_lanes(a, lengths, 0)
+    line_items = reverse_subsequences_paths.LINE_BYTES // a.itemsize
+    with emulator.schedule(warp_lanes=1):
+        for first in range(line_items):
+            out = np.zeros(a.size + 2 * line_items, dtype)
+            inside = out[first : first + a.size].reshape(a.shape)
+            assert_identical(cudml.reverse_subsequences(a, lengths, 0, out=inside), expected)
+            assert not out[:first].any()
+            assert not out[first + a.size :].any()
+
+
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 def test_columns_that_fit_no_strip_go_one_by_one(item_bytes: int) -> None:
     """The one-thread kernel of whole lanes, across rows with gaps."""
