@@ -69,7 +69,7 @@ _CASES = {
         "ever larger ties filtered by several blocks",
     ),
     "top_k/grid_radix.cu": ("grid radix", "grid radix, many results", "grid radix, many ties"),
-    "top_k/load_rows.cuh": ("short rows by warps", "sorted short rows"),
+    "top_k/load_rows.cuh": ("short rows by columns", "short rows by warps", "sorted short rows"),
     "top_k/network_sort.cuh": ("filtered rows", "filtered rows in ascending order", "block radix"),
     "top_k/radix_sort.cuh": ("block radix, many results", "grid radix, many results"),
     "top_k/warp_select.cu": (
