@@ -91,10 +91,11 @@ class Thresholds:
 
     #: Shortest lanes, in bytes, that are worth shifting words for, by the size of their widest item.
     min_run_bytes: Mapping[int, int] = figure(
-        {1: 40, 2: 64, 4: 96, 8: 256, 16: 512},
+        {1: 40, 2: 64, 4: 128, 8: 256, 16: 512},
         "machine code",
         "predicted us for 128 MiB in lanes with gaps, runs and gather: of 25 bytes 847 and 616, 65 bytes 382 "
-        "and 618; of 33 halves 329 and 315, 65 halves 181 and 313",
+        "and 618; of 33 halves 329 and 315, 65 halves 181 and 313; of 25 words 205 and 168, 37 words 144 and "
+        "169",
     )
 
     #: Narrowest rows between gaps whose lanes are worth taking in strips.

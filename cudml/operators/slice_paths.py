@@ -90,6 +90,14 @@ class Thresholds:
     #: Fewest bytes per tile, on average, that are worth moving through tiles.
     min_transposed_bytes: int = figure(2048, "estimate", "below, a block mostly waits")
 
+    #: Smallest matrices whose lines go through tiles: those of smaller ones meet in the first-level cache.
+    min_transposed_matrix_bytes: int = figure(
+        16384,
+        "machine code",
+        "predicted us for 128 MiB, tiles and gather: 64 x 33 bytes 541 and 152, 64 x 64 bytes 188 and 152, "
+        "64 x 64 halves 91 and 77, 64 x 33 words 81 and 65, 64 x 33 items of 8 bytes 70 and 64",
+    )
+
     #: Pieces of rows with a small stride: enough for this many warps per multiprocessor.
     strided_pieces_per_multiprocessor: int = figure(64, "estimate", "as many warps as it holds")
 
@@ -374,15 +382,16 @@ def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
 
 
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
-    """Lines of both sides that fill enough of their tiles, if a line of the target jumps in the source."""
+    """Large matrices that fill enough of their tiles, if a line of the target jumps in the source."""
     space = copy.space
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
     sides = tile_sides(line.size, other.size, space.item_bytes)
     num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
-    filled, least = line.size * other.size * space.item_bytes, THRESHOLDS.min_transposed_bytes
-    if abs(line.strides[SOURCE]) <= 1 or filled < least * num_tiles:
+    filled = line.size * other.size * space.item_bytes
+    least = max(THRESHOLDS.min_transposed_matrix_bytes, THRESHOLDS.min_transposed_bytes * num_tiles)
+    if abs(line.strides[SOURCE]) <= 1 or filled < least:
         return None
-    return f"{filled} bytes across {num_tiles} tiles, {least} per tile or more"
+    return f"{filled} bytes across {num_tiles} tiles, {least} or more"
 
 
 def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
