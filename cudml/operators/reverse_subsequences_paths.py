@@ -100,10 +100,10 @@ class Thresholds:
 
     #: Narrowest rows between gaps whose lanes are worth taking in strips.
     min_strip_row_bytes: int = figure(
-        16,
+        5,
         "machine code",
-        "half a sector; predicted us for 128 MiB in rows with gaps, columns and gather: of 17 bytes 194 and "
-        "723, 9 halves 160 and 340, 5 words 119 and 177",
+        "predicted us for 128 MiB in rows with gaps, columns and gather: of 5 bytes 518 and 713, 9 bytes 339 "
+        "and 704, 3 halves 366 and 343, 5 halves 242 and 342, 3 words 157 and 179",
     )
 
     #: Strips of lanes are as wide as fits, down to half a sector; a neighbour then uses the other half.

@@ -282,8 +282,8 @@ CHOSEN = {
     "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
     "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
     "narrow rows one after another": ("columns", "serial_columns", 4, (2000, 3), 0, (False, False)),
-    "narrow rows between gaps": ("gather", "serial_columns", 4, (500, 3), 0, (False, False), 2),
-    "rows of half a sector between gaps": ("columns", "serial_columns", 4, (500, 4), 0, (False, False), 2),
+    "narrow rows between gaps": ("gather", "serial_columns", 1, (500, 3), 0, (False, False), 2),
+    "rows of a few bytes between gaps": ("columns", "serial_columns", 1, (500, 5), 0, (False, False), 2),
 }
 
 
