@@ -7,10 +7,14 @@ along is kept apart, because only its source coordinate depends on the data.
 from dataclasses import dataclass
 
 from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
-from cudml.operators.launch_shape import Members, index_members
+from cudml.operators.launch_shape import BLOCK_THREADS, Members, index_members
+from cudml.plans import WARP_LANES, ceil_div
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
+
+#: The banks of shared storage, and one of them.
+BANKS_BYTES, BANK_BYTES = 128, 4
 
 
 @dataclass(frozen=True)
@@ -78,3 +82,23 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
     whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
     whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
     return Lanes(Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes), whole.dimensions[-1], lengths)
+
+
+def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
+    """The binary logarithm of the threads that reverse a lane of a box together: the cheapest.
+
+    Beginning a lane costs about as much as two pairs. The lanes of a warp wait for the longest of them,
+    and for each other where they lie in the same banks of shared storage; neighbours across rows do not.
+    """
+    pairs, lane_bytes = lanes.axis.size / 2, lanes.axis.size * lanes.item_bytes
+    has_rows = lanes.axis.strides[TARGET] > 1
+
+    def cost(shift: int) -> float:
+        together = max(1, WARP_LANES >> shift)
+        span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))
+        banks = [lane * lane_bytes % BANKS_BYTES // span for lane in range(together)]
+        turns = 1 if has_rows else max(map(banks.count, set(banks))) / 2
+        longest = pairs * together / (together + 1) / (1 << shift)
+        return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest * max(1, turns))
+
+    return min(range(BLOCK_THREADS.bit_length()), key=cost)

@@ -26,11 +26,17 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
-from cudml.operators.reverse_subsequences_lanes import LENGTHS, SOURCE, TARGET, Lanes, lanes_of
+from cudml.operators.reverse_subsequences_lanes import (
+    LENGTHS,
+    SOURCE,
+    TARGET,
+    Lanes,
+    box_group_shift,
+    lanes_of,
+)
 from cudml.operators.slice_paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
-    WARP_LANES,
     Constants,
     KernelLaunch,
     Limits,
@@ -54,9 +60,6 @@ LINE_BYTES = 64
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
 #: As many lanes as a block loads lengths for at once.
 BOX_TILE_LANES = 1024
-
-#: The banks of shared storage, and one of them.
-BANKS_BYTES, BANK_BYTES = 128, 4
 
 
 @dataclass(frozen=True)
@@ -94,8 +97,7 @@ class Thresholds:
         {1: 40, 2: 64, 4: 128, 8: 256, 16: 512},
         "machine code",
         "predicted us for 128 MiB in lanes with gaps, runs and gather: of 25 bytes 847 and 616, 65 bytes 382 "
-        "and 618; of 33 halves 329 and 315, 65 halves 181 and 313; of 25 words 205 and 168, 37 words 144 and "
-        "169",
+        "and 618; of 33 halves 329 and 315, 65 halves 181 and 313; of 25 words 205 and 168, 37 144 and 169",
     )
 
     #: Narrowest rows between gaps whose lanes are worth taking in strips.
@@ -357,26 +359,6 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
             ("kTileLanes", BOX_TILE_LANES),
         ),
     )
-
-
-def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
-    """The binary logarithm of the threads that reverse a lane of a box together: the cheapest.
-
-    Beginning a lane costs about as much as two pairs. The lanes of a warp wait for the longest of them,
-    and for each other where they lie in the same banks of shared storage; neighbours across rows do not.
-    """
-    pairs, lane_bytes = lanes.axis.size / 2, lanes.axis.size * lanes.item_bytes
-    has_rows = lanes.axis.strides[TARGET] > 1
-
-    def cost(shift: int) -> float:
-        together = max(1, WARP_LANES >> shift)
-        span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))
-        banks = [lane * lane_bytes % BANKS_BYTES // span for lane in range(together)]
-        turns = 1 if has_rows else max(map(banks.count, set(banks))) / 2
-        longest = pairs * together / (together + 1) / (1 << shift)
-        return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest * max(1, turns))
-
-    return min(range(BLOCK_THREADS.bit_length()), key=cost)
 
 
 def lanes_are_runs(lanes: Lanes, limits: Limits) -> bool:
