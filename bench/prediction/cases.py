@@ -19,9 +19,11 @@ from cudml.executable import Recent
 from cudml.plans import WAIT_REPORT, KernelLaunch, Params, Plan, Step
 from tests.machine_code.plan import HOPPER, launch_of, memory_of, wait_report
 from tests.machine_code.sass.launch import Buffer, Launch, zeros
+from tests.machine_code.sass.rates import NUM_MULTIPROCESSORS
 
-#: Larger problems are run at two smaller sizes: of top-k with many rows, elements; of top-k with few, whose
-#: plans depend on the length of a row, bytes; of a recurrence, steps.
+#: Larger problems are run at two smaller sizes: of top-k, elements; of a recurrence, steps. Where each block
+#: has a row of its own, those of a few multiprocessors stand for all: then top-k runs whole up to so many
+#: bytes, because its plan depends on the length of a row.
 _MAX_ELEMENTS = 1 << 24
 _MAX_BYTES = 1 << 29
 _STEPS = (2, 4)
@@ -151,11 +153,11 @@ def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Pre
 
 def _smaller(case: Any) -> tuple[Any, Any, float]:
     """Two smaller cases of top-k, and how many times their difference is missing; itself twice if small."""
-    elements = case.num_rows * case.row_length * case.inner
-    if case.num_rows < 4096:
-        member, amount, most = "row_length", elements * np.dtype(case.dtype).itemsize, _MAX_BYTES
-    else:
-        member, amount, most = "num_rows", elements, _MAX_ELEMENTS
+    lanes = case.num_rows * case.inner
+    amount, most = lanes * case.row_length, _MAX_ELEMENTS
+    member = "row_length" if case.num_rows < 4096 else "num_rows"
+    if member == "row_length" and lanes >= NUM_MULTIPROCESSORS:
+        amount, most = amount * np.dtype(case.dtype).itemsize, _MAX_BYTES
     size = getattr(case, member)
     more = size >> max(0, (amount - 1).bit_length() - most.bit_length() + 1)
     less = more // 2

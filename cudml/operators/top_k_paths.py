@@ -110,9 +110,11 @@ class Thresholds:
     #: And where they are at most so many.
     cached_max_rows: int = figure(8, "machine code", "of 8 rows of 248320 float16 both take as long")
 
-    #: The most results that blocks which share a row filter: the last of them merges what all kept.
-    filter_max_shared_k: int = figure(
-        512, "machine code", "8 x 131072 float32 for k = 2048 take 1.4 times it"
+    #: Blocks that share a row filter it for so many results at most, or where they keep at most so many
+    #: elements together: the last of them merges what all kept.
+    filter_max_shared_k: int = figure(512, "estimate", "of very long rows the merge takes less than a read")
+    filter_max_merged: int = figure(
+        1 << 16, "machine code", "8 x 131072 float32 for k = 2048 keep more: 1.4 times the radix search"
     )
 
     #: Blocks that share a row order its list by comparing all pairs up to so many results, by the root of
@@ -281,6 +283,11 @@ def _filter_sample(selection: Selection, parts: int) -> tuple[int, int]:
     return (_ACROSS_ROW if across_row else _ACROSS_PART), rank
 
 
+def _filter_enough(selection: Selection) -> int:
+    """Elements that a part keeps at most."""
+    return max(_FILTER_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
+
+
 def _filter_parts(selection: Selection, limits: Limits) -> int:
     """Blocks that share a row: as many as leave few multiprocessors idle at the end."""
     per_multiprocessor = min(
@@ -305,8 +312,7 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
     workspaces: tuple[Workspace, ...] = ()
     clearing: tuple[Step, ...] = ()
     if parts > 1:
-        enough = max(_FILTER_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
-        kept_bytes = selection.num_rows * parts * enough * selection.pair_bytes
+        kept_bytes = selection.num_rows * parts * _filter_enough(selection) * selection.pair_bytes
         workspaces = (Workspace("states", 8 * selection.num_rows), Workspace("kept", kept_bytes))
         clearing = (Fill("states", 8 * selection.num_rows),)
     sample_scope, sample_rank = _filter_sample(selection, parts)
@@ -439,7 +445,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         num_bytes = selection.num_rows * length * selection.element.size
         # Reading twice costs little as long as the second time finds the rows in the cache.
         is_cached = num_bytes <= t.cached_max_part * limits.l2_bytes
-        if is_shared and selection.k > t.filter_max_shared_k:
+        merged = _filter_parts(selection, limits) * _filter_enough(selection)
+        if is_shared and selection.k > t.filter_max_shared_k and merged > t.filter_max_merged:
             return Choice(PATHS["grid_radix"], why_shared)
         if is_shared and is_cached and selection.num_rows <= t.cached_max_rows:
             return Choice(PATHS["grid_radix"], f"{why_shared}, in the cache")

@@ -76,6 +76,11 @@ CHOICES = {
     ((256, 131072), 1, 2048): "block_filter",
     ((1, 131072), 1, 50): "grid_radix",
     ((1, 131072), 1, 2048): "grid_radix",
+    ((8, 131072), 1, 2048): "grid_radix",
+    ((32, 131072), 1, 1000): "block_filter",
+    ((16, 1 << 20), 1, 2048): "block_filter",
+    ((4, 1 << 22), 1, 1000): "grid_radix",
+    ((1, 10**9), 1, 500): "block_filter",
     ((8, 10_000_000), 1, 50): "block_filter",
     ((8, 10_000_000), 1, 10_000): "grid_radix",
 }
@@ -177,7 +182,7 @@ def test_rows_in_ascending_order_of_rank(device: Device, word: str, warp_lanes: 
 def test_rows_shared_by_blocks(device: Device, word: str, rng: np.random.Generator) -> None:
     """Rows long enough for several blocks each, with ties across them, and lists too long for one block."""
     x = rng.integers(0, 64, (1, 280_001)).astype(word)
-    paths = {1: PATHS, 33: PATHS, 500: PATHS, 5000: ("grid_radix",), 280_001: ("grid_radix",)}
+    paths = {1: PATHS, 33: PATHS, 500: PATHS, 3000: PATHS, 5000: ("grid_radix",), 280_001: ("grid_radix",)}
     for k, tried in paths.items():
         for path in {"block_filter", "grid_radix"} & set(tried):
             options = Options(k, path=path, largest=bool(rng.integers(2)))
