@@ -1,0 +1,48 @@
+"""Instructions that the filter of long rows spends on an element that it drops, counted in runs of its code.
+
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.machine_code.compiler import unavailable
+from tests.machine_code.plan import HOPPER, launch_of
+from tests.machine_code.sass.launch import Buffer, run
+from tests.support.top_k_runs import Options, launches, plan_for
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+#: A multiprocessor runs two blocks at once, each with a row of its own.
+LIMITS = replace(HOPPER.limits, num_multiprocessors=1)
+NUM_ROWS = 2
+K = 16
+
+#: A multiprocessor of an H200 has 31, 15.6 and 7.8 instructions for an element that comes at 4.3 TB/s. What
+#: the loop leaves of them is for elements that are listed, and for samples and merges.
+MOST = {"float32": 12, "float16": 7.8, "int8": 5}
+
+#: Of two rows; the difference has no sample, no list and no results.
+LENGTHS = (1 << 18, 1 << 19)
+
+
+def instructions(dtype: str, row_length: int) -> int:
+    """Of a warp, in rows of equal elements: a few tiles fill the list, and then all are dropped."""
+    x = np.ones((NUM_ROWS, row_length), dtype)
+    plan = plan_for(x, Options(K, path="block_filter"), LIMITS)
+    (launch,) = launches(plan)
+    results = {"output_value_tensor": x.itemsize, "output_index_tensor": 4}
+    buffers = {"input_tensor": Buffer(x.view(np.uint8).reshape(-1))} | {
+        name: Buffer(np.empty(NUM_ROWS * K * size, np.uint8), is_output=True)
+        for name, size in results.items()
+    }
+    return run(launch_of(launch, buffers)).totals.instructions
+
+
+@pytest.mark.parametrize("dtype", MOST)
+def test_instructions_of_an_element(dtype: str) -> None:
+    less, more = (instructions(dtype, length) for length in LENGTHS)
+    slots = 32 * (more - less) / (NUM_ROWS * (LENGTHS[1] - LENGTHS[0]))
+    assert slots <= MOST[dtype]
