@@ -201,7 +201,7 @@ class EmulatorProgram:
         if self._workspace_offsets:
             if workspace is None:
                 workspace = np.empty(self._temporary_bytes, np.uint8)
-            start = address_of(workspace)
+            start = pointers[id(workspace) // POINTER_BYTES + PLACE]
             for number, offset in self._workspace_offsets:
                 addresses[number] = start + offset
         for run in prepared.runs:
