@@ -17,7 +17,7 @@ class ExtendedType(Enum):
 ElementType = DataType | ExtendedType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each row exists once
 class ElementInfo:
     """The properties of an element type.
 

@@ -1,12 +1,13 @@
-"""Plans: frozen, hashable, printable values that say what to run, independent of arrays and devices.
+"""Plans: immutable, printable values that say what to run, independent of arrays and devices.
 
 A plan is a tuple of steps. A step names its buffers: an operand by its descriptor member (`input_tensor`,
 ...), or a piece of the temporary resource by its `Workspace.name`.
 """
 
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from struct import Struct
+from sys import intern
 from typing import NamedTuple
 
 #: C type of a parameter field -> (struct format, size and alignment in bytes).
@@ -85,62 +86,51 @@ class Field(NamedTuple):
     values: tuple[int | float, ...]
 
 
-#: A number, or the numbers of an array member.
-_Value = int | float | tuple[int | float, ...]
+#: The value of a member: a number, or the numbers of an array.
+Value = int | float | tuple[int | float, ...]
 
 
-@dataclass(frozen=True)
-class Params:
-    """A kernel's by-value parameter struct.
+class ParamStruct:
+    """The declaration of a kernel's by-value parameter struct.
 
-    `rows` are the name, C type and value of each member, in the order of the C++ declaration.
+    `ParamStruct("Int64 num_rows, sizes[8]", "Int32 is_wide")` declares members in the order of the C++ one.
     """
 
-    rows: tuple[tuple[str, str, _Value], ...]
+    def __init__(self, *declarations: str) -> None:
+        members = []
+        self.declarations = declarations
+        for declaration in declarations:
+            c_type, _, names = declaration.partition(" ")
+            for member in names.split(", "):
+                name, _, count = member.removesuffix("]").partition("[")
+                members.append((intern(name), c_type, int(count or 1)))
+        self.members: Members = tuple(members)
+        self._names = tuple([name for name, _, _ in members])
+        self._layout = _c_layout(self.members)
 
-    @staticmethod
-    def of(**members: tuple[str, _Value]) -> "Params":
-        """`Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3)))`."""
-        return Params(tuple([(name, c_type, value) for name, (c_type, value) in members.items()]))
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """The rows, with a tuple for every value."""
-        return tuple(
-            Field(name, c_type, value if isinstance(value, tuple) else (value,))
-            for name, c_type, value in self.rows
-        )
-
-    @property
-    def members(self) -> Members:
-        """The declaration, without the values."""
-        return tuple(
-            [(name, c_type, len(value) if type(value) is tuple else 1) for name, c_type, value in self.rows]
-        )
-
-    def pack(self, members: Members | None = None) -> bytes:
-        """The struct's bytes in C layout: each member at its natural alignment, padded at the end.
-
-        `members` are the struct's own, if the caller has them.
-        """
-        values: list[int | float] = []
-        for _, _, value in self.rows:
+    def pack(self, values: Mapping[str, Value]) -> bytes:
+        """The bytes in C layout: each member at its natural alignment, padded at the end."""
+        if (*values,) != self._names:
+            raise ValueError(f"the members are {', '.join(values)}, must be {', '.join(self._names)}")
+        numbers: list[int | float] = []
+        for value in values.values():
             if isinstance(value, tuple):
-                values += value
+                numbers += value
             else:
-                values.append(value)
-        return _struct_of(members or self.members).pack(*values)
+                numbers.append(value)
+        return self._layout.pack(*numbers)
 
-    def __str__(self) -> str:
-        def text(field: Field) -> str:
-            values = field.values
-            return f"{field.name}={values[0] if len(values) == 1 else list(values)}"
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ParamStruct) and self.declarations == other.declarations
 
-        return " ".join(text(field) for field in self.fields)
+    def __hash__(self) -> int:
+        return hash(self.declarations)
+
+    def __reduce__(self) -> tuple[type["ParamStruct"], tuple[str, ...]]:  # a `Struct` cannot be pickled
+        return ParamStruct, self.declarations
 
 
-@lru_cache(maxsize=1024)
-def _struct_of(members: Members) -> Struct:
+def _c_layout(members: Members) -> Struct:
     text, num_bytes, alignment = "<", 0, 1
     for _, c_type, count in members:
         code, size = C_TYPES[c_type]
@@ -151,8 +141,42 @@ def _struct_of(members: Members) -> Struct:
     return Struct(f"{text}{-num_bytes % alignment}x")
 
 
-@dataclass(frozen=True)
-class KernelLaunch:
+class Params(NamedTuple):
+    """The value of each member of a parameter struct, in the order of the declaration."""
+
+    struct: ParamStruct
+    values: Mapping[str, Value]
+
+    @staticmethod
+    def of(**members: tuple[str, Value]) -> "Params":
+        """A struct declared for one launch: `Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3)))`."""
+        declarations = [
+            f"{c_type} {name}" + (f"[{len(value)}]" if isinstance(value, tuple) else "")
+            for name, (c_type, value) in members.items()
+        ]
+        return Params(ParamStruct(*declarations), {name: value for name, (_, value) in members.items()})
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """The members, with a tuple for every value."""
+        return tuple(
+            Field(name, c_type, value if isinstance(value, tuple) else (value,))
+            for (name, c_type, _), value in zip(self.struct.members, self.values.values(), strict=True)
+        )
+
+    def pack(self) -> bytes:
+        """The struct's bytes."""
+        return self.struct.pack(self.values)
+
+    def __str__(self) -> str:
+        def text(field: Field) -> str:
+            values = field.values
+            return f"{field.name}={values[0] if len(values) == 1 else list(values)}"
+
+        return " ".join(text(field) for field in self.fields)
+
+
+class KernelLaunch(NamedTuple):
     """One kernel launch.
 
     The kernel's parameters are one pointer per entry of `buffers` (None passes a null pointer),
@@ -184,9 +208,10 @@ class KernelLaunch:
         return f"{self.function}<{', '.join(spelled)}>"
 
     @property
-    def instance(self) -> tuple[str, str, int, Members, Constants]:
+    def instance(self) -> Hashable:
         """What the compiled code depends on, apart from the text of the source."""
-        return self.source, self.name_expression, len(self.buffers), self.params.members, self.constants
+        kernel, taken = (self.source, self.function, self.template), self.params.struct.declarations
+        return kernel, len(self.buffers), taken, self.constants
 
     def __str__(self) -> str:
         extra = " cooperative" if self.cooperative else ""
@@ -263,8 +288,7 @@ class Workspace:
     num_bytes: int
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(NamedTuple):
     """Everything a device needs to run an operator: the steps, in order, and their buffers.
 
     `operands` lists the bound members of the descriptor, inputs first, without absent optional tensors.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
 from operator import index, mul
-from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex
+from typing import Any, ClassVar, SupportsIndex
 
 from cudml.dtypes import ELEMENTS, ElementInfo, ElementType, element_type_of
 from cudml.enums import DataType, TensorFlags
@@ -47,6 +47,9 @@ def is_injective(sizes: Sequence[int], strides: Sequence[int]) -> bool:
     return True
 
 
+_INT = {int}
+
+
 def plain_integer(value: Any) -> Any:
     """Convert an integer of another library to int; return anything else unchanged."""
     if value is None or isinstance(value, int):
@@ -60,6 +63,8 @@ def plain_integer(value: Any) -> Any:
 def plain_integers(value: Any) -> Any:
     """Convert a sequence to a tuple and its integers to int; return anything else unchanged."""
     if value is None or isinstance(value, (str, bytes)):
+        return value
+    if type(value) is tuple and {*map(type, value)} == _INT:
         return value
     try:
         return tuple(map(plain_integer, value))
@@ -76,16 +81,16 @@ class PlainMembers:
     def __post_init__(self) -> None:
         for name in self._integers:
             value = getattr(self, name)
-            if value is not None and type(value) is not int:
+            if type(value) is not int:
                 object.__setattr__(self, name, plain_integer(value))
         for name in self._sequences:
             value = getattr(self, name)
-            if value is not None and (type(value) is not tuple or {*map(type, value)} != {int}):
-                object.__setattr__(self, name, plain_integers(value))
+            if (plain := plain_integers(value)) is not value:
+                object.__setattr__(self, name, plain)
 
 
 @dataclass(frozen=True)
-class TensorDesc(PlainMembers):
+class TensorDesc:
     """`DML_BUFFER_TENSOR_DESC`: the layout of a tensor in a buffer.
 
     Construction checks nothing; an operator's check reports every broken rule of its tensors.
@@ -125,20 +130,23 @@ class TensorDesc(PlainMembers):
     total_tensor_size_in_bytes: int | None = None
     guaranteed_base_offset_alignment: int = 0
 
-    if TYPE_CHECKING:  # any sequence is accepted, a tuple is stored
-
-        def __init__(
-            self,
-            data_type: ElementType,
-            sizes: Sequence[SupportsIndex],
-            strides: Sequence[SupportsIndex] | None = None,
-            flags: TensorFlags = TensorFlags.NONE,
-            total_tensor_size_in_bytes: SupportsIndex | None = None,
-            guaranteed_base_offset_alignment: SupportsIndex = 0,
-        ) -> None: ...
-
-    _integers = ("total_tensor_size_in_bytes", "guaranteed_base_offset_alignment")
-    _sequences = ("sizes", "strides")
+    def __init__(
+        self,
+        data_type: ElementType,
+        sizes: Sequence[SupportsIndex],
+        strides: Sequence[SupportsIndex] | None = None,
+        flags: TensorFlags = TensorFlags.NONE,
+        total_tensor_size_in_bytes: SupportsIndex | None = None,
+        guaranteed_base_offset_alignment: SupportsIndex = 0,
+    ) -> None:
+        self.__dict__.update(
+            data_type=data_type,
+            sizes=plain_integers(sizes),
+            strides=plain_integers(strides),
+            flags=flags,
+            total_tensor_size_in_bytes=plain_integer(total_tensor_size_in_bytes),
+            guaranteed_base_offset_alignment=plain_integer(guaranteed_base_offset_alignment),
+        )
 
     @staticmethod
     def of(array: Any) -> "TensorDesc":

@@ -105,17 +105,13 @@ def launches_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[str, Launch
     for step in plan.steps:
         if isinstance(step, KernelLaunch):
             known = buffers | (wait_report() if WAIT_REPORT in step.buffers else {})
-            counted = replace(step, params=_with_steps(step.params, num_steps))
+            counted = step._replace(params=_with_steps(step.params, num_steps))
             yield step.name_expression, launch_of(counted, known, {plan.operands[0]: call.shift})
 
 
 def _with_steps(params: Params, num_steps: int) -> Params:
-    return Params(
-        tuple(
-            (name, c_type, num_steps if name == "num_steps" and num_steps else value)
-            for name, c_type, value in params.rows
-        )
-    )
+    changed = {"num_steps": num_steps} if num_steps and "num_steps" in params.values else {}
+    return Params(params.struct, {**params.values, **changed})
 
 
 def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:

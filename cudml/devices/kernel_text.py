@@ -42,8 +42,8 @@ def assertions(launch: KernelLaunch) -> str:
     They depend on the names and types of the parameters, not on their values, so every launch of an
     instance has the same text.
     """
-    _, *parts = launch.instance
-    return _assertions(*parts)
+    members = launch.params.struct.members
+    return _assertions(launch.name_expression, len(launch.buffers), members, launch.constants)
 
 
 @lru_cache(1024)

@@ -254,7 +254,8 @@ def as_integer(function: str, name: str, value: Any) -> int:
 def as_integers(function: str, name: str, values: Any, count: int) -> tuple[int, ...]:
     """Convert to a tuple of `count` ints; raise TypeError if not integral, ValueError if not `count`."""
     try:
-        check_order(values)
+        if type(values) is not tuple:
+            check_order(values)
         numbers = tuple(map(index, values))
     except TypeError:
         raise TypeError(wrong_argument(function, name, repr(values), "a sequence of integers")) from None

@@ -6,7 +6,6 @@ chip. The choice follows estimates made from `THRESHOLDS` of gru_shapes.py.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from cudml.enums import DataType
 from cudml.operators.gru_shapes import (
@@ -35,17 +34,7 @@ from cudml.operators.gru_shapes import (
 )
 from cudml.operators.path import Choice, Path, Steps, by_name
 from cudml.operators.slice_paths import tensor_copy_step
-from cudml.plans import (
-    WAIT_REPORT,
-    Copy,
-    Fill,
-    KernelLaunch,
-    Limits,
-    MatMul,
-    Params,
-    Workspace,
-    round_up,
-)
+from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Params, Workspace, round_up
 from cudml.tensors import TensorDesc, num_elements
 
 #: The buffers of the tensors that are not read where they are bound, by member.
@@ -159,7 +148,7 @@ def _exchanging(
     overflow = _overflow(layer, shape)
     spaces = (*_names(exchange), *_names(carried), *_names(overflow))
     buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
-    launch = replace(_launch(layer, shape, name, buffers), cooperative=True, waits=_WAITS)
+    launch = _launch(layer, shape, name, buffers)._replace(cooperative=True, waits=_WAITS)
     # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *carried, *overflow)
@@ -213,7 +202,7 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
     )
     last = copies[-1].name if panels else None
     launch = _launch(layer, shape, "serial", (*_tensors(layer, places), states.name, last))
-    launch = replace(launch, template=(*launch.template, panels), block=(1, 1, 1))
+    launch = launch._replace(template=(*launch.template, panels), block=(1, 1, 1))
     return (prepare, launch), (projection, *copied, states)
 
 

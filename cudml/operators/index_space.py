@@ -4,9 +4,9 @@ A dimension has one size and, per operand, the distance between neighbours. List
 from the innermost (fastest) to the outermost, the reverse of a tensor's order.
 """
 
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from math import gcd
+from operator import floordiv
 from typing import NamedTuple
 
 #: The widest item a kernel moves at once, in bytes.
@@ -23,8 +23,7 @@ class Dimension(NamedTuple):
     strides: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Space:
+class Space(NamedTuple):
     """The index space of one data movement: dimensions, and where each operand starts.
 
     `offsets` and strides count items of `item_bytes` bytes from the operand's pointer. An operand that is
@@ -46,8 +45,8 @@ class Space:
 
 def dimensions_of(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[Dimension, ...]:
     """A tensor's sizes and the strides of each operand over them, innermost first."""
-    rows = reversed([*zip(sizes, *strides, strict=True)])
-    return tuple([Dimension(size, tuple(steps)) for size, *steps in rows])
+    steps = [*zip(*strides, strict=True)]
+    return tuple([Dimension(*row) for row in zip(reversed(sizes), reversed(steps), strict=True)])
 
 
 def without_ones(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
@@ -60,7 +59,7 @@ def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
     result: list[Dimension] = []
     for outer in dimensions:
         inner = result[-1] if result else None
-        if inner and all(o == inner.size * i for o, i in zip(outer.strides, inner.strides, strict=True)):
+        if inner and outer.strides == tuple([inner.size * stride for stride in inner.strides]):
             result[-1] = Dimension(inner.size * outer.size, inner.strides)
         else:
             result.append(outer)
@@ -91,23 +90,21 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     The `kept` outermost dimensions keep their sizes. Pointers may still be unaligned to the wider item; the
     kernels check that.
     """
-    while space.item_bytes < MAX_ITEM_BYTES and len(space.dimensions) > kept:
+    whole = tuple([int(operand in moved) for operand in range(len(space.offsets))])
+    while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
-        in_halves = (
-            inner.size % 2 == 0
-            and all(stride == (1 if k in moved else 0) for k, stride in enumerate(inner.strides))
-            and all(dimension.strides[k] % 2 == 0 for dimension in outer for k in moved)
-            and all(space.offsets[k] % 2 == 0 for k in moved)
-        )
-        if not in_halves:
+        steps = [dimension.strides[operand] for dimension in outer for operand in moved]
+        starts = [space.offsets[operand] for operand in moved]
+        factor = gcd(MAX_ITEM_BYTES // space.item_bytes, inner.size, *steps, *starts)
+        if factor == 1:
             break
-        halved = [Dimension(inner.size // 2, inner.strides)]
+        factors = [factor if is_moved else 1 for is_moved in whole]
+        fewer = [Dimension(inner.size // factor, inner.strides)]
         for dimension in outer:
-            strides = (s // 2 if k in moved else s for k, s in enumerate(dimension.strides))
-            halved.append(Dimension(dimension.size, tuple(strides)))
-        offsets = tuple(o // 2 if k in moved else o for k, o in enumerate(space.offsets))
-        free = len(halved) - kept
-        space = Space((*without_ones(halved[:free]), *halved[free:]), offsets, space.item_bytes * 2)
+            fewer.append(Dimension(dimension.size, (*map(floordiv, dimension.strides, factors),)))
+        free = len(fewer) - kept
+        offsets = (*map(floordiv, space.offsets, factors),)
+        space = Space((*without_ones(fewer[:free]), *fewer[free:]), offsets, space.item_bytes * factor)
     return space
 
 
@@ -123,21 +120,27 @@ def span_bytes(space: Space, operand: int) -> tuple[int, int]:
     low = high = space.offsets[operand]
     for dimension in space.dimensions:
         distance = (dimension.size - 1) * dimension.strides[operand]
-        low += min(distance, 0)
-        high += max(distance, 0)
+        if distance < 0:
+            low += distance
+        else:
+            high += distance
     return low * space.item_bytes, (high + 1) * space.item_bytes
 
 
 def reach_items(space: Space, operand: int) -> int:
     """Number of items from a moved operand's pointer to the end of the farthest item it addresses."""
-    return max(map(abs, span_bytes(space, operand))) // space.item_bytes
+    low, high = span_bytes(space, operand)
+    return max(-low, high) // space.item_bytes
 
 
 def is_packed(space: Space, operand: int) -> bool:
     """Whether the operand's items follow each other in the order of the space."""
-    return tuple(d.strides[operand] for d in space.dimensions) == tuple(
-        math.prod(d.size for d in space.dimensions[:position]) for position in range(len(space.dimensions))
-    )
+    count = 1
+    for dimension in space.dimensions:
+        if dimension.strides[operand] != count:
+            return False
+        count *= dimension.size
+    return True
 
 
 def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
@@ -149,3 +152,10 @@ def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
     shift = (divisor - 1).bit_length()
     multiplier = ((1 << word_bits) * ((1 << shift) - divisor)) // divisor + 1
     return multiplier, shift
+
+
+def divisions_of(dimensions: Sequence[Dimension], count: int) -> tuple[bool, tuple[tuple[int, int], ...]]:
+    """Whether numbers below `count` take 64-bit multiplication, and the `magic_division` by each size."""
+    is_wide = count >= MAX_NARROW_COUNT
+    word_bits = 64 if is_wide else 32
+    return is_wide, tuple([magic_division(dimension.size, word_bits) for dimension in dimensions])

@@ -1,12 +1,13 @@
 """What slices and reversals share: the division of work among threads, and the description of a space."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import BITS_BY_SIZE, ELEMENTS
-from cudml.operators.index_space import MAX_NARROW_COUNT, Dimension, Space, magic_division
+from cudml.operators.index_space import Dimension, Space, divisions_of
 from cudml.operators.path import figure
-from cudml.plans import WARP_LANES, Constants, Limits, ceil_div
+from cudml.plans import WARP_LANES, Constants, Limits, Value, ceil_div
 
 WORD_BYTES = 16
 
@@ -51,12 +52,8 @@ class Thresholds:
 
 THRESHOLDS = Thresholds()
 
-#: Members of a kernel's parameters, as `Params.of` takes them.
-Members = dict[str, tuple[str, int | float | tuple[int | float, ...]]]
 
-
-@dataclass(frozen=True)
-class RunShape:
+class RunShape(NamedTuple):
     """How runs are divided: pieces of a run, and lanes that own a piece."""
 
     pieces_per_run: int
@@ -118,28 +115,34 @@ def grid_blocks(num_tiles: int, limits: Limits) -> int:
     return ceil_div(num_tiles, tiles_each)
 
 
-def index_members(space: Space, *, reach: int = 0, **units: int) -> Members:
-    """The members that `common/strided_index.cuh` reads, and the strides of the operands.
+def index_members(*strides: str) -> tuple[str, ...]:
+    """The members that `common/strided_index.cuh` reads, and those of the operands' strides, as declared."""
+    count = f"[{MAX_DIMENSIONS}]"
+    return (
+        f"Int64 sizes{count}",
+        f"UInt64 multipliers{count}",
+        *[f"Int64 {name}{count}" for name in strides],
+        f"Int32 shifts{count}, num_dimensions, is_wide",
+    )
+
+
+def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Value]:
+    """The values of `index_members`.
 
     `units` names the members of the strides in the order of the operands. A stride is multiplied by its
     unit: 1 to count items, the item's size to count bytes. Kernels use 64-bit numbers if the number of items
     or `reach` needs them. A space without dimensions is described as one of size 1.
     """
-    is_wide = max(space.num_items, reach) >= MAX_NARROW_COUNT
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
-    divisions = [magic_division(d.size, 64 if is_wide else 32) for d in dimensions]
-
-    def row(values: list[int]) -> tuple[int, ...]:
-        return tuple(values + [0] * (MAX_DIMENSIONS - len(values)))
-
-    return {
-        "sizes": ("Int64", row([d.size for d in dimensions])),
-        "multipliers": ("UInt64", row([multiplier for multiplier, _ in divisions])),
-        **{
-            name: ("Int64", row([d.strides[k] * unit for d in dimensions]))
-            for k, (name, unit) in enumerate(units.items())
-        },
-        "shifts": ("Int32", row([shift for _, shift in divisions])),
-        "num_dimensions": ("Int32", len(dimensions)),
-        "is_wide": ("Int32", int(is_wide)),
+    is_wide, divisions = divisions_of(dimensions, max(space.num_items, reach))
+    rest = (0,) * (MAX_DIMENSIONS - len(dimensions))
+    values: dict[str, Value] = {
+        "sizes": (*[d.size for d in dimensions], *rest),
+        "multipliers": (*[multiplier for multiplier, _ in divisions], *rest),
     }
+    for operand, (name, unit) in enumerate(units.items()):
+        values[name] = (*[d.strides[operand] * unit for d in dimensions], *rest)
+    values["shifts"] = (*[shift for _, shift in divisions], *rest)
+    values["num_dimensions"] = len(dimensions)
+    values["is_wide"] = int(is_wide)
+    return values

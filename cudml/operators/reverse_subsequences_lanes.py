@@ -4,11 +4,11 @@ Operands of the index space are the source, the target and the lengths; the dime
 along is kept apart, because only its source coordinate depends on the data.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
-from cudml.operators.launch_shape import BLOCK_THREADS, Members, index_members
-from cudml.plans import WARP_LANES, ceil_div
+from cudml.operators.launch_shape import BLOCK_THREADS, index_members, index_values
+from cudml.plans import WARP_LANES, ParamStruct, Value, ceil_div
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
@@ -16,9 +16,53 @@ SOURCE, TARGET, LENGTHS = 0, 1, 2
 #: The banks of shared storage, and one of them.
 BANKS_BYTES, BANK_BYTES = 128, 4
 
+#: `LaneSpace` of kernels/reverse_subsequences/lane_space.cuh.
+_LANE_SPACE = (
+    "Int64 axis_size, source_offset, target_offset, length_offset",
+    *index_members("source_strides", "target_strides", "length_strides"),
+    "Int32 length_bytes, length_is_signed",
+)
 
-@dataclass(frozen=True)
-class Lanes:
+#: The structs of the kernels, by name.
+PARAMS = {
+    "gather": ParamStruct(*_LANE_SPACE, "Int64 num_items, num_tiles, axis_stride", "Int32 axis"),
+    "serial": ParamStruct(
+        *_LANE_SPACE,
+        "Int64 num_rows, rows_per_block, row_items, row_source_stride, row_target_stride, axis_stride",
+        "Int32 axis",
+    ),
+    "serial_columns": ParamStruct(
+        *_LANE_SPACE,
+        "Int64 num_strips, strips_per_block, row_items, strip_items, lane_items",
+        "Int64 row_source_stride, row_target_stride, row_length_stride",
+        "Int64 axis_source_stride, axis_target_stride",
+        "Int32 is_large",
+    ),
+    "boxes": ParamStruct(
+        *_LANE_SPACE,
+        "Int64 num_lanes",
+        "UInt32 row_multiplier",
+        "Int32 row_shift, box_items, row_lanes, tile_lanes, group_shift",
+    ),
+    "lanes": ParamStruct(
+        *_LANE_SPACE,
+        "Int64 num_pieces, piece_bytes, source_begin, source_end",
+        "Int32 item_bytes, is_backwards, group_shift",
+    ),
+    "rows": ParamStruct(
+        *_LANE_SPACE,
+        "Int64 num_pieces, run_bytes, piece_bytes, source_begin, source_end, axis_stride",
+        "Int32 axis, item_bytes, group_shift",
+    ),
+    "columns": ParamStruct(
+        *_LANE_SPACE,
+        "Int64 num_columns, axis_source_stride, axis_target_stride, column_length_stride",
+        "Int32 column_shift",
+    ),
+}
+
+
+class Lanes(NamedTuple):
     """A reversal: `others` indexes the lanes, `axis` the places in a lane."""
 
     others: Space
@@ -48,21 +92,21 @@ class Lanes:
         of_what = f"{axis.size} items of {self.item_bytes} bytes with strides {strides}"
         return f"a reversal of {sizes} lanes of {of_what}"
 
-    def members(self, space: Space, unit: int = 1) -> Members:
-        """The members of `LaneSpace`, for the kernel's own index space.
+    def values(self, space: Space, unit: int = 1) -> dict[str, Value]:
+        """The values of `_LANE_SPACE`, for the kernel's own index space.
 
         `unit` is what source and target count: 1 for items, the item's size for bytes. The members of the
         lengths count lengths.
         """
         element, offsets = self.lengths.element, self.others.offsets
         return {
-            "axis_size": ("Int64", self.axis.size),
-            "source_offset": ("Int64", offsets[SOURCE] * unit),
-            "target_offset": ("Int64", offsets[TARGET] * unit),
-            "length_offset": ("Int64", offsets[LENGTHS]),
-            **index_members(space, source_strides=unit, target_strides=unit, length_strides=1),
-            "length_bytes": ("Int32", element.size),
-            "length_is_signed": ("Int32", int(element.kind == "i")),
+            "axis_size": self.axis.size,
+            "source_offset": offsets[SOURCE] * unit,
+            "target_offset": offsets[TARGET] * unit,
+            "length_offset": offsets[LENGTHS],
+            **index_values(space, source_strides=unit, target_strides=unit, length_strides=1),
+            "length_bytes": element.size,
+            "length_is_signed": int(element.kind == "i"),
         }
 
 

@@ -8,6 +8,7 @@ branch once for the whole launch.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cudml.operators.index_space import (
     MAX_ITEM_BYTES,
@@ -26,6 +27,7 @@ from cudml.operators.launch_shape import (
     WORD_BYTES,
     grid_blocks,
     index_members,
+    index_values,
     item_type,
     run_shape,
     serial_blocks,
@@ -40,7 +42,7 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
-from cudml.plans import WARP_LANES, Copy, KernelLaunch, Limits, Params, Step, ceil_div, round_up
+from cudml.plans import WARP_LANES, Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 #: Operands of a copy's index space.
@@ -56,6 +58,32 @@ STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES /
 TRANSPOSED_TILE_BYTES = 16384
 TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
 TRANSPOSED_WORD_BYTES = 4
+
+
+#: `BoxSpace` of kernels/slice/box_space.cuh, and the structs of the kernels.
+_BOX = index_members("source_strides", "target_strides")
+_GATHER_PARAMS = ParamStruct("Int64 num_items, source_offset, target_offset", *_BOX, "Int32 target_is_packed")
+_SERIAL_PARAMS = ParamStruct(
+    "Int64 num_pieces, pieces_per_block, row_items, piece_items, piece_step, source_offset, target_offset",
+    "Int64 row_source_stride, row_target_stride",
+    *_BOX,
+)
+_RUNS_PARAMS = ParamStruct(
+    "Int64 num_pieces, run_bytes, piece_bytes, source_offset, target_offset, source_begin, source_end",
+    *_BOX,
+    "Int32 item_bytes, is_reversed, group_shift",
+)
+_STRIDED_PARAMS = ParamStruct(
+    "Int64 num_pieces, row_items, piece_items, source_offset, target_offset, source_begin, source_end",
+    *_BOX,
+    "Int32 stride, tile_words",
+)
+_TRANSPOSED_PARAMS = ParamStruct(
+    "Int64 num_tiles, source_offset, target_offset, target_line_items, source_line_items",
+    "Int64 target_line_stride, source_line_stride",
+    *_BOX,
+    "Int32 source_step, target_side_shift, source_side_shift, source_keeps_words, target_keeps_words",
+)
 
 
 @dataclass(frozen=True)
@@ -116,8 +144,7 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-@dataclass(frozen=True)
-class BoxCopy:
+class BoxCopy(NamedTuple):
     """A coalesced space whose operands are the source and the target, and the buffers of both."""
 
     space: Space
@@ -207,6 +234,13 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
     reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
     item = item_type(space.item_bytes)
+    values = {
+        "num_items": space.num_items,
+        "source_offset": space.offsets[SOURCE],
+        "target_offset": space.offsets[TARGET],
+        **index_values(space, reach=reach, source_strides=1, target_strides=1),
+        "target_is_packed": int(is_packed(space, TARGET)),
+    }
     return KernelLaunch(
         source="slice/gather.cu",
         function="slice_gather",
@@ -214,13 +248,7 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         grid=(grid_blocks(num_tiles, limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(copy.source, copy.target),
-        params=Params.of(
-            num_items=("Int64", space.num_items),
-            source_offset=("Int64", space.offsets[SOURCE]),
-            target_offset=("Int64", space.offsets[TARGET]),
-            **index_members(space, reach=reach, source_strides=1, target_strides=1),
-            target_is_packed=("Int32", int(is_packed(space, TARGET))),
-        ),
+        params=Params(_GATHER_PARAMS, values),
         constants=(
             *BLOCK_CONSTANTS,
             (f"kItemsPerThread<{item}>", GATHER_ITEMS_PER_THREAD[space.item_bytes]),
@@ -239,6 +267,18 @@ def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         outer = [Dimension(ceil_div(row.size, piece_items), steps), *outer]
     pieces = Space(tuple(outer), space.offsets, space.item_bytes)
     num_blocks, pieces_per_block = serial_blocks(pieces.num_items, piece_items * space.item_bytes, limits)
+    values = {
+        "num_pieces": pieces.num_items,
+        "pieces_per_block": pieces_per_block,
+        "row_items": row.size,
+        "piece_items": piece_items,
+        "piece_step": piece_items if is_cut else 0,
+        "source_offset": space.offsets[SOURCE],
+        "target_offset": space.offsets[TARGET],
+        "row_source_stride": row.strides[SOURCE],
+        "row_target_stride": row.strides[TARGET],
+        **index_values(pieces, source_strides=1, target_strides=1),
+    }
     return KernelLaunch(
         source="slice/serial.cu",
         function="slice_serial",
@@ -246,18 +286,7 @@ def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         grid=(num_blocks, 1, 1),
         block=(1, 1, 1),
         buffers=(copy.source, copy.target),
-        params=Params.of(
-            num_pieces=("Int64", pieces.num_items),
-            pieces_per_block=("Int64", pieces_per_block),
-            row_items=("Int64", row.size),
-            piece_items=("Int64", piece_items),
-            piece_step=("Int64", piece_items if is_cut else 0),
-            source_offset=("Int64", space.offsets[SOURCE]),
-            target_offset=("Int64", space.offsets[TARGET]),
-            row_source_stride=("Int64", row.strides[SOURCE]),
-            row_target_stride=("Int64", row.strides[TARGET]),
-            **index_members(pieces, source_strides=1, target_strides=1),
-        ),
+        params=Params(_SERIAL_PARAMS, values),
     )
 
 
@@ -282,6 +311,19 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     shape = run_shape(run.size * space.item_bytes, space.num_items * space.item_bytes, limits)
     pieces = Space((Dimension(shape.pieces_per_run, (0, 0)), *outer), space.offsets, space.item_bytes)
     begin, end = span_bytes(space, SOURCE)
+    values = {
+        "num_pieces": pieces.num_items,
+        "run_bytes": run.size * space.item_bytes,
+        "piece_bytes": shape.piece_bytes,
+        "source_offset": lowest * space.item_bytes,
+        "target_offset": space.offsets[TARGET] * space.item_bytes,
+        "source_begin": begin,
+        "source_end": end,
+        **index_values(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
+        "item_bytes": space.item_bytes,
+        "is_reversed": int(is_reversed),
+        "group_shift": shape.group_shift,
+    }
     return KernelLaunch(
         source="slice/runs.cu",
         function="slice_runs",
@@ -289,19 +331,7 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         grid=(grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(copy.source, copy.target),
-        params=Params.of(
-            num_pieces=("Int64", pieces.num_items),
-            run_bytes=("Int64", run.size * space.item_bytes),
-            piece_bytes=("Int64", shape.piece_bytes),
-            source_offset=("Int64", lowest * space.item_bytes),
-            target_offset=("Int64", space.offsets[TARGET] * space.item_bytes),
-            source_begin=("Int64", begin),
-            source_end=("Int64", end),
-            **index_members(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
-            item_bytes=("Int32", space.item_bytes),
-            is_reversed=("Int32", int(is_reversed)),
-            group_shift=("Int32", shape.group_shift),
-        ),
+        params=Params(_RUNS_PARAMS, values),
         constants=RUN_CONSTANTS,
     )
 
@@ -339,6 +369,18 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes
     )
     begin, end = span_bytes(space, SOURCE)
+    values = {
+        "num_pieces": pieces.num_items,
+        "row_items": row.size,
+        "piece_items": piece_items,
+        "source_offset": space.offsets[SOURCE] * space.item_bytes,
+        "target_offset": space.offsets[TARGET] * space.item_bytes,
+        "source_begin": begin,
+        "source_end": end,
+        **index_values(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
+        "stride": stride,
+        "tile_words": tile_words,
+    }
     return KernelLaunch(
         source="slice/strided.cu",
         function="slice_strided",
@@ -346,18 +388,7 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         grid=(grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits), 1, 1),
         block=(STRIDED_THREADS, 1, 1),
         buffers=(copy.source, copy.target),
-        params=Params.of(
-            num_pieces=("Int64", pieces.num_items),
-            row_items=("Int64", row.size),
-            piece_items=("Int64", piece_items),
-            source_offset=("Int64", space.offsets[SOURCE] * space.item_bytes),
-            target_offset=("Int64", space.offsets[TARGET] * space.item_bytes),
-            source_begin=("Int64", begin),
-            source_end=("Int64", end),
-            **index_members(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
-            stride=("Int32", stride),
-            tile_words=("Int32", tile_words),
-        ),
+        params=Params(_STRIDED_PARAMS, values),
         shared_bytes=STRIDED_SHARED_BYTES,
         constants=(
             ("kThreads", STRIDED_THREADS),
@@ -423,6 +454,21 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     )
     tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
     item = item_type(space.item_bytes)
+    values = {
+        "num_tiles": tiles.num_items,
+        "source_offset": space.offsets[SOURCE],
+        "target_offset": space.offsets[TARGET],
+        "target_line_items": line.size,
+        "source_line_items": other.size,
+        "target_line_stride": line.strides[SOURCE],
+        "source_line_stride": other.strides[TARGET],
+        **index_values(tiles, source_strides=1, target_strides=1),
+        "source_step": other.strides[SOURCE],
+        "target_side_shift": sides[0].bit_length() - 1,
+        "source_side_shift": sides[1].bit_length() - 1,
+        "source_keeps_words": int(keeps_words((line, *outer), SOURCE, space.item_bytes)),
+        "target_keeps_words": int(keeps_words((other, *outer), TARGET, space.item_bytes)),
+    }
     return KernelLaunch(
         source="slice/transpose.cu",
         function="slice_transpose",
@@ -430,21 +476,7 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         grid=(grid_blocks(tiles.num_items, limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(copy.source, copy.target),
-        params=Params.of(
-            num_tiles=("Int64", tiles.num_items),
-            source_offset=("Int64", space.offsets[SOURCE]),
-            target_offset=("Int64", space.offsets[TARGET]),
-            target_line_items=("Int64", line.size),
-            source_line_items=("Int64", other.size),
-            target_line_stride=("Int64", line.strides[SOURCE]),
-            source_line_stride=("Int64", other.strides[TARGET]),
-            **index_members(tiles, source_strides=1, target_strides=1),
-            source_step=("Int32", other.strides[SOURCE]),
-            target_side_shift=("Int32", sides[0].bit_length() - 1),
-            source_side_shift=("Int32", sides[1].bit_length() - 1),
-            source_keeps_words=("Int32", int(keeps_words((line, *outer), SOURCE, space.item_bytes))),
-            target_keeps_words=("Int32", int(keeps_words((other, *outer), TARGET, space.item_bytes))),
-        ),
+        params=Params(_TRANSPOSED_PARAMS, values),
         shared_bytes=TRANSPOSED_SHARED_BYTES,
         constants=(
             *BLOCK_CONSTANTS,

@@ -1,14 +1,15 @@
 """A top-k as the kernels see it: its rows, the order of its elements, and the parameters that say both."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
-from cudml.operators.index_space import Dimension, dimensions_of, in_memory_order, magic_division
-from cudml.plans import Params
+from cudml.operators.index_space import Dimension, dimensions_of, divisions_of, in_memory_order
+from cudml.plans import Params, ParamStruct
 from cudml.tensors import TensorDesc, num_elements
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
@@ -25,6 +26,21 @@ _INFINITY: dict[ElementType, int] = {
 }
 
 
+_OUTER = f"[{_MAX_OUTER_DIMENSIONS}]"
+
+#: `TopKParams` of kernels/top_k/rows.cuh.
+TOP_K_MEMBERS = (
+    "Int64 num_rows, row_length, k, input_axis_stride, value_axis_stride, index_axis_stride",
+    "UInt64 negative_zero, negative_flip, positive_flip, infinity, nan_key",
+    "Int32 num_outer_dimensions, index_bytes, sorts_pairs, blocks_per_row, sample_rank, sample_scope",
+    "Int64 list_capacity",
+    f"UInt64 outer_multipliers{_OUTER}",
+    f"Int32 outer_shifts{_OUTER}, is_wide",
+    f"Int64 outer_sizes{_OUTER}, input_strides{_OUTER}, value_strides{_OUTER}, index_strides{_OUTER}",
+)
+TOP_K_PARAMS = ParamStruct(*TOP_K_MEMBERS)
+
+
 class Selection(NamedTuple):
     """A top-k as the kernels see it: rows of one length, and what makes one element rank before another.
 
@@ -38,6 +54,9 @@ class Selection(NamedTuple):
     k: int
     axis_strides: tuple[int, int, int]
     outer: tuple[Dimension, ...]
+    #: What divides by the size of each outer dimension, in 64-bit numbers if that is wide.
+    divisions: tuple[tuple[int, int], ...]
+    is_wide: bool
     is_largest: bool
     nan_last: bool
     #: How many sequences there are.
@@ -74,6 +93,7 @@ def selection_of(
     num_rows = num_elements(sizes)
     # In the order the input lies in memory, so that neighbouring rows are read together.
     outer = in_memory_order(dimensions_of(sizes, *strides), 0)
+    is_wide, divisions = divisions_of(outer, num_rows)
     return Selection(
         element=element,
         index_bytes=index_bytes,
@@ -81,6 +101,8 @@ def selection_of(
         k=k,
         axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
         outer=outer,
+        divisions=divisions,
+        is_wide=is_wide,
         num_rows=num_rows,
         word=f"UInt{element.bits}",
         pair_bytes=element.size + 4,
@@ -161,46 +183,47 @@ def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> Map
 
 def params_of(
     selection: Selection,
+    struct: ParamStruct = TOP_K_PARAMS,
     *,
     list_capacity: int = 0,
     sorts_pairs: bool = False,
     blocks_per_row: int = 1,
     sample_rank: int = 0,
     sample_scope: int = 0,
-    more: Sequence[tuple[str, str, int]] = (),
+    more: Mapping[str, int] = MappingProxyType({}),
 ) -> Params:
-    """The `TopKParams` of `kernels/top_k/rows.cuh`, and the members of a struct derived from it."""
+    """The `TopKParams` of `kernels/top_k/rows.cuh`, or a struct derived from it with more members."""
     outermost_first = selection.outer[::-1]
     sizes = tuple([d.size for d in outermost_first])
     steps = [d.strides for d in outermost_first] + [(0, 0, 0)] * (_MAX_OUTER_DIMENSIONS - len(sizes))
     input_strides, value_strides, index_strides = zip(*steps, strict=True)
-    is_wide = selection.num_rows >= 2**31
-    divisions = [magic_division(size, 64 if is_wide else 32) for size in sizes]
+    divisions = selection.divisions[::-1]
     unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     return Params(
-        (
-            ("num_rows", "Int64", selection.num_rows),
-            ("row_length", "Int64", selection.row_length),
-            ("k", "Int64", selection.k),
-            ("input_axis_stride", "Int64", selection.axis_strides[0]),
-            ("value_axis_stride", "Int64", selection.axis_strides[1]),
-            ("index_axis_stride", "Int64", selection.axis_strides[2]),
-            *[(name, "UInt64", value) for name, value in order.items()],
-            ("num_outer_dimensions", "Int32", len(sizes)),
-            ("index_bytes", "Int32", selection.index_bytes),
-            ("sorts_pairs", "Int32", int(sorts_pairs)),
-            ("blocks_per_row", "Int32", blocks_per_row),
-            ("sample_rank", "Int32", sample_rank),
-            ("sample_scope", "Int32", sample_scope),
-            ("list_capacity", "Int64", list_capacity),
-            ("outer_multipliers", "UInt64", tuple([multiplier for multiplier, _ in divisions]) + unused),
-            ("outer_shifts", "Int32", tuple([shift for _, shift in divisions]) + unused),
-            ("is_wide", "Int32", int(is_wide)),
-            ("outer_sizes", "Int64", sizes + unused),
-            ("input_strides", "Int64", input_strides),
-            ("value_strides", "Int64", value_strides),
-            ("index_strides", "Int64", index_strides),
-            *more,
-        )
+        struct,
+        {
+            "num_rows": selection.num_rows,
+            "row_length": selection.row_length,
+            "k": selection.k,
+            "input_axis_stride": selection.axis_strides[0],
+            "value_axis_stride": selection.axis_strides[1],
+            "index_axis_stride": selection.axis_strides[2],
+            **order,
+            "num_outer_dimensions": len(sizes),
+            "index_bytes": selection.index_bytes,
+            "sorts_pairs": int(sorts_pairs),
+            "blocks_per_row": blocks_per_row,
+            "sample_rank": sample_rank,
+            "sample_scope": sample_scope,
+            "list_capacity": list_capacity,
+            "outer_multipliers": (*[multiplier for multiplier, _ in divisions], *unused),
+            "outer_shifts": (*[shift for _, shift in divisions], *unused),
+            "is_wide": int(selection.is_wide),
+            "outer_sizes": sizes + unused,
+            "input_strides": input_strides,
+            "value_strides": value_strides,
+            "index_strides": index_strides,
+            **more,
+        },
     )

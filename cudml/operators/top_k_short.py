@@ -6,8 +6,8 @@ from math import gcd
 from typing import NamedTuple
 
 from cudml.operators.path import Steps
-from cudml.operators.top_k_selection import Selection, fine_order, params_of
-from cudml.plans import WARP_LANES, KernelLaunch, Limits, Params, round_up
+from cudml.operators.top_k_selection import TOP_K_MEMBERS, Selection, fine_order, params_of
+from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, ParamStruct, round_up
 
 _OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _VECTOR_BYTES = 16
@@ -25,6 +25,14 @@ _SORTED_ITEMS = (4, 8)
 
 #: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
 _CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
+
+
+#: `FineParams` of kernels/top_k/fine_key.cuh.
+_FINE_PARAMS = ParamStruct(
+    *TOP_K_MEMBERS,
+    "UInt64 magnitude, offset, factor, zero, other_zero, first_nan, end_nan, padding",
+    "Int32 vector_rows, loads_by_rows",
+)
 
 
 class _Shape(NamedTuple):
@@ -62,8 +70,7 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
     """One launch; a group of lanes owns a row."""
     shape = _SELECT_SHAPES[bisect_left(_CAPACITIES, selection.row_length)]
     first = _SELECT_FIRSTS[bisect_left(_SELECT_FIRSTS, selection.k)]
-    num_warps, shared_bytes = _select_block(shape, selection.element.size, first)
-    of_shape = f"Shape<{selection.word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
+    num_warps, shared_bytes, constants = _select_block(shape, selection.word, selection.element.size, first)
     launch = KernelLaunch(
         source="top_k/warp_select.cu",
         function="top_k_warp_select",
@@ -73,24 +80,27 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
         buffers=_OPERANDS,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
-        constants=(
-            (f"{of_shape}::kThreads", num_warps * WARP_LANES),
-            (f"sizeof({of_shape}::Storage)", shared_bytes),
-            (f"{of_shape}::kRows", shape.rows),
-        ),
+        constants=constants,
     )
     return (launch,), ()
 
 
 @lru_cache(maxsize=64)
-def _select_block(shape: _Shape, element_bytes: int, first: int) -> tuple[int, int]:
-    """Warps per block, and bytes of its shared storage."""
+def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> tuple[int, int, Constants]:
+    """Warps per block, bytes of its shared storage, and the constants that the kernel shares."""
     candidates_bytes = first * shape.unit * _CANDIDATE_BYTES[element_bytes]
     row_bytes = shape.capacity * element_bytes + candidates_bytes + 2 * first
     warp_bytes = shape.rows * round_up(row_bytes, _VECTOR_BYTES)
     room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, shape.max_warps))
     num_warps = 1 << (room.bit_length() - 1)
-    return num_warps, num_warps * warp_bytes
+    shared_bytes = num_warps * warp_bytes
+    of_shape = f"Shape<{word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
+    constants = (
+        (f"{of_shape}::kThreads", num_warps * WARP_LANES),
+        (f"sizeof({of_shape}::Storage)", shared_bytes),
+        (f"{of_shape}::kRows", shape.rows),
+    )
+    return num_warps, shared_bytes, constants
 
 
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
@@ -135,9 +145,5 @@ def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
     whole = gcd(selection.row_length, *strides) * size % _VECTOR_BYTES == 0
     by_rows = bool(strides) and abs(strides[0]) < abs(axis_stride)
     order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
-    more = [
-        *[(name, "UInt64", value) for name, value in order.items()],
-        ("vector_rows", "Int32", int(lie_together and whole)),
-        ("loads_by_rows", "Int32", int(by_rows)),
-    ]
-    return params_of(selection, blocks_per_row=blocks_per_row, more=more)
+    more = {**order, "vector_rows": int(lie_together and whole), "loads_by_rows": int(by_rows)}
+    return params_of(selection, _FINE_PARAMS, blocks_per_row=blocks_per_row, more=more)

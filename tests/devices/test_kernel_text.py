@@ -1,7 +1,6 @@
 """Both devices refuse to compile a kernel for a launch that does not fit it, by parameters or constants."""
 
 import itertools
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,9 +68,10 @@ def with_two_swapped(launch: KernelLaunch) -> tuple[KernelLaunch, str] | None:
     fields = launch.params.fields
     for i, (first, second) in enumerate(itertools.pairwise(fields)):
         if (first.c_type, len(first.values)) == (second.c_type, len(second.values)):
-            swapped = Params((*fields[:i], second, first, *fields[i + 2 :]))
+            members = (*fields[:i], second, first, *fields[i + 2 :])
+            swapped = Params.of(**{field.name: (field.c_type, field.values) for field in members})
             message = f"{launch.name_expression}: {second.name} is launched as {first.c_type}"
-            return replace(launch, params=swapped), message
+            return launch._replace(params=swapped), message
     return None
 
 
@@ -86,7 +86,7 @@ def with_one_changed(launch: KernelLaunch, i: int) -> tuple[KernelLaunch, str]:
     expression, value = launch.constants[i]
     changed = (*launch.constants[:i], (expression, value + 1), *launch.constants[i + 1 :])
     message = f"{launch.name_expression}: plans assume that {expression} is {value + 1}"
-    return replace(launch, constants=changed), message
+    return launch._replace(constants=changed), message
 
 
 def with_constants() -> dict[str, KernelLaunch]:

@@ -68,9 +68,9 @@ def without_last_block(plan: Plan) -> Plan:
         if not isinstance(step, KernelLaunch) or not step.cooperative:
             return step
         assert step.grid[0] > 1
-        return replace(step, grid=(step.grid[0] - 1, 1, 1))
+        return step._replace(grid=(step.grid[0] - 1, 1, 1))
 
-    return replace(plan, steps=tuple(shortened(step) for step in plan.steps))
+    return plan._replace(steps=tuple(shortened(step) for step in plan.steps))
 
 
 @pytest.mark.parametrize("order", ["fast", "random"])
@@ -119,7 +119,7 @@ def test_launch_that_waits_has_a_report(name: str, rng: np.random.Generator) -> 
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
-def test_limit_that_is_none_is_refused(
+def test_an_invalid_limit_is_refused(
     text: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDML_WAIT_LIMIT", text)

@@ -64,8 +64,8 @@ DEFECTS = {
     ),
     "lines of the other side": Defect(
         _COPY,
-        'target_line_stride=("Int64", line.strides[SOURCE])',
-        'target_line_stride=("Int64", other.strides[TARGET])',
+        '"target_line_stride": line.strides[SOURCE]',
+        '"target_line_stride": other.strides[TARGET]',
         ("transposed words between gaps",),
         f"{BOUNDS}|{WRONG}",
     ),
@@ -78,8 +78,8 @@ DEFECTS = {
     ),
     "the target's offset for the source's": Defect(
         _COPY,
-        'source_offset=("Int64", lowest * space.item_bytes)',
-        'source_offset=("Int64", space.offsets[TARGET] * space.item_bytes)',
+        '"source_offset": lowest * space.item_bytes',
+        '"source_offset": space.offsets[TARGET] * space.item_bytes',
         ("rows of bytes", "adjacent bytes"),
         f"{BOUNDS}|{WRONG}",
     ),
@@ -155,8 +155,8 @@ DEFECTS = {
     ),
     "the offset of lengths for the target's": Defect(
         _REVERSAL,
-        '"target_offset": ("Int64", offsets[TARGET] * unit)',
-        '"target_offset": ("Int64", offsets[TARGET] * unit + 1)',
+        '"target_offset": offsets[TARGET] * unit',
+        '"target_offset": offsets[TARGET] * unit + 1',
         ("lanes",),
         f"{BOUNDS}|{WRONG}|{MISALIGNED}",
     ),

@@ -3,13 +3,12 @@
 import math
 import os
 import warnings
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from operator import gt
 from typing import Any
-
-import numpy as np
 
 from cudml.devices import GridTooLargeError
 from cudml.devices.kernel_text import kernel_text
@@ -128,8 +127,8 @@ def _by_value_type() -> Any:
         """Bytes in host memory as one kernel argument; CuPy passes their address to the driver."""
 
         def __init__(self, data: bytes) -> None:
-            self._bytes = np.frombuffer(data, np.uint8)
-            super().__init__(self._bytes.__array_interface__["data"][0])
+            self._bytes = array("B", data)
+            super().__init__(self._bytes.buffer_info()[0])
 
     return ByValue
 

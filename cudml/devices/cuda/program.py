@@ -57,6 +57,8 @@ class ProgramLoader:
         ValueError
             A launch cannot run on this GPU; the message says what would fit.
         """
+        if self._current_device() == self._number:
+            return self._load(plan)
         with self._cupy.cuda.Device(self._number):
             return self._load(plan)
 
@@ -232,7 +234,7 @@ class ProgramLoader:
     def _kernel(self, launch: KernelLaunch) -> tuple[Any, tuple[Any, ...]]:
         """The built kernel's function, and the struct that it takes, if any; the device allows the launch."""
         instance = launch.instance
-        params = launch.params.pack(instance[3])
+        params = launch.params.pack()
         kernel = self._kernels.get(instance)
         if kernel is None:
             # In CuPy, concurrent threads would each compile the kernel; here one does and the others wait.

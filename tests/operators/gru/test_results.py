@@ -347,7 +347,7 @@ def test_lengths_that_change_under_way_change_nothing(
     def with_other_lengths(plan: Plan) -> Plan:
         """As if another stream wrote them once the recurrence has begun."""
         change = Fill("sequence_lengths_tensor", 4)
-        return replace(plan, steps=(*plan.steps[:-1], change, plan.steps[-1]))
+        return plan._replace(steps=(*plan.steps[:-1], change, plan.steps[-1]))
 
     expected = run_gru(device, arrays, options, path=path)
     got = run_gru(device, arrays, options, path=path, layouts=layouts, change=with_other_lengths)

@@ -13,7 +13,7 @@ import cudml
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import launch_shape, reverse_subsequences_paths
+from cudml.operators import index_space, launch_shape, reverse_subsequences_paths
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc, plan
 from cudml.operators.reverse_subsequences_paths import PATHS, choose_path, lanes_of, reversal_step
 from cudml.plans import Copy, Plan, Step
@@ -255,7 +255,7 @@ def test_items_that_words_would_cut_in_a_block_that_is_not_full(backwards: bool)
 @pytest.mark.parametrize("shared", [False, True])
 def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code for 2**31 items or more, on few items."""
-    monkeypatch.setattr(launch_shape, "MAX_NARROW_COUNT", 1)
+    monkeypatch.setattr(index_space, "MAX_NARROW_COUNT", 1)
     sizes = (5, 9, 35)
     places = layouts_of(sizes, 4, axis, (0, 4))
     shape = tuple(1 if i == axis else n for i, n in enumerate(sizes))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
-from cudml.operators import launch_shape, slice_paths
+from cudml.operators import index_space, launch_shape, slice_paths
 from cudml.operators.index_space import Space, coalesced, dimensions_of
 from cudml.operators.launch_shape import run_shape
 from cudml.operators.slice import Slice1Desc, plan
@@ -246,7 +246,7 @@ def test_runs_of_several_pieces(
 @pytest.mark.parametrize("name", KERNELS)
 def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code for 2**31 items or more, on few items."""
-    monkeypatch.setattr(launch_shape, "MAX_NARROW_COUNT", 1)
+    monkeypatch.setattr(index_space, "MAX_NARROW_COUNT", 1)
     strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
     sizes = (3, 7, 41)
     source = strided_layout(sizes, BITS_BY_SIZE[4], strides.get(name, (9000, 200, 5)), 4)

@@ -62,12 +62,12 @@ CASES = {
 def planted(plan: Plan) -> Plan:
     """The plan with kernels whose input changes."""
     steps = (
-        replace(step, source=str(KERNELS / Path(step.source).name))
+        step._replace(source=str(KERNELS / Path(step.source).name))
         if isinstance(step, KernelLaunch)
         else step
         for step in plan.steps
     )
-    return replace(plan, steps=tuple(steps))
+    return plan._replace(steps=tuple(steps))
 
 
 @pytest.mark.parametrize("name", CASES)
