@@ -5,12 +5,15 @@ Outputs are PyTorch's, and PyTorch's current stream orders the work. There are n
 requires one is refused.
 """
 
+import itertools
 from collections.abc import Collection
-from typing import Any, Literal
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
+from cudml.devices import cuda
 from cudml.functions.gru import gru
 from cudml.functions.top_k import top_k
 
@@ -39,6 +42,29 @@ _GRU_TYPES = {torch.float16, torch.float32}
 
 #: w, r and b of a layer, as `cudml.gru` takes them.
 _Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+#: Identity, address, version and `requires_grad` of each weight.
+_Key = list[tuple[int, int, int, bool]]
+
+#: The attribute of a rearranged weight that is an array of the same memory. Making one takes 1.1 us.
+_ARRAY = "cudml_array"
+
+
+class _Kept(NamedTuple):
+    """The weights of a module that were rearranged, and what shows that they have not changed since."""
+
+    key: _Key
+    layers: list[_Weights]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    #: While these are kept, no other tensor can have the identity or the address of one of them.
+    weights: list[tuple[torch.Tensor, torch.Tensor]]
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor can be computed with these weights."""
+        wants_gradient = (self.requires_grad or tensor.requires_grad) and torch.is_grad_enabled()
+        return not wants_gradient and tensor.dtype is self.dtype and tensor.device == self.device
 
 
 def topk(
@@ -156,27 +182,18 @@ class GRU(torch.nn.RNNBase):
         self, x: torch.Tensor, hx: torch.Tensor | None, lengths: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """All layers, of x (T, N, I) and hx (layers * D, N, H)."""
-        if x.shape[0] == 0:
+        steps, batch, inputs = x.shape
+        if steps == 0:
             raise RuntimeError("GRU: input has no steps, must have at least one")
-        if x.shape[2] != self.input_size:
-            raise RuntimeError(f"GRU: input.size(-1) is {x.shape[2]}, must be input_size = {self.input_size}")
-        own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
-        weights: dict[str, torch.Tensor] = {
-            name: own[name] if name in own else getattr(self, name) for name in self._flat_weights_names
-        }
-        _refuse_gradients(input=x, hx=hx, **weights)
-        _check_type("GRU", "input", x, _GRU_TYPES)
-        kind, device = x.dtype, x.device
-        for name, tensor in {"hx": hx, **weights}.items():
-            if tensor is not None and (tensor.dtype is not kind or tensor.device != device):
-                expected = f"{kind} on {device}, as input"
-                raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
+        if inputs != self.input_size:
+            raise RuntimeError(f"GRU: input.size(-1) is {inputs}, must be input_size = {self.input_size}")
+        layers = self._in_onnx_order(x, hx)
         num_directions = 2 if self.bidirectional else 1
-        shape = (self.num_layers * num_directions, x.shape[1], self.hidden_size)
+        shape = (self.num_layers * num_directions, batch, self.hidden_size)
         if hx is not None and hx.shape != shape:
             raise RuntimeError(f"GRU: hx has size {tuple(hx.shape)}, must have {shape}")
         states = []
-        for layer, (w, r, b) in enumerate(self._in_onnx_order(list(weights.values()))):
+        for layer, (w, r, b) in enumerate(layers):
             first = layer * num_directions
             h0 = None if hx is None else hx[first : first + num_directions]
             if layer and self.dropout and self.training:
@@ -185,18 +202,34 @@ class GRU(torch.nn.RNNBase):
             states.append(single)
         return x, states[0] if len(states) == 1 else torch.cat(states)
 
-    def _in_onnx_order(self, weights: list[torch.Tensor]) -> list[_Weights]:
-        """Those of every layer, rearranged again only if one has changed."""
-        if torch.compiler.is_compiling() or any(weight.is_inference() for weight in weights):
-            return self._rearranged(weights)  # there is no sign of whether they have changed
-        key = [(id(weight), weight.data_ptr(), weight._version) for weight in weights]
-        former = self.__dict__.get("_ordered")
-        if former is None or former[0] != key:
-            # While these are kept, no other tensor can have the identity or the address of one of them.
-            kept = [(weight, weight.detach()) for weight in weights]
-            former = self.__dict__["_ordered"] = (key, self._rearranged(weights), kept)
-        ordered: list[_Weights] = former[1]
-        return ordered
+    def _in_onnx_order(self, x: torch.Tensor, hx: torch.Tensor | None) -> list[_Weights]:
+        """The weights of every layer, rearranged again only if one has changed; checked with the input."""
+        own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
+        names = self._flat_weights_names
+        weights = [own[name] if name in own else getattr(self, name) for name in names]
+        key = None if torch.compiler.is_compiling() else _key(weights)
+        kept: _Kept | None = self.__dict__.get("_ordered")
+        is_known = kept is not None and kept.key == key
+        if kept is not None and is_known and kept.takes(x) and (hx is None or kept.takes(hx)):
+            return kept.layers
+        named = dict(zip(names, weights, strict=True))
+        _refuse_gradients(input=x, hx=hx, **named)
+        _check_type("GRU", "input", x, _GRU_TYPES)
+        for name, tensor in {"hx": hx, **named}.items():
+            if tensor is not None and (tensor.dtype is not x.dtype or tensor.device != x.device):
+                expected = f"{x.dtype} on {x.device}, as input"
+                raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
+        layers = self._rearranged(weights)
+        if key is not None:
+            self.__dict__["_ordered"] = _Kept(
+                key,
+                _with_arrays(layers),
+                x.dtype,
+                x.device,
+                any(weight.requires_grad for weight in weights),
+                [(weight, weight.detach()) for weight in weights],
+            )
+        return layers
 
     def _rearranged(self, weights: list[torch.Tensor]) -> list[_Weights]:
         kinds = 4 if self.bias else 2  # weight_ih, weight_hh, bias_ih, bias_hh, of each direction in turn
@@ -245,6 +278,22 @@ def _converted(module: torch.nn.GRU) -> GRU:
     return made
 
 
+def _key(weights: list[torch.Tensor]) -> _Key | None:
+    """What changes with the weights; None if nothing does, because they were made in inference mode."""
+    try:
+        return [(id(one), one.data_ptr(), one._version, one.requires_grad) for one in weights]
+    except RuntimeError:
+        return None
+
+
+def _with_arrays(layers: list[_Weights]) -> list[_Weights]:
+    """The weights, those in a CPU's memory with an array each."""
+    for tensor in itertools.chain(*layers):
+        if tensor is not None and _has_array(tensor):
+            setattr(tensor, _ARRAY, tensor.numpy())
+    return layers
+
+
 def _update_first(weight: torch.Tensor) -> torch.Tensor:
     """PyTorch's gates (reset, update, new) in ONNX's order: update, reset, hidden."""
     reset, update, new = weight.chunk(3)
@@ -275,6 +324,8 @@ def _shared(tensor: torch.Tensor | None) -> Any:
     """The array that cudml takes for a tensor."""
     if tensor is None:
         return None
+    if (array := tensor.__dict__.get(_ARRAY)) is not None:
+        return array
     if tensor.requires_grad:  # the caller has seen that no gradient is wanted
         tensor = tensor.detach()
     return tensor.numpy() if _has_array(tensor) else tensor
@@ -282,6 +333,14 @@ def _shared(tensor: torch.Tensor | None) -> Any:
 
 def _stream(tensor: torch.Tensor) -> int | None:
     return torch.cuda.current_stream(tensor.device).cuda_stream if tensor.is_cuda else None
+
+
+def _graph_memory(tensor: torch.Tensor) -> AbstractContextManager[None]:
+    """A context in which scratch comes from PyTorch's allocator while it captures a graph."""
+    if not tensor.is_cuda or not torch.cuda.is_current_stream_capturing():
+        return nullcontext()
+    device, place = cuda.get_device(tensor.device.index), tensor.device
+    return device.allocating(lambda num_bytes: torch.empty(num_bytes, dtype=torch.uint8, device=place))
 
 
 def _topk(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.Tensor, torch.Tensor]:
@@ -298,7 +357,8 @@ def _topk(input: torch.Tensor, k: int, dim: int, largest: bool) -> tuple[torch.T
             raise
         return _from_numpy(values), _from_numpy(indices)
     out = _topk_empty(input, k, dim, largest)
-    top_k(input, k, axis=dim, mode=mode, nan="greatest", out=out, stream=_stream(input))
+    with _graph_memory(input):
+        top_k(input, k, axis=dim, mode=mode, nan="greatest", out=out, stream=_stream(input))
     return out
 
 
@@ -327,16 +387,17 @@ def _gru(
     num_directions, _, hidden = r.shape
     if num_directions == 1 and _has_array(x):  # as for topk; the states of one direction lie as PyTorch's do
         results = gru(*map(_shared, (x, w, r, b, h0, lengths)), linear_before_reset=True)
-        return torch.from_numpy(results[0].reshape(steps, batch, hidden)), torch.from_numpy(results[1])
+        return _from_numpy(results[0].reshape(steps, batch, hidden)), _from_numpy(results[1])
     sequence, single = _gru_empty(x, w, r)
     states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
-    gru(
-        *map(_shared, (x, w, r, b, h0, lengths)),
-        direction="bidirectional" if num_directions == 2 else "forward",
-        linear_before_reset=True,
-        out=(_shared(states), _shared(single)),
-        stream=_stream(x),
-    )
+    with _graph_memory(x):
+        gru(
+            *map(_shared, (x, w, r, b, h0, lengths)),
+            direction="bidirectional" if num_directions == 2 else "forward",
+            linear_before_reset=True,
+            out=(_shared(states), _shared(single)),
+            stream=_stream(x),
+        )
     return sequence, single
 
 

@@ -4,6 +4,8 @@ import copy
 import io
 import itertools
 from collections.abc import Iterator
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -359,3 +361,17 @@ def test_exported() -> None:
     assert "cudml.gru" in program.graph_module.code
     x = torch.randn(4, 3, INPUTS)
     torch.testing.assert_close(program.module()(x), model(x))
+
+
+@pytest.mark.parametrize("is_captured", [True, False])
+def test_scratch_of_a_captured_graph_comes_from_pytorch(
+    monkeypatch: pytest.MonkeyPatch, is_captured: bool
+) -> None:
+    """With a tensor and a device that only pretend to be CUDA's."""
+    lent: list[torch.Tensor] = []
+    device = SimpleNamespace(allocating=lambda allocate: nullcontext(lent.append(allocate(24))))
+    monkeypatch.setattr(adapter.cuda, "get_device", lambda number: device)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_captured)
+    with adapter._graph_memory(SimpleNamespace(is_cuda=True, device=torch.device("cpu"))):
+        pass
+    assert [(made.nbytes, made.dtype) for made in lent] == [(24, torch.uint8)] * is_captured

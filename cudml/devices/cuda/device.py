@@ -207,6 +207,7 @@ class CudaDevice:
         self._ndarray = cupy.ndarray
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._construction = shortcuts.construction(cupy.ndarray)
+        self._lent: Any = type("LentMemory", (cupy.cuda.UnownedMemory,), {})
         #: The limits that the driver reports for this GPU.
         self.limits = self._read_limits()
         self._as_stream = Streams(cupy, number)
@@ -303,9 +304,25 @@ class CudaDevice:
                 if not self._is_of_a_graph(array):
                     capture.keep_scratch(array, outputs, None)
 
+    def allocating(self, allocate: Callable[[int], Any]) -> AbstractContextManager[None]:
+        """A context in which new arrays of this thread are in memory of another library's allocator.
+
+        `allocate` takes a number of bytes; its result owns the memory and has its address as `data_ptr()`. If
+        the library captures a graph, it must keep what it allocates in the capture for that graph alone.
+        """
+        cuda = self._cupy.cuda
+
+        def lend(num_bytes: int) -> Any:
+            owner = allocate(num_bytes)
+            return cuda.MemoryPointer(self._lent(owner.data_ptr(), num_bytes, owner, self.number), 0)
+
+        context: AbstractContextManager[None] = cuda.using_allocator(lend)
+        return context
+
     def _is_of_a_graph(self, array: Array) -> bool:
-        """Whether an array made in a capture is from CUDA's own pool: graph nodes allocate and free it."""
-        return isinstance(array.data.mem, self._cupy.cuda.MemoryAsync)
+        """Whether the memory of an array made in a capture belongs to the graph: from CUDA's own pool, which
+        graph nodes allocate and free, or from a library that keeps it for the graph."""
+        return isinstance(array.data.mem, (self._cupy.cuda.MemoryAsync, self._lent))
 
     def _is_captured(self, stream: Any) -> bool:
         cuda = self._cupy.cuda

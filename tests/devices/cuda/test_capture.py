@@ -56,3 +56,10 @@ def test_captured_calls_have_scratch_of_their_own(stand_in: Run, is_captured: bo
     """Their graphs may be replayed at the same time."""
     first, second = stand_in(captured.scratch_of_two_calls, is_captured)
     assert (first != second) == is_captured
+
+
+def test_a_library_that_captures_keeps_the_scratch_that_it_allocates(stand_in: Run) -> None:
+    """It is not tied to the outputs, so the library may use it again for later nodes of the graph."""
+    memory = stand_in(captured.scratch_of_another_allocator)
+    assert memory["lent"] > 0
+    assert memory["alive"] == memory["own"] == 0

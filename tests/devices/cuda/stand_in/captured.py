@@ -5,6 +5,7 @@ do while a graph is captured.
 """
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -144,6 +145,46 @@ def scratch_of_captures_again() -> dict[str, Any]:
         return {"pieces": pieces, "places": places, "stays": pool.used_bytes() > before}
 
 
+class Lent:
+    """Memory of another library's allocator."""
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+
+    def data_ptr(self) -> int:
+        return int(self._memory.ptr)
+
+
+def scratch_of_another_allocator() -> dict[str, int]:
+    """A captured call with another library's allocator and outputs: the pieces that it allocates there, how
+    many of them live on after the call, and how many bytes of CuPy's pool are taken."""
+    import cupy
+
+    from cudml.devices import cuda
+
+    pool, other = cupy.get_default_memory_pool(), cupy.cuda.MemoryPool()
+    lent: list[weakref.ref[Lent]] = []
+
+    def allocate(num_bytes: int) -> Lent:
+        made = Lent(other.malloc(num_bytes))
+        lent.append(weakref.ref(made))
+        return made
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with cublas(), stream:
+        run = _gru_into_foreign(_gru_results())
+        run()
+        before = pool.used_bytes()
+        the_stand_in().set(captured_stream=stream.ptr)
+        try:
+            with cuda.get_device().allocating(allocate):
+                run()
+        finally:
+            the_stand_in().set(captured_stream=0)
+        alive = sum(one() is not None for one in lent)
+        return {"lent": len(lent), "alive": alive, "own": pool.used_bytes() - before}
+
+
 def conversions_of_captures_again() -> dict[str, list[int]]:
     """For calls that convert arguments: bytes that are kept after each of seven captures into the same
     outputs, and then when the outputs are gone."""
@@ -253,13 +294,13 @@ def _gru_into_new() -> Callable[[], Any]:
     return run
 
 
-def _gru_into_foreign() -> Callable[[], Any]:
+def _gru_into_foreign(given: list[Any] | None = None) -> Callable[[], Any]:
     import cudml
 
     operands = _operands()
 
     def run() -> Any:
-        arrays = _gru_results()
+        arrays = given or _gru_results()
         foreign = tuple(
             types.SimpleNamespace(__dlpack__=a.__dlpack__, __dlpack_device__=a.__dlpack_device__)
             for a in arrays
