@@ -132,7 +132,7 @@ def test_operators_rely_on_the_sizes_of_sized_tensors_alone(tensor: object, is_s
 
 
 @pytest.mark.parametrize("kind", [DataType.UNKNOWN, DataType.UINT4, DataType.INT4, 0, None])
-def test_nothing_follows_from_what_is_no_type_of_a_tensor(kind: object) -> None:
+def test_an_invalid_data_type_gives_no_further_problems(kind: object) -> None:
     untyped, problems = TensorDesc(kind, (1,) * 4), Problems("OP")  # type: ignore[arg-type]
     check_same_type(problems, "output_tensor", untyped, "input_tensor", GOOD)
     check_same_type(problems, "output_tensor", GOOD, "input_tensor", untyped)

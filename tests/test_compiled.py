@@ -44,7 +44,7 @@ def test_dispatch_computes_into_the_bound_output(device: Device) -> None:
 
 
 @pytest.mark.parametrize("stream", [object(), "1", True])
-def test_what_is_no_stream_is_refused_before_anything_is_done(device: Device, stream: object) -> None:
+def test_an_invalid_stream_is_refused_before_any_work(device: Device, stream: object) -> None:
     """On a CPU that is everything: a stream that is silently left out would be a mistake unnoticed."""
     arrays = bound(device)
     before = to_numpy(arrays["output_tensor"]).copy()

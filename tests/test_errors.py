@@ -1,4 +1,4 @@
-"""The exceptions as values: how they travel from a worker process to whoever started it."""
+"""The exceptions as values: pickled in a worker process and raised in its parent."""
 
 import pickle
 

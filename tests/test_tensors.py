@@ -73,7 +73,7 @@ def test_of_refuses_dtypes_that_directml_lacks(array: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize(("value", "kind"), [([1], "list"), (None, "NoneType"), (range(3), "range")])
-def test_of_refuses_what_is_no_array(value: object, kind: str) -> None:
+def test_of_refuses_other_objects(value: object, kind: str) -> None:
     with pytest.raises(
         TypeError, match=rf"TensorDesc\.of: array is a {kind}, must be a NumPy or CuPy array$"
     ):

@@ -84,6 +84,7 @@ class Call:
         boxes: Sequence[Box],
     ) -> None:
         self.device = device
+        self._read(request, rows)
         self._num_inputs = count = len(request.inputs)
         self._masks = tuple([0 if a.is_copied else a.alignment - 1 for a in rows if a.array is not None])
         self.first_mask = self._masks[0]
@@ -111,6 +112,9 @@ class Call:
                     raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {plan}")
         if key is not None:
             function.calls[key] = self
+
+    def _read(self, request: Request, rows: Sequence[Argument]) -> None:
+        """Note what `compute` needs to know of the arguments, if a call has a place."""
 
     def _prepare(self, desc: Any) -> None:
         """Prepare what `compute` launches, if a call has a place."""

@@ -17,12 +17,7 @@ from cudml.functions.arguments import (
     normalized_axis,
     wrong_argument,
 )
-from cudml.functions.array_types import (
-    ForeignArray,
-    HostLengths,
-    NumPyArray,
-    Scalar,
-)
+from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction
 from cudml.operators import reverse_subsequences as _operator
 from cudml.tensors import num_elements

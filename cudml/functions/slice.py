@@ -1,13 +1,13 @@
 """The array function `slice`."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from operator import index
 from typing import Any, overload
 
 import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.devices import Array, Device, Program
+from cudml.devices import Array, Program
 from cudml.executable import load
 from cudml.functions.arguments import (
     Argument,
@@ -19,16 +19,10 @@ from cudml.functions.arguments import (
     check_output,
     wrong_argument,
 )
-from cudml.functions.array_types import (
-    ForeignArray,
-    Integers,
-    NumPyArray,
-    Scalar,
-)
+from cudml.functions.array_types import ForeignArray, Integers, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction, Call, launch_nothing
 from cudml.operators import slice as _operator
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
-from cudml.overlap import Box
 from cudml.tensors import TensorDesc, packed_strides
 
 #: The bits of a shift that affect the alignment of items.
@@ -191,15 +185,7 @@ class _SliceCall(Call):
 
     has_place = True
 
-    def __init__(
-        self,
-        function: ArrayFunction,
-        key: Hashable,
-        device: Device,
-        request: Request,
-        rows: Sequence[Argument],
-        boxes: Sequence[Box],
-    ) -> None:
+    def _read(self, request: Request, rows: Sequence[Argument]) -> None:
         self._desc: Any = None
         self._loop_axes: tuple[int, ...] = ()
         self._launches: dict[int, Program] = {}
@@ -220,7 +206,6 @@ class _SliceCall(Call):
             bounds.append((axis, least, largest, step))
         #: Each dimension, its minimum and maximum offset, and its stride in bytes.
         self._bounds = tuple(bounds)
-        super().__init__(function, key, device, request, rows, boxes)
 
     def _prepare(self, desc: _operator.SliceDesc) -> None:
         self._loop_axes = axes = _axes_to_loop_over(desc)

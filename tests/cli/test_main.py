@@ -195,7 +195,9 @@ def test_names_that_the_terminal_cannot_show_are_escaped(tmp_path: Path) -> None
     assert done.returncode == 0
 
 
-def test_ctrl_c_is_no_crash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def run(case: demo.Case, device: Device) -> demo.Outcome:
         raise KeyboardInterrupt
 
@@ -318,7 +320,7 @@ def run_cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("is_unbuffered", ["", "1"])
-def test_a_full_disk_is_no_crash(is_unbuffered: str) -> None:
+def test_a_full_disk_is_reported_without_a_traceback(is_unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "cudml.cli", "info"],
@@ -333,7 +335,7 @@ def test_a_full_disk_is_no_crash(is_unbuffered: str) -> None:
     assert done.returncode == 2
 
 
-def test_a_reader_that_leaves_is_no_crash(tmp_path: Path) -> None:
+def test_a_closed_pipe_ends_without_a_traceback(tmp_path: Path) -> None:
     many = {"initialValuesDataType": "INT8", "initialValues": {"valueCount": 1 << 18, "value": 1}}
     model = {
         "resources": {"r": many},

@@ -161,7 +161,7 @@ def test_a_write_that_fails_leaves_the_former_file_and_no_other(folder: Path) ->
     assert (folder / "a.bin").read_text() == "mine"
 
 
-def test_what_is_no_regular_file_is_not_read(folder: Path) -> None:
+def test_only_regular_files_are_read(folder: Path) -> None:
     os.mkfifo(folder / "pipe.bin")
     (folder / "folder.bin").mkdir()
     (folder / "loop.bin").symlink_to("loop.bin")

@@ -122,7 +122,7 @@ def test_normalised_arguments_find_the_call_that_was_planned(monkeypatch: pytest
             assert_identical(ours, theirs)
 
 
-def test_an_offset_is_no_part_of_a_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_do_not_depend_on_the_offset(monkeypatch: pytest.MonkeyPatch) -> None:
     a = np.arange(40 * 50, dtype=np.int32).reshape(40, 50)
     for column in range(8):  # of every alignment
         cudml.slice(a, (0, column), (7, 9), (2, 3))

@@ -49,7 +49,7 @@ def disassembled(cubin: bytes, *options: str) -> str:
     Raises
     ------
     FileNotFoundError
-        There is none.
+        No disassembler was found.
     """
     tool = disassembler()
     if tool is None:
@@ -89,8 +89,8 @@ def count(opcodes: Counter[str], *prefixes: str, containing: str = "") -> int:
 def flight_bytes_of(instructions: Iterable[Instruction]) -> int:
     """The most bytes that a thread's global loads bring at once, before it waits for one of them.
 
-    Loads are taken to arrive in order: whoever reads or overwrites the register of one has waited for
-    all before it. Branches that may not be taken are not, and behind a jump nothing is under way.
+    Loads are taken to arrive in order: an instruction that reads or overwrites the register of one has waited
+    for all before it. Branches that may not be taken are not, and behind a jump nothing is under way.
     """
     under_way: list[tuple[set[int], int]] = []
     most = 0

@@ -26,7 +26,7 @@ def library() -> ctypes.CDLL:
     Raises
     ------
     OSError, ImportError
-        There is none; CuPy says so in several ways.
+        NVRTC was not found; CuPy reports that in several ways.
     """
     if CHOSEN:
         # It looks for its built-in functions by a plain name.

@@ -116,7 +116,7 @@ def test_facts_are_kept_and_damaged_ones_made_anew(tmp_path: Path, monkeypatch: 
     assert path.read_text() == kept
 
 
-def test_what_is_no_cubin_is_refused() -> None:
+def test_an_invalid_cubin_is_refused() -> None:
     with pytest.raises(ValueError, match="a cubin is an ELF file, this is not"):
         cubin.kernels_of(b"not a cubin")
 
@@ -139,7 +139,7 @@ C = "LDG.E.U8 R9,desc[UR8][R42.64]"
         ([], 0),
         ([A, B, C], 21),
         ([A, "IADD3 R40,R41,R42,RZ", B, C], 21),
-        # Whoever reads a register that a load brings has waited for it, and for the loads before it.
+        # An instruction that reads a loaded register has waited for that load, and for the loads before it.
         ([A, B, "IADD3 R0,R8,R1,RZ", C], 20),
         ([A, "IADD3 R0,R7,R1,RZ", B, C], 16),
         ([B, A, "IADD3 R0,R8,R1,RZ", C], 20),

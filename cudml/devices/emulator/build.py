@@ -80,7 +80,7 @@ def compiler() -> Compiler:
     Raises
     ------
     CompilerError
-        There is none; the message says what to install.
+        No compiler was found; the message says what to install.
     """
     chosen = settings.compiler_command()
     return _compiler(tuple(chosen) if chosen else None, os.environ.get("PATH"))

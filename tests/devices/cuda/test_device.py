@@ -72,7 +72,7 @@ def test_memory_is_taken_in_the_order_of_the_stream_that_is_named(stand_in: Run)
     assert stand_in(streams.streams_of_allocations) == [0, 0x7030, 0x7040, 0x7050]
 
 
-def test_what_is_no_stream_of_the_device_is_refused(stand_in: Run) -> None:
+def test_invalid_streams_are_refused(stand_in: Run) -> None:
     expected = "None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
     told = {
         "text": f"TypeError: stream is a str, must be {expected}",

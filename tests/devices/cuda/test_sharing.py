@@ -27,7 +27,7 @@ def test_arrays_are_worked_on_where_they_are(stand_in: Run) -> None:
     assert seen["current"] == 0
 
 
-def test_what_may_only_be_read_is_no_output(stand_in: Run) -> None:
+def test_read_only_memory_is_refused_as_an_output(stand_in: Run) -> None:
     refused = ("", "slice: out is read-only, must be writable", 1)
     taken = ("", "", 2)
     assert stand_in(shared.read_only_arrays) == {
@@ -148,7 +148,7 @@ def test_functions_work_on_the_stream_that_is_given(stand_in: Run, how: str) -> 
     assert seen == dict.fromkeys(["top_k", "slice", "reverse_subsequences", "gru"], right)
 
 
-def test_functions_refuse_what_is_no_stream_of_their_device(stand_in: Run) -> None:
+def test_functions_refuse_invalid_streams(stand_in: Run) -> None:
     expected = "None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
     assert stand_in(shared.refused_streams_of_functions) == {
         "event": f"TypeError: top_k: stream is a cupy.cuda.stream.Event, must be {expected}",

@@ -183,7 +183,7 @@ def test_gpu_array_without_a_usable_gpu_says_why(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("candidate", [[1, 2], None, 3, "text"])
-def test_what_shares_no_memory_is_no_array(candidate: Any) -> None:
+def test_objects_that_share_no_memory_are_not_arrays(candidate: Any) -> None:
     assert take(candidate) is None
 
 

@@ -168,7 +168,7 @@ def test_a_wrong_compiler_setting_is_named(
         run(kernel)
 
 
-def test_a_setting_that_is_no_command_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_command_line_is_reported_with_its_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDML_CXX", "'x")
     with pytest.raises(
         SettingError, match=r"CUDML_CXX is \"'x\", must be a command line, quoted .*quotation"

@@ -105,7 +105,7 @@ def test_the_command_shows_place_size_bound_and_clears(
     assert built(1).is_file()
 
 
-def test_clearing_what_is_not_there_is_no_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clearing_a_missing_cache_is_not_an_error(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cache", "--clear"]) == 0
     assert capsys.readouterr().out == f"removed 0 files, 0 bytes from {place.parent}\n"
     assert not place.parent.exists()
@@ -130,7 +130,7 @@ def test_sizes_are_read(text: str, num_bytes: int, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("text", ["G", "1.5G", "-1", "1 G", "2GB", "much", "²"])
-def test_what_is_no_size_is_refused_before_anything_is_built(
+def test_an_invalid_size_is_refused_before_anything_is_built(
     text: str, place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDML_CACHE_SIZE", text)
