@@ -171,11 +171,11 @@ def plotter(path: Path) -> Any:
 
 
 def draw_predictions(rows: list[predicted.Row], path: Path) -> None:
-    """Plot predicted times relative to the limit of memory, one row per case, except launch-bound cases."""
+    """Plot predicted times relative to the limit of memory, if that is more than a microsecond."""
     pyplot = plotter(path)
     if pyplot is None:
         return
-    chosen = [row for row in rows if row.bound != "launch"]
+    chosen = [row for row in rows if row.bound != "launch" and row.limit_us > 1]
     figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.2 * len(chosen)), layout="constrained")
     axes.axvline(1, color="black", linewidth=1)
     for number, bound in enumerate(sorted({row.bound for row in chosen})):
