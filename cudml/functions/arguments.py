@@ -9,16 +9,19 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.exceptions import AxisError
 
-from cudml.checks import one_of
+from cudml.checks import MAX_DIMENSIONS, one_of
 from cudml.devices import Array, Device, device_of, own_types, take
 from cudml.devices.exchange import ExchangeError, Exported, Taken
-from cudml.dtypes import BITS_BY_SIZE, ElementType
+from cudml.dtypes import BITS_BY_SIZE, INTEGERS, ElementType
 from cudml.errors import DeviceError, a_type
 from cudml.functions.transfer import upload
 from cudml.tensors import is_injective, num_elements
 
 #: The part of a call's scratch that lengths made of a number are.
 LENGTHS = -1
+
+#: The arguments that may be a list or a number instead of an array.
+_LENGTHS_NAMES = ("sequence_lengths", "lengths")
 
 Choice = TypeVar("Choice")
 
@@ -173,8 +176,10 @@ def all_on_device(
     shape = tuple(taken.array.shape)
     arrays: dict[str, Array] = {}
     shared, made = [], []
+    host_name = None
     for name, candidate in given.items():
-        if name == "sequence_lengths" and _is_on_host(candidate):
+        if name in _LENGTHS_NAMES and _is_on_host(candidate):
+            host_name = name
             arrays[name] = None  # keeps its place among them
             continue
         device = first
@@ -190,11 +195,11 @@ def all_on_device(
             shared.append(taken.exported)
             if name in outputs and taken.exported.is_read_only:
                 raise ValueError(wrong_argument(function, name, "read-only", "writable"))
-    if "sequence_lengths" in arrays and arrays["sequence_lengths"] is None:
-        written, lengths = [arrays[name] for name in outputs], inputs["sequence_lengths"]
+    if host_name is not None:
+        written, lengths, sizes = [arrays[name] for name in outputs], inputs[host_name], shape[lengths_axes]
         with first.on_stream(None):
-            own = lengths_on(function, first, lengths, shape[lengths_axes], max(shape, default=0), written)
-        arrays["sequence_lengths"] = own
+            own = lengths_on(function, first, lengths, sizes, max(shape, default=0), written, host_name)
+        arrays[host_name] = own
         made.append(own)
     return Arguments(arrays, first, shared, made)
 
@@ -298,6 +303,7 @@ def lengths_on(
     shape: tuple[int, ...],
     largest: int,
     outputs: Sequence[Array] = (),
+    name: str = "sequence_lengths",
 ) -> Array:
     """Lengths that are not an array as one of the device, for a call that writes outputs if these are known.
 
@@ -310,7 +316,6 @@ def lengths_on(
     ValueError
         Lists of different lengths within one.
     """
-    name = "sequence_lengths"
     if not isinstance(lengths, (list, tuple)):
         dtype = np.dtype(np.uint32 if largest < 2**32 else np.uint64)
         if outputs:
@@ -337,6 +342,37 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
         return False
     own = zip(reversed(shape), reversed(target), strict=False)
     return all(size in (1, wanted) for size, wanted in own)
+
+
+def lengths_of_lanes(function: str, name: str, lengths: Array, shape: tuple[int, ...], axis: int) -> Argument:
+    """The lengths of lanes along an axis of `a`, an array of this shape, as an input.
+
+    Raises
+    ------
+    TypeError
+        Not of an integer dtype.
+    ValueError
+        They do not broadcast to the lanes.
+    """
+    kind = dtype_in(function, name, lengths, INTEGERS)
+    lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])
+    if not broadcasts_to(lengths.shape, lane_shape):
+        expected = f"of a shape that broadcasts to {lane_shape}, the shape of a with 1 at the axis"
+        if lengths.ndim == len(shape) - 1:
+            with_axis = (*lengths.shape[:axis], 1, *lengths.shape[axis:])
+            if broadcasts_to(with_axis, lane_shape):
+                expected += f"; {name}[{':, ' * axis}None] is"
+        raise ValueError(wrong_argument(function, name, f"of shape {tuple(lengths.shape)}", expected))
+    is_flat = len(shape) > MAX_DIMENSIONS
+    return Argument.input(
+        name,
+        "sequence_lengths_tensor",
+        kind,
+        lengths,
+        lane_shape,
+        shape=lane_shape if is_flat else None,
+        operand_shape=(num_elements(shape[:axis]), 1, num_elements(shape[axis + 1 :])) if is_flat else None,
+    )
 
 
 def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:

@@ -203,7 +203,7 @@ class ArrayFunction:
     plan : Planner
         Plans the descriptor of a request.
     lengths_axes : (int, int)
-        The range of axes of the first argument to which a single number as `sequence_lengths` applies.
+        The range of axes of the first argument to which a single number as lengths applies.
     call : type of Call
         The class of the cached calls.
     """

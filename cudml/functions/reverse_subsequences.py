@@ -5,17 +5,14 @@ from operator import index
 from typing import Any, SupportsIndex, overload
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.dtypes import INTEGERS
 from cudml.functions.arguments import (
     Argument,
     Arguments,
     Request,
     bits_of,
-    broadcasts_to,
     check_output,
-    dtype_in,
+    lengths_of_lanes,
     normalized_axis,
-    wrong_argument,
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction
@@ -102,38 +99,20 @@ def reverse_subsequences(
 def _check(given: Arguments, axis: Any) -> Request:
     """The checked arguments of a call."""
     function = "reverse_subsequences"
-    array, lengths, out = given.arrays["a"], given.arrays["sequence_lengths"], given.arrays.get("out")
+    array, out = given.arrays["a"], given.arrays.get("out")
     kind = bits_of(function, "a", array)
-    length_kind = dtype_in(function, "sequence_lengths", lengths, INTEGERS)
     axis = normalized_axis(function, axis, array.ndim)
     shape = tuple(array.shape)
-    lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])
-    if not broadcasts_to(lengths.shape, lane_shape):
-        expected = f"of a shape that broadcasts to {lane_shape}, the shape of a with 1 at the axis"
-        if lengths.ndim == array.ndim - 1:
-            with_axis = (*lengths.shape[:axis], 1, *lengths.shape[axis:])
-            if broadcasts_to(with_axis, lane_shape):
-                expected += f"; sequence_lengths[{':, ' * axis}None] is"
-        raise ValueError(
-            wrong_argument(function, "sequence_lengths", f"of shape {tuple(lengths.shape)}", expected)
-        )
+    lengths = lengths_of_lanes(function, "sequence_lengths", given.arrays["sequence_lengths"], shape, axis)
     if out is not None:
         check_output(function, "out", out, shape, array.dtype)
-    flat = flat_lengths = None
+    flat = None
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
-        flat, flat_lengths, axis = (before, shape[axis], after), (before, 1, after), 1
+        flat, axis = (before, shape[axis], after), 1
     inputs = [
         Argument.input("a", "input_tensor", kind, array, operand_shape=flat, any_address=True),
-        Argument.input(
-            "sequence_lengths",
-            "sequence_lengths_tensor",
-            length_kind,
-            lengths,
-            lane_shape,
-            shape=lane_shape if flat else None,
-            operand_shape=flat_lengths,
-        ),
+        lengths,
     ]
     target = Argument.output(
         "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True

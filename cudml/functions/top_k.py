@@ -1,5 +1,6 @@
 """The array function `top_k`."""
 
+from collections.abc import Sequence
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.devices.shortcuts import new_tuple
-from cudml.dtypes import INTEGERS, ElementType, ExtendedType
+from cudml.dtypes import ELEMENTS, INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
 from cudml.functions.arguments import (
     Argument,
@@ -17,12 +18,14 @@ from cudml.functions.arguments import (
     check_output,
     choice_of,
     dtype_in,
+    lengths_of_lanes,
     normalized_axis,
     output_pair,
     wrong_argument,
 )
 from cudml.functions.array_types import (
     ForeignArray,
+    HostLengths,
     IndexScalar,
     IndicesT,
     NumPyArray,
@@ -31,6 +34,7 @@ from cudml.functions.array_types import (
 )
 from cudml.functions.calls import ArrayFunction
 from cudml.operators import top_k as _operator
+from cudml.operators.top_k_selection import worst_value
 from cudml.tensors import num_elements
 
 _REALS: dict[str, ElementType] = {
@@ -80,6 +84,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     nan: Literal["last", "greatest"] = "last",
+    lengths: HostLengths | None = None,
     out: None = None,
     stream: None = None,
 ) -> TopKResult[NumPyArray[Scalar], NumPyArray[np.int64]]: ...
@@ -93,6 +98,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     nan: Literal["last", "greatest"] = "last",
+    lengths: HostLengths | None = None,
     out: tuple[NumPyArray[Scalar], NumPyArray[IndexScalar]],
     stream: None = None,
 ) -> TopKResult[NumPyArray[Scalar], NumPyArray[IndexScalar]]: ...
@@ -106,6 +112,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     nan: Literal["last", "greatest"] = "last",
+    lengths: ForeignArray | Sequence[Any] | SupportsIndex | None = None,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]: ...
@@ -118,6 +125,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     sorted: bool = True,
     nan: Literal["last", "greatest"] = "last",
+    lengths: Any = None,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]:
@@ -140,6 +148,13 @@ def top_k(
     nan : "last" or "greatest"
         "last" ranks NaN behind every number in both modes, as NumPy does. "greatest" ranks it above infinity,
         as torch and ONNX do: first among the largest, last among the smallest.
+    lengths : array, list or int, optional
+        Number of elements that count in each row along the axis, from its start, of any integer dtype;
+        broadcasts to the shape of `a` with 1 at the axis. A length above the size of the axis counts all
+        elements, a negative one none. Where a row has fewer than k, its results end with indices whose bits
+        are all set (-1 if signed) and, whatever `nan` says, the type's worst value: -inf, False or the least
+        integer; for mode="smallest" inf, True or the greatest integer. A list is copied to the device of
+        `a`, which a graph cannot capture.
     out : (values, indices), optional
         Arrays to write the results to, of the shapes of the results and any strides, not overlapping `a` or
         each other: values of the dtype of `a`, indices of int32, uint32, int64 or uint64.
@@ -157,8 +172,9 @@ def top_k(
     Raises
     ------
     ValueError
-        Invalid k, mode or nan, an axis that is None or too long, an `out` of another shape, read-only or
-        overlapping, or with indices of a type that cannot hold every index of the axis.
+        Invalid k, mode or nan, an axis that is None or too long, lengths that do not broadcast, an `out` of
+        another shape, read-only or overlapping, or with indices of a type that cannot hold every index of the
+        axis.
     TypeError
         Not an array, an unsupported dtype, mixed devices, an `out` of another dtype, or not a stream.
     numpy.exceptions.AxisError
@@ -170,6 +186,9 @@ def top_k(
     >>> values, indices = cudml.top_k(np.array([[1.0, 5.0, 5.0, 2.0]]), 3)
     >>> values.tolist(), indices.tolist()
     ([[5.0, 5.0, 2.0]], [[1, 2, 3]])
+    >>> values, indices = cudml.top_k(np.array([[1.0, 5.0], [2.0, 3.0]]), 2, lengths=np.array([[2], [1]]))
+    >>> values.tolist(), indices.tolist()
+    ([[5.0, 1.0], [2.0, -inf]], [[1, 0], [0, -1]])
 
     Notes
     -----
@@ -183,8 +202,11 @@ def top_k(
     except TypeError:
         options = [k, axis, mode, nan]  # the check raises the error
     outputs = () if out is None else output_pair("top_k", out, "values, indices")
-    call = _top_k.find((a,), outputs, options, stream)
-    return new_tuple(TopKResult, call.run((a,), outputs))
+    if lengths is None:
+        call = _top_k.find((a,), outputs, options, stream)
+        return new_tuple(TopKResult, call.run((a,), outputs))
+    call = _ragged_top_k.find((a, lengths), outputs, options, stream)
+    return new_tuple(TopKResult, call.run((a, lengths), outputs))
 
 
 def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
@@ -208,6 +230,9 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
     if outs[1] is not None:
         index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
     source_shape = operand_shape = None
+    lengths = None
+    if "lengths" in given.arrays:
+        lengths = lengths_of_lanes(function, "lengths", given.arrays["lengths"], array.shape, axis)
     if array.ndim > MAX_DIMENSIONS:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
         source_shape, operand_shape, axis = (before, lane, after), (before, k, after), 1
@@ -227,7 +252,13 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
         )
     source = Argument.input("a", "input_tensor", kind, array, operand_shape=source_shape)
     members = {"axis": axis, "k": k, "axis_direction": direction}
-    return Request([source], outputs, _operator.TopK1Desc, members, (nan_last,))
+    if lengths is None:
+        return Request([source], outputs, _operator.TopK1Desc, members, (nan_last,))
+    is_largest = direction is AxisDirection.DECREASING
+    members["missing"] = worst_value(ELEMENTS[kind], is_largest=is_largest)
+    if array.dtype == bool:
+        members["missing"] = int(not is_largest)
+    return Request([source, lengths], outputs, _operator.RaggedTopKDesc, members, (nan_last,))
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
@@ -249,3 +280,4 @@ def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> t
 
 
 _top_k = ArrayFunction("top_k", ("a",), _OUTPUTS, _check, _operator.plan)
+_ragged_top_k = ArrayFunction("top_k", ("a", "lengths"), _OUTPUTS, _check, _operator.plan)

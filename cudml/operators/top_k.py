@@ -21,7 +21,7 @@ from cudml.checks import (
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.path import named_path
 from cudml.operators.top_k_paths import PATHS, choose_path
-from cudml.operators.top_k_selection import selection_of
+from cudml.operators.top_k_selection import LENGTHS, OUTPUTS, selection_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
 
@@ -103,6 +103,26 @@ class TopKDesc(PlainMembers):
     k: int
 
     _integers = ("axis", "k")
+
+
+@dataclass(frozen=True)
+class RaggedTopKDesc(TopK1Desc):
+    """`TopK1Desc` of the first elements of each sequence: what the array function computes with lengths.
+
+    Where a sequence has fewer than `k`, the value `missing` and an index whose bits are all set stand for
+    each that is missing. DirectML has no such operator.
+
+    Parameters
+    ----------
+    sequence_lengths_tensor : TensorDesc
+        How many elements of each sequence count: any integer type, the sizes of the input but for 1 along the
+        axis. More than the axis has count as all, fewer than 0 as none.
+    missing : int
+        The bits of the value.
+    """
+
+    sequence_lengths_tensor: TensorDesc
+    missing: int
 
 
 def _row(
@@ -196,6 +216,7 @@ def plan(
         `path` is unknown or cannot do this, or the axis is longer than 4294967295.
     """
     direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
+    ragged = desc if isinstance(desc, RaggedTopKDesc) else None
     selection = selection_of(
         desc.input_tensor,
         desc.output_value_tensor,
@@ -204,6 +225,8 @@ def plan(
         k=desc.k,
         is_largest=direction == AxisDirection.DECREASING,
         nan_last=nan_last,
+        lengths=ragged.sequence_lengths_tensor if ragged else None,
+        missing=ragged.missing if ragged else 0,
     )
     taken = (
         choose_path(selection, limits).path if path is None else named_path(PATHS, path, selection, limits)
@@ -211,8 +234,8 @@ def plan(
     steps, workspaces = taken.steps(selection, limits)
     return Plan(
         operator="TOP_K1" if isinstance(desc, TopK1Desc) else "TOP_K",
-        operands=("input_tensor", "output_value_tensor", "output_index_tensor"),
-        outputs=("output_value_tensor", "output_index_tensor"),
+        operands=("input_tensor", *OUTPUTS) if ragged is None else ("input_tensor", LENGTHS, *OUTPUTS),
+        outputs=OUTPUTS,
         steps=steps,
         workspaces=workspaces,
     )

@@ -7,7 +7,6 @@ from cudml.operators.top_k_selection import Selection
 from cudml.operators.top_k_short import fine_params
 from cudml.plans import WARP_LANES, Fill, KernelLaunch, Limits, Step, Workspace, ceil_div, round_up
 
-_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _VECTOR_BYTES = 16
 
 # kernels/top_k/arg_max.cu
@@ -76,10 +75,10 @@ def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/arg_max.cu",
         function="top_k_arg_max",
-        template=(selection.word, lanes),
+        template=(selection.word, lanes, *selection.raggedness),
         grid=(min(num_blocks, resident), 1, 1),
         block=(_THREADS, 1, 1),
-        buffers=_OPERANDS,
+        buffers=selection.operands,
         params=fine_params(selection),
         constants=(("kThreads", _THREADS),),
     )
@@ -108,10 +107,10 @@ def _by_blocks(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/arg_max.cu",
         function="top_k_arg_max_block",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(parts, min(selection.num_rows, max(1, resident // parts)), 1),
         block=(_BLOCK_THREADS, 1, 1),
-        buffers=(*_OPERANDS, "num_done" if parts > 1 else None, "found" if parts > 1 else None),
+        buffers=(*selection.operands, "num_done" if parts > 1 else None, "found" if parts > 1 else None),
         params=fine_params(selection, blocks_per_row=parts),
         shared_bytes=storage_bytes,
         constants=(

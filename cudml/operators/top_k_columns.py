@@ -7,8 +7,6 @@ from cudml.operators.top_k_selection import Selection
 from cudml.operators.top_k_short import fine_params
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
-_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
-
 # kernels/top_k/columns.cu
 _THREADS = 512
 _COLUMNS = 16
@@ -59,10 +57,10 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
     filtering = KernelLaunch(
         source="top_k/columns.cu",
         function="top_k_columns",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(min(groups, resident), parts, 1),
         block=(_THREADS, 1, 1),
-        buffers=(*_OPERANDS, kept),
+        buffers=(*selection.operands, kept),
         params=params,
         shared_bytes=_storage_bytes(selection),
         constants=(
@@ -77,10 +75,10 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
     merging = KernelLaunch(
         source="top_k/columns.cu",
         function="top_k_columns_merge",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(ceil_div(selection.num_rows, _MERGE_THREADS // WARP_LANES), 1, 1),
         block=(_MERGE_THREADS, 1, 1),
-        buffers=(*_OPERANDS, kept),
+        buffers=(*selection.operands, kept),
         params=params,
         constants=(("kMergeThreads", _MERGE_THREADS),),
     )

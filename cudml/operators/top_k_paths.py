@@ -29,8 +29,6 @@ from cudml.plans import (
     round_up,
 )
 
-_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
-
 # kernels/top_k/thread_list.cu
 _THREAD_LIST_SIZE = 4
 _THREAD_LIST_THREADS = 128
@@ -170,10 +168,10 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/serial.cu",
         function="top_k_serial",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(blocks, 1, 1),
         block=(1, 1, 1),
-        buffers=(*_OPERANDS, None if in_shared else "lists"),
+        buffers=(*selection.operands, None if in_shared else "lists"),
         params=params_of(selection, list_capacity=capacity),
         shared_bytes=_SERIAL_STORAGE_BYTES + (list_bytes if in_shared else 0),
         constants=(
@@ -207,10 +205,10 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/thread_list.cu",
         function="top_k_thread_list",
-        template=(selection.word, _THREAD_LIST_SIZE),
+        template=(selection.word, _THREAD_LIST_SIZE, *selection.raggedness),
         grid=(_blocks(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
         block=(threads, 1, 1),
-        buffers=_OPERANDS,
+        buffers=selection.operands,
         params=params_of(selection),
         constants=(("kThreads", threads),),
     )
@@ -235,10 +233,10 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/block_radix.cu",
         function="top_k_block_radix",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(blocks, 1, 1),
         block=(_BLOCK_THREADS, 1, 1),
-        buffers=(*_OPERANDS, None if in_shared else "lists"),
+        buffers=(*selection.operands, None if in_shared else "lists"),
         params=params_of(selection, list_capacity=capacity, sorts_pairs=by_network),
         shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
         constants=(("kThreads", _BLOCK_THREADS), ("sizeof(SelectStorage<kThreads>)", storage_bytes)),
@@ -270,8 +268,11 @@ def _filter_sample(selection: Selection, parts: int) -> tuple[int, int]:
     """What a sample of each part is taken of, and the rank in it that the last result hardly exceeds.
 
     Of elements in no order, those of the k-th's rank or before are spread over samples as Poisson has it. Of
-    a row that is in order, a load of the sample may have nothing but the first.
+    a row that is in order, a load of the sample may have nothing but the first. Nothing is guessed of a
+    ragged row, whose length is not known here.
     """
+    if selection.lengths is not None:
+        return _FIRST_OF_PART, 0
     tile = _filter_tile(selection)
     part_length = selection.row_length // parts
     across_row = parts > 1 and selection.row_length <= THRESHOLDS.filter_max_shared_row
@@ -319,10 +320,10 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/block_filter.cu",
         function="top_k_block_filter",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(_blocks(limits, selection.num_rows * parts, _FILTER_THREADS), 1, 1),
         block=(_FILTER_THREADS, 1, 1),
-        buffers=(*_OPERANDS, "states" if parts > 1 else None, "kept" if parts > 1 else None),
+        buffers=(*selection.operands, "states" if parts > 1 else None, "kept" if parts > 1 else None),
         params=params_of(
             selection,
             list_capacity=capacity,
@@ -358,7 +359,7 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     # One block a multiprocessor always fits, so that the blocks of a row can wait for each other.
     most_blocks = ceil_div(selection.row_length, THRESHOLDS.grid_min_stretch)
     blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
-    storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS) + 4 * (_NUM_BINS + 1), 8)
+    storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS) + 4 * (_NUM_BINS + 2), 8)
     # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
     fitting = (limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes
     shared_capacity = min(fitting, THRESHOLDS.counted_max_capacity) & -8
@@ -376,10 +377,10 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/grid_radix.cu",
         function="top_k_grid_radix",
-        template=(selection.word,),
+        template=(selection.word, *selection.raggedness),
         grid=(selection.num_rows * blocks_per_row, 1, 1),
         block=(_GRID_THREADS, 1, 1),
-        buffers=(*_OPERANDS, "states", "counts", "lists", WAIT_REPORT),
+        buffers=(*selection.operands, "states", "counts", "lists", WAIT_REPORT),
         params=params_of(
             selection, list_capacity=capacity, sorts_pairs=by_counting, blocks_per_row=blocks_per_row
         ),

@@ -14,6 +14,12 @@ from cudml.tensors import TensorDesc, num_elements
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
 
+#: The member of the lengths of ragged rows.
+LENGTHS = "sequence_lengths_tensor"
+
+#: The members of the results.
+OUTPUTS = ("output_value_tensor", "output_index_tensor")
+
 #: Kernels count the elements of a row in 32 bits.
 MAX_ROW_LENGTH = 2**32 - 1
 
@@ -37,15 +43,18 @@ TOP_K_MEMBERS = (
     f"UInt64 outer_multipliers{_OUTER}",
     f"Int32 outer_shifts{_OUTER}, is_wide",
     f"Int64 outer_sizes{_OUTER}, input_strides{_OUTER}, value_strides{_OUTER}, index_strides{_OUTER}",
+    f"Int64 length_strides{_OUTER}",
+    "UInt64 missing",
+    "Int32 length_bytes, length_is_signed",
 )
 TOP_K_PARAMS = ParamStruct(*TOP_K_MEMBERS)
 
 
 class Selection(NamedTuple):
-    """A top-k as the kernels see it: rows of one length, and what makes one element rank before another.
+    """A top-k as the kernels see it: its rows, and what makes one element rank before another.
 
     `outer` are the other dimensions, coalesced, innermost first; the strides of a dimension, as those of
-    the axis, are of input, values and indices, in elements.
+    the axis, are of input, values and indices, in elements, and if rows are ragged of their lengths.
     """
 
     element: ElementInfo
@@ -65,6 +74,12 @@ class Selection(NamedTuple):
     word: str
     #: Bytes of a key and an index in a list.
     pair_bytes: int
+    #: If rows are ragged, the type of their lengths, and the bits in place of a value that is missing.
+    lengths: ElementInfo | None
+    missing: int
+    #: The buffers that every kernel takes first, and its last template arguments.
+    operands: tuple[str | None, ...]
+    raggedness: tuple[bool, ...]
 
     def __str__(self) -> str:
         return (
@@ -82,12 +97,16 @@ def selection_of(
     k: int,
     is_largest: bool,
     nan_last: bool,
+    lengths: TensorDesc | None = None,
+    missing: int = 0,
 ) -> Selection:
     """The selection of a descriptor's members."""
     if source.sizes[axis] > MAX_ROW_LENGTH:
         got, expected = source.sizes[axis], f"at most {MAX_ROW_LENGTH}"
         raise ValueError(f"top_k: the size of axis {axis} is {got}, must be {expected}")
-    strides = (source.element_strides, values.element_strides, indices.element_strides)
+    strides = [source.element_strides, values.element_strides, indices.element_strides]
+    if lengths is not None:
+        strides.append(lengths.element_strides)
     element, index_bytes = source.element, indices.element.size
     sizes = (*source.sizes[:axis], 1, *source.sizes[axis + 1 :])
     num_rows = num_elements(sizes)
@@ -108,7 +127,20 @@ def selection_of(
         pair_bytes=element.size + 4,
         is_largest=is_largest,
         nan_last=nan_last,
+        lengths=None if lengths is None else lengths.element,
+        missing=missing,
+        operands=("input_tensor", *OUTPUTS, None if lengths is None else LENGTHS),
+        raggedness=() if lengths is None else (True,),
     )
+
+
+def worst_value(element: ElementInfo, *, is_largest: bool) -> int:
+    """The bits of the number that ranks last of all: an infinity, or an integer type's least or greatest."""
+    all_ones, sign = (1 << element.bits) - 1, 1 << (element.bits - 1)
+    if element.kind == "f":
+        return _INFINITY[element.element_type] | (sign if is_largest else 0)
+    least = sign if element.kind == "i" else 0
+    return least if is_largest else all_ones ^ least
 
 
 @lru_cache(maxsize=64)
@@ -193,12 +225,15 @@ def params_of(
     more: Mapping[str, int] = MappingProxyType({}),
 ) -> Params:
     """The `TopKParams` of `kernels/top_k/rows.cuh`, or a struct derived from it with more members."""
-    outermost_first = selection.outer[::-1]
+    outermost_first, lengths = selection.outer[::-1], selection.lengths
     sizes = tuple([d.size for d in outermost_first])
-    steps = [d.strides for d in outermost_first] + [(0, 0, 0)] * (_MAX_OUTER_DIMENSIONS - len(sizes))
+    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))
+    length_strides: tuple[int, ...] = (0,) * _MAX_OUTER_DIMENSIONS
+    if lengths is not None:
+        length_strides = tuple([d.strides[3] for d in outermost_first]) + unused
+    steps = [d.strides[:3] for d in outermost_first] + [(0, 0, 0)] * len(unused)
     input_strides, value_strides, index_strides = zip(*steps, strict=True)
     divisions = selection.divisions[::-1]
-    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     return Params(
         struct,
@@ -224,6 +259,10 @@ def params_of(
             "input_strides": input_strides,
             "value_strides": value_strides,
             "index_strides": index_strides,
+            "length_strides": length_strides,
+            "missing": selection.missing,
+            "length_bytes": lengths.size if lengths else 0,
+            "length_is_signed": int(lengths is not None and lengths.kind == "i"),
             **more,
         },
     )

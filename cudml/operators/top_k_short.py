@@ -9,7 +9,6 @@ from cudml.operators.path import Steps
 from cudml.operators.top_k_selection import TOP_K_MEMBERS, Selection, fine_order, params_of
 from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, ParamStruct, round_up
 
-_OPERANDS = ("input_tensor", "output_value_tensor", "output_index_tensor")
 _VECTOR_BYTES = 16
 
 #: Shared storage of a block of kernels/top_k/warp_select.cu, unless a warp needs more.
@@ -74,10 +73,10 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/warp_select.cu",
         function="top_k_warp_select",
-        template=(selection.word, shape.lanes, shape.units, shape.unit, first),
+        template=(selection.word, shape.lanes, shape.units, shape.unit, first, *selection.raggedness),
         grid=_grid(selection.num_rows, num_warps * shape.rows, num_warps, shared_bytes, limits),
         block=(num_warps * WARP_LANES, 1, 1),
-        buffers=_OPERANDS,
+        buffers=selection.operands,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
         constants=constants,
@@ -113,10 +112,10 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/warp_sort.cu",
         function="top_k_warp_sort",
-        template=(selection.word, items, chosen),
+        template=(selection.word, items, chosen, *selection.raggedness),
         grid=_grid(selection.num_rows, num_warps, num_warps, shared_bytes, limits),
         block=(_SORT_THREADS, 1, 1),
-        buffers=_OPERANDS,
+        buffers=selection.operands,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
         constants=(

@@ -153,19 +153,19 @@ __device__ __forceinline__ UInt32 first_of_lanes(UInt32 place) {
   return ~largest_of_lanes<kLanes>(~place);
 }
 
-template <class Word>
+template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_first(const Word* __restrict__ input, Word* values,
                                             void* indices, const FineParams& params,
-                                            const RowStart& start, UInt32 place) {
+                                            const RowStart& start, UInt32 length, UInt32 place) {
   const UInt32 index = min(place, static_cast<UInt32>(params.row_length - 1));
-  write_result(input, values, indices, params, start, 0, index);
+  write_result<kIsRagged>(input, values, indices, params, start, length, 0, index);
 }
 
 constexpr int kThreads = 256;
 
-template <class Word, UInt32 kLanes>
+template <class Word, UInt32 kLanes, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 4)
-    top_k_arg_max(const Word* __restrict__ input, Word* values, void* indices,
+    top_k_arg_max(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
                   const __grid_constant__ FineParams params) {
   constexpr UInt32 kRows = kWarpSize / kLanes;
   constexpr UInt32 kWarps = kThreads / kWarpSize;
@@ -177,12 +177,15 @@ __global__ void __launch_bounds__(kThreads, 4)
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
     const RowStart start = row_start(params, first_row + (is_row ? slot : 0));
-    const RowPart<Word> row = {input + start.input, params.input_axis_stride,
-                               is_row ? static_cast<UInt32>(params.row_length) : 0, 0};
+    const UInt32 length =
+        is_row ? static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start)) : 0;
+    const RowPart<Word> row = {input + start.input, params.input_axis_stride, length, 0};
     LaneSearch<Word, kLanes> search(row, lane, params);
     const Wide<Word> largest = largest_of_lanes<kLanes>(search.key);
     const UInt32 place = first_of_lanes<kLanes>(search.place_of(largest));
-    if (lane == 0 && is_row) write_first(input, values, indices, params, start, place);
+    if (lane == 0 && is_row) {
+      write_first<kIsRagged>(input, values, indices, params, start, length, place);
+    }
   }
 }
 
@@ -221,23 +224,37 @@ struct PartFirst {
   UInt32 index;
 };
 
-template <class Word>
+// The elements of a row that one of its blocks looks at.
+struct RowStretch {
+  UInt32 row_length;
+  Int64 begin;
+  Int64 end;
+
+  static __device__ __forceinline__ RowStretch of(Int64 length, UInt32 num_parts) {
+    const UInt32 stretch = (static_cast<UInt32>(length) / num_parts / 64 + 1) * 64;
+    const Int64 begin = min(length, static_cast<Int64>(blockIdx.x) * stretch);
+    return {static_cast<UInt32>(length), begin, min(length, begin + stretch)};
+  }
+};
+
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     top_k_arg_max_block(const Word* __restrict__ input, Word* values, void* indices,
-                        UInt32* num_done, PartFirst<Word>* found,
+                        const void* lengths, UInt32* num_done, PartFirst<Word>* found,
                         const __grid_constant__ FineParams params) {
   SHARED_STORAGE(BlockStorage<Word>, shared);
   // Blocks along x share a row.
   const UInt32 num_parts = gridDim.x;
-  const UInt32 stretch = (static_cast<UInt32>(params.row_length) / num_parts / 64 + 1) * 64;
-  const Int64 begin = min(params.row_length, static_cast<Int64>(blockIdx.x) * stretch);
-  const Int64 end = min(params.row_length, begin + stretch);
+  auto stretch = RowStretch::of(params.row_length, num_parts);
 
   for (Int64 row_number = blockIdx.y; row_number < params.num_rows; row_number += gridDim.y) {
     const RowStart start = row_start(params, row_number);
-    const RowPart<Word> part = {input + start.input + begin * params.input_axis_stride,
-                                params.input_axis_stride, static_cast<UInt32>(end - begin),
-                                static_cast<UInt32>(begin)};
+    if constexpr (kIsRagged) {
+      stretch = RowStretch::of(row_length<true>(lengths, params, start), num_parts);
+    }
+    const RowPart<Word> part = {
+        input + start.input + stretch.begin * params.input_axis_stride, params.input_axis_stride,
+        static_cast<UInt32>(stretch.end - stretch.begin), static_cast<UInt32>(stretch.begin)};
     LaneSearch<Word, kBlockThreads> search(part, threadIdx.x, params);
     const Wide<Word> largest = largest_of_block<Word>(search.key, shared);
     UInt32 place = first_of_block(search.place_of(largest), shared);
@@ -264,7 +281,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       const Wide<Word> first_key = largest_of_block<Word>(first.key, shared);
       place = first_of_block(first.key == first_key ? first.index : kNowhere, shared);
     }
-    if (threadIdx.x == 0) write_first(input, values, indices, params, start, place);
+    if (threadIdx.x == 0) {
+      write_first<kIsRagged>(input, values, indices, params, start, stretch.row_length, place);
+    }
     // The next row writes keys behind two barriers after the last of them was read, places likewise.
   }
 }

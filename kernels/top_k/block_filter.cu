@@ -86,10 +86,11 @@ __device__ __forceinline__ uint4 load_across(const Loads<Word>& loads, UInt32 a)
   return loads.load(static_cast<UInt32>(loads.count * number / (kAhead * kThreads)));
 }
 
-template <class Word>
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 2)
-    top_k_block_filter(const Word* __restrict__ input, Word* values, void* indices, UInt8* states,
-                       UInt8* kept, const __grid_constant__ TopKParams params) {
+    top_k_block_filter(const Word* __restrict__ input, Word* values, void* indices,
+                       const void* lengths, UInt8* states, UInt8* kept,
+                       const __grid_constant__ TopKParams params) {
   using RowFilter = Filter<Word, kThreads>;
   constexpr UInt32 kAhead = RowFilter::kLoadsAhead;
   constexpr UInt32 kPerLoad = RowFilter::kPerLoad;
@@ -107,11 +108,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     // Rows that are shared are few.
     const Int64 row_number = num_parts == 1 ? number : static_cast<UInt32>(number) / num_parts;
     const UInt32 part_number = static_cast<UInt32>(number - row_number * num_parts);
-    const RowPart<Word> row = {input + row_start(params, row_number).input,
-                               params.input_axis_stride, static_cast<UInt32>(params.row_length), 0};
-    const Int64 begin = min(params.row_length, part_number * stretch);
-    const RowPart<Word> part = row.stretch(
-        static_cast<UInt32>(begin), static_cast<UInt32>(min(params.row_length - begin, stretch)));
+    const RowStart row_begin = row_start(params, row_number);
+    const Int64 length = block_row_length<kIsRagged>(lengths, params, row_begin, shared.select);
+    const RowPart<Word> row = {input + row_begin.input, params.input_axis_stride,
+                               static_cast<UInt32>(length), 0};
+    // Parts do not depend on the length, so that blocks which read different ones keep different elements.
+    const Int64 begin = min(length, part_number * stretch);
+    const RowPart<Word> part =
+        row.stretch(static_cast<UInt32>(begin), static_cast<UInt32>(min(length - begin, stretch)));
     const Loads<Word> loads = Loads<Word>::of(part);
     const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
     const UInt32 num_tiles = (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
@@ -259,11 +263,18 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     if (!is_row && num_parts > 1) continue;
 
+    if (kIsRagged && count < k) {
+      list_missing<Word, kThreads>(filter.list, row, count, k);
+      count = k;
+      __syncthreads();  // the list is complete before it is read
+    }
+
     // ---- Rank and write.
     // Where the results begin is computed here, and takes no registers until then.
     const RowStart start = row_start(params, row_number);
     const auto write = [&](UInt32 rank, UInt32 index) {
-      write_result(input, values, indices, params, start, rank, index_in_row(params, index));
+      write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
+                              index_in_row(params, index));
     };
     if (enough <= kMaxCounted) {
       rank_by_counting<Word, kThreads>(filter.list, count, enough, k, write);

@@ -15,9 +15,10 @@
 
 constexpr int kThreads = 512;
 
-template <class Word>
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 2)
-    top_k_block_radix(const Word* __restrict__ input, Word* values, void* indices, UInt8* workspace,
+    top_k_block_radix(const Word* __restrict__ input, Word* values, void* indices,
+                      const void* lengths, UInt8* workspace,
                       const __grid_constant__ TopKParams params) {
   // The longest list that the threads can hold in registers, four elements each.
   constexpr int kListPerThread = 4;
@@ -32,8 +33,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 
   for (Int64 number = blockIdx.x; number < params.num_rows; number += gridDim.x) {
     const RowStart start = row_start(params, number);
-    const RowPart<Word> row = {input + start.input, params.input_axis_stride,
-                               static_cast<UInt32>(params.row_length), 0};
+    const UInt32 length =
+        static_cast<UInt32>(block_row_length<kIsRagged>(lengths, params, start, shared));
+    const RowPart<Word> row = {input + start.input, params.input_axis_stride, length, 0};
     List<Word> list = List<Word>::in(storage, capacity, 0);
 
     Threshold<Word> threshold;
@@ -51,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     for (Int64 rank = threadIdx.x; rank < k; rank += kThreads) {
       const UInt32 index = index_in_row(params, list.indices[rank]);
-      write_result(input, values, indices, params, start, rank, index);
+      write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
     }
     // The next row's list is written after a barrier: this one has been read by then.
   }

@@ -239,9 +239,9 @@ struct ColumnFilter {
   }
 };
 
-template <class Word>
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
-    top_k_columns(const Word* __restrict__ input, Word* values, void* indices,
+    top_k_columns(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
                   ColumnPair<Word>* kept, const __grid_constant__ FineParams params) {
   using Pair = ColumnPair<Word>;
   SHARED_STORAGE(ColumnStorage<Word>, shared);
@@ -251,11 +251,11 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
   ColumnFilter<Word> filter = {shared, params, column, line};
   // Blocks along y share rows.
   const UInt32 num_parts = gridDim.y;
-  const UInt32 row_length = static_cast<UInt32>(params.row_length);
-  const UInt32 stretch = row_length / num_parts + 1;
+  const UInt32 longest_row = static_cast<UInt32>(params.row_length);
+  const UInt32 stretch = longest_row / num_parts + 1;
   const UInt32 part_begin =
       static_cast<UInt32>(min(params.row_length, static_cast<Int64>(blockIdx.y) * stretch));
-  const UInt32 part_length = min(stretch, row_length - part_begin);
+  const UInt32 part_length = min(stretch, longest_row - part_begin);
   const UInt32 part_end = part_begin + part_length;
 
   for (Int64 first_row = static_cast<Int64>(blockIdx.x) * kColumns; first_row < params.num_rows;
@@ -264,13 +264,24 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
     const Int64 row = first_row + (is_row ? column : 0);
     const RowStart start = row_start(params, row);
     const Word* elements = input + start.input;
+    UInt32 row_end = static_cast<UInt32>(params.row_length);
+    if constexpr (kIsRagged) {
+      // One thread reads it for all of the column, and puts it where nothing is before a list was cut.
+      if (line == 0) {
+        shared.num_kept[column] = static_cast<UInt32>(row_length<true>(lengths, params, start));
+      }
+
+      __syncthreads();  // the lengths are there before they are read
+      row_end = shared.num_kept[column];
+    }
     if (threadIdx.x == 0) shared.is_full = 0;
 
     UInt32 begin = part_begin;
     UInt32 length = min(part_length, kSafeLength);
     bool gives_up = false;
     do {
-      const UInt32 end = is_row ? begin + length : begin;
+      UInt32 end = is_row ? begin + length : begin;
+      if (kIsRagged) end = max(begin, min(end, row_end));
       if (begin == part_begin) {
         filter.take_all(elements, begin, end);
       } else {
@@ -299,7 +310,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
       if (num_parts > 1) {
         kept[(row * num_parts + blockIdx.y) * k + rank] = pair;
       } else {
-        write_result(input, values, indices, params, start, rank, pair.index());
+        write_result<kIsRagged>(input, values, indices, params, start, row_end, rank, pair.index());
       }
     }
     __syncthreads();  // the lists have been read before the next rows'
@@ -309,10 +320,11 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
 constexpr int kMergeThreads = 128;
 
 // Puts together what the parts of a row kept; a warp a row.
-template <class Word>
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kMergeThreads)
     top_k_columns_merge(const Word* __restrict__ input, Word* values, void* indices,
-                        const ColumnPair<Word>* kept, const __grid_constant__ FineParams params) {
+                        const void* lengths, const ColumnPair<Word>* kept,
+                        const __grid_constant__ FineParams params) {
   using Pair = ColumnPair<Word>;
   constexpr Int64 kWarps = kMergeThreads / kWarpSize;
   const UInt32 lane = threadIdx.x % kWarpSize;
@@ -328,6 +340,9 @@ __global__ void __launch_bounds__(kMergeThreads)
       first = first_lanes(first, place < num_kept ? row_kept[place] : Pair::none());
     }
     const RowStart start = row_start(params, row);
-    if (lane < k) write_result(input, values, indices, params, start, lane, first.index());
+    const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
+    if (lane < k) {
+      write_result<kIsRagged>(input, values, indices, params, start, length, lane, first.index());
+    }
   }
 }

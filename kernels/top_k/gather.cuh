@@ -29,6 +29,23 @@ __device__ __forceinline__ UInt32 index_in_row(const TopKParams& params, UInt32 
   return min(index, static_cast<UInt32>(params.row_length - 1));
 }
 
+// As `row_length`, but the same for all threads of the block, which may go on to different barriers by it.
+template <bool kIsRagged, int kThreads>
+__device__ __forceinline__ Int64 block_row_length(const void* lengths, const TopKParams& params,
+                                                  const RowStart& start,
+                                                  SelectStorage<kThreads>& shared) {
+  if constexpr (kIsRagged) {
+    // It lies where a digit will, which no thread writes before the next barrier.
+    if (threadIdx.x == 0) {
+      shared.digit = static_cast<UInt32>(row_length<true>(lengths, params, start));
+    }
+    __syncthreads();  // thread 0 has read it before the others do
+    return shared.digit;
+  } else {
+    return row_length<false>(lengths, params, start);
+  }
+}
+
 // Lists every element at or above the threshold, in any order: `expected` as far as was counted.
 template <class Word, int kThreads>
 __device__ __forceinline__ void list_in_any_order(const RowPart<Word>& row,

@@ -28,9 +28,10 @@ template <class Word>
 struct RowState {
   UInt32 num_arrived;
   UInt32 num_listed;
-  UInt64 varying_ones;   // the bits that are one in a key of the list
-  UInt64 varying_zeros;  // and those that are zero in one
-  UInt32 unused[58];     // the counters have cache lines of their own
+  UInt64 varying_ones;     // the bits that are one in a key of the list
+  UInt64 varying_zeros;    // and those that are zero in one
+  UInt64 length_plus_one;  // of a ragged row
+  UInt32 unused[56];       // the counters have cache lines of their own
   UInt32 bins[kMaxDigits<Word>][kNumBins];
 };
 
@@ -40,6 +41,7 @@ struct GridStorage {
   SelectShared select;
   Bins own_bins;
   UInt32 list_begin;
+  UInt32 row_length;
 };
 
 // Numbers of what is waited for; `cudml/operators/top_k_paths.py` has their names.
@@ -66,6 +68,25 @@ struct RowBarrier {
     return __syncthreads_or(has_come ? 0 : 1) == 0;
   }
 };
+
+// As `row_length`, but the same for all blocks of the row, which go on to different barriers by it: that of the
+// first which has read it.
+template <bool kIsRagged, class Word>
+__device__ __forceinline__ Int64 shared_row_length(const void* lengths, const TopKParams& params,
+                                                   const RowStart& start, RowState<Word>& state,
+                                                   GridStorage& shared) {
+  if constexpr (kIsRagged) {
+    if (threadIdx.x == 0) {
+      const UInt64 own = static_cast<UInt64>(row_length<true>(lengths, params, start)) + 1;
+      const UInt64 first = atomicCAS(&state.length_plus_one, UInt64{0}, own);
+      shared.row_length = static_cast<UInt32>((first == 0 ? own : first) - 1);
+    }
+    __syncthreads();  // thread 0 has it before the others read it
+    return shared.row_length;
+  } else {
+    return row_length<false>(lengths, params, start);
+  }
+}
 
 // One more digit of the row's threshold; `own` are the counts of this block's part. False where other
 // blocks did not come.
@@ -122,10 +143,11 @@ __device__ __forceinline__ bool count_before(Counts& before, const Counts& own, 
 
 // The rank of a pair is how many of the list come before it: each warp counts for its share of the
 // list, all blocks of the row together.
-template <class Word>
+template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input, Word* values,
                                                   void* indices, const TopKParams& params,
-                                                  const RowStart& start, const List<Word>& row_list,
+                                                  const RowStart& start, UInt32 length,
+                                                  const List<Word>& row_list,
                                                   const List<Word>& copy, UInt32 count,
                                                   UInt32 block) {
   for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
@@ -149,7 +171,8 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
       rank += __shfl_xor_sync(kFullMask, rank, lanes);
     }
     if (lane == 0 && rank < params.k) {
-      write_result(input, values, indices, params, start, rank, index_in_row(params, index));
+      write_result<kIsRagged>(input, values, indices, params, start, length, rank,
+                              index_in_row(params, index));
     }
   }
 }
@@ -223,11 +246,11 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
   return true;
 }
 
-template <class Word>
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 1)
-    top_k_grid_radix(const Word* __restrict__ input, Word* values, void* indices, UInt8* states,
-                     UInt32* counts, UInt8* lists, WaitReport* report,
-                     const __grid_constant__ TopKParams params) {
+    top_k_grid_radix(const Word* __restrict__ input, Word* values, void* indices,
+                     const void* lengths, UInt8* states, UInt32* counts, UInt8* lists,
+                     WaitReport* report, const __grid_constant__ TopKParams params) {
   SHARED_STORAGE(GridStorage, shared);
   const UInt32 num_blocks = static_cast<UInt32>(params.blocks_per_row);
   const UInt32 row = blockIdx.x / num_blocks;
@@ -241,16 +264,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   const List<Word> list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row));
   const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
 
+  const Int64 length = shared_row_length<kIsRagged>(lengths, params, start, state, shared);
   // Stretches are multiples of every vector load, so that all are as well aligned as the row.
-  const Int64 stretch = (params.row_length / num_blocks / 64 + 1) * 64;
-  const Int64 begin = min(params.row_length, block * stretch);
-  const Int64 end = min(params.row_length, begin + stretch);
+  const Int64 stretch = (length / num_blocks / 64 + 1) * 64;
+  const Int64 begin = min(length, block * stretch);
+  const Int64 end = min(length, begin + stretch);
   const RowPart<Word> part = {input + start.input + begin * params.input_axis_stride,
                               params.input_axis_stride, static_cast<UInt32>(end - begin),
                               static_cast<UInt32>(begin)};
 
   auto threshold =
-      Threshold<Word>::start(static_cast<UInt32>(params.row_length), static_cast<UInt32>(params.k));
+      Threshold<Word>::start(static_cast<UInt32>(length), static_cast<UInt32>(params.k));
   Counts own = {0, part.length};
   for (int digit = 0; !threshold.fits(capacity) && !threshold.is_exact(); ++digit) {
     if (!search_row_digit(threshold, own, part, params, state.bins[digit], row_barrier, shared)) {
@@ -258,7 +282,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   const bool all_fit = threshold.fits(capacity);
-  // Fewer than are wanted were left if the input has changed: the last block lists missing ones.
+  // Fewer than are wanted were left if the row has fewer, or the input has changed: the last block lists
+  // missing ones.
   const bool too_few = threshold.num_equal < threshold.num_wanted;
   if (too_few && block == num_blocks - 1) {
     own.equal += threshold.num_wanted - threshold.num_equal;
@@ -283,7 +308,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   if (params.sorts_pairs) {
     const List<Word> copy = List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0);
-    write_by_counting(input, values, indices, params, start, list, copy, count, block);
+    write_by_counting<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
+                                 list, copy, count, block);
   } else {
     List<Word> sorted = list;
     if (!sort_row_by_radix(sorted, other_list, count, block, row_counts, state, row_barrier,
@@ -293,7 +319,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     for (Int64 rank = static_cast<Int64>(block) * kThreads + threadIdx.x; rank < params.k;
          rank += static_cast<Int64>(num_blocks) * kThreads) {
       const UInt32 index = index_in_row(params, sorted.indices[rank]);
-      write_result(input, values, indices, params, start, rank, index);
+      write_result<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
+                              rank, index);
     }
   }
 }

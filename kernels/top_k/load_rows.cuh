@@ -22,14 +22,17 @@ __device__ __forceinline__ void fill_rows(const FineParams& params,
   }
 }
 
-// Loads the warp's rows, from `first_row` on; `start` is of the lane's own.
-template <class Of, class Word>
+// Loads the warp's rows, from `first_row` on; `start` and `length` are of the lane's own.
+template <class Of, bool kIsRagged, class Word>
 __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const FineParams& params,
-                                          Int64 first_row, const RowStart& start,
+                                          Int64 first_row, const RowStart& start, UInt32 length,
                                           SharedArray<typename Of::Row, Of::kRows>& rows) {
   constexpr UInt32 kLanes = kWarpSize / Of::kRows;
   const UInt32 warp_lane = threadIdx.x % kWarpSize;
-  const UInt32 length = static_cast<UInt32>(params.row_length);
+  if constexpr (kIsRagged) {
+    fill_rows<Of>(params, rows);  // where a longer row was
+    __syncwarp();                 // that is there before a row
+  }
   if (params.vector_rows != 0 && reinterpret_cast<UInt64>(input) % 16 == 0) {
     constexpr UInt32 kVectors = Of::kVectors;
     constexpr UInt32 kAhead = kVectors < Of::kAhead ? kVectors : Of::kAhead;
@@ -52,12 +55,19 @@ __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const 
         if (place + lane < end) to[place] = ahead[a];
       }
     }
+    if constexpr (kIsRagged) {
+      Word* words = reinterpret_cast<Word*>(&rows[warp_lane / kLanes].vectors[0]);
+      for (UInt32 index = end * Of::kPerVector + lane; is_row && index < length; index += kLanes) {
+        words[index] = input[start.input + index];
+      }
+    }
   } else {
     // Neighbouring lanes load neighbouring elements, of one row or of neighbouring rows.
     const bool by_rows = params.loads_by_rows != 0;
     const UInt32 slot = by_rows ? warp_lane % Of::kRows : warp_lane / kLanes;
     const UInt32 first = by_rows ? warp_lane / Of::kRows : warp_lane % kLanes;
-    const UInt32 end = first_row + slot < params.num_rows ? length : 0;
+    const UInt32 own_length = kIsRagged ? __shfl_sync(kFullMask, length, slot * kLanes) : length;
+    const UInt32 end = first_row + slot < params.num_rows ? own_length : 0;
     const Word* from = input + __shfl_sync(kFullMask, start.input, slot * kLanes);
     Word* to = reinterpret_cast<Word*>(&rows[slot].vectors[0]);
     constexpr UInt32 kAhead = Of::kAhead;

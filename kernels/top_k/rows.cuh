@@ -1,6 +1,7 @@
 // What every top-k kernel is told, where a row lies, and how a result is written.
 #pragma once
 
+#include "common/lengths.cuh"
 #include "common/ordering_key.cuh"
 #include "common/strided_index.cuh"
 #include "common/types.cuh"
@@ -34,23 +35,29 @@ struct TopKParams {
   Int64 input_strides[kMaxOuterDimensions];
   Int64 value_strides[kMaxOuterDimensions];
   Int64 index_strides[kMaxOuterDimensions];
+  Int64 length_strides[kMaxOuterDimensions];  // these four: of ragged rows
+  UInt64 missing;                             // the value in place of what is missing to k
+  Int32 length_bytes;
+  Int32 length_is_signed;
 };
 
-// Offsets in elements of a row's first element and first results.
+// Offsets in elements of a row's first element and first results, and of its length.
 struct RowStart {
   Int64 input;
   Int64 value;
   Int64 index;
+  Int64 length;
 
   __device__ __forceinline__ void move(const TopKParams& params, int dimension, Int64 coordinate) {
     input += coordinate * params.input_strides[dimension];
     value += coordinate * params.value_strides[dimension];
     index += coordinate * params.index_strides[dimension];
+    length += coordinate * params.length_strides[dimension];
   }
 };
 
 __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 row) {
-  RowStart start = {0, 0, 0};
+  RowStart start = {0, 0, 0, 0};
   // Not unrolled: seldom are there more than two.
 #pragma unroll 1
   for (int d = params.num_outer_dimensions - 1; d > 0; --d) {
@@ -67,26 +74,46 @@ __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 ro
   return start;
 }
 
-// The element at `index` of the row is the result of rank `rank`.
-template <class Word>
-__device__ __forceinline__ void write_element(Word element, UInt32 index, Word* values,
-                                              void* indices, const TopKParams& params,
+// How many elements of the row count: all, or if rows are ragged the first `lengths` of them. The number may
+// change while it is read, so that no barrier may depend on it unless one thread has read it for all.
+template <bool kIsRagged>
+__device__ __forceinline__ Int64 row_length(const void* lengths, const TopKParams& params,
+                                            const RowStart& start) {
+  if constexpr (kIsRagged) {
+    const UInt64 bits = load_length(lengths, start.length, params.length_bytes);
+    return clamp_length(bits, params.length_bytes, params.length_is_signed, params.row_length);
+  } else {
+    return params.row_length;
+  }
+}
+
+// The element at `index` of the row is the result of rank `rank`. If rows are ragged, an index from the row's
+// length on stands for an element that is missing.
+template <bool kIsRagged, class Word>
+__device__ __forceinline__ void write_element(Word element, UInt32 index, UInt32 length,
+                                              Word* values, void* indices, const TopKParams& params,
                                               const RowStart& start, Int64 rank) {
-  values[start.value + rank * params.value_axis_stride] = element;
+  const bool is_missing = kIsRagged && index >= length;
+  values[start.value + rank * params.value_axis_stride] =
+      is_missing ? static_cast<Word>(params.missing) : element;
   const Int64 offset = start.index + rank * params.index_axis_stride;
   if (params.index_bytes == 8) {
-    static_cast<UInt64*>(indices)[offset] = index;
+    static_cast<UInt64*>(indices)[offset] = is_missing ? ~UInt64{0} : index;
   } else {
-    static_cast<UInt32*>(indices)[offset] = index;
+    static_cast<UInt32*>(indices)[offset] = is_missing ? ~UInt32{0} : index;
   }
 }
 
 // The same. The element's bits are read again rather than made from the key: a zero keeps its sign and a NaN
 // its payload.
-template <class Word>
+template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_result(const Word* __restrict__ input, Word* values,
                                              void* indices, const TopKParams& params,
-                                             const RowStart& start, Int64 rank, UInt32 index) {
-  const Word element = input[start.input + static_cast<Int64>(index) * params.input_axis_stride];
-  write_element(element, index, values, indices, params, start, rank);
+                                             const RowStart& start, UInt32 length, Int64 rank,
+                                             UInt32 index) {
+  Word element = 0;
+  if (!kIsRagged || index < length) {
+    element = input[start.input + static_cast<Int64>(index) * params.input_axis_stride];
+  }
+  write_element<kIsRagged>(element, index, length, values, indices, params, start, rank);
 }

@@ -199,12 +199,11 @@ __device__ __forceinline__ Word reached_key(SerialList<Word>& list, const Word* 
   return static_cast<Word>(kth_key(list, k, num_above));
 }
 
-// Lists the first k of a row, which has at least k elements, by ascending index.
+// Lists the first k of a row by ascending index, or all if it has no more.
 template <class Word>
 __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* elements,
-                                         const TopKParams& params, UInt32 k) {
+                                         const TopKParams& params, UInt32 length, UInt32 k) {
   const Int64 stride = params.input_axis_stride;
-  const UInt32 length = static_cast<UInt32>(params.row_length);
   Word keys[kGroup];
   UInt64 i = 0;
   Word reached = 0;
@@ -217,7 +216,8 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
     --floor;
     list.count = 0;
   } else {
-    const UInt32 num_listed = static_cast<UInt32>(min(params.row_length, params.list_capacity));
+    const UInt32 num_listed =
+        static_cast<UInt32>(min(static_cast<Int64>(length), params.list_capacity));
     for (; i < num_listed; i += kGroup) {
       load_keys(elements + i * stride, stride, num_listed - i, params, keys);
       for (UInt32 j = 0; j < kGroup; ++j) list.keys[i + j] = keys[j];
@@ -305,10 +305,10 @@ __device__ __forceinline__ const UInt32* sort_serially(const SerialList<Word>& l
   return from;
 }
 
-template <class Word>
+template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(1)
-    top_k_serial(const Word* __restrict__ input, Word* values, void* indices, UInt8* workspace,
-                 const __grid_constant__ TopKParams params) {
+    top_k_serial(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
+                 UInt8* workspace, const __grid_constant__ TopKParams params) {
   using Key = Wide<Word>;
   SHARED_STORAGE(SerialStorage, shared);
   const Int64 capacity = (params.list_capacity + kGroup - 1) / kGroup * kGroup;
@@ -323,20 +323,20 @@ __global__ void __launch_bounds__(1)
 
   for (Int64 row = blockIdx.x; row < params.num_rows; row += gridDim.x) {
     const RowStart start = row_start(params, row);
-    list_row(list, input + start.input, params, k);
+    const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
+    list_row(list, input + start.input, params, length, k);
     // To rank fewer costs less than to cut first, unless most are results.
     const UInt32 most = 2 * params.k >= list.count ? kMaxRanked : kMaxRankedWhole;
     if (list.count > k && list.count > most) cut(list, k);
+    const UInt32* sorted = other_indices;
     if (list.count > kMaxRanked) {
-      const UInt32* sorted = sort_serially(list, other_indices, shared.bins);
-      for (UInt32 rank = 0; rank < k; ++rank) {
-        write_result(input, values, indices, params, start, rank, sorted[rank]);
-      }
-      continue;
+      sorted = sort_serially(list, other_indices, shared.bins);
+    } else {
+      sort_by_counting(list, other_indices);
     }
-    sort_by_counting(list, other_indices);
     for (UInt32 rank = 0; rank < k; ++rank) {
-      write_result(input, values, indices, params, start, rank, other_indices[rank]);
+      const UInt32 index = kIsRagged && rank >= list.count ? kFullMask : sorted[rank];
+      write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
     }
   }
 }

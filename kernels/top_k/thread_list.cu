@@ -32,18 +32,19 @@ struct FirstElements {
 
 constexpr int kThreads = 128;
 
-template <class Word, int kListSize>
+template <class Word, int kListSize, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 4)
     top_k_thread_list(const Word* __restrict__ input, Word* values, void* indices,
-                      const __grid_constant__ TopKParams params) {
+                      const void* lengths, const __grid_constant__ TopKParams params) {
   // Loads that are under way before the first of them is looked at.
   constexpr int kAhead = 4;
   using Pair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; row < params.num_rows;
        row += static_cast<Int64>(gridDim.x) * kThreads) {
-    const Word* next = input + row_start(params, row).input;
+    const RowStart begin = row_start(params, row);
+    const Word* next = input + begin.input;
     const Int64 stride = params.input_axis_stride;
-    const UInt32 length = static_cast<UInt32>(params.row_length);
+    const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, begin));
     FirstElements<Pair, kListSize> first;
     first.clear();
     UInt32 index = 0;
@@ -64,7 +65,8 @@ __global__ void __launch_bounds__(kThreads, 4)
 #pragma unroll
     for (int rank = 0; rank < kListSize; ++rank) {
       if (rank < params.k) {
-        write_result(input, values, indices, params, start, rank, first.pairs[rank].index());
+        write_result<kIsRagged>(input, values, indices, params, start, length, rank,
+                                first.pairs[rank].index());
       }
     }
   }

@@ -293,11 +293,11 @@ struct Group {
   }
 };
 
-template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
+template <class Word, int kLanes, int kUnits, int kUnit, int kFirst, bool kIsRagged = false>
 __global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::kThreads),
                                   (Shape<Word, kLanes, kUnits, kUnit, kFirst>::kMinBlocks))
     top_k_warp_select(const Word* __restrict__ input, Word* values, void* indices,
-                      const __grid_constant__ FineParams params) {
+                      const void* lengths, const __grid_constant__ FineParams params) {
   using Of = Shape<Word, kLanes, kUnits, kUnit, kFirst>;
   SHARED_STORAGE(typename Of::Storage, shared);
   const UInt32 warp = threadIdx.x / kWarpSize;
@@ -306,22 +306,26 @@ __global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::k
   const UInt32 first_unit = computed_once(lane * Of::kUnitsOfBlock);
   auto& rows = shared.warps[warp].rows;
 
-  fill_rows<Of>(params, rows);
-  __syncwarp();  // that is there before a row
+  if constexpr (!kIsRagged) {
+    fill_rows<Of>(params, rows);
+    __syncwarp();  // that is there before a row
+  }
 
   const Int64 step = static_cast<Int64>(gridDim.x) * Of::kWarps * Of::kRows;
   for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * Of::kWarps + warp) * Of::kRows;
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
     const RowStart start = row_start(params, first_row + (is_row ? slot : 0));
-    load_rows<Of>(input, params, first_row, start, rows);
+    const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
+    load_rows<Of, kIsRagged>(input, params, first_row, start, length, rows);
     const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
     const Wide<Word> least = group.choose_units();
     const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
     group.even_out(num_candidates);
     group.rank(num_candidates, [&](UInt32 rank, UInt32 index) {
       if (!is_row) return;
-      write_element(group.word(index), index, values, indices, params, start, rank);
+      write_element<kIsRagged>(group.word(index), index, length, values, indices, params, start,
+                               rank);
     });
   }
 }

@@ -187,10 +187,10 @@ __device__ __forceinline__ UInt32 bits_below(UInt32 bits) {
   return sum - own;
 }
 
-template <class Word, int kItems, int kSorted>
+template <class Word, int kItems, int kSorted, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
     top_k_warp_sort(const Word* __restrict__ input, Word* values, void* indices,
-                    const __grid_constant__ FineParams params) {
+                    const void* lengths, const __grid_constant__ FineParams params) {
   using Of = Shape<Word, kItems, kSorted>;
   using Key = Wide<Word>;
   using Pair = Ranked<Word>;
@@ -210,12 +210,15 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
     return Pair::of(coarse_key<Word>(fine, params) >> kSpareBits<Word>, index);
   };
 
-  fill_rows<Of>(params, rows);
-  __syncwarp();  // that is there before a row
+  if constexpr (!kIsRagged) {
+    fill_rows<Of>(params, rows);
+    __syncwarp();  // that is there before a row
+  }
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
     const RowStart start = row_start(params, row);
-    load_rows<Of>(input, params, row, start, rows);
+    const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
+    load_rows<Of, kIsRagged>(input, params, row, start, length, rows);
     Key keys[kItems];
 #pragma unroll
     for (int j = 0; j < kItems; ++j) keys[j] = key_at(j * kWarpSize + lane);
@@ -254,7 +257,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
     __syncwarp();  // the order is there before other lanes read of it
     for (UInt32 rank = lane; rank < k; rank += kWarpSize) {
       const UInt32 index = own.order[rank];
-      write_element(words[index], index, values, indices, params, start, rank);
+      write_element<kIsRagged>(words[index], index, length, values, indices, params, start, rank);
     }
     __syncwarp();  // row and order have been read before the next
   }

@@ -65,6 +65,13 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "swapped out": ((A, 4), {"out": (A, np.zeros(1, ">i4"))}, TypeError, "out[1] is of dtype >i4, must be"),
     "float": ((A, 4), {"out": (A, A)}, TypeError, "out[1] is of dtype float32, must be of int32, in"),
     "out list": ((A, 1), {"out": (A[:, :1].copy(), [1])}, TypeError, "out[1] is a list, must be a NumPy arr"),
+    "lengths floats": ((A, 1), {"lengths": [[1.0]] * 3}, TypeError, "lengths is a list of float64, must be"),
+    "lengths bools": ((A, 1), {"lengths": A > 0}, TypeError, "lengths is of dtype bool, must be of int8, in"),
+    "lengths bool": ((A, 1), {"lengths": True}, TypeError, "lengths is a bool, must be a NumPy array"),
+    "lengths float": ((A, 1), {"lengths": 2.0}, TypeError, "lengths is a float, must be a NumPy array"),
+    "lengths gaps": ((A, 1), {"lengths": [[1], [1, 2]]}, ValueError, "lengths is [[1], [1, 2]], must be a l"),
+    "lengths shape": ((A, 1), {"lengths": [1, 2, 3]}, ValueError, "lengths is of shape (3,), must be of a s"),
+    "lengths whole": ((A, 1), {"lengths": A.astype(int)}, ValueError, "lengths is of shape (3, 4), must be "),
 }  # fmt: skip
 
 
@@ -156,6 +163,9 @@ def test_lengths_that_lack_the_axis_are_shown_how_to_get_it(
     if hint:
         index = eval(f"np.s_{hint[18:-3]}")
         cudml.reverse_subsequences(np.zeros(shape), np.ones(lengths, int)[index], axis)
+    with pytest.raises(ValueError, match="top_k: lengths is of shape") as caught:
+        cudml.top_k(np.zeros(shape), 1, axis=axis, lengths=np.ones(lengths, int))
+    assert str(caught.value).endswith(f"1 at the axis{hint.replace('sequence_', '')}")
 
 
 ONES = np.ones((3, 1), np.int32)

@@ -66,6 +66,7 @@ def test_a_warm_call_plans_nothing(monkeypatch: pytest.MonkeyPatch, rng: np.rand
         return [
             cudml.top_k(a, 2),
             cudml.top_k(a, np.int64(2), axis=np.int8(1), out=cudml.top_k(a, 2)),  # type: ignore[arg-type]
+            cudml.top_k(a, 2, lengths=np.array([[1], [2], [3], [4]])),
             cudml.slice(a, [0, 1], (np.int64(2), 3)),
             cudml.reverse_subsequences(a, np.array([[1], [2], [3], [4]]), np.int32(-1)),  # type: ignore[arg-type]
             cudml.gru(**arrays),
@@ -106,6 +107,8 @@ def test_normalised_arguments_find_the_call_that_was_planned(monkeypatch: pytest
     def calls() -> list[Any]:
         given = [a.view(Subclass), Exporter(a), odd]
         results: list[Any] = [cudml.top_k(array, 2) for array in (*given, many)]
+        results += [cudml.top_k(array, 2, lengths=[[1], [2], [3], [4]]) for array in given]
+        results += [cudml.top_k(many, 2, lengths=5)]
         results += [cudml.slice(array, (0, 1), (2, 3)) for array in given]
         results += [cudml.slice(many, (0,) * 9, many.shape, (1,) * 8 + (1,))]
         results += [cudml.reverse_subsequences(array, [[1], [2], [3], [4]]) for array in given]

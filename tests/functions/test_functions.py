@@ -101,6 +101,45 @@ def test_top_k_is_numpys(rng: np.random.Generator) -> None:
 
 @few
 @given(data=st.data())
+def test_top_k_of_ragged_rows(data: st.DataObject, device: Device) -> None:
+    """Lengths of every type and layout, and of fewer dimensions or broadcast."""
+    shape = data.draw(hnp.array_shapes(max_dims=4, max_side=9))
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    lanes = (*shape[: axis % len(shape)], 1, *shape[axis % len(shape) + 1 :])
+    k = data.draw(st.integers(1, shape[axis]))
+    a = data.draw(hnp.arrays(np.int8, shape, elements=st.integers(-3, 3)))
+    dtype = data.draw(st.sampled_from(INTEGERS))
+    low = 0 if dtype.startswith("u") else -2
+    own = tuple(data.draw(st.sampled_from((1, n))) for n in lanes)
+    lengths = data.draw(hnp.arrays(dtype, own, elements=st.integers(low, 11)))
+    mode = data.draw(st.sampled_from(("largest", "smallest")))
+    array = strided(device, a, data.draw(st.sampled_from(LAYOUTS)))
+    given_ = strided(device, lengths, data.draw(st.sampled_from(LAYOUTS)))
+    got = cudml.top_k(array, k, axis=axis, mode=mode, lengths=given_)
+    expected = top_k_oracle.ragged_top_k(a, lengths, k, axis, largest=mode == "largest")
+    assert_identical(got.values, expected[0])
+    assert_identical(got.indices, expected[1])
+
+
+@pytest.mark.parametrize("mode", ["largest", "smallest"])
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "bfloat16"])
+def test_the_value_of_what_is_missing(dtype: str, mode: Any, rng: np.random.Generator) -> None:
+    """The worst number, whatever the order of NaN, and an index of all bits set."""
+    kind = top_k_oracle.BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+    a = values(rng, (2, 6), kind)
+    for nan in ("last", "greatest"):
+        expected = top_k_oracle.ragged_top_k(
+            a, np.array([[3], [0]]), 5, largest=mode == "largest", nan_last=nan == "last"
+        )
+        for index_dtype in (np.int32, np.uint64):
+            out = np.zeros_like(expected[0]), np.zeros((2, 5), index_dtype)
+            cudml.top_k(a, 5, mode=mode, nan=nan, lengths=[[3], [0]], out=out)  # type: ignore[call-overload]
+            assert_identical(out[0], expected[0])
+            assert_identical(out[1], expected[1].astype(index_dtype))
+
+
+@few
+@given(data=st.data())
 def test_slice_is_numpys_slicing(data: st.DataObject, device: Device) -> None:
     shape = data.draw(hnp.array_shapes(max_dims=4, max_side=9))
     a = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
@@ -163,6 +202,8 @@ EMPTY = [
     (lambda a: cudml.top_k(a[(None,) * 7], 0), [(1,) * 7 + (4, 0)] * 2),
     (lambda a: cudml.top_k(a[(None,) * 7][..., :0], 0), [(1,) * 7 + (4, 0)] * 2),
     (lambda a: cudml.top_k(a[:, :0], 2, axis=0), [(2, 0), (2, 0)]),
+    (lambda a: cudml.top_k(a, 0, lengths=a[:, :1].astype("int32")), [(4, 0), (4, 0)]),
+    (lambda a: cudml.top_k(a[:0], 2, lengths=a[:0, :1].astype("int32")), [(0, 2), (0, 2)]),
     (lambda a: cudml.slice(a, (3, 1), (0, 2)), [(0, 2)]),
     (lambda a: cudml.slice(a, (4, 1), (0, 2)), [(0, 2)]),
     (lambda a: cudml.slice(a[:0], (0, 0), (0, 2)), [(0, 2)]),
@@ -202,6 +243,10 @@ def test_more_dimensions_than_descriptors_have(rng: np.random.Generator) -> None
     assert got.values is out[0]
     assert_identical(cudml.slice(a, (0,) * 10, a.shape), a)
     lengths = rng.integers(0, 4, (2, 1))
+    expected = top_k_oracle.ragged_top_k(a, lengths, 2, 6)
+    for got in (cudml.top_k(a, 2, axis=6, lengths=lengths) for _ in range(2)):
+        assert_identical(got.values, expected[0])
+        assert_identical(got.indices, expected[1])
     full = np.broadcast_to(lengths, (*a.shape[:6], 1, *a.shape[7:]))
     reversed_ = cudml.reverse_subsequences(a, lengths, 6)
     assert_identical(reversed_, reverse_oracle.reverse_lanes(a, full, 6))
@@ -240,6 +285,10 @@ def test_lengths_may_be_a_list_or_an_integer(device: Device, rng: np.random.Gene
             got = cudml.reverse_subsequences(a, lengths)
             assert device.owns(got)
             assert_identical(to_numpy(got), reverse_oracle.reverse_lanes(host, full, 1))
+            best = cudml.top_k(a, 4, lengths=lengths)
+            expected = top_k_oracle.ragged_top_k(host, full, 4)
+            assert_identical(to_numpy(best.values), expected[0])
+            assert_identical(to_numpy(best.indices), expected[1])
     arrays = {name: to_device(device, array) for name, array in layer(rng, "forward").items()}
     batch = arrays["x"].shape[1]
     for lengths in (2, 0, -1, 10**12, [1] * batch, tuple(range(batch))):

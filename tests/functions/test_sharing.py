@@ -55,6 +55,7 @@ def calls(
     arrays = layer(rng, "bidirectional")
     functions: dict[str, tuple[Callable[..., Any], list[np.ndarray]]] = {
         "top_k": (lambda x, out=None: cudml.top_k(x, 3, out=out), [a]),
+        "ragged top_k": (lambda x, n, out=None: cudml.top_k(x, 3, lengths=n, out=out), [a, lengths]),
         "slice": (lambda x, out=None: cudml.slice(x, (4, 1), (3, 2), (-2, 4), out=out and out[0]), [a]),
         "reverse_subsequences": (
             lambda x, n, out=None: cudml.reverse_subsequences(x, n, out=out and out[0]),
@@ -74,7 +75,7 @@ def calls(
     return found
 
 
-FUNCTIONS = ["top_k", "slice", "reverse_subsequences", "gru"]
+FUNCTIONS = ["top_k", "ragged top_k", "slice", "reverse_subsequences", "gru"]
 
 
 @pytest.mark.parametrize("is_old", [False, True], ids=["versioned", "old"])
@@ -224,14 +225,17 @@ def test_objects_that_share_nothing_are_refused(given: Any, problem: str) -> Non
 def test_a_cpu_has_no_streams(name: str, rng: np.random.Generator) -> None:
     function = {
         "top_k": lambda s: cudml.top_k(np.arange(3), 1, stream=s),
+        "ragged top_k": lambda s: cudml.top_k(np.arange(3), 1, lengths=2, stream=s),
         "slice": lambda s: cudml.slice(Tensor(np.arange(3)), (0,), (1,), stream=s),
         "reverse_subsequences": lambda s: cudml.reverse_subsequences(np.arange(3), np.array(2), stream=s),
         "gru": lambda s: cudml.gru(**layer(rng, "forward"), stream=s),
     }[name]
     function(None)
+    name = name.removeprefix("ragged ")
     for stream in (0, object()):
         with pytest.raises(
-            TypeError, match=rf"^{name}: stream is an? .*, must be None on cpu, which has no str"
+            TypeError,
+            match=rf"^{name}: stream is an? .*, must be None on cpu, which has no str",
         ):
             function(stream)
     with pytest.raises(TypeError, match=r"^top_k: a is a list, must be a NumPy array"):

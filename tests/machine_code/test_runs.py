@@ -83,7 +83,9 @@ def candidates() -> Iterator[Case]:
                 ((3, 5001), 1, 100, "block_radix"),
                 ((2, 5001), 1, 50, "grid_radix"),
             ):
-                yield Case(top_k(sizes, k, element, axis=axis), path, HOPPER.limits)
+                for length_type in (None, DataType.INT32):
+                    rows = top_k(sizes, k, element, axis=axis, length_type=length_type)
+                    yield Case(rows, path, HOPPER.limits)
         for desc in (
             copy((5000,), element, (1,), offsets=(3,)),
             copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),

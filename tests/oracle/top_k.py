@@ -33,3 +33,37 @@ def top_k(
     order = np.argsort(keys, axis=axis, kind="stable")
     indices = np.take(order, np.arange(k), axis=axis)
     return np.take_along_axis(x, indices, axis), indices
+
+
+def ragged_top_k(
+    x: np.ndarray,
+    lengths: np.ndarray,
+    k: int,
+    axis: int = -1,
+    *,
+    largest: bool = True,
+    nan_last: bool = False,
+    missing: np.generic | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of the first elements of every row, row by row; where there are fewer, `missing` and -1."""
+    lengths = np.broadcast_to(lengths, (*x.shape[: axis % x.ndim], 1, *x.shape[axis % x.ndim + 1 :]))
+    shape = (*x.shape[: axis % x.ndim], k, *x.shape[axis % x.ndim + 1 :])
+    values, indices = np.empty(shape, x.dtype), np.full(shape, -1)
+    values[...] = worst(x.dtype, largest=largest) if missing is None else missing
+    rows = [np.moveaxis(array, axis, -1) for array in (x, lengths, values, indices)]
+    for place in np.ndindex(rows[0].shape[:-1]):
+        row, own_length, row_values, row_indices = (array[place] for array in rows)
+        length = min(max(int(own_length[0]), 0), len(row))
+        count = min(length, k)
+        found = top_k(row[:length], count, largest=largest, nan_last=nan_last)
+        row_values[:count], row_indices[:count] = found
+    return values, indices
+
+
+def worst(dtype: np.dtype, *, largest: bool) -> np.generic:
+    """The number that ranks last of all numbers of a type."""
+    if dtype.kind == "b":
+        return np.bool_(not largest)
+    if dtype.kind in "iu":
+        return dtype.type(np.iinfo(dtype).min if largest else np.iinfo(dtype).max)
+    return dtype.type(-np.inf if largest else np.inf)

@@ -48,6 +48,7 @@ _CASES = {
         "filtered rows, every element a result",
         "filtered rows in ascending order, a block each",
         "filtered rows shorter than a load",
+        "ragged rows with few elements, filtered",
     ),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
     "top_k/columns.cu": (
@@ -67,9 +68,20 @@ _CASES = {
         "grid radix",
         "grid radix, many ties",
         "ever larger ties filtered by several blocks",
+        "ragged rows, block radix",
     ),
-    "top_k/grid_radix.cu": ("grid radix", "grid radix, many results", "grid radix, many ties"),
-    "top_k/load_rows.cuh": ("short rows by columns", "short rows by warps", "sorted short rows"),
+    "top_k/grid_radix.cu": (
+        "grid radix",
+        "grid radix, many results",
+        "grid radix, many ties",
+        "ragged rows, grid radix",
+    ),
+    "top_k/load_rows.cuh": (
+        "short rows by columns",
+        "short rows by warps",
+        "sorted short rows",
+        "ragged short rows by columns",
+    ),
     "top_k/network_sort.cuh": ("filtered rows", "filtered rows in ascending order", "block radix"),
     "top_k/radix_sort.cuh": ("block radix, many results", "grid radix, many results"),
     "top_k/warp_select.cu": (

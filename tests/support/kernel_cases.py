@@ -11,17 +11,17 @@ import numpy as np
 from cudml.devices import emulator
 from cudml.dtypes import ElementType
 from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
-from cudml.operators import OPERATORS, operator_type_of
 from cudml.operators.activations import Activation
 from cudml.operators.gru import GruDesc
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.operators.slice import Slice1Desc
-from cudml.operators.top_k import TopK1Desc
+from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc, byte_extent, packed_strides
 from tests.oracle.gru import Weights
 from tests.oracle.reverse_subsequences import reverse_lanes
 from tests.oracle.slice import slice1_elements
+from tests.oracle.top_k import ragged_top_k as ragged_first_k
 from tests.oracle.top_k import top_k as first_k
 from tests.support.gru_runs import Options, assert_as_precise_as_numpy
 from tests.support.layouts import Layout
@@ -29,6 +29,9 @@ from tests.support.layouts import Layout
 #: The shape of a GPU and that of a CPU, where a block is one thread.
 GPU = replace(emulator.get_device().limits, warp_lanes=32)
 CPU = replace(GPU, warp_lanes=1)
+
+#: The value in place of what ragged rows are missing: that of no element but of "any" bits.
+MISSING = 0x63
 
 #: The initial value of every byte of an output: a NaN in each floating-point type.
 _BLANK = 0xFF
@@ -54,7 +57,7 @@ class Case:
     @property
     def operator(self) -> str:
         """The module of the operator."""
-        return OPERATORS[operator_type_of(self.descriptor)].module
+        return type(self.descriptor).__module__.rpartition(".")[2]
 
     def plan(self) -> Plan:
         """The steps."""
@@ -92,6 +95,10 @@ def expected(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
     if case.operator == "top_k":
         numbers = x.view(desc.input_tensor.element.numpy_name)
         values, indices = first_k(numbers, desc.k, desc.axis)
+        if isinstance(desc, RaggedTopKDesc):
+            lengths = _numbers(operands["sequence_lengths_tensor"])
+            missing = numbers.dtype.type(desc.missing)
+            values, indices = ragged_first_k(numbers, lengths, desc.k, desc.axis, missing=missing)
         results = {"output_value_tensor": values, "output_index_tensor": indices.astype(np.uint32)}
     elif case.operator == "slice":
         windows = desc.input_window_offsets, desc.input_window_sizes, desc.input_window_strides
@@ -195,18 +202,20 @@ def top_k(
     strides: tuple[int, ...] | None = None,
     value_pad: int = 0,
     index_pad: int = 0,
+    length_type: DataType | None = None,
 ) -> TopK1Desc:
-    """The largest along an axis, the last by default; rows of results are a pad apart."""
+    """The largest along an axis, the last by default; rows of results are a pad apart.
+
+    With a `length_type`, rows are ragged.
+    """
     axis = len(sizes) - 1 if axis is None else axis
     out = (*sizes[:axis], k, *sizes[axis + 1 :])
-    return TopK1Desc(
-        TensorDesc(element, sizes, strides),
-        _padded(element, out, value_pad),
-        _padded(DataType.UINT32, out, index_pad),
-        axis,
-        k,
-        AxisDirection.DECREASING,
-    )
+    x, values = TensorDesc(element, sizes, strides), _padded(element, out, value_pad)
+    members = x, values, _padded(DataType.UINT32, out, index_pad), axis, k, AxisDirection.DECREASING
+    if length_type is None:
+        return TopK1Desc(*members)
+    lengths = TensorDesc(length_type, (*sizes[:axis], 1, *sizes[axis + 1 :]))
+    return RaggedTopKDesc(*members, lengths, MISSING)
 
 
 def gru(

@@ -31,6 +31,7 @@ SIX = replace(GPU, num_multiprocessors=6)
 NARROW = replace(GPU, shared_bytes_per_block=16384)
 
 BYTE, HALF, WORD, LONG = DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64
+INT = DataType.INT32
 WIDEST = ExtendedType.BITS128
 BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 OTHERS = (Activation.hard_sigmoid(0.2, 0.5), Activation.softsign())
@@ -102,6 +103,35 @@ CASES = {
         top_k((2, 20_000), 128, BYTE), "block_filter", GPU, "equal"
     ),
     "two rows filtered by several blocks": Case(top_k((2, 80_000), 16, BYTE), "block_filter"),
+    "ragged rows by threads": Case(top_k((300, 21), 3, length_type=INT), "thread_list"),
+    "first of ragged rows": Case(top_k((300, 21), 1, HALF, length_type=BYTE), "arg_max", ONE),
+    "first of ragged rows by several blocks": Case(top_k((2, 100_003), 1, length_type=INT), "arg_max", SIX),
+    "ragged columns": Case(top_k((700, 37), 9, axis=0, length_type=INT), "columns", ONE),
+    "ragged columns by several blocks": Case(
+        top_k((2060, 3), 32, axis=0, length_type=INT), "columns", SIX, "any"
+    ),
+    "ragged short rows": Case(top_k((300, 60), 20, length_type=BYTE), "warp_select", ONE),
+    "ragged rows of whole vectors": Case(top_k((90, 64), 7, BYTE, length_type=HALF), "warp_select", ONE),
+    "ragged short rows by columns": Case(
+        top_k((60, 40), 8, HALF, axis=0, length_type=INT), "warp_select", ONE
+    ),
+    "ragged rows, sorted": Case(top_k((37, 60), 60, HALF, length_type=BYTE), "warp_sort", ONE),
+    "ragged rows, chosen and sorted": Case(top_k((37, 250), 40, length_type=BYTE), "warp_sort", ONE),
+    "ragged rows, filtered": Case(top_k((5, 9001), 50, length_type=INT), "block_filter", ONE),
+    "ragged rows with few elements, filtered": Case(
+        top_k((9, 100), 90, length_type=INT), "block_filter", ONE
+    ),
+    "ragged rows filtered by several blocks": Case(
+        top_k((2, 80_000), 16, BYTE, length_type=LONG), "block_filter"
+    ),
+    "ragged rows, block radix": Case(top_k((9, 5001), 100, length_type=INT), "block_radix", ONE),
+    "ragged rows with few elements, block radix": Case(
+        top_k((9, 2100), 2000, LONG, length_type=HALF), "block_radix", ONE
+    ),
+    "ragged rows, grid radix": Case(top_k((4, 5001), 50, length_type=INT), "grid_radix"),
+    "ragged rows with few elements, grid radix": Case(top_k((4, 3000), 2900, length_type=INT), "grid_radix"),
+    "ragged rows on a CPU": Case(top_k((40, 900), 70, length_type=HALF), limits=CPU),
+    "ragged columns on a CPU": Case(top_k((90, 40), 60, HALF, axis=0, length_type=BYTE), limits=CPU),
     "results with gaps": Case(top_k((37, 60), 7, value_pad=2, index_pad=3), "warp_select"),
     "results with gaps of columns": Case(
         top_k((40, 150), 3, HALF, axis=0, value_pad=2, index_pad=3), "thread_list"

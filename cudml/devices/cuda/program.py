@@ -42,6 +42,7 @@ class ProgramLoader:
         self._kernels: dict[Hashable, Kernel] = {}
         self._build_lock = Lock()
         self._wait_reports: WaitReports | None = None
+        self._null = by_value(bytes(8))
 
     def load(self, plan: Plan) -> Program:
         """Build missing kernels, check every launch, and prepare the call.
@@ -69,9 +70,10 @@ class ProgramLoader:
         gave_up, raise_reported = reports.gave_up, reports.raise_reported
 
         only = plan.steps[0] if len(plan.steps) == 1 else None
-        if isinstance(only, KernelLaunch) and only.buffers == plan.operands and not only.cooperative:
+        if isinstance(only, KernelLaunch) and not only.cooperative and _are_in_order(only.buffers, plan):
             # By far the most frequent plan, so it has a fast path without lookups.
             function, params = self._kernel(only)
+            params = (self._null,) * (len(only.buffers) - len(plan.operands)) + params
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
 
             def launch_alone(
@@ -168,7 +170,7 @@ class ProgramLoader:
         cooperative = launch.cooperative
         # A step's arguments are picked out of the buffers and these.
         report = self._make_reports().address_for(launch) if launch.waits else 0
-        fixed = (by_value(bytes(8)), by_value(report.to_bytes(8, "little")), *params)
+        fixed = (self._null, by_value(report.to_bytes(8, "little")), *params)
         null = len(slots)
         own = {None: null, WAIT_REPORT: null + 1}
         order = [own[name] if name in own else slots[str(name)] for name in launch.buffers]
@@ -243,6 +245,12 @@ class ProgramLoader:
                 self._kernels[instance] = kernel
         kernel.allow(launch, self._limits, self._name)
         return kernel.function, (by_value(params),) if params else ()
+
+
+def _are_in_order(buffers: tuple[str | None, ...], plan: Plan) -> bool:
+    """Whether a launch takes the plan's operands, and then at most null pointers."""
+    count = len(plan.operands)
+    return buffers[:count] == plan.operands and buffers.count(None) == len(buffers) - count
 
 
 def _pointer(buffer: Any) -> int:

@@ -20,6 +20,8 @@ def of_numpy(a: NDArray[np.float32], lengths: NDArray[np.int64], out: NDArray[np
     assert_type(result.values, NDArray[np.float32])
     narrow = cudml.top_k(a, 3, nan="greatest", out=(out, np.zeros(3, np.uint32)))
     assert_type(narrow.indices, NDArray[np.uint32])
+    assert_type(cudml.top_k(a, 3, lengths=lengths).values, NDArray[np.float32])
+    assert_type(cudml.top_k(a, 3, lengths=[[1], [2]], out=(out, indices)).indices, NDArray[np.int64])
     assert_type(cudml.slice(a, (0, 1), [2, 2]), NDArray[np.float32])
     assert_type(cudml.slice(a, lengths, a.shape, (np.int8(1), 2), out=out), NDArray[np.float32])
     assert_type(cudml.reverse_subsequences(a, lengths, out=out), NDArray[np.float32])
@@ -50,6 +52,7 @@ class Exported:
 def of_others(a: OnGpu, b: Exported) -> None:
     assert_type(cudml.top_k(a, 3).values, Any)
     assert_type(cudml.top_k(b, 3).indices, Any)
+    assert_type(cudml.top_k(b, 3, lengths=a).indices, Any)
     assert_type(cudml.slice(a, (0,), (1,)), Any)
     assert_type(cudml.reverse_subsequences(b, a), Any)
     assert_type(cudml.gru(a, a, b, sequence_lengths=[1]).sequence, Any)

@@ -209,6 +209,30 @@ SNIPPETS: Mapping[str, Written] = {
     "to all lanes": Written(
         "u32 -> u32", "R2UR UR4, R4\nMOV R10, UR4", lambda a: np.repeat(a[::32], 32), "R2UR"
     ),
+    **{
+        f"{bits} bits of a parameter": Written(
+            "u32 -> u32",
+            f"""LDC R2, c[0x0][0x218]
+            LDC.U{bits} R3, c[0x0][0x218]
+            LOP3.LUT R2, R2, {(1 << bits) - 1:#x}, RZ, 0xc0, !PT
+            IADD3 R10, R4, -R3, R2""",
+            lambda a: a,
+            f"LDC.U{bits}",
+        )
+        for bits in (8, 16)
+    },
+    "and of uniform predicates": Written(
+        "s32 s32 -> u32",
+        """UISETP.GE.AND UP1, UPT, UR4, UR6, UPT
+        UISETP.GE.AND UP2, UPT, UR4, URZ, UPT
+        UPLOP3.LUT UP0, UPT, UP1, UP2, UPT, 0x80, 0x0
+        UMOV UR10, 0x1
+        USEL UR10, UR10, 0x2, UP0
+        MOV R10, UR10""",
+        lambda a, b: np.where((a >= b) & (a >= 0), 1, 2).astype(np.uint32),
+        "UPLOP3.LUT",
+        is_uniform=True,
+    ),
     "a jump by a uniform predicate": Written(
         "s32 s32 -> u32",
         """UISETP.GE.AND UP0, UPT, UR4, UR6, UPT

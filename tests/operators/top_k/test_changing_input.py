@@ -1,8 +1,9 @@
 """Input that changes while it is read: any result, but no access out of bounds and no endless loop.
 
 Another stream may write the input of a kernel that reads it twice. Here all of the input is written anew,
-again and again, while the kernel runs; check mode reports every bad access. Indices of the row everywhere
-mean that every result was written.
+again and again, while the kernel runs, and the length of a ragged row with every read; check mode reports
+every bad access. Indices of the row everywhere, or of what a ragged row is missing, mean that every result
+was written.
 """
 
 from dataclasses import replace
@@ -14,9 +15,9 @@ import pytest
 from cudml.devices import emulator
 from cudml.enums import DataType
 from cudml.plans import KernelLaunch, Plan
-from tests.support.kernel_cases import CPU, GPU, Case, operands_of, top_k
+from tests.support.kernel_cases import CPU, GPU, MISSING, Case, operands_of, top_k
 
-BYTE, HALF, LONG = DataType.UINT8, DataType.UINT16, DataType.UINT64
+BYTE, HALF, WORD, LONG = DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64
 NARROW = replace(GPU, shared_bytes_per_block=16384)
 ONE = replace(GPU, num_multiprocessors=1)
 
@@ -52,6 +53,26 @@ CASES = {
     ),
     "columns": (5000, lambda n: Case(top_k((n, 3), 20, HALF, axis=0), "columns", content="any")),
     "rows on a CPU": (1000, lambda n: Case(top_k((9, n), 20, HALF), limits=CPU, content="any")),
+    "ragged rows on a CPU": (1000, lambda n: Case(top_k((9, n), 20, HALF, length_type=WORD), limits=CPU)),
+    "first of ragged rows by several blocks": (
+        270_000,
+        lambda n: Case(top_k((1, n), 1, HALF, length_type=WORD), "arg_max", content="any"),
+    ),
+    "block radix, ragged": (5000, lambda n: Case(top_k((3, n), 100, length_type=WORD), "block_radix", ONE)),
+    "filtered ragged rows": (9000, lambda n: Case(top_k((2, n), 50, length_type=WORD), "block_filter", ONE)),
+    "ragged rows filtered by several blocks": (
+        30_000,
+        lambda n: Case(top_k((2, n), 200, HALF, length_type=WORD), "block_filter"),
+    ),
+    "ragged columns": (
+        5000,
+        lambda n: Case(top_k((n, 3), 20, HALF, axis=0, length_type=WORD), "columns", content="any"),
+    ),
+    "grid radix, ragged": (5000, lambda n: Case(top_k((2, n), 50, length_type=WORD), "grid_radix")),
+    "grid radix, ragged, many results": (
+        5000,
+        lambda n: Case(top_k((1, n), 4000, BYTE, length_type=WORD), "grid_radix"),
+    ),
     "grid radix": (5000, lambda n: Case(top_k((2, n), 50), "grid_radix")),
     "grid radix, any bits": (9000, lambda n: Case(top_k((1, n), 200), "grid_radix", content="any")),
     "grid radix, many results": (5000, lambda n: Case(top_k((1, n), 700, LONG), "grid_radix")),
@@ -81,4 +102,11 @@ def test_input_that_changes(name: str, rng: np.random.Generator) -> None:
         workspace = np.full(plan.temporary_bytes, 0xFF, np.uint8) if plan.temporary_bytes else None
         with emulator.schedule("random", 1, check=True):
             emulator.get_device().load(plan)([operands[member] for member in plan.operands], workspace)
-        assert (operands["output_index_tensor"].view(np.uint32) < row_length).all()
+        indices = operands["output_index_tensor"].view(np.uint32)
+        if "sequence_lengths_tensor" in plan.operands:
+            # What is missing has its own index and value; elements need not have their own any more.
+            is_missing = indices == 0xFFFFFFFF
+            values = operands["output_value_tensor"]
+            assert (values.view(f"u{values.itemsize}")[is_missing] == MISSING).all()
+            indices = indices[~is_missing]
+        assert (indices < row_length).all()

@@ -1,12 +1,13 @@
 """Descriptors whose plans reach every instance of the kernels of TOP_K1 and TOP_K."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import AxisDirection, DataType
-from cudml.operators.top_k import TopK1Desc
+from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
 from cudml.tensors import TensorDesc
 from tests.support.instances import Promise, random_size
 from tests.support.instances.slice import any_strides
@@ -41,20 +42,41 @@ PROMISES = {
 }
 
 
+#: The same of ragged rows, whose instances differ from those by a few lines: one for every path, and the size
+#: of a word.
+_RAGGED_SHAPES = (
+    ((100, 32), 1, 1, 4),
+    ((64, 128_256), 1, 1, 4),
+    ((4096, 64), 1, 8, 4),
+    ((4096, 256), 1, 8, 2),
+    ((4096, 1024), 1, 32, 8),
+    ((4096, 1024), 1, 129, 4),
+    ((4096, 1024), 1, 257, 8),
+    ((100, 1 << 20), 0, 4, 4),
+    ((4000, 4096), 0, 10, 4),
+    ((100_000, 50), 0, 10, 8),
+    ((4096, 2000), 1, 50, 4),
+    ((4096, 20_000), 1, 50, 2),
+    ((4096, 20_000), 1, 2048, 4),
+    ((4, 1 << 16), 1, 5000, 8),
+)
+
+
 def descriptors() -> Iterator[TopK1Desc]:
-    """Every shape with every width of a word."""
+    """Every shape with every width of a word, and the ragged ones."""
     for size in (1, 2, 4, 8):
         for sizes, axis, k in _SHAPES:
-            out = tuple(k if d == axis else n for d, n in enumerate(sizes))
-            value = BITS_BY_SIZE[size]
-            yield TopK1Desc(
-                TensorDesc(value, sizes),
-                TensorDesc(value, out),
-                TensorDesc(DataType.UINT32, out),
-                axis,
-                k,
-                AxisDirection.DECREASING,
-            )
+            yield TopK1Desc(*_members(sizes, axis, k, size))
+    for sizes, axis, k, size in _RAGGED_SHAPES:
+        lengths = TensorDesc(DataType.INT32, tuple(1 if d == axis else n for d, n in enumerate(sizes)))
+        yield RaggedTopKDesc(*_members(sizes, axis, k, size), lengths, 0)
+
+
+def _members(sizes: tuple[int, ...], axis: int, k: int, size: int) -> tuple[Any, ...]:
+    out = tuple(k if d == axis else n for d, n in enumerate(sizes))
+    value = BITS_BY_SIZE[size]
+    tensors = TensorDesc(value, sizes), TensorDesc(value, out), TensorDesc(DataType.UINT32, out)
+    return *tensors, axis, k, AxisDirection.DECREASING
 
 
 def any_descriptor(rng: np.random.Generator) -> TopK1Desc:

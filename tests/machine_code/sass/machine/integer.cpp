@@ -101,7 +101,7 @@ INSTRUCTION(LOP3, "ULOP3", kAlu, "LUT PAND POR", "PTX lop3.b32") {
   step.set_predicate(0, step.has(mPAND) ? is_set & given : is_set | given,
                      mask_of(found.defined == kAll));
 }
-INSTRUCTION(PLOP3, "", kAlu, "LUT", "PTX and.pred, or.pred, xor.pred, not.pred") {
+INSTRUCTION(PLOP3, "UPLOP3", kAlu, "LUT", "PTX and.pred, or.pred, xor.pred, not.pred") {
   Flags operands[3];
   for (int n = 0; n < 3; ++n) operands[n] = {step.predicate(2 + n), kAll};
   for (int n = 0; n < 2; ++n)

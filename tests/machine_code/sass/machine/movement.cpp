@@ -91,8 +91,9 @@ INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS", "PTX cp.async") {
     memcpy(place(step, to[lane], size, true, Use::kStore), from, size);
   });
 }
-INSTRUCTION(LDC, "ULDC", kUniform, "64", "PTX ld.param, ld.const") {
-  step.has(m64) ? step.set(0, step.words(1)) : step.set(0, step.word(1));
+INSTRUCTION(LDC, "ULDC", kUniform, "U8 U16 64", "PTX ld.param, ld.const") {
+  const uint32_t part = step.has(mU8) ? 0xff : step.has(mU16) ? 0xffff : 0xffffffff;
+  step.has(m64) ? step.set(0, step.words(1)) : step.set(0, step.word(1) & part);
 }
 
 // An atomic access; `to` is the operand of the former value, -1 for none.

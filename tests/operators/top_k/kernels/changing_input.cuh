@@ -4,12 +4,25 @@
 #pragma once
 
 #include "common/intrinsics.cuh"
+#include "common/lengths.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
+
+static UInt32 num_reads = 0;
+
+// The length of a ragged row is another one each time that it is read.
+__attribute__((noinline, no_sanitize("thread"))) inline UInt64 changing_length(const void* lengths,
+                                                                               Int64 index,
+                                                                               Int32 length_bytes) {
+  const UInt64 bits = load_length(lengths, index, length_bytes);
+  static_cast<UInt32*>(const_cast<void*>(lengths))[index] = num_reads++ * 2654435761u >> 17;
+  return bits;
+}
+#define load_length changing_length
+
 #include "top_k/fine_key.cuh"
 
 static void* changing_input = nullptr;
-static UInt32 num_reads = 0;
 
 template <class Word, class Order>
 __attribute__((noinline, no_sanitize("thread"))) void change_input(const Order& order,
