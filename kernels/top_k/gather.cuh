@@ -75,7 +75,8 @@ struct Counts {
 };
 
 // Lists, by ascending index, the elements above the threshold and the row's first `num_equal` equal
-// to it. `before` and `after` are the counts where the part begins and ends.
+// to it. `before` and `after` are the counts where the part begins and ends. Whoever reads the list
+// begins with a barrier, as the sorts do.
 template <class Word, int kThreads>
 __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const TopKParams& params,
                                               const Threshold<Word>& threshold, UInt32 num_equal,
@@ -127,7 +128,6 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
     at_tile.equal += in_tile >> 16;
   }
   list_missing<Word, kThreads>(list, part, at_tile.above + min(at_tile.equal, num_equal), end);
-  __syncthreads();  // the list is complete before it is read
 }
 
 // Drops from the list, of at most kPerThread elements a thread, what is below the k-th key as far

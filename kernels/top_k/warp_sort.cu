@@ -245,11 +245,11 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
           items[j] = pair_of(key_at(index), index);
         }
       }
-      __syncwarp();  // and are read before their order takes the place of the list
       num_lanes = 1;
       while (num_lanes * kSorted < num_chosen) num_lanes *= 2;
     }
     sort_warp(items, static_cast<int>(lane), static_cast<int>(num_lanes));
+    // Each lane puts its part of the order where its part of the list was.
 #pragma unroll
     for (int j = 0; j < kSorted; ++j) {
       own.order[lane * kSorted + j] = static_cast<UInt16>(items[j].index());

@@ -207,6 +207,10 @@ def conversions_of_captures_again() -> dict[str, list[int]]:
 
     calls: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         "top_k of 9 dimensions": (top_k_results, lambda out: cudml.top_k(nine.T, 2, out=out)),
+        "ragged top_k of 9 dimensions": (
+            top_k_results,
+            lambda out: cudml.top_k(nine.T, 2, lengths=lane_lengths, out=out),
+        ),
         "reverse_subsequences of 9 dimensions": (
             lambda: cupy.ndarray(NINE, np.float32).T,
             lambda out: cudml.reverse_subsequences(nine.T, lane_lengths, out=out),
@@ -355,6 +359,15 @@ def _top_k_of_many_dimensions() -> Callable[[], Any]:
     return lambda: cudml.top_k(array, 1)
 
 
+def _ragged_top_k_of_many_dimensions() -> Callable[[], Any]:
+    import cupy
+
+    import cudml
+
+    array, lengths = cupy.ndarray(NINE, np.float32).T, cupy.ndarray((*NINE[:-1], 1), np.int64)
+    return lambda: cudml.top_k(array, 1, lengths=lengths)
+
+
 def _reversal_of_many_dimensions() -> Callable[[], Any]:
     import cupy
 
@@ -376,5 +389,6 @@ CALLS: dict[str, Callable[[], Callable[[], Any]]] = {
     "gru into another library's": _gru_into_foreign,
     "dispatch": _dispatch,
     "top_k of 9 dimensions": _top_k_of_many_dimensions,
+    "ragged top_k of 9 dimensions": _ragged_top_k_of_many_dimensions,
     "reverse_subsequences of 9 dimensions": _reversal_of_many_dimensions,
 }
