@@ -205,22 +205,30 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
 
   UInt64 bits[kLengthsAtOnce];  // in flight together with the words
   load_lengths(p, lengths, first_lane, thread, num_lanes, bits);
-  const UInt8* word = word_of(from) + thread * kWordBytes;
+  // The tensor's first and last words may reach beyond it: those of a tile from first_whole to end_whole
+  // do not.
+  const UInt8* first_word = word_of(from);
+  const int num_words = static_cast<int>(from_end - first_word + (kWordBytes - 1)) / kWordBytes;
+  const int first_whole = first_word < all ? 1 : 0;
+  const int end_whole = first_word + num_words * kWordBytes > all_end ? num_words - 1 : num_words;
   uint4 words[kLoads];
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
-    const UInt8* at = word + k * kThreads * kWordBytes;
-    if (at < from_end && at >= all && at + kWordBytes <= all_end) words[k] = load_16_bytes(at);
-  }
-  // The tensor's first and last words may reach beyond it.
-  if (word_of(from) < all || from_end + (kWordBytes - 1) > all_end) {
-#pragma unroll
-    for (int k = 0; k < kLoads; ++k) {
-      const UInt8* at = word + k * kThreads * kWordBytes;
-      if (at < from_end && (at < all || at + kWordBytes > all_end)) {
-        words[k] = load_bytes_between(at, all, all_end);
-      }
+    const int place = thread + k * kThreads;
+    if (place >= first_whole && place < end_whole) {
+      words[k] = load_16_bytes(first_word + place * kWordBytes);
     }
+  }
+#pragma unroll
+  for (int k = 0; k < kLoads; ++k) {
+    const int place = thread + k * kThreads;
+    if (place >= first_whole && place < end_whole) storage.words[place] = words[k];
+  }
+  // One thread each, and one for both if the tile has one word.
+  const int edge = thread == 0 ? 0 : num_words - 1;
+  if (thread == 0 ? first_whole > 0 || end_whole == 0
+                  : thread == 1 && end_whole < num_words && num_words > 1) {
+    storage.words[edge] = load_bytes_between(first_word + edge * kWordBytes, all, all_end);
   }
   store_lengths(p, bits, thread, num_lanes, storage.lengths);
 #pragma unroll 1
@@ -228,11 +236,6 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
        first += kThreads * kLengthsAtOnce) {
     load_lengths(p, lengths, first_lane, first, num_lanes, bits);
     store_lengths(p, bits, first, num_lanes, storage.lengths);
-  }
-#pragma unroll
-  for (int k = 0; k < kLoads; ++k) {
-    const int at = thread + k * kThreads;
-    if (word + k * kThreads * kWordBytes < from_end) storage.words[at] = words[k];
   }
   __syncthreads();  // the tile and its lengths are complete before any thread reverses a lane
 
