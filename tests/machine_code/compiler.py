@@ -91,7 +91,12 @@ def compile_cubin(
 def compiled_launches(launches: Sequence[KernelLaunch], architecture: str) -> Compiled:
     """Instances of one source, compiled together, with the log; kept on disk."""
     names = [launch.name_expression for launch in launches]
-    return compiled_text(kernel_text(launches), architecture, names, ("--ptxas-options=-v",))
+    return compiled_instances(kernel_text(launches), architecture, names)
+
+
+def compiled_instances(text: str, architecture: str, names: Sequence[str]) -> Compiled:
+    """As `compiled_launches`, of their text."""
+    return compiled_text(text, architecture, names, ("--ptxas-options=-v",))
 
 
 def compiled_text(

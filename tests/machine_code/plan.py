@@ -11,10 +11,11 @@ import numpy as np
 
 from cudml.devices import waits
 from cudml.devices.emulator import library_steps
+from cudml.devices.kernel_text import kernel_text
 from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
 from tests.machine_code import cubin
 from tests.machine_code.architectures import ARCHITECTURES
-from tests.machine_code.compiler import compiled_launches
+from tests.machine_code.compiler import compiled_instances
 from tests.machine_code.nvrtc import Compiled
 from tests.machine_code.sass.decode import ARCHITECTURE, Code, decode
 from tests.machine_code.sass.launch import Buffer, Launch, run, zeros
@@ -41,7 +42,7 @@ class Kernel:
 def kernel_of(launch: KernelLaunch) -> Kernel:
     """The kernel of a launch, compiled as CuPy would, together with its neighbours in `instances`."""
     batch = _batches().get((launch.source, launch.name_expression), (launch,))
-    return _kernel(batch, launch.name_expression)
+    return _kernel(kernel_text(batch), tuple(one.name_expression for one in batch), launch.name_expression)
 
 
 @functools.cache
@@ -54,15 +55,15 @@ def _batches() -> dict[tuple[str, str], tuple[KernelLaunch, ...]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(batch: tuple[KernelLaunch, ...], name: str) -> Kernel:
-    compiled = _compiled(batch)
+def _kernel(text: str, names: tuple[str, ...], name: str) -> Kernel:
+    compiled = _compiled(text, names)
     mangled = compiled.mangled[name]
     return Kernel(decode(compiled.cubin, mangled)[mangled], cubin.kernels_of(compiled.cubin)[mangled])
 
 
 @functools.lru_cache(maxsize=16)
-def _compiled(batch: tuple[KernelLaunch, ...]) -> Compiled:
-    return compiled_launches(batch, HOPPER.name)
+def _compiled(text: str, names: tuple[str, ...]) -> Compiled:
+    return compiled_instances(text, HOPPER.name, names)
 
 
 def launch_of(

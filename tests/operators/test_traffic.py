@@ -14,6 +14,7 @@ import cudml
 from cudml.devices import emulator
 from cudml.enums import DataType
 from tests.support.kernel_cases import Case, copy, gru, operands_of, reversal, run, top_k
+from tests.support.observed_cases import ONE
 
 BYTE, HALF, WORD = DataType.UINT8, DataType.UINT16, DataType.UINT32
 
@@ -89,7 +90,7 @@ TABLE = {
     ),
     # Each of two pieces of a lane needs a word more than it writes; 64 threads read its length.
     "lanes of bytes at odd places": moving(
-        Case(reversal((16, 1001), BYTE, 1), length=1001),
+        Case(reversal((16, 1001), BYTE, 1), "lanes", length=1001),
         16016 + 32 * 16, 16016, 1.142, sequence_lengths_tensor=16 * 4 * 64,
     ),
     # Every row of a sequence has 16 threads, each of which reads the length.
@@ -135,7 +136,11 @@ TABLE = {
         Case(top_k((16, 1000), 100), "warp_sort"), 4 * 16 * 1000, 1.0
     ),
     "top-k of filtered rows": selecting(
-        Case(top_k((2, 8192), 50), "block_filter", content="any"), 4 * 2 * (8192 + 50), 1.006
+        Case(top_k((2, 8192), 50), "block_filter", ONE, "any"), 4 * 2 * (8192 + 50), 1.006
+    ),
+    # Each of a row's four blocks reads a sample of half the row first, of which the L2 cache has all but one.
+    "top-k of rows filtered by several blocks": selecting(
+        Case(top_k((2, 8192), 50), "block_filter", content="any"), 4 * 2 * (3 * 8192 + 50), 2.982
     ),
     # Random words are told apart by one digit, and the second time listed.
     "top-k by radix": selecting(
