@@ -13,7 +13,7 @@ from cudml.devices.waits import WaitReport
 from tests.devices.cuda.stand_in.cases import the_stand_in
 
 #: Pointers of `top_k_grid_radix`; the report's is the last.
-NUM_POINTERS = 7
+NUM_POINTERS = 8
 
 
 def error_of_the_next_call(which: str) -> dict[str, Any]:
