@@ -126,6 +126,9 @@ class ParamStruct:
     def __hash__(self) -> int:
         return hash(self.declarations)
 
+    def __repr__(self) -> str:
+        return f"ParamStruct({', '.join(map(repr, self.declarations))})"
+
     def __reduce__(self) -> tuple[type["ParamStruct"], tuple[str, ...]]:  # a `Struct` cannot be pickled
         return ParamStruct, self.declarations
 

@@ -134,8 +134,8 @@ DEFECTS = {
     ),
     "words past the last tile": Defect(
         "kernels/reverse_subsequences/boxes.cu",
-        "if (at < from_end && at >= all && at + kWordBytes <= all_end) words[k]",
-        "if (at < from_end && at >= all) words[k]",
+        "first_word + num_words * kWordBytes > all_end ? num_words - 1 : num_words;",
+        "num_words;",
         ("short lanes by several blocks", "short lanes", "small boxes"),
         BOUNDS,
     ),

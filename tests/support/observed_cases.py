@@ -201,7 +201,7 @@ CASES = {
     ),
     "long rows of every third byte": Case(copy((2, 90_001), BYTE, (1, 3)), "strided", limits=ONE, skew=3),
     "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), "strided", limits=ONE),
-    "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), limits=ONE),
+    "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), "transpose", limits=ONE),
     "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), limits=ONE),
     "mirrored halves, transposed in words": Case(copy((260, 72), HALF, (-1, 1), strides=(1, 264))),
     "more transposed tiles than blocks": Case(copy((400, 300), WORD, (1, 1), strides=(1, 401)), limits=ONE),
@@ -219,9 +219,11 @@ CASES = {
     "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),
     "lanes": Case(reversal((20, 300), WORD, 1), "lanes", limits=ONE),
     "lanes of bytes at odd places": Case(
-        reversal((9, 301), BYTE, 1, pad=1, length_type=LONG), limits=ONE
+        reversal((9, 301), BYTE, 1, pad=1, length_type=LONG), "lanes", limits=ONE
     ),
-    "rows of one length": Case(reversal((3, 20, 150), WORD, 1, one_length_a_row=True), limits=ONE),
+    "rows of one length": Case(
+        reversal((3, 20, 150), WORD, 1, one_length_a_row=True), "rows", limits=ONE
+    ),
     "columns": Case(reversal((4, 30, 70), WORD, 1), "columns", limits=ONE),
     "narrow columns": Case(reversal((3000, 3), HALF, 0), limits=ONE),
     "columns of bytes, words at odd places": Case(reversal((30, 70), BYTE, 0, pad=3), limits=ONE),
