@@ -26,16 +26,14 @@ _SAMPLED_WAVES = 2
 _NEIGHBOURS = 4
 _GROUP = 16
 
-
 #: The resources that may bound a launch, apart from waiting: issue, wavefronts of shared storage, sectors,
 #: blocks that start, and the pipes that arithmetic goes through.
 LIMITS = (
     *("issue", "shared", "L1", "L2", "DRAM", "blocks"),
-    *("alu", "fma", "heavy", "half", "double", "tensor", "special", "reduction", "uniform"),
+    *("alu", "fma", "heavy", "half", "tensor", "special", "reduction", "uniform"),
 )
 #: From the datasheet of the H200, dense; TF32 is not used for float32.
 _FLOPS = {"float16": 989e12, "float32": 67e12}
-
 
 #: What is counted, of the whole device.
 COUNTS = ("instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barriers", "waves")

@@ -55,6 +55,19 @@ def test_it_says_where() -> None:
         ("LDG.E.64 R6, desc[UR4][R8.64]", "reads R8, which nobody wrote"),
         ("STG.E desc[UR4][R4.64], R9", "stores a register that nobody wrote"),
         ("UIADD3 UR4, UR5, 0x1, URZ", "reads UR5, which nobody wrote"),
+        ("UMOV UR6, UR9\nUIADD3 UR4, UR6, 0x1, URZ", "reads UR6, which nobody wrote"),
+        # Half of a register, of which a product or a shift keeps something.
+        *(
+            (f"PRMT R6, R0, 0x7610, R9\n{text}\nVIADD R8, R7, 0x1", f"reads {register}, which nobody wrote")
+            for text, register in (
+                ("IMAD.U32 R7, R6, 0x8000, RZ", "R7"),
+                ("IMAD R7, R0, R6, RZ", "R7"),
+                ("IMAD R7, R6, 0x10000, R9", "R9"),
+                ("IMAD.WIDE.U32 R6, R6, 0x10000, RZ", "R6"),
+                ("SHF.L.U32 R7, R6, 0xf, RZ", "R7"),
+                ("SHF.R.U32.HI R7, RZ, 0x1, R6", "R7"),
+            )
+        ),
         ("@P1 EXIT", "reads P1, which nobody wrote"),
         ("SEL R6, R0, R0, P2", "reads P2, which nobody wrote"),
         ("@UP1 BRA `(end)", "reads UP1, which nobody wrote"),

@@ -106,7 +106,7 @@ CASES = {
     "ragged rows by threads": Case(top_k((300, 21), 3, length_type=INT), "thread_list"),
     "first of ragged rows": Case(top_k((300, 21), 1, HALF, length_type=BYTE), "arg_max", ONE),
     "first of ragged rows by several blocks": Case(top_k((2, 100_003), 1, length_type=INT), "arg_max", SIX),
-    "ragged columns": Case(top_k((700, 37), 9, axis=0, length_type=INT), "columns", ONE),
+    "ragged columns": Case(top_k((700, 37), 9, HALF, axis=0, length_type=INT), "columns", ONE),
     "ragged columns by several blocks": Case(
         top_k((2060, 3), 32, axis=0, length_type=INT), "columns", SIX, "any"
     ),

@@ -1,8 +1,7 @@
-"""Single, half and double precision: PTX ISA, floating-point instructions, conversions, matrices."""
+"""Single and half precision: PTX ISA, floating-point instructions, conversions, matrices."""
 
 import itertools
 from collections.abc import Callable
-from fractions import Fraction
 
 import numpy as np
 
@@ -127,11 +126,11 @@ _COMPARISONS: dict[str, Callable[..., Array]] = {
     "nan": _unordered,
 }
 COMPARISONS = {
-    f"setp.{name}{flush}.{combination}.{kind}": comparison(
-        name, combination, kind, _ordered(function, bool(flush)), flush
+    f"setp.{name}{flush}.{combination}.f32": comparison(
+        name, combination, "f32", _ordered(function, bool(flush)), flush
     )
     for (name, function), combination in itertools.product(_COMPARISONS.items(), ("and", "or", "xor"))
-    for kind, flush in (("f32", ""), ("f32", ".ftz"), ("f64", ""))
+    for flush in ("", ".ftz")
 }
 COMPARISONS |= {
     f"{name}{suffixes}": _least(name, suffixes)
@@ -246,22 +245,6 @@ def _finite_halves(rng: np.random.Generator) -> list[Array]:
     return [rng.uniform(-300, 300, size=2 * 512).astype(np.float16).view(np.uint32) for _ in range(3)]
 
 
-def _fma64(a: Array, b: Array, c: Array) -> Array:
-    """By fractions, which are exact; a fraction becomes a double by rounding once."""
-
-    def one(x: float, y: float, z: float) -> float:
-        if not np.isfinite([x, y]).all() or 0 in (x, y):
-            return x * y + z
-        if not np.isfinite(z):
-            return z
-        exact = Fraction(x) * Fraction(y) + Fraction(z)
-        if abs(exact) >= 2**1024 - 2**970:
-            return np.inf if exact > 0 else -np.inf
-        return float(exact)
-
-    return np.vectorize(one, otypes=[np.float64])(a, b, c)
-
-
 HALVES = {
     "cvt.f16.f32": Snippet(
         "f32 -> f16",
@@ -359,11 +342,5 @@ def _matrix(depth: int) -> Snippet:
 
 MATRICES = {f"mma.m16n8k{depth}": _matrix(depth) for depth in (8, 16)}
 
-DOUBLES = {
-    "add.f64": Snippet("f64 f64 -> f64", "r = a - b;", lambda a, b: a - b, "DADD"),
-    "mul.f64": Snippet("f64 f64 -> f64", "r = a * -b;", lambda a, b: a * -b, "DMUL"),
-    "fma.f64": Snippet("f64 f64 f64 -> f64", "r = fma(a, b, c);", _fma64, "DFMA"),
-}
-
-SNIPPETS = {**ARITHMETIC, **COMPARISONS, **FUNCTIONS, **CONVERSIONS, **HALVES, **MATRICES, **DOUBLES}
+SNIPPETS = {**ARITHMETIC, **COMPARISONS, **FUNCTIONS, **CONVERSIONS, **HALVES, **MATRICES}
 SNIPPETS |= {f"{name}, uniform": uniform(SNIPPETS[name]) for name in ("fma.rn", "div.rn")}

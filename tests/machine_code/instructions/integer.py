@@ -265,7 +265,7 @@ def comparison(
     name: str, combination: str, kind: str, function: Callable[..., Array], flush: str = ""
 ) -> Snippet:
     """`setp` with both results; the third operand's lowest bit is the predicate that it combines with."""
-    letter = {"f32": "f", "f64": "d"}.get(kind, "l" if kind[1:] == "64" else "r")
+    letter = "f" if kind == "f32" else "l" if kind[1:] == "64" else "r"
     body = (
         'asm("{ .reg .pred p, q, s; .reg .b32 t, u; and.b32 t, %3, 1; setp.ne.u32 s, t, 0; '
         f"setp.{name}.{combination}{flush}.{kind} p|q, %1, %2, s; "

@@ -16,7 +16,7 @@ from tests.machine_code.sass.launch import Buffer, Launch, run
 _C_TYPES = {
     **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
     **{f"s{bits}": f"int{bits}_t" for bits in (8, 16, 32, 64)},
-    **{"f16": "uint16_t", "f32": "float", "f64": "double"},
+    **{"f16": "uint16_t", "f32": "float"},
 }
 _PRELUDE = """
 using uint8_t = unsigned char; using uint16_t = unsigned short; using uint32_t = unsigned;

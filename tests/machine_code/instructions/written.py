@@ -127,6 +127,16 @@ SNIPPETS: Mapping[str, Written] = {
         "F2F.F16.F32",
         operands=lambda rng: [(rng.normal(size=512) * 10.0 ** rng.integers(-8, 5, 512)).astype(np.float32)],
     ),
+    **{
+        f"the half that nobody wrote is shifted out, {form}": Written(
+            "u32 -> u32", f"PRMT R11, R4, 0x7610, R11\n{body}", lambda a: a << np.uint32(16), form
+        )
+        for form, body in {
+            "IMAD.U32": "IMAD.U32 R10, R11, 0x10000, RZ",
+            "IMAD.SHL.U32": "MOV R12, 0x10000\nIMAD.SHL.U32 R10, R12, R11, RZ",
+            "SHF.L.U32": "SHF.L.U32 R10, R11, 0x10, RZ",
+        }.items()
+    },
     "selp.f32": Written(
         "f32 f32 s32 -> f32",
         "ISETP.GT.AND P0, PT, R8, 0x5, PT\nFSEL R10, -R4, |R6|, P0",

@@ -126,7 +126,7 @@ def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
     entry = machine.table().entries.get(opcode)
     if entry is None:
         raise UnknownInstructionError(f"{opcode} is not in the table")
-    instruction = Instruction(entry=entry.number, guard=_operand(guard or "PT", False, False))
+    instruction = Instruction(entry=entry.number, guard=_operand(guard or "PT", False))
     for suffix in filter(None, dotted.split(".")):
         if suffix not in entry.suffixes:
             raise UnknownInstructionError(f"{opcode} has no suffix {suffix} in the table")
@@ -151,7 +151,7 @@ def _instruction(line: Line, labels: Mapping[str, int]) -> Instruction:
             instruction.operands[number] = Operand(kind=Kind.TARGET, value=labels[found[1]])
             continue
         is_shared = opcode in ("LDS", "STS", "ATOMS") or (opcode == "LDGSTS" and number == 0)
-        instruction.operands[number] = _operand(text, not is_shared, opcode[0] == "D")
+        instruction.operands[number] = _operand(text, not is_shared)
     control = line[1] >> 41
     instruction.stall, instruction.write_scoreboard = control & 15, control >> 5 & 7
     instruction.read_scoreboard, instruction.wait_mask = control >> 8 & 7, control >> 11 & 63
@@ -170,7 +170,7 @@ def _float_bits(text: str, code: str) -> int:
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def _operand(text: str, is_address_wide: bool, is_double: bool) -> Operand:
+def _operand(text: str, is_address_wide: bool) -> Operand:
     text = text.replace(".reuse", "")
     if text == "PR":
         return Operand(kind=Kind.PREDICATES)
@@ -190,10 +190,8 @@ def _operand(text: str, is_address_wide: bool, is_double: bool) -> Operand:
         prefix, number, dotted = found.groups()
         part = Part.WHOLE if dotted == ".64" else _PARTS[dotted]
         return Operand(kind=_FILES[prefix][0], flags=flags, part=part, index=_index(prefix, number))
-    if re.match(r"^-?0x[0-9a-f]+$", text):
-        value = int(text, 16) & (2**64 - 1)
-    else:  # of a double, the upper word
-        value = _float_bits(text, "d") >> 32 if is_double else _float_bits(text, "f")
+    is_integer = re.match(r"^-?0x[0-9a-f]+$", text)
+    value = int(text, 16) & (2**64 - 1) if is_integer else _float_bits(text, "f")
     return Operand(kind=Kind.IMMEDIATE, flags=flags, value=value)
 
 
@@ -213,10 +211,8 @@ def _place(text: str, operand: Operand) -> Operand:
             if sign == "-":
                 raise UnknownInstructionError(f"an address less a register: {text}")
             if prefix == "R":
-                operand.index, operand.part = (
-                    _index(prefix, number),
-                    _PARTS[dotted] if dotted else operand.part,
-                )
+                operand.index = _index(prefix, number)
+                operand.part = _PARTS[dotted] if dotted else operand.part
             else:
                 operand.uniform = _index(prefix, number)
         else:

@@ -26,7 +26,6 @@ _PIPES = {
     "fma": (1, 6),
     "heavy": (2, 6),
     "half": (2, 6),
-    "double": (2, 16),
     "tensor": (8, 33),
     "special": (8, 18),
     "memory": (2, 12),

@@ -10,7 +10,7 @@ constexpr int kZeroRegister = 320;
 constexpr int kNumRegisters = 324;
 constexpr int kFirstUniformPredicate = 8;
 constexpr int kTruePredicate = 15;
-constexpr int kNumPipes = 12;
+constexpr int kNumPipes = 11;
 constexpr int kNumBanks = 8;
 
 // clang-format off
@@ -30,7 +30,7 @@ enum class Part : uint8_t {
 };
 
 enum class Pipe : uint8_t {
-  kAlu, kFma, kHeavy, kHalf, kDouble, kTensor, kSpecial, kMemory, kShared, kReduction, kUniform, kBranch,
+  kAlu, kFma, kHeavy, kHalf, kTensor, kSpecial, kMemory, kShared, kReduction, kUniform, kBranch,
 };
 
 // What follows an opcode, `IMAD.WIDE.U32`. An entry of the table says which of them it knows.

@@ -1,4 +1,4 @@
-// Floating point: single, half and double precision, conversions, functions, matrices.
+// Floating point: single and half precision, conversions, functions, matrices.
 #include <cfenv>
 
 #include "state.h"
@@ -36,12 +36,10 @@ INSTRUCTION(FFMA, "", kFma, "FTZ SAT RZ RM RP", "PTX fma.f32") {
 }
 
 #define COMPARISONS "EQ NE LT LE GT GE EQU NEU LTU LEU GTU GEU NUM NAN AND OR XOR "
-static void set_comparison(const Step& step, Mask found) {
-  step.set_predicate(0, combined(step, found, step.predicate(4)));
-  step.set_predicate(1, combined(step, ~found, step.predicate(4)));
-}
 INSTRUCTION(FSETP, "", kAlu, COMPARISONS "FTZ", "PTX setp.f32") {
-  set_comparison(step, compared(step, step.f32(2), step.f32(3)));
+  const Mask found = compared(step, step.f32(2), step.f32(3)), given = step.predicate(4);
+  step.set_predicate(0, combined(step, found, given));
+  step.set_predicate(1, combined(step, ~found, given));
 }
 VALUE(FSEL, "", kAlu, "FTZ", "PTX selp.f32",
       choose(step.predicate(3), (U32)step.f32(1), (U32)step.f32(2)))
@@ -204,15 +202,4 @@ INSTRUCTION(HMMA, "", kTensor, "16816 1688 F32",
     }
   }
   for (int word = 0; word < 4; ++word) step.set(0, sums[word], word);
-}
-
-// Double precision.
-INSTRUCTION(DADD, "", kDouble, "", "PTX add.f64") { step.set(0, step.f64(1) + step.f64(2)); }
-INSTRUCTION(DMUL, "", kDouble, "", "PTX mul.f64") { step.set(0, step.f64(1) * step.f64(2)); }
-INSTRUCTION(DFMA, "", kDouble, "", "PTX fma.f64") {
-  const auto sum = [](double x, double y, double z) { return std::fma(x, y, z); };
-  step.set(0, each<F64>(sum, step.f64(1), step.f64(2), step.f64(3)));
-}
-INSTRUCTION(DSETP, "", kDouble, COMPARISONS, "PTX setp.f64") {
-  set_comparison(step, compared(step, step.f64(2), step.f64(3)));
 }

@@ -29,16 +29,33 @@ VALUE(VIADD, "", kAlu, "", "PTX add.s32", step.u32(1) + step.u32(2))
 VALUE(IABS, "", kAlu, "", "PTX abs.s32",
       each<U32>([](uint32_t x) { return (int32_t)x < 0 ? -x : x; }, step.u32(1)))
 
+// The bits of a product that are defined. A bit depends on no higher bit of a factor, and zeros that end a factor
+// move the bits of the other one up: so a compiler shifts out the half of a register that nobody wrote.
+static U32 defined_of_product(const Bits& a, const Bits& b) {
+  const auto zeros = [](uint32_t value, uint32_t defined) {
+    return __builtin_ctzll(1ull << 32 | value | ~defined);
+  };
+  const auto below_undefined = [&](uint32_t a, uint32_t a_is, uint32_t b, uint32_t b_is) {
+    const uint64_t not_a = kAll ^ a_is, not_b = kAll ^ b_is;
+    const uint64_t undefined = not_a << zeros(b, b_is) | not_b << zeros(a, a_is);
+    return (uint32_t)((undefined & -undefined) - 1);
+  };
+  if (!mask_of(~(a.defined & b.defined))) return splat(kAll);
+  return each<U32>(below_undefined, a.value, a.defined, b.value, b.defined);
+}
+
 INSTRUCTION(IMAD, "UIMAD", kHeavy, "X WIDE U32 S32 HI MOV SHL IADD",
             "PTX mad.lo, mad.hi, mad.wide, mad.cc, madc") {
   if (step.has(mMOV)) return step.set(0, step.bits(3));
   const int carries = num_carries(step), n = 1 + carries;
-  const U32 a = step.u32(n), b = step.u32(n + 1);
   const U64 carried = step.has(mX) ? carry(step, n + 3) : U64{};
   if (!step.has(mWIDE, mHI)) {
     if (carries) step.unknown();
-    return step.set(0, a * b + low(term(step, n + 2) + carried));
+    const Bits a = step.bits(n), b = step.bits(n + 1);
+    const U32 sum = a.value * b.value + low(term(step, n + 2) + carried);
+    return step.set(0, Bits{sum, defined_of_product(a, b)});
   }
+  const U32 a = step.u32(n), b = step.u32(n + 1);
   const U64 product = step.has(mU32) ? wide(a) * wide(b) : wide_signed(a) * wide_signed(b);
   const U64 addend = step.u64(n + 2), sum = product + addend, total = sum + carried;
   step.has(mWIDE) ? step.set(0, total) : step.set(0, high(total));
@@ -70,8 +87,12 @@ INSTRUCTION(SHF, "USHF", kAlu, "L R W U32 S32 U64 S64 HI", "PTX shf.l, shf.r, sh
     if (!step.has(mL) && is_signed) return (int64_t)value >> std::min(amount, 63u);
     return amount == 64 ? 0 : step.has(mL) ? value << amount : value >> amount;
   };
-  const U64 found = each<U64>(shifted, pair(step.u32(1), step.u32(3)), step.u32(2));
-  step.set(0, step.has(mHI) ? high(found) : low(found));
+  const Bits less = step.bits(1), more = step.bits(3);
+  const auto moved = [&](U32 low_word, U32 high_word) {
+    const U64 found = each<U64>(shifted, pair(low_word, high_word), step.u32(2));
+    return step.has(mHI) ? high(found) : low(found);
+  };
+  step.set(0, Bits{moved(less.value, more.value), ~moved(~less.defined, ~more.defined)});
 }
 
 // The bits of a table of 8, chosen by a bit of each operand.

@@ -15,7 +15,6 @@ using S32 = int32_t __attribute__((vector_size(4 * kLanes)));
 using F32 = float __attribute__((vector_size(4 * kLanes)));
 using U64 = uint64_t __attribute__((vector_size(8 * kLanes)));
 using S64 = int64_t __attribute__((vector_size(8 * kLanes)));
-using F64 = double __attribute__((vector_size(8 * kLanes)));
 
 inline U32 splat(uint32_t value) { return U32{} + value; }
 inline U64 splat64(uint64_t value) { return U64{} + value; }

@@ -56,17 +56,11 @@ F32 Step::f32(int n) const {
   if (has(mFTZ)) value = each<F32>(flushed, value);
   return (F32)with_sign_bits((U32)value, operand(n).flags);
 }
-F64 Step::f64(int n) const {
-  const Operand& op = operand(n);
-  const U64 bits = op.kind == Kind::kImmediate ? splat64(op.value << 32) : words(n);
-  return (F64)with_sign_bits(bits, op.flags);
-}
-
 Bits Step::bits(int n) const {
   const Operand& op = operand(n);
-  if (op.kind != Kind::kRegister) return {u32(n), splat(kAll)};
+  if (op.kind != Kind::kRegister || op.part != Part::kWhole || op.flags & ~kInverted)
+    return {u32(n), splat(kAll)};
   Bits found = warp.registers[op.index];
-  if (op.part != Part::kWhole || op.flags & ~kInverted) return {u32(n), found.defined};
   if (op.flags & kInverted) found.value = ~found.value;
   return found;
 }
@@ -100,7 +94,8 @@ void Step::set(int n, Bits value, int which) const {
   if (to.kind != Kind::kRegister) unknown();
   if (to.index == kZeroRegister) return;
   const bool is_uniform = to.index >= kFirstUniform;
-  if (is_uniform) value = {splat(value.value[__builtin_ctz(mask)]), splat(kAll)};
+  const int lane = __builtin_ctz(mask);
+  if (is_uniform) value = {splat(value.value[lane]), splat(value.defined[lane])};
   Bits& old = warp.registers[to.index + which];
   old = choose(is_uniform ? kAll : mask, value, old);
 }
@@ -115,9 +110,10 @@ void Step::set_predicate(int n, Mask value, Mask defined) const {
   if (to.kind != Kind::kPredicate) unknown();
   if (to.index == kTruePredicate) return;
   const bool is_uniform = to.index >= kFirstUniformPredicate;
-  if (is_uniform) value = value >> __builtin_ctz(mask) & 1 ? kAll : 0;
+  const auto of_all = [&](Mask flags) { return flags >> __builtin_ctz(mask) & 1 ? kAll : 0; };
+  const Flags now = is_uniform ? Flags{of_all(value), of_all(defined)} : Flags{value, defined};
   Flags& old = warp.predicates[to.index];
-  old = choose(is_uniform ? kAll : mask, {value, is_uniform ? kAll : defined}, old);
+  old = choose(is_uniform ? kAll : mask, now, old);
 }
 
 uint64_t combined(const Step& step, uint64_t a, uint64_t b, int size) {

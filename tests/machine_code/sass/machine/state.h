@@ -94,7 +94,6 @@ struct Step {
   U32 u32(int n) const;
   U64 u64(int n) const;
   F32 f32(int n) const;  // flushed as .FTZ says
-  F64 f64(int n) const;
   // As it is, without a sign: the caller applies flags, or there are none.
   U32 word(int n, int which = 0) const;
   U64 words(int n) const { return pair(word(n, 0), word(n, 1)); }
@@ -107,7 +106,6 @@ struct Step {
   void set(int n, U32 value, int which = 0) const { set(n, Bits{value, splat(kAll)}, which); }
   void set(int n, U64 value) const { set(n, low(value), 0), set(n, high(value), 1); }
   void set(int n, F32 value) const;  // flushed as .FTZ says, with the NaN of instructions
-  void set(int n, F64 value) const { set(n, (U64)value); }
   void set_predicate(int n, Mask value, Mask defined = kAll) const;
 
   [[noreturn]] void fail(const std::string& what) const { throw Failure(what); }
@@ -126,11 +124,9 @@ Vector with_signs(Vector value, uint8_t flags) {
   if (flags & kInverted) value = ~value;
   return flags & kNegated ? -value : value;
 }
-template <typename Vector>
-Vector with_sign_bits(Vector bits, uint8_t flags) {
-  const Vector sign = (Vector{} + 1) << (8 * sizeof bits[0] - 1);
-  if (flags & kAbsolute) bits &= ~sign;
-  return flags & kNegated ? bits ^ sign : bits;
+inline U32 with_sign_bits(U32 bits, uint8_t flags) {
+  if (flags & kAbsolute) bits &= 0x7fffffffu;
+  return flags & kNegated ? bits ^ 0x80000000u : bits;
 }
 
 // The lanes where a comes before b, or whatever else the suffixes ask; integers are never unordered.
