@@ -13,6 +13,9 @@ from bench.runner import OPERATORS
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SLOWER_BEGIN, SLOWER_END = "<!-- slower:begin -->", "<!-- slower:end -->"
 
+#: Files that are no measurements of operators.
+OTHERS = ("-micro", "machine_code", "predicted-h200", "top_k_scan", "top_k_traffic")
+
 #: Number of cases per operator in README.md, the first of its list; results/README.md has all.
 README_CASES = 6
 
@@ -35,11 +38,7 @@ def main(arguments: list[str]) -> int:
         readme_text = readme.read_text()
     except OSError as error:
         parser.error(f"{readme} cannot be read ({error.strerror})")
-    files = [
-        p
-        for p in sorted(folder.glob("*.csv"))
-        if not p.stem.endswith(("-micro", "machine_code", "predicted-h200"))
-    ]
+    files = [p for p in sorted(folder.glob("*.csv")) if not p.stem.endswith(OTHERS)]
     devices = {path: rows for path in files if (rows := current_rows(path))}
     if not devices:
         print(f"no results of present cases in {folder}")

@@ -1,0 +1,191 @@
+"""`python -m bench traffic`: how often the paths of top-k read their input, on rows of many tiles.
+
+The emulator's meter counts what kernels load of the input, wherever the memory system finds it; what is
+loaded again as a result counts, too. Writes bench/results/top_k_traffic.csv; `--check` only compares with it.
+"""
+
+import argparse
+import csv
+import io
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+
+import cudml
+from bench.results import RESULTS
+from cudml.devices import emulator
+from tests.support import run_plan
+from tests.support.kernel_cases import GPU
+from tests.support.top_k_runs import Options, plan_for
+
+TABLE = RESULTS / "top_k_traffic.csv"
+
+#: What a ratio may differ by: random numbers may come out otherwise with another NumPy.
+TOLERANCE = 0.005
+
+
+def _at_samples(values: np.ndarray, *, on: bool) -> np.ndarray:
+    """What a sample of every 64th load of 16 bytes sees is greater than the rest, or the rest greater."""
+    sampled = np.arange(values.size) % 256 < 4
+    return np.where(sampled == on, np.abs(values) + 8, values)
+
+
+#: How values are spread along a row, of normal and of uniform numbers.
+DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "normal": lambda normal, uniform: normal,
+    "uniform": lambda normal, uniform: uniform,
+    "half zeros": lambda normal, uniform: np.maximum(normal, 0),
+    "few values": lambda normal, uniform: np.floor(40 * uniform),
+    "ascending": lambda normal, uniform: np.sort(normal),
+    "descending": lambda normal, uniform: -np.sort(normal),
+    "same leading bits": lambda normal, uniform: 1 + uniform * np.float32(3e-5),
+    "greatest where sampled": lambda normal, uniform: _at_samples(normal, on=True),
+    "least where sampled": lambda normal, uniform: _at_samples(normal, on=False),
+}
+
+#: Elements in no order. "few values" and "half zeros" are, though many tie.
+RANDOM = ("normal", "uniform", "half zeros", "few values")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A path on rows of a matrix, or its columns; on so many multiprocessors, each with two blocks."""
+
+    path: str
+    dtype: str
+    num_rows: int
+    row_length: int
+    k: int
+    distribution: str
+    layout: str = "rows"
+    multiprocessors: int = 1
+
+    def __str__(self) -> str:
+        shape = f"{self.num_rows} {self.layout} of {self.row_length} {self.dtype}"
+        return f"{self.path}, {shape}, k {self.k}, {self.distribution}, {self.multiprocessors} processors"
+
+    @property
+    def limits(self) -> cudml.plans.Limits:
+        """A GPU with so many multiprocessors, or a CPU."""
+        lanes = 1 if self.path == "serial" else GPU.warp_lanes
+        return replace(GPU, num_multiprocessors=self.multiprocessors, warp_lanes=lanes)
+
+    @property
+    def options(self) -> Options:
+        """How to select."""
+        return Options(self.k, axis=1 if self.layout == "rows" else 0, path=self.path)
+
+    def input(self) -> np.ndarray:
+        """Rows of the same elements: all blocks have the same work."""
+        rng = np.random.default_rng(1)
+        normal, uniform = rng.standard_normal(self.row_length), rng.random(self.row_length)
+        values = DISTRIBUTIONS[self.distribution](normal, uniform)
+        if self.dtype == "int8":
+            values = np.clip(values * 32, -128, 127)
+        rows = np.repeat(values.astype(self.dtype)[None], self.num_rows, 0)
+        return rows if self.layout == "rows" else np.ascontiguousarray(rows.T)
+
+    def reads(self) -> float:
+        """Bytes read of the input over its size."""
+        x = self.input()
+        shape = list(x.shape)
+        shape[self.options.axis] = self.k
+        operands = {
+            "input_tensor": x,
+            "output_value_tensor": np.empty(shape, x.dtype),
+            "output_index_tensor": np.empty(shape, np.uint32),
+        }
+        plan = plan_for(x, self.options, self.limits)
+        with emulator.schedule("forward"), cudml.emulator_report() as report:
+            run_plan(emulator.get_device(), plan, operands)
+        return report.total("input_tensor").bytes_read / x.nbytes
+
+
+#: (dtype, elements of a row, k) of rows that are filtered: at least 64 tiles of kernels/top_k/filter.cuh.
+_FILTERED = (
+    ("float32", 262_144, 50),
+    ("float32", 262_144, 256),
+    ("float16", 524_288, 50),
+    ("int8", 262_144, 50),
+    ("float64", 131_072, 512),
+    ("float32", 262_144, 2048),
+)
+_PLAIN = ("normal", "uniform", "half zeros", "few values", "ascending", "descending")
+
+
+def cases() -> Iterator[Case]:
+    """What the table has. Short rows, and rows that blocks share, are read alike whatever is in them."""
+    yield Case("arg_max", "float32", 64, 1000, 1, "normal")
+    yield Case("warp_select", "float32", 64, 256, 8, "normal")
+    yield Case("warp_sort", "float32", 64, 1000, 100, "normal")
+    yield Case("thread_list", "float32", 256, 64, 4, "normal", "columns")
+    for distribution in ("normal", "ascending"):
+        yield Case("columns", "float32", 64, 4096, 10, distribution, "columns")
+        yield Case("columns", "float32", 64, 4096, 10, distribution)
+    for dtype, row_length, k in _FILTERED:
+        for distribution in _PLAIN:
+            yield Case("block_filter", dtype, 2, row_length, k, distribution)
+    for distribution in ("greatest where sampled", "least where sampled"):
+        yield Case("block_filter", "float32", 2, 262_144, 50, distribution)
+    for distribution in ("normal", "ascending"):
+        yield Case("block_filter", "float32", 1, 262_144, 50, distribution, multiprocessors=4)
+        yield Case("block_filter", "float32", 1, 1 << 22, 1000, distribution, multiprocessors=4)
+    for path in ("block_radix", "grid_radix"):
+        for distribution in (*_PLAIN, "same leading bits"):
+            yield Case(path, "float32", 1, 262_144, 100, distribution)
+    for distribution in _PLAIN:
+        for k in (8, 500):
+            yield Case("serial", "float32", 1, 65_536, k, distribution)
+
+
+def read(path: Path = TABLE) -> dict[Case, float]:
+    """The recorded ratios; none if there is no file."""
+    if not path.exists():
+        return {}
+    types = {field.name: field.type for field in fields(Case)}
+    found = {}
+    for row in csv.DictReader(path.read_text().splitlines()):
+        reads = float(row.pop("reads"))
+        found[Case(**{name: int(v) if types[name] is int else v for name, v in row.items()})] = reads
+    return found
+
+
+def table_text(rows: Iterable[tuple[Case, float]]) -> str:
+    """The file's text."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*(field.name for field in fields(Case)), "reads"])
+    writer.writerows([*astuple(case), f"{reads:.5f}"] for case, reads in rows)
+    return text.getvalue()
+
+
+def difference(case: Case, reads: float, recorded: dict[Case, float]) -> str | None:
+    """What differs from the table."""
+    if case not in recorded:
+        return f"{case}: not in {TABLE.name}; run `python -m bench traffic`"
+    if abs(reads - recorded[case]) > TOLERANCE:
+        told = f"read {recorded[case]:.4f} -> {reads:.4f} times"
+        return f"{case}: {told}; run `python -m bench traffic` to renew the table"
+    return None
+
+
+def main(arguments: list[str]) -> int:
+    """Write the table, or compare it; return 1 if it differs."""
+    parser = argparse.ArgumentParser(prog="python -m bench traffic", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing, print the differences")
+    options = parser.parse_args(arguments)
+    recorded, rows = read(), []
+    with emulator.schedule(warp_lanes=32):
+        for case in cases():
+            rows.append((case, case.reads()))
+            print(f"{rows[-1][1]:7.4f}  {case}", flush=True)
+    if not options.check:
+        TABLE.write_text(table_text(rows))
+        return 0
+    found = [text for case, reads in rows if (text := difference(case, reads, recorded))]
+    found += [f"{case}: no longer there" for case in recorded if case not in dict(rows)]
+    print("\n".join(found), file=sys.stderr)
+    return 1 if found else 0
