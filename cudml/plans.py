@@ -1,7 +1,7 @@
 """Plans: immutable, printable values that say what to run, independent of arrays and devices.
 
 A plan is a tuple of steps. A step names its buffers: an operand by its descriptor member (`input_tensor`,
-...), or a piece of the temporary resource by its `Workspace.name`.
+...), or a piece of the device's own memory by its `Workspace.name`.
 """
 
 from collections.abc import Hashable, Mapping
@@ -285,10 +285,15 @@ Step = KernelLaunch | LibraryStep
 
 @dataclass(frozen=True)
 class Workspace:
-    """A named piece of the temporary resource."""
+    """A named piece of the temporary resource, or of memory that is zero before every run.
+
+    The device provides a piece that `is_left_zero`, to one run at a time, and the steps leave it zero again.
+    No launch with such a piece may wait for other blocks: a kernel that gives up leaves it as it is.
+    """
 
     name: str
     num_bytes: int
+    is_left_zero: bool = False
 
 
 class Plan(NamedTuple):
@@ -306,21 +311,34 @@ class Plan(NamedTuple):
     workspaces: tuple[Workspace, ...] = ()
     outputs: tuple[str, ...] = ()
 
-    def offsets(self) -> dict[str, int]:
-        """The byte offset of each workspace in the temporary resource."""
+    def offsets(self, *, left_zero: bool = False) -> dict[str, int]:
+        """The byte offset of each workspace in the temporary resource, or in the memory that is left zero."""
         starts: dict[str, int] = {}
         end = 0
         for piece in self.workspaces:
-            starts[piece.name] = end
-            end = round_up(end + piece.num_bytes, WORKSPACE_ALIGNMENT)
+            if piece.is_left_zero == left_zero:
+                starts[piece.name] = end
+                end = round_up(end + piece.num_bytes, WORKSPACE_ALIGNMENT)
         return starts
 
     @property
     def temporary_bytes(self) -> int:
         """Size of the temporary resource that one dispatch needs."""
-        return sum(round_up(piece.num_bytes, WORKSPACE_ALIGNMENT) for piece in self.workspaces)
+        return self._bytes(left_zero=False)
+
+    @property
+    def zero_bytes(self) -> int:
+        """Size of the memory that is zero before and after a dispatch."""
+        return self._bytes(left_zero=True)
+
+    def _bytes(self, *, left_zero: bool) -> int:
+        pieces = [piece.num_bytes for piece in self.workspaces if piece.is_left_zero == left_zero]
+        return sum(round_up(num_bytes, WORKSPACE_ALIGNMENT) for num_bytes in pieces)
 
     def __str__(self) -> str:
         lines = [f"{self.operator}({', '.join(self.operands)})"]
-        lines += [f"  {piece.name}: {piece.num_bytes} bytes temporary" for piece in self.workspaces]
+        lines += [
+            f"  {piece.name}: {piece.num_bytes} bytes {'left zero' if piece.is_left_zero else 'temporary'}"
+            for piece in self.workspaces
+        ]
         return "\n".join(lines + [f"  {step}" for step in self.steps])

@@ -1,6 +1,7 @@
 """Plans as values: the bytes of parameters, the offsets of workspaces, and the printed text."""
 
 import ctypes
+import importlib
 import itertools
 
 import pytest
@@ -8,6 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace, ceil_div, round_up
+from tests.machine_code.architectures import ARCHITECTURES
+from tests.support.instances import operators
+
+HOPPER = next(a.limits for a in ARCHITECTURES if a.number == 90)
 
 C_KINDS = {
     "Int32": (ctypes.c_int32, -3),
@@ -46,6 +51,28 @@ def test_workspaces_are_aligned_and_apart_in_the_temporary_resource(sizes: list[
     assert last <= plan.temporary_bytes < last + TEMPORARY_BUFFER_ALIGNMENT
 
 
+def test_pieces_that_are_left_zero_are_not_in_the_temporary_resource() -> None:
+    zeros = (Workspace("first", 300, is_left_zero=True), Workspace("second", 8, is_left_zero=True))
+    plan = Plan("OP", (), (), (zeros[0], Workspace("third", 1), zeros[1]))
+    assert (plan.offsets(), plan.temporary_bytes) == ({"third": 0}, 256)
+    assert (plan.offsets(left_zero=True), plan.zero_bytes) == ({"first": 0, "second": 512}, 768)
+
+
+def test_no_kernel_that_may_give_up_has_memory_to_leave_zero() -> None:
+    """It would not be left so."""
+    functions = set()
+    for name, module in operators().items():
+        plan_of = importlib.import_module(f"cudml.operators.{name}").plan
+        for descriptor in module.descriptors():
+            plan = plan_of(descriptor, HOPPER)
+            zeros = plan.offsets(left_zero=True)
+            for step in plan.steps:
+                if isinstance(step, KernelLaunch) and zeros.keys() & set(step.buffers):
+                    assert not step.waits
+                    functions.add(step.function)
+    assert "top_k_block_filter" in functions
+
+
 @pytest.mark.parametrize("multiple", [1, 3, 16])
 @pytest.mark.parametrize("value", [0, 1, 15, 16, 17, 2**60 + 1])
 def test_rounding_up_is_exact(value: int, multiple: int) -> None:
@@ -78,10 +105,17 @@ def test_a_plan_prints_its_workspaces_and_every_step() -> None:
         Copy("input_tensor", "out", 40, source_offset=8, target_offset=16),
         Copy("input_tensor", "out", 40),
     )
-    plan = Plan("OP", ("input_tensor", "out"), steps, (Workspace("sums", 24),), ("out",))
+    plan = Plan(
+        "OP",
+        ("input_tensor", "out"),
+        steps,
+        (Workspace("sums", 24), Workspace("one", 1, is_left_zero=True)),
+        ("out",),
+    )
     assert str(plan).splitlines() == [
         "OP(input_tensor, out)",
         "  sums: 24 bytes temporary",
+        "  one: 1 bytes left zero",
         "  op/rows.cu op_rows<Float32, true, 4>  grid (7, 2, 1) block (128, 1, 1) shared 64 cooperative "
         "cluster 2  (input_tensor, None, sums)  num_rows=5 sizes=[2, 3]",
         "  op/all.cu op_all  grid (1, 1, 1) block (32, 1, 1) shared 0  (out)  n=1",

@@ -45,8 +45,9 @@ class Program(Protocol):
 
         `operands` follow `Plan.operands`; each is an array of the device whose address (of element
         (0, ..., 0)) is used and whose shape is not looked at. `workspace` is a uint8 array of at least
-        `Plan.temporary_bytes`; None takes `Device.scratch`, the only allocation. `stream` None is the current
-        stream. `shift` bytes are added to the address of the first operand.
+        `Plan.temporary_bytes`; None takes `Device.scratch`, the only allocation. Memory that the plan leaves
+        zero is the device's own. `stream` None is the current stream. `shift` bytes are added to the address
+        of the first operand.
         """
 
 

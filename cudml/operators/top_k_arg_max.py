@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k_selection import Selection
 from cudml.operators.top_k_short import fine_params
-from cudml.plans import WARP_LANES, Fill, KernelLaunch, Limits, Step, Workspace, ceil_div, round_up
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 _VECTOR_BYTES = 16
 
@@ -97,13 +97,11 @@ def _by_blocks(selection: Selection, limits: Limits) -> Steps:
     num_warps = _BLOCK_THREADS // WARP_LANES
     storage_bytes = round_up(num_warps * (key_bytes + 4) + 4, key_bytes)
     workspaces: tuple[Workspace, ...] = ()
-    clearing: tuple[Step, ...] = ()
     if parts > 1:
         workspaces = (
-            Workspace("num_done", 4 * selection.num_rows),
+            Workspace("num_done", 4 * selection.num_rows, is_left_zero=True),
             Workspace("found", selection.num_rows * parts * found_bytes),
         )
-        clearing = (Fill("num_done", 4 * selection.num_rows),)
     launch = KernelLaunch(
         source="top_k/arg_max.cu",
         function="top_k_arg_max_block",
@@ -119,4 +117,4 @@ def _by_blocks(selection: Selection, limits: Limits) -> Steps:
             (f"sizeof(PartFirst<{selection.word}>)", found_bytes),
         ),
     )
-    return (*clearing, launch), workspaces
+    return (launch,), workspaces

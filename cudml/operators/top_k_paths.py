@@ -23,7 +23,6 @@ from cudml.plans import (
     Fill,
     KernelLaunch,
     Limits,
-    Step,
     Workspace,
     ceil_div,
     round_up,
@@ -311,11 +310,10 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
     capacity, shared_bytes = _filter_shape(selection)
     parts = _filter_parts(selection, limits)
     workspaces: tuple[Workspace, ...] = ()
-    clearing: tuple[Step, ...] = ()
     if parts > 1:
         kept_bytes = selection.num_rows * parts * _filter_enough(selection) * selection.pair_bytes
-        workspaces = (Workspace("states", 8 * selection.num_rows), Workspace("kept", kept_bytes))
-        clearing = (Fill("states", 8 * selection.num_rows),)
+        states = Workspace("states", 8 * selection.num_rows, is_left_zero=True)
+        workspaces = (states, Workspace("kept", kept_bytes))
     sample_scope, sample_rank = _filter_sample(selection, parts)
     launch = KernelLaunch(
         source="top_k/block_filter.cu",
@@ -341,7 +339,7 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
             ("kMinEnough", _FILTER_MIN_ENOUGH),
         ),
     )
-    return (*clearing, launch), workspaces
+    return (launch,), workspaces
 
 
 def _ordered_capacity(selection: Selection) -> int:

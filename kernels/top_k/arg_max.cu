@@ -1,7 +1,7 @@
 // Computes: the first element of every row, k = 1.
 // Idea: the largest key is found first, and then where it lies in the few loads that it came from.
 // Ownership: kLanes lanes or some blocks own a row; the last of its blocks to finish decides.
-// Requires: k is 1; if several blocks share a row, `num_done` zeroed.
+// Requires: k is 1; if several blocks share a row, `num_done` is zero, and is left zero.
 // Chosen when: k is 1 and the elements of a row lie side by side.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -270,6 +270,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
       }
       __syncthreads();  // every thread knows whether its block is the last
       if (shared.num_done != num_parts - 1) continue;
+      if (threadIdx.x == 0) num_done[row_number] = 0;
       __threadfence();  // what the other blocks published is read after their counting
       PartFirst<Word> first = {0, kNowhere};
       for (UInt32 p = threadIdx.x; p < num_parts; p += kBlockThreads) {

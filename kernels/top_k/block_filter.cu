@@ -1,7 +1,7 @@
 // Computes: the top k of long rows, in one pass over the input.
 // Idea: a sample tells what most elements can be dropped for as they are read; see filter.cuh.
 // Ownership: blocks_per_row blocks share a row; the last to finish merges what all of them kept.
-// Requires: list_capacity >= k + a tile; if rows are shared, `states` zeroed.
+// Requires: list_capacity >= k + a tile; if rows are shared, `states` is zero, and is left zero.
 // Chosen when: k is at most some thousands and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -37,7 +37,7 @@ struct FilterStorage {
   UInt32 num_done;
 };
 
-// What the blocks of a row share in global storage, zero at first.
+// What the blocks of a row share in global storage, zero at first and at the end.
 struct RowState {
   UInt32 num_listed;
   UInt32 num_done;
@@ -262,6 +262,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       is_row = true;
     }
     if (!is_row && num_parts > 1) continue;
+    // All threads have read it: there were barriers since.
+    if (is_row && threadIdx.x == 0) state = {0, 0};
 
     if (kIsRagged && count < k) {
       list_missing<Word, kThreads>(filter.list, row, count, k);

@@ -96,7 +96,8 @@ def _joint_blocks(step: KernelLaunch) -> int:
 def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer]:
     """Run every step completely; returns the buffers of operands and workspaces with the written data.
 
-    `operands` are one-dimensional arrays of bytes by member. Workspaces are full of ones before.
+    `operands` are one-dimensional arrays of bytes by member. Workspaces are full of ones before, but for
+    those that are zero, and must be so after.
     """
     buffers = {
         name: Buffer(operands[name], is_output=name in plan.outputs or not plan.outputs)
@@ -104,7 +105,7 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
     }
     for piece in plan.workspaces:
         buffers[piece.name] = Buffer(zeros(piece.num_bytes), is_output=True)
-        buffers[piece.name].array[...] = 0xFF
+        buffers[piece.name].array[...] = 0 if piece.is_left_zero else 0xFF
     for step in plan.steps:
         if isinstance(step, KernelLaunch):
             report = wait_report() if WAIT_REPORT in step.buffers else {}
@@ -114,6 +115,9 @@ def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer
             run(launch, num_multiprocessors=num)
         else:
             library_steps.prepare(step)({name: buffer.address for name, buffer in buffers.items()})
+    left = [piece.name for piece in plan.workspaces if piece.is_left_zero and buffers[piece.name].array.any()]
+    if left:
+        raise ValueError(f"{plan.operator} does not leave {', '.join(left)} zero")
     return buffers
 
 

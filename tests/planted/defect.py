@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RACE = r"race: this"
 BOUNDS = r"out-of-bounds (read|write)|index out of bounds|bytes at offset \d+ of \w+, which has"
 UNWRITTEN = r"read of memory that was never written"
+NOT_ZERO = r"is not left zero"
 MISALIGNED = r"misaligned access"
 MASK = r"does not contain the calling lane"
 HANGS = r"gave up"

@@ -1,6 +1,6 @@
 """Defects of top-k: kernels and plans."""
 
-from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
+from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, NOT_ZERO, RACE, UNWRITTEN, WRONG, Defect
 
 _PATHS = "cudml/operators/top_k_paths.py"
 _ARG_MAX = "cudml/operators/top_k_arg_max.py"
@@ -45,11 +45,11 @@ DEFECTS = {
         RACE,
     ),
     "the parts' counter is not cleared": Defect(
-        _ARG_MAX,
-        'clearing = (Fill("num_done", 4 * selection.num_rows),)',
-        "clearing = ()",
+        _ARG_MAX_KERNEL,
+        "if (threadIdx.x == 0) num_done[row_number] = 0;",
+        "",
         ("first of two rows by several blocks",),
-        UNWRITTEN,
+        NOT_ZERO,
     ),
     "what a part found lies four bytes short": Defect(
         _ARG_MAX,
@@ -388,10 +388,10 @@ DEFECTS = {
         UNWRITTEN,
     ),
     "the blocks' counter is not cleared": Defect(
-        _PATHS,
-        'clearing = (Fill("states", 8 * selection.num_rows),)',
-        "clearing = ()",
+        "kernels/top_k/block_filter.cu",
+        "if (is_row && threadIdx.x == 0) state = {0, 0};",
+        "",
         ("rows filtered by several blocks",),
-        UNWRITTEN,
+        NOT_ZERO,
     ),
 }

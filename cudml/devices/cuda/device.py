@@ -14,6 +14,7 @@ from cudml.devices.cuda import capture, sharing
 from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
 from cudml.devices.cuda.streams import LEGACY_STREAMS, Streams
+from cudml.devices.cuda.zeros import Zeros
 from cudml.devices.exchange import Exported, Taken
 from cudml.errors import DeviceError
 from cudml.plans import Limits
@@ -211,7 +212,10 @@ class CudaDevice:
         #: The limits that the driver reports for this GPU.
         self.limits = self._read_limits()
         self._as_stream = Streams(cupy, number)
-        self._programs = ProgramLoader(cupy, number, self.limits, self._as_stream, self.scratch)
+        self._zeros = Zeros(cupy, number, self.scratch)
+        self._programs = ProgramLoader(
+            cupy, number, self.limits, self._as_stream, self.scratch, self._zeros.address
+        )
         self.load = self._programs.load
 
     def _read_limits(self) -> Limits:

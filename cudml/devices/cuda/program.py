@@ -26,11 +26,17 @@ _Run = Callable[[Sequence[Any], Any], None]
 class ProgramLoader:
     """Loads plans on the GPU with a number, within its limits; caches the kernels that it built.
 
-    `scratch` is the device's.
+    `scratch` and `zeros` are the device's.
     """
 
     def __init__(
-        self, cupy: Any, number: int, limits: Limits, as_stream: Streams, scratch: Callable[..., Array]
+        self,
+        cupy: Any,
+        number: int,
+        limits: Limits,
+        as_stream: Streams,
+        scratch: Callable[..., Array],
+        zeros: Callable[..., int],
     ) -> None:
         self._cupy = cupy
         self._as_stream = as_stream
@@ -38,6 +44,7 @@ class ProgramLoader:
         self._number = number
         self._limits = limits
         self._scratch = scratch
+        self._zeros = zeros
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
         self._kernels: dict[Hashable, Kernel] = {}
         self._build_lock = Lock()
@@ -94,9 +101,9 @@ class ProgramLoader:
 
             return launch_alone
 
-        starts = plan.offsets()
-        slots = {name: slot for slot, name in enumerate([*plan.operands, *starts])}
-        offsets = tuple(starts.values())
+        starts, zero_starts = plan.offsets(), plan.offsets(left_zero=True)
+        slots = {name: slot for slot, name in enumerate([*plan.operands, *starts, *zero_starts])}
+        offsets, zero_offsets = tuple(starts.values()), tuple(zero_starts.values())
         if isinstance(only, Copy) and not offsets:
             copy = self._prepare_copy(only, slots)
 
@@ -119,6 +126,7 @@ class ProgramLoader:
 
         steps = [self._prepare_step(step, slots) for step in plan.steps]
         num_bytes, scratch = plan.temporary_bytes, self._scratch
+        num_zeros, zeros = plan.zero_bytes, self._zeros
         outputs = [plan.operands.index(output) for output in plan.outputs]
 
         def run_steps(
@@ -134,6 +142,9 @@ class ProgramLoader:
                 workspace = scratch(num_bytes, [operands[number] for number in outputs], stream)
             base = 0 if workspace is None else workspace.data.ptr
             buffers = (*operands, *[base + offset for offset in offsets])
+            if num_zeros:
+                base = zeros(num_zeros, [operands[number] for number in outputs], stream)
+                buffers += tuple([base + offset for offset in zero_offsets])
             if current_device() == number:
                 for step in steps:
                     step(buffers, stream)

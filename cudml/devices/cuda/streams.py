@@ -9,6 +9,9 @@ from cudml.errors import a_type
 #: The handles of CUDA's legacy default stream, which every GPU has.
 LEGACY_STREAMS = (0, 1)
 
+#: The handle of the default stream of each thread.
+PER_THREAD_STREAM = 2
+
 #: CuPy's `device_id` of a stream that belongs to every GPU, or to an unknown one.
 _ANY_DEVICE = -1
 

@@ -40,6 +40,12 @@ class _Buffer:
     def num_bytes(self) -> int:
         return self.high - self.low
 
+    @property
+    def contents(self) -> Array:
+        """The copy without its padding."""
+        first = self.start - self.memory.ctypes.data
+        return self.memory[first : first + self.num_bytes]
+
 
 def _extent(array: Array) -> tuple[int, int]:
     """The first and one past the last byte of an array."""
@@ -98,9 +104,20 @@ class CheckedProgram:
                 self._run_kernel(step, table, buffers, schedule)
             else:
                 self._run_library_step(step, of_name, addresses)
+        self._require_zeros(of_name)
         for buffer in buffers:
             if buffer.is_output and buffer.num_bytes:
                 library_steps.move(buffer.low, buffer.start, buffer.num_bytes)
+
+    def _require_zeros(self, of_name: dict[str, _Buffer]) -> None:
+        """Raise KernelError unless every piece is zero that must be."""
+        reports = []
+        for piece in self._plan.workspaces:
+            if piece.is_left_zero and (places := np.flatnonzero(of_name[piece.name].contents)).size:
+                where = f"{places.size} bytes of {piece.num_bytes}, the first at byte offset {places[0]}"
+                reports.append(f"{piece.name} is not left zero: {where}")
+        if reports:
+            raise KernelError(reports)
 
     def _require_memory(self, extents: dict[str, tuple[int, int]]) -> None:
         buffers = [high - low for low, high in extents.values()]
@@ -137,8 +154,11 @@ class CheckedProgram:
                 library_steps.move(buffer.start, low, buffer.num_bytes)
             buffers.append(buffer)
         for piece in plan.workspaces:
-            buffers.append(_new_buffer([piece.name], 0, piece.num_bytes, False, True))
-            buffers[-1].is_writable = True
+            buffer = _new_buffer([piece.name], 0, piece.num_bytes, False, not piece.is_left_zero)
+            buffer.is_writable = True
+            if piece.is_left_zero:
+                buffer.contents[...] = 0
+            buffers.append(buffer)
         return buffers
 
     def _run_kernel(

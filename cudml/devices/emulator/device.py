@@ -142,11 +142,13 @@ def get_device() -> EmulatorDevice:
 
 @dataclass(slots=True)
 class _Prepared:
-    """State of one call at a time: the addresses that its kernels read, and the steps that use them."""
+    """State of one call at a time: the addresses that its kernels read, the steps that use them, and memory
+    that these leave zero."""
 
     schedule: Schedule
     addresses: ctypes.Array[ctypes.c_uint64]
     runs: tuple[Callable[[], None], ...]
+    zeros: Array
 
 
 class EmulatorProgram:
@@ -212,8 +214,14 @@ class EmulatorProgram:
         if self._steps is None:
             self._steps = self._load_steps()
         plan = self.plan
-        buffers = BufferTable((*plan.operands, *(piece.name for piece in plan.workspaces)))
-        return _Prepared(schedule, buffers.addresses, tuple(step(buffers, schedule) for step in self._steps))
+        zero_offsets = plan.offsets(left_zero=True)
+        buffers = BufferTable((*plan.operands, *plan.offsets(), *zero_offsets))
+        zeros = np.zeros(plan.zero_bytes, np.uint8)
+        first_zero = len(plan.operands) + len(self._workspace_offsets)
+        for number, offset in enumerate(zero_offsets.values(), first_zero):
+            buffers.addresses[number] = address_of(zeros) + offset
+        runs = tuple(step(buffers, schedule) for step in self._steps)
+        return _Prepared(schedule, buffers.addresses, runs, zeros)
 
     def _load_steps(self) -> tuple["_Step", ...]:
         launches = [step for step in self.plan.steps if isinstance(step, KernelLaunch)]

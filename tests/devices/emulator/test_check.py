@@ -315,6 +315,39 @@ def test_library_steps_are_checked() -> None:
     assert "byte offset 44 of scratch" in reports(*copies)[0]
 
 
+def test_memory_that_is_left_zero_is_looked_at() -> None:
+    """It is zero and counts as written at first, and must be zero in the end."""
+    spaces = (Workspace("state", 32, is_left_zero=True), Workspace("scratch", 8))
+    taken = Copy("state", "out", 8, source_offset=24)
+    good = Copy("state", "scratch", 8), Fill("state", 8, 1), Copy("scratch", "state", 8)
+    for steps, is_good in (((taken, *good), True), ((taken, *good, Fill("state", 12, 7)), False)):
+        plan = Plan("test", ("a", "out"), steps, spaces, outputs=("out",))
+        out = np.full(8, 9, np.uint8)
+        with emulator.schedule(check=True):
+            if is_good:
+                emulator.get_device().load(plan)((np.zeros(4), out), np.ones(256, np.uint8))
+                assert not out.any()
+            else:
+                with pytest.raises(KernelError) as caught:
+                    emulator.get_device().load(plan)((np.zeros(4), out), np.ones(256, np.uint8))
+                told = "state is not left zero: 12 bytes of 32, the first at byte offset 0"
+                assert caught.value.reports == [told]
+                assert (out == 9).all()
+
+
+def test_memory_that_is_left_zero_is_the_same_for_the_next_call() -> None:
+    """Of the fast mode, which does not look at it, a call sees what the last one left."""
+    spaces = (Workspace("first", 8), Workspace("state", 8, is_left_zero=True))
+    plan = Plan(
+        "test", ("a", "out"), (Copy("state", "out", 8), Fill("state", 4, 1)), spaces, outputs=("out",)
+    )
+    program = emulator.get_device().load(plan)
+    out = np.full(8, 9, np.uint8)
+    for expected in ([0] * 8, [1] * 4 + [0] * 4):
+        program((np.zeros(4), out), np.ones(plan.temporary_bytes, np.uint8))
+        assert out.tolist() == expected
+
+
 def test_arrays_too_large_for_the_shadow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checked, "_available_bytes", lambda: 1 << 20)
     values = np.zeros(1 << 20, np.float32)
