@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from cudml.devices import Device, GridTooLargeError, Program
+from cudml.devices.shortcuts import plan_option
 from cudml.plans import Limits, Plan
 from cudml.settings import print_plan
 
@@ -45,7 +46,7 @@ def _loaded(
     planner: Planner, desc: Any, options: tuple[Any, ...], limits: Limits, device: Device
 ) -> tuple[Plan, Program]:
     plan = planner(desc, limits, *options)
-    if print_plan():
+    if plan_option() and print_plan():
         print(f"{device.name}: {plan}", file=sys.stderr)
     return plan, device.load(plan)
 

@@ -8,7 +8,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from sys import intern
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 #: C type of a parameter field -> (struct format, size and alignment in bytes).
 C_TYPES: dict[str, tuple[str, int]] = {
@@ -97,27 +97,29 @@ class ParamStruct:
     """
 
     def __init__(self, *declarations: str) -> None:
-        members = []
+        members: list[tuple[str, str, int]] = []
+        arrays: list[int] = []
         self.declarations = declarations
         for declaration in declarations:
             c_type, _, names = declaration.partition(" ")
             for member in names.split(", "):
                 name, _, count = member.removesuffix("]").partition("[")
+                if count:
+                    arrays.append(len(members))
                 members.append((intern(name), c_type, int(count or 1)))
         self.members: Members = tuple(members)
         self._names = tuple([name for name, _, _ in members])
+        # From the last to the first, so that each can be replaced by its values.
+        self._arrays = tuple(reversed(arrays))
         self._layout = _c_layout(self.members)
 
     def pack(self, values: Mapping[str, Value]) -> bytes:
         """The bytes in C layout: each member at its natural alignment, padded at the end."""
         if (*values,) != self._names:
             raise ValueError(f"the members are {', '.join(values)}, must be {', '.join(self._names)}")
-        numbers: list[int | float] = []
-        for value in values.values():
-            if isinstance(value, tuple):
-                numbers += value
-            else:
-                numbers.append(value)
+        numbers: list[Any] = [*values.values()]
+        for place in self._arrays:
+            numbers[place : place + 1] = numbers[place]
         return self._layout.pack(*numbers)
 
     def __eq__(self, other: object) -> bool:

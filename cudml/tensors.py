@@ -2,10 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from math import prod
-from operator import index, mul
-from typing import Any, ClassVar, SupportsIndex
+from operator import index
+from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
 from cudml.dtypes import ELEMENTS, ElementInfo, ElementType, element_type_of
 from cudml.enums import DataType, TensorFlags
@@ -14,7 +13,11 @@ from cudml.errors import a_type
 
 def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides without gaps, in elements."""
-    return tuple(accumulate(sizes[:0:-1], mul, initial=1))[::-1] if sizes else ()
+    step, strides = 1, []
+    for size in sizes[::-1]:
+        strides.append(step)
+        step *= size
+    return tuple(strides[::-1])
 
 
 def num_elements(sizes: Iterable[int]) -> int:
@@ -72,6 +75,9 @@ def plain_integers(value: Any) -> Any:
         return value
 
 
+_Desc = TypeVar("_Desc", bound="PlainMembers")
+
+
 class PlainMembers:
     """Makes members of a frozen dataclass plain, so that equal ones hash and print alike."""
 
@@ -88,9 +94,16 @@ class PlainMembers:
             if (plain := plain_integers(value)) is not value:
                 object.__setattr__(self, name, plain)
 
+    @classmethod
+    def of_plain(cls: type[_Desc], **members: Any) -> _Desc:
+        """The object with these members, which are plain already; those with a default may be left out."""
+        desc = object.__new__(cls)
+        desc.__dict__.update(members)
+        return desc
+
 
 @dataclass(frozen=True)
-class TensorDesc:
+class TensorDesc(PlainMembers):
     """`DML_BUFFER_TENSOR_DESC`: the layout of a tensor in a buffer.
 
     Construction checks nothing; an operator's check reports every broken rule of its tensors.
@@ -130,23 +143,20 @@ class TensorDesc:
     total_tensor_size_in_bytes: int | None = None
     guaranteed_base_offset_alignment: int = 0
 
-    def __init__(
-        self,
-        data_type: ElementType,
-        sizes: Sequence[SupportsIndex],
-        strides: Sequence[SupportsIndex] | None = None,
-        flags: TensorFlags = TensorFlags.NONE,
-        total_tensor_size_in_bytes: SupportsIndex | None = None,
-        guaranteed_base_offset_alignment: SupportsIndex = 0,
-    ) -> None:
-        self.__dict__.update(
-            data_type=data_type,
-            sizes=plain_integers(sizes),
-            strides=plain_integers(strides),
-            flags=flags,
-            total_tensor_size_in_bytes=plain_integer(total_tensor_size_in_bytes),
-            guaranteed_base_offset_alignment=plain_integer(guaranteed_base_offset_alignment),
-        )
+    if TYPE_CHECKING:  # any sequence is accepted, a tuple is stored
+
+        def __init__(
+            self,
+            data_type: ElementType,
+            sizes: Sequence[SupportsIndex],
+            strides: Sequence[SupportsIndex] | None = None,
+            flags: TensorFlags = TensorFlags.NONE,
+            total_tensor_size_in_bytes: SupportsIndex | None = None,
+            guaranteed_base_offset_alignment: SupportsIndex = 0,
+        ) -> None: ...
+
+    _integers = ("total_tensor_size_in_bytes", "guaranteed_base_offset_alignment")
+    _sequences = ("sizes", "strides")
 
     @staticmethod
     def of(array: Any) -> "TensorDesc":
@@ -220,7 +230,7 @@ def tensor_of(kind: ElementType, sizes: tuple[int, ...], array: Any = None) -> T
     """An array that is broadcast to some sizes, with strides in elements; packed if it does not exist yet."""
     sizes = sizes or (1,)
     if array is None or (array.flags.c_contiguous and array.shape == sizes):
-        return TensorDesc(kind, sizes)
+        return TensorDesc.of_plain(data_type=kind, sizes=sizes)
     item_bytes, shape = array.dtype.itemsize, array.shape
     leading = (0,) * (len(sizes) - len(shape))
     own = zip(sizes[len(leading) :], shape, array.strides, strict=False)
@@ -228,5 +238,5 @@ def tensor_of(kind: ElementType, sizes: tuple[int, ...], array: Any = None) -> T
     strides = leading + tuple(
         step // item_bytes if size == n and step % item_bytes == 0 else 0 for size, n, step in own
     )
-    tensor = TensorDesc(kind, sizes, strides if shape else (0,) * len(sizes))
-    return TensorDesc(kind, sizes) if tensor.is_packed else tensor
+    tensor = TensorDesc.of_plain(data_type=kind, sizes=sizes, strides=strides)
+    return TensorDesc.of_plain(data_type=kind, sizes=sizes) if tensor.is_packed else tensor

@@ -43,6 +43,9 @@ memory: Any = (ctypes.c_char * sys.maxsize).from_address(0)
 #: which is slow if the name is absent, `top_k` takes 1.4 times as long.
 emulator_options = partial(_raw_environment.get, b"CUDML_EMULATOR")
 
+#: Returns CUDML_PRINT_PLAN as bytes, or None; `settings.print_plan` parses it. 2 % of planning a call.
+plan_option = partial(_raw_environment.get, b"CUDML_PRINT_PLAN")
+
 #: Makes a named tuple from a sequence without counting its members, as `_make` does: 4 % of `top_k`.
 new_tuple = tuple.__new__
 

@@ -114,8 +114,9 @@ class Argument(NamedTuple):
         """An array that is read; `any_address` if the kernels take it at any address."""
         shape, dtype = shape or array.shape, array.dtype
         alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
-        is_view = array.flags.c_contiguous and shape == array.shape and 0 not in shape
-        is_copied = operand_shape is not None and not is_view
+        is_copied = operand_shape is not None and (
+            shape != array.shape or 0 in shape or not array.flags.c_contiguous
+        )
         sizes = operand_shape or sizes or shape
         return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
 
@@ -173,7 +174,7 @@ def all_on_device(
     given = {**inputs, **outputs}
     first_name = next(iter(given))
     taken, first = on_device(function, first_name, given[first_name])
-    shape = tuple(taken.array.shape)
+    first_array = taken.array
     arrays: dict[str, Array] = {}
     shared, made = [], []
     host_name = None
@@ -196,6 +197,7 @@ def all_on_device(
             if name in outputs and taken.exported.is_read_only:
                 raise ValueError(wrong_argument(function, name, "read-only", "writable"))
     if host_name is not None:
+        shape = tuple(first_array.shape)
         written, lengths, sizes = [arrays[name] for name in outputs], inputs[host_name], shape[lengths_axes]
         with first.on_stream(None):
             own = lengths_on(function, first, lengths, sizes, max(shape, default=0), written, host_name)

@@ -325,23 +325,27 @@ class Unplanned(NamedTuple):
             with on_stream(function.name, inputs[0], self.stream):
                 return self._replace(stream=None).run(inputs, outputs, place)
         named_inputs = dict(zip(self.names, inputs, strict=True))
-        named_outputs = dict(zip(function.output_names, outputs, strict=False))
+        named_outputs = dict(zip(function.output_names, outputs, strict=False)) if outputs else {}
         given = all_on_device(function.name, named_inputs, named_outputs, slice(*function.lengths_axes))
         device, arrays = given.device, [*given.arrays.values()]
         own, outs = arrays[: len(inputs)], arrays[len(inputs) :]
         with device.sharing(given.shared):
             places = list(map(device.address_and_layout, arrays))
-            key = _key(self.options, arrays, places)
-            call = None if key is None else function.calls.get(key)
-            addresses = tuple(map(itemgetter(0), places))
-            if call is None or not call.takes(addresses):
-                call = self._planned(given, key, addresses, place)
+            key: Hashable = _key(self.options, places)
+            try:
+                call = function.calls.get(key)
+            except TypeError:  # options that cannot be part of a key
+                key = call = None
+            if call is None or not call.takes(tuple(map(itemgetter(0), places))):
+                call = self._planned(given, key, places, place)
             results = call.run(own, outs, place)
             if given.made and not outputs:
                 device.retain_for_graph(given.made, results)
         return outputs or results
 
-    def _planned(self, given: Arguments, key: Hashable, addresses: tuple[int, ...], place: Any) -> Call:
+    def _planned(
+        self, given: Arguments, key: Hashable, places: Sequence[tuple[int, Layout]], place: Any
+    ) -> Call:
         """A new call for checked arguments, kept by its key."""
         function = self.function
         request = function.check(given, *self.options, *((place,) if function.call.has_place else ()))
@@ -349,32 +353,27 @@ class Unplanned(NamedTuple):
         boxes: list[Box] = []
         if rows[count].array is not None:
             boxes = [box_of(0, a.array.shape, a.array.strides, a.array.dtype.itemsize) for a in rows]
-            for earlier, later in overlaps(
-                boxes, addresses, [number >= count for number in range(len(rows))]
-            ):
+            addresses, is_written = [*map(itemgetter(0), places)], [n >= count for n in range(len(rows))]
+            for earlier, later in overlaps(boxes, addresses, is_written):
                 got = f"overlapping {rows[earlier].name}"
                 raise ValueError(wrong_argument(function.name, rows[later].name, got, "in memory of its own"))
-        for number, address in enumerate(addresses):
-            rows[number] = _aligned(function.name, given.device, rows[number], address)
+        for number, (address, layout) in enumerate(places):
+            rows[number] = _aligned(function.name, given.device, rows[number], address, layout)
         return function.call(function, key, given.device, request, rows, boxes)
 
 
-def _key(options: Any, arrays: Sequence[Array], places: Sequence[tuple[int, Layout]]) -> Hashable:
-    """The key of plain arrays in the cache of planned calls; None if the options cannot be part of one."""
-    try:
-        hash(options)
-    except TypeError:
-        return None
+def _key(options: Any, places: Sequence[tuple[int, Layout]]) -> tuple[Any, ...]:
+    """The key of plain arrays in the cache of planned calls."""
     key: list[Any] = [options]
     unaligned = []
     for number, (address, layout) in enumerate(places):
         key.append(layout)
-        if address & (min(arrays[number].dtype.itemsize, MAX_ALIGNMENT) - 1):
+        if address % MAX_ALIGNMENT and address & (min(layout[2].itemsize, MAX_ALIGNMENT) - 1):
             unaligned.append(number)
     return (tuple(key), *unaligned) if unaligned else tuple(key)
 
 
-def _aligned(function: str, device: Device, argument: Argument, address: int) -> Argument:
+def _aligned(function: str, device: Device, argument: Argument, address: int, layout: Layout) -> Argument:
     """The argument, through a packed array if its elements are not aligned as kernels require.
 
     Raises
@@ -382,14 +381,17 @@ def _aligned(function: str, device: Device, argument: Argument, address: int) ->
     ValueError
         It is in a GPU's memory, where CuPy could not copy it either.
     """
-    array = argument.array
-    item_bytes, is_regular = argument.dtype.itemsize, True
-    for size, stride in zip(array.shape, array.strides, strict=True):
-        is_regular = is_regular and (size <= 1 or stride % item_bytes == 0)
-    if argument.is_copied or (is_regular and address % argument.alignment == 0):
+    shape, strides, dtype, *_ = layout
+    item_bytes = dtype.itemsize
+    irregular = [
+        stride
+        for size, stride in zip(shape, strides or (), strict=False)  # no strides: C-contiguous
+        if size > 1 and stride % item_bytes
+    ]
+    if argument.is_copied or not (irregular or address % argument.alignment):
         return argument
     if device.name != "cpu":
-        got = f"at address {address:#x} with strides {array.strides}"
+        got = f"at address {address:#x} with strides {argument.array.strides}"
         expected = f"at multiples of {argument.alignment} bytes"
         raise ValueError(wrong_argument(function, argument.name, got, expected))
     return argument._replace(operand_shape=argument.operand_shape or argument.shape, is_copied=True)

@@ -242,7 +242,7 @@ def _check(
     members["activation_descs"] = chosen
     members["direction"] = way
     members["linear_before_reset"] = bool(linear_before_reset)
-    return Request(inputs, outputs, _operator.GruDesc, members, is_zero=steps == 0)
+    return Request(inputs, outputs, _operator.GruDesc.of_plain, members, is_zero=steps == 0)
 
 
 def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:

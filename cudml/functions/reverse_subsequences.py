@@ -117,7 +117,7 @@ def _check(given: Arguments, axis: Any) -> Request:
     target = Argument.output(
         "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True
     )
-    return Request(inputs, [target], _operator.ReverseSubsequencesDesc, {"axis": axis})
+    return Request(inputs, [target], _operator.ReverseSubsequencesDesc.of_plain, {"axis": axis})
 
 
 _reverse_subsequences = ArrayFunction(

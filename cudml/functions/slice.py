@@ -147,7 +147,7 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
     source = Argument.input("a", "input_tensor", kind, array, any_address=True)
     target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
     members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
-    return Request([source], [target], _operator.SliceDesc, members)
+    return Request([source], [target], _operator.SliceDesc.of_plain, members)
 
 
 def _check_box(
@@ -194,18 +194,21 @@ class _SliceCall(Call):
         # The checked offsets of the last call, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
         source, _, self._sizes, self._strides = rows[0], *request.members.values()
-        self._shape, self._ndim = source.shape, len(source.shape)
-        # A copy of an unaligned array is packed.
-        packed = [step * source.dtype.itemsize for step in packed_strides(self._shape)]
-        steps = packed if source.is_copied else source.array.strides
-        bounds = []
-        dimensions = zip(self._shape, self._sizes, self._strides, steps, strict=True)
-        for axis, (n, size, stride, step) in enumerate(dimensions):
-            reach = (size - 1) * stride
-            least, largest = (max(0, -reach), n - 1 - max(0, reach)) if size else (0, n)
-            bounds.append((axis, least, largest, step))
+        self._shape = shape = source.shape
+        steps = source.array.strides
+        if source.is_copied:  # from an unaligned array to a packed one
+            steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
         #: Each dimension, its minimum and maximum offset, and its stride in bytes.
-        self._bounds = tuple(bounds)
+        self._bounds: list[tuple[int, int, int, int]] = []
+        for axis, n in enumerate(shape):
+            size, reach = self._sizes[axis], (self._sizes[axis] - 1) * self._strides[axis]
+            if not size:
+                least, largest = 0, n
+            elif reach < 0:
+                least, largest = -reach, n - 1
+            else:
+                least, largest = 0, n - 1 - reach
+            self._bounds.append((axis, least, largest, steps[axis]))
 
     def _prepare(self, desc: _operator.SliceDesc) -> None:
         self._loop_axes = axes = _axes_to_loop_over(desc)
@@ -226,8 +229,8 @@ class _SliceCall(Call):
 
     def _at(self, offsets: Any) -> tuple[Any, Program, int]:
         """The offsets, the program that copies the box there, and the shift of its pointer."""
-        if len(offsets) != self._ndim:
-            as_integers("slice", "offsets", offsets, self._ndim)
+        if len(offsets) != len(self._bounds):
+            as_integers("slice", "offsets", offsets, len(self._bounds))
         shift = 0
         for axis, least, largest, step in self._bounds:
             offset = offsets[axis]

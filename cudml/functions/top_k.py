@@ -253,12 +253,12 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
     source = Argument.input("a", "input_tensor", kind, array, operand_shape=source_shape)
     members = {"axis": axis, "k": k, "axis_direction": direction}
     if lengths is None:
-        return Request([source], outputs, _operator.TopK1Desc, members, (nan_last,))
+        return Request([source], outputs, _operator.TopK1Desc.of_plain, members, (nan_last,))
     is_largest = direction is AxisDirection.DECREASING
     members["missing"] = worst_value(ELEMENTS[kind], is_largest=is_largest)
     if array.dtype == bool:
         members["missing"] = int(not is_largest)
-    return Request([source, lengths], outputs, _operator.RaggedTopKDesc, members, (nan_last,))
+    return Request([source, lengths], outputs, _operator.RaggedTopKDesc.of_plain, members, (nan_last,))
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:

@@ -38,15 +38,14 @@ class Space(NamedTuple):
     def num_items(self) -> int:
         """Number of items to move."""
         count = 1
-        for dimension in self.dimensions:
-            count *= dimension.size
+        for size, _ in self.dimensions:
+            count *= size
         return count
 
 
 def dimensions_of(sizes: Sequence[int], *strides: Sequence[int]) -> tuple[Dimension, ...]:
     """A tensor's sizes and the strides of each operand over them, innermost first."""
-    steps = [*zip(*strides, strict=True)]
-    return tuple([Dimension(*row) for row in zip(reversed(sizes), reversed(steps), strict=True)])
+    return tuple(map(Dimension, sizes, zip(*strides, strict=True)))[::-1]
 
 
 def without_ones(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
@@ -73,6 +72,8 @@ def in_memory_order(dimensions: Iterable[Dimension], operand: int) -> tuple[Dime
 
 def flipped(space: Space, operand: int) -> Space:
     """The same movement without negative strides of one operand: their dimensions are reversed."""
+    if not [dimension for dimension in space.dimensions if dimension.strides[operand] < 0]:
+        return space
     offsets = list(space.offsets)
     dimensions = []
     for dimension in space.dimensions:
@@ -90,7 +91,7 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     The `kept` outermost dimensions keep their sizes. Pointers may still be unaligned to the wider item; the
     kernels check that.
     """
-    whole = tuple([int(operand in moved) for operand in range(len(space.offsets))])
+    whole = tuple([1 if operand in moved else 0 for operand in range(len(space.offsets))])
     while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
         steps = [dimension.strides[operand] for dimension in outer for operand in moved]
@@ -115,31 +116,37 @@ def coalesced(space: Space, target: int, moved: Sequence[int]) -> Space:
     return widened(Space(merged(ordered), space.offsets, space.item_bytes), moved)
 
 
-def span_bytes(space: Space, operand: int) -> tuple[int, int]:
-    """The bytes [first, past the last) that a moved operand addresses, relative to its pointer."""
+def _span_items(space: Space, operand: int) -> tuple[int, int]:
+    """The items [first, past the last) that a moved operand addresses, relative to its pointer."""
     low = high = space.offsets[operand]
-    for dimension in space.dimensions:
-        distance = (dimension.size - 1) * dimension.strides[operand]
+    for size, strides in space.dimensions:
+        distance = (size - 1) * strides[operand]
         if distance < 0:
             low += distance
         else:
             high += distance
-    return low * space.item_bytes, (high + 1) * space.item_bytes
+    return low, high + 1
+
+
+def span_bytes(space: Space, operand: int) -> tuple[int, int]:
+    """The bytes [first, past the last) that a moved operand addresses, relative to its pointer."""
+    low, high = _span_items(space, operand)
+    return low * space.item_bytes, high * space.item_bytes
 
 
 def reach_items(space: Space, operand: int) -> int:
     """Number of items from a moved operand's pointer to the end of the farthest item it addresses."""
-    low, high = span_bytes(space, operand)
-    return max(-low, high) // space.item_bytes
+    low, high = _span_items(space, operand)
+    return max(-low, high)
 
 
 def is_packed(space: Space, operand: int) -> bool:
     """Whether the operand's items follow each other in the order of the space."""
     count = 1
-    for dimension in space.dimensions:
-        if dimension.strides[operand] != count:
+    for size, strides in space.dimensions:
+        if strides[operand] != count:
             return False
-        count *= dimension.size
+        count *= size
     return True
 
 

@@ -137,11 +137,12 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     is_wide, divisions = divisions_of(dimensions, max(space.num_items, reach))
     rest = (0,) * (MAX_DIMENSIONS - len(dimensions))
     values: dict[str, Value] = {
-        "sizes": (*[d.size for d in dimensions], *rest),
+        "sizes": (*[size for size, _ in dimensions], *rest),
         "multipliers": (*[multiplier for multiplier, _ in divisions], *rest),
     }
-    for operand, (name, unit) in enumerate(units.items()):
-        values[name] = (*[d.strides[operand] * unit for d in dimensions], *rest)
+    for operand, name in enumerate(units):
+        unit = units[name]
+        values[name] = (*[strides[operand] * unit for _, strides in dimensions], *rest)
     values["shifts"] = (*[shift for _, shift in divisions], *rest)
     values["num_dimensions"] = len(dimensions)
     values["is_wide"] = int(is_wide)

@@ -68,16 +68,11 @@ class Lanes(NamedTuple):
     others: Space
     axis: Dimension
     lengths: TensorDesc
-
-    @property
-    def item_bytes(self) -> int:
-        """Bytes moved at once."""
-        return self.others.item_bytes
-
-    @property
-    def num_bytes(self) -> int:
-        """Number of bytes to move."""
-        return self.others.num_items * self.axis.size * self.item_bytes
+    #: Bytes moved at once, and in total.
+    item_bytes: int
+    num_bytes: int
+    #: Bytes of the axis and the dimensions inside it, if these have no gaps.
+    box_bytes: int
 
     @property
     def extent(self) -> tuple[int, int]:
@@ -112,12 +107,9 @@ class Lanes(NamedTuple):
 
 def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: int) -> Lanes:
     """The lanes in as few steps as possible, with items as wide as neighbours with one length allow."""
-    dimensions = dimensions_of(
-        target.sizes,
-        source.element_strides,
-        target.element_strides,
-        tuple(0 if i == axis else stride for i, stride in enumerate(lengths.element_strides)),
-    )
+    steps = lengths.element_strides
+    steps = (*steps[:axis], 0, *steps[axis + 1 :])
+    dimensions = dimensions_of(target.sizes, source.element_strides, target.element_strides, steps)
     position = len(dimensions) - 1 - axis
     along = dimensions[position]
     others = Space(dimensions[:position] + dimensions[position + 1 :], (0, 0, 0), target.element.size)
@@ -125,7 +117,15 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
     # The axis takes part as the outermost dimension: its strides limit the width, its size does not.
     whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
     whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
-    return Lanes(Space(whole.dimensions[:-1], whole.offsets, whole.item_bytes), whole.dimensions[-1], lengths)
+    *inner, along = whole.dimensions
+    return Lanes(
+        Space(tuple(inner), whole.offsets, whole.item_bytes),
+        along,
+        lengths,
+        whole.item_bytes,
+        num_bytes=whole.num_items * whole.item_bytes,
+        box_bytes=along.strides[TARGET] * along.size * whole.item_bytes,
+    )
 
 
 def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
@@ -139,10 +139,13 @@ def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
 
     def cost(shift: int) -> float:
         together = max(1, WARP_LANES >> shift)
-        span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))
-        banks = [lane * lane_bytes % BANKS_BYTES // span for lane in range(together)]
-        turns = 1 if has_rows else max(map(banks.count, set(banks))) / 2
         longest = pairs * together / (together + 1) / (1 << shift)
-        return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest * max(1, turns))
+        if together > 1 and not has_rows:
+            span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))
+            banks = [lane * lane_bytes % BANKS_BYTES // span for lane in range(together)]
+            longest *= max(1, max(map(banks.count, set(banks))) / 2)
+        return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest)
 
-    return min(range(BLOCK_THREADS.bit_length()), key=cost)
+    # As long as the block has threads left, more for each lane cost less.
+    least = (BLOCK_THREADS // tile_lanes).bit_length() - 1
+    return min(range(max(0, least), BLOCK_THREADS.bit_length()), key=cost)

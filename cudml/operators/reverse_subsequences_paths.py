@@ -259,8 +259,10 @@ def serial_strip_shape(lanes: Lanes, limits: Limits) -> tuple[int, int, int] | N
 
 def lengths_differ_in_rows(lanes: Lanes, limits: Limits) -> bool:
     """Whether lanes have lengths of their own and cross rows, and strips of them fit a block's storage."""
-    space, axis = _with_axis(lanes)
-    differ = axis > 0 and space.dimensions[0].strides[LENGTHS] != 0
+    if not lanes.others.dimensions:
+        return False
+    row = lanes.others.dimensions[0].strides
+    differ = row[LENGTHS] != 0 and row[TARGET] <= abs(lanes.axis.strides[TARGET])
     return differ and serial_strip_shape(lanes, limits) is not None
 
 
@@ -315,7 +317,7 @@ def boxes_touch(lanes: Lanes, limits: Limits) -> bool:
         if dimension.strides[:LENGTHS] != (count, count):
             return False
         count *= dimension.size
-    if _box_bytes(lanes) > BOX_TILE_BYTES:
+    if lanes.box_bytes > BOX_TILE_BYTES:
         return False
     tile_lanes = boxes_of_tile(lanes, limits) * lanes.axis.strides[TARGET]
     return ceil_div(lanes.others.num_items, tile_lanes) <= MAX_GRID_BLOCKS
@@ -325,9 +327,9 @@ def boxes_of_tile(lanes: Lanes, limits: Limits) -> int:
     """The number of boxes that a block moves."""
     share = ceil_div(lanes.num_bytes, limits.num_multiprocessors * THRESHOLDS.box_blocks_per_multiprocessor)
     tile_bytes = min(max(share, THRESHOLDS.min_box_tile_bytes), BOX_TILE_BYTES)
-    tile_boxes = max(1, min(tile_bytes // _box_bytes(lanes), BOX_TILE_LANES // lanes.axis.strides[TARGET]))
+    tile_boxes = max(1, min(tile_bytes // lanes.box_bytes, BOX_TILE_LANES // lanes.axis.strides[TARGET]))
     # If tiles can end with whole words, they share no words with their neighbours.
-    whole = WORD_BYTES // math.gcd(WORD_BYTES, _box_bytes(lanes))
+    whole = WORD_BYTES // math.gcd(WORD_BYTES, lanes.box_bytes)
     left = tile_boxes % whole
     return tile_boxes - left if left <= THRESHOLDS.max_empty_part * tile_boxes else tile_boxes
 
@@ -493,11 +495,6 @@ def _with_axis(lanes: Lanes) -> tuple[Space, int]:
     return Space(tuple(ordered), others.offsets, others.item_bytes), axis
 
 
-def _box_bytes(lanes: Lanes) -> int:
-    """Bytes of the axis and the dimensions inside it, if these have no gaps."""
-    return lanes.axis.strides[TARGET] * lanes.axis.size * lanes.item_bytes
-
-
 def _launch(
     name: str,
     template: tuple[str | int | bool, ...],
@@ -533,7 +530,7 @@ def why_columns(lanes: Lanes, limits: Limits) -> str | None:
 
 def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
     """Small boxes; a larger box has runs of its own, or is a strip of columns."""
-    box_bytes, most = _box_bytes(lanes), THRESHOLDS.max_box_bytes
+    box_bytes, most = lanes.box_bytes, THRESHOLDS.max_box_bytes
     if lanes.num_bytes < limits.num_multiprocessors * box_bytes:  # a box is moved by one block
         most = min(most, THRESHOLDS.min_box_tile_bytes)
     return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import TYPE_CHECKING, SupportsIndex
 
 from cudml.checks import (
@@ -262,7 +263,7 @@ def plan(
         steps = desc.input_window_strides
         windows = zip(desc.input_window_offsets, desc.input_window_sizes, steps, strict=True)
         starts = tuple(offset + (size - 1 if step < 0 else 0) for offset, size, step in windows)
-    copied_strides = tuple(step * stride for step, stride in zip(steps, source_strides, strict=True))
+    copied_strides = tuple(map(mul, steps, source_strides))
     if first is None:
         first = sum(start * stride for start, stride in zip(starts, source_strides, strict=True))
     space = Space(

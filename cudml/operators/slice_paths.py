@@ -202,7 +202,8 @@ def copy_step(
 
 def is_stretch(copy: BoxCopy, limits: Limits) -> bool:
     """Whether a space is one stretch on both sides; coalescing would have merged two such dimensions."""
-    return all(dimension.strides == (1, 1) for dimension in copy.space.dimensions)
+    dimensions = copy.space.dimensions
+    return not dimensions or (len(dimensions) == 1 and dimensions[0].strides == (1, 1))
 
 
 def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
@@ -232,7 +233,7 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy: a thread computes where each of its items lies."""
     space = copy.space
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
-    reach = max(reach_items(space, operand) for operand in (SOURCE, TARGET))
+    reach = max(reach_items(space, SOURCE), reach_items(space, TARGET))
     item = item_type(space.item_bytes)
     values = {
         "num_items": space.num_items,

@@ -184,9 +184,10 @@ def _cupy_for_arrays() -> Any:
 
 
 @lru_cache(maxsize=64)
-def _scalar_type(dtype: np.dtype[Any]) -> Any:
+def _scalar_type(dtype: Any) -> Any:
     """The scalar type, which CuPy resolves faster than a dtype; the dtype if that is not equivalent."""
-    return dtype.type if np.dtype(dtype.type) == dtype else dtype
+    kind = np.dtype(dtype)
+    return kind.type if np.dtype(kind.type) == kind else kind
 
 
 class CudaDevice:
@@ -248,7 +249,7 @@ class CudaDevice:
         """A function that calls `empty` for several shapes and dtypes, ordered by the current stream."""
         ndarray, number, current_device = self._ndarray, self.number, self._current_device
         device = self._cupy.cuda.Device
-        wanted = tuple([(shape, _scalar_type(np.dtype(dtype))) for shape, dtype in arrays])
+        wanted = [(shape, _scalar_type(dtype)) for shape, dtype in arrays]
         new, initialize = self._construction
 
         def allocate() -> list[Array]:
