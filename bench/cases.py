@@ -46,14 +46,16 @@ class Peer:
 
     `prepare(case, inputs)` does what is not to be timed (converting arrays, loading weights) and returns
     the call to time, or None where the peer cannot do the case. `contract` says in what its result is
-    allowed to differ from cudml's; where it is empty the peer's result is checked like cudml's own.
-    `needs` names the modules that have to be importable; `devices` the kinds it runs on.
+    allowed to differ from cudml's. Its result is checked like cudml's own where that is empty, or if it
+    `is_checked`, because the data of the cases do not show the difference. `needs` names the modules that
+    have to be importable; `devices` the kinds it runs on.
     """
 
     prepare: Callable[[Any, Inputs], Callable[[], Any] | None]
     contract: str = ""
     needs: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
+    is_checked: bool = False
 
 
 class OperatorBench(Protocol):

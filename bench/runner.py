@@ -11,7 +11,7 @@ from typing import Any
 from bench.cases import Case, OperatorBench, Peer, WrongResultError
 from bench.results import Row
 from bench.sources import Source
-from bench.targets import Target, from_torch, installed
+from bench.targets import Target, from_jax, from_torch, installed
 from bench.timing import Timer
 from cudml.devices import emulator
 
@@ -108,7 +108,8 @@ class Runner:
         peer: Peer,
     ) -> Iterator[Row]:
         try:
-            checked = "" if peer.contract else self._check(module, case, inputs, implementation, call)
+            checks = peer.is_checked or not peer.contract
+            checked = self._check(module, case, inputs, implementation, call) if checks else ""
             timings = {
                 cache: self._timer.measure(call, cache, self._options.seconds) for cache in self._timer.caches
             }
@@ -160,7 +161,10 @@ class Runner:
 
 
 def _arrays(result: Any) -> Any:
-    """Convert the torch tensors of a result to arrays of NumPy or CuPy."""
+    """Convert the tensors of a result, of torch or JAX, to arrays of NumPy or CuPy."""
     if isinstance(result, (tuple, list)):
         return tuple(_arrays(part) for part in result)
-    return from_torch(result) if type(result).__module__.startswith("torch") else result
+    library = type(result).__module__.partition(".")[0]
+    if library == "torch":
+        return from_torch(result)
+    return from_jax(result) if library in ("jax", "jaxlib") else result

@@ -64,6 +64,15 @@ def from_torch(tensor: Any) -> Any:
     return cupy.from_dlpack(tensor.contiguous())
 
 
+def from_jax(array: Any) -> Any:
+    """The same memory as an array of NumPy or CuPy."""
+    if array.device.platform == "cpu":
+        return np.asarray(array)
+    import cupy
+
+    return cupy.from_dlpack(array)
+
+
 def library_of(array: Any) -> Any:
     """NumPy or CuPy, whichever the array is of."""
     if isinstance(array, np.ndarray):

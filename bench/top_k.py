@@ -1,4 +1,4 @@
-"""Top-k: shapes of language models, experts, search and vision, compared with torch, CuPy and NumPy."""
+"""Top-k: shapes of language models, experts, search and vision, compared with what libraries have."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,10 +34,14 @@ class TopKCase(Case):
         )
 
 
-def _mostly_infinite(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
-    """All but one in a thousand are -inf, as after masking."""
-    kept = source.uniform(shape) < 0.001
-    return source.xp.where(kept, source.normal(shape, dtype), source.xp.asarray(-np.inf, dtype))
+def _infinite(part: float) -> Callable[[Source, tuple[int, ...], str], Any]:
+    """So many are -inf, as after masking."""
+
+    def pattern(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
+        kept = source.uniform(shape) < 1 - part
+        return source.xp.where(kept, source.normal(shape, dtype), source.xp.asarray(-np.inf, dtype))
+
+    return pattern
 
 
 def _few_above_one(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
@@ -59,7 +63,8 @@ PATTERNS: dict[str, Callable[[Source, tuple[int, ...], str], Any]] = {
     "same leading bits": lambda source, shape, dtype: (1 + source.uniform(shape) * np.float32(3e-5)).astype(
         dtype
     ),
-    "masked": _mostly_infinite,
+    "masked": _infinite(0.999),
+    "masked 90 %": _infinite(0.9),
     "ascending": lambda source, shape, dtype: source.xp.sort(source.normal(shape, dtype), axis=1),
     "descending": lambda source, shape, dtype: -source.xp.sort(source.normal(shape, dtype), axis=1),
     "bits": lambda source, shape, dtype: source.bits(shape, dtype),
@@ -173,7 +178,9 @@ def check(case: TopKCase, inputs: Inputs, got: Any) -> str:
         chosen = to_numpy((lane >= last if case.mode == "largest" else lane <= last).nonzero()[0])
         candidates = to_numpy(lane[chosen])
         order = _stable_order(candidates, case)
-        require_identical(to_numpy(own_indices), chosen[order], f"indices of lane {number}")
+        # Of any type: some peers have indices of 32 bits.
+        own_numbers = to_numpy(own_indices).astype(chosen.dtype)
+        require_identical(own_numbers, chosen[order], f"indices of lane {number}")
         require_identical(to_numpy(own_values), candidates[order], f"values of lane {number}")
     return f"{len(lanes)} lanes exact"
 
@@ -235,11 +242,111 @@ def _argpartition(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
     return call
 
 
-TIES = "ties in any order"
+def _cupy_argsort(case: TopKCase, inputs: Inputs) -> Callable[[], Any]:
+    """Sort whole rows, as a user does to whom the order of ties matters."""
+    a = inputs["a"]
+    xp = library_of(a)
 
+    def call() -> Any:
+        order = xp.argsort(a, axis=1)
+        chosen = order[:, ::-1][:, : case.k] if case.mode == "largest" else order[:, : case.k]
+        return xp.take_along_axis(a, chosen, axis=1), chosen
+
+    return call
+
+
+def _jax_top_k(case: TopKCase, inputs: Inputs) -> Callable[[], Any] | None:
+    """`jax.lax.top_k`, compiled: of the last axis and the largest; 64-bit types are off in JAX."""
+    if case.mode == "smallest" or np.dtype(case.dtype).itemsize == 8:
+        return None
+    import jax
+
+    @jax.jit
+    def select(a: Any) -> Any:
+        values, indices = jax.lax.top_k(jax.numpy.moveaxis(a, 1, -1), case.k)
+        return jax.numpy.moveaxis(values, -1, 1), jax.numpy.moveaxis(indices, -1, 1)
+
+    a = jax.dlpack.from_dlpack(inputs["a"])
+    jax.block_until_ready(select(a))  # compiled before it is timed
+    return lambda: jax.block_until_ready(select(a))
+
+
+def _flashinfer(case: TopKCase, inputs: Inputs, **options: Any) -> Callable[[], Any] | None:
+    """`flashinfer.top_k`: rows of floats of at most 32 bits, and the largest."""
+    is_float = case.dtype in ("float32", "float16")
+    if case.mode == "smallest" or case.inner > 1 or not is_float:
+        return None
+    import flashinfer
+
+    a = to_torch(inputs["a"])
+    return lambda: flashinfer.top_k(a, case.k, **options)
+
+
+#: FlashInfer's order of ties by index needs its filtered kernel, which has this limit.
+_FLASHINFER_MAX_K = 2048
+
+
+def _flashinfer_sorted(case: TopKCase, inputs: Inputs) -> Callable[[], Any] | None:
+    if case.k > _FLASHINFER_MAX_K:
+        return None
+    return _flashinfer(case, inputs, sorted=True, deterministic=True, tie_break=1)
+
+
+def _contract(order: str, ties: str, nan: str, repeats: str) -> str:
+    """What a peer promises; cudml's is sorted, ties by lower index, NaN last, the same on every device."""
+    return f"{order}, {ties}, {nan}, {repeats}"
+
+
+_ANY_TIES = "any of those that tie, in any order"
+_LOWER = "ties by lower index"
+_GREATEST, _BY_BITS = "NaN greatest", "NaN by its bits"
+_REPEATS, _VARIES = "the same every time", "may differ from run to run"
+
+#: Peers and what they promise.
 PEERS = {
-    "torch.topk": Peer(_torch_topk, contract=TIES, needs=("torch",)),
-    "torch.sort": Peer(_torch_sort, needs=("torch",)),
-    "cupy.argpartition": Peer(_argpartition, contract=TIES, needs=("cupy",), devices=("cuda",)),
-    "numpy.argpartition": Peer(_argpartition, contract=TIES, devices=("cpu",)),
+    "torch.topk": Peer(
+        _torch_topk, contract=_contract("sorted", _ANY_TIES, _GREATEST, _VARIES), needs=("torch",)
+    ),
+    "torch.sort": Peer(
+        _torch_sort,
+        contract=_contract("sorted", _LOWER, _GREATEST, _REPEATS),
+        needs=("torch",),
+        is_checked=True,
+    ),
+    "cupy.argpartition": Peer(
+        _argpartition,
+        contract=_contract("sorted", _ANY_TIES, "NaN not ordered", _REPEATS),
+        needs=("cupy",),
+        devices=("cuda",),
+    ),
+    "cupy.argsort": Peer(
+        _cupy_argsort,
+        contract=_contract("sorted", "ties by higher index", _GREATEST, _REPEATS),
+        needs=("cupy",),
+        devices=("cuda",),
+    ),
+    "numpy.argpartition": Peer(
+        _argpartition,
+        contract=_contract("sorted", _ANY_TIES, _GREATEST, _REPEATS),
+        devices=("cpu",),
+    ),
+    "jax.lax.top_k": Peer(
+        _jax_top_k,
+        contract=_contract("sorted", "ties by lower index, +0 above -0", _GREATEST, _REPEATS),
+        needs=("jax",),
+        is_checked=True,
+    ),
+    "flashinfer": Peer(
+        _flashinfer,
+        contract=_contract("unsorted", _ANY_TIES, _BY_BITS, _VARIES),
+        needs=("flashinfer", "torch"),
+        devices=("cuda",),
+    ),
+    "flashinfer, sorted": Peer(
+        _flashinfer_sorted,
+        contract=_contract("sorted", _LOWER, _BY_BITS, _REPEATS),
+        needs=("flashinfer", "torch"),
+        devices=("cuda",),
+        is_checked=True,
+    ),
 }

@@ -115,13 +115,17 @@ def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_peer_that_differs_is_timed_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     module = importlib.import_module("bench.slice")
     peer = Peer(lambda case, inputs: lambda: np.zeros(case.sizes, case.dtype))
-    monkeypatch.setattr(module, "PEERS", {"zeros": peer})
+    less = replace(peer, contract="does less")
+    peers = {"zeros": peer, "less": less, "less, checked": replace(less, is_checked=True)}
+    monkeypatch.setattr(module, "PEERS", peers)
     problems: list[str] = []
     rows = run_cases("slice", problems, "^part of a vector")
     assert problems == []
     assert [(row.implementation, row.checked.partition(":")[0]) for row in rows] == [
         ("cudml", "exact"),
         ("zeros", "differs"),
+        ("less", ""),
+        ("less, checked", "differs"),
     ]
 
 
