@@ -1,24 +1,24 @@
 // Computes: the first element of every row, k = 1.
-// Idea: the largest key is found first, and then where it lies in the few loads that it came from.
-// Ownership: kLanes lanes or some blocks own a row; the last of its blocks to finish decides.
+// Idea: the largest key is found first, then its place among the few loads that it came from.
+// Ownership: kLanes lanes or several blocks own a row; the last block to finish writes the result.
 // Requires: k is 1; if several blocks share a row, `num_done` is zero, and is left zero.
-// Chosen when: k is 1 and the elements of a row lie side by side.
+// Chosen when: k is 1 and the elements of a row are contiguous.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 
-// No index of a row, which has fewer than 2^32 elements.
+// Not an index: rows have fewer than 2^32 elements.
 constexpr UInt32 kNowhere = kFullMask;
 
-// What one of kLanes lanes knows of a part of a row: the largest key of its share, of elements of equal rank
-// the same, and the first of the elements that were loaded with it.
+// The search of one of kLanes lanes in a part of a row: the largest key of the lane's share (elements of
+// equal rank have one key), and the first of the elements that were loaded with it.
 template <class Word, UInt32 kLanes>
 struct LaneSearch {
   using Key = Wide<Word>;
   static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
-  // Loads that are under way before the first of them is looked at: a batch.
+  // Loads of a batch; all are issued before the first is used.
   static constexpr UInt32 kAhead = 4;
   static constexpr Key kElementMask = ~((Key{1} << kSpareBits<Word>)-1);
 
@@ -28,8 +28,8 @@ struct LaneSearch {
   UInt32 head;       // elements before the first whole load
   UInt32 num_loads;  // whole loads
   Key key;
-  UInt32 place;        // of an element; of the first one of a batch
-  uint4 held[kAhead];  // the batch that was loaded last
+  UInt32 place;        // of the element, or of the first element of its batch
+  uint4 held[kAhead];  // the last batch
   UInt32 held_load;    // its first load
 
   __device__ __forceinline__ LaneSearch(const RowPart<Word>& part, UInt32 lane,
@@ -45,7 +45,7 @@ struct LaneSearch {
     look_at_rest();
   }
 
-  // The same for all elements of equal rank.
+  // The key that all elements of equal rank share.
   __device__ __forceinline__ Key rank_key(Key fine) const {
     return coarse_key<Word>(fine & kElementMask, params);
   }
@@ -89,7 +89,7 @@ struct LaneSearch {
     consider(rank_key(largest), head + first * kPerLoad);
   }
 
-  // Elements before and behind the whole loads, or all of them if they do not lie side by side.
+  // Elements before and after the whole loads, or all elements if they are not contiguous.
   __device__ __forceinline__ void look_at_rest() {
     const UInt32 whole = num_loads * kPerLoad;
     const UInt32 num_left = part.length - whole;
@@ -113,8 +113,8 @@ struct LaneSearch {
     }
   }
 
-  // The first element of the largest key of all lanes, if it is this lane's, too. Where the input has changed
-  // since it was found, it is some element.
+  // The place of the first element with the largest key of all lanes, if this lane has one. If the input has
+  // changed since the search, it is the place of any element.
   __device__ __forceinline__ UInt32 place_of(Key largest) {
     if (key != largest || place - head >= num_loads * kPerLoad) {
       return key == largest ? place : kNowhere;
@@ -134,7 +134,7 @@ struct LaneSearch {
   }
 };
 
-// Over kLanes neighbouring lanes; all of the warp call.
+// The maximum over kLanes neighbouring lanes; every lane of the warp calls it.
 template <UInt32 kLanes, class Key>
 __device__ __forceinline__ Key largest_of_lanes(Key key) {
   if constexpr (kLanes == kWarpSize && sizeof(Key) == 4) {
@@ -199,13 +199,13 @@ struct BlockStorage {
   UInt32 num_done;
 };
 
-// The largest key of the block. Storage is read before the next barrier.
+// The largest key of the block. The storage is read until the next barrier.
 template <class Word>
 __device__ __forceinline__ Wide<Word> largest_of_block(Wide<Word> key, BlockStorage<Word>& shared) {
   const UInt32 lane = threadIdx.x % kWarpSize;
   key = largest_of_lanes<kWarpSize>(key);
   if (lane == 0) shared.keys[threadIdx.x / kWarpSize] = key;
-  __syncthreads();  // every warp's key is there before any is read
+  __syncthreads();  // every warp has stored its key before any is read
   return largest_of_lanes<kWarpSize>(shared.keys[lane % kBlockWarps]);
 }
 template <class Word>
@@ -213,18 +213,18 @@ __device__ __forceinline__ UInt32 first_of_block(UInt32 place, BlockStorage<Word
   const UInt32 lane = threadIdx.x % kWarpSize;
   place = first_of_lanes<kWarpSize>(place);
   if (lane == 0) shared.places[threadIdx.x / kWarpSize] = place;
-  __syncthreads();  // every warp's place is there before any is read
+  __syncthreads();  // every warp has stored its place before any is read
   return first_of_lanes<kWarpSize>(shared.places[lane % kBlockWarps]);
 }
 
-// What a block found in its part of a row.
+// The result of one block for its part of a row.
 template <class Word>
 struct PartFirst {
   Wide<Word> key;
   UInt32 index;
 };
 
-// The elements of a row that one of its blocks looks at.
+// The elements of a row that one block searches.
 struct RowStretch {
   UInt32 row_length;
   Int64 begin;
@@ -262,16 +262,16 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (num_parts > 1) {
       PartFirst<Word>* row_found = found + row_number * num_parts;
       if (threadIdx.x == 0) {
-        // A part without elements has no place, and any other goes before it.
+        // An empty part has no place, and ranks after every other part.
         const UInt32 index = place == kNowhere ? kNowhere : part.first_index + place;
         row_found[blockIdx.x] = {largest, index};
-        __threadfence();  // it is published before it counts as done
+        __threadfence();  // the result is visible before the block counts as done
         shared.num_done = atomicAdd(&num_done[row_number], 1);
       }
       __syncthreads();  // every thread knows whether its block is the last
       if (shared.num_done != num_parts - 1) continue;
       if (threadIdx.x == 0) num_done[row_number] = 0;
-      __threadfence();  // what the other blocks published is read after their counting
+      __threadfence();  // the other blocks' results are read after their counts
       PartFirst<Word> first = {0, kNowhere};
       for (UInt32 p = threadIdx.x; p < num_parts; p += kBlockThreads) {
         const PartFirst<Word> other = row_found[p];
@@ -285,6 +285,6 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
     if (threadIdx.x == 0) {
       write_first<kIsRagged>(input, values, indices, params, start, stretch.row_length, place);
     }
-    // The next row writes keys behind two barriers after the last of them was read, places likewise.
+    // Two barriers separate these reads of keys and places from the writes for the next row.
   }
 }

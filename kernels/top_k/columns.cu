@@ -1,8 +1,8 @@
-// Computes: the top k of rows that lie side by side, for k up to a warp's lanes.
-// Idea: elements behind the k-th of those before are dropped as they are read, the rest are listed.
-// Ownership: a block owns kColumns neighbouring rows, or a stretch of them; a warp cuts one list.
-// Requires: k of at most 32.
-// Chosen when: rows lie side by side along a strided axis, and are too long for a warp.
+// Computes: the top k of rows that are neighbours in memory, for k up to a warp's lanes.
+// Idea: elements that rank after the k-th so far are dropped as they are read, others are listed.
+// Ownership: a block owns kColumns neighbouring rows, or a stretch of them; a warp owns one list.
+// Requires: k is at most 32.
+// Chosen when: the axis is strided, rows are neighbours in memory, and are too long for a warp.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
@@ -11,21 +11,21 @@
 
 constexpr int kThreads = 512;
 constexpr int kColumns = kThreads / kWarpSize;
-// Neighbouring elements of a row that the block reads at once, and so many more of the next loads.
+// Neighbouring elements of a row that the block reads at once, and the number of such loads in flight.
 constexpr int kLines = kThreads / kColumns;
 constexpr int kAhead = 8;
-// However they rank, so many elements more than k fit a list.
+// Elements that a list always has room for beyond k, whatever their ranks.
 constexpr UInt32 kSafeLength = kLines * kAhead;
 constexpr UInt32 kCapacity = kSafeLength + kWarpSize;
-// Lists start at different banks.
+// Lists start in different banks.
 constexpr UInt32 kPitch = kCapacity + 1;
-// A stretch of so many times the elements before it lists about as many times k.
+// Each stretch is this many times as long as all before it, and lists about this many times k elements.
 constexpr UInt32 kGrowth = 3;
 
 template <class Word>
 using ColumnPair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
 
-// ---- Keys or pairs of a warp, one a lane, in order: the first one in lane 0. All lanes call.
+// ---- Sorting one key or pair of each lane, the first-ranked into lane 0. Every lane of the warp calls.
 
 __device__ __forceinline__ UInt32 first_or_last(UInt32 a, UInt32 b, bool is_first) {
   return is_first ? max(a, b) : min(a, b);
@@ -49,7 +49,7 @@ __device__ __forceinline__ Pair from_lane_xor(Pair own, int lanes) {
   return own.from_lane_xor(lanes);
 }
 
-// Runs of 2 * kDistance that first rise and then fall, or the reverse, in falling order if `falls`.
+// Sorts bitonic runs of 2 * kDistance items, in falling order if `falls`.
 template <int kDistance, class Item>
 __device__ __forceinline__ Item merged_lanes(Item own, bool falls) {
   if constexpr (kDistance > 0) {
@@ -71,7 +71,7 @@ __device__ __forceinline__ Item sorted_lanes(Item own) {
   }
 }
 
-// The first 32 of 32 in order and of any 32 others.
+// The first 32 of 32 sorted items and 32 others in any order, sorted.
 template <class Item>
 __device__ __forceinline__ Item first_lanes(Item first, Item others) {
   const Item other = from_lane_xor(sorted_lanes(others), kWarpSize - 1);
@@ -83,11 +83,11 @@ struct ColumnStorage {
   SharedArray<ColumnPair<Word>, kPitch * kColumns> pairs;
   SharedArray<Wide<Word>, kColumns> floors;
   SharedArray<UInt32, kColumns> counts;
-  SharedArray<UInt32, kColumns> num_kept;  // when a list was cut
-  UInt32 is_full;                          // whether a list has no room for what was to be appended
+  SharedArray<UInt32, kColumns> num_kept;  // the length of a list after it was last cut
+  UInt32 is_full;                          // whether elements did not fit a list
 };
 
-// What one thread of a block does with its column.
+// The work of one thread on its column.
 template <class Word>
 struct ColumnFilter {
   using Key = Wide<Word>;
@@ -103,7 +103,7 @@ struct ColumnFilter {
     return shared.pairs[of_column * kPitch + place];
   }
 
-  // The largest key of an element that ranks like those with this coarse key.
+  // The largest fine key among elements with this coarse key.
   __device__ __forceinline__ Key last_of_rank(Key coarse) const {
     Key key =
         coarse == static_cast<Key>(params.other_zero) ? static_cast<Key>(params.zero) : coarse;
@@ -119,7 +119,7 @@ struct ColumnFilter {
     return Pair::of(coarse_key<Word>(key & ~kSpareMask, params), index);
   }
 
-  // Of the elements from `first` on, kLines apart, those before `end`; others are 0.
+  // Loads elements kLines apart, from `first` on; those at `end` or later are 0.
   __device__ __forceinline__ void load(const Word* elements, UInt32 first, UInt32 end,
                                        Word (&ahead)[kAhead]) const {
     const Int64 step = kLines * params.input_axis_stride;
@@ -136,7 +136,7 @@ struct ColumnFilter {
     }
   }
 
-  // Lists the elements from `begin` to `end`, at most kSafeLength, as the first ones.
+  // Lists all elements from `begin` to `end`, at most kSafeLength, in an empty list.
   __device__ __forceinline__ void take_all(const Word* elements, UInt32 begin, UInt32 end) const {
     Word ahead[kAhead];
     load(elements, begin + line, end, ahead);
@@ -148,8 +148,8 @@ struct ColumnFilter {
     if (line == 0) shared.counts[column] = end - begin;
   }
 
-  // Lists the elements from `begin` to `end` that rank before the k-th of all before. They do not if they
-  // are equal to it.
+  // Lists the elements from `begin` to `end` that rank before the k-th so far. Equal elements rank after it,
+  // because their indices are larger.
   __device__ __forceinline__ void filter(const Word* elements, UInt32 begin, UInt32 end) const {
     const Key floor = last_of_rank(shared.floors[column]);
 #pragma unroll 1
@@ -169,7 +169,7 @@ struct ColumnFilter {
     }
   }
 
-  // Lists those of the elements from `first` on, kLines apart, whose bit is set.
+  // Lists elements kLines apart, from `first` on, whose bit in `passing` is set.
   __device__ __forceinline__ void append(const Key (&keys)[kAhead], UInt32 passing,
                                          UInt32 first) const {
     UInt32 place = atomicAdd(&shared.counts[column], __popc(passing));
@@ -187,14 +187,14 @@ struct ColumnFilter {
     }
   }
 
-  // Shortens the list of the warp's column to at most 32 pairs that hold the first k, and notes a key that k
-  // of them reach. The last time they are put in order.
+  // Shortens the list of the warp's column to at most 32 pairs that include the first k, and sets the floor
+  // to a key that k of them reach. The last cut also sorts them.
   __device__ __forceinline__ void cut(bool is_last) const {
     const UInt32 own = threadIdx.x / kWarpSize;
     const UInt32 lane = threadIdx.x % kWarpSize;
     const UInt32 k = static_cast<UInt32>(params.k);
     const UInt32 count = shared.counts[own];
-    // Of the first keys of the lanes' shares, k reach the k-th.
+    // At least k elements reach the k-th of the lanes' largest keys.
     Key first = 0;
 #pragma unroll 1
     for (UInt32 place = lane; place < count; place += kWarpSize) {
@@ -203,7 +203,7 @@ struct ColumnFilter {
     }
     first = sorted_lanes(first);
     if (lane == k - 1) shared.floors[own] = first;
-    __syncwarp();  // the floor is there before other lanes read it, and the count has been read
+    __syncwarp();  // the floor is written, and the count read, before other lanes go on
     const UInt32 num_left = count > kWarpSize ? drop_below_floor(own, lane, count) : count;
     if (num_left > kWarpSize || is_last) sort(own, lane, num_left);
     if (lane == 0) shared.counts[own] = shared.num_kept[own] = min(num_left, kWarpSize);
@@ -218,15 +218,15 @@ struct ColumnFilter {
       const Pair other = place < count ? pair(place, own) : Pair::none();
       const bool stays = place < count && other.key() >= floor;
       const UInt32 mask = __ballot_sync(kFullMask, stays);
-      __syncwarp();  // these pairs have been read before others take their places
+      __syncwarp();  // these pairs have been read before others overwrite them
       if (stays) pair(num_left + __popc(mask & ((1u << lane) - 1)), own) = other;
       num_left += __popc(mask);
     }
-    __syncwarp();  // all that is left is there before it is read
+    __syncwarp();  // the remaining pairs are complete before they are read
     return num_left;
   }
 
-  // Leaves the first 32 pairs of a list, in order.
+  // Reduces a list to its first 32 pairs, sorted.
   __device__ __forceinline__ void sort(UInt32 own, UInt32 lane, UInt32 count) const {
     Pair first = Pair::none();
 #pragma unroll 1
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
   const UInt32 line = threadIdx.x / kColumns;
   const UInt32 k = static_cast<UInt32>(params.k);
   ColumnFilter<Word> filter = {shared, params, column, line};
-  // Blocks along y share rows.
+  // The blocks along y share rows.
   const UInt32 num_parts = gridDim.y;
   const UInt32 longest_row = static_cast<UInt32>(params.row_length);
   const UInt32 stretch = longest_row / num_parts + 1;
@@ -266,12 +266,12 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
     const Word* elements = input + start.input;
     UInt32 row_end = static_cast<UInt32>(params.row_length);
     if constexpr (kIsRagged) {
-      // One thread reads it for all of the column, and puts it where nothing is before a list was cut.
+      // One thread reads the length for the whole column; `num_kept` is free until a list is cut.
       if (line == 0) {
         shared.num_kept[column] = static_cast<UInt32>(row_length<true>(lengths, params, start));
       }
 
-      __syncthreads();  // the lengths are there before they are read
+      __syncthreads();  // the lengths are stored before they are read
       row_end = shared.num_kept[column];
     }
     if (threadIdx.x == 0) shared.is_full = 0;
@@ -287,18 +287,18 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
       } else {
         filter.filter(elements, begin, end);
       }
-      __syncthreads();  // every element is listed before the lists are looked at
+      __syncthreads();  // every element is listed before the lists are read
       if (shared.is_full != 0) {
-        // Elements in about ascending order of rank: from now on, as few at once as surely fit.
+        // Elements that get better and better: from now on, read only as many at once as always fit.
         gives_up = true;
-        __syncthreads();  // every thread knows before it is forgotten
+        __syncthreads();  // every thread has read `is_full` before it is cleared
         if (line == 0) shared.counts[column] = shared.num_kept[column];
         if (threadIdx.x == 0) shared.is_full = 0;
       } else {
         begin += length;
         filter.cut(begin == part_end);
       }
-      __syncthreads();  // the lists are cut, or as before, before any thread appends
+      __syncthreads();  // the lists are cut or restored before any thread appends
       const UInt64 longest =
           gives_up ? kSafeLength : static_cast<UInt64>(begin - part_begin) * kGrowth;
       length = static_cast<UInt32>(min(static_cast<UInt64>(part_end - begin), longest));
@@ -313,13 +313,13 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
         write_result<kIsRagged>(input, values, indices, params, start, row_end, rank, pair.index());
       }
     }
-    __syncthreads();  // the lists have been read before the next rows'
+    __syncthreads();  // the lists have been read before the next rows overwrite them
   }
 }
 
 constexpr int kMergeThreads = 128;
 
-// Puts together what the parts of a row kept; a warp a row.
+// Merges the results of the parts of a row; a warp owns a row.
 template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kMergeThreads)
     top_k_columns_merge(const Word* __restrict__ input, Word* values, void* indices,

@@ -1,12 +1,12 @@
-// The rank of each element of a short list, as how many others come before it: no order is made, and no
-// barrier is needed.
+// Ranks in a short list, by counting the elements that come before each one. Nothing moves, so no barrier
+// is needed.
 #pragma once
 
 #include "common/types.cuh"
 #include "top_k/list.cuh"
 
-// Calls write(rank, index) for the first k of `count` <= `size` elements; size is a power of two of at least
-// 32. Neighbouring lanes share an element where there are more threads than elements.
+// Calls write(rank, index) for the first k of `count` <= `size` elements; `size` is a power of two, 32 or
+// more. If there are more threads than elements, neighbouring lanes share an element.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_counting(const List<Word>& list, UInt32 count, UInt32 size,
                                                  UInt32 k, Write write) {
@@ -14,7 +14,7 @@ __device__ __forceinline__ void rank_by_counting(const List<Word>& list, UInt32 
   while (log_shares < 5 && (size << log_shares) < kThreads) ++log_shares;
   const UInt32 num_shares = 1u << log_shares;
   const UInt32 share = threadIdx.x & (num_shares - 1);
-  // Every lane takes part in each round, for the sums over lanes.
+  // Every lane takes part in each round, because of the sums over lanes.
   for (UInt32 first = 0; first < count; first += kThreads >> log_shares) {
     const UInt32 i = first + (threadIdx.x >> log_shares);
     const UInt32 own = min(i, count - 1);
@@ -23,7 +23,7 @@ __device__ __forceinline__ void rank_by_counting(const List<Word>& list, UInt32 
     UInt32 rank = 0;
 #pragma unroll 8
     for (UInt32 other = share; other < count; other += num_shares) {
-      // Both are read before either is looked at.
+      // Both loads are issued before either is used.
       const Word other_key = list.keys[other];
       const UInt32 other_index = list.indices[other];
       const bool ties_before = (other_key == key) & (other_index < index);

@@ -1,8 +1,8 @@
-// Keys in three instructions, for kernels that look at every element of a row: a fine order.
+// Fine keys: order keys in three instructions, for kernels that compute one for every element of a row.
 //
-// A fine key depends on all bits of an element, so that +0 is told from -0 and one NaN from another. Apart
-// from these it is in the order of rank: what ranks before has the larger key. Elements of equal rank have
-// neighbouring keys, and `coarse_key` gives them one. The constants come from the plan:
+// A fine key depends on all bits of an element, so it distinguishes +0 from -0 and one NaN from another.
+// Otherwise it follows the rank: an element that ranks earlier has a larger key. Elements of equal rank have
+// neighbouring keys, which `coarse_key` makes equal. The constants come from the plan:
 //
 //                floating point                            integers
 //   magnitude    all ones but the sign: negative numbers   0
@@ -15,10 +15,10 @@
 //                before numbers, else all ones
 //   end_nan      the least key of a number, if NaNs rank   0
 //                behind them, else 0
-//   padding      the element with key 0, as often as 64 bits have it
+//   padding      the element with key 0, repeated to fill 64 bits
 //
-// Words of 8 and 16 bits are in the upper bits of 32, and so are the constants but padding. What is below may
-// be anything, and stays below.
+// Words of 8 and 16 bits are in the upper bits of 32, and so are the constants except the padding. The lower
+// bits may be anything, and never affect the upper ones.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -35,15 +35,15 @@ struct FineParams : TopKParams {
   UInt64 end_nan;
   UInt64 padding;
   Int32
-      vector_rows;  // rows are multiples of 16 bytes, 16 bytes lie together, and so far do rows lie apart
-  Int32 loads_by_rows;  // neighbouring rows lie closer together than neighbouring elements
+      vector_rows;  // rows are contiguous, and their lengths and distances are multiples of 16 bytes
+  Int32 loads_by_rows;  // neighbouring rows are closer in memory than neighbouring elements
 };
 
-// Bits of a fine key below those of the element.
+// The number of lower bits of a fine key that are not the element's.
 template <class Word>
 constexpr int kSpareBits = sizeof(Word) < 4 ? 32 - 8 * static_cast<int>(sizeof(Word)) : 0;
 
-// Of an element in the upper bits.
+// The fine key of an element, whose bits are in the upper bits.
 template <class Word>
 __device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams& params) {
   using Key = Wide<Word>;
@@ -57,7 +57,7 @@ __device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams
   return (bits ^ magnitude) * static_cast<Key>(params.factor) + static_cast<Key>(params.offset);
 }
 
-// The least key of an element that ranks like the one with this key.
+// The smallest fine key of the elements with the rank of this one.
 template <class Word>
 __device__ __forceinline__ Wide<Word> coarse_key(Wide<Word> fine, const FineParams& params) {
   using Key = Wide<Word>;
@@ -66,7 +66,7 @@ __device__ __forceinline__ Wide<Word> coarse_key(Wide<Word> fine, const FinePara
   return min(key, static_cast<Key>(params.first_nan));
 }
 
-// Word i of sixteen bytes in the upper bits of its key; below it there may be bits of other words.
+// Word i of sixteen bytes, in the upper bits; the lower bits may be those of other words.
 template <class Word>
 __device__ __forceinline__ Wide<Word> upper_word(const uint4& bytes, int i) {
   constexpr int kPerPart = sizeof(Word) < 4 ? 4 / static_cast<int>(sizeof(Word)) : 1;

@@ -1,7 +1,7 @@
 // Computes: the top k of a few long rows.
-// Idea: as block_radix.cu, but several blocks share a row and add up their histograms and lists.
-// Ownership: block b of a row owns its b-th stretch; the blocks meet at a counter in global memory.
-// Requires: a cooperative launch, blocks_per_row per row, `states` zeroed, two lists per row.
+// Idea: as in block_radix.cu, but the blocks of a row combine their histograms and their lists.
+// Ownership: block b of a row owns its b-th stretch; a counter in global memory synchronises them.
+// Requires: a cooperative launch, blocks_per_row blocks and two lists per row, `states` zeroed.
 // Chosen when: there are fewer rows than multiprocessors.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
@@ -16,22 +16,22 @@
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
-// There is one block a multiprocessor: its threads have registers to read far ahead.
+// A multiprocessor runs one block, so there are enough registers for many loads in flight.
 constexpr UInt32 kLoadsAhead = 4;
 
-// The most digits a word has.
+// The largest number of digits of a word.
 template <class Word>
 constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1) / kDigitBits;
 
-// What the blocks of a row share in global storage, all zero at first.
+// The state that the blocks of a row share in global memory, zero at first.
 template <class Word>
 struct RowState {
   UInt32 num_arrived;
   UInt32 num_listed;
-  UInt64 varying_ones;     // the bits that are one in a key of the list
-  UInt64 varying_zeros;    // and those that are zero in one
-  UInt64 length_plus_one;  // of a ragged row
-  UInt32 unused[56];       // the counters have cache lines of their own
+  UInt64 varying_ones;     // the bits that are one in some key of the list
+  UInt64 varying_zeros;    // the bits that are zero in some key
+  UInt64 length_plus_one;  // the length of a ragged row, once known
+  UInt32 unused[56];       // keeps the counters in their own cache lines
   UInt32 bins[kMaxDigits<Word>][kNumBins];
 };
 
@@ -44,11 +44,11 @@ struct GridStorage {
   UInt32 row_length;
 };
 
-// Numbers of what is waited for; `cudml/operators/top_k_paths.py` has their names.
+// The numbers of the waits; `cudml/operators/top_k_paths.py` names them in the same order.
 constexpr UInt32 kWaitForRow = 1;
 
-// Waits for all blocks of the row; what any of them wrote before is seen by all after. Where it gives up,
-// no thread of the block may go on: what the blocks count of the row does not fit together.
+// A barrier of all blocks of a row: writes before it are visible to all blocks after it. If a wait gives up,
+// no thread of the block may go on, because the blocks' counts do not match.
 struct RowBarrier {
   UInt32* num_arrived;
   UInt32 num_blocks;
@@ -57,20 +57,20 @@ struct RowBarrier {
 
   __device__ __forceinline__ bool wait() {
     ++round;
-    __syncthreads();  // every thread has written before its block arrives, which releases all of it
+    __syncthreads();  // every thread has written before thread 0 releases the writes of its block
     bool has_come = true;
     if (threadIdx.x == 0) {
       add_release(num_arrived, 1);
       has_come = patience.wait(
           kWaitForRow, [&] { return load_acquire(num_arrived) >= round * num_blocks; }, [] {});
     }
-    // No thread goes on before thread 0 has seen all blocks.
+    // No thread goes on before thread 0 has seen all blocks arrive.
     return __syncthreads_or(has_come ? 0 : 1) == 0;
   }
 };
 
-// As `row_length`, but the same for all blocks of the row, which go on to different barriers by it: that of the
-// first which has read it.
+// As `row_length`, but the same for all blocks of the row, because barriers depend on it: the first block
+// that reads a length decides.
 template <bool kIsRagged, class Word>
 __device__ __forceinline__ Int64 shared_row_length(const void* lengths, const TopKParams& params,
                                                    const RowStart& start, RowState<Word>& state,
@@ -81,15 +81,15 @@ __device__ __forceinline__ Int64 shared_row_length(const void* lengths, const To
       const UInt64 first = atomicCAS(&state.length_plus_one, UInt64{0}, own);
       shared.row_length = static_cast<UInt32>((first == 0 ? own : first) - 1);
     }
-    __syncthreads();  // thread 0 has it before the others read it
+    __syncthreads();  // thread 0 has stored the length before the others read it
     return shared.row_length;
   } else {
     return row_length<false>(lengths, params, start);
   }
 }
 
-// One more digit of the row's threshold; `own` are the counts of this block's part. False where other
-// blocks did not come.
+// Finds one more digit of the row's threshold; `own` becomes the counts of this block's part. Returns false
+// if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Counts& own,
                                                  const RowPart<Word>& part,
@@ -106,7 +106,7 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
     shared.select.bins[bin] = load_relaxed(&row_bins[bin]);
   }
-  __syncthreads();  // the row's bins are there before they are searched
+  __syncthreads();  // the row's bins are complete before they are searched
   narrow(threshold, shared.select.bins, shared.select);
 
   const int digit = static_cast<int>(shared.select.digit);
@@ -121,8 +121,8 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
   return true;
 }
 
-// What lies in the row before this block's part: the counts of the blocks before it, which all
-// blocks write to `block_counts` and then read. False where other blocks did not come.
+// Sums the counts of the blocks before this one; every block writes its own to `block_counts`. Returns false
+// if the wait for the other blocks gave up.
 __device__ __forceinline__ bool count_before(Counts& before, const Counts& own, UInt32 block,
                                              UInt32* block_counts, RowBarrier& row_barrier,
                                              GridStorage& shared) {
@@ -141,8 +141,8 @@ __device__ __forceinline__ bool count_before(Counts& before, const Counts& own, 
   return true;
 }
 
-// The rank of a pair is how many of the list come before it: each warp counts for its share of the
-// list, all blocks of the row together.
+// Ranks each pair of the list by counting the pairs before it. The warps of all blocks of the row share the
+// list.
 template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input, Word* values,
                                                   void* indices, const TopKParams& params,
@@ -154,7 +154,7 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
     copy.keys[i] = row_list.keys[i];
     copy.indices[i] = row_list.indices[i];
   }
-  __syncthreads();  // the copy is complete before it is compared with
+  __syncthreads();  // the copy is complete before it is read
   const UInt32 lane = threadIdx.x % kWarpSize;
   const UInt32 num_warps = static_cast<UInt32>(params.blocks_per_row) * kWarps;
   for (UInt32 i = block * kWarps + threadIdx.x / kWarpSize; i < count; i += num_warps) {
@@ -177,8 +177,8 @@ __device__ __forceinline__ void write_by_counting(const Word* __restrict__ input
   }
 }
 
-// Sorts the row's list by all blocks of the row together. The result lies in `from`; `other` has room for as
-// much. False where other blocks did not come.
+// Sorts the row's list with all blocks of the row. The result is in `from`; `other` is scratch of the same
+// size. Returns false if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> other, UInt32 count,
                                                   UInt32 block, UInt32* block_counts,
@@ -210,7 +210,7 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
     }
     if (!row_barrier.wait()) return false;
 
-    // A few threads a digit sum what all blocks have of it, and what the blocks before this one have.
+    // A few threads per digit sum its counts, over all blocks and over the blocks before this one.
     constexpr int kThreadsPerDigit = kThreads / Sort::kBins;
     const int digit = threadIdx.x / kThreadsPerDigit;
     const bool is_first = threadIdx.x % kThreadsPerDigit == 0;
@@ -259,13 +259,13 @@ __global__ void __launch_bounds__(kThreads, 1)
   RowBarrier row_barrier = {&state.num_arrived, num_blocks, 0, {report}};
   const RowStart start = row_start(params, row);
   const Int64 capacity = params.list_capacity;
-  // As many as the radix sort has bins, for each block of the row.
+  // One count per bin of the radix sort for each block of the row.
   UInt32* row_counts = counts + static_cast<Int64>(row) * num_blocks * RadixSort<kThreads>::kBins;
   const List<Word> list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row));
   const List<Word> other_list = List<Word>::in(lists, capacity, 2 * static_cast<int>(row) + 1);
 
   const Int64 length = shared_row_length<kIsRagged>(lengths, params, start, state, shared);
-  // Stretches are multiples of every vector load, so that all are as well aligned as the row.
+  // A stretch is a whole number of vector loads, so that all stretches are aligned like the row.
   const Int64 stretch = (length / num_blocks / 64 + 1) * 64;
   const Int64 begin = min(length, block * stretch);
   const Int64 end = min(length, begin + stretch);
@@ -282,8 +282,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
   }
   const bool all_fit = threshold.fits(capacity);
-  // Fewer than are wanted were left if the row has fewer, or the input has changed: the last block lists
-  // missing ones.
+  // If the row has fewer than k elements, or the input has changed, too few are left: the last block lists
+  // missing elements.
   const bool too_few = threshold.num_equal < threshold.num_wanted;
   if (too_few && block == num_blocks - 1) {
     own.equal += threshold.num_wanted - threshold.num_equal;

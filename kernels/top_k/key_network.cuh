@@ -1,4 +1,4 @@
-// Keys in registers put in order by networks, and the k-th of those that neighbouring lanes hold.
+// Sorting networks for keys in registers, and the k-th key of neighbouring lanes.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -12,8 +12,8 @@ __device__ __forceinline__ void put_in_order(Key& larger, Key& smaller) {
   smaller = a > b ? b : a;
 }
 
-// Keys that first rise and then fall, or are a rotation of such, in falling order. Steps are template
-// arguments, since loops within loops over arrays in registers are not always unrolled.
+// Sorts a bitonic sequence in falling order. Steps are template arguments, because nested loops over arrays
+// in registers are not always unrolled.
 template <int kDistance, class Key, int kCount>
 __device__ __forceinline__ void merge_steps(Key (&keys)[kCount]) {
   if constexpr (kDistance > 0) {
@@ -29,7 +29,7 @@ __device__ __forceinline__ void merge_keys(Key (&keys)[kCount]) {
   merge_steps<kCount / 2>(keys);
 }
 
-// Any keys in falling order: Batcher's odd-even merge sort.
+// Sorts any keys in falling order: Batcher's odd-even merge sort.
 template <int kRun, int kDistance, class Key, int kCount>
 __device__ __forceinline__ void sort_steps(Key (&keys)[kCount]) {
   if constexpr (kRun < kCount) {
@@ -52,7 +52,7 @@ __device__ __forceinline__ void sort_keys(Key (&keys)[kCount]) {
   sort_steps<1, 1>(keys);
 }
 
-// `keys` are in falling order; what is left of them and of `others` is the first kCount of both.
+// Keeps the first kCount of `keys` and `others`, both in falling order; the result is bitonic.
 template <class Key, int kCount>
 __device__ __forceinline__ void keep_first(Key (&keys)[kCount], const Key (&others)[kCount]) {
 #pragma unroll
@@ -62,8 +62,8 @@ __device__ __forceinline__ void keep_first(Key (&keys)[kCount], const Key (&othe
   }
 }
 
-// The k-th key of the lanes from `distance` on, of which each has kCount in falling order: lanes whose
-// numbers differ in lower bits alone have the same ones.
+// The kFirst-th key of kLanes lanes. Each lane has kCount keys in falling order; groups of kDistance lanes
+// have the same ones.
 template <int kFirst, int kDistance, int kLanes, class Key, int kCount>
 __device__ __forceinline__ Key kth_of_sorted(const Key (&keys)[kCount]) {
   constexpr bool kIsLast = 2 * kDistance == kLanes;
@@ -101,8 +101,8 @@ __device__ __forceinline__ Key kth_of_sorted(const Key (&keys)[kCount]) {
   }
 }
 
-// The kFirst-th key of those that kLanes neighbouring lanes hold, kCount each; every lane gets it. All lanes
-// of the warp call.
+// The kFirst-th key of kLanes neighbouring lanes with kCount keys each, returned to every lane. Every lane of
+// the warp calls it.
 template <int kFirst, int kLanes, class Key, int kCount>
 __device__ __forceinline__ Key kth_of_lanes(const Key (&keys)[kCount]) {
   constexpr int kList = kCount < kFirst ? kCount : kFirst;

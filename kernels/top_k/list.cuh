@@ -8,7 +8,7 @@ struct List {
   Word* keys;
   UInt32* indices;
 
-  // `number`-th list of `capacity` elements in `storage`.
+  // List number `number`, of `capacity` elements, in `storage`.
   static __device__ __forceinline__ List in(UInt8* storage, Int64 capacity, int number) {
     UInt8* begin = storage + number * capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
     return {reinterpret_cast<Word*>(begin),

@@ -1,6 +1,6 @@
-// The rows of a warp in shared storage, loaded by vectors of 16 bytes or, where these do not fit, by elements.
-// `Of` says of what shape they are: kRows rows, each a Row with `vectors` for kVectors loads of kPerVector
-// elements by each of its lanes, of which kAhead are under way at a time.
+// Loads the rows of a warp into shared storage, as vectors of 16 bytes or, if rows are not aligned, by
+// element. `Of` describes them: kRows rows, each a Row whose `vectors` hold kVectors loads of kPerVector
+// elements by each of its lanes, kAhead of them in flight at a time.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -8,7 +8,7 @@
 #include "top_k/fine_key.cuh"
 #include "top_k/rows.cuh"
 
-// What lies past the end of a row stays there: it ranks last, and behind every element by its index.
+// Fills rows with padding. What stays past the end of a row has the smallest key, and larger indices.
 template <class Of>
 __device__ __forceinline__ void fill_rows(const FineParams& params,
                                           SharedArray<typename Of::Row, Of::kRows>& rows) {
@@ -22,7 +22,7 @@ __device__ __forceinline__ void fill_rows(const FineParams& params,
   }
 }
 
-// Loads the warp's rows, from `first_row` on; `start` and `length` are of the lane's own.
+// Loads the warp's rows, from `first_row` on; `start` and `length` are those of the lane's own row.
 template <class Of, bool kIsRagged, class Word>
 __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const FineParams& params,
                                           Int64 first_row, const RowStart& start, UInt32 length,
@@ -30,8 +30,8 @@ __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const 
   constexpr UInt32 kLanes = kWarpSize / Of::kRows;
   const UInt32 warp_lane = threadIdx.x % kWarpSize;
   if constexpr (kIsRagged) {
-    fill_rows<Of>(params, rows);  // where a longer row was
-    __syncwarp();                 // that is there before a row
+    fill_rows<Of>(params, rows);  // clears the rest of a longer row
+    __syncwarp();                 // the padding is written before the row
   }
   if (params.vector_rows != 0 && reinterpret_cast<UInt64>(input) % 16 == 0) {
     constexpr UInt32 kVectors = Of::kVectors;
@@ -87,5 +87,5 @@ __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const 
       }
     }
   }
-  __syncwarp();  // the rows are there before other lanes read them
+  __syncwarp();  // the rows are complete before other lanes read them
 }

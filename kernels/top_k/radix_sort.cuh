@@ -1,8 +1,8 @@
-// A list put in order digit by digit, from the lowest: for lists of any length, in shared or global
-// storage. Elements of equal keys keep their order, so the list comes in the order of its indices.
+// A radix sort from the lowest digit, for lists of any length in shared or global memory. It is stable, so
+// the list must be in the order of its indices.
 //
-// The list is divided into a stretch for each warp. For each digit, warps count their elements in bins of
-// their own, the counts are summed to the places where the bins begin, and the elements move there.
+// Each warp owns a stretch of the list. For each digit, the warps count their elements in separate bins, a
+// prefix sum turns the counts into positions, and the elements move there.
 #pragma once
 
 #include "common/block_scan.cuh"
@@ -14,7 +14,7 @@
 template <int kThreads>
 struct RadixSort {
   static constexpr int kWarps = kThreads / kWarpSize;
-  // The bins of all warps fit where the histogram of the search was.
+  // The bins of all warps fit the storage of the search's histogram.
   static constexpr int kBits = 7;
   static constexpr int kBins = 1 << kBits;
   static_assert(kBins * kWarps <= kNumBins, "the bins of all warps share the histogram's storage");
@@ -23,7 +23,7 @@ struct RadixSort {
   Int64 begin;  // this warp's stretch of the list
   Int64 end;
 
-  // `num_threads` threads, of which `first_thread` is the block's first, divide the list.
+  // `num_threads` threads share the list; `first_thread` is the number of this block's first thread.
   static __device__ __forceinline__ RadixSort of(SelectStorage<kThreads>& shared, UInt32 count,
                                                  Int64 num_threads, Int64 first_thread) {
     const Int64 stretch = (count / num_threads + 1) * kWarpSize;
@@ -47,10 +47,10 @@ struct RadixSort {
     for (Int64 i = begin + threadIdx.x % kWarpSize; i < end; i += kWarpSize) {
       atomicAdd(&shared.bins[digit_of(from.keys[i], shift) * kWarps + warp], 1);
     }
-    __syncthreads();  // every count is in before the bins are summed
+    __syncthreads();  // every element is counted before the bins are summed
   }
 
-  // From counts to places, for a list that is all the block's: digit by digit, in a digit warp by warp.
+  // Turns counts into positions, for a list of one block: by digit, then by warp.
   __device__ __forceinline__ void sum_counts() const {
     constexpr int kBinsPerThread = kBins * kWarps / kThreads;
     Bins& bins = shared.bins;
@@ -67,7 +67,7 @@ struct RadixSort {
     __syncthreads();  // every place is known before elements move
   }
 
-  // Moves the warp's elements to the places in the bins.
+  // Moves the warp's elements to the positions in the bins.
   template <class Word>
   __device__ __forceinline__ void move(const List<Word>& from, const List<Word>& to,
                                        int shift) const {
@@ -82,9 +82,9 @@ struct RadixSort {
       UInt32 place = 0;
       const UInt32 peers = __match_any_sync(kFullMask, bin);
       if (is_element) place = shared.bins[bin] + __popc(peers & lanes_below);
-      __syncwarp();  // every lane has read its bin before the first of its peers moves it on
+      __syncwarp();  // every lane has read its bin before the bin's first lane advances it
       if (is_element && (peers & lanes_below) == 0) shared.bins[bin] += __popc(peers);
-      __syncwarp();  // the bins have moved on before the next elements read them
+      __syncwarp();  // the bins are advanced before the next elements read them
       if (is_element) {
         to.keys[place] = key;
         to.indices[place] = from.indices[i];
@@ -93,8 +93,8 @@ struct RadixSort {
   }
 };
 
-// Sorts `count` elements of `from` into the order of rank. The result lies in the list returned; `other`
-// is the scratch.
+// Sorts `count` elements of `from` by rank. The returned list, one of the two, has the result; the other one
+// is scratch.
 template <class Word, int kThreads>
 __device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> other, UInt32 count,
                                                     SelectStorage<kThreads>& shared) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> 
     varying |= static_cast<Wide<Word>>(from.keys[i] ^ from.keys[0]);
   }
   if (varying != 0) atomicOr(&shared.varying, varying);
-  __syncthreads();  // every thread's bits are in
+  __syncthreads();  // every thread has added its bits
   varying = shared.varying;
 
   const Sort sort = Sort::of(shared, count, kThreads, 0);
@@ -115,7 +115,7 @@ __device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> 
     sort.count_digits(from, shift);
     sort.sum_counts();
     sort.move(from, other, shift);
-    __syncthreads();  // all elements have moved before the lists change places
+    __syncthreads();  // all elements have moved before the lists are swapped
     const List<Word> moved = other;
     other = from;
     from = moved;

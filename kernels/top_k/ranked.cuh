@@ -1,5 +1,5 @@
-// A key and an index as one value in a total order: larger key first, then lower index. Since no
-// two are equal, whatever sorts or selects them gives the same result.
+// A key and an index as one value in a total order: larger key first, then lower index. No two values are
+// equal, so every sort and every selection gives the same result.
 #pragma once
 
 #include "common/types.cuh"
@@ -11,7 +11,7 @@ struct Ranked32 {
   static __device__ __forceinline__ Ranked32 of(UInt32 key, UInt32 index) {
     return {key << 16 | (0xffffu - index)};
   }
-  // Behind every element, whatever its key: no index reaches 0xffff.
+  // Ranks after every element, whatever its key: no index reaches 0xffff.
   static __device__ __forceinline__ Ranked32 none() { return {0}; }
   __device__ __forceinline__ UInt32 index() const { return 0xffffu - (bits & 0xffffu); }
   __device__ __forceinline__ bool is_before(Ranked32 other) const { return bits > other.bits; }

@@ -6,7 +6,7 @@
 #include "common/types.cuh"
 #include "top_k/rows.cuh"
 
-// Word i of sixteen bytes, i known when compiled.
+// Word i of sixteen bytes, for an i known at compile time.
 template <class Word>
 __device__ __forceinline__ Word word_of(const uint4& bytes, int i) {
   constexpr int kPerPart = sizeof(Word) < 4 ? 4 / sizeof(Word) : 1;
@@ -18,7 +18,7 @@ __device__ __forceinline__ Word word_of(const uint4& bytes, int i) {
   }
 }
 
-// Word i of sixteen bytes, i known when run.
+// Word i of sixteen bytes, for any i.
 template <class Word>
 __device__ __forceinline__ Word any_word_of(const uint4& bytes, UInt32 i) {
   const UInt32 first_byte = i * sizeof(Word);
@@ -27,11 +27,11 @@ __device__ __forceinline__ Word any_word_of(const uint4& bytes, UInt32 i) {
   return static_cast<Word>((first_byte < 8 ? low : high) >> (first_byte % 8 * 8));
 }
 
-// One row, or a part of one that starts `first_index` elements into it.
+// One row, or the part of one that starts at element `first_index`.
 template <class Word>
 struct RowPart {
   static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
-  // Loads of a thread that are under way before the first of them is looked at.
+  // Loads of a thread that are in flight before the first is used.
   static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 1 : 2;
 
   const Word* elements;
@@ -39,8 +39,8 @@ struct RowPart {
   UInt32 length;
   UInt32 first_index;
 
-  // Calls visit(key, index) for every element, in no particular order; thread `thread` of kThreads
-  // does its share.
+  // Calls visit(key, index) for every element of the share of thread `thread` of kThreads, in no particular
+  // order.
   template <int kThreads, UInt32 kAhead = kLoadsAhead, class Visit>
   __device__ __forceinline__ void visit(const TopKParams& params, UInt32 thread,
                                         Visit visit_element) const {
@@ -53,11 +53,11 @@ struct RowPart {
     visit_loads<kThreads, kAhead>(params, thread, visit_words, visit_element);
   }
 
-  // The same, but for whole vector loads visit_words(bytes, index) of the first of kPerLoad elements.
+  // The same, but calls visit_words(bytes, index of the first element) for each whole vector load.
   template <int kThreads, UInt32 kAhead, class VisitWords, class Visit>
   __device__ __forceinline__ void visit_loads(const TopKParams& params, UInt32 thread,
                                               VisitWords visit_words, Visit visit_element) const {
-    UInt32 scalar_from = 0;  // what the vector loads leave: [0, head) and [scalar_from, length)
+    UInt32 scalar_from = 0;  // [0, head) and [scalar_from, length) are not loaded as vectors
     UInt32 head = 0;
     if (stride == 1) {
       const UInt32 misaligned = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16);
@@ -69,7 +69,7 @@ struct RowPart {
 #pragma unroll
         for (UInt32 a = 0; a < kAhead; ++a) {
           const UInt32 next = load + a * kThreads;
-          // Past the end the last load is repeated and not looked at.
+          // Past the end, the last load is repeated and its result ignored.
           bytes[a] = load_16_bytes(elements + head + min(next, num_loads - 1) * kPerLoad);
         }
 #pragma unroll
@@ -96,7 +96,7 @@ struct RowPart {
     return {elements + static_cast<Int64>(begin) * stride, stride, count, first_index + begin};
   }
 
-  // The kPerLoad elements from `begin` on; what lies past the end is zero.
+  // The kPerLoad elements from `begin` on; those past the end are zero.
   __device__ __forceinline__ uint4 load(UInt32 begin) const {
     const Word* address = elements + begin;
     if (stride == 1 && begin + static_cast<UInt64>(kPerLoad) <= length &&

@@ -1,4 +1,4 @@
-// What every top-k kernel is told, where a row lies, and how a result is written.
+// The parameters of every top-k kernel, the position of a row, and the writing of a result.
 #pragma once
 
 #include "common/lengths.cuh"
@@ -25,23 +25,23 @@ struct TopKParams {
   Int32 index_bytes;     // 4 or 8
   Int32 sorts_pairs;     // block_radix and grid_radix: order pairs at once, not digit by digit
   Int32 blocks_per_row;  // block_filter and grid_radix
-  Int32 sample_rank;     // block_filter: of the element of the sample that may be the last result
-  Int32 sample_scope;    // block_filter: what is sampled
-  Int64 list_capacity;   // elements that a list holds; a multiple of 8 but in serial
-  UInt64 outer_multipliers[kMaxOuterDimensions];  // divide by their sizes; common/strided_index.cuh
+  Int32 sample_rank;     // block_filter: the rank in the sample of the expected last result
+  Int32 sample_scope;    // block_filter: which elements are sampled
+  Int64 list_capacity;   // elements that a list holds; a multiple of 8 except in serial.cu
+  UInt64 outer_multipliers[kMaxOuterDimensions];  // divide by the sizes; common/strided_index.cuh
   Int32 outer_shifts[kMaxOuterDimensions];
   Int32 is_wide;  // rows are counted in 64 bits
   Int64 outer_sizes[kMaxOuterDimensions];
   Int64 input_strides[kMaxOuterDimensions];
   Int64 value_strides[kMaxOuterDimensions];
   Int64 index_strides[kMaxOuterDimensions];
-  Int64 length_strides[kMaxOuterDimensions];  // these four: of ragged rows
-  UInt64 missing;                             // the value in place of what is missing to k
+  Int64 length_strides[kMaxOuterDimensions];  // these four: for ragged rows
+  UInt64 missing;                             // the value of results beyond the row's length
   Int32 length_bytes;
   Int32 length_is_signed;
 };
 
-// Offsets in elements of a row's first element and first results, and of its length.
+// The offsets, in elements, of a row's first element, its first results and its length.
 struct RowStart {
   Int64 input;
   Int64 value;
@@ -58,7 +58,7 @@ struct RowStart {
 
 __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 row) {
   RowStart start = {0, 0, 0, 0};
-  // Not unrolled: seldom are there more than two.
+  // Not unrolled: there are rarely more than two.
 #pragma unroll 1
   for (int d = params.num_outer_dimensions - 1; d > 0; --d) {
     const UInt64 multiplier = params.outer_multipliers[d];
@@ -69,13 +69,13 @@ __device__ __forceinline__ RowStart row_start(const TopKParams& params, Int64 ro
     start.move(params, d, row - quotient * params.outer_sizes[d]);
     row = quotient;
   }
-  // The outermost coordinate is what is left; without dimensions there is row 0 alone.
+  // The rest is the outermost coordinate; without outer dimensions, row 0 is the only one.
   start.move(params, 0, row);
   return start;
 }
 
-// How many elements of the row count: all, or if rows are ragged the first `lengths` of them. The number may
-// change while it is read, so that no barrier may depend on it unless one thread has read it for all.
+// The number of elements of the row that count: all of them, or if rows are ragged, the row's own length. The
+// length may change between two reads, so no barrier may depend on it unless one thread has read it for all.
 template <bool kIsRagged>
 __device__ __forceinline__ Int64 row_length(const void* lengths, const TopKParams& params,
                                             const RowStart& start) {
@@ -87,8 +87,8 @@ __device__ __forceinline__ Int64 row_length(const void* lengths, const TopKParam
   }
 }
 
-// The element at `index` of the row is the result of rank `rank`. If rows are ragged, an index from the row's
-// length on stands for an element that is missing.
+// Writes the element at `index` of the row as the result with this rank. If rows are ragged, an index of the
+// row's length or more stands for a missing element.
 template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_element(Word element, UInt32 index, UInt32 length,
                                               Word* values, void* indices, const TopKParams& params,
@@ -104,8 +104,7 @@ __device__ __forceinline__ void write_element(Word element, UInt32 index, UInt32
   }
 }
 
-// The same. The element's bits are read again rather than made from the key: a zero keeps its sign and a NaN
-// its payload.
+// The same, but reads the element again: its key does not contain the sign of a zero or the payload of a NaN.
 template <bool kIsRagged, class Word>
 __device__ __forceinline__ void write_result(const Word* __restrict__ input, Word* values,
                                              void* indices, const TopKParams& params,

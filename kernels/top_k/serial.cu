@@ -1,34 +1,34 @@
 // Computes: the top k of rows of any length, for any k, by blocks of one thread.
-// Idea: elements that rank before the k-th so far are listed; a full list is cut to its first k.
-// Ownership: a block owns a row at a time, and reads all but its start once.
+// Idea: elements that rank before the k-th so far are listed; a full list is cut to the first k.
+// Ownership: a block owns a row at a time, and reads all but its first elements once.
 // Requires: list_capacity >= k + kClasses, a multiple of kGroup, or the row's length; three lists.
-// Chosen when: blocks of one thread are the fastest, on a CPU.
+// Chosen when: blocks of one thread are the fastest, as on a CPU.
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/rows.cuh"
 
-// Elements that are compared with the floor together, and keys that are compared with each other.
+// Elements that are compared with the floor at once, and keys that are compared with each other at once.
 constexpr UInt32 kGroup = 32;
 constexpr UInt32 kVector = 16;
-// Lists of up to so many keys are ranked by comparing all of them with each other.
+// The longest list whose keys are ranked by comparing each pair.
 constexpr UInt32 kMaxRanked = 96;
-// And of up to so many, if less than half of them are results.
+// The same if fewer than half of its keys are results.
 constexpr UInt32 kMaxRankedWhole = 64;
-// So many first elements of a row, which stay in a near cache, are read twice: first for a floor, the k-th
-// of the largest elements of interleaved classes. There are at least twice as many classes as results.
+// The first elements of a row, kMinStretch to kMaxStretch of them, are read twice; they stay in a near cache.
+// The first pass finds a floor: the k-th of the maxima of interleaved classes, which must be at least 2 * k.
 constexpr UInt32 kClasses = 2 * kGroup;
 constexpr UInt32 kMinStretch = 4 * kClasses;
 constexpr UInt32 kMaxStretch = 2048;
-// Of so many, in a group, that pass the floor, each is looked at; of more, the whole group.
+// If more elements of a group pass the floor, all of the group are visited instead of each that passes.
 constexpr UInt32 kMaxSparse = 10;
 
 struct SerialStorage {
   UInt32 bins[256];
 };
 
-// The candidates of a row by ascending index. Keys are padded with zeros to a multiple of kVector before
-// they are compared.
+// The candidates of a row in order of index. Keys are padded with zeros to a multiple of kVector before they
+// are compared.
 template <class Word>
 struct SerialList {
   using Key = Wide<Word>;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void pad(Key* keys, UInt32 count) {
   for (UInt32 i = count; i % kVector != 0; ++i) keys[i] = 0;
 }
 
-// How many of `count` keys, padded, are above a limit of at least 0.
+// The number of `count` padded keys that are above a limit.
 template <class Key>
 __device__ __forceinline__ UInt32 count_above(const Key* keys, UInt32 count, Key limit) {
   Key above[kVector] = {};
@@ -68,7 +68,7 @@ __device__ __forceinline__ UInt32 count_above(const Key* keys, UInt32 count, Key
   return static_cast<UInt32>(num_above);
 }
 
-// The k-th largest of a list's keys, k from 1 to its length; `num_above` becomes how many are larger.
+// The k-th largest key of a list of k or more; `num_above` becomes the number of larger keys.
 template <class Word>
 __device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt32 k,
                                               UInt32& num_above) {
@@ -76,12 +76,12 @@ __device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt
   const Key* keys = list.keys;
   UInt32 count = list.count;
   num_above = 0;
-  // It is between these, inclusively.
+  // The bounds of the result, inclusive.
   Key lowest = 0;
   Key highest = static_cast<Key>(~Key{0});
   for (UInt32 round = 1; lowest < highest; ++round) {
-    // Of three, that whose rank is likely to be nearest; in every fourth round the middle of what is
-    // possible, so that the rounds are few whatever the keys are.
+    // The pivot is the one of three keys whose rank is probably nearest. Every fourth round halves the
+    // interval instead, which limits the number of rounds for any keys.
     const Key a = keys[count / 4];
     const Key b = keys[count / 2];
     const Key c = keys[count - 1 - count / 4];
@@ -120,14 +120,14 @@ __device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt
   return lowest;
 }
 
-// Cuts a list of more than k to its first k. Returns the k-th key.
+// Cuts a list of more than k elements to the first k, and returns the k-th key.
 template <class Word>
 __device__ __forceinline__ Wide<Word> cut(SerialList<Word>& list, UInt32 k) {
   using Key = Wide<Word>;
   pad(list.keys, list.count);
   UInt32 num_above;
   const Key kth = kth_key(list, k, num_above);
-  // Of those that tie for the last places the first stay.
+  // Among the elements that tie with the k-th, those of lower index stay.
   UInt32 num_ties_left = k - num_above;
   UInt32 num_kept = 0;
   for (UInt32 i = 0; num_kept < k; ++i) {
@@ -142,7 +142,7 @@ __device__ __forceinline__ Wide<Word> cut(SerialList<Word>& list, UInt32 k) {
   return kth;
 }
 
-// The keys of `count` neighbouring elements; what is missing to a group is zero.
+// The keys of `count` neighbouring elements, padded with zeros to a group.
 template <class Word>
 __device__ __forceinline__ void load_keys(const Word* elements, Int64 stride, UInt64 count,
                                           const TopKParams& params, Word (&keys)[kGroup]) {
@@ -156,12 +156,12 @@ __device__ __forceinline__ void load_keys(const Word* elements, Int64 stride, UI
   for (UInt32 j = num_loaded; j < kGroup; ++j) keys[j] = 0;
 }
 
-// Lists what is above the floor among the keys of a group that begins at `index`.
+// Lists the keys above the floor of a group that begins at `index`.
 template <class Word>
 __device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word (&keys)[kGroup],
                                              UInt32 index, Word floor) {
   constexpr UInt32 kParts = kGroup / 8;
-  // A byte for each, so that they are looked for eight at a time.
+  // One byte per element, so that eight are tested at a time.
   union {
     UInt8 bytes[kGroup];
     UInt64 parts[kParts];
@@ -183,7 +183,7 @@ __device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word 
   }
 }
 
-// A key that k of a stretch's elements reach: the k-th of the largest keys of its interleaved classes.
+// A key that at least k elements of a stretch reach: the k-th of the maxima of its interleaved classes.
 template <class Word>
 __device__ __forceinline__ Word reached_key(SerialList<Word>& list, const Word* elements,
                                             const TopKParams& params, UInt32 length, UInt32 k) {
@@ -199,7 +199,7 @@ __device__ __forceinline__ Word reached_key(SerialList<Word>& list, const Word* 
   return static_cast<Word>(kth_key(list, k, num_above));
 }
 
-// Lists the first k of a row by ascending index, or all if it has no more.
+// Lists the first k elements of a row, perhaps with others, in order of index.
 template <class Word>
 __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* elements,
                                          const TopKParams& params, UInt32 length, UInt32 k) {
@@ -210,7 +210,7 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
   if (stride == 1 && length >= kMinStretch && k <= kClasses / 2) {
     reached = reached_key(list, elements, params, min(length, kMaxStretch), k);
   }
-  // What is above the floor is listed. The first k that reach a key are above a floor just below it.
+  // Keys above the floor are listed. A floor just below `reached` lets the keys equal to it pass.
   Word floor = reached;
   if (reached != 0) {
     --floor;
@@ -233,12 +233,12 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
     load_keys(elements + i * stride, stride, length - i, params, keys);
     filter_group(list, keys, static_cast<UInt32>(i), floor);
   }
-  // Where the input changes while it is read, fewer than k may have been listed.
+  // If the input changed while it was read, fewer than k may have been listed.
   for (; list.count < k; ++list.count) list.keys[list.count] = list.indices[list.count] = 0;
 }
 
-// Sorts the indices of a short list by descending key and then by place, without a branch: a rank is how
-// many come before.
+// Sorts the indices of a short list by descending key and then by place, without branches: an element's rank
+// is the number of elements before it.
 template <class Word>
 __device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, UInt32* sorted) {
   using Key = Wide<Word>;
@@ -263,7 +263,7 @@ __device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, U
   }
 }
 
-// Sorts a list by descending key; equal keys keep their order. Returns where the indices are.
+// Sorts a list by descending key; equal keys keep their order. Returns the sorted indices.
 template <class Word>
 __device__ __forceinline__ const UInt32* sort_serially(const SerialList<Word>& list,
                                                        UInt32* other_indices, UInt32* bins) {
@@ -325,7 +325,7 @@ __global__ void __launch_bounds__(1)
     const RowStart start = row_start(params, row);
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
     list_row(list, input + start.input, params, length, k);
-    // To rank fewer costs less than to cut first, unless most are results.
+    // A short list is ranked whole, because cutting it first would take longer, unless few would be cut.
     const UInt32 most = 2 * params.k >= list.count ? kMaxRanked : kMaxRankedWhole;
     if (list.count > k && list.count > most) cut(list, k);
     const UInt32* sorted = other_indices;

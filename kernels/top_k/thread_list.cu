@@ -1,14 +1,14 @@
 // Computes: the top k of many rows for small k.
-// Idea: a sorted list of kListSize keys in registers; what ranks before the last is inserted.
+// Idea: a sorted list of kListSize keys in registers; elements that rank before the last go in.
 // Ownership: a thread owns a row at a time, so neighbouring threads read neighbouring rows.
 // Requires: k is at most kListSize.
-// Chosen when: rows lie side by side along a strided axis, k is at most 4 and rows are many.
+// Chosen when: the axis is strided, rows are neighbours in memory and many, and k is at most 4.
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/ranked.cuh"
 #include "top_k/rows.cuh"
 
-// The first elements of a row so far, in order.
+// The first-ranked elements so far, sorted.
 template <class Pair, int kListSize>
 struct FirstElements {
   Pair pairs[kListSize];
@@ -19,7 +19,7 @@ struct FirstElements {
   }
   __device__ __forceinline__ void insert(Pair pair) {
     if (!pair.is_before(pairs[kListSize - 1])) return;
-    // What ranks behind the new element moves down by one.
+    // Elements that rank after the new one move down by one.
 #pragma unroll
     for (int i = kListSize - 1; i > 0; --i) {
       pairs[i] = pair.is_before(pairs[i - 1]) ? pairs[i - 1]
@@ -36,7 +36,7 @@ template <class Word, int kListSize, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 4)
     top_k_thread_list(const Word* __restrict__ input, Word* values, void* indices,
                       const void* lengths, const __grid_constant__ TopKParams params) {
-  // Loads that are under way before the first of them is looked at.
+  // Loads that are in flight before the first is used.
   constexpr int kAhead = 4;
   using Pair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; row < params.num_rows;
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     for (; index < length; ++index, next += stride) {
       first.insert(Pair::of(ordering_key(*next, params), index));
     }
-    // Computed again: until here it would take registers.
+    // Computed again, because keeping it in registers until here would cost more.
     const RowStart start = row_start(params, row);
 #pragma unroll
     for (int rank = 0; rank < kListSize; ++rank) {

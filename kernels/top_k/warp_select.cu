@@ -1,6 +1,6 @@
 // Computes: the top k of short rows for small k.
-// Idea: results are only in the units of neighbouring elements whose first keys rank first.
-// Ownership: kLanes lanes own a row at a time, kept in shared storage.
+// Idea: all results are in the units (neighbouring elements) whose largest keys rank first.
+// Ownership: kLanes lanes own a row at a time, in shared storage.
 // Requires: rows of at most kLanes * kUnits * kUnit elements, and k of at most kFirst.
 // Chosen when: rows have up to 1024 elements and k is small.
 #include "common/intrinsics.cuh"

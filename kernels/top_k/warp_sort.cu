@@ -1,4 +1,4 @@
-// Computes: the top k of short rows, in order.
+// Computes: the top k of short rows, for any k.
 // Idea: the k-th key is found bit by bit, by counting; a bitonic network sorts what reaches it.
 // Ownership: a warp owns a row at a time; its element j * 32 + lane is item j of the lane.
 // Requires: rows of at most 32 * kItems elements, and k of at most 32 * kSorted.
@@ -13,7 +13,7 @@
 constexpr int kThreads = 128;
 constexpr int kWarps = kThreads / kWarpSize;
 
-// So many blocks a multiprocessor leave room for a lane's items in registers, and no more than these need.
+// Blocks per multiprocessor: the largest number whose registers hold the items of every lane.
 template <class Word, int kItems, int kSorted>
 constexpr int kMinBlocks = kSorted < kItems && sizeof(Word) <= 4 ? 5
                            : kSorted == 32 && sizeof(Word) == 8  ? 2
@@ -25,7 +25,7 @@ struct Shape {
   static constexpr int kPerVector = 16 / static_cast<int>(sizeof(Word));
   static constexpr int kVectors = kItems > kPerVector ? kItems / kPerVector : 1;
   static constexpr UInt32 kAhead = 8;
-  // A row, and the indices of what is to be sorted, then in order.
+  // A row, and the indices of the chosen elements, which are sorted later.
   struct Row {
     SharedArray<uint4, kVectors * kWarpSize> vectors;
     SharedArray<UInt16, kSorted * kWarpSize> order;
@@ -76,14 +76,14 @@ __device__ __forceinline__ void merge_items(Pair (&items)[kItems]) {
   }
 }
 
-// Sorts the warp's items in any order, the first-ranked to position 0; item j of a lane is at position
+// Sorts the warp's items, the first-ranked to position 0; item j of a lane is at position
 // lane * kItems + j. Only the first `num_lanes`, a power of two, have items.
 template <class Pair, int kItems>
 __device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int num_lanes) {
   sort_items<1, 1>(items);
 #pragma unroll 1
   for (int run = 2; run <= num_lanes; run *= 2) {
-    // Both halves are in order: compared with the other one backwards, each keeps what belongs to it.
+    // Both halves are sorted; each is compared with the other one reversed, and keeps its own part.
     const bool is_lower = (lane & run / 2) == 0;
 #pragma unroll
     for (int j = 0; j < (kItems + 1) / 2; ++j) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int n
   }
 }
 
-// The highest bit in which keys of the warp differ, -1 if they are all equal: that of the largest difference.
+// The highest bit in which keys of the warp differ; -1 if all are equal.
 __device__ __forceinline__ int highest_bit(UInt32 differing) {
   return 31 - __clz(static_cast<int>(warp_max(differing)));
 }
@@ -121,8 +121,8 @@ __device__ __forceinline__ UInt32 reaches(UInt32 key, UInt32 limit) {
 }
 __device__ __forceinline__ UInt32 reaches(UInt64 key, UInt64 limit) { return key >= limit; }
 
-// Which of the lane's items can be among the first k of the warp, as bits. In the warp, `num_chosen` are: k or
-// more, and at most kMost.
+// The lane's items that can be among the first k of the warp, as bits. The warp chooses `num_chosen` items,
+// at least k and at most kMost.
 template <class Word, UInt32 kMost, int kItems>
 __device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], UInt32 k,
                                          const FineParams& params, UInt32& num_chosen) {
@@ -132,7 +132,7 @@ __device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], UInt3
 #pragma unroll
   for (int j = 0; j < kItems; ++j) differing |= keys[j] ^ common;
   int bit = highest_bit(differing);
-  // The largest number that k keys reach, bit by bit, until no more than kMost do.
+  // Finds, bit by bit, the largest number that k keys reach, until at most kMost keys reach it.
   Key kth = bit < 0 ? common : common >> bit >> 1 << bit << 1;
   num_chosen = kFullMask;
 #pragma unroll 1
@@ -161,7 +161,7 @@ __device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], UInt3
     chosen |= static_cast<UInt32>(key > least) << j;
     equal |= static_cast<UInt32>(key == least) << j;
   }
-  // Of those that rank like the last one, the first by index: item by item, lane by lane.
+  // Among items that tie with the last, those of lower index are chosen: by item, then by lane.
   UInt32 num_before = warp_sum(__popc(chosen));
   num_chosen = max(num_before, k);
   const UInt32 lanes_below = (1u << threadIdx.x % kWarpSize) - 1;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
 
   if constexpr (!kIsRagged) {
     fill_rows<Of>(params, rows);
-    __syncwarp();  // that is there before a row
+    __syncwarp();  // the padding is written before the row
   }
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kWarps + threadIdx.x / kWarpSize;
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
       for (int j = 0; j < kItems; ++j) {
         if ((chosen >> j & 1) != 0) *next++ = static_cast<UInt16>(j * kWarpSize + lane);
       }
-      __syncwarp();  // the chosen ones are listed before other lanes read of them
+      __syncwarp();  // the chosen items are listed before other lanes read them
 #pragma unroll
       for (int j = 0; j < kSorted; ++j) {
         const UInt32 place = lane * kSorted + j;
@@ -249,16 +249,16 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
       while (num_lanes * kSorted < num_chosen) num_lanes *= 2;
     }
     sort_warp(items, static_cast<int>(lane), static_cast<int>(num_lanes));
-    // Each lane puts its part of the order where its part of the list was.
+    // Each lane stores its part of the sorted list over its part of the list.
 #pragma unroll
     for (int j = 0; j < kSorted; ++j) {
       own.order[lane * kSorted + j] = static_cast<UInt16>(items[j].index());
     }
-    __syncwarp();  // the order is there before other lanes read of it
+    __syncwarp();  // the sorted list is complete before other lanes read it
     for (UInt32 rank = lane; rank < k; rank += kWarpSize) {
       const UInt32 index = own.order[rank];
       write_element<kIsRagged>(words[index], index, length, values, indices, params, start, rank);
     }
-    __syncwarp();  // row and order have been read before the next
+    __syncwarp();  // the row and the list have been read before the next row overwrites them
   }
 }
