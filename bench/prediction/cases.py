@@ -30,7 +30,17 @@ _STEPS = (2, 4)
 
 
 class Untouched(Source):
-    """A source of zeros without memory: for operators that only move elements, and to plan large cases."""
+    """A source of zeros without memory: for operators that only move elements, and to plan large cases.
+
+    Integers are those of a `Source`, made by NumPy: under CuPy no kernel runs that could make them.
+    """
+
+    def __init__(self, xp: Any, seed: int) -> None:
+        super().__init__(xp, seed)
+        self._numpy = Source(np, seed)
+
+    def integers(self, *given: Any) -> Any:
+        return self.xp.asarray(self._numpy.integers(*given))
 
     def bits(self, shape: tuple[int, ...], dtype: Any) -> Any:
         return self._zeros(shape, dtype)
@@ -53,10 +63,15 @@ class Planned:
     shift: int = 0
 
 
+def seed_of(case: Case) -> int:
+    """The seed of a case's data, whoever computes it."""
+    return zlib.crc32(case.name.encode()) % 1000
+
+
 def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Planned]:
     """Call cudml's array function as bench/ does, with an H200's limits, and record what it would run."""
     module: Any = importlib.import_module(f"bench.{operator}")
-    inputs = module.make(case, source(np, zlib.crc32(case.name.encode()) % 1000))
+    inputs = module.make(case, source(np, seed_of(case)))
     noted: list[Planned] = []
 
     def loaded(planner: Any, desc: Any, options: Any, limits: Any, device: Any) -> tuple[Plan, Any]:

@@ -99,24 +99,30 @@ def run_some(launch: Launch, blocks: Sequence[int], num_multiprocessors: int) ->
     return run(limited, blocks, num_multiprocessors=num_multiprocessors, rates=h200(num_active(launch)))
 
 
-def predict(launch: Launch) -> Prediction:
-    """Run one multiprocessor's share of a launch, or a few waves of it, and derive the total time."""
+def blocks_to_run(launch: Launch) -> tuple[int, list[Sequence[int]]]:
+    """A number of multiprocessors and all blocks that they get, or a few waves of them and twice as many."""
     active = num_active(launch)
     num_run, share = min(_NEIGHBOURS, active), launch.num_blocks / active
     sampled = _SAMPLED_WAVES * launch.resident_blocks
     if launch.joint_blocks > 1:
         wanted = round_up(math.ceil(num_run * share), launch.joint_blocks)
-        chosen: Sequence[int] = range(min(launch.num_blocks, wanted))
-        num_run = math.ceil(len(chosen) / share)
-    elif share <= 2 * sampled:
-        chosen = [b for b in range(launch.num_blocks) if b % active < num_run]
-    else:
-        few, many = (run_some(launch, _spread(launch, n * num_run), num_run) for n in (sampled, 2 * sampled))
-        clocks_per_block = (many.totals.clocks - few.totals.clocks) / sampled
-        clocks = many.totals.clocks + (share - 2 * sampled) * clocks_per_block
-        return _prediction(launch, many, clocks)
-    counts = run_some(launch, chosen, num_run)
-    return _prediction(launch, counts, counts.totals.clocks)
+        joint = range(min(launch.num_blocks, wanted))
+        return math.ceil(len(joint) / share), [joint]
+    if share <= 2 * sampled:
+        return num_run, [[b for b in range(launch.num_blocks) if b % active < num_run]]
+    return num_run, [_spread(launch, n * num_run) for n in (sampled, 2 * sampled)]
+
+
+def predict(launch: Launch) -> Prediction:
+    """Run one multiprocessor's share of a launch, or a few waves of it, and derive the total time."""
+    num_run, samples = blocks_to_run(launch)
+    runs = [run_some(launch, blocks, num_run) for blocks in samples]
+    clocks = float(runs[-1].totals.clocks)
+    if len(runs) > 1:  # the other waves are on the line through both
+        less, more = (counts.num_blocks / num_run for counts in runs)
+        beyond = launch.num_blocks / num_active(launch) - more
+        clocks += beyond * (clocks - runs[0].totals.clocks) / (more - less)
+    return _prediction(launch, runs[-1], clocks)
 
 
 def _spread(launch: Launch, count: int) -> list[int]:
