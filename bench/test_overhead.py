@@ -34,9 +34,9 @@ TORCH_BAR_US, ONNX_BAR_US = 6, 15
 #: take 8 us of it.
 TORCH_MODULE_BAR_US = 16
 
-#: The same for a call that is planned anew, its kernel loaded. The aim is 15; on a busy machine it is 17 for
-#: `top_k` and 22 for the others, whose plans have index spaces.
-NEW_SHAPE_BARS = {"top_k": 20, "slice": 25, "reverse_subsequences": 25}
+#: The same for a call that is planned anew, its kernel loaded. The aim is 15; on a busy machine it is 15 for
+#: `top_k` and 17 for the others, whose plans have index spaces.
+NEW_SHAPE_BARS = {"top_k": 17, "slice": 19, "reverse_subsequences": 19}
 
 # Many short rounds, so that the fastest one is undisturbed.
 ROUNDS, CALLS_PER_ROUND = 500, 100

@@ -1,7 +1,7 @@
 """Tensor descriptors, and arithmetic on sizes, strides and bytes."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
@@ -95,7 +95,7 @@ class PlainMembers:
                 object.__setattr__(self, name, plain)
 
     @classmethod
-    def of_plain(cls: type[_Desc], **members: Any) -> _Desc:
+    def of_plain(cls: type[_Desc], members: Mapping[str, Any]) -> _Desc:
         """The object with these members, which are plain already; those with a default may be left out."""
         desc = object.__new__(cls)
         desc.__dict__.update(members)
@@ -136,10 +136,11 @@ class TensorDesc(PlainMembers):
     Source: DML_BUFFER_TENSOR_DESC and DMLCalcBufferTensorSize of DirectML's documentation.
     """
 
-    data_type: ElementType
+    # Sizes and strides distinguish tensors; hashing an enumeration is slow.
+    data_type: ElementType = field(hash=False)
     sizes: tuple[int, ...]
     strides: tuple[int, ...] | None = None
-    flags: TensorFlags = TensorFlags.NONE
+    flags: TensorFlags = field(default=TensorFlags.NONE, hash=False)
     total_tensor_size_in_bytes: int | None = None
     guaranteed_base_offset_alignment: int = 0
 
@@ -230,7 +231,7 @@ def tensor_of(kind: ElementType, sizes: tuple[int, ...], array: Any = None) -> T
     """An array that is broadcast to some sizes, with strides in elements; packed if it does not exist yet."""
     sizes = sizes or (1,)
     if array is None or (array.flags.c_contiguous and array.shape == sizes):
-        return TensorDesc.of_plain(data_type=kind, sizes=sizes)
+        return TensorDesc.of_plain({"data_type": kind, "sizes": sizes})
     item_bytes, shape = array.dtype.itemsize, array.shape
     leading = (0,) * (len(sizes) - len(shape))
     own = zip(sizes[len(leading) :], shape, array.strides, strict=False)
@@ -238,5 +239,5 @@ def tensor_of(kind: ElementType, sizes: tuple[int, ...], array: Any = None) -> T
     strides = leading + tuple(
         step // item_bytes if size == n and step % item_bytes == 0 else 0 for size, n, step in own
     )
-    tensor = TensorDesc.of_plain(data_type=kind, sizes=sizes, strides=strides)
-    return TensorDesc.of_plain(data_type=kind, sizes=sizes) if tensor.is_packed else tensor
+    tensor = TensorDesc.of_plain({"data_type": kind, "sizes": sizes, "strides": strides})
+    return TensorDesc.of_plain({"data_type": kind, "sizes": sizes}) if tensor.is_packed else tensor

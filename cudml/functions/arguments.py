@@ -11,7 +11,7 @@ from numpy.exceptions import AxisError
 
 from cudml.checks import MAX_DIMENSIONS, one_of
 from cudml.devices import Array, Device, device_of, own_types, take
-from cudml.devices.exchange import ExchangeError, Exported, Taken
+from cudml.devices.exchange import ExchangeError, Exported
 from cudml.dtypes import BITS_BY_SIZE, INTEGERS, ElementType
 from cudml.errors import DeviceError, a_type
 from cudml.functions.transfer import upload
@@ -34,8 +34,8 @@ def wrong_argument(function: str, argument: str, got: object, expected: str) -> 
     return f"{function}: {argument} is {got}, must be {expected}"
 
 
-def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
-    """An argument as a plain array of its device's own type, and that device.
+def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported | None, Device]:
+    """An argument as a plain array of its device's own type, its memory if that is shared, and the device.
 
     Raises
     ------
@@ -46,7 +46,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
     """
     own = own_types.get(type(candidate))
     if own is not None and (device := own[1].get(own[0](candidate))) is not None:
-        return Taken(candidate), device
+        return candidate, None, device
     if isinstance(candidate, np.ma.MaskedArray):
         expected = "an array without a mask, such as its .filled(value) or its .data"
         raise TypeError(wrong_argument(function, name, "a masked array", expected))
@@ -61,7 +61,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Taken, Device]:
         where = f"{a_type(candidate)} in a GPU's memory, which cannot be used from here"
         raise DeviceError(f"{function}: {name} is {where}: {error}") from error
     if found is not None:
-        return found
+        return *found[0], found[1]
     if isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
         expected += "; numpy.asarray makes one"
     raise TypeError(wrong_argument(function, name, a_type(candidate), expected))
@@ -149,7 +149,7 @@ class Request(NamedTuple):
 
     inputs: Sequence[Argument]
     outputs: Sequence[Argument]
-    describe: Callable[..., Hashable]
+    describe: Callable[[Mapping[str, Any]], Hashable]
     members: Mapping[str, Any]
     options: tuple[Any, ...] = ()
     is_zero: bool = False
@@ -173,8 +173,8 @@ def all_on_device(
     """
     given = {**inputs, **outputs}
     first_name = next(iter(given))
-    taken, first = on_device(function, first_name, given[first_name])
-    first_array = taken.array
+    array, exported, first = on_device(function, first_name, given[first_name])
+    first_array = array
     arrays: dict[str, Array] = {}
     shared, made = [], []
     host_name = None
@@ -185,16 +185,16 @@ def all_on_device(
             continue
         device = first
         if name != first_name:
-            taken, device = on_device(function, name, candidate)
+            array, exported, device = on_device(function, name, candidate)
         if device is not first:
             kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
             error = TypeError if len(kinds) > 1 else ValueError
             expected = f"on {first.name}, where {first_name} is"
             raise error(wrong_argument(function, name, f"on {device.name}", expected))
-        arrays[name] = taken.array
-        if taken.exported is not None:
-            shared.append(taken.exported)
-            if name in outputs and taken.exported.is_read_only:
+        arrays[name] = array
+        if exported is not None:
+            shared.append(exported)
+            if name in outputs and exported.is_read_only:
                 raise ValueError(wrong_argument(function, name, "read-only", "writable"))
     if host_name is not None:
         shape = tuple(first_array.shape)

@@ -85,30 +85,38 @@ class Call:
     ) -> None:
         self.device = device
         self._read(request, rows)
-        self._num_inputs = count = len(request.inputs)
-        self._masks = tuple([0 if a.is_copied else a.alignment - 1 for a in rows if a.array is not None])
-        self.first_mask = self._masks[0]
-        self._boxes = boxes
-        self._is_written = [number >= count for number in range(len(boxes))]
-        self._good: Recent[tuple[int, ...], bool] | None = None
-        is_empty = request.is_zero or not [a for a in request.outputs if 0 not in a.shape]
-        # Operands need not be arrays.
-        self.takes_operands = is_empty or not [a for a in rows if a.operand_shape is not None]
-        self.run = self.compute if self.takes_operands else self._convert_and_compute
-        # Without the arrays, because the cache must not keep them alive.
-        self._rows = [] if self.takes_operands else [a._replace(array=None) for a in rows]
-        self._launch: Program = self._fill_with_zero if request.is_zero else launch_nothing
+        self._num_inputs = len(request.inputs)
         self._make_outputs = device.allocator([(a.shape, a.dtype) for a in request.outputs])
+        is_empty = request.is_zero or not [a for a in request.outputs if 0 not in a.shape]
+        # Masks for the arrays that are given, tensors for all.
+        masks, tensors, converts = [], {}, False
+        for row in rows:
+            array = row.array
+            if array is not None:
+                masks.append(0 if row.is_copied else row.alignment - 1)
+            if row.operand_shape is not None:
+                array, converts = None, True
+            tensors[row.member] = tensor_of(row.kind, row.sizes, array)
+        self._masks = tuple(masks)
+        self.first_mask = masks[0]
+        self._boxes = boxes
+        self._good: Recent[tuple[int, ...], bool] | None = None
+        self._launch: Program = self._fill_with_zero if request.is_zero else launch_nothing
+        # Operands need not be arrays.
+        self.takes_operands = is_empty or not converts
+        if self.takes_operands:
+            self.run = self.compute
+        else:
+            self.run = self._convert_and_compute
+            # Without the arrays, because the cache must not keep them alive.
+            self._rows = [row._replace(array=None) for row in rows]
         if not is_empty:
-            tensors = {}
-            for a in rows:
-                tensors[a.member] = tensor_of(a.kind, a.sizes, a.array if a.operand_shape is None else None)
-            desc = request.describe(**tensors, **request.members)
+            desc = request.describe({**tensors, **request.members})
             if self.has_place:
                 self._prepare(desc)
             else:
                 plan, self._launch = load(function.plan, desc, device, request.options)
-                if plan.operands != tuple(tensors):
+                if plan.operands != (*tensors,):
                     raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {plan}")
         if key is not None:
             function.calls[key] = self
@@ -128,8 +136,10 @@ class Call:
             return True
         if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
             return False
-        if self._boxes and next(overlaps(self._boxes, addresses, self._is_written), None) is not None:
-            return False
+        if self._boxes:
+            is_written = [number >= self._num_inputs for number in range(len(self._boxes))]
+            if next(overlaps(self._boxes, addresses, is_written), None) is not None:
+                return False
         good[addresses] = True
         return True
 
@@ -381,13 +391,9 @@ def _aligned(function: str, device: Device, argument: Argument, address: int, la
     ValueError
         It is in a GPU's memory, where CuPy could not copy it either.
     """
-    shape, strides, dtype, *_ = layout
-    item_bytes = dtype.itemsize
-    irregular = [
-        stride
-        for size, stride in zip(shape, strides or (), strict=False)  # no strides: C-contiguous
-        if size > 1 and stride % item_bytes
-    ]
+    shape, strides, item_bytes = layout[0], layout[1], layout[2].itemsize
+    # Without strides, it is C-contiguous.
+    irregular = strides and [n for n, at in zip(shape, strides, strict=True) if n > 1 and at % item_bytes]
     if argument.is_copied or not (irregular or address % argument.alignment):
         return argument
     if device.name != "cpu":

@@ -154,7 +154,8 @@ def _check_box(
     function: str, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
 ) -> None:
     """Raise ValueError unless every element of a box lies in an array of a shape."""
-    for i, (n, offset, size, stride) in enumerate(zip(shape, offsets, sizes, strides, strict=True)):
+    for i, n in enumerate(shape):
+        offset, size, stride = offsets[i], sizes[i], strides[i]
         if size < 0:
             raise ValueError(wrong_argument(function, f"sizes[{i}]", size, "0 or more"))
         if stride == 0:
@@ -214,7 +215,7 @@ class _SliceCall(Call):
         self._loop_axes = axes = _axes_to_loop_over(desc)
         self._desc = _without_axes(desc, axes) if axes or not desc.sizes else desc
         self._whole = self._launch_each if self._loop_axes else None
-        self.takes_operands = not self._loop_axes
+        self.takes_operands = self.takes_operands and not axes
 
     def compute(
         self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None

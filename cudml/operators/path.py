@@ -47,7 +47,7 @@ class Path(Generic[Problem]):
         return f"{self.name} ({self.good_at})"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Choice(Generic[Problem]):
     """A path and the reason for choosing it; prints as both."""
 

@@ -138,7 +138,7 @@ def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
     has_rows = lanes.axis.strides[TARGET] > 1
 
     def cost(shift: int) -> float:
-        together = max(1, WARP_LANES >> shift)
+        together = WARP_LANES >> shift or 1
         longest = pairs * together / (together + 1) / (1 << shift)
         if together > 1 and not has_rows:
             span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))

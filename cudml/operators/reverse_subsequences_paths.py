@@ -319,8 +319,10 @@ def boxes_touch(lanes: Lanes, limits: Limits) -> bool:
         count *= dimension.size
     if lanes.box_bytes > BOX_TILE_BYTES:
         return False
-    tile_lanes = boxes_of_tile(lanes, limits) * lanes.axis.strides[TARGET]
-    return ceil_div(lanes.others.num_items, tile_lanes) <= MAX_GRID_BLOCKS
+    most_boxes = MAX_GRID_BLOCKS
+    if lanes.num_bytes > most_boxes:  # else there are fewer boxes
+        most_boxes *= boxes_of_tile(lanes, limits)
+    return lanes.num_bytes <= most_boxes * lanes.box_bytes
 
 
 def boxes_of_tile(lanes: Lanes, limits: Limits) -> int:
