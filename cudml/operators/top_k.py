@@ -28,24 +28,23 @@ from cudml.tensors import PlainMembers, TensorDesc
 
 @dataclass(frozen=True)
 class TopK1Desc(PlainMembers):
-    """`DML_TOP_K1_OPERATOR_DESC`: the first `k` of each sequence along `axis`, and where they were.
+    """`DML_TOP_K1_OPERATOR_DESC`: the first `k` elements of each sequence along `axis`, and their indices.
 
-    A NaN ranks above +inf, all NaNs are equal, and so are -0.0 and +0.0. Equal elements are in the order
-    of their indices, whatever the direction, and of those equal to the k-th the first are taken. Values
-    keep their bits.
+    A NaN ranks above +inf. All NaNs are equal, and so are -0.0 and +0.0. In both directions, ties are broken
+    by the lower index. Values keep their bits.
 
     Parameters
     ----------
     input_tensor : TensorDesc
-        What is selected from.
+        The elements to select from.
     output_value_tensor : TensorDesc
-        The selected elements: the input's data type, and its sizes but for `k` along the axis.
+        The selected elements: the input's data type, and its sizes with `k` along the axis.
     output_index_tensor : TensorDesc
-        Their positions along the axis, UINT32 or UINT64: the sizes of `output_value_tensor`.
+        Their indices along the axis, UINT32 or UINT64; the sizes of `output_value_tensor`.
     axis : int
-        The dimension selected along.
+        The dimension to select along.
     k : int
-        How many, from 1 to the size of that dimension.
+        The number of elements to select, from 1 to the size of that dimension.
     axis_direction : AxisDirection
         DECREASING selects the largest, the largest first; INCREASING the smallest, the smallest first.
 
@@ -107,18 +106,18 @@ class TopKDesc(PlainMembers):
 
 @dataclass(frozen=True)
 class RaggedTopKDesc(TopK1Desc):
-    """`TopK1Desc` of the first elements of each sequence: what the array function computes with lengths.
+    """`TopK1Desc` for the first elements of each sequence; the array function uses it for `lengths`.
 
-    Where a sequence has fewer than `k`, the value `missing` and an index whose bits are all set stand for
-    each that is missing. DirectML has no such operator.
+    If a sequence has fewer than `k` elements, its results end with the value `missing` and an index whose
+    bits are all set. DirectML has no such operator.
 
     Parameters
     ----------
     sequence_lengths_tensor : TensorDesc
-        How many elements of each sequence count: any integer type, the sizes of the input but for 1 along the
-        axis. More than the axis has count as all, fewer than 0 as none.
+        The number of elements of each sequence that count: any integer type, the sizes of the input with 1
+        along the axis. A length above the size of the axis counts all elements, a negative one none.
     missing : int
-        The bits of the value.
+        The bits of a missing value.
     """
 
     sequence_lengths_tensor: TensorDesc
@@ -172,7 +171,7 @@ def check(desc: TopK1Desc | TopKDesc, level: FeatureLevel) -> None:
 def _check_against_input(
     problems: Problems, desc: TopK1Desc | TopKDesc, sound: dict[str, TensorDesc], k_ok: bool
 ) -> None:
-    """What follows from the input's sizes and data type."""
+    """Check the outputs, the axis and k against the input's sizes and data type."""
     source = desc.input_tensor
     axis_ok = check_integer(problems, "Axis", desc.axis, 0, source.dimension_count - 1)
     if axis_ok and k_ok and desc.k > source.sizes[desc.axis]:
@@ -213,7 +212,7 @@ def plan(
     Raises
     ------
     ValueError
-        `path` is unknown or cannot do this, or the axis is longer than 4294967295.
+        `path` is unknown or cannot compute this, or the axis is longer than 4294967295.
     """
     direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
     ragged = desc if isinstance(desc, RaggedTopKDesc) else None

@@ -61,75 +61,77 @@ _NUM_BINS = 1 << _DIGIT_BITS
 
 @dataclass(frozen=True)
 class Thresholds:
-    """What decides between the paths of a top-k, and how they share it out."""
+    """The numbers that decide between the paths of a top-k, and how its work is divided."""
 
-    #: A thread a row needs rows for this part of the threads that the device holds.
+    #: One thread per row pays if there are rows for this part of the threads that the device holds.
     threads_min_part: float = figure(
         1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
     )
 
-    #: Shortest rows that are filtered rather than read twice.
+    #: Shortest rows that are filtered instead of read twice.
     filter_min_row_length: int = figure(
-        1 << 12, "estimate", "a tile or more, of which the first fills the list"
+        1 << 12, "estimate", "at least one tile, because the first one fills the list"
     )
 
-    #: Shortest stretch of a row that a block of its own filters, and what it costs to begin and end one.
+    #: Shortest stretch of a row for one block to filter, and the fixed cost of a stretch, in elements.
     filter_min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
     filter_part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
 
-    #: Longest rows that parts sample together: where the guess fails, one block searches all of it.
+    #: Longest rows of which all parts take one sample: if its guess fails, one block searches the whole row.
     filter_max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
 
-    #: A part is sampled before it is read where it has so many samples.
-    filter_min_sampled_tiles: int = figure(32, "estimate", "the sample is then 3 % of it, in sectors 6 %")
+    #: A part is sampled before it is read if it is at least this many samples long.
+    filter_min_sampled_tiles: int = figure(
+        32, "estimate", "the sample is then 3 % of it, and 6 % of its sectors"
+    )
 
-    #: Elements beyond k and a tile that the filter's list holds at least.
+    #: Smallest number of elements that the filter's list holds beyond k and a tile.
     filter_min_slack: int = figure(
-        512, "estimate", "the list is cut once they are full: seldom in random rows"
+        512, "estimate", "the list is cut when they are full, which is rare for random rows"
     )
 
     #: Blocks that a multiprocessor runs at once.
-    filter_blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers and lists have it")
-    radix_blocks_per_multiprocessor: int = figure(2, "machine code", "as its registers and lists have it")
+    filter_blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
+    radix_blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
 
-    #: Several blocks share a row where rows take at most this part of the blocks that run at once.
-    grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block a row leaves less than half idle")
+    #: Several blocks share a row if there are rows for at most this part of the blocks that run at once,
+    grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block per row leaves less than half idle")
 
-    #: And where rows are at least so long.
-    grid_min_row_length: int = figure(1 << 15, "estimate", "shorter ones take less than the blocks' meetings")
+    #: and rows are at least this long.
+    grid_min_row_length: int = figure(1 << 15, "estimate", "shorter rows take less time than the barriers")
 
-    #: Shortest stretch of a row that a block of its own reads.
-    grid_min_stretch: int = figure(2048, "estimate", "four elements a thread")
+    #: Shortest stretch of a row for one block to read.
+    grid_min_stretch: int = figure(2048, "estimate", "four elements per thread")
 
-    #: Rows are read twice rather than filtered where they take at most this part of the L2 cache.
-    cached_max_part: float = figure(1 / 2, "estimate", "the second time finds them there")
+    #: Rows are read twice instead of filtered if they take at most this part of the L2 cache,
+    cached_max_part: float = figure(1 / 2, "estimate", "the second pass finds them there")
 
-    #: And where they are at most so many.
-    cached_max_rows: int = figure(8, "machine code", "of 8 rows of 248320 float16 both take as long")
+    #: and there are at most this many.
+    cached_max_rows: int = figure(8, "machine code", "for 8 rows of 248320 float16 both take equally long")
 
-    #: Blocks that share a row filter it for so many results at most, or where they keep at most so many
-    #: elements together: the last of them merges what all kept.
-    filter_max_shared_k: int = figure(512, "estimate", "of very long rows the merge takes less than a read")
+    #: Blocks that share a row filter it if k is at most the first number, or if together they keep at most
+    #: the second number of elements, which the last block merges.
+    filter_max_shared_k: int = figure(512, "estimate", "the merge of a very long row takes less than a read")
     filter_max_merged: int = figure(
         1 << 16, "machine code", "8 x 131072 float32 for k = 2048 keep more: 1.4 times the radix search"
     )
 
-    #: Blocks that share a row order its list by comparing all pairs up to so many results, by the root of
-    #: their number, in at most so many elements of shared storage.
+    #: Blocks that share a row rank its list by comparing all pairs if k is at most the first number times
+    #: the root of the number of blocks, and the list has at most the second number of elements.
     counted_per_root_block: int = figure(256, "estimate", "pairs grow with the square, blocks share them")
-    counted_max_capacity: int = figure(4096, "estimate", "longer lists are sorted sooner than compared")
+    counted_max_capacity: int = figure(4096, "estimate", "longer lists are sorted faster than compared")
 
-    #: Elements beyond k that a list sorted by radix holds at least.
-    ordered_min_slack: int = figure(1024, "estimate", "some too many saves telling equal digits apart")
+    #: Smallest number of elements that a list sorted by radix holds beyond k.
+    ordered_min_slack: int = figure(1024, "estimate", "a few more than k save passes over equal digits")
 
-    #: Elements beyond k, by k, that the list of one thread holds until it is cut.
-    serial_slack: int = figure(2, "estimate", "cuts are then seldom, and the list stays in a near cache")
+    #: Elements that the list of one thread holds beyond k before it is cut, as a multiple of k.
+    serial_slack: int = figure(2, "estimate", "cuts are then rare, and the list stays in a near cache")
 
-    #: Elements that a block of one thread is given at least.
-    serial_min_elements: int = figure(1 << 13, "estimate", "to begin one takes as long as some hundred")
+    #: Smallest number of elements for a block of one thread.
+    serial_min_elements: int = figure(1 << 13, "estimate", "starting a block takes as long as some hundred")
 
-    #: Lists in memory, each for a block that runs at once.
-    serial_max_lists: int = figure(64, "estimate", "as many cores as few CPUs have")
+    #: Largest number of lists in memory, one for each block that runs at once.
+    serial_max_lists: int = figure(64, "estimate", "few CPUs have more cores")
 
 
 THRESHOLDS = Thresholds()
@@ -147,7 +149,7 @@ _FILTER_STORAGE_BYTES = round_up(_select_storage_bytes(_FILTER_THREADS) + 8, 8)
 def _blocks(
     limits: Limits, num_rows: int, threads: int, most: int | None = None, *, rows_per_block: int = 1
 ) -> int:
-    """No more blocks than the device runs at once, `most` a multiprocessor: each takes row after row."""
+    """The number of blocks: at most as many as run at once, `most` per multiprocessor."""
     by_threads = max(1, limits.max_threads_per_multiprocessor // threads)
     at_once = limits.num_multiprocessors * min(most or by_threads, by_threads)
     return min(-(-num_rows // rows_per_block), at_once)
@@ -184,12 +186,12 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
 
 
 def _can_arg_max(selection: Selection, limits: Limits) -> bool:
-    """Whether one element of a row is wanted."""
+    """Whether k is 1."""
     return limits.warp_lanes == WARP_LANES and selection.k == 1
 
 
 def _can_warp_select(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the lanes of a shape, and k what they find."""
+    """Whether a row fits the lanes of a shape, and k their results."""
     is_short = selection.row_length <= SELECT_MAX_ROW_LENGTH
     return limits.warp_lanes == WARP_LANES and is_short and selection.k <= SELECT_MAX_K
 
@@ -251,24 +253,24 @@ def _filter_tile(selection: Selection) -> int:
 
 def _filter_shape(selection: Selection) -> tuple[int, int]:
     """Elements of a block's list, bytes of its shared storage."""
-    # The list is cut when the slack is full: that takes e times the elements before, or more.
+    # The list is cut when the slack is full, which takes at least e times as many elements each time.
     slack = max(selection.k, THRESHOLDS.filter_min_slack)
     capacity = _filter_tile(selection) + round_up(selection.k + slack, 8)
     return capacity, _FILTER_STORAGE_BYTES + capacity * selection.pair_bytes
 
 
 def _can_filter(selection: Selection, limits: Limits) -> bool:
-    """Whether the list fits shared storage, and the first k a network."""
+    """Whether the list fits the shared storage, and k the sorting network."""
     is_small = limits.warp_lanes == WARP_LANES and selection.k <= _FILTER_MAX_K
     return is_small and _filter_shape(selection)[1] <= limits.shared_bytes_per_block
 
 
 def _filter_sample(selection: Selection, parts: int) -> tuple[int, int]:
-    """What a sample of each part is taken of, and the rank in it that the last result hardly exceeds.
+    """The scope of a part's sample, and a rank in the sample that the last result rarely exceeds.
 
-    Of elements in no order, those of the k-th's rank or before are spread over samples as Poisson has it. Of
-    a row that is in order, a load of the sample may have nothing but the first. Nothing is guessed of a
-    ragged row, whose length is not known here.
+    In random order, the number of the first k elements in a sample follows a Poisson distribution. In a
+    sorted row, a load of the sample may consist of first elements only. Ragged rows have no guess, because
+    their lengths are not known here.
     """
     if selection.lengths is not None:
         return _FIRST_OF_PART, 0
@@ -284,12 +286,12 @@ def _filter_sample(selection: Selection, parts: int) -> tuple[int, int]:
 
 
 def _filter_enough(selection: Selection) -> int:
-    """Elements that a part keeps at most."""
+    """The largest number of elements that a part keeps."""
     return max(_FILTER_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
 
 
 def _filter_parts(selection: Selection, limits: Limits) -> int:
-    """Blocks that share a row: as many as leave few multiprocessors idle at the end."""
+    """The number of blocks that share a row, chosen so that few multiprocessors are idle at the end."""
     per_multiprocessor = min(
         THRESHOLDS.filter_blocks_per_multiprocessor,
         max(1, limits.shared_bytes_per_multiprocessor // _filter_shape(selection)[1]),
@@ -343,18 +345,18 @@ def _block_filter(selection: Selection, limits: Limits) -> Steps:
 
 
 def _ordered_capacity(selection: Selection) -> int:
-    """Elements of a list that is sorted by radix: room for some too many saves telling them apart."""
+    """The capacity of a list that is sorted by radix: a few more than k save passes over equal digits."""
     slack = max(selection.k // 4, THRESHOLDS.ordered_min_slack)
     return round_up(min(selection.k + slack, selection.row_length), 8)
 
 
 def _can_share_rows(selection: Selection, limits: Limits) -> bool:
-    """Whether each row can have blocks of its own that all run at once."""
+    """Whether all blocks run at once, with at least one for each row."""
     return limits.warp_lanes == WARP_LANES and selection.num_rows <= limits.resident_blocks
 
 
 def _grid_radix(selection: Selection, limits: Limits) -> Steps:
-    # One block a multiprocessor always fits, so that the blocks of a row can wait for each other.
+    # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
     most_blocks = ceil_div(selection.row_length, THRESHOLDS.grid_min_stretch)
     blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
     storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS) + 4 * (_NUM_BINS + 2), 8)
@@ -431,7 +433,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if _can_warp_sort(selection, limits):
         return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
-    # Shorter ones fit a warp, which takes no longer.
+    # Shorter rows fit a warp, which is as fast.
     if _are_columns(selection) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"rows of {length} elements side by side")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
@@ -442,7 +444,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     )
     if _can_filter(selection, limits) and length >= t.filter_min_row_length:
         num_bytes = selection.num_rows * length * selection.element.size
-        # Reading twice costs little as long as the second time finds the rows in the cache.
+        # Reading twice costs little if the second pass finds the rows in the cache.
         is_cached = num_bytes <= t.cached_max_part * limits.l2_bytes
         merged = _filter_parts(selection, limits) * _filter_enough(selection)
         if is_shared and selection.k > t.filter_max_shared_k and merged > t.filter_max_merged:
@@ -456,12 +458,12 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
 
 
 def _are_columns(selection: Selection) -> bool:
-    """Whether neighbouring rows lie side by side in memory."""
+    """Whether neighbouring rows are neighbours in memory, element by element."""
     return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
 
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:
-    """Why a thread a row reads best: rows side by side in memory, and enough to fill the device."""
+    """Why one thread per row pays: rows are neighbours in memory, and fill the device."""
     if selection.k > _THREAD_LIST_SIZE:
         return None
     num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor

@@ -1,4 +1,4 @@
-"""A top-k as the kernels see it: its rows, the order of its elements, and the parameters that say both."""
+"""A top-k as the kernels see it: its rows, the order of its elements, and the parameters for both."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -53,8 +53,8 @@ TOP_K_PARAMS = ParamStruct(*TOP_K_MEMBERS)
 class Selection(NamedTuple):
     """A top-k as the kernels see it: its rows, and what makes one element rank before another.
 
-    `outer` are the other dimensions, coalesced, innermost first; the strides of a dimension, as those of
-    the axis, are of input, values and indices, in elements, and if rows are ragged of their lengths.
+    `outer` are the other dimensions, coalesced, innermost first. Strides are in elements, of the input, the
+    values, the indices and, if rows are ragged, the lengths.
     """
 
     element: ElementInfo
@@ -63,18 +63,18 @@ class Selection(NamedTuple):
     k: int
     axis_strides: tuple[int, int, int]
     outer: tuple[Dimension, ...]
-    #: What divides by the size of each outer dimension, in 64-bit numbers if that is wide.
+    #: The multiplier and shift that divide by the size of each outer dimension; 64-bit if `is_wide`.
     divisions: tuple[tuple[int, int], ...]
     is_wide: bool
     is_largest: bool
     nan_last: bool
-    #: How many sequences there are.
+    #: The number of sequences.
     num_rows: int
-    #: The unsigned type of an element's bits, as kernels spell it.
+    #: The kernels' unsigned type for an element's bits.
     word: str
     #: Bytes of a key and an index in a list.
     pair_bytes: int
-    #: If rows are ragged, the type of their lengths, and the bits in place of a value that is missing.
+    #: If rows are ragged, the type of their lengths, and the bits of a missing value.
     lengths: ElementInfo | None
     missing: int
     #: The buffers that every kernel takes first, and its last template arguments.
@@ -110,7 +110,7 @@ def selection_of(
     element, index_bytes = source.element, indices.element.size
     sizes = (*source.sizes[:axis], 1, *source.sizes[axis + 1 :])
     num_rows = num_elements(sizes)
-    # In the order the input lies in memory, so that neighbouring rows are read together.
+    # In the input's memory order, so that neighbouring rows are read together.
     outer = in_memory_order(dimensions_of(sizes, *strides), 0)
     is_wide, divisions = divisions_of(outer, num_rows)
     return Selection(
@@ -135,7 +135,7 @@ def selection_of(
 
 
 def worst_value(element: ElementInfo, *, is_largest: bool) -> int:
-    """The bits of the number that ranks last of all: an infinity, or an integer type's least or greatest."""
+    """The bits of the number that ranks last: an infinity, or an integer type's minimum or maximum."""
     all_ones, sign = (1 << element.bits) - 1, 1 << (element.bits - 1)
     if element.kind == "f":
         return _INFINITY[element.element_type] | (sign if is_largest else 0)
@@ -177,10 +177,10 @@ def fine_order(element: ElementInfo, *, is_largest: bool, nan_last: bool) -> Map
     infinity = _INFINITY[element.element_type] if is_float else ones >> 1
 
     def risen(bits: int) -> int:
-        """What is larger for a larger number: a number of two's complement."""
+        """A two's complement number in the order of the floating-point numbers."""
         return bits ^ magnitude if bits & sign else bits
 
-    # What is to be the least number of no sign: the lowest element, or the NaN that follows +inf.
+    # The element whose key is 0: the lowest one, or the NaN that follows +inf.
     nans_below = is_float and is_largest and nan_last
     if nans_below:
         least = infinity + 1
