@@ -11,10 +11,10 @@
 #include "top_k/ranked.cuh"
 #include "top_k/rows.cuh"
 
-// A unit is kUnit neighbouring elements; a lane has kUnits of them. The kFirst units with the largest first
-// keys, of equal ones those of lower index, hold the first kFirst elements: each of these ranks before all
-// elements of every other unit, since as many units as there are results begin before that one does. Of
-// their elements, only those that reach the last of these first keys can be results: little more than kFirst.
+// A unit is kUnit neighbouring elements; a lane has kUnits of them. The kFirst units with the largest maxima
+// (the lower index if equal) contain all results, because their kFirst maxima rank before every element of
+// the other units. Among the elements of these units, only those that reach the smallest of the maxima can be
+// results, which are few more than kFirst.
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
 struct Shape {
   static constexpr int kCapacity = kLanes * kUnits * kUnit;
@@ -28,7 +28,7 @@ struct Shape {
   static constexpr int kRows = kWarpSize / kLanes;
 
   static constexpr bool kIsSmall = kFirst <= 8 && kUnits <= 8;
-  // Loads of a lane that are under way before the first of them is stored.
+  // Loads of a lane that are in flight before the first is stored.
   static constexpr UInt32 kAhead = kIsSmall && kVectors > 4 ? 4 : 8;
 
   struct Row {
@@ -40,12 +40,12 @@ struct Shape {
     SharedArray<Row, kRows> rows;
   };
   static constexpr int kRoom = (32 << 10) / static_cast<int>(sizeof(Warp));
-  // Where registers decide how many warps run at once, smaller blocks leave fewer of them unused.
+  // Where registers limit the number of warps, smaller blocks leave fewer registers unused.
   static constexpr int kMost = kUnit == 1 ? 4 : 8;
   static constexpr int kWarps = kRoom >= kMost ? kMost : kRoom >= 4 ? 4 : kRoom >= 2 ? 2 : 1;
   static constexpr int kThreads = kWarps * kWarpSize;
-  // Few short lists fit 64 registers a thread, so that 32 warps run at once; others need more, and the compiler
-  // chooses best itself where each element is a unit.
+  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more; if each element
+  // is a unit, the compiler's own choice is the best.
   static constexpr int kMinThreads = (kIsSmall       ? 1024
                                       : kFirst <= 8  ? 640
                                       : kFirst <= 16 ? 512
@@ -57,7 +57,7 @@ struct Shape {
   };
 };
 
-// The sum of `own` over the lanes of the group below this one; `total` is that over all.
+// The sum of `own` over the lower lanes of the group; `total` becomes the sum over all of its lanes.
 template <int kLanes>
 __device__ __forceinline__ UInt32 sum_below(UInt32 own, UInt32& total) {
   const UInt32 lane = threadIdx.x % kLanes;
@@ -71,13 +71,13 @@ __device__ __forceinline__ UInt32 sum_below(UInt32 own, UInt32& total) {
   return sum - own;
 }
 
-// What kLanes lanes do with their row. Every lane of the warp calls every function.
+// The work of kLanes lanes on their row. Every lane of the warp calls every function.
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
 struct Group {
   using Of = Shape<Word, kLanes, kUnits, kUnit, kFirst>;
   using Key = Wide<Word>;
   using Pair = Ranked<Word>;
-  // Narrow keys have room for the number of their unit, so that no two are equal.
+  // Narrow keys have room for the number of their unit, which makes them distinct.
   static constexpr bool kHasNumber = sizeof(Word) <= 2;
   static constexpr Key kNumberMask = kHasNumber ? 0xffff : 0;
   static constexpr Key kElementMask = ~((Key{1} << kSpareBits<Word>)-1);
@@ -85,7 +85,7 @@ struct Group {
   typename Of::Row& row;
   const FineParams& params;
   UInt32 lane;
-  UInt32 first_unit;  // of the lane
+  UInt32 first_unit;  // the lane's first unit
 
   __device__ __forceinline__ UInt32 unit_of(int j) const {
     return first_unit + j / Of::kUnitsOfBlock * kLanes * Of::kUnitsOfBlock + j % Of::kUnitsOfBlock;
@@ -115,7 +115,7 @@ struct Group {
     }
   }
 
-  // Of units whose first elements rank like the last, only those of lower index are chosen.
+  // Among units whose maxima tie with the last one, chooses those of lower index.
   __device__ __forceinline__ UInt32 break_ties(const Key (&first)[kUnits], Key last) const {
     UInt32 chosen = 0;
     UInt32 equal = 0;
@@ -143,8 +143,8 @@ struct Group {
     return chosen;
   }
 
-  // Chooses kFirst units that hold all results. Lists them, or the elements that they are, and returns the
-  // least key of an element that can be a result.
+  // Chooses kFirst units that contain all results. Lists them, or their elements if each is one element, and
+  // returns the smallest key that a result can have.
   __device__ __forceinline__ Key choose_units() const {
     Key first[kUnits];
     find_first_keys(first);
@@ -159,7 +159,7 @@ struct Group {
     last &= ~kNumberMask;
     const Key least = coarse_key<Word>(last, params);
     bool is_tied = least != last || total > kFirst;
-    if constexpr (kHasNumber) {  // other keys of the same rank may not have been counted
+    if constexpr (kHasNumber) {  // keys of the same rank may have been left out
       constexpr Key kStep = Key{1} << kSpareBits<Word>;
       is_tied = is_tied || coarse_key<Word>(last + kStep, params) == last;
     }
@@ -180,7 +180,7 @@ struct Group {
         if ((chosen >> j & 1) != 0) *next++ = static_cast<UInt16>(unit_of(j));
       }
     }
-    __syncwarp();  // the list is written before other lanes read of it
+    __syncwarp();  // the list is written before other lanes read it
     return least;
   }
 
@@ -255,7 +255,7 @@ struct Group {
     }
   }
 
-  // Gives candidates of equal rank one key.
+  // Gives candidates of equal rank the same key.
   __device__ __forceinline__ void even_out(UInt32 num_candidates) const {
     bool differ = false;
     for (UInt32 i = lane; i < num_candidates; i += kLanes) {
@@ -267,7 +267,7 @@ struct Group {
         const Pair pair = row.candidates[i];
         row.candidates[i] = candidate(coarse_key<Word>(key_of(pair), params), pair.index());
       }
-      __syncwarp();  // keys are even before they are compared
+      __syncwarp();  // the keys are equal before they are compared
     }
   }
 
@@ -289,7 +289,7 @@ struct Group {
       if (rank < k) visit(rank, own.index());
       if (other_rank < k && second < num_candidates) visit(other_rank, other.index());
     }
-    __syncwarp();  // the list has been read before the next row's
+    __syncwarp();  // the list has been read before the next row overwrites it
   }
 };
 
@@ -308,7 +308,7 @@ __global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::k
 
   if constexpr (!kIsRagged) {
     fill_rows<Of>(params, rows);
-    __syncwarp();  // that is there before a row
+    __syncwarp();  // the padding is written before the row
   }
 
   const Int64 step = static_cast<Int64>(gridDim.x) * Of::kWarps * Of::kRows;
