@@ -63,8 +63,8 @@ def top_k(
 
     Notes
     -----
-    The result is that of `cudml.top_k` for the whole array: ties are broken by the lower index, whatever the
-    chunks are. Source: `cudml.top_k`, `dask.array.reduction`.
+    The result is that of `cudml.top_k` for the whole array: ties are broken by the lower index, for any
+    chunks. Source: `cudml.top_k`, `dask.array.reduction`.
     """
     if not isinstance(a, da.Array):
         raise TypeError(f"top_k: a is of type {type(a).__name__}, must be a Dask array")

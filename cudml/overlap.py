@@ -57,7 +57,7 @@ def box_of(address: int, shape: Sequence[int], strides: Sequence[int], item_byte
 def overlaps(
     boxes: Sequence[Box], addresses: Sequence[int], is_written: Sequence[bool]
 ) -> Iterator[tuple[int, int]]:
-    """The indices of each two boxes that share a byte and of which one is written, the smaller index first.
+    """Pairs of boxes that share a byte and are not both read: their indices, the smaller one first.
 
     Each box is moved by its address.
     """

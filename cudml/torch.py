@@ -287,7 +287,7 @@ def _key(weights: list[torch.Tensor]) -> _Key | None:
 
 
 def _with_arrays(layers: list[_Weights]) -> list[_Weights]:
-    """The weights, those in a CPU's memory with an array each."""
+    """The weights; each one in CPU memory has an array of its memory."""
     for tensor in itertools.chain(*layers):
         if tensor is not None and _has_array(tensor):
             setattr(tensor, _ARRAY, tensor.numpy())
@@ -413,6 +413,6 @@ def _gru_empty(
 for _name, _compute, _empty in (("topk", _topk, _topk_empty), ("gru", _gru, _gru_empty)):
     for _backend in ("CPU", "CUDA"):
         _library.impl(_name, _compute, _backend)
-        # Without this, a fallback looks for gradients that are missing: there are none.
+        # Without this, a fallback looks for gradients, which do not exist.
         _library.impl(_name, torch.library.fallthrough_kernel, f"Autograd{_backend}")
     torch.library.register_fake(f"cudml::{_name}", _empty, lib=_library)

@@ -20,7 +20,7 @@ from tests.support import assert_identical  # noqa: E402
 
 
 def chunked(rng: np.random.Generator, a: np.ndarray) -> Any:
-    """The array in chunks of random sizes, no two of which need be equal."""
+    """The array in chunks of random, usually different sizes."""
     chunks = []
     for size in a.shape:
         cuts = np.sort(rng.integers(0, size + 1, rng.integers(0, 4)))
@@ -111,7 +111,7 @@ def _slow(chunk: np.ndarray, folder: str) -> np.ndarray:
 
 
 def test_a_killed_worker_changes_nothing(tmp_path: Path, rng: np.random.Generator) -> None:
-    """Two processes, one of which is killed while it computes."""
+    """One of two processes is killed while it computes."""
     a = rng.integers(0, 50, (8, 4000)).astype(np.float32)
     slow = da.from_array(a, chunks=(8, 200)).map_blocks(_slow, str(tmp_path), dtype=a.dtype, meta=a[:0, :0])
     config = {"distributed.worker.daemon": True, "distributed.scheduler.allowed-failures": 5}

@@ -32,7 +32,7 @@ def run_model(
     output : Path, optional
         The folder in which each output is saved as NAME.npy.
     progress : callable
-        Is told which step is next.
+        Receives a line about the next step.
 
     Raises
     ------

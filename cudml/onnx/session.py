@@ -142,7 +142,7 @@ class Session:
         carry : mapping of str to str, optional
             Output -> the input that it is in the next call, without a copy: the state of a streaming model.
         progress : callable, optional
-            Is told in words which step is next.
+            Receives a line about the next step.
 
         Returns
         -------

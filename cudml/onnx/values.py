@@ -47,7 +47,7 @@ class Gpu:
 
 
 def type_named(name: str) -> onnx.TypeProto:
-    """ONNX Runtime's name of a type, such as tensor(float), or a sequence of it, as ONNX has it."""
+    """The ONNX type for ONNX Runtime's name of it, such as tensor(float) or seq(tensor(float))."""
     outer, _, inner = name.removesuffix(")").partition("(")
     if outer == "seq":
         return onnx.helper.make_sequence_type_proto(type_named(inner))

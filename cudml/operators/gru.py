@@ -56,7 +56,7 @@ class GruDesc(PlainMembers):
         (T, D, N, H): the state after every step, at the time of its input; 0 past a sequence's length.
     output_single_tensor : TensorDesc or None
         (1, D, N, H): the state after the last processed step, which for a backward direction is the first
-        in time; 0 for a sequence of length 0, whatever `hidden_init_tensor` holds.
+        in time; 0 for a sequence of length 0, even with `hidden_init_tensor`.
     activation_descs : sequence of Activation
         f and g; for BIDIRECTIONAL f and g forward, then f and g backward.
     direction : RecurrentNetworkDirection

@@ -201,7 +201,7 @@ class Layer:
 
     @property
     def element(self) -> ElementInfo:
-        """The type of the tensors, as the table has it."""
+        """The type of the tensors."""
         return self.tensors["input_tensor"].element
 
     @property

@@ -133,7 +133,7 @@ class Thresholds:
     #: Rows longer than this are taken only if there are enough strips for every block.
     long_serial_row_bytes: int = figure(256, "measured", "in caches, longer ones are no faster")
 
-    #: One thread writes past the caches if there are at least so many bytes to write.
+    #: Smallest output, in bytes, that one thread writes past the caches.
     serial_streamed_bytes: int = figure(
         2 << 20,
         "measured",

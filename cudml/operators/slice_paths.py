@@ -158,7 +158,7 @@ class BoxCopy(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row, the innermost dimension, of which there must be one."""
+        """Bytes of a row, the innermost dimension, which must exist."""
         return self.space.dimensions[0].size * self.space.item_bytes
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Forks while other threads are busy: whatever they hold, the child can use everything."""
+"""Forks while other threads hold locks: the child can use everything."""
 
 import os
 import re

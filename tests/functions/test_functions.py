@@ -124,7 +124,7 @@ def test_top_k_of_ragged_rows(data: st.DataObject, device: Device) -> None:
 @pytest.mark.parametrize("mode", ["largest", "smallest"])
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint16", "int64", "float16", "float64", "bfloat16"])
 def test_the_value_of_what_is_missing(dtype: str, mode: Any, rng: np.random.Generator) -> None:
-    """The worst number, whatever the order of NaN, and an index of all bits set."""
+    """The worst number, for both orders of NaN, and an index whose bits are all set."""
     kind = top_k_oracle.BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
     a = values(rng, (2, 6), kind)
     for nan in ("last", "greatest"):

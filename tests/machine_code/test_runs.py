@@ -118,7 +118,7 @@ def candidates() -> Iterator[Case]:
 
 
 def require_right(case: Case, rng: np.random.Generator) -> None:
-    """The oracle's outputs, of which each byte is written once, and none of the gaps between."""
+    """The oracle's outputs; each byte is written once, and no gap is written."""
     plan = case.plan()
     operands = operands_of(case, rng)
     memory = {name: memory_of(operands[name]) for name in plan.operands}

@@ -107,7 +107,7 @@ def test_copies(skew: int, case: tuple, name: str, rng: np.random.Generator) -> 
 
 
 def test_pieces_of_a_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One thread's pieces, of which the next begins past 2**32."""
+    """Pieces of one thread; the second one begins past 2**32."""
     set_thresholds(monkeypatch, slice_paths, max_serial_piece_bytes=8)
     source, target = (sparse_tensor((9,), np.uint16, (stride,)) for stride in (WIDE, 2 * WIDE))
     expected = fill(source, rng)

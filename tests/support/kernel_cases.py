@@ -141,7 +141,7 @@ def _numbers(array: np.ndarray) -> np.ndarray:
 
 
 def _bytes_of(array: np.ndarray) -> bytes:
-    """From the first to the last byte of an array, whatever lies between its elements."""
+    """From the first to the last byte of an array, with the gaps between its elements."""
     low, high = byte_extent(array.shape, array.strides, array.itemsize)
     return ctypes.string_at(array.ctypes.data + low, high - low)
 

@@ -1,4 +1,4 @@
-"""Memory of many gigabytes of which a test touches a few pages, and tensors laid out in it."""
+"""Many gigabytes of memory, and tensors in it; a test touches only a few pages."""
 
 import mmap
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 def sparse_memory(num_bytes: int) -> np.ndarray:
-    """Zeros, of which a page takes memory once it is written."""
+    """Zeros; a page takes memory only once it is written."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE
     memory = mmap.mmap(-1, num_bytes, flags)
     memory.madvise(getattr(mmap, "MADV_NOHUGEPAGE", 15))
@@ -41,7 +41,7 @@ def described(array: np.ndarray, kind: ElementType) -> TensorDesc:
 
 
 def wide_strides(sizes: Sequence[int], num_packed: int) -> tuple[int, ...]:
-    """Strides of which the innermost `num_packed` are packed, and each of the others is past 2**32."""
+    """Strides whose innermost `num_packed` are packed; each of the others is above 2**32."""
     strides: list[int] = []
     step = 1
     for number, size in enumerate(reversed(sizes)):

@@ -363,7 +363,7 @@ def test_one_step_exchanges_nothing() -> None:
         assert ("exchange" in several.offsets()) == several.steps[-1].cooperative
 
 
-def test_plan_refuses_what_cannot_be() -> None:
+def test_plan_refuses_unknown_and_impossible_paths() -> None:
     with pytest.raises(
         ValueError, match="path is 'warp', must be block, grid, matrix_grid, panels or serial"
     ):

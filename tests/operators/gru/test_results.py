@@ -361,7 +361,7 @@ def test_lengths_that_change_under_way_change_nothing(
 def test_errors_of_numpy_s_settings_stay_away(
     rng: np.random.Generator, lanes: int, num_steps: int, dtype: Any
 ) -> None:
-    """An infinite product is a result like any other, whatever the caller makes of NumPy's warnings."""
+    """An infinite product is a result like any other, even if NumPy's warnings are errors."""
     arrays = random_layer(rng, (num_steps, 2, 3, 40), Options(FORWARD), dtype=dtype)
     x, w = arrays.x.copy(), arrays.w.copy()
     x[0, 0], w[0, 0] = np.finfo(dtype).max, np.finfo(dtype).max

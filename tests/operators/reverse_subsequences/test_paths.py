@@ -186,7 +186,7 @@ LENGTHS_OF = {
 def test_strips_of_any_width_and_alignment(
     item_bytes: int, width: int, strip_bytes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words and cells of every width, aligned whatever the gaps, and lengths of every type."""
+    """Words and cells of every width, aligned with any gaps, and lengths of every type."""
     set_thresholds(monkeypatch, reverse_subsequences_paths, strip_bytes=(strip_bytes,))
     set_thresholds(monkeypatch, reverse_subsequences_paths, serial_row_bytes=(strip_bytes,))
     set_thresholds(monkeypatch, reverse_subsequences_paths, long_serial_row_bytes=strip_bytes)

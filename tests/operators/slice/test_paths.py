@@ -119,7 +119,7 @@ def across(
     outer_pads: tuple[int, int] = (0, 0),
     downwards: bool = False,
 ) -> tuple[Layout, Layout]:
-    """Matrices (count, source line, target line), of which the source has the columns as its rows.
+    """Matrices (count, source line, target line) whose columns are the rows of the source.
 
     The target has them `downwards` from the last. Pads lengthen the lines of source and target, outer pads
     their matrices; all and offsets count items.
@@ -169,7 +169,7 @@ def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
 def test_narrow_items_across_in_words_and_one_by_one(
     device: Device, item_bytes: int, flip: bool, tails: tuple[int, int], offsets: tuple[int, int]
 ) -> None:
-    """Several tiles each way, the last of which ends with a word or inside one."""
+    """Several tiles in each direction; the last one ends with a word or inside one."""
     sizes = (2, 264 - tails[0], 136 - tails[1])
     source, target = across(item_bytes, sizes, flip, (tails[0] + 4, tails[1]), offsets)
     assert "transpose" in run_every_path(device, source, target, 5)

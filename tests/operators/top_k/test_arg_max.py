@@ -60,7 +60,7 @@ def test_the_first_at_every_place(device: Device, word: str) -> None:
 def test_ties_between_the_parts_of_a_row(
     device: Device, num_rows: int, word: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
 ) -> None:
-    """Several blocks share a row, of which the last ones may have no part."""
+    """Several blocks share a row; the last blocks may have no elements."""
     shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1, min_stretch_bytes=100)
     monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
     limits = replace(device.limits, num_multiprocessors=16)
