@@ -115,15 +115,29 @@ class Thresholds:
         "half in rows of 2049 283 and 269",
     )
 
-    #: Fewest bytes per tile, on average, that are worth moving through tiles.
-    min_transposed_bytes: int = figure(2048, "estimate", "below, a block mostly waits")
-
-    #: Smallest matrices whose lines go through tiles: those of smaller ones meet in the first-level cache.
-    min_transposed_matrix_bytes: int = figure(
-        16384,
+    #: Least part of its tiles that a matrix fills, by the size of the item: else many lanes have no item, and
+    #: the parts of lines that a block of the gather reads meet in the first-level cache.
+    min_tile_fill: Mapping[int, float] = figure(
+        {1: 0.4, 2: 0.6, 4: 0.6, 8: 0.6, 16: 0.85},
         "machine code",
-        "predicted us for 128 MiB, tiles and gather: 64 x 33 bytes 541 and 152, 64 x 64 bytes 188 and 152, "
-        "64 x 64 halves 91 and 77, 64 x 33 words 81 and 65, 64 x 33 items of 8 bytes 70 and 64",
+        "predicted us for 128 MiB, tiles and gather, of n x n items and what they fill: 129 bytes, 0.25, 354 "
+        "and 154, 200 bytes, 0.61, 81 and 152; 129 halves, 0.34, 173 and 80, 200 halves, 0.61, 76 and 84; "
+        "96 words, 0.56, 81 and 64, 257 words, 0.65, 73 and 76; 200 items of 16 bytes, 0.80, 72 and 64",
+    )
+
+    #: The same where a line of the target is so long that blocks of the gather read parts of sectors.
+    long_line_items: int = figure(
+        384,
+        "machine code",
+        "predicted us for 128 MiB, tiles that are half full and gather: lines of 257 halves 110 and 96, of "
+        "512 halves 107 and 116, of 300 words 73 and 77, of 512 words 83 and 96, of 600 items of 8 bytes 65 "
+        "and 98",
+    )
+    min_tile_fill_of_long_lines: Mapping[int, float] = figure(
+        {1: 0.4, 2: 0.4, 4: 0.4, 8: 0.4, 16: 0.85},
+        "machine code",
+        "predicted us for 128 MiB, tiles and gather: 129 x 1000 halves, 0.49, 112 and 135; 65 x 512 items of "
+        "16 bytes, 0.51, 73 and 67",
     )
 
     #: Pieces of rows with a small stride: enough for this many warps per multiprocessor.
@@ -414,16 +428,18 @@ def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
 
 
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
-    """Large matrices that fill enough of their tiles, if a line of the target jumps in the source."""
+    """Matrices that fill enough of their tiles, if a line of the target jumps in the source."""
     space = copy.space
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
     sides = tile_sides(line.size, other.size, space.item_bytes)
     num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
-    filled = line.size * other.size * space.item_bytes
-    least = max(THRESHOLDS.min_transposed_matrix_bytes, THRESHOLDS.min_transposed_bytes * num_tiles)
-    if abs(line.strides[SOURCE]) <= 1 or filled < least:
+    fill = line.size * other.size * space.item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
+    is_long = line.size >= THRESHOLDS.long_line_items
+    fills = THRESHOLDS.min_tile_fill_of_long_lines if is_long else THRESHOLDS.min_tile_fill
+    least = fills[space.item_bytes]
+    if abs(line.strides[SOURCE]) <= 1 or fill < least:
         return None
-    return f"{filled} bytes across {num_tiles} tiles, {least} or more"
+    return f"lines of {line.size} items fill {fill:.2f} of {num_tiles} tiles, {least} or more"
 
 
 def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:

@@ -1,8 +1,10 @@
 """A grid of slices and reversals around the thresholds that decide between paths, and their predicted times.
 
-`python -m tests.machine_code.path_grid OPERATOR [NAME]` prints the times.
+`python -m tests.machine_code.path_grid [OPERATOR [NAME]]` writes those whose name contains a text, or all, to
+bench/results/predicted-paths.csv.
 """
 
+import csv
 import math
 import sys
 from collections.abc import Iterator
@@ -12,6 +14,7 @@ import numpy as np
 
 from bench.prediction.cases import Planned, aligned, launches_of
 from bench.prediction.model import predict, run_some
+from bench.results import RESULTS
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import (
@@ -27,6 +30,11 @@ from cudml.tensors import TensorDesc
 from tests.machine_code.plan import HOPPER
 from tests.machine_code.sass.launch import Launch, zeros
 from tests.machine_code.sass.rates import CLOCK_HZ, NUM_MULTIPROCESSORS
+
+TABLE = RESULTS / "predicted-paths.csv"
+
+#: How many times the least time the chosen path may take.
+MOST = 1.1
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 _BYTES = 128 << 20
@@ -136,6 +144,10 @@ def slices() -> Iterator[Point]:
             for other in (3, 64):
                 count = max(1, _BYTES // (line * other * item))
                 yield _copy(f"{other} x {line} across", item, (count, other, line), (other * line, 1, other))
+    for item in BITS_BY_SIZE:  # matrices that fill a quarter of their tiles and more
+        for other, line in ((129, 129), (200, 200), (65, 512), (512, 65), (33, 600)):
+            count = _BYTES // (line * other * item)
+            yield _copy(f"{other} x {line} across", item, (count, other, line), (other * line, 1, other))
 
 
 def reversals() -> Iterator[Point]:
@@ -163,11 +175,68 @@ def reversals() -> Iterator[Point]:
 
 GRID = {"slice": slices, "reverse_subsequences": reversals}
 
+
+@dataclass(frozen=True)
+class Row:
+    """A point of the grid: the path that is chosen, and the predicted microseconds of those that were run."""
+
+    operator: str
+    point: str
+    chosen: str
+    times: dict[str, float]
+
+    @property
+    def ratio(self) -> float:
+        """The time of the chosen path over the least."""
+        return self.times[self.chosen] / min(self.times.values())
+
+    def __str__(self) -> str:
+        told = f"{self.ratio:.2f} {' '.join(f'{name} {time}' for name, time in self.times.items())}"
+        return f"{self.operator:<12.12} {self.point:<60}{self.chosen:<10}{told}"
+
+
+def row_of(operator: str, point: Point) -> Row:
+    """Predict a point; the fastest path comes first."""
+    times = sorted(point.times().items(), key=lambda item: item[1])
+    return Row(operator, point.name, point.chosen(), {name: round(time, 1) for name, time in times})
+
+
+def read_rows() -> list[Row]:
+    """The rows of the table."""
+    with TABLE.open(newline="") as file:
+        lines = list(csv.DictReader(line for line in file if not line.startswith("#")))
+    return [Row(r["operator"], r["point"], r["chosen"], _times(r["times"])) for r in lines]
+
+
+def _times(text: str) -> dict[str, float]:
+    words = text.split()
+    return dict(zip(words[::2], map(float, words[1::2]), strict=True))
+
+
+def write_rows(rows: list[Row]) -> None:
+    """Put rows among those of the table, in the order of the grid."""
+    known = {(row.operator, row.point): row for row in (*(read_rows() if TABLE.exists() else ()), *rows)}
+    with TABLE.open("w", newline="") as file:
+        file.write("# Predicted, not measured: microseconds on an H200 by path, the fastest one first\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(("operator", "point", "chosen", "times"))
+        for operator, points in GRID.items():
+            for key in ((operator, point.name) for point in points()):
+                if row := known.get(key):
+                    times = " ".join(f"{name} {time}" for name, time in row.times.items())
+                    writer.writerow((*key, row.chosen, times))
+
+
+def main() -> None:
+    """Predict points and write them."""
+    operator, name = (*sys.argv[1:], "", "")[:2]
+    for of_grid, points in GRID.items():
+        for point in points() if operator in ("", of_grid) else ():
+            if name in point.name:
+                row = row_of(of_grid, point)
+                print(row, "DEAR" if row.ratio > MOST else "", flush=True)
+                write_rows([row])
+
+
 if __name__ == "__main__":
-    for point in GRID[sys.argv[1]]():
-        if len(sys.argv) > 2 and sys.argv[2] not in point.name:
-            continue
-        times, chosen = point.times(), point.chosen()
-        ratio = times[chosen] / min(times.values())
-        told = ", ".join(f"{name} {time:.0f}" for name, time in sorted(times.items(), key=lambda t: t[1]))
-        print(f"{point.name:<60}{chosen:<10}{ratio:5.2f} {'DEAR' if ratio > 1.1 else ''} {told}", flush=True)
+    main()

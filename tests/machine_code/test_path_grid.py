@@ -1,6 +1,6 @@
 """The path that is chosen is within a tenth of the best predicted one, on a grid around the thresholds.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+The table has every point; what is chosen is compared with it for each of them, and times for some.
 """
 
 from collections.abc import Iterator
@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
+from bench.prediction.table import TOLERANCE
 from tests.machine_code.compiler import unavailable
-from tests.machine_code.path_grid import GRID, Point
+from tests.machine_code.path_grid import GRID, MOST, Point, read_rows, row_of
 
-pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
-
-MOST = 1.1
+RECORDED = {(row.operator, row.point): row for row in read_rows()}
 
 #: Points on both sides of a threshold that are run without the option.
 QUICK = (
@@ -27,13 +26,28 @@ def _points() -> Iterator[Any]:
     for operator, points in GRID.items():
         for point in points():
             marks = () if point.name in QUICK else (pytest.mark.predictions,)
-            yield pytest.param(point, id=f"{operator}-{point.name}", marks=marks)
+            yield pytest.param(operator, point, id=f"{operator}-{point.name}", marks=marks)
 
 
-@pytest.mark.parametrize("point", list(_points()))
-def test_chosen_path_is_hardly_dearer_than_the_best(point: Point) -> None:
-    times = point.times()
-    assert times[point.chosen()] <= MOST * min(times.values()), (point.chosen(), times)
+def test_chosen_paths_are_those_of_the_table() -> None:
+    """`python -m tests.machine_code.path_grid` renews it."""
+    chosen = {
+        (operator, point.name): point.chosen() for operator, points in GRID.items() for point in points()
+    }
+    assert list(chosen) == list(RECORDED)
+    assert chosen == {key: row.chosen for key, row in RECORDED.items()}
+
+
+def test_chosen_paths_are_hardly_dearer_than_the_best() -> None:
+    assert {key: row.ratio for key, row in RECORDED.items() if row.ratio > MOST} == {}
+
+
+@pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+@pytest.mark.parametrize(("operator", "point"), list(_points()))
+def test_times_are_those_of_the_table(operator: str, point: Point) -> None:
+    row, recorded = row_of(operator, point), RECORDED[operator, point.name]
+    assert row.ratio <= MOST, row
+    assert row.times[row.chosen] == pytest.approx(recorded.times[recorded.chosen], rel=TOLERANCE), row
 
 
 def test_quick_points_are_of_the_grid() -> None:

@@ -89,7 +89,6 @@ def candidates() -> Iterator[Case]:
         for desc in (
             copy((5000,), element, (1,), offsets=(3,)),
             copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
-            copy((260, 70), element, (1, -1), strides=(1, 263)),
             copy((40, 40, 20), element, (2, -3, 9)),
             copy((2, 66_000), element, (1, 2)),
             reversal((9, 301), element, 1, pad=1),
@@ -101,6 +100,7 @@ def candidates() -> Iterator[Case]:
             reversal((3000, 3), element, 0),
         ):
             yield Case(desc, limits=HOPPER.limits)
+        yield Case(copy((260, 70), element, (1, -1), strides=(1, 263)), "transpose", HOPPER.limits)
     others = (Activation.hard_sigmoid(0.2, 0.5), Activation.tanh())
     standard = (Activation.sigmoid(), Activation.tanh())
     for data_type, activations, is_linear, path in itertools.product(

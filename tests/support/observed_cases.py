@@ -202,11 +202,17 @@ CASES = {
     "long rows of every third byte": Case(copy((2, 90_001), BYTE, (1, 3)), "strided", limits=ONE, skew=3),
     "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), "strided", limits=ONE),
     "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), "transpose", limits=ONE),
-    "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), limits=ONE),
-    "mirrored halves, transposed in words": Case(copy((260, 72), HALF, (-1, 1), strides=(1, 264))),
-    "more transposed tiles than blocks": Case(copy((400, 300), WORD, (1, 1), strides=(1, 401)), limits=ONE),
-    "transposed wide items": Case(copy((40, 35), WIDEST, (1, 1), strides=(1, 40)), limits=ONE),
-    "transposed words between gaps": Case(copy((66, 70), WORD, (1, 1), strides=(1, 69), out_pad=3)),
+    "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), "transpose", ONE),
+    "mirrored halves, transposed in words": Case(
+        copy((260, 72), HALF, (-1, 1), strides=(1, 264)), "transpose"
+    ),
+    "more transposed tiles than blocks": Case(
+        copy((400, 300), WORD, (1, 1), strides=(1, 401)), "transpose", ONE
+    ),
+    "transposed wide items": Case(copy((40, 35), WIDEST, (1, 1), strides=(1, 40)), "transpose", ONE),
+    "transposed words between gaps": Case(
+        copy((66, 70), WORD, (1, 1), strides=(1, 69), out_pad=3), "transpose"
+    ),
     "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), skew=5),
     "rows of bytes by several blocks": Case(copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1)),
     "strided bytes from an odd place on": Case(

@@ -271,7 +271,7 @@ CHOSEN = {
     "wide items with a stride": ("gather", 8, (50, 300), (9000, 2)),
     "a few columns": ("transpose", 4, (5000, 4), (1, 5000)),
     "planes of pixels": ("transpose", 1, (3, 10_000), (1, 3)),
-    "small matrices": ("gather", 4, (30, 64, 48), (3072, 1, 64)),
+    "matrices that fill half of their tiles": ("gather", 4, (30, 64, 33), (2112, 1, 64)),
     "one column many times": ("gather", 4, (500, 400), (1, 0)),
 }
 
@@ -280,7 +280,7 @@ CHOSEN = {
 WHY = {
     "runs": r"runs of \d+ bytes, \d+ or more",
     "strided": r"rows of \d+ bytes with a stride of -?\d, \d+ or more and up to \d",
-    "transpose": r"\d+ bytes across \d+ tiles, \d+ or more",
+    "transpose": r"lines of \d+ items fill [\d.]+ of \d+ tiles, [\d.]+ or more",
     "gather": "nothing else pays",
 }
 

@@ -12,8 +12,9 @@ from cudml.devices.emulator.meter import LaunchTraffic
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import launch_shape, slice_paths
+from cudml.operators.index_space import Space, dimensions_of
 from cudml.operators.reverse_subsequences_paths import reversal_step
-from cudml.operators.slice_paths import tensor_copy_step
+from cudml.operators.slice_paths import copy_step, tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.operators.slice.test_paths import strided_layout
 from tests.support import set_thresholds
@@ -44,10 +45,11 @@ def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic
 
 
 def transposition(source: Layout, target: Layout) -> KernelLaunch:
-    """The launch of a copy that is given to tiles."""
-    step = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
+    """The launch of a copy by tiles."""
+    dimensions = dimensions_of(target.desc.sizes, source.desc.element_strides, target.desc.element_strides)
+    space = Space(dimensions, (0, 0), target.desc.element.size)
+    step = copy_step(space, "source", "target", get_device().limits, "transpose")
     assert isinstance(step, KernelLaunch)
-    assert step.function == "slice_transpose"
     return step
 
 
