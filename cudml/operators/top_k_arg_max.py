@@ -25,6 +25,13 @@ class Thresholds:
         1 / 5, "machine code", "predicted 9.0 us by 4 lanes, 11.2 by 32, for 16384 rows of 256 elements"
     )
 
+    #: Blocks own rows that lie side by side if all have at most so many elements.
+    max_apart: int = figure(
+        1 << 20,
+        "machine code",
+        "predicted 12 us, 15 by columns, for 256 columns of 4096; of 16384, 31 and 18",
+    )
+
     #: Longest row of a group, in bytes per lane, unless one batch of loads reads it.
     max_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
 
@@ -57,6 +64,16 @@ def arg_max(selection: Selection, limits: Limits) -> Steps:
     return _by_blocks(selection, limits) if lanes is None else _by_lanes(selection, lanes, limits)
 
 
+def arg_max_pays(selection: Selection, limits: Limits) -> bool:
+    """Whether reading only for the first element is as fast as any other way.
+
+    Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
+    """
+    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
+    is_cached = selection.num_rows * selection.row_length <= THRESHOLDS.max_apart
+    return lie_together or is_cached or _lanes(selection, limits) is not None
+
+
 def _lanes(selection: Selection, limits: Limits) -> int | None:
     """Lanes per row; None for whole blocks."""
     row_bytes = selection.row_length * selection.element.size
@@ -64,9 +81,15 @@ def _lanes(selection: Selection, limits: Limits) -> int | None:
     for lanes in _LANES:
         is_one_batch = row_bytes <= lanes * _LOADS_AHEAD * _VECTOR_BYTES
         fills_device = selection.num_rows * lanes >= THRESHOLDS.lanes_min_part * num_threads
-        if is_one_batch or (fills_device and row_bytes <= lanes * THRESHOLDS.max_lane_bytes):
+        # More rows than blocks that run at once: warps have them all under way.
+        outnumbers = lanes == WARP_LANES and selection.num_rows > _resident_blocks(limits)
+        if is_one_batch or ((fills_device or outnumbers) and row_bytes <= lanes * THRESHOLDS.max_lane_bytes):
             return lanes
     return None
+
+
+def _resident_blocks(limits: Limits) -> int:
+    return limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
 
 
 def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
@@ -87,7 +110,7 @@ def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
 
 def _by_blocks(selection: Selection, limits: Limits) -> Steps:
     row_bytes = selection.row_length * selection.element.size
-    resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
+    resident = _resident_blocks(limits)
     parts = 1
     leaves_idle = selection.num_rows <= THRESHOLDS.shared_max_part * limits.num_multiprocessors
     if leaves_idle and row_bytes >= THRESHOLDS.shared_min_row_bytes:

@@ -36,6 +36,11 @@ def can_filter_columns(selection: Selection, limits: Limits) -> bool:
     return is_small and _storage_bytes(selection) <= limits.shared_bytes_per_block
 
 
+def num_groups(selection: Selection) -> int:
+    """Groups of neighbouring rows, each for a block."""
+    return ceil_div(selection.num_rows, _COLUMNS)
+
+
 def _pair_bytes(selection: Selection) -> int:
     """`sizeof(ColumnPair<Word>)`."""
     return 16 if selection.element.size == 8 else 8
@@ -49,7 +54,7 @@ def _storage_bytes(selection: Selection) -> int:
 
 def filter_columns(selection: Selection, limits: Limits) -> Steps:
     """The steps: blocks filter neighbouring rows; where several share one, a kernel merges results."""
-    groups = ceil_div(selection.num_rows, _COLUMNS)
+    groups = num_groups(selection)
     resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
     parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
     kept = "kept" if parts > 1 else None

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from math import ceil, isqrt, sqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
-from cudml.operators.top_k_arg_max import arg_max
-from cudml.operators.top_k_columns import can_filter_columns, filter_columns
+from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
+from cudml.operators.top_k_columns import can_filter_columns, filter_columns, num_groups
 from cudml.operators.top_k_selection import Selection, params_of
 from cudml.operators.top_k_short import (
-    SELECT_MAX_K,
     SELECT_MAX_ROW_LENGTH,
     SORT_MAX_ROW_LENGTH,
+    are_vectors,
+    select_max_k,
     warp_select,
     warp_sort,
 )
@@ -27,6 +28,10 @@ from cudml.plans import (
     ceil_div,
     round_up,
 )
+
+# Of short rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, of longer ones also
+# for narrower elements.
+_COLUMNS_WORD_BYTES = 4
 
 # kernels/top_k/thread_list.cu
 _THREAD_LIST_SIZE = 4
@@ -66,6 +71,54 @@ class Thresholds:
     #: One thread per row pays if there are rows for this part of the threads that the device holds.
     threads_min_part: float = figure(
         1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
+    )
+
+    #: Groups of lanes select from many rows of up to so many elements, whatever the k of the kernel.
+    select_max_any_k: int = figure(
+        64,
+        "machine code",
+        "predicted 12 us, 16 by sorting, for 16384 x 64 and k = 20; of 65, 150 and 27",
+    )
+
+    #: From longer rows they select up to so many elements, and up to so many where rows begin anywhere.
+    select_max_k: int = figure(
+        16, "machine code", "predicted 36 us, 29 by sorting, for 16384 rows of 256 and k = 17; 16 for k = 16"
+    )
+    select_max_unaligned_k: int = figure(
+        8, "machine code", "predicted 10.3 us, 8.4 by columns, for 4096 rows of 65 and k = 12; 6.8 for k = 8"
+    )
+
+    #: Rows of these lengths are longer than all lanes hold of vectors but one, and filtered sooner.
+    select_slower_lengths: tuple[int, int] = figure(
+        (256, 512), "machine code", "predicted 36.8 us, 32.3 by columns, for 16384 rows of 320 and k = 16"
+    )
+
+    #: Neighbouring rows are filtered together for so many results at most; of short ones for all.
+    columns_max_k: int = figure(
+        24, "machine code", "predicted 24.9 us, 29.4 by sorting, for 16384 rows of 256 and k = 17; 37 for 32"
+    )
+    columns_any_k_length: int = figure(
+        128,
+        "machine code",
+        "predicted 24 us, 31 by sorting, for 16384 x 65 and k = 32; of 128, 30 and 29",
+    )
+
+    #: They are where their groups are at least this part of the number of multiprocessors.
+    columns_min_part: float = figure(
+        1.0,
+        "machine code",
+        "predicted 10.9 us, 11.9 by lanes, for 4096 x 257; of 1024 rows 8.8 and 7.8",
+    )
+    #: And of rows that fit no warp.
+    columns_min_part_of_long: float = figure(
+        1 / 4,
+        "machine code",
+        "predicted 11 us, 22 by block_filter, for 1024 x 1025; of 264 rows 11 and 9",
+    )
+
+    #: For k above that of short rows, the longest of them.
+    columns_any_k_long_length: int = figure(
+        1 << 12, "machine code", "predicted as long as block_filter for 1024 x 4096 and k = 32; longer beyond"
     )
 
     #: Shortest rows that are filtered instead of read twice.
@@ -193,7 +246,7 @@ def _can_arg_max(selection: Selection, limits: Limits) -> bool:
 def _can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the lanes of a shape, and k their results."""
     is_short = selection.row_length <= SELECT_MAX_ROW_LENGTH
-    return limits.warp_lanes == WARP_LANES and is_short and selection.k <= SELECT_MAX_K
+    return limits.warp_lanes == WARP_LANES and is_short and selection.k <= select_max_k(selection)
 
 
 def _can_warp_sort(selection: Selection, limits: Limits) -> bool:
@@ -406,7 +459,7 @@ PATHS = by_name(
     Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
     Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
     Path("arg_max", "a k of 1", _can_arg_max, arg_max),
-    Path("columns", "a small k of rows side by side in memory", can_filter_columns, filter_columns),
+    Path("columns", "a small k of rows side by side in memory, or many", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
     Path("block_filter", "k up to some thousands of long rows, read once", _can_filter, _block_filter),
@@ -425,17 +478,16 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     t, length = THRESHOLDS, selection.row_length
     if limits.warp_lanes != WARP_LANES:
         return Choice(PATHS["serial"], "blocks of one thread")
+    if _can_arg_max(selection, limits) and arg_max_pays(selection, limits):
+        return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
-    if _can_arg_max(selection, limits) and (selection.axis_strides[0] == 1 or length == 1):
-        return Choice(PATHS["arg_max"], f"the first of {length} elements side by side")
-    if _can_warp_select(selection, limits):
-        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if _can_warp_sort(selection, limits):
-        return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
-    # Shorter rows fit a warp, which is as fast.
-    if _are_columns(selection) and can_filter_columns(selection, limits):
-        return Choice(PATHS["columns"], f"rows of {length} elements side by side")
+        return _choose_short(selection, limits)
+    if can_filter_columns(selection, limits) and (
+        _are_columns(selection) or _columns_pay_for_long(selection, limits)
+    ):
+        return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length
     why_shared = (
@@ -455,6 +507,47 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if is_shared:
         return Choice(PATHS["grid_radix"], why_shared)
     return Choice(PATHS["block_radix"], "nothing else pays")
+
+
+def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
+    """The path of rows that fit a warp."""
+    t, length, k = THRESHOLDS, selection.row_length, selection.k
+    are_many = _fills(selection, limits, t.columns_min_part)
+    if _can_warp_select(selection, limits) and _select_pays(selection, are_many=are_many):
+        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
+    is_word = selection.element.size == _COLUMNS_WORD_BYTES
+    is_small = k <= t.columns_max_k or (k <= WARP_LANES and length <= t.columns_any_k_length)
+    if are_many and is_word and is_small and can_filter_columns(selection, limits):
+        return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
+    return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
+
+
+def _select_pays(selection: Selection, *, are_many: bool) -> bool:
+    """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
+    t, length, k = THRESHOLDS, selection.row_length, selection.k
+    is_least_k, is_long = k <= t.select_max_unaligned_k, length > t.select_slower_lengths[0]
+    if not are_many:
+        return is_least_k or (k <= t.select_max_k and is_long)
+    if length <= t.select_max_any_k:
+        return True
+    if selection.element.size < _COLUMNS_WORD_BYTES:
+        return k <= t.select_max_k or (not is_long and length > t.columns_any_k_length)
+    if not are_vectors(selection):
+        return is_least_k and not is_long
+    return is_least_k or (k <= t.select_max_k and not (is_long and length <= t.select_slower_lengths[1]))
+
+
+def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
+    """Whether rows that fit no warp take no longer together than each by a block."""
+    t = THRESHOLDS
+    is_small = selection.k <= t.select_max_k or selection.row_length <= t.columns_any_k_long_length
+    is_narrow = selection.element.size <= _COLUMNS_WORD_BYTES
+    return is_small and is_narrow and _fills(selection, limits, t.columns_min_part_of_long)
+
+
+def _fills(selection: Selection, limits: Limits, part: float) -> bool:
+    """Whether groups of rows that are filtered together are so many."""
+    return num_groups(selection) >= part * limits.num_multiprocessors
 
 
 def _are_columns(selection: Selection) -> bool:

@@ -60,9 +60,15 @@ class _Shape(NamedTuple):
 _SELECT_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4), _Shape(16, 16, 4))
 _CAPACITIES = [shape.capacity for shape in _SELECT_SHAPES]
 
-#: The longest rows of the two kernels, and the largest k of the first.
-SELECT_MAX_ROW_LENGTH, SELECT_MAX_K = _CAPACITIES[-1], _SELECT_FIRSTS[-1]
+#: The longest rows of the two kernels.
+SELECT_MAX_ROW_LENGTH = _CAPACITIES[-1]
 SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
+
+
+def select_max_k(selection: Selection) -> int:
+    """The largest k of kernels/top_k/warp_select.cu: longer or wider rows are sorted sooner."""
+    is_narrow = selection.element.size < 4 and selection.row_length <= _CAPACITIES[1]
+    return _SELECT_FIRSTS[-1 if is_narrow or selection.row_length <= _CAPACITIES[0] else -2]
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
@@ -136,13 +142,16 @@ def _grid(
     return min(-(-num_rows // rows_per_block), at_once), 1, 1
 
 
+def are_vectors(selection: Selection) -> bool:
+    """Whether rows are whole vectors side by side: no row begins within one if the first does not."""
+    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
+    whole = gcd(selection.row_length, *(d.strides[0] for d in selection.outer))
+    return lie_together and whole * selection.element.size % _VECTOR_BYTES == 0
+
+
 def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
     """The `FineParams` of kernels/top_k/fine_key.cuh."""
-    size, axis_stride = selection.element.size, selection.axis_strides[0]
-    strides = [d.strides[0] for d in selection.outer]
-    lie_together = axis_stride == 1 or selection.row_length == 1
-    whole = gcd(selection.row_length, *strides) * size % _VECTOR_BYTES == 0
-    by_rows = bool(strides) and abs(strides[0]) < abs(axis_stride)
+    by_rows = bool(selection.outer) and abs(selection.outer[0].strides[0]) < abs(selection.axis_strides[0])
     order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
-    more = {**order, "vector_rows": int(lie_together and whole), "loads_by_rows": int(by_rows)}
+    more = {**order, "vector_rows": int(are_vectors(selection)), "loads_by_rows": int(by_rows)}
     return params_of(selection, _FINE_PARAMS, blocks_per_row=blocks_per_row, more=more)

@@ -2,7 +2,7 @@
 // Idea: the largest key is found first, then its place among the few loads that it came from.
 // Ownership: kLanes lanes or several blocks own a row; the last block to finish writes the result.
 // Requires: k is 1; if several blocks share a row, `num_done` is zero, and is left zero.
-// Chosen when: k is 1 and the elements of a row are contiguous.
+// Chosen when: k is 1, and rows are contiguous, or few, or short enough for lanes.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"

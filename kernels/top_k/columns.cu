@@ -1,8 +1,8 @@
-// Computes: the top k of rows that are neighbours in memory, for k up to a warp's lanes.
+// Computes: the top k of rows, best neighbours in memory or many, for k up to a warp's lanes.
 // Idea: elements that rank after the k-th so far are dropped as they are read, others are listed.
 // Ownership: a block owns kColumns neighbouring rows, or a stretch of them; a warp owns one list.
 // Requires: k is at most 32.
-// Chosen when: the axis is strided, rows are neighbours in memory, and are too long for a warp.
+// Chosen when: rows are neighbours in memory and too long for a warp; or many, and k is small.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"

@@ -70,6 +70,7 @@ def candidates() -> Iterator[Case]:
                     (sizes, 1, k, "warp_select")
                     for sizes in ((37, 60), (9, 256), (5, 1000))
                     for k in (7, 16, 32)
+                    if k <= 16 or sizes[1] <= (256 if size < 4 else 64)
                 ),
                 ((700, 20), 0, 9, "columns"),
                 ((3000, 20), 0, 9, "columns"),

@@ -53,7 +53,7 @@ CASES = {
     "few columns by several blocks": Case(top_k((2060, 3), 32, axis=0), "columns", SIX, "any"),
     "short rows on a CPU": Case(top_k((700, 21), 4), limits=CPU),
     "short rows by warps": Case(top_k((300, 60), 7), "warp_select", ONE),
-    "longer rows by warps": Case(top_k((5, 250), 32, LONG), "warp_select"),
+    "longer rows by warps": Case(top_k((5, 250), 16, LONG), "warp_select"),
     "short rows of many ties": Case(top_k((9, 250), 8), "warp_select"),
     "short rows of NaNs": Case(top_k((9, 250), 8, DataType.FLOAT32), "warp_select", content="any"),
     "short rows by columns": Case(top_k((250, 9), 8, HALF, axis=0), "warp_select", ONE),

@@ -63,7 +63,15 @@ CHOICES = {
     ((16384, 256), 1, 1): "arg_max",
     ((64, 128256), 1, 1): "arg_max",
     ((1, 128256), 1, 1): "arg_max",
+    ((300, 4096), 0, 1): "arg_max",
+    ((16384, 4096), 0, 1): "columns",
+    ((16384, 64), 1, 32): "warp_select",
+    ((16384, 256), 1, 20): "columns",
+    ((16384, 256), 1, 32): "warp_sort",
+    ((16384, 257), 1, 8): "columns",
+    ((1000, 100), 1, 12): "warp_sort",
     ((16384, 1000), 1, 100): "warp_sort",
+    ((4096, 1025), 1, 8): "columns",
     ((16, 135, 172, 172), 1, 3): "thread_list",
     ((2, 135, 17), 1, 3): "warp_select",
     ((4000, 4096), 0, 10): "columns",
@@ -88,9 +96,9 @@ CHOICES = {
 
 #: The reason that a choice gives.
 WHY = {
-    "arg_max": r"the first of \d+ elements side by side",
+    "arg_max": r"the first of \d+ elements",
     "thread_list": r"\d+ rows side by side, 67584 or more",
-    "columns": r"rows of \d+ elements side by side",
+    "columns": r"\d+ rows of \d+ elements, filtered together",
     "warp_select": r"rows of \d+ elements by groups of lanes",
     "warp_sort": r"rows of \d+ elements in registers",
     "block_filter": r"rows of \d+ elements, 4096 or more",

@@ -143,7 +143,7 @@ def test_lengths_and_outputs_in_any_order(
         ("columns", 20),
         ("grid_radix", 20),
         ("thread_list", 3),
-        ("warp_select", 20),
+        ("warp_select", 16),
         ("warp_sort", 20),
     ],
 )
