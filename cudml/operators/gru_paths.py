@@ -34,7 +34,19 @@ from cudml.operators.gru_shapes import (
 )
 from cudml.operators.path import Choice, Path, Steps, by_name
 from cudml.operators.slice_paths import tensor_copy_step
-from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Params, Workspace, round_up
+from cudml.plans import (
+    WAIT_REPORT,
+    Copy,
+    Fill,
+    KernelLaunch,
+    Limits,
+    MatMul,
+    Params,
+    ParamStruct,
+    Value,
+    Workspace,
+    round_up,
+)
 from cudml.tensors import TensorDesc, num_elements
 
 #: The buffers of the tensors that are not read where they are bound, by member.
@@ -51,6 +63,18 @@ _LENGTH_BYTES, _LENGTH_THREADS = 4, 128
 
 #: The maximum number of activations of a layer.
 _MAX_ACTIVATIONS = 4
+
+#: The structs of kernels/gru/lengths.cu and serial_prepare.cu, and `GruParams` of layer.cuh.
+_LENGTHS_PARAMS = ParamStruct("Int64 num_lengths, stride, num_steps", "Int32 length_bytes, length_is_signed")
+_PREPARE_PARAMS = ParamStruct("Int64 num_rows", "Int32 num_inputs, hidden_size, num_directions, num_blocks")
+_GRU_PARAMS = ParamStruct(
+    "Int64 bias_strides[2], initial_strides[3], sequence_strides[4], single_strides[3]",
+    "Int64 batch_size, group_batch, overflow_pieces",
+    "UInt32 num_steps",
+    "Int32 hidden_size, num_directions, direction, num_groups, num_shards, num_passes, round_batch",
+    f"Int32 num_stored_chunks, activation_codes[{_MAX_ACTIVATIONS}]",
+    f"Float32 activation_firsts[{_MAX_ACTIVATIONS}], activation_seconds[{_MAX_ACTIVATIONS}]",
+)
 
 
 def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
@@ -93,12 +117,15 @@ def _converted_lengths(layer: Layer, tensor: TensorDesc, target: str, limits: Li
         grid=(num_blocks, 1, 1),
         block=(num_threads, 1, 1),
         buffers=("sequence_lengths_tensor", target),
-        params=Params.of(
-            num_lengths=("Int64", layer.batch_size),
-            stride=("Int64", tensor.element_strides[-1]),
-            num_steps=("Int64", layer.num_steps),
-            length_bytes=("Int32", tensor.element.size),
-            length_is_signed=("Int32", tensor.element.numpy_name.startswith("int")),
+        params=Params(
+            _LENGTHS_PARAMS,
+            {
+                "num_lengths": layer.batch_size,
+                "stride": tensor.element_strides[-1],
+                "num_steps": layer.num_steps,
+                "length_bytes": tensor.element.size,
+                "length_is_signed": int(tensor.element.kind == "i"),
+            },
         ),
     )
 
@@ -191,12 +218,15 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
             projection.name,
             *(space.name if panels else None for space in copies),
         ),
-        params=Params.of(
-            num_rows=("Int64", num_rows),
-            num_inputs=("Int32", inputs),
-            hidden_size=("Int32", hidden),
-            num_directions=("Int32", d),
-            num_blocks=("Int32", num_blocks),
+        params=Params(
+            _PREPARE_PARAMS,
+            {
+                "num_rows": num_rows,
+                "num_inputs": inputs,
+                "hidden_size": hidden,
+                "num_directions": d,
+                "num_blocks": num_blocks,
+            },
         ),
         constants=CONSTANTS["serial_prepare"],
     )
@@ -337,7 +367,7 @@ def _launch(layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ..
 
 
 def _params(layer: Layer, shape: Shape) -> Params:
-    """`GruParams` of kernels/gru/layer.cuh."""
+    """The values of `_GRU_PARAMS`."""
 
     def strides(member: str, first: int) -> tuple[int, ...]:
         """The strides from dimension `first` on; 0 for an absent tensor."""
@@ -346,27 +376,28 @@ def _params(layer: Layer, shape: Shape) -> Params:
 
     parameters = [(*a.parameters, 0.0, 0.0) for a in layer.activations]
     missing = _MAX_ACTIVATIONS - len(parameters)
-    return Params.of(
-        bias_strides=("Int64", strides("bias_tensor", 2)),
-        initial_strides=("Int64", strides("hidden_init_tensor", 1)),
-        sequence_strides=("Int64", strides("output_sequence_tensor", 0)),
-        single_strides=("Int64", strides("output_single_tensor", 1)),
-        batch_size=("Int64", layer.batch_size),
-        group_batch=("Int64", shape.group_batch),
-        overflow_pieces=("Int64", shape.num_overflow_chunks * shape.chunk_pieces),
-        num_steps=("UInt32", layer.num_steps),
-        hidden_size=("Int32", layer.hidden_size),
-        num_directions=("Int32", layer.num_directions),
-        direction=("Int32", int(layer.direction)),
-        num_groups=("Int32", shape.num_groups),
-        num_shards=("Int32", shape.num_shards),
-        num_passes=("Int32", shape.num_passes),
-        round_batch=("Int32", shape.round_batch),
-        num_stored_chunks=("Int32", shape.num_stored_chunks),
-        activation_codes=("Int32", (*(int(a.operator_type) for a in layer.activations), *[0] * missing)),
-        activation_firsts=("Float32", (*(p[0] for p in parameters), *[0.0] * missing)),
-        activation_seconds=("Float32", (*(p[1] for p in parameters), *[0.0] * missing)),
-    )
+    values: dict[str, Value] = {
+        "bias_strides": strides("bias_tensor", 2),
+        "initial_strides": strides("hidden_init_tensor", 1),
+        "sequence_strides": strides("output_sequence_tensor", 0),
+        "single_strides": strides("output_single_tensor", 1),
+        "batch_size": layer.batch_size,
+        "group_batch": shape.group_batch,
+        "overflow_pieces": shape.num_overflow_chunks * shape.chunk_pieces,
+        "num_steps": layer.num_steps,
+        "hidden_size": layer.hidden_size,
+        "num_directions": layer.num_directions,
+        "direction": int(layer.direction),
+        "num_groups": shape.num_groups,
+        "num_shards": shape.num_shards,
+        "num_passes": shape.num_passes,
+        "round_batch": shape.round_batch,
+        "num_stored_chunks": shape.num_stored_chunks,
+        "activation_codes": (*(int(a.operator_type) for a in layer.activations), *[0] * missing),
+        "activation_firsts": (*(p[0] for p in parameters), *[0.0] * missing),
+        "activation_seconds": (*(p[1] for p in parameters), *[0.0] * missing),
+    }
+    return Params(_GRU_PARAMS, values)
 
 
 def _too_large(layer: Layer, limits: Limits) -> str:
