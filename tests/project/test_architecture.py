@@ -206,5 +206,15 @@ def source_files() -> list[Path]:
 
 @pytest.mark.parametrize("path", source_files(), ids=relative)
 def test_file_is_short(path: Path) -> None:
-    num_lines = len(path.read_text().splitlines())
-    assert num_lines <= MAX_LINES
+    assert num_lines(path) <= MAX_LINES
+
+
+def num_lines(path: Path) -> int:
+    return len(path.read_text().splitlines())
+
+
+def test_the_interpreter_of_machine_code_is_small() -> None:
+    """Together with the model of time."""
+    parts = [path for path in source_files() if "tests/machine_code/sass/" in path.as_posix()]
+    assert len(parts) > 10
+    assert sum(map(num_lines, [*parts, ROOT / "bench/prediction/model.py"])) <= 2500
