@@ -50,8 +50,8 @@ DEFECTS = {
     ),
     "the output's strides for those of the last states": Defect(
         _PATHS,
-        'single_strides=("Int64", strides("output_single_tensor", 1))',
-        'single_strides=("Int64", strides("hidden_init_tensor", 1))',
+        '"single_strides": strides("output_single_tensor", 1)',
+        '"single_strides": strides("hidden_init_tensor", 1)',
         ("gru on a grid, full sequences",),
         f"{BOUNDS}|{WRONG}",
     ),
