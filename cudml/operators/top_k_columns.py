@@ -9,7 +9,7 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 
 # kernels/top_k/columns.cu
 _THREADS = 512
-_COLUMNS = 16
+COLUMNS = 16
 _PITCH = 289
 _MERGE_THREADS = 128
 
@@ -36,11 +36,6 @@ def can_filter_columns(selection: Selection, limits: Limits) -> bool:
     return is_small and _storage_bytes(selection) <= limits.shared_bytes_per_block
 
 
-def num_groups(selection: Selection) -> int:
-    """Groups of neighbouring rows, each for a block."""
-    return ceil_div(selection.num_rows, _COLUMNS)
-
-
 def _pair_bytes(selection: Selection) -> int:
     """`sizeof(ColumnPair<Word>)`."""
     return 16 if selection.element.size == 8 else 8
@@ -49,12 +44,12 @@ def _pair_bytes(selection: Selection) -> int:
 def _storage_bytes(selection: Selection) -> int:
     """`sizeof(ColumnStorage<Word>)`."""
     pair_bytes, key_bytes = _pair_bytes(selection), max(selection.element.size, 4)
-    return round_up(_COLUMNS * (_PITCH * pair_bytes + key_bytes + 4 + 4) + 4, 8)
+    return round_up(COLUMNS * (_PITCH * pair_bytes + key_bytes + 4 + 4) + 4, 8)
 
 
 def filter_columns(selection: Selection, limits: Limits) -> Steps:
     """The steps: blocks filter neighbouring rows; where several share one, a kernel merges results."""
-    groups = num_groups(selection)
+    groups = ceil_div(selection.num_rows, COLUMNS)
     resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
     parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
     kept = "kept" if parts > 1 else None
@@ -70,7 +65,7 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
         shared_bytes=_storage_bytes(selection),
         constants=(
             ("kThreads", _THREADS),
-            ("kColumns", _COLUMNS),
+            ("kColumns", COLUMNS),
             ("kPitch", _PITCH),
             (f"sizeof(ColumnStorage<{selection.word}>)", _storage_bytes(selection)),
         ),

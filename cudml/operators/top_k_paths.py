@@ -8,9 +8,10 @@ from math import ceil, isqrt, sqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
-from cudml.operators.top_k_columns import can_filter_columns, filter_columns, num_groups
+from cudml.operators.top_k_columns import COLUMNS, can_filter_columns, filter_columns
 from cudml.operators.top_k_selection import Selection, params_of
 from cudml.operators.top_k_short import (
+    SELECT_ANY_MAX_K,
     SELECT_MAX_ROW_LENGTH,
     SORT_MAX_ROW_LENGTH,
     are_vectors,
@@ -246,7 +247,8 @@ def _can_arg_max(selection: Selection, limits: Limits) -> bool:
 def _can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the lanes of a shape, and k their results."""
     is_short = selection.row_length <= SELECT_MAX_ROW_LENGTH
-    return limits.warp_lanes == WARP_LANES and is_short and selection.k <= select_max_k(selection)
+    is_small = selection.k <= SELECT_ANY_MAX_K or selection.k <= select_max_k(selection)
+    return limits.warp_lanes == WARP_LANES and is_short and is_small
 
 
 def _can_warp_sort(selection: Selection, limits: Limits) -> bool:
@@ -547,7 +549,8 @@ def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
 
 def _fills(selection: Selection, limits: Limits, part: float) -> bool:
     """Whether groups of rows that are filtered together are so many."""
-    return num_groups(selection) >= part * limits.num_multiprocessors
+    num_groups = -(-selection.num_rows // COLUMNS)
+    return num_groups >= part * limits.num_multiprocessors
 
 
 def _are_columns(selection: Selection) -> bool:

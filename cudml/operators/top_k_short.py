@@ -64,6 +64,9 @@ _CAPACITIES = [shape.capacity for shape in _SELECT_SHAPES]
 SELECT_MAX_ROW_LENGTH = _CAPACITIES[-1]
 SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
 
+#: The smallest `select_max_k`.
+SELECT_ANY_MAX_K = _SELECT_FIRSTS[-2]
+
 
 def select_max_k(selection: Selection) -> int:
     """The largest k of kernels/top_k/warp_select.cu: longer or wider rows are sorted sooner."""
