@@ -17,6 +17,7 @@ COMMANDS = {
     "micro": "bench.micro.command",
     "machine-code": "bench.machine_code",
     "predict": "bench.prediction.command",
+    "plan": "bench.prediction.plan",
     "traffic": "bench.traffic",
     "threads": "bench.threads",
     "dask": "bench.dask",
