@@ -76,5 +76,6 @@ ARCHITECTURES = (
     Architecture(120, 48, 24, 102400, 101376, 1024, 170, 96 * _MIB),
 )
 
-#: They have the instruction set of sm_80, so kernels are compiled for them with `--every-architecture` alone.
-VARIANTS_OF_80 = (86, 89)
+#: The oldest, and the one whose machine code also runs. For others, kernels are compiled with
+#: `--every-architecture` alone, because each takes three minutes of CPU time.
+COMPILED_BY_DEFAULT = (75, 90)

@@ -13,7 +13,7 @@ from bench import machine_code
 from cudml.operators import OPERATORS
 from cudml.plans import KernelLaunch
 from tests.machine_code import nvrtc
-from tests.machine_code.architectures import ARCHITECTURES, VARIANTS_OF_80, Architecture
+from tests.machine_code.architectures import ARCHITECTURES, COMPILED_BY_DEFAULT, Architecture
 from tests.machine_code.compiler import nvrtc_version, unavailable
 from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
 from tests.support.instances import batches, instances, operators, promise_of, random_launches
@@ -28,7 +28,7 @@ _BATCHES = [
         architecture,
         batch,
         id=f"{architecture.name}-{batch[0].name_expression}",
-        marks=pytest.mark.every_architecture if architecture.number in VARIANTS_OF_80 else (),
+        marks=() if architecture.number in COMPILED_BY_DEFAULT else pytest.mark.every_architecture,
     )
     for architecture in ARCHITECTURES
     for batch in batches(architecture.limits)

@@ -31,6 +31,7 @@ import numpy as np
 from cudml.devices import emulator
 from cudml.plans import KernelLaunch, Params, Plan
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
 folder = Path(sys.argv[1])
 
 def step(function):
