@@ -15,10 +15,10 @@ constexpr UInt32 kVector = 16;
 constexpr UInt32 kMaxRanked = 96;
 // The same if fewer than half of its keys are results.
 constexpr UInt32 kMaxRankedWhole = 64;
-// The first elements of a row, kMinStretch to kMaxStretch of them, are read twice; they stay in a near cache.
-// The first pass finds a floor: the k-th of the maxima of interleaved classes, which must be at least 2 * k.
-constexpr UInt32 kClasses = 2 * kGroup;
-constexpr UInt32 kMinStretch = 4 * kClasses;
+// The first elements of a row, at most kMaxStretch, are read twice; they stay in a near cache. The first pass
+// finds a floor: the k-th of the maxima of interleaved classes, which must be at least 2 * k.
+constexpr UInt32 kFewClasses = 16;
+constexpr UInt32 kClasses = 64;
 constexpr UInt32 kMaxStretch = 2048;
 // If more elements of a group pass the floor, all of the group are visited instead of each that passes.
 constexpr UInt32 kMaxSparse = 10;
@@ -183,20 +183,30 @@ __device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word 
   }
 }
 
+// The k-th largest of kCount keys: the least of those that fewer than k others are above.
+template <UInt32 kCount, class Word>
+__device__ __forceinline__ Word kth_of_few(const Word (&keys)[kCount], UInt32 k) {
+  Word num_above[kCount] = {};
+  for (UInt32 i = 0; i < kCount; ++i) {
+    for (UInt32 j = 0; j < kCount; ++j) num_above[j] += keys[i] > keys[j] ? 1 : 0;
+  }
+  const Word num_wanted = static_cast<Word>(k);
+  Word kth = static_cast<Word>(~Word{0});
+  for (UInt32 j = 0; j < kCount; ++j) kth = min(kth, num_above[j] < num_wanted ? keys[j] : kth);
+  return kth;
+}
+
 // A key that at least k elements of a stretch reach: the k-th of the maxima of its interleaved classes.
-template <class Word>
-__device__ __forceinline__ Word reached_key(SerialList<Word>& list, const Word* elements,
-                                            const TopKParams& params, UInt32 length, UInt32 k) {
-  Word largest[kClasses] = {};
-  for (UInt32 i = 0; i + kClasses <= length; i += kClasses) {
-    for (UInt32 c = 0; c < kClasses; ++c) {
+template <UInt32 kNumClasses, class Word>
+__device__ __forceinline__ Word reached_key(const Word* elements, const TopKParams& params,
+                                            UInt32 length, UInt32 k) {
+  Word largest[kNumClasses] = {};
+  for (UInt32 i = 0; i + kNumClasses <= length; i += kNumClasses) {
+    for (UInt32 c = 0; c < kNumClasses; ++c) {
       largest[c] = max(largest[c], ordering_key(elements[i + c], params));
     }
   }
-  for (UInt32 c = 0; c < kClasses; ++c) list.keys[c] = largest[c];
-  list.count = kClasses;
-  UInt32 num_above;
-  return static_cast<Word>(kth_key(list, k, num_above));
+  return kth_of_few(largest, k);
 }
 
 // Lists the first k elements of a row, perhaps with others, in order of index.
@@ -207,8 +217,13 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
   Word keys[kGroup];
   UInt64 i = 0;
   Word reached = 0;
-  if (stride == 1 && length >= kMinStretch && k <= kClasses / 2) {
-    reached = reached_key(list, elements, params, min(length, kMaxStretch), k);
+  if (stride == 1) {
+    const UInt32 stretch = min(length, kMaxStretch);
+    if (k <= kFewClasses / 2 && length >= 4 * kFewClasses) {
+      reached = reached_key<kFewClasses>(elements, params, stretch, k);
+    } else if (k <= kClasses / 2 && length >= 4 * kClasses) {
+      reached = reached_key<kClasses>(elements, params, stretch, k);
+    }
   }
   // Keys above the floor are listed. A floor just below `reached` lets the keys equal to it pass.
   Word floor = reached;
