@@ -9,7 +9,7 @@
 #include "top_k/filter.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
-#include "top_k/network_sort.cuh"
+#include "top_k/network_rank.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/sieve.cuh"
@@ -177,13 +177,9 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
           for (UInt32 a = 0; a < kAhead; ++a) bytes[a] = ahead[a];
           load_tile(loads, (step + 1) * kLoadsPerTile, ahead);
-#pragma unroll
-          for (UInt32 a = 0; a < kAhead; ++a) {
-            if (a * kThreads + threadIdx.x < left) {
-              filter.append_load(sieve, bytes[a],
-                                 part.first_index + loads.head + (first + a * kThreads) * kPerLoad);
-            }
-          }
+          const UInt32 num_loads = (left - min(left, threadIdx.x) + kThreads - 1) / kThreads;
+          filter.append_loads(sieve, bytes, num_loads,
+                              part.first_index + loads.head + first * kPerLoad);
         } else {
           const UInt32 first = (step - num_dense) * RowFilter::kSparseTile + threadIdx.x;
           Word keys[RowFilter::kPerSparseTile];
@@ -281,10 +277,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (enough <= kMaxCounted) {
       rank_by_counting<Word, kThreads>(filter.list, count, enough, k, write);
     } else {
-      sort_by_network<Word, kThreads>(filter.list, count);
-      for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
-        write(rank, filter.list.indices[rank]);
-      }
+      // The list has room behind it, for as many elements and more than a tile. Four bytes each, of the larger.
+      UInt32* numbers = sizeof(Word) == 8 ? reinterpret_cast<UInt32*>(filter.list.keys + enough)
+                                          : filter.list.indices + enough;
+      const UInt32 last_index = kIsRagged ? kFullMask : static_cast<UInt32>(params.row_length) - 1;
+      rank_by_network(filter.list, count, k, last_index, numbers, shared.select, write);
     }
   }
 }

@@ -41,12 +41,38 @@ struct Filter {
     is_full = is_full || place >= room;
   }
 
-  // Lists the bits of what may pass of one load, of elements from `index` on.
-  __device__ __forceinline__ void append_load(const Sieve<Word>& sieve, const uint4& bytes,
-                                              UInt32 index) {
-    // Seldom does a load hold anything of interest: one branch for all of its elements.
-    if (!sieve.any_passes(bytes)) return;
-    sieve.visit_passing(bytes, [&](Word bits, UInt32 i) { append(bits, index + i); });
+  // Lists the bits of what may pass of a thread's loads of a tile, of which the first `num_loads` are there;
+  // they are of elements from `index` on, and kThreads loads apart.
+  __device__ __forceinline__ void append_loads(const Sieve<Word>& sieve,
+                                               const uint4 (&loads)[kLoadsAhead], UInt32 num_loads,
+                                               UInt32 index) {
+    // Bits of several loads fit one number if elements have 4 bytes or more.
+    constexpr UInt32 kJoined = sizeof(Word) < 4 ? 1 : kLoadsAhead;
+    UInt32 passing[kLoadsAhead / kJoined] = {};
+    UInt32 any = 0;
+#pragma unroll
+    for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+      const UInt32 bits = sieve.passing(loads[a]);
+      passing[a / kJoined] |= a < num_loads ? bits << (a % kJoined * kPerLoad) : 0;
+    }
+#pragma unroll
+    for (UInt32 j = 0; j < kLoadsAhead / kJoined; ++j) any |= passing[j];
+    if (any == 0) return;
+    UInt32 count = 0;
+#pragma unroll
+    for (UInt32 j = 0; j < kLoadsAhead / kJoined; ++j) count += __popc(passing[j]);
+    const UInt32 place = atomicAdd(&shared.num_listed, count);
+    is_full = is_full || place + count > room;
+    Word* key = list.keys + place;
+    UInt32* key_index = list.indices + place;
+#pragma unroll
+    for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+      const UInt32 bits = passing[a / kJoined] >> (a % kJoined * kPerLoad);
+      sieve.visit_passing(bits, loads[a], [&](Word word, UInt32 i) {
+        *key++ = word;
+        *key_index++ = index + a * kThreads * kPerLoad + i;
+      });
+    }
   }
 
   // From the bits of the listed elements [begin, end), keys.

@@ -79,35 +79,37 @@ struct Sieve {
     return (word ^ flip) >= least || (word & (kSign - 1)) > nan_bound;
   }
 
-  // Whether any element may pass.
-  __device__ __forceinline__ bool any_passes(const uint4& bytes) const {
-    if constexpr (kIsPacked) {
-      Bits hits = 0;
+  // Which elements may pass, each as a bit: of element i the i-th. Packed, it is the bit of element i of
+  // word w that is w above the lowest of the element.
+  __device__ __forceinline__ UInt32 passing(const uint4& bytes) const {
+    UInt32 bits = 0;
 #pragma unroll
-      for (int i = 0; i < kNumWords; ++i) hits |= packed_hits(word_at(bytes, i));
-      return (hits & kSigns) != 0;
-    } else {
-      bool any = false;
-#pragma unroll
-      for (int i = 0; i < kNumWords; ++i) any = passes(word_at(bytes, i)) || any;
-      return any;
+    for (int w = 0; w < kNumWords; ++w) {
+      const Bits word = word_at(bytes, w);
+      if constexpr (kIsPacked) {
+        bits |= (packed_hits(word) & kSigns) >> (8 * sizeof(Word) - 1 - w);
+      } else if (passes(word)) {
+        bits |= 1u << w;
+      }
     }
+    return bits;
   }
 
-  // Calls visit(bits, i) for each element i that may pass.
+  // Calls visit(bits, i) for each element i of those that may pass.
   template <class Visit>
-  __device__ __forceinline__ void visit_passing(const uint4& bytes, Visit visit) const {
+  static __device__ __forceinline__ void visit_passing(UInt32 passing, const uint4& bytes,
+                                                       Visit visit) {
+    if constexpr (kIsPacked) {
+      constexpr UInt32 kBits = 8 * sizeof(Word);
+      for (; passing != 0; passing &= passing - 1) {
+        const UInt32 bit = __ffs(passing) - 1;
+        const UInt32 element = bit % kBits * kPerWord + bit / kBits;
+        visit(any_word_of<Word>(bytes, element), element);
+      }
+    } else {
 #pragma unroll
-    for (int i = 0; i < kNumWords; ++i) {
-      const Bits word = word_at(bytes, i);
-      if constexpr (kIsPacked) {
-        constexpr int kBits = 8 * sizeof(Word);
-        for (Bits hits = packed_hits(word) & kSigns; hits != 0; hits &= hits - 1) {
-          const UInt32 element = (__ffs(hits) - 1) / kBits;
-          visit(static_cast<Word>(word >> (element * kBits)), i * kPerWord + element);
-        }
-      } else if (passes(word)) {
-        visit(word, i);
+      for (int i = 0; i < kNumWords; ++i) {
+        if ((passing >> i & 1) != 0) visit(word_at(bytes, i), i);
       }
     }
   }

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from tests.planted.defect import RACE, ROOT, UNWRITTEN, WRONG, Defect
+from tests.planted.defect import DIVERGENT, RACE, ROOT, UNWRITTEN, WRONG, Defect
 
 _KERNELS = ROOT / "kernels"
 
@@ -82,7 +82,8 @@ _CASES = {
         "sorted short rows",
         "ragged short rows by columns",
     ),
-    "top_k/network_sort.cuh": ("filtered rows", "filtered rows in ascending order", "block radix"),
+    "top_k/network_sort.cuh": ("block radix", "block radix of bytes"),
+    "top_k/network_rank.cuh": ("filtered rows, many results", "filtered rows of some ties"),
     "top_k/radix_sort.cuh": ("block radix, many results", "grid radix, many results"),
     "top_k/warp_select.cu": (
         "short rows by warps",
@@ -117,7 +118,7 @@ def _planted() -> Iterator[tuple[str, Defect]]:
                 before + old,
                 before + new,
                 _CASES.get(name, ()),
-                f"{RACE}|{UNWRITTEN}|{WRONG}",
+                f"{RACE}|{UNWRITTEN}|{WRONG}|{DIVERGENT}",
             )
             yield f"{name}:{line + 1} {old.rstrip('(')}", defect
 

@@ -17,6 +17,7 @@ UNWRITTEN = r"read of memory that was never written"
 NOT_ZERO = r"is not left zero"
 MISALIGNED = r"misaligned access"
 MASK = r"does not contain the calling lane"
+DIVERGENT = r"divergent barrier"
 HANGS = r"gave up"
 WRONG = r"AssertionError"
 

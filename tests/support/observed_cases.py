@@ -69,6 +69,7 @@ CASES = {
     "filtered rows in ascending order, a block each": Case(
         top_k((16, 9001), 20), "block_filter", ONE, "ascending"
     ),
+    "filtered rows of some ties": Case(top_k((9, 161), 150), "block_filter", ONE),
     "filtered rows, many results": Case(top_k((3, 5001), 700), "block_filter", ONE),
     "rows filtered by several blocks": Case(top_k((1, 80_000), 10, BYTE), "block_filter"),
     "long rows on a CPU": Case(top_k((2, 9001), 70, LONG), limits=CPU),

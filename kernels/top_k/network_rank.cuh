@@ -1,0 +1,270 @@
+// The rank of each element of a list, by a bitonic network of 32-bit numbers.
+//
+// A number has the place of an element in the list and, above it, what can be held of the bits in which
+// elements differ: the key's first, then the index's. Elements that these bits do not tell apart are few and
+// neighbours then, and compared with each other; where they are many, the numbers are made again, of which
+// elements belong together and of the bits that tell those apart.
+#pragma once
+
+#include "common/block_scan.cuh"
+#include "common/intrinsics.cuh"
+#include "common/ordering_key.cuh"
+#include "common/types.cuh"
+#include "top_k/key_network.cuh"
+#include "top_k/list.cuh"
+#include "top_k/threshold.cuh"
+
+// Numbers in shared storage: neither neighbouring ones nor every eighth are in the same bank.
+struct Numbers {
+  UInt32* words;
+
+  __device__ __forceinline__ UInt32& operator[](UInt32 place) const {
+    return words[place ^ (place >> 5 & 7)];
+  }
+};
+
+template <class Word, int kThreads>
+struct NetworkRank {
+  static constexpr UInt32 kPlaceBits = 12;
+  static constexpr UInt32 kDigitBits = 32 - kPlaceBits;
+  // A warp sorts so many in registers, a lane its items.
+  static constexpr int kItems = 8;
+  static constexpr UInt32 kChunk = kItems * kWarpSize;
+  // So many elements with the same digit are compared with each other.
+  static constexpr UInt32 kFew = 8;
+
+  const List<Word>& list;
+  UInt32 count;
+  UInt32 index_bits;  // in which indices differ
+  Numbers numbers;
+  SelectStorage<kThreads>& shared;
+
+  static __device__ __forceinline__ UInt32 place_of(UInt32 number) {
+    return number & ((1u << kPlaceBits) - 1);
+  }
+  // Whether elements at places of the order are not told apart.
+  __device__ __forceinline__ bool are_equal(UInt32 a, UInt32 b) const {
+    return numbers[a] >> kPlaceBits == numbers[b] >> kPlaceBits;
+  }
+  __device__ __forceinline__ UInt32 index_part(UInt32 index) const {
+    return ~index & (kFullMask >> (32 - index_bits));
+  }
+
+  // How many of the last bits of a key and an index hold all in which elements at `a` and `b` differ.
+  __device__ __forceinline__ UInt32 differing_bits(UInt32 a, UInt32 b) const {
+    const Wide<Word> keys = list.keys[a] ^ list.keys[b];
+    if (keys != 0) return index_bits + 64 - __clzll(static_cast<Int64>(keys));
+    const UInt32 indices = index_part(list.indices[a]) ^ index_part(list.indices[b]);
+    return 32 - __clz(static_cast<int>(indices));
+  }
+  // The most bits that any thread found, find() of each.
+  template <class Find>
+  __device__ __forceinline__ UInt32 most_differing(Find find) const {
+    if (threadIdx.x == 0) shared.digit = 0;
+    __syncthreads();  // it is 0 before it grows, and the list is complete
+    const UInt32 own = warp_max(find());
+    if (threadIdx.x % kWarpSize == 0) atomicMax(&shared.digit, own);
+    __syncthreads();  // every warp's number is in, and all have looked at the order before it changes
+    return shared.digit;
+  }
+  // The bits [from, from + width) of the element's key and index.
+  __device__ __forceinline__ UInt32 digit(UInt32 place, UInt32 from, UInt32 width) const {
+    const Wide<Word> key = list.keys[place];
+    const UInt64 low = static_cast<UInt64>(key) << index_bits | index_part(list.indices[place]);
+    const UInt64 bits = from < index_bits ? low >> from : key >> (from - index_bits);
+    return static_cast<UInt32>(bits) & ((1u << width) - 1);
+  }
+
+  __device__ __forceinline__ void make_numbers(UInt32 num_chunks) {
+    const UInt32 end = most_differing([&] {
+      UInt32 differing = 0;
+#pragma unroll 1
+      for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
+        differing = max(differing, differing_bits(0, i));
+      }
+      return differing;
+    });
+    const UInt32 from = end - min(end, kDigitBits);
+    // What is behind the list comes last: no number is less.
+#pragma unroll 1
+    for (UInt32 i = threadIdx.x; i < num_chunks * kChunk; i += kThreads) {
+      numbers[i] = i < count ? digit(i, from, kDigitBits) << kPlaceBits | i : 0;
+    }
+  }
+
+  // Makes them again of elements that are in order as far as told; false where nothing more can be told.
+  __device__ __forceinline__ bool refine_numbers() {
+    const UInt32 stretch = (count + kThreads - 1) / kThreads;
+    const UInt32 begin = min(count, threadIdx.x * stretch);
+    const UInt32 end = min(count, begin + stretch);
+    UInt32 starts = 0;  // bit i: the element at begin + i is not equal to the one before
+    const UInt32 last_bit = most_differing([&] {
+      UInt32 differing = 0;
+#pragma unroll 1
+      for (UInt32 i = max(begin, 1); i < end; ++i) {
+        if (are_equal(i - 1, i)) {
+          differing =
+              max(differing, differing_bits(place_of(numbers[i - 1]), place_of(numbers[i])));
+        } else {
+          starts |= 1u << (i - begin);
+        }
+      }
+      return differing;
+    });
+    if (last_bit == 0) return false;
+    UInt32 num_starts;
+    UInt32 group = block_exclusive_sum<kThreads>(__popc(starts), shared.warp_sums, num_starts);
+    const UInt32 width = kDigitBits - (32 - __clz(static_cast<int>(num_starts)));
+    const UInt32 from = last_bit - min(last_bit, width);
+#pragma unroll 1
+    for (UInt32 i = begin; i < end; ++i) {
+      group += starts >> (i - begin) & 1;
+      const UInt32 place = place_of(numbers[i]);
+      const UInt32 high = (num_starts - group) << width | digit(place, from, width);
+      numbers[i] = high << kPlaceBits | place;
+    }
+    return true;
+  }
+
+  static __device__ __forceinline__ void keep(UInt32& own, UInt32 other, bool is_larger) {
+    own = is_larger ? max(own, other) : min(own, other);
+  }
+  // A warp's numbers that first rise and then fall, or a rotation of such, in falling order, from lanes at
+  // `distance` on.
+  static __device__ __forceinline__ void merge_lanes(UInt32 (&items)[kItems], UInt32 distance) {
+#pragma unroll 1
+    for (; distance > 0; distance /= 2) {
+      const bool is_lower = (threadIdx.x & distance) == 0;
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) {
+        keep(items[j], __shfl_xor_sync(kFullMask, items[j], distance), is_lower);
+      }
+    }
+    merge_keys(items);
+  }
+  static __device__ __forceinline__ void sort_lanes(UInt32 (&items)[kItems]) {
+    sort_keys(items);
+#pragma unroll 1
+    for (UInt32 lanes = 2; lanes <= kWarpSize; lanes *= 2) {
+      // Both halves are in order: compared with the other one backwards, each keeps what belongs to it.
+      const bool is_lower = (threadIdx.x & lanes / 2) == 0;
+#pragma unroll
+      for (int j = 0; j < kItems / 2; ++j) {
+        const int mirrored = kItems - 1 - j;
+        const UInt32 first = __shfl_xor_sync(kFullMask, items[mirrored], lanes - 1);
+        const UInt32 second = __shfl_xor_sync(kFullMask, items[j], lanes - 1);
+        keep(items[j], first, is_lower);
+        keep(items[mirrored], second, is_lower);
+      }
+      merge_lanes(items, lanes / 4);
+    }
+  }
+
+  // What makes numbers of an odd run fall where they are to rise: then the two of a pair can be merged.
+  static __device__ __forceinline__ UInt32 flip_of(UInt32 chunk, UInt32 chunks_per_run) {
+    return (chunk & chunks_per_run) != 0 ? kFullMask : 0;
+  }
+  // Each warp puts chunks of runs in order, by sort(items).
+  template <class Sort>
+  __device__ __forceinline__ void sort_chunks(UInt32 num_chunks, UInt32 chunks_per_run,
+                                              Sort sort_items) const {
+    const UInt32 lane = threadIdx.x % kWarpSize;
+    for (UInt32 chunk = threadIdx.x / kWarpSize; chunk < num_chunks;
+         chunk += kThreads / kWarpSize) {
+      UInt32* words = numbers.words + chunk * kChunk + lane * kItems;
+      const UInt32 flip = flip_of(chunk, chunks_per_run);
+      UInt32 items[kItems];
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) items[j] = words[j ^ (lane / 4)] ^ flip;
+      sort_items(items);
+#pragma unroll
+      for (int j = 0; j < kItems; ++j) words[j ^ (lane / 4)] = items[j] ^ flip;
+    }
+    __syncthreads();  // the chunks are in order before others read them
+  }
+  // Merges runs as far as whole chunks differ: each thread what lies a chunk apart.
+  template <int kChunks>
+  __device__ __forceinline__ void merge_chunks(UInt32 num_chunks) const {
+    const UInt32 place = threadIdx.x % kChunk;
+    for (UInt32 first = threadIdx.x / kChunk * kChunks; first < num_chunks;
+         first += kThreads / kChunk * kChunks) {
+      UInt32* words = &numbers[first * kChunk + place];
+      const UInt32 flip = flip_of(first, kChunks);
+      UInt32 items[kChunks];
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) items[i] = words[i * kChunk] ^ flip;
+      merge_keys(items);
+#pragma unroll
+      for (int i = 0; i < kChunks; ++i) words[i * kChunk] = items[i] ^ flip;
+    }
+  }
+
+  // Puts the numbers of chunks in falling order.
+  __device__ __forceinline__ void sort(UInt32 num_chunks) const {
+    __syncthreads();  // every number is made before it is sorted
+    sort_chunks(num_chunks, 1, [](UInt32(&items)[kItems]) { sort_lanes(items); });
+    for (UInt32 run = 2; run <= num_chunks; run *= 2) {
+      if (run == 2) merge_chunks<2>(num_chunks);
+      if (run == 4) merge_chunks<4>(num_chunks);
+      if (run == 8) merge_chunks<8>(num_chunks);
+      if (run == 16) merge_chunks<16>(num_chunks);
+      __syncthreads();  // elements are in their chunks before these are sorted
+      sort_chunks(num_chunks, run,
+                  [](UInt32(&items)[kItems]) { merge_lanes(items, kWarpSize / 2); });
+    }
+  }
+
+  __device__ __forceinline__ bool has_many_equal() const {
+    bool has_many = false;
+#pragma unroll 1
+    for (UInt32 i = threadIdx.x; i + kFew < count; i += kThreads) {
+      has_many = has_many || are_equal(i, i + kFew);
+    }
+    return __syncthreads_or(has_many ? 1 : 0) != 0;
+  }
+
+  // The rank of the element at `place` of the order, from what is equal to it and so beside it.
+  __device__ __forceinline__ UInt32 rank_at(UInt32 place) const {
+    const bool is_told = (place == 0 || !are_equal(place - 1, place)) &&
+                         (place + 1 == count || !are_equal(place + 1, place));
+    if (is_told) return place;
+    UInt32 begin = place;
+    UInt32 end = place + 1;
+    while (begin > 0 && place - begin < kFew && are_equal(begin - 1, place)) --begin;
+    while (end < count && end - begin <= kFew && are_equal(end, place)) ++end;
+    // Many are equal in full, as in no row that does not change.
+    if (end - begin > kFew) return place;
+    const UInt32 own = place_of(numbers[place]);
+    UInt32 rank = begin;
+#pragma unroll 1
+    for (UInt32 i = begin; i < end; ++i) {
+      const UInt32 other = place_of(numbers[i]);
+      const bool ties_before =
+          list.keys[other] == list.keys[own] && list.indices[other] < list.indices[own];
+      rank += list.keys[other] > list.keys[own] || ties_before ? 1 : 0;
+    }
+    return rank;
+  }
+};
+
+// Calls write(rank, index) for the first k of `count` elements, of whose indices `last_index` is the greatest
+// there may be. The list is in shared storage; `numbers` has room for `count`, or the next power of two from 256.
+template <class Word, int kThreads, class Write>
+__device__ __forceinline__ void rank_by_network(const List<Word>& list, UInt32 count, UInt32 k,
+                                                UInt32 last_index, UInt32* numbers,
+                                                SelectStorage<kThreads>& shared, Write write) {
+  using Network = NetworkRank<Word, kThreads>;
+  const UInt32 index_bits = 32 - __clz(static_cast<int>(last_index | 1));
+  Network network = {list, count, index_bits, {numbers}, shared};
+  UInt32 num_chunks = 1;
+  while (num_chunks * Network::kChunk < count) num_chunks *= 2;
+  network.make_numbers(num_chunks);
+  do {
+    network.sort(num_chunks);
+  } while (network.has_many_equal() && network.refine_numbers());
+#pragma unroll 1
+  for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
+    const UInt32 rank = network.rank_at(i);
+    if (rank < k) write(rank, list.indices[Network::place_of(network.numbers[i])]);
+  }
+}
