@@ -22,7 +22,8 @@ import numpy as np
 
 from bench.prediction import model
 from bench.prediction.cases import Planned, launches_of
-from bench.prediction.model import Prediction, library_call, predict, run_some
+from bench.prediction.model import Prediction, library_call, predict
+from bench.prediction.paths import MOST_OF_BEST, chosen_of, least_clocks, plans_of
 from bench.results import RESULTS
 from bench.sources import Source
 from cudml.dtypes import element_type_of
@@ -35,14 +36,11 @@ from cudml.tensors import TensorDesc
 from tests.machine_code.plan import HOPPER
 from tests.machine_code.sass import machine, rates
 from tests.machine_code.sass.launch import Launch, zeros
-from tests.machine_code.sass.rates import NUM_MULTIPROCESSORS
 
 TABLE = RESULTS / "top_k_scan.csv"
 
 #: The most times that one size may take of what its neighbour takes, beyond the ratio of both sizes.
 MOST_JUMP = 1.5
-#: The most times that the chosen path may take of what the best one takes.
-MOST_OF_BEST = 1.1
 
 #: Paths of a GPU.
 NAMES = tuple(name for name in PATHS if name != "serial")
@@ -86,24 +84,13 @@ class Point:
         """The plan on an H200, by a path or by the chosen one."""
         return top_k.plan(self.desc, HOPPER.limits, True, path=path)
 
-    def plans(self) -> dict[str, Plan]:
-        """The plans of the paths that can do it."""
-        found = {}
-        for name in NAMES:
-            try:
-                found[name] = self.plan(name)
-            except ValueError:
-                continue
-        return found
-
     def chosen(self) -> str:
         """The path that the planner takes."""
-        plan = self.plan()
-        return next(name for name, other in self.plans().items() if other == plan)
+        return chosen_of(self.plan, NAMES)
 
     def times(self, chosen: str) -> dict[str, float]:
         """Predicted microseconds of the chosen path, and of the others that may be as fast."""
-        plans = self.plans()
+        plans = plans_of(self.plan, NAMES)
         least = _time_of(plans.pop(chosen), self)
         others = {name: _time_of(plan, self, MOST_OF_BEST * least) for name, plan in plans.items()}
         return {chosen: least} | {name: time for name, time in others.items() if time is not None}
@@ -249,9 +236,7 @@ def _time_of(plan: Plan, point: Point, most: float = math.inf) -> float | None:
 
 def _least(launch: Launch) -> Prediction:
     """No more than the time of a launch of which each block issues what the one in the middle does."""
-    counts = run_some(launch, [launch.num_blocks // 2], 1)
-    clocks = counts.totals.instructions * launch.num_blocks / NUM_MULTIPROCESSORS / 4
-    return Prediction(1, model.LAUNCH_US, 0, clocks, {}, {})
+    return Prediction(1, model.LAUNCH_US, 0, least_clocks(launch), {}, {})
 
 
 @functools.cache

@@ -54,7 +54,6 @@ _GRID_THREADS = 512
 
 # kernels/top_k/serial.cu
 _SERIAL_GROUP = 32
-_SERIAL_CLASSES = 64
 _SERIAL_STORAGE_BYTES = 4 * 256
 
 # kernels/top_k/radix_sort.cuh
@@ -180,6 +179,8 @@ class Thresholds:
 
     #: Elements that the list of one thread holds beyond k before it is cut, as a multiple of k.
     serial_slack: int = figure(2, "estimate", "cuts are then rare, and the list stays in a near cache")
+    #: And at least.
+    serial_min_slack: int = figure(64, "estimate", "two groups of elements")
 
     #: Smallest number of elements for a block of one thread.
     serial_min_elements: int = figure(1 << 13, "estimate", "starting a block takes as long as some hundred")
@@ -211,7 +212,7 @@ def _blocks(
 
 def _serial(selection: Selection, limits: Limits) -> Steps:
     # The list is cut when the slack is full.
-    slack = max(THRESHOLDS.serial_slack * selection.k, _SERIAL_CLASSES)
+    slack = max(THRESHOLDS.serial_slack * selection.k, THRESHOLDS.serial_min_slack)
     capacity = min(round_up(selection.k + slack, _SERIAL_GROUP), selection.row_length)
     key_bytes = max(selection.element.size, 4)
     list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
@@ -231,7 +232,6 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
         shared_bytes=_SERIAL_STORAGE_BYTES + (list_bytes if in_shared else 0),
         constants=(
             ("kGroup", _SERIAL_GROUP),
-            ("kClasses", _SERIAL_CLASSES),
             ("sizeof(SerialStorage)", _SERIAL_STORAGE_BYTES),
         ),
     )

@@ -1,7 +1,7 @@
 // Computes: the top k of rows of any length, for any k, by blocks of one thread.
 // Idea: elements that rank before the k-th so far are listed; a full list is cut to the first k.
 // Ownership: a block owns a row at a time, and reads all but its first elements once.
-// Requires: list_capacity >= k + kClasses, a multiple of kGroup, or the row's length; three lists.
+// Requires: list_capacity >= k + kGroup, a multiple of kGroup, or the row's length; three lists.
 // Chosen when: blocks of one thread are the fastest, as on a CPU.
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"

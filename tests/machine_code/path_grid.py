@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.prediction.cases import Planned, aligned, launches_of
-from bench.prediction.model import predict, run_some
+from bench.prediction.model import predict
+from bench.prediction.paths import MOST_OF_BEST, chosen_of, least_clocks, plans_of
 from bench.results import RESULTS
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
@@ -29,12 +30,9 @@ from cudml.plans import Plan
 from cudml.tensors import TensorDesc
 from tests.machine_code.plan import HOPPER
 from tests.machine_code.sass.launch import Launch, zeros
-from tests.machine_code.sass.rates import CLOCK_HZ, NUM_MULTIPROCESSORS
+from tests.machine_code.sass.rates import CLOCK_HZ
 
 TABLE = RESULTS / "predicted-paths.csv"
-
-#: How many times the least time the chosen path may take.
-MOST = 1.1
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 _BYTES = 128 << 20
@@ -55,31 +53,26 @@ class Point:
         module = slice if isinstance(self.desc, SliceDesc) else reverse_subsequences
         return module.plan(self.desc, HOPPER.limits, path=path)  # type: ignore[arg-type]
 
-    def plans(self) -> dict[str, Plan]:
-        """The plans of the paths that can do it."""
-        names = slice_paths.PATHS if isinstance(self.desc, SliceDesc) else reverse_subsequences_paths.PATHS
-        found = {}
-        for name in names:
-            try:
-                found[name] = self.plan(name)
-            except ValueError:
-                continue
-        return {name: plan for name, plan in found.items() if name not in _OTHERS}
+    @property
+    def names(self) -> list[str]:
+        """The paths of a GPU."""
+        paths = slice_paths.PATHS if isinstance(self.desc, SliceDesc) else reverse_subsequences_paths.PATHS
+        return [name for name in paths if name not in _OTHERS]
 
     def times(self) -> dict[str, float]:
         """Predicted microseconds of the chosen path, and of the others that may be faster."""
         chosen = self.chosen()
-        launches = {name: self._launch(plan) for name, plan in self.plans().items()}
+        plans = plans_of(self.plan, self.names)
+        launches = {name: self._launch(plan) for name, plan in plans.items()}
         times = {chosen: predict(launches.pop(chosen)).time_us}
         for name, launch in launches.items():
-            if _least_us(launch) < times[chosen]:
+            if least_clocks(launch) / CLOCK_HZ * 1e6 < times[chosen]:
                 times[name] = predict(launch).time_us
         return times
 
     def chosen(self) -> str:
         """The path that is chosen."""
-        plan = self.plan()
-        return next(name for name, other in self.plans().items() if other == plan)
+        return chosen_of(self.plan, self.names)
 
     def _launch(self, plan: Plan) -> Launch:
         tensors = {name: getattr(self.desc, name) for name in plan.operands}
@@ -95,12 +88,6 @@ class Point:
     def _axis_size(self) -> int:
         assert isinstance(self.desc, ReverseSubsequencesDesc)
         return self.desc.input_tensor.sizes[self.desc.axis]
-
-
-def _least_us(launch: Launch) -> float:
-    """What issuing the instructions takes, if all blocks are like the one in the middle."""
-    counts = run_some(launch, [launch.num_blocks // 2], 1)
-    return counts.totals.instructions * launch.num_blocks / NUM_MULTIPROCESSORS / 4 / CLOCK_HZ * 1e6
 
 
 def _copy(name: str, item: int, sizes: tuple[int, ...], strides: tuple[int, ...]) -> Point:
@@ -234,7 +221,7 @@ def main() -> None:
         for point in points() if operator in ("", of_grid) else ():
             if name in point.name:
                 row = row_of(of_grid, point)
-                print(row, "DEAR" if row.ratio > MOST else "", flush=True)
+                print(row, "DEAR" if row.ratio > MOST_OF_BEST else "", flush=True)
                 write_rows([row])
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from bench.prediction.paths import MOST_OF_BEST
 from bench.prediction.table import TOLERANCE
 from tests.machine_code.compiler import unavailable
-from tests.machine_code.path_grid import GRID, MOST, Point, read_rows, row_of
+from tests.machine_code.path_grid import GRID, Point, read_rows, row_of
 
 RECORDED = {(row.operator, row.point): row for row in read_rows()}
 
@@ -39,14 +40,14 @@ def test_chosen_paths_are_those_of_the_table() -> None:
 
 
 def test_chosen_paths_are_hardly_dearer_than_the_best() -> None:
-    assert {key: row.ratio for key, row in RECORDED.items() if row.ratio > MOST} == {}
+    assert {key: row.ratio for key, row in RECORDED.items() if row.ratio > MOST_OF_BEST} == {}
 
 
 @pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 @pytest.mark.parametrize(("operator", "point"), list(_points()))
 def test_times_are_those_of_the_table(operator: str, point: Point) -> None:
     row, recorded = row_of(operator, point), RECORDED[operator, point.name]
-    assert row.ratio <= MOST, row
+    assert row.ratio <= MOST_OF_BEST, row
     assert row.times[row.chosen] == pytest.approx(recorded.times[recorded.chosen], rel=TOLERANCE), row
 
 

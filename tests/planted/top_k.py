@@ -219,6 +219,13 @@ DEFECTS = {
         ("longer rows by warps",),
         f"{RACE}|{UNWRITTEN}",
     ),
+    "padding of a sorted list is not written": Defect(
+        "kernels/top_k/network_sort.cuh",
+        "for (UInt32 i = count + threadIdx.x; i < size;",
+        "for (UInt32 i = count + 1 + threadIdx.x; i < size;",
+        ("block radix",),
+        UNWRITTEN,
+    ),
     "padding of the network is not written": Defect(
         "kernels/top_k/network_rank.cuh",
         "i < num_chunks * kChunk; i += kThreads",

@@ -36,7 +36,7 @@ _INSTALL = "install g++ or clang++, set CUDML_CXX, or `pip install 'cudml[cpu]'`
 _COMMON_FLAGS = ("-std=c++17", "-fPIC", "-w", "-fno-strict-aliasing")
 _MODULE_FLAGS = ("-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _SERIAL_FLAGS = (*_MODULE_FLAGS, "-O2", "-march=native")
-# Most of a GPU kernel's time here goes into switching threads, so it is built fast: two thirds of -O2's time.
+# A build takes two thirds of -O2's time, and most kernels of a GPU run as fast here.
 _THREADED_FLAGS = (*_MODULE_FLAGS, "-O1", "-march=native")
 # Lines and inlined calls are all that messages need; variables take a third of the build.
 _CHECKED_FLAGS = (*_MODULE_FLAGS, "-O1", "-g1")
