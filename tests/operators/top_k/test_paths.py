@@ -125,6 +125,20 @@ def test_a_cpu_has_one_path() -> None:
         assert launches(plan_for(x, Options(k), limits))[0].function == "top_k_serial"
 
 
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("row_length", [63, 64, 65, 100, 255, 256, 300, 5000])
+def test_a_cpu_finds_a_floor_among_the_first_elements(
+    row_length: int, word: str, rng: np.random.Generator
+) -> None:
+    """Of sixteen classes for a small k, of more for others; values tie, or are in order."""
+    device = emulator.get_device()
+    limits = replace(device.limits, warp_lanes=1)
+    values = rng.integers(0, 100, (3, row_length)).astype(word)
+    for x in (values, np.sort(values), np.sort(values)[:, ::-1]):
+        for k in (1, 7, 8, 9, 32, 33):
+            check_top_k(device, x, Options(k), limits)
+
+
 def around(*sizes: int) -> list[int]:
     return [size + step for size in sizes for step in (-1, 0, 1)]
 
