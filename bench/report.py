@@ -14,7 +14,7 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SLOWER_BEGIN, SLOWER_END = "<!-- slower:begin -->", "<!-- slower:end -->"
 
 #: Files that are no measurements of operators.
-OTHERS = ("-micro", "machine_code", "predicted-h200", "predicted-paths", "top_k_scan", "top_k_traffic")
+OTHERS = ("-micro", "machine_code", "predicted-h200", "_scan", "top_k_traffic")
 
 #: Number of cases per operator in README.md, the first of its list; results/README.md has all.
 README_CASES = 6

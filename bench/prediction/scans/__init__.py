@@ -1,0 +1,1 @@
+"""The problems for which an operator's planner is compared with the predicted times of its paths."""

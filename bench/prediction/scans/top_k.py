@@ -1,0 +1,194 @@
+"""Top-k over lengths and k: the path that the planner chooses, and the predicted time of each that can do it.
+
+A line is what differs in the length alone, or in k alone. It has powers of two, and both sides of every
+change of kernels between them, where a wrong threshold would show.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+
+from bench.prediction import scan
+from bench.prediction.scan import Row, Scan
+from bench.sources import Source
+from cudml.dtypes import element_type_of
+from cudml.enums import AxisDirection, DataType
+from cudml.operators import top_k
+from cudml.operators.top_k_paths import PATHS
+from cudml.plans import KernelLaunch, Plan
+from cudml.tensors import TensorDesc
+from tests.machine_code.plan import HOPPER
+from tests.machine_code.sass.launch import zeros
+
+#: The most times that one size may take of what its neighbour takes, beyond the ratio of both sizes.
+MOST_JUMP = 1.5
+
+#: Paths of a GPU.
+NAMES = tuple(name for name in PATHS if name != "serial")
+
+#: Bytes of a problem, at most.
+_MAX_BYTES = 1 << 26
+#: Elements that are repeated to fill a problem: no power of two, so that rows differ.
+_PERIOD = (1 << 20) + 7
+
+Layout = Literal["rows", "columns"]
+
+
+@dataclass(frozen=True, order=True)
+class Point(scan.Point):
+    """`k` of each of `num_rows` rows, which are contiguous, or columns of a matrix."""
+
+    layout: Layout
+    dtype: str
+    num_rows: int
+    row_length: int
+    k: int
+
+    def __str__(self) -> str:
+        return f"{self.num_rows} {self.layout} of {self.row_length} {self.dtype}, k {self.k}"
+
+    @property
+    def desc(self) -> top_k.TopK1Desc:
+        """What `cudml.top_k` computes."""
+        element = element_type_of(np.dtype(self.dtype))
+        assert element is not None
+        axis = 1 if self.layout == "rows" else 0
+
+        def sizes(length: int) -> tuple[int, int]:
+            return (self.num_rows, length) if axis else (length, self.num_rows)
+
+        values, indices = (TensorDesc(kind, sizes(self.k)) for kind in (element, DataType.INT64))
+        source = TensorDesc(element, sizes(self.row_length))
+        return top_k.TopK1Desc(source, values, indices, axis, self.k, AxisDirection.DECREASING)
+
+    def plan(self, path: str | None = None) -> Plan:
+        """The plan on an H200, by a path or by the chosen one."""
+        return top_k.plan(self.desc, HOPPER.limits, True, path=path)
+
+    def operands(self) -> dict[str, np.ndarray]:
+        """The same numbers for all lengths, and results that are not touched."""
+        results = self.num_rows * self.k
+        return {
+            "input_tensor": _input(self.dtype, self.num_rows * self.row_length),
+            "output_value_tensor": zeros(results * np.dtype(self.dtype).itemsize),
+            "output_index_tensor": zeros(results * 8),
+        }
+
+    @property
+    def contents(self) -> str:
+        """Numbers of this type."""
+        return self.dtype
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The problems of a layout and a type: lines over lengths for some k, and over k for some lengths."""
+
+    layout: Layout
+    dtype: str
+    num_rows: tuple[int, ...]
+    ks: tuple[int, ...]
+    lengths: tuple[int, ...] = ()
+    max_length: int = 1 << 18
+
+    def points(self) -> set[Point]:
+        """All of them, with both sides of each change of kernels."""
+        found: set[Point] = set()
+        for num_rows in self.num_rows:
+            most = min(self.max_length, _MAX_BYTES // (num_rows * np.dtype(self.dtype).itemsize))
+            for k in self.ks:
+                found |= _line(Point(self.layout, self.dtype, num_rows, 0, k), "row_length", max(k, 16), most)
+            for length in self.lengths:
+                if length <= most:
+                    found |= _line(
+                        Point(self.layout, self.dtype, num_rows, length, 0), "k", 1, min(length, 4096)
+                    )
+        return found
+
+
+#: What the committed table has.
+GRID = (
+    Lines("rows", "float32", (1, 64), (8, 100)),
+    Lines("rows", "float32", (1024, 16384), (1, 8, 32, 100, 1000), (256, 1024), 1 << 12),
+    Lines("rows", "float16", (16384,), (8,), (), 1 << 11),
+    Lines("rows", "int8", (16384,), (8,), (), 1 << 11),
+    Lines("rows", "int64", (16384,), (8,), (), 1 << 10),
+    Lines("columns", "float32", (64, 4096), (1, 3, 10, 32, 64), (), 1 << 14),
+)
+
+
+def points(grid: Iterable[Lines] = GRID) -> list[Point]:
+    """The points of a grid, in order."""
+    return sorted(set().union(*(lines.points() for lines in grid)))
+
+
+def _line(base: Point, member: str, least: int, most: int) -> set[Point]:
+    """Powers of two, and neighbours between which the kernels change."""
+
+    @functools.cache
+    def kernels(size: int) -> tuple[Any, ...]:
+        return kernels_of(replace(base, **{member: size}).plan())
+
+    def changes(low: int, high: int) -> Iterator[int]:
+        if high - low == 1:
+            yield from (low, high)
+        elif kernels(low) != kernels(high):
+            middle = (low + high) // 2
+            yield from changes(low, middle) if kernels(low) != kernels(middle) else ()
+            yield from changes(middle, high) if kernels(middle) != kernels(high) else ()
+
+    powers = [1 << n for n in range(least.bit_length() - 1, most.bit_length()) if 1 << n >= least]
+    sizes = sorted({least, *powers})
+    edges = {size for low, high in pairwise(sizes) for size in changes(low, high)}
+    return {replace(base, **{member: size}) for size in edges.union(sizes)}
+
+
+def kernels_of(plan: Plan) -> tuple[Any, ...]:
+    """The kernels of a plan and the modes that they are in."""
+    launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
+    modes = ("sorts_pairs", "sample_scope")
+    return tuple((one.name_expression, *(one.params.values.get(mode) for mode in modes)) for one in launches)
+
+
+@functools.cache
+def _noise(dtype: str) -> np.ndarray:
+    source, is_float = Source(np, 7), np.dtype(dtype).kind == "f"
+    drawn: np.ndarray = (source.normal if is_float else source.bits)((_PERIOD,), dtype)
+    return drawn
+
+
+@functools.lru_cache(maxsize=2)
+def _input(dtype: str, count: int) -> np.ndarray:
+    noise = _noise(dtype)
+    whole = zeros(count * noise.itemsize).view(dtype)
+    for start in range(0, count, _PERIOD):
+        part = whole[start : start + _PERIOD]
+        part[...] = noise[: part.size]
+    return whole.view(np.uint8)
+
+
+def jumps(rows: Iterable[Row[Point]]) -> Iterator[str]:
+    """Neighbours of a line of which one takes much longer, by more than its size."""
+    yield from _jumps(rows, "row_length")
+    yield from _jumps(rows, "k")
+
+
+def _jumps(rows: Iterable[Row[Point]], member: str) -> Iterator[str]:
+    lines: dict[Point, list[Row[Point]]] = {}
+    for row in rows:
+        lines.setdefault(replace(row.point, **{member: 0}), []).append(row)
+    for line in lines.values():
+        in_order = sorted(line, key=lambda row: getattr(row.point, member))
+        for less, more in pairwise(in_order):
+            growth = getattr(more.point, member) / getattr(less.point, member)
+            ratio = max(more.time_us / (less.time_us * growth), less.time_us / more.time_us)
+            if ratio > MOST_JUMP:
+                size = getattr(less.point, member)
+                yield f"{ratio:.2f} times: {member} {size}, {less.chosen} {less.time_us} us, and {more}"
+
+
+SCAN = Scan("top_k", NAMES, Point, points, jumps)

@@ -1,0 +1,111 @@
+"""Planners against the committed tables of predicted times: `python -m bench plan OPERATOR` writes them.
+
+With `--predictions` all points are predicted again, without it some. That is skipped where CuPy, NVRTC or
+nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.prediction import plan as command
+from bench.prediction import scan
+from bench.prediction.scan import OPERATORS, Row, scan_of
+from bench.prediction.scans import reverse_subsequences, slice, top_k
+from bench.prediction.table import TOLERANCE
+from tests.machine_code.compiler import nvrtc_version, unavailable
+
+needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+SCANS = {operator: scan_of(operator) for operator in OPERATORS}
+RECORDED = {operator: scan.read() for operator, scan in SCANS.items()}
+
+#: Points on both sides of thresholds that are predicted without the option.
+QUICK = {
+    "top_k": [
+        top_k.Point("rows", "float32", 16384, 64, 32),
+        top_k.Point("rows", "float32", 16384, 65, 32),
+        top_k.Point("rows", "float32", 1024, 1024, 8),
+        top_k.Point("rows", "float32", 1024, 1025, 8),
+        top_k.Point("columns", "float32", 4096, 1024, 1),
+    ],
+    "slice": [
+        slice.Point(1, (2739137, 49), (51, 1)),
+        slice.Point(1, (925639, 145), (147, 1)),
+        slice.Point(1, (174535, 769), (1539, 2)),
+        slice.Point(1, (87324, 1537), (4612, 3)),
+    ],
+    "reverse_subsequences": [
+        reverse_subsequences.Point(1, (1024562, 131), 1),
+        reverse_subsequences.Point(1, (5466, 24553), 1),
+    ],
+}
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_table_has_every_point(operator: str) -> None:
+    """Of top-k, both sides of every change of kernels are among them, so a threshold that moves is seen."""
+    _, rows = RECORDED[operator]
+    points = [row.point for row in rows]
+    assert points == SCANS[operator].points()
+    assert len(set(points)) == len(points)
+    assert set(points) >= set(QUICK[operator])
+
+
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_planner_takes_the_recorded_paths(operator: str) -> None:
+    _, rows = RECORDED[operator]
+    taken = {str(row.point): SCANS[operator].chosen(row.point) for row in rows}
+    assert taken == {str(row.point): row.chosen for row in rows}
+
+
+@pytest.mark.parametrize("operator", ["slice", "reverse_subsequences"])
+def test_no_other_path_is_faster(operator: str) -> None:
+    """Exceptions of top-k are counted in `test_top_k_scan.py`."""
+    assert [*scan.dear(RECORDED[operator][1])] == []
+
+
+def _rows() -> list[Any]:
+    return [
+        pytest.param(
+            operator,
+            row,
+            id=f"{operator}-{row.point}",
+            marks=() if row.point in QUICK[operator] else pytest.mark.predictions,
+        )
+        for operator, (_, rows) in RECORDED.items()
+        for row in rows
+    ]
+
+
+@needs_compiler
+@pytest.mark.parametrize(("operator", "row"), _rows())
+def test_point_takes_the_recorded_times(operator: str, row: Row[Any]) -> None:
+    version = RECORDED[operator][0]
+    if nvrtc_version() != version:
+        pytest.skip(f"the table is by NVRTC {version}, this is {nvrtc_version()}")
+    times = SCANS[operator].row_of(row.point).times
+    assert times == pytest.approx(row.times, rel=TOLERANCE), f"run `python -m bench plan {operator}`"
+
+
+def test_a_dear_choice_is_reported() -> None:
+    """A path that takes half as long, but not one that takes a tenth less."""
+    (row,) = (row for row in RECORDED["slice"][1] if row.point == QUICK["slice"][0])
+    sooner = replace(row, times={row.chosen: 12.0, "runs": 10.0})
+    assert [text[:27] for text in scan.dear([sooner])] == ["1.20 times the time of runs"]
+    assert [*scan.dear([replace(row, times={row.chosen: 12.0, "runs": 11.0})])] == []
+
+
+@needs_compiler
+def test_command_prints_some_points(capsys: pytest.CaptureFixture[str]) -> None:
+    """And writes no file."""
+    before = SCANS["slice"].table.read_bytes()
+    assert command.main(["slice", "--point", str(QUICK["slice"][0])]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("2739137 x 49 of 1 bytes, strides 51 x 1")
+    assert lines[1] == "1 points, 0 findings"
+    assert SCANS["slice"].table.read_bytes() == before
+    with pytest.raises(SystemExit):
+        command.main(["slice", "--point", "of no scan"])
+    assert "no point has 'of no scan' in its text" in capsys.readouterr().err
