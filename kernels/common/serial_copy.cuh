@@ -9,9 +9,6 @@
 // The size of one or two vector registers on most CPUs.
 constexpr int kSerialBlockBytes = 64;
 
-// From this many bytes on, the C library's copy is worth the call.
-constexpr Int64 kMinLibraryCopyBytes = 512;
-
 template <int kBytes>
 struct Bytes {
   UInt8 bytes[kBytes];
@@ -20,12 +17,6 @@ struct Bytes {
 template <int kBytes>
 __device__ __forceinline__ void move_bytes(void* target, const void* source) {
   *static_cast<Bytes<kBytes>*>(target) = *static_cast<const Bytes<kBytes>*>(source);
-}
-
-// The host's compiler turns this loop into a call of the C library's copy.
-__device__ __forceinline__ void copy_long_run(UInt8* __restrict__ target,
-                                              const UInt8* __restrict__ source, Int64 num_bytes) {
-  for (Int64 b = 0; b < num_bytes; ++b) target[b] = source[b];
 }
 
 // Moves two blocks, both of which are loaded first: a load after a store has to wait for the store if the low 12 bits
@@ -49,11 +40,21 @@ __device__ __forceinline__ void copy_in_blocks(UInt8* target, const UInt8* sourc
   move_bytes<kBytes>(target + last, source + last);
 }
 
+// Copies at least kSerialBlockBytes. Stores across two lines of a cache are slow, so all but the first and the last are
+// aligned, which the C library's copy does only for much longer runs.
+__device__ __forceinline__ void copy_long_run(UInt8* target, const UInt8* source, Int64 num_bytes) {
+  constexpr int kBytes = kSerialBlockBytes;
+  const Int64 last = num_bytes - kBytes;
+  move_bytes<kBytes>(target, source);
+  Int64 b = kBytes - static_cast<Int64>(reinterpret_cast<UInt64>(target) % kBytes);
+  for (; b + kCopiedBytes <= num_bytes; b += kCopiedBytes) copy_at_once(target + b, source + b);
+  for (; b < last; b += kBytes) move_bytes<kBytes>(target + b, source + b);
+  move_bytes<kBytes>(target + last, source + last);
+}
+
 __device__ __forceinline__ void copy_run(UInt8* target, const UInt8* source, Int64 num_bytes) {
-  if (num_bytes >= kMinLibraryCopyBytes) {
+  if (num_bytes >= kSerialBlockBytes) {
     copy_long_run(target, source, num_bytes);
-  } else if (num_bytes >= kSerialBlockBytes) {
-    copy_in_blocks<kSerialBlockBytes>(target, source, num_bytes);
   } else if (num_bytes >= 16) {
     copy_in_blocks<16>(target, source, num_bytes);
   } else if (num_bytes >= 4) {

@@ -68,6 +68,13 @@ __device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRo
   return no;
 }
 
+// Copies kCopiedBytes, all of which are loaded before the first is stored: a load after a store has to wait for the
+// store if the low 12 bits of their addresses are equal. The addresses need no alignment.
+constexpr int kCopiedBytes = kRowBytes;
+__device__ __forceinline__ void copy_at_once(UInt8* target, const UInt8* source) {
+  store_row(target, load_row(source));
+}
+
 // What `stream_line` copies: a line of a CPU's cache.
 constexpr int kLineBytes = 16;
 

@@ -135,6 +135,21 @@ __device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRo
   return condition != 0 ? yes : no;
 }
 
+constexpr int kCopiedBytes = 4 * kLineBytes;
+__device__ __forceinline__ void copy_at_once(UInt8* target, const UInt8* source) {
+  typedef UInt8 Register __attribute__((vector_size(kMirroredBytes)));
+  constexpr int kRegisters = kCopiedBytes / kMirroredBytes;
+  Register registers[kRegisters];
+#pragma GCC unroll 16
+  for (int i = 0; i < kRegisters; ++i) {
+    __builtin_memcpy(&registers[i], source + i * kMirroredBytes, kMirroredBytes);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kRegisters; ++i) {
+    __builtin_memcpy(target + i * kMirroredBytes, &registers[i], kMirroredBytes);
+  }
+}
+
 // kBytes at a place, mirrored.
 template <class Item, int kBytes>
 struct Mirrored {
