@@ -34,9 +34,9 @@ TORCH_BAR_US, ONNX_BAR_US = 6, 15
 #: take 8 us of it.
 TORCH_MODULE_BAR_US = 16
 
-#: The same for a call that is planned anew, its kernel loaded. The aim is 15; on a busy machine it is 15 for
-#: `top_k` and 17 for the others, whose plans have index spaces.
-NEW_SHAPE_BARS = {"top_k": 17, "slice": 20, "reverse_subsequences": 20}
+#: The same for a call that is planned anew, its kernel loaded. The aim is 15, which the last two meet only on
+#: some runs: their plans have index spaces.
+NEW_SHAPE_BARS = {"top_k": 15, "slice": 17, "reverse_subsequences": 17}
 
 # Many short rounds, so that the fastest one is undisturbed.
 ROUNDS, CALLS_PER_ROUND = 500, 100
@@ -106,7 +106,6 @@ def test_top_k_out(timed: Any, cupy: Any, x: Any) -> None:
 def test_a_new_shape(name: str, x: Any, lengths: Any) -> None:
     """In short rounds, because planning takes longer than a call."""
     import cudml
-    from cudml import executable
 
     arguments = {
         "top_k": (x, 16),
@@ -118,7 +117,6 @@ def test_a_new_shape(name: str, x: Any, lengths: Any) -> None:
 
     def planned() -> Any:
         calls.clear()
-        executable._loaded.cache_clear()
         return function(*arguments)
 
     planned()

@@ -1,10 +1,9 @@
 """Plans loaded on devices and ready to run: the engine of array functions and of compiled operators."""
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, TypeVar
 
 from cudml.devices import Device, GridTooLargeError, Program
@@ -12,14 +11,10 @@ from cudml.devices.shortcuts import plan_option
 from cudml.plans import Limits, Plan
 from cudml.settings import print_plan
 
-#: Number of loaded programs that are kept for equal descriptors.
-MAX_PROGRAMS = 1024
-
 #: Number of sets of arrays that a call or an operator remembers as checked.
 MAX_GOOD = 256
 
-#: Plans a checked descriptor for the limits of a device, with options that are not in the descriptor. It is a
-#: key of loaded plans, so it must not be a temporary function.
+#: Plans a checked descriptor for the limits of a device, with options that are not in the descriptor.
 Planner = Callable[..., Plan]
 
 _Key = TypeVar("_Key")
@@ -41,7 +36,6 @@ class Recent(dict[_Key, _Value]):
                 self.pop(next(iter(self)), None)
 
 
-@lru_cache(maxsize=MAX_PROGRAMS)
 def _loaded(
     planner: Planner, desc: Any, options: tuple[Any, ...], limits: Limits, device: Device
 ) -> tuple[Plan, Program]:
@@ -51,9 +45,7 @@ def _loaded(
     return plan, device.load(plan)
 
 
-def load(
-    planner: Planner, desc: Hashable, device: Device, options: tuple[Any, ...] = ()
-) -> tuple[Plan, Program]:
+def load(planner: Planner, desc: Any, device: Device, options: tuple[Any, ...] = ()) -> tuple[Plan, Program]:
     """The plan of a descriptor, ready to run; with fewer blocks if those of a grid cannot run at once."""
     limits = device.limits
     while True:

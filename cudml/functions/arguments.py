@@ -342,8 +342,8 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
     """Whether an array of one shape can be read as one of another, as NumPy broadcasts."""
     if len(shape) > len(target):
         return False
-    own = zip(reversed(shape), reversed(target), strict=False)
-    return all(size in (1, wanted) for size, wanted in own)
+    own = target[len(target) - len(shape) :]
+    return shape == own or all(size in (1, wanted) for size, wanted in zip(shape, own, strict=True))
 
 
 def lengths_of_lanes(function: str, name: str, lengths: Array, shape: tuple[int, ...], axis: int) -> Argument:

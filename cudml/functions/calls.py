@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -101,15 +102,13 @@ class Call:
         self.first_mask = masks[0]
         self._boxes = boxes
         self._good: Recent[tuple[int, ...], bool] | None = None
-        self._launch: Program = self._fill_with_zero if request.is_zero else launch_nothing
+        # No method of this call, whose cycle of references would outlive it until a garbage collection.
+        filling = partial(_fill_with_zero, self._num_inputs)
+        self._launch: Program = filling if request.is_zero else launch_nothing
         # Operands need not be arrays.
         self.takes_operands = is_empty or not converts
-        if self.takes_operands:
-            self.run = self.compute
-        else:
-            self.run = self._convert_and_compute
-            # Without the arrays, because the cache must not keep them alive.
-            self._rows = [row._replace(array=None) for row in rows]
+        # Set if operands are packed arrays; without the arrays, because the cache must not keep them alive.
+        self._rows = None if self.takes_operands else [row._replace(array=None) for row in rows]
         if not is_empty:
             desc = request.describe({**tensors, **request.members})
             if self.has_place:
@@ -122,10 +121,10 @@ class Call:
             function.calls[key] = self
 
     def _read(self, request: Request, rows: Sequence[Argument]) -> None:
-        """Note what `compute` needs to know of the arguments, if a call has a place."""
+        """Note what `run` needs to know of the arguments, if a call has a place."""
 
     def _prepare(self, desc: Any) -> None:
-        """Prepare what `compute` launches, if a call has a place."""
+        """Prepare what `run` launches, if a call has a place."""
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
@@ -143,20 +142,24 @@ class Call:
         good[addresses] = True
         return True
 
-    def compute(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
-    ) -> Sequence[Array]:
-        """Compute output operands from input operands; makes the outputs if none are given."""
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
+        """Compute outputs from inputs; makes the outputs if none are given."""
+        if self._rows:
+            return self._run_packed(self._rows, inputs, outputs, place)
         if not outputs:
             outputs = self._make_outputs()
         self._launch((*inputs, *outputs), None)
         return outputs
 
-    def _convert_and_compute(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
+    def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
+        """Compute output operands from input operands."""
+        self._launch(operands, None)
+
+    def _run_packed(
+        self, rows: Sequence[Argument], inputs: Sequence[Array], outputs: Sequence[Array], place: Any
     ) -> Sequence[Array]:
-        """`compute` by way of packed arrays, which live as long as the outputs if a graph is captured."""
-        rows, count = self._rows, self._num_inputs
+        """`run` by way of packed arrays, which live as long as the outputs if a graph is captured."""
+        count = self._num_inputs
         with self.device.on_stream(None):
             results = outputs or self._make_outputs()
             operands = [
@@ -168,7 +171,7 @@ class Call:
                     assign(operand, 0)
                 elif row.is_copied:
                     assign(operand.reshape(row.shape), array)
-            self.compute(operands[:count], operands[count:], place)
+            self._launch_at(place, operands)
             for row, array, operand in zip(rows[count:], results, operands[count:], strict=True):
                 if row.is_copied:
                     assign(array, operand.reshape(row.shape))
@@ -184,17 +187,23 @@ class Call:
         memory = self.device.scratch(num_bytes, outputs, part=part)
         return memory.view(row.dtype).reshape(row.operand_shape)
 
-    def _fill_with_zero(
-        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-    ) -> None:
-        for output in operands[self._num_inputs :]:
-            assign(output, 0)
-
 
 def launch_nothing(
     operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
 ) -> None:
     """The program of a call that has nothing to compute."""
+
+
+def _fill_with_zero(
+    num_inputs: int,
+    operands: Sequence[Array],
+    workspace: Array | None,
+    stream: Any = None,
+    shift: int = 0,
+) -> None:
+    """The program of a call whose outputs are 0, by the number of its inputs."""
+    for output in operands[num_inputs:]:
+        assign(output, 0)
 
 
 @dataclass(frozen=True)

@@ -128,9 +128,8 @@ def slice(
         )
     except TypeError:
         options = [sizes, strides]  # the check raises the error
-    outputs = () if out is None else (out,)
-    call = _slice.find((a,), outputs, options, stream)
-    return call.run((a,), outputs, offsets)[0]
+    inputs, outputs = (a,), () if out is None else (out,)
+    return _slice.find(inputs, outputs, options, stream).run(inputs, outputs, offsets)[0]
 
 
 def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
@@ -192,7 +191,7 @@ class _SliceCall(Call):
         self._launches: dict[int, Program] = {}
         # Copies the whole box, unless a program for its alignment does.
         self._whole: Program | None = launch_nothing
-        # The checked offsets of the last call, with their program and shift.
+        # The checked offsets of the last call that took no packed arrays, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
         source, _, self._sizes, self._strides = rows[0], *request.members.values()
         self._shape = shape = source.shape
@@ -217,16 +216,20 @@ class _SliceCall(Call):
         self._whole = self._launch_each if self._loop_axes else None
         self.takes_operands = self.takes_operands and not axes
 
-    def compute(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
-    ) -> Sequence[Array]:
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
         last = self._last
         if last[0] != place:
+            if self._rows:
+                return self._run_packed(self._rows, inputs, outputs, place)
             last = self._last = self._at(place)
         if not outputs:
             outputs = self._make_outputs()
-        last[1]((*inputs, *outputs), None, None, last[2])
+        last[1]((inputs[0], outputs[0]), None, None, last[2])
         return outputs
+
+    def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
+        _, launch, shift = self._at(place)
+        launch(operands, None, None, shift)
 
     def _at(self, offsets: Any) -> tuple[Any, Program, int]:
         """The offsets, the program that copies the box there, and the shift of its pointer."""

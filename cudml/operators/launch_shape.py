@@ -137,15 +137,14 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     """
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
     is_wide, divisions = divisions_of(dimensions, max(space.num_items, reach))
-    rest = (0,) * (MAX_DIMENSIONS - len(dimensions))
-    values: dict[str, Value] = {
-        "sizes": (*[size for size, _ in dimensions], *rest),
-        "multipliers": (*[multiplier for multiplier, _ in divisions], *rest),
-    }
-    for operand, name in enumerate(units):
-        unit = units[name]
-        values[name] = (*[strides[operand] * unit for _, strides in dimensions], *rest)
-    values["shifts"] = (*[shift for _, shift in divisions], *rest)
-    values["num_dimensions"] = len(dimensions)
+    count = len(dimensions)
+    rest = (0,) * (MAX_DIMENSIONS - count)
+    sizes, steps = zip(*dimensions, strict=True)
+    multipliers, shifts = zip(*divisions, strict=True)
+    values: dict[str, Value] = {"sizes": sizes + rest, "multipliers": multipliers + rest}
+    for (name, unit), strides in zip(units.items(), zip(*steps, strict=True), strict=True):
+        values[name] = (strides if unit == 1 else tuple([stride * unit for stride in strides])) + rest
+    values["shifts"] = shifts + rest
+    values["num_dimensions"] = count
     values["is_wide"] = int(is_wide)
     return values

@@ -147,5 +147,5 @@ def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
         return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest)
 
     # As long as the block has threads left, more for each lane cost less.
-    least = (BLOCK_THREADS // tile_lanes).bit_length() - 1
-    return min(range(max(0, least), BLOCK_THREADS.bit_length()), key=cost)
+    least, most = (BLOCK_THREADS // tile_lanes).bit_length() - 1, BLOCK_THREADS.bit_length() - 1
+    return most if least == most else min(range(max(0, least), most + 1), key=cost)

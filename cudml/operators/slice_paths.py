@@ -246,11 +246,12 @@ def why_driver(copy: BoxCopy, limits: Limits) -> str | None:
 def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy: a thread computes where each of its items lies."""
     space = copy.space
-    num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[space.item_bytes])
+    num_items, item_bytes = space.num_items, space.item_bytes
+    num_tiles = ceil_div(num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[item_bytes])
     reach = max(reach_items(space, SOURCE), reach_items(space, TARGET))
-    item = item_type(space.item_bytes)
+    item = item_type(item_bytes)
     values = {
-        "num_items": space.num_items,
+        "num_items": num_items,
         "source_offset": space.offsets[SOURCE],
         "target_offset": space.offsets[TARGET],
         **index_values(space, reach=reach, source_strides=1, target_strides=1),
@@ -266,7 +267,7 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         params=Params(_GATHER_PARAMS, values),
         constants=(
             *BLOCK_CONSTANTS,
-            (f"kItemsPerThread<{item}>", GATHER_ITEMS_PER_THREAD[space.item_bytes]),
+            (f"kItemsPerThread<{item}>", GATHER_ITEMS_PER_THREAD[item_bytes]),
         ),
     )
 

@@ -1,6 +1,8 @@
 """Planned calls: found again by layouts and arguments, taken by no array that they are not for."""
 
+import gc
 import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
@@ -217,6 +219,28 @@ def test_more_calls_than_are_kept_stay_right(monkeypatch: pytest.MonkeyPatch) ->
         assert out.tolist() == [*range(2, 2 + size)]
         assert cudml.slice(a, (2,), (size,)).tolist() == [*range(2, 2 + size)]
     assert len(slice_function._slice.calls) <= 3
+
+
+def test_a_call_that_is_dropped_is_freed_at_once() -> None:
+    """Cycles of references would keep it until a garbage collection, which later calls would pay for."""
+    a, out = np.zeros((4, 8), np.float32), np.zeros((4, 2), np.float32)
+    odd = np.zeros(129, np.uint8)[1:].view(np.float32).reshape(4, 8)
+    functions = (top_k_function._top_k, slice_function._slice, reverse_function._reverse_subsequences)
+    for function in functions:
+        function.calls.clear()
+    gc.disable()
+    try:
+        cudml.top_k(a, 2)
+        cudml.top_k(odd, 2, out=(out, np.zeros((4, 2), np.int64)))
+        cudml.slice(a, (0, 1), (4, 3))
+        cudml.slice(a, (0, 1), (4, 0))
+        cudml.reverse_subsequences(a, 3)
+        planned = [weakref.ref(call) for function in functions for call in function.calls.values()]
+        for function in functions:
+            function.calls.clear()
+        assert [call() for call in planned] == [None] * 5
+    finally:
+        gc.enable()
 
 
 def test_many_threads_call_at_once(rng: np.random.Generator) -> None:

@@ -124,18 +124,17 @@ def _by_value_type() -> Any:
     from cupy.cuda.function import CPointer
 
     class ByValue(CPointer):  # type: ignore[misc]
-        """Bytes in host memory as one kernel argument; CuPy passes their address to the driver."""
-
-        def __init__(self, data: bytes) -> None:
-            self._bytes = array("B", data)
-            super().__init__(self._bytes.buffer_info()[0])
+        """The address of bytes in host memory, which CuPy passes to the driver, and what holds them."""
 
     return ByValue
 
 
 def by_value(data: bytes) -> Any:
     """Wrap bytes as a kernel argument."""
-    return _by_value_type()(data)
+    held = array("B", data)
+    argument = _by_value_type()(held.buffer_info()[0])
+    argument.held = held
+    return argument
 
 
 @cache
