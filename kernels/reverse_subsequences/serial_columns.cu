@@ -183,13 +183,19 @@ __device__ __forceinline__ void reverse_short(const ReverseSerialColumnsParams& 
   // The last bytes may overlap the ones before.
   for (Int64 b = 0; b < num_bytes; b += kRowBytes) {
     const Int64 first = min(b, num_bytes - kRowBytes);
-    const ShortLanes lanes = {from + first,
-                              p.axis_source_stride * kItemBytes,
-                              to + first,
-                              p.axis_target_stride * kItemBytes,
-                              buffer + num_bytes,
-                              p.axis_size,
-                              load_row(buffer + first)};
+    const ByteRow item_lengths = load_row(buffer + first);
+    const ByteRow delays = minus(static_cast<UInt8>(p.axis_size), item_lengths);
+    ShortLanes lanes = {from + first,
+                        from + first + (p.axis_size - 1) * p.axis_source_stride * kItemBytes,
+                        p.axis_source_stride * kItemBytes,
+                        to + first + (p.axis_size - 1) * p.axis_target_stride * kItemBytes,
+                        p.axis_target_stride * kItemBytes,
+                        buffer + num_bytes,
+                        p.axis_size,
+                        item_lengths,
+                        with_bit(delays, kLowBits),
+                        with_bit(delays, kLowBits + 1),
+                        DelayLine(delays)};
     lanes.reverse();
   }
 }
