@@ -317,18 +317,21 @@ def _check_type(function: str, name: str, tensor: torch.Tensor, types: Collectio
 
 
 def _has_array(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.dtype in _NUMPY_TYPES
+    return tensor.dtype in _NUMPY_TYPES and tensor.is_cpu
 
 
-def _shared(tensor: torch.Tensor | None) -> Any:
-    """The array that cudml takes for a tensor."""
-    if tensor is None:
-        return None
-    if (array := tensor.__dict__.get(_ARRAY)) is not None:
-        return array
-    if tensor.requires_grad:  # the caller has seen that no gradient is wanted
-        tensor = tensor.detach()
-    return tensor.numpy() if _has_array(tensor) else tensor
+def _arrays(*tensors: torch.Tensor | None) -> list[Any]:
+    """The arrays that cudml takes for tensors."""
+    arrays: list[Any] = []
+    for tensor in tensors:
+        array: Any = tensor
+        if tensor is not None and (array := tensor.__dict__.get(_ARRAY)) is None:
+            # The caller has seen that no gradient is wanted.
+            array = tensor.detach() if tensor.requires_grad else tensor
+            if _has_array(array):
+                array = array.numpy()
+        arrays.append(array)
+    return arrays
 
 
 def _stream(tensor: torch.Tensor) -> int | None:
@@ -383,19 +386,19 @@ def _gru(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    if r.shape[0] == 1 and _has_array(x):  # as for topk; the states of one direction lie as PyTorch's do
+        states, single = gru(*_arrays(x, w, r, b, h0, lengths), linear_before_reset=True)
+        return _from_numpy(states[:, 0]), _from_numpy(single)
+    sequence, single = _gru_empty(x, w, r)
     steps, batch, _ = x.shape
     num_directions, _, hidden = r.shape
-    if num_directions == 1 and _has_array(x):  # as for topk; the states of one direction lie as PyTorch's do
-        results = gru(*map(_shared, (x, w, r, b, h0, lengths)), linear_before_reset=True)
-        return _from_numpy(results[0].reshape(steps, batch, hidden)), _from_numpy(results[1])
-    sequence, single = _gru_empty(x, w, r)
     states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
     with _graph_memory(x):
         gru(
-            *map(_shared, (x, w, r, b, h0, lengths)),
+            *_arrays(x, w, r, b, h0, lengths),
             direction="bidirectional" if num_directions == 2 else "forward",
             linear_before_reset=True,
-            out=(_shared(states), _shared(single)),
+            out=tuple(_arrays(states, single)),
             stream=_stream(x),
         )
     return sequence, single
