@@ -27,12 +27,8 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 def cache_dir() -> Path:
     """The cache folder of compiled kernels, which may not exist yet.
 
-    Raises
-    ------
-    SettingError
-        CUDML_CACHE_DIR is relative, or names the home folder of a user who does not exist.
-    FileNotFoundError
-        Neither it nor XDG_CACHE_HOME is set, and there is no home folder.
+    Raises SettingError if CUDML_CACHE_DIR is relative, or names the home folder of a user who does not exist;
+    FileNotFoundError if neither it nor XDG_CACHE_HOME is set and there is no home folder.
     """
     chosen = os.environ.get("CUDML_CACHE_DIR")
     if chosen:
@@ -52,10 +48,7 @@ def cache_dir() -> Path:
 def cache_bytes() -> int:
     """The maximum size of the cache in bytes.
 
-    Raises
-    ------
-    SettingError
-        CUDML_CACHE_SIZE is not a size.
+    Raises SettingError if CUDML_CACHE_SIZE is not a size.
     """
     text = os.environ.get("CUDML_CACHE_SIZE") or _DEFAULT_CACHE_SIZE
     number, unit = (text[:-1], text[-1].upper()) if text[-1].upper() in _UNITS else (text, "")
@@ -70,10 +63,7 @@ def cache_bytes() -> int:
 def compiler_command() -> list[str] | None:
     """The host compiler of CUDML_CXX; None if it is not set.
 
-    Raises
-    ------
-    SettingError
-        CUDML_CXX is not a valid command line.
+    Raises SettingError if CUDML_CXX is not a valid command line.
     """
     chosen = os.environ.get("CUDML_CXX", "")
     try:
@@ -96,10 +86,7 @@ def print_plan() -> bool:
 def wait_limit() -> float:
     """Seconds that a block waits for other blocks of its grid before it gives up.
 
-    Raises
-    ------
-    ValueError
-        CUDML_WAIT_LIMIT is not a positive number.
+    Raises ValueError if CUDML_WAIT_LIMIT is not a positive number.
     """
     text = os.environ.get("CUDML_WAIT_LIMIT") or "10"
     try:

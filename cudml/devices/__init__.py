@@ -156,12 +156,8 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
 
     Returns the array and the device, or None if the object is not an array.
 
-    Raises
-    ------
-    cudml.devices.exchange.ExchangeError
-        The object violates the protocol by which it would share its memory; the message says how.
-    cudml.errors.DeviceError
-        The object is in GPU memory that cannot be used; the message says why.
+    Raises ExchangeError if the object violates the protocol by which it would share its memory, DeviceError
+    if it is in GPU memory that cannot be used.
     """
     from cudml.devices import cuda, emulator
 

@@ -60,10 +60,7 @@ _pointer_of.argtypes, _pointer_of.restype = (ctypes.py_object, ctypes.c_char_p),
 def device_of(candidate: Any) -> tuple[int, int] | None:
     """The `DLDeviceType` and device number of an object; None if it has no `__dlpack_device__`.
 
-    Raises
-    ------
-    ExchangeError
-        `__dlpack_device__` raises, or returns something else.
+    Raises ExchangeError if `__dlpack_device__` raises, or returns something else.
     """
     method = getattr(candidate, "__dlpack_device__", None)
     if method is None:
@@ -85,10 +82,7 @@ def exported(candidate: Any, stream: int | None = None) -> Exported:
     `stream` is a handle as defined by the protocol: 1 is the legacy default stream, -1 asks for no ordering;
     it is None on a CPU.
 
-    Raises
-    ------
-    ExchangeError
-        The object shares no memory, or elements without a NumPy dtype.
+    Raises ExchangeError if the object shares no memory, or elements without a NumPy dtype.
     """
     order = {} if stream is None else {"stream": stream}
     try:
@@ -112,12 +106,8 @@ def exported(candidate: Any, stream: int | None = None) -> Exported:
 def read_versioned(capsule: Any) -> tuple[int, Form, int | None, int]:
     """The address (0 if empty), the form, the number of the GPU or None, and the flags of a tensor.
 
-    Raises
-    ------
-    ValueError
-        Not a versioned capsule of DLPack.
-    ExchangeError
-        The version is unknown, or the elements have no NumPy dtype.
+    Raises ValueError unless it is a versioned capsule of DLPack, ExchangeError if the version is unknown or
+    the elements have no NumPy dtype.
     """
     major, minor, _, _, flags, data, kind, number, ndim, code, bits, lanes, shape, strides, offset = (
         _unpack_versioned(memory, _pointer_of(capsule, b"dltensor_versioned"))

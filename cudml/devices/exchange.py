@@ -68,10 +68,7 @@ class Taken(NamedTuple):
 def cuda_array(candidate: Any) -> Exported:
     """Read the `__cuda_array_interface__` of an object, versions 0 to 3.
 
-    Raises
-    ------
-    ExchangeError
-        The interface is invalid, has a mask, or a dtype in another byte order.
+    Raises ExchangeError if the interface is invalid, has a mask, or a dtype in another byte order.
     """
     try:
         told = candidate.__cuda_array_interface__

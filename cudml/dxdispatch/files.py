@@ -23,12 +23,7 @@ class OutsideError(ValueError):
 def resolve_inside(root: Path, path: Path, *, allow_outside: bool) -> str:
     """The place that a path leads to, with every link followed. It need not exist.
 
-    Raises
-    ------
-    OutsideError
-        It is not within `root`.
-    ValueError
-        No file can have the name.
+    Raises OutsideError if it is not within `root`, ValueError if no file can have the name.
     """
     place = os.path.realpath(path)
     base = os.path.realpath(root)

@@ -37,12 +37,7 @@ def wrong_argument(function: str, argument: str, got: object, expected: str) -> 
 def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported | None, Device]:
     """An argument as a plain array of its device's own type, its memory if that is shared, and the device.
 
-    Raises
-    ------
-    TypeError
-        Not an array, or one that no device supports.
-    cudml.errors.DeviceError
-        It is in the memory of a GPU that cannot be used from here.
+    Raises TypeError if no device supports it, DeviceError if its GPU cannot be used from here.
     """
     own = own_types.get(type(candidate))
     if own is not None and (device := own[1].get(own[0](candidate))) is not None:
@@ -100,42 +95,25 @@ class Argument(NamedTuple):
     is_copied: bool
 
     @staticmethod
-    def input(
-        name: str,
-        member: str,
-        kind: ElementType,
-        array: Array,
-        sizes: tuple[int, ...] | None = None,
-        *,
-        shape: tuple[int, ...] | None = None,
-        operand_shape: tuple[int, ...] | None = None,
-        any_address: bool = False,
-    ) -> "Argument":
-        """An array that is read; `any_address` if the kernels take it at any address."""
-        shape, dtype = shape or array.shape, array.dtype
-        alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
-        is_copied = operand_shape is not None and (
-            shape != array.shape or 0 in shape or not array.flags.c_contiguous
-        )
-        sizes = operand_shape or sizes or shape
-        return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
-
-    @staticmethod
-    def output(
+    def of(
         name: str,
         member: str,
         kind: ElementType,
         array: Array | None,
         shape: tuple[int, ...],
         dtype: Any,
-        sizes: tuple[int, ...] | None = None,
         *,
+        sizes: tuple[int, ...] | None = None,
         operand_shape: tuple[int, ...] | None = None,
         any_address: bool = False,
     ) -> "Argument":
-        """An array that is written; None if the call makes it."""
+        """The argument; `any_address` if the kernels take it at any address."""
         alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
-        is_copied = operand_shape is not None and array is not None and not array.flags.c_contiguous
+        is_copied = (
+            operand_shape is not None
+            and array is not None
+            and (shape != array.shape or 0 in shape or not array.flags.c_contiguous)
+        )
         sizes = operand_shape or sizes or shape
         return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
 
@@ -160,16 +138,8 @@ def all_on_device(
 ) -> Arguments:
     """Arguments as plain arrays of the device that all of them are on.
 
-    Lengths may be a list, or a number for all places along some axes of the first argument.
-
-    Raises
-    ------
-    TypeError
-        An argument is not an array, or NumPy and GPU arrays are mixed.
-    ValueError
-        They are on different GPUs, or an output of another library is read-only.
-    cudml.errors.DeviceError
-        One is in the memory of a GPU that cannot be used from here.
+    Lengths may be a list, or a number for all places along some axes of the first argument. Raises what
+    `on_device` does, TypeError or ValueError if devices are mixed, ValueError for a read-only output.
     """
     given = {**inputs, **outputs}
     first_name = next(iter(given))
@@ -209,14 +179,8 @@ def all_on_device(
 def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextManager[None]:
     """A context in which an array's GPU is the current one and a stream is that GPU's current one.
 
-    None leaves the current stream.
-
-    Raises
-    ------
-    TypeError
-        Not a stream, or the array is on a CPU, which has no streams.
-    ValueError
-        It is a stream of another GPU.
+    None leaves the current stream. Raises TypeError if it is not a stream or the array is on a CPU, which has
+    none, ValueError if it is a stream of another GPU.
     """
     try:
         device = None if isinstance(candidate, type) else device_of(candidate)
@@ -231,17 +195,7 @@ def on_stream(function: str, candidate: Any, stream: Any) -> AbstractContextMana
 
 
 def normalized_axis(function: str, axis: Any, ndim: int) -> int:
-    """An axis counted from the front.
-
-    Raises
-    ------
-    numpy.exceptions.AxisError
-        It is out of range.
-    ValueError
-        It is None.
-    TypeError
-        Not an integer.
-    """
+    """An axis counted from the front; raise AxisError if it is out of range."""
     if axis is None:
         raise ValueError(wrong_argument(function, "axis", None, "an integer: flattening is up to the caller"))
     number = as_integer(function, "axis", axis)
@@ -309,14 +263,8 @@ def lengths_on(
 ) -> Array:
     """Lengths that are not an array as one of the device, for a call that writes outputs if these are known.
 
-    A number fills the shape, cut to 0 and `largest`.
-
-    Raises
-    ------
-    TypeError
-        A list of something other than integers.
-    ValueError
-        Lists of different lengths within one.
+    A number fills the shape, cut to 0 and `largest`. Raises TypeError if a list is not of integers,
+    ValueError if the lists in it differ in length.
     """
     if not isinstance(lengths, (list, tuple)):
         dtype = np.dtype(np.uint32 if largest < 2**32 else np.uint64)
@@ -349,12 +297,7 @@ def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:
 def lengths_of_lanes(function: str, name: str, lengths: Array, shape: tuple[int, ...], axis: int) -> Argument:
     """The lengths of lanes along an axis of `a`, an array of this shape, as an input.
 
-    Raises
-    ------
-    TypeError
-        Not of an integer dtype.
-    ValueError
-        They do not broadcast to the lanes.
+    Raises TypeError if they are not integers, ValueError if they do not broadcast to the lanes.
     """
     kind = dtype_in(function, name, lengths, INTEGERS)
     lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])
@@ -366,25 +309,20 @@ def lengths_of_lanes(function: str, name: str, lengths: Array, shape: tuple[int,
                 expected += f"; {name}[{':, ' * axis}None] is"
         raise ValueError(wrong_argument(function, name, f"of shape {tuple(lengths.shape)}", expected))
     is_flat = len(shape) > MAX_DIMENSIONS
-    return Argument.input(
+    return Argument.of(
         name,
         "sequence_lengths_tensor",
         kind,
         lengths,
-        lane_shape,
-        shape=lane_shape if is_flat else None,
+        lane_shape if is_flat else lengths.shape,
+        lengths.dtype,
+        sizes=lane_shape,
         operand_shape=(num_elements(shape[:axis]), 1, num_elements(shape[axis + 1 :])) if is_flat else None,
     )
 
 
 def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
-    """The two arrays of `out`; no arrays if it is None.
-
-    Raises
-    ------
-    TypeError
-        Not a pair.
-    """
+    """The two arrays of `out`, none if it is None; raise TypeError if it is not a pair."""
     if out is None:
         return ()
     if not isinstance(out, tuple) or len(out) != 2:
@@ -394,13 +332,7 @@ def output_pair(function: str, out: Any, names: str) -> tuple[Any, ...]:
 
 
 def bits_of(function: str, name: str, array: Array) -> ElementType:
-    """The element type that moves an array's items.
-
-    Raises
-    ------
-    TypeError
-        The items are objects, or have a size that no kernel moves.
-    """
+    """The element type that moves an array's items; raise TypeError if no kernel moves such items."""
     kind = BITS_BY_SIZE.get(array.dtype.itemsize)
     if kind is None or array.dtype.hasobject:
         expected = "of a dtype of 1, 2, 4, 8 or 16 bytes without objects"
@@ -414,13 +346,7 @@ def _name_of(dtype: Any) -> str:
 
 
 def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementType]) -> ElementType:
-    """The element type of an array's dtype, which must be one of `allowed`, in native byte order.
-
-    Raises
-    ------
-    TypeError
-        Another dtype; the message lists the allowed ones.
-    """
+    """The element type of an array; raise TypeError unless it is an `allowed` one in native byte order."""
     kind = allowed.get(_name_of(array.dtype))
     if kind is not None and array.dtype.isnative:
         return kind
@@ -431,15 +357,7 @@ def dtype_in(function: str, name: str, array: Array, allowed: dict[str, ElementT
 
 
 def check_output(function: str, name: str, array: Array, shape: tuple[int, ...], dtype: Any) -> None:
-    """Raise unless an output array is of exactly this shape and dtype, writable and without overlap.
-
-    Raises
-    ------
-    TypeError
-        Another dtype.
-    ValueError
-        Another shape, read-only, or strides that give two elements the same place.
-    """
+    """Raise unless an output is of exactly this dtype and shape, writable, and does not overlap itself."""
     if array.dtype != dtype:
         raise TypeError(
             wrong_argument(function, name, f"of dtype {array.dtype}", f"of dtype {np.dtype(dtype)}")

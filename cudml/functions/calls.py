@@ -395,10 +395,7 @@ def _key(options: Any, places: Sequence[tuple[int, Layout]]) -> tuple[Any, ...]:
 def _aligned(function: str, device: Device, argument: Argument, address: int, layout: Layout) -> Argument:
     """The argument, through a packed array if its elements are not aligned as kernels require.
 
-    Raises
-    ------
-    ValueError
-        It is in a GPU's memory, where CuPy could not copy it either.
+    Raises ValueError if it is in a GPU's memory, where CuPy could not copy it either.
     """
     shape, strides, item_bytes = layout[0], layout[1], layout[2].itemsize
     # Without strides, it is C-contiguous.

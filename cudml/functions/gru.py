@@ -223,13 +223,22 @@ def _check(
     for name in names:
         array = arrays[name]
         element_type = INTEGERS[array.dtype.name] if name == "sequence_lengths" else kind
-        sizes = (1,) * (4 - array.ndim) + array.shape
         operand_shape = None
         if array.shape[-1] == 0 and name in ("x", "w"):
             # A layer without inputs is one with a single input that is 0.
             operand_shape = (1, *array.shape[:-1], 1)
-        member = _MEMBERS[name]
-        inputs.append(Argument.input(name, member, element_type, array, sizes, operand_shape=operand_shape))
+        inputs.append(
+            Argument.of(
+                name,
+                _MEMBERS[name],
+                element_type,
+                array,
+                array.shape,
+                array.dtype,
+                sizes=(1,) * (4 - array.ndim) + array.shape,
+                operand_shape=operand_shape,
+            )
+        )
     outputs = []
     shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
     for name, member, shape in zip(_OUTPUTS, _OUTPUT_MEMBERS, shapes, strict=True):
@@ -237,7 +246,7 @@ def _check(
         if out is not None:
             check_output(function, name, out, shape, dtype)
         sizes = (1,) * (4 - len(shape)) + shape
-        outputs.append(Argument.output(name, member, kind, out, shape, dtype, sizes))
+        outputs.append(Argument.of(name, member, kind, out, shape, dtype, sizes=sizes))
     members: dict[str, Any] = {member: None for name, member in _MEMBERS.items() if name not in names}
     members["activation_descs"] = chosen
     members["direction"] = way

@@ -143,8 +143,9 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
     _check_box(function, array.shape, offsets, sizes, strides)
     if out is not None:
         check_output(function, "out", out, sizes, array.dtype)
-    source = Argument.input("a", "input_tensor", kind, array, any_address=True)
-    target = Argument.output("out", "output_tensor", kind, out, sizes, array.dtype, any_address=True)
+    dtype = array.dtype
+    source = Argument.of("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
+    target = Argument.of("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
     members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
     return Request([source], [target], _operator.SliceDesc.of_plain, members)
 

@@ -248,9 +248,11 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
         if out is not None:
             check_output(function, name, out, shape, dtype)
         outputs.append(
-            Argument.output(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
+            Argument.of(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
         )
-    source = Argument.input("a", "input_tensor", kind, array, operand_shape=source_shape)
+    source = Argument.of(
+        "a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape
+    )
     members = {"axis": axis, "k": k, "axis_direction": direction}
     if lengths is None:
         return Request([source], outputs, _operator.TopK1Desc.of_plain, members, (nan_last,))
@@ -264,12 +266,7 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
     """The element type and dtype of the indices in `array`.
 
-    Raises
-    ------
-    TypeError
-        Indices cannot have this dtype.
-    ValueError
-        The dtype cannot hold the last index of the axis.
+    Raises TypeError if indices cannot have this dtype, ValueError if it cannot hold the last index.
     """
     kind = dtype_in(function, name, array, _INDEX_TYPES)
     limit = np.iinfo(array.dtype.name).max

@@ -63,10 +63,7 @@ _BY_CLASS = {(f"{__name__}.{row.module}", row.descriptor_name): kind for kind, r
 def operator_type_of(descriptor: object) -> OperatorType:
     """The operator that a descriptor describes.
 
-    Raises
-    ------
-    TypeError
-        Not a descriptor; the message lists the descriptor types.
+    Raises TypeError, which lists the types of descriptors, if it is not one.
     """
     cls = type(descriptor)
     kind = _BY_CLASS.get((cls.__module__, cls.__qualname__))

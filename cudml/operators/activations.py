@@ -124,10 +124,7 @@ def _plain_numbers(values: object) -> object:
 def _row_named(name: str) -> ActivationInfo:
     """The row of an ONNX name, which may be in any case.
 
-    Raises
-    ------
-    ValueError
-        Unknown name; the message lists the known ones.
+    Raises ValueError, which lists the known names, for another one.
     """
     row = _BY_ONNX_NAME.get(name.lower())
     if row is None:

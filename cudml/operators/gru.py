@@ -228,19 +228,8 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     and on the library's version. The paths for a CPU, "serial" and "panels", project the input themselves;
     both give the same bits, on every machine and for every T and N.
 
-    Parameters
-    ----------
-    desc : GruDesc
-        What to compute.
-    limits : Limits
-        The device.
-    path : str, optional
-        A key of `PATHS` to take; None chooses the fastest.
-
-    Raises
-    ------
-    ValueError
-        `path` is unknown or cannot compute this layer, or the hidden size is too large for the device.
+    `path` is a key of `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot
+    compute this layer, or the hidden size is too large for the device.
     """
     layer = layer_of(desc)
     taken = choose_path(layer, limits).path if path is None else named_path(PATHS, path, layer, limits)

@@ -291,10 +291,7 @@ PATHS = by_name(
 def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
     """The path that is estimated to be the fastest, and why.
 
-    Raises
-    ------
-    ValueError
-        The hidden size is too large for the device.
+    Raises ValueError if the hidden size is too large for the device.
     """
     if limits.warp_lanes == 1:
         products, least = panel_products(layer, limits), THRESHOLDS.panel_min_products

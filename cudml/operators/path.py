@@ -91,10 +91,7 @@ def named_path(
 ) -> Path[Problem]:
     """The path with this name.
 
-    Raises
-    ------
-    ValueError
-        No path has this name, or it cannot compute the problem on this device.
+    Raises ValueError if no path has this name, or it cannot compute the problem on this device.
     """
     if path not in paths:
         raise ValueError(f"path is {path!r}, must be {one_of([*paths])}")

@@ -113,20 +113,8 @@ def plan(desc: ReverseSubsequencesDesc, limits: Limits, *, path: str | None = No
     type (a negative one counts as 0), because the array functions use all three. Every path gives the same
     bits.
 
-    Parameters
-    ----------
-    desc : ReverseSubsequencesDesc
-        What to compute.
-    limits : Limits
-        The device.
-    path : str, optional
-        A key of `reverse_subsequences_paths.PATHS` to take; None chooses the fastest. Ignored if the output
-        is empty.
-
-    Raises
-    ------
-    ValueError
-        `path` is unknown or cannot reverse these lanes.
+    `path` is a key of `reverse_subsequences_paths.PATHS` to take; None chooses the fastest. Raises ValueError
+    if it is unknown or cannot reverse these lanes.
     """
     tensors = desc.input_tensor, desc.sequence_lengths_tensor, desc.output_tensor
     is_empty = num_elements(desc.output_tensor.sizes) == 0

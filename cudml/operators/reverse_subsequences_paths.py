@@ -156,10 +156,7 @@ def reversal_step(
 ) -> Step:
     """The step that reverses the lanes of a tensor that is not empty.
 
-    Raises
-    ------
-    ValueError
-        `path` is not a key of `PATHS`, or cannot compute this reversal.
+    Raises ValueError if `path` is not a key of `PATHS`, or cannot compute this reversal.
     """
     lanes = lanes_of(source, lengths, target, axis)
     taken = choose_path(lanes, limits).path if path is None else named_path(PATHS, path, lanes, limits)

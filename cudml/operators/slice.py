@@ -238,22 +238,9 @@ def plan(
     Strides of either tensor may be negative, and elements may have any size from 1 to 16 bytes, because the
     array functions use both. Every path gives the same bits.
 
-    Parameters
-    ----------
-    desc : SliceDesc or Slice1Desc
-        What to compute.
-    limits : Limits
-        The device.
-    path : str, optional
-        A key of `slice_paths.PATHS` to take; None chooses the fastest. Ignored if the output is empty.
-    first : int, optional
-        Offset of the first element from the pointer, if the caller shifts the pointer; None uses the
-        descriptor's offsets.
-
-    Raises
-    ------
-    ValueError
-        `path` is unknown or cannot compute this copy.
+    `first` is the offset of the first element from the pointer, if the caller shifts the pointer; None uses
+    the descriptor's offsets. `path` is a key of `slice_paths.PATHS` to take; None chooses the fastest. Raises
+    ValueError if it is unknown or cannot compute this copy.
     """
     target = desc.output_tensor
     source_strides = desc.input_tensor.element_strides

@@ -186,13 +186,8 @@ def tensor_copy_step(
 ) -> Step:
     """The step that copies one tensor to another of the same sizes and item size, with any strides.
 
-    Parameters
-    ----------
-    source, target : TensorDesc
-        Layouts of the elements. Source strides may be negative or 0; target strides may be negative.
-        Neither is empty.
-    source_buffer, target_buffer : str
-        The operands or workspaces that hold them.
+    Source strides may be negative or 0, target strides negative; neither tensor is empty. The buffers are the
+    operands or workspaces that hold them.
     """
     dimensions = dimensions_of(target.sizes, source.element_strides, target.element_strides)
     return copy_step(Space(dimensions, (0, 0), target.element.size), source_buffer, target_buffer, limits)
@@ -203,10 +198,7 @@ def copy_step(
 ) -> Step:
     """The step of a copy whose space has the source as its first operand and the target as its second.
 
-    Raises
-    ------
-    ValueError
-        `path` is not a key of `PATHS`, or cannot compute this copy.
+    Raises ValueError if `path` is not a key of `PATHS`, or cannot compute this copy.
     """
     copy = BoxCopy(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer)
     taken = choose_path(copy, limits).path if path is None else named_path(PATHS, path, copy, limits)

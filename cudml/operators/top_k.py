@@ -198,21 +198,9 @@ def plan(
     The data type may also be FLOAT64 or BFLOAT16, the index type INT64 and strides negative: the array
     functions use them. Every path gives the same bits, so only the time depends on the choice.
 
-    Parameters
-    ----------
-    desc : TopK1Desc or TopKDesc
-        What to compute.
-    limits : Limits
-        The device.
-    nan_last : bool
-        Rank NaN behind every number in both directions, as `numpy.top_k` does.
-    path : str, optional
-        A key of `PATHS` to take; None chooses the fastest.
-
-    Raises
-    ------
-    ValueError
-        `path` is unknown or cannot compute this, or the axis is longer than 4294967295.
+    `nan_last` ranks NaN behind every number in both directions, as `numpy.top_k` does. `path` is a key of
+    `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot compute this, or
+    the axis is longer than 4294967295.
     """
     direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
     ragged = desc if isinstance(desc, RaggedTopKDesc) else None

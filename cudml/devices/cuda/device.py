@@ -114,10 +114,7 @@ def get_device(number: int | None = None) -> "CudaDevice":
 
     If the current one is not usable, None means the first usable one.
 
-    Raises
-    ------
-    cudml.errors.DeviceError
-        There is no usable GPU (the message says what is missing), or none with that number.
+    Raises DeviceError if there is no usable GPU, or none with that number.
     """
     found = status()
     if not found.usable:
@@ -159,12 +156,8 @@ def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
 
     `where` is the object's `dlpack.device_of`, None if it has only `__cuda_array_interface__`.
 
-    Raises
-    ------
-    cudml.errors.DeviceError
-        CUDA cannot be used.
-    cudml.devices.exchange.ExchangeError
-        The object violates the protocol, or CuPy does not support its elements.
+    Raises DeviceError if CUDA cannot be used, ExchangeError if the object violates the protocol or CuPy does
+    not support its elements.
     """
     return sharing.take(_cupy_for_arrays(), candidate, where)
 

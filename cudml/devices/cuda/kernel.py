@@ -68,14 +68,9 @@ class Kernel:
     def allow(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
         """Allow the kernel the shared storage and the cluster size of a launch that the device can run.
 
-        Raises
-        ------
-        GridTooLargeError
-            The grid is cooperative and more than the device holds at once: a plan with fewer blocks may do.
-            CuPy would shrink it with a warning.
-        ValueError
-            The device cannot run the launch for another reason. An empty grid is refused too: CuPy would
-            launch one block.
+        Raises GridTooLargeError if the grid is cooperative and more than the device holds at once, so that a
+        plan with fewer blocks may do; CuPy would shrink it with a warning. Raises ValueError if the device
+        cannot run the launch for another reason, or the grid is empty, for which CuPy would launch one block.
         """
         grid, threads, shared_bytes = launch.grid, math.prod(launch.block), launch.shared_bytes
         if min(grid) < 1 or threads < 1:

@@ -58,12 +58,8 @@ class ProgramLoader:
         integer handle) or on the current stream of this GPU. It allocates only scratch that is not given,
         does not synchronise, and can be captured in a graph.
 
-        Raises
-        ------
-        cudml.errors.CompilerError
-            A kernel does not compile (the message has the compiler's log), or there is no compiler.
-        ValueError
-            A launch cannot run on this GPU; the message says what would fit.
+        Raises CompilerError if a kernel does not compile or there is no compiler, ValueError if a launch
+        cannot run on this GPU.
         """
         if self._current_device() == self._number:
             return self._load(plan)

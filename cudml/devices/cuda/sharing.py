@@ -59,10 +59,7 @@ def number_of(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> int:
 def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
     """The CuPy array that shares the memory of an object, ordered by its GPU's current stream.
 
-    Raises
-    ------
-    cudml.devices.exchange.ExchangeError
-        The object shares no memory, or elements that CuPy does not support.
+    Raises ExchangeError if the object shares no memory, or elements that CuPy does not support.
     """
     number = number_of(cupy, candidate, where)
     with cupy.cuda.Device(number):

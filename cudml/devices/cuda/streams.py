@@ -42,12 +42,8 @@ class Streams:
 
         The GPU of a bare handle is not known; the driver refuses a launch on a stream of another GPU.
 
-        Raises
-        ------
-        TypeError
-            Not a CuPy stream, an object with `__cuda_stream__` or an integer.
-        ValueError
-            A stream of another GPU, or a negative handle.
+        Raises TypeError unless it is a CuPy stream, an object with `__cuda_stream__` or an integer,
+        ValueError for a stream of another GPU or a negative handle.
         """
         if type(stream) is int:
             return _handle(stream)

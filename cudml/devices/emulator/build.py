@@ -81,10 +81,7 @@ def _candidates(chosen: tuple[str, ...] | None) -> list[tuple[str, ...]]:
 def compiler() -> Compiler:
     """The host compiler, looked up once per value of CUDML_CXX and PATH.
 
-    Raises
-    ------
-    CompilerError
-        No compiler was found; the message says what to install.
+    Raises CompilerError, which says what to install, if there is none.
     """
     chosen = settings.compiler_command()
     return _compiler(tuple(chosen) if chosen else None, os.environ.get("PATH"))
@@ -154,10 +151,7 @@ def runtime_source(*, is_checked: bool = False) -> str:
 def runtime(*, is_checked: bool = False) -> Path:
     """The runtime library, compiled if necessary.
 
-    Raises
-    ------
-    CompilerError
-        There is no compiler, or with `is_checked` it cannot instrument.
+    Raises CompilerError if there is no compiler, or with `is_checked` it cannot instrument.
     """
     found = compiler()
     if is_checked:

@@ -110,12 +110,8 @@ class Folder:
     def path(self) -> Path:
         """The folder to read and write, which only the user can write.
 
-        Raises
-        ------
-        SettingError
-            CUDML_CACHE_DIR is invalid.
-        CompilerError
-            There is no usable folder, not even a temporary one.
+        Raises SettingError if CUDML_CACHE_DIR is invalid, CompilerError if there is no usable folder, not
+        even a temporary one.
         """
         temporary = self._temporary()
         if temporary is not None:
@@ -136,10 +132,7 @@ class Folder:
     def fall_back(self, error: OSError) -> Path:
         """Continue in a temporary folder, because of an error.
 
-        Raises
-        ------
-        CompilerError
-            That folder cannot be used either.
+        Raises CompilerError if that folder cannot be used either.
         """
         try:
             with locks.no_fork:  # `tempfile` has a lock of its own

@@ -62,10 +62,7 @@ def trim(place: Path, most_bytes: int) -> None:
 def clear(place: Path) -> list[KeptFile]:
     """Remove every compiled file, and what killed builds left behind; return the removed files.
 
-    Raises
-    ------
-    OSError
-        A file cannot be removed.
+    Raises OSError if a file cannot be removed.
     """
     removed = []
     for file in list(kept_files(place)):

@@ -78,12 +78,8 @@ class CheckedProgram:
     def __call__(self, operands: Sequence[Array], schedule: Schedule, shift: int = 0) -> None:
         """Run every step on private copies and copy the results back.
 
-        Raises
-        ------
-        KernelError
-            All defects found in the first step that has any; no operand was changed.
-        MemoryError
-            The checker would need more memory than is available.
+        Raises KernelError with all defects of the first step that has any, and leaves the operands unchanged;
+        MemoryError if the checker would need more memory than is available.
         """
         extents = {name: _extent(array) for name, array in zip(self._plan.operands, operands, strict=True)}
         self._require_memory(extents)

@@ -120,10 +120,7 @@ class EmulatorDevice:
     def load(self, plan: Plan) -> "EmulatorProgram":
         """Compile the plan's kernels that are not cached, concurrently.
 
-        Raises
-        ------
-        CompilerError
-            There is no compiler, or a kernel does not compile.
+        Raises CompilerError if there is no compiler, or a kernel does not compile.
         """
         return EmulatorProgram(plan)
 
@@ -174,12 +171,7 @@ class EmulatorProgram:
     ) -> None:
         """Run every step in order; see `cudml.devices.Program`.
 
-        Raises
-        ------
-        TypeError
-            `stream` is not None.
-        KernelError
-            A kernel failed; `reports` says where and how.
+        Raises TypeError if `stream` is not None, KernelError if a kernel failed.
         """
         if stream is not None:
             refuse_stream(stream)

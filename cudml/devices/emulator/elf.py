@@ -24,10 +24,7 @@ def _kind(header: bytes) -> bytes:
 def exported_symbols(data: bytes) -> set[str]:
     """The names that a shared library exports.
 
-    Raises
-    ------
-    ValueError
-        Not a shared library, one for another machine, or truncated; the message says which.
+    Raises ValueError unless it is a complete shared library for this machine.
     """
     if not data.startswith(b"\x7fELF") or len(data) < _HEADER.size:
         raise ValueError("not an ELF file")

@@ -66,12 +66,7 @@ def _start(command: Sequence[str], **options: Any) -> "subprocess.Popen[Any]":
 def output(command: Sequence[str]) -> bytes:
     """What a command prints.
 
-    Raises
-    ------
-    OSError
-        The command cannot be run.
-    subprocess.CalledProcessError
-        It failed.
+    Raises OSError if the command cannot be run, CalledProcessError if it fails.
     """
     nothing, pipe = subprocess.DEVNULL, subprocess.PIPE
     with _start(command, stdin=nothing, stdout=pipe, stderr=pipe) as process:
@@ -95,10 +90,7 @@ class Scratch:
     def run(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         """Run a command with its temporary files in this folder, and capture its standard error.
 
-        Raises
-        ------
-        OSError
-            The command cannot be run.
+        Raises OSError if the command cannot be run.
         """
         # English messages, and no temporary files elsewhere.
         environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(self.path)}

@@ -11,10 +11,7 @@ from cudml.devices.exchange import Exported, Taken
 def take(candidate: Any) -> Taken:
     """The NumPy array that shares the memory of an object whose `__dlpack_device__` is a CPU.
 
-    Raises
-    ------
-    cudml.devices.exchange.ExchangeError
-        The object shares no memory, or elements that NumPy does not support.
+    Raises ExchangeError if the object shares no memory, or elements that NumPy does not support.
     """
     exported = dlpack.exported(candidate)
     if exported.address:
