@@ -29,7 +29,7 @@ struct Extent {
   const UInt8* end;
 };
 
-// The neighbouring lanes that copy a run together. Every thread of a launch has the same numbers but the first.
+// The neighbouring lanes that copy a run together. All members but `lane` are the same in every thread.
 struct RunGroup {
   int lane;       // in the group
   int num_lanes;  // a power of two, at most a warp's
@@ -69,8 +69,8 @@ __device__ __forceinline__ Piece piece_of(Int64 number, Int64 piece_bytes, Int64
   return Piece{begin > 0 ? begin - lead : 0, end < run_bytes ? end - lead : run_bytes};
 }
 
-// Bytes offset .. offset + 15 of the 32 bytes low, high; offset is 0 to 15. Those of each 4 are taken in an
-// order as of `__byte_perm`.
+// Bytes offset .. offset + 15 of the 32 bytes low, high; offset is 0 to 15. `order` is the order of each 4,
+// as for `__byte_perm`.
 __device__ __forceinline__ uint4 bytes_at(uint4 low, uint4 high, UInt32 offset, UInt32 order) {
   UInt32 w0 = low.x, w1 = low.y, w2 = low.z, w3 = low.w, w4 = high.x, w5 = high.y, w6 = high.z;
   const UInt32 w7 = high.w;
@@ -89,7 +89,7 @@ __device__ __forceinline__ uint4 bytes_at(uint4 low, uint4 high, UInt32 offset, 
   return v;
 }
 
-// Four words in the order that reverses items of so many bytes, those of less than 4 within a word aside.
+// Four words in the order that reverses items of item_bytes bytes; narrow items within a word stay in order.
 __device__ __forceinline__ uint4 reverse_words(uint4 v, int item_bytes) {
   if (item_bytes < 16) v = uint4{v.z, v.w, v.x, v.y};
   if (item_bytes < 8) v = uint4{v.y, v.x, v.w, v.z};
@@ -113,11 +113,11 @@ __device__ __forceinline__ void copy_run(const RunGroup& group, const Run& run) 
   constexpr int kDirection = kIsReversed ? -1 : 1;
   int head = min(static_cast<int>(-address_of(run.target)) & (kWordBytes - 1), run.num_bytes);
   int num_words = (run.num_bytes - head) / kWordBytes;
-  // Words would cut items that are at no multiple of their size in the target.
+  // Words would cut items that are not aligned to their size in the target.
   if (kIsReversed && (head & (group.item_bytes - 1)) != 0) num_words = 0;
 
   // The source bytes of the first word begin at `start`. `own` is the aligned word that holds the first of
-  // them, reversed the last; the rest is in the neighbour, which is the own word of the next.
+  // them, or if reversed the last; the rest is in the neighbour, which is the own word of the next lane.
   const UInt8* start = run.source + (kIsReversed ? run.num_bytes - kWordBytes - head : head);
   const UInt32 shift = static_cast<UInt32>(address_of(start)) & (kWordBytes - 1);
   const UInt8* own = word_of(kIsReversed ? start + (kWordBytes - 1) : start);
@@ -172,7 +172,7 @@ __device__ __forceinline__ void copy_run(const RunGroup& group, const Run& run) 
         next.y = __shfl_sync(kFullMask, given.y, next_in_warp);
         next.z = __shfl_sync(kFullMask, given.z, next_in_warp);
         next.w = __shfl_sync(kFullMask, given.w, next_in_warp);
-        // An own word that is reversed holds the last bytes, but all of them where nothing is shifted.
+        // If reversed, an own word holds the last bytes, or all of them if nothing is shifted.
         v = kIsReversed && shift != 0 ? bytes_at(next, v, shift, order)
                                       : bytes_at(v, next, shift, order);
       } else if (kIsReversed) {

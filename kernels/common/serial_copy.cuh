@@ -19,8 +19,8 @@ __device__ __forceinline__ void move_bytes(void* target, const void* source) {
   *static_cast<Bytes<kBytes>*>(target) = *static_cast<const Bytes<kBytes>*>(source);
 }
 
-// Moves two blocks, both of which are loaded first: a load after a store has to wait for the store if the low 12 bits
-// of their addresses are equal.
+// Moves two blocks, both of which are loaded first: a load after a store has to wait for the store if the low
+// 12 bits of their addresses are equal.
 template <int kBytes>
 __device__ __forceinline__ void move_two(UInt8* target, const UInt8* source) {
   const Bytes<kBytes> first = *reinterpret_cast<const Bytes<kBytes>*>(source);
@@ -40,8 +40,8 @@ __device__ __forceinline__ void copy_in_blocks(UInt8* target, const UInt8* sourc
   move_bytes<kBytes>(target + last, source + last);
 }
 
-// Copies at least kSerialBlockBytes. Stores across two lines of a cache are slow, so all but the first and the last are
-// aligned, which the C library's copy does only for much longer runs.
+// Copies at least kSerialBlockBytes. Stores across two lines of a cache are slow, so all but the first and
+// the last are aligned, which the C library's copy does only for much longer runs.
 __device__ __forceinline__ void copy_long_run(UInt8* target, const UInt8* source, Int64 num_bytes) {
   constexpr int kBytes = kSerialBlockBytes;
   const Int64 last = num_bytes - kBytes;

@@ -14,16 +14,16 @@ constexpr int kMirroredBytes = 16;
 template <class Item>
 constexpr int kTileItems = 1;
 
-// Copies item c of row r to item r of row c. Rows are `target_pitch` and `source_pitch` bytes apart and need no
-// alignment.
+// Copies item c of row r to item r of row c. Rows are `target_pitch` and `source_pitch` bytes apart and need
+// no alignment.
 template <class Item>
 __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch,
                                                const UInt8* source, Int64 source_pitch) {
   *reinterpret_cast<Item*>(target) = *reinterpret_cast<const Item*>(source);
 }
 
-// Reverses the first `num_items` of a lane's `lane_items` items in place. It may read kMirroredBytes before the
-// lane, and of a lane shorter than twice as many bytes it may read and write back all of them.
+// Reverses the first `num_items` of a lane's `lane_items` items in place. It may read kMirroredBytes before
+// the lane, and in a lane of fewer than 2 * kMirroredBytes it may read and write back every byte.
 template <class Item>
 __device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64 lane_items) {
   Item* items = reinterpret_cast<Item*>(lane);
@@ -68,8 +68,8 @@ __device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRo
   return no;
 }
 
-// Copies kCopiedBytes, all of which are loaded before the first is stored: a load after a store has to wait for the
-// store if the low 12 bits of their addresses are equal. The addresses need no alignment.
+// Copies kCopiedBytes, all of which are loaded before the first is stored: a load after a store has to wait
+// for the store if the low 12 bits of their addresses are equal. The addresses need no alignment.
 constexpr int kCopiedBytes = kRowBytes;
 __device__ __forceinline__ void copy_at_once(UInt8* target, const UInt8* source) {
   store_row(target, load_row(source));

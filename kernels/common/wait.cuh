@@ -17,8 +17,8 @@ struct WaitReport {
 
 // A tick is 2^10 ns.
 constexpr int kTickShift = 10;
-// The maximum that the time between two looks at the clock counts as, 0.1 s: time in which the process is
-// suspended or the GPU works for somebody else is not waiting time.
+// Between two looks at the clock, at most this much counts as waiting, 0.1 s: the process may have been
+// suspended, or the GPU may have worked for another one.
 constexpr UInt32 kMaxTicksPerLook = 100000000u >> kTickShift;
 
 // The state of a thread's waits.

@@ -1,8 +1,8 @@
 // Computes: the lengths of a GRU layer's sequences as UInt32, from integers of any type.
-// Idea: a negative length is 0, and one of more steps than the layer has is all of them.
+// Idea: a negative length counts as 0, one above the number of steps as that number.
 // Ownership: a thread owns lengths that are a grid apart; nothing is shared.
 // Requires: a stride between the lengths that is the same for all, of either sign or 0.
-// Chosen when: the lengths are of another type than UInt32; lengths of UInt32 are copied.
+// Chosen when: the lengths are not UInt32, or blocks have one thread; others are copied.
 
 #include "common/lengths.cuh"
 

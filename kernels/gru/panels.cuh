@@ -2,12 +2,12 @@
 // state with the weights of several neighbouring hidden units, a tile. The weights come from a panel, which
 // has the rows of a tile side by side, column after column, or from the matrix itself.
 //
-// A sum of products has parts: part p of kLoadedColumns adds up the columns p, p + kLoadedColumns, ... of each
-// kSumColumns columns in order, from 0 on, and the parts are added to the sum in order. So its bits depend
-// neither on the tile nor on the batch, nor on where the weights come from: a register of weights in place has
-// all parts of a few hidden units, which are put in order only at the end, and a panel has the columns of a
-// part one after another. The places of hidden units past the last have unspecified values, finite or not,
-// which never affect an existing unit.
+// A sum of products has kLoadedColumns parts: of every kSumColumns columns, part p adds up the columns p,
+// p + kLoadedColumns, ... in order, starting from 0, and the parts are added to the sum in order. So the bits
+// depend neither on the tile or the batch, nor on where the weights come from: a register of weights in place
+// has all parts of a few hidden units, which are put in order only at the end, and a panel has the columns of
+// a part one after another. Hidden units past the last have unspecified values, finite or not, which never
+// affect an existing unit.
 #pragma once
 
 #include "common/vectors.cuh"
@@ -15,9 +15,9 @@
 
 constexpr int kTileVectors = 2;
 constexpr int kTileUnits = kTileVectors * kVectorFloats;
-// Sequences that are multiplied together with a panel: the sums of three gates leave room for a column.
+// Sequences that are multiplied with a panel at once: the sums of three gates leave registers for a column.
 constexpr int kPanelBatch = kVectorRegisters >= 32 ? 4 : 2;
-// The same for the matrix itself: the parts of one register of hidden units leave room for some columns.
+// The same for the matrix itself: the parts of one register of hidden units leave some for columns.
 constexpr int kRowsBatch = kVectorRegisters >= 32 ? 6 : 2;
 constexpr int kSumColumns = 256;
 // Columns of a tile's rows that are converted at once if they cannot be read in place.
@@ -151,7 +151,7 @@ __device__ __forceinline__ void add_products(TileSums<kFirst, kLast, kBatch>& su
                                              const MatrixWeights<Element>& weights,
                                              const float* rows, Int64 stride, int begin, int end) {
   float buffer[kVectorFloats * kUnitColumns];
-  // What follows the last column may be infinite, and times 0 not be 0.
+  // What follows the last column may be infinite, and infinity times 0 is NaN.
   float last_states[kBatch * kLoadedColumns];
   const int last = end / kLoadedColumns * kLoadedColumns;
   for (int i = 0; i < kBatch * kLoadedColumns; ++i) {

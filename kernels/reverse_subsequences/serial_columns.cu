@@ -1,7 +1,7 @@
 // Computes: REVERSE_SUBSEQUENCES on a CPU, of lanes that cross rows, each of its own length.
 // Idea: a strip of lanes is reversed in a small buffer: short lanes by delays, long ones by tiles.
 // Ownership: a block is one thread and owns neighbouring strips; it reads each length once.
-// Requires: strips that fit shared storage with a tile's rows; the axis is no dimension.
+// Requires: strips that fit shared storage with a tile's rows; no dimension for the axis.
 // Chosen when: blocks have one thread, and neighbouring lanes have lengths of their own.
 #include "common/intrinsics.cuh"
 #include "common/serial_copy.cuh"
@@ -30,12 +30,12 @@ struct ReverseSerialColumnsParams : LaneSpace {
   Int32 is_large;  // whether the target is too large for caches
 };
 
-// The distance in rows between what is read and what is prefetched, if rows come from memory. In a cache, rows
-// that are a power of two apart would evict each other before they are read.
+// How many rows ahead is prefetched, if rows come from memory. In a cache, rows that are a power of two apart
+// would evict each other before they are read.
 constexpr int kRowsAhead = 16;
 
-// The rows of a tile are written in place if they are at most so many bytes apart. Farther apart, their lines
-// compete for the same few places of a near cache before they are complete.
+// The rows of a tile are written in place if they are at most this many bytes apart. Farther apart, their
+// lines compete for the same few places of a near cache before they are complete.
 constexpr Int64 kMaxTilePitch = 2048;
 
 // Shorter lanes are reversed faster item by item.

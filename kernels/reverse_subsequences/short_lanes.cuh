@@ -1,5 +1,6 @@
-// Reverses short lanes that cross rows, each of its own length, by a single thread: a mirrored lane is too early
-// by what its length lacks of the axis, so rows go through a delay line with a switch for every bit of that.
+// Reverses short lanes that cross rows, each of its own length, by a single thread. In the mirrored rows, a
+// lane comes too early by the size of the axis minus its length. So the rows pass through a delay line that
+// has a switch for every bit of this number.
 #pragma once
 
 #include "common/tiles.cuh"
@@ -49,7 +50,7 @@ struct ShortLanes {
   ByteRow is_late, is_later;  // whether the delay has each of the high bits
   DelayLine line;
 
-  // Reads a row and writes its mirror image. Before it, there are kEarlier multiples of kLowDelays rows or more.
+  // Reads a row and writes its mirror image. At least kEarlier * kLowDelays rows came before it.
   template <int kEarlier>
   __device__ __forceinline__ void reverse_row(int phase, bool is_kept) {
     constexpr Int64 kStep = kLowDelays * kRowBytes;
@@ -70,7 +71,7 @@ struct ShortLanes {
     buffer += kRowBytes;
   }
 
-  // The next kLowDelays rows, if there are as many.
+  // The next kLowDelays rows, if that many are left.
   template <int kEarlier>
   __device__ __forceinline__ void reverse_rows() {
     constexpr int kPhases = kLowDelays / 2;
