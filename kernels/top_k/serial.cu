@@ -1,6 +1,6 @@
 // Computes: the top k of rows of any length, for any k, by blocks of one thread.
 // Idea: elements that rank before the k-th so far are listed; a full list is cut to the first k.
-// Ownership: a block owns a row at a time, and reads all but its first elements once.
+// Ownership: a block owns a row at a time, and reads all but its first and last elements once.
 // Requires: list_capacity >= k + kGroup, a multiple of kGroup, or the row's length; three lists.
 // Chosen when: blocks of one thread are the fastest, as on a CPU.
 #include "common/intrinsics.cuh"
@@ -11,15 +11,19 @@
 // Elements that are compared with the floor at once, and keys that are compared with each other at once.
 constexpr UInt32 kGroup = 32;
 constexpr UInt32 kVector = 16;
-// The longest list whose keys are ranked by comparing each pair.
+// The longest list that is sorted by comparing each pair of its keys.
+constexpr UInt32 kMaxCounted = 192;
+// The longest list that is sorted whole, and the same if fewer than half of its keys are results.
 constexpr UInt32 kMaxRanked = 96;
-// The same if fewer than half of its keys are results.
 constexpr UInt32 kMaxRankedWhole = 64;
 // The first elements of a row, at most kMaxStretch, are read twice; they stay in a near cache. The first pass
 // finds a floor: the k-th of the maxima of interleaved classes, which must be at least 2 * k.
 constexpr UInt32 kFewClasses = 16;
 constexpr UInt32 kClasses = 64;
 constexpr UInt32 kMaxStretch = 2048;
+// A list is full soon if, of fewer elements than this multiple, one passes the floor. In random order, it is fewer than
+// one of three, because a list holds three times k or more before it is cut.
+constexpr UInt64 kSteepness = 2;
 // If more elements of a group pass the floor, all of the group are visited instead of each that passes.
 constexpr UInt32 kMaxSparse = 10;
 
@@ -151,7 +155,13 @@ __device__ __forceinline__ void load_keys(const Word* elements, Int64 stride, UI
     return;
   }
   const UInt32 num_loaded = static_cast<UInt32>(min(count, UInt64{kGroup}));
-  for (UInt32 j = 0; j < num_loaded; ++j) keys[j] = elements[j * stride];
+  UInt32 num_before = 0;
+  // A vector at once, because one loaded soon after parts of it were stored has to wait.
+  if (stride == 1 && num_loaded >= kVector) {
+    for (UInt32 j = 0; j < kVector; ++j) keys[j] = elements[j];
+    num_before = kVector;
+  }
+  for (UInt32 j = num_before; j < num_loaded; ++j) keys[j] = elements[j * stride];
   for (UInt32 j = 0; j < kGroup; ++j) keys[j] = ordering_key(keys[j], params);
   for (UInt32 j = num_loaded; j < kGroup; ++j) keys[j] = 0;
 }
@@ -209,6 +219,27 @@ __device__ __forceinline__ Word reached_key(const Word* elements, const TopKPara
   return kth_of_few(largest, k);
 }
 
+// A key that at least k elements reach: the k-th of the last elements of a row, as many of the `num_left` as fit behind
+// a list that was just cut.
+template <class Word>
+__device__ __forceinline__ Word key_reached_at_end(const SerialList<Word>& list,
+                                                   const Word* elements, const TopKParams& params,
+                                                   UInt64 num_left, UInt32 k) {
+  const Int64 stride = params.input_axis_stride;
+  const UInt64 first = (list.count + kVector - 1) / kVector * kVector;
+  const UInt64 count = min(num_left, static_cast<UInt64>(params.list_capacity) - first);
+  if (count < k) return 0;
+  const SerialList<Word> last = {list.keys + first, list.scratch, list.indices,
+                                 static_cast<UInt32>(count)};
+  for (UInt64 j = 0; j < count; ++j) {
+    last.keys[j] =
+        ordering_key(elements[static_cast<Int64>(num_left - count + j) * stride], params);
+  }
+  pad(last.keys, last.count);
+  UInt32 num_above;
+  return static_cast<Word>(kth_key(last, k, num_above));
+}
+
 // Lists the first k elements of a row, perhaps with others, in order of index.
 template <class Word>
 __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* elements,
@@ -242,8 +273,20 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
     if (num_listed == length) return;
     floor = static_cast<Word>(cut(list, k));
   }
+  // If the list is full again soon, the row probably ascends, so that its end tells more. It is asked only once.
+  const UInt64 slack = params.list_capacity - k;
+  UInt64 soon = i + kSteepness * slack;
   for (; i < length; i += kGroup) {
-    if (list.count + kGroup > params.list_capacity) floor = static_cast<Word>(cut(list, k));
+    if (list.count + kGroup > params.list_capacity) {
+      floor = max(floor, static_cast<Word>(cut(list, k)));
+      if (i < soon) {
+        const Word last = key_reached_at_end(list, elements + i * stride, params, length - i, k);
+        if (last > floor) floor = last - 1;
+        soon = 0;
+      } else if (soon != 0) {
+        soon = i + kSteepness * slack;
+      }
+    }
     if (list.count >= k) floor = max(floor, reached);
     load_keys(elements + i * stride, stride, length - i, params, keys);
     filter_group(list, keys, static_cast<UInt32>(i), floor);
@@ -257,10 +300,11 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
 template <class Word>
 __device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, UInt32* sorted) {
   using Key = Wide<Word>;
+  pad(list.keys, list.count);
   for (UInt32 first = 0; first < list.count; first += kVector) {
     const UInt32 end = min(list.count, first + kVector);
-    Key own[kVector] = {};
-    for (UInt32 j = first; j < end; ++j) own[j - first] = list.keys[j];
+    Key own[kVector];
+    for (UInt32 j = 0; j < kVector; ++j) own[j] = list.keys[first + j];
     Key ranks[kVector] = {};
     for (UInt32 i = 0; i < first; ++i) {
       for (UInt32 j = 0; j < kVector; ++j) ranks[j] += list.keys[i] >= own[j] ? 1 : 0;
@@ -344,7 +388,7 @@ __global__ void __launch_bounds__(1)
     const UInt32 most = 2 * params.k >= list.count ? kMaxRanked : kMaxRankedWhole;
     if (list.count > k && list.count > most) cut(list, k);
     const UInt32* sorted = other_indices;
-    if (list.count > kMaxRanked) {
+    if (list.count > kMaxCounted) {
       sorted = sort_serially(list, other_indices, shared.bins);
     } else {
       sort_by_counting(list, other_indices);

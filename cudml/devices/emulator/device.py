@@ -58,10 +58,15 @@ class EmulatorDevice:
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
         """A function that allocates uninitialised C-contiguous arrays of these shapes and dtypes."""
-        if len(arrays) == 1:  # by far the most frequent case, so it has a fast path
-            (shape, dtype) = arrays[0]
-            return lambda: [np.empty(shape, dtype)]
-        return lambda: [np.empty(shape, dtype) for shape, dtype in arrays]
+        empty = np.empty
+        # One and two are by far the most frequent. Without a second frame, `top_k` takes 5 % less.
+        if len(arrays) == 1:
+            ((shape, dtype),) = arrays
+            return lambda: [empty(shape, dtype)]
+        if len(arrays) == 2:
+            (shape, dtype), (other_shape, other_dtype) = arrays
+            return lambda: [empty(shape, dtype), empty(other_shape, other_dtype)]
+        return lambda: [empty(shape, dtype) for shape, dtype in arrays]
 
     def owns(self, array: Any) -> bool:
         """Whether the array is a NumPy array without a mask, which kernels would ignore."""

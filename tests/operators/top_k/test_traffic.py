@@ -8,8 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import cudml
 from bench import traffic
 from bench.traffic import RANDOM, Case
+from cudml.devices import emulator
+from cudml.plans import round_up
 from tests.support.top_k_runs import launches, plan_for
 
 RECORDED = traffic.read()
@@ -57,10 +60,26 @@ def most_reads(case: Case) -> float:
 def test_a_cpu_reads_once(case: Case) -> None:
     """In any order of elements: the list is cut, and the row never begun again.
 
-    For a small k, the first 2048 elements are read twice.
+    For a small k, the first 2048 elements are read twice. In ascending order, so are the last
+    ones, as many as the list has room for.
     """
     twice = 2048 if case.k == 8 else 0
+    if case.distribution == "ascending":
+        (launch,) = launches(plan_for(case.input(), case.options, case.limits))
+        (capacity,) = (field.values[0] for field in launch.params.fields if field.name == "list_capacity")
+        twice += capacity - round_up(case.k, 16)
     assert case.reads() == (case.row_length + twice + case.k) / case.row_length
+
+
+@pytest.mark.parametrize("k", [8, 100])
+def test_a_cpu_cuts_lists_as_seldom_in_ascending_order(k: int, rng: np.random.Generator) -> None:
+    """By what the list and its sorting read."""
+    x = rng.standard_normal(1 << 13).astype(np.float32)
+    with emulator.schedule(warp_lanes=1), cudml.emulator_report() as report:
+        cudml.top_k(x, k)
+        cudml.top_k(np.sort(x), k)
+    random_order, ascending = (launch.shared.bytes_read for launch in report.launches)
+    assert ascending < 4 * random_order
 
 
 def num_digits(x: np.ndarray, k: int, capacity: int) -> int:
