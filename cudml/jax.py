@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.experimental.buffer_callback import buffer_callback
 
+from cudml.errors import a_type
 from cudml.functions import gru as _gru
 from cudml.functions import top_k as _top_k
 from cudml.operators.activations import Activation
@@ -66,7 +67,7 @@ def top_k(
     -----
     Ties are broken by the lower index. Source: `jax.lax.top_k`, `cudml.top_k`.
     """
-    given = {"a": (a.shape, a.dtype)}
+    given = {"a": _kind("top_k", "a", a)}
     (shape, dtype), _ = _top_k._top_k.outputs_for(given, (k, axis, mode, nan))
     axis = axis if axis < 0 else axis - a.ndim  # under vmap, other dimensions come before
     if a.shape[axis] > _MAX_INDEX + 1:
@@ -126,7 +127,7 @@ def gru(
     """
     arguments = zip(_gru._gru.input_names, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in arguments if array is not None}
-    kinds = {name: (array.shape, array.dtype) for name, array in given.items()}
+    kinds = {name: _kind("gru", name, array) for name, array in given.items()}
     options = (direction, activations, linear_before_reset)
     outputs = [jax.ShapeDtypeStruct(*kind) for kind in _gru._gru.outputs_for(kinds, (tuple(given), *options))]
 
@@ -142,6 +143,12 @@ def gru(
         )
 
     return _gru.GruResult(*buffer_callback(compute, outputs)(given))
+
+
+def _kind(function: str, name: str, array: Any) -> tuple[tuple[int, ...], Any]:
+    if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+        raise TypeError(f"{function}: {name} is {a_type(array)}, must be a JAX array")
+    return array.shape, array.dtype
 
 
 def _shared(buffer: Any) -> Any:

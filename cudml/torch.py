@@ -6,7 +6,7 @@ requires one is refused.
 """
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from cudml.devices import cuda
+from cudml.errors import a_type
 from cudml.functions.gru import gru
 from cudml.functions.top_k import top_k
 
@@ -111,6 +112,7 @@ def topk(
     NaN ranks above every number, as in PyTorch. Ties are broken by the lower index; PyTorch leaves them open.
     Source: `torch.topk`.
     """
+    _check_tensor("topk", input)
     dim = -1 if dim is None else dim
     if input.dim() == 0:  # one element, which PyTorch selects whether k is 0 or 1
         values, indices = _topk_operator(input.reshape(1), max(k, 1), dim, largest)
@@ -147,6 +149,8 @@ class GRU(torch.nn.RNNBase):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
+        if "proj_size" in options:  # which the base class has for LSTM
+            raise ValueError("GRU: proj_size is for LSTM, must be left out")
         super().__init__("GRU", *args, **options)
 
     def flatten_parameters(self) -> None:
@@ -168,6 +172,7 @@ class GRU(torch.nn.RNNBase):
     def _forward_padded(
         self, input: torch.Tensor, hx: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        _check_tensor("GRU", input)
         if input.dim() not in (2, 3):
             raise ValueError(f"GRU: input has {input.dim()} dimensions, must have 2 or 3")
         if hx is not None and hx.dim() != input.dim():
@@ -300,13 +305,18 @@ def _update_first(weight: torch.Tensor) -> torch.Tensor:
     return torch.cat((update, reset, new))
 
 
+def _check_tensor(function: str, input: Any) -> None:
+    if not isinstance(input, torch.Tensor):
+        raise TypeError(f"{function}: input is {a_type(input)}, must be a torch.Tensor")
+
+
 def _refuse_gradients(**tensors: torch.Tensor | None) -> None:
     if torch.is_grad_enabled():
         names = [name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad]
         if names:
             raise RuntimeError(
-                f"cudml computes no gradients, and {', '.join(names)} requires one: call it under "
-                "torch.inference_mode() or torch.no_grad(), or detach it"
+                f"cudml computes no gradients, and {', '.join(names)} require{'s' * (len(names) == 1)} one: "
+                "call it under torch.inference_mode() or torch.no_grad(), or detach it"
             )
 
 
@@ -413,6 +423,24 @@ def _gru_empty(
     return x.new_empty(steps, batch, num_directions * hidden), x.new_empty(num_directions, batch, hidden)
 
 
+def _refuse(function: str, *names: str) -> Callable[..., Any]:
+    """An operator for tensors that no other implementation takes."""
+
+    def refuse(*arguments: Any) -> Any:
+        for name, tensor in zip(names, arguments, strict=False):
+            is_plain = tensor is None or (tensor.layout is torch.strided and not tensor.is_quantized)
+            if not is_plain or tensor.device.type not in ("cpu", "cuda"):
+                got = f"of {tensor.dtype}, {tensor.layout} and on {tensor.device}"
+                raise TypeError(
+                    f"{function}: {name} is {got}, must be dense, not quantized, and on a CPU or a CUDA GPU"
+                )
+        raise TypeError(f"{function}: tensors are on different devices")
+
+    return refuse
+
+
+_library.impl("topk", _refuse("topk", "input"), "CompositeExplicitAutograd")
+_library.impl("gru", _refuse("gru", "x", "w", "r", "b", "h0", "lengths"), "CompositeExplicitAutograd")
 for _name, _compute, _empty in (("topk", _topk, _topk_empty), ("gru", _gru, _gru_empty)):
     for _backend in ("CPU", "CUDA"):
         _library.impl(_name, _compute, _backend)

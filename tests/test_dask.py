@@ -90,6 +90,11 @@ def test_gru_is_that_of_the_whole_batch(direction: Any, rng: np.random.Generator
             lambda: adapter.top_k(da.ones(3)[da.ones(3) > 0], 1),
         ),
         (
+            TypeError,
+            "w is None, must be an array",
+            lambda: adapter.gru(da.ones((2, 2, 2), dtype="f4"), None, np.ones((1, 6, 3), "f4")),
+        ),
+        (
             ValueError,
             r"w is of shape \(1, 6, 2\), must be",
             lambda: adapter.gru(

@@ -81,6 +81,8 @@ def test_arguments_are_left_as_they_are() -> None:
         (TypeError, "a is of dtype complex64", lambda a: adapter.top_k(a.astype("complex64"), 1)),
         (np.exceptions.AxisError, "axis 1 is out of bounds", lambda a: adapter.top_k(a, 1, axis=1)),
         (ValueError, r"x is of shape \(4,\), must be", lambda a: adapter.gru(a, a, a)),
+        (TypeError, "a is a list, must be a JAX array", lambda a: adapter.top_k([1.0], 1)),
+        (TypeError, "w is None, must be an array", lambda a: adapter.gru(a, None, a)),
         (ValueError, "do not support JVP", lambda a: jax.grad(lambda a: adapter.top_k(a, 1).values.sum())(a)),
     ],
 )

@@ -341,6 +341,18 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
     [
         (ValueError, "is not an ONNX model", lambda: adapter.Session(io.BytesIO(b"\xff\xff\xff"))),
         (FileNotFoundError, "no.onnx", lambda: adapter.Session("no.onnx")),
+        (TypeError, "path is a bytes, must be a path, a file", lambda: adapter.Session(b"\x08\x0a")),
+        (TypeError, "ops is 'TopK', must be a coll", lambda: adapter.Session(onnx.ModelProto(), ops="TopK")),
+        (
+            TypeError,
+            "providers is 'CPU', must be a sequence",
+            lambda: adapter.Session(onnx.ModelProto(), providers="CPU"),
+        ),
+        (
+            TypeError,
+            "feeds is a list, must be a mapping",
+            lambda: session_of(CUTS["beside each other"][0]).run([1]),  # type: ignore[arg-type]
+        ),
         (
             ValueError,
             "ops has LSTM, must be of",

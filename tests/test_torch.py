@@ -86,6 +86,9 @@ def test_topk_returns_what_torch_returns() -> None:
     assert torch.equal(adapter.topk(a.t(), 2, 0).values, torch.topk(a.t(), 2, 0).values)
 
 
+SPARSE = torch.zeros(4).to_sparse()
+
+
 @pytest.mark.parametrize(
     ("error", "message", "given"),
     [
@@ -93,7 +96,8 @@ def test_topk_returns_what_torch_returns() -> None:
         (RuntimeError, "k is -1, must not be negative", (torch.zeros(4), -1)),
         (IndexError, "dim is 1, must be from -1 to 0", (torch.zeros(4), 1, 1)),
         (TypeError, r"input is of torch\.complex64, must be", (torch.zeros(4, dtype=torch.complex64), 1)),
-        (NotImplementedError, "SparseCPU", (torch.zeros(4).to_sparse(), 1)),
+        (TypeError, r"input is of torch\.float32, torch\.sparse_coo and on cpu, must", (SPARSE, 1)),
+        (TypeError, "input is a list, must be a torch.Tensor", ([1.0], 1)),
     ],
 )
 def test_topk_names_what_is_wrong(error: type[Exception], message: str, given: tuple[Any, ...]) -> None:
@@ -108,7 +112,9 @@ def test_gradients_are_refused() -> None:
     with torch.enable_grad():
         with pytest.raises(RuntimeError, match="computes no gradients, and input requires one"):
             adapter.topk(leaf, 2)
-        with pytest.raises(RuntimeError, match="weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 requires"):
+        with pytest.raises(
+            RuntimeError, match="weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 require one"
+        ):
             layer(x)
         layer.requires_grad_(False)(x)
         with pytest.raises(RuntimeError, match="input requires one"):
@@ -297,6 +303,18 @@ def test_gru_names_what_is_wrong(
 ) -> None:
     with pytest.raises(error, match=message):
         adapter.GRU(INPUTS, HIDDEN)(torch.zeros(x), None if state is None else torch.zeros(state))
+
+
+def test_gru_names_what_no_tensor_is_checked_for() -> None:
+    layer = adapter.GRU(INPUTS, HIDDEN)
+    with pytest.raises(TypeError, match=r"input is a list, must be a torch\.Tensor"):
+        layer([1.0])
+    with pytest.raises(
+        TypeError, match=r"x is of torch\.float32, torch\.sparse_coo and on cpu, must be dense"
+    ):
+        layer(torch.zeros(STEPS, BATCH, INPUTS).to_sparse())
+    with pytest.raises(ValueError, match="proj_size is for LSTM"):
+        adapter.GRU(INPUTS, HIDDEN, proj_size=2)
 
 
 def test_gru_names_the_tensor_of_another_type() -> None:

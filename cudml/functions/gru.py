@@ -188,9 +188,8 @@ def gru(
     """
     named = zip(_MEMBERS, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in named if array is not None}
-    for name in ("x", "w", "r"):
-        if name not in given:
-            raise TypeError(wrong_argument("gru", name, None, "an array"))
+    if x is None:
+        raise TypeError(wrong_argument("gru", "x", None, "an array"))
     names = tuple(given)
     if isinstance(activations, list):
         activations = tuple(activations)
@@ -209,6 +208,9 @@ def _check(
     """The checked arguments of a call."""
     function = "gru"
     arrays = given.arrays
+    for name in ("x", "w", "r"):
+        if name not in names:
+            raise TypeError(wrong_argument(function, name, None, "an array"))
     way = choice_of(function, "direction", direction, _DIRECTIONS)
     if not isinstance(linear_before_reset, (bool, int, np.bool_)):
         raise TypeError(

@@ -9,6 +9,7 @@ import onnx
 import onnxruntime
 from google.protobuf.message import DecodeError
 
+from cudml.errors import a_type
 from cudml.onnx.cut import DOMAINS, Stretch, constants_of, cut, label
 from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, runner_of
 from cudml.onnx.values import CPU, CUDA, ORT_ERRORS, Gpu, array_of, ort_value, type_named
@@ -104,9 +105,7 @@ class Session:
         providers: Sequence[Any] | None = None,
         stream: Any = None,
     ) -> None:
-        unknown = sorted(set(ops) - set(OPS))
-        if unknown:
-            raise ValueError(f"Session: ops has {', '.join(unknown)}, must be of {', '.join(OPS)}")
+        self._check_names("ops", ops, OPS)
         self._providers = _checked_providers(providers)
         self._gpu = Gpu.of(self._providers, stream)
         model = _load(path)
@@ -158,6 +157,8 @@ class Session:
         RuntimeError
             ONNX Runtime fails; the message has its reason.
         """
+        if type(feeds) is not dict and not isinstance(feeds, Mapping):
+            raise TypeError(f"Session: feeds is {a_type(feeds)}, must be a mapping of names to arrays")
         carry = carry or {}
         wanted = self.outputs if outputs is None else outputs
         self._check_names("outputs", wanted, self.outputs)
@@ -286,7 +287,9 @@ class Session:
 
     @staticmethod
     def _check_names(argument: str, names: Collection[str], known: Collection[str]) -> None:
-        unknown = sorted(set(names) - set(known))
+        if isinstance(names, str):
+            raise TypeError(f"Session: {argument} is {names!r}, must be a collection of names")
+        unknown = sorted(map(str, set(names) - set(known)))
         if unknown:
             raise ValueError(f"Session: {argument} has {', '.join(unknown)}, must be of {', '.join(known)}")
 
@@ -299,6 +302,8 @@ def _key(node: onnx.NodeProto) -> str:
 def _load(path: Any) -> onnx.ModelProto:
     if isinstance(path, onnx.ModelProto):
         return path
+    if isinstance(path, (bytes, bytearray)):
+        raise TypeError(f"Session: path is {a_type(path)}, must be a path, a file or an onnx.ModelProto")
     try:
         model = onnx.load(path)
     except DecodeError as error:
@@ -312,6 +317,8 @@ def _checked_providers(providers: Sequence[Any] | None) -> list[Any]:
     available = onnxruntime.get_available_providers()
     if providers is None:
         return [name for name in (CUDA, CPU) if name in available]
+    if isinstance(providers, str):
+        raise TypeError(f"Session: providers is {providers!r}, must be a sequence of providers")
     names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
     unknown = [name for name in names if name not in available]
     if unknown or not names:
