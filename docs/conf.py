@@ -1,4 +1,4 @@
-"""Sphinx: `sphinx-build -W docs build/docs`."""
+"""Sphinx: `sphinx-build -W docs build/site`."""
 
 import cudml
 

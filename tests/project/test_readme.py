@@ -33,6 +33,11 @@ def test_there_are_examples() -> None:
     assert len(EXAMPLES) == README.count("```python") >= 3
 
 
+def test_the_site_lists_every_public_name() -> None:
+    listed = re.findall(r"^   ([\w.]+)$", (ROOT / "docs" / "api.rst").read_text(), re.MULTILINE)
+    assert sorted(name for name in listed if "." not in name) == sorted(cudml.__all__)
+
+
 def test_the_site_has_examples() -> None:
     assert {"index-0", "errors-1", "coming_from-0"} <= set(OF_THE_SITE)
 
