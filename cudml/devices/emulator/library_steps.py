@@ -21,6 +21,10 @@ _PIECE_PRODUCTS = 1 << 29
 _WRITE_PRODUCTS = 64
 _PIECE_BYTES = 1 << 26
 
+#: Sums of more terms than a piece may have are made of pieces of this many: short enough for errors of BLAS,
+#: which adds the terms of a piece, to stay small, and few enough for those of adding the pieces.
+_PIECE_TERMS = 1 << 18
+
 #: Products with at most this many multiplications run in the calling thread. For these, the threads of
 #: NumPy's BLAS gain little, and may wait milliseconds for cores that another process uses.
 _SMALL_PRODUCT = 1 << 22
@@ -72,30 +76,43 @@ def move(target: int, source: int, num_bytes: int) -> None:
 def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
     """`out = a @ b.T` in float32; half-precision operands are converted a piece at a time.
 
-    A piece of `b` is read for few rows of `a`, so it is bounded by its bytes.
-    Infinities and NaN raise no warning, independent of `np.seterr`.
+    A piece of one operand may be read for few rows of the other, so both are bounded by their bytes. The sums
+    over pieces of the terms are added in order. Infinities and NaN raise no warning, independent of
+    `np.seterr`.
     """
     left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, step.element)
     right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
     result = _matrix(addresses[step.out], step.out_offset, step.m, step.n, np.float32)
-    columns = min(step.n, max(1, _PIECE_BYTES // (4 * step.k)))
-    rows = max(1, _PIECE_PRODUCTS // (columns * (step.k + _WRITE_PRODUCTS)))
+    is_whole = 4 * step.k <= _PIECE_BYTES
+    terms, multiply = (step.k, _multiply) if is_whole else (_PIECE_TERMS, _add_product)
+    most_rows = _PIECE_BYTES // (4 * terms)
+    columns = min(step.n, most_rows)
+    rows = max(1, min(most_rows, _PIECE_PRODUCTS // (columns * (terms + _WRITE_PRODUCTS))))
     if step.element != "float32":
-        rows = min(rows, max(1, _CONVERTED_ELEMENTS // step.k))
+        rows = min(rows, max(1, _CONVERTED_ELEMENTS // terms))
     with np.errstate(all="ignore"):
+        if not is_whole:
+            result[:] = 0
         for column in range(0, step.n, columns):
             across = slice(column, column + columns)
-            factor = right[across].astype(np.float32, copy=False)
-            for first in range(0, step.m, rows):
-                down = slice(first, first + rows)
-                _multiply(left[down].astype(np.float32, copy=False), factor, result[down, across])
+            for term in range(0, step.k, terms):
+                along = slice(term, term + terms)
+                factor = right[across, along].astype(np.float32, copy=False)
+                for first in range(0, step.m, rows):
+                    down = slice(first, first + rows)
+                    other = left[down, along].astype(np.float32, copy=False)
+                    multiply(other, factor, result[down, across])
 
 
 def _multiply(left: Array, right: Array, result: Array) -> None:
-    if result.size * left.shape[1] <= _SMALL_PRODUCT:
+    if len(left) * right.size <= _SMALL_PRODUCT:
         np.einsum("mk,nk->mn", left, right, out=result)
     else:
         np.matmul(left, right.T, out=result)
+
+
+def _add_product(left: Array, right: Array, result: Array) -> None:
+    result += np.matmul(left, right.T)
 
 
 def _matrix(address: int, offset: int, rows: int, columns: int, dtype: Any) -> Array:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,17 +157,20 @@ def test_products_are_made_of_small_pieces(
 ) -> None:
     a, b = (rng.integers(-9, 9, shape).astype(element) for shape in ((m, k), (n, k)))
     out = np.full((m, n), np.nan, np.float32)
-    multiply = library_steps._multiply
+    for name in ("_multiply", "_add_product"):
+        multiply = getattr(library_steps, name)
 
-    def small(left: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
-        assert len(left) == 1 or left.shape[0] * right.size <= 60
-        assert len(right) == 1 or right.nbytes <= 80
-        multiply(left, right, result)
+        def small(left: np.ndarray, right: np.ndarray, result: np.ndarray, multiply: Any = multiply) -> None:
+            assert len(left) == 1 or len(left) * right.size <= 60
+            assert left.nbytes <= 80
+            assert right.nbytes <= 80
+            multiply(left, right, result)
 
-    monkeypatch.setattr(library_steps, "_multiply", small)
+        monkeypatch.setattr(library_steps, name, small)
     monkeypatch.setattr(library_steps, "_PIECE_PRODUCTS", 60)
     monkeypatch.setattr(library_steps, "_WRITE_PRODUCTS", 0)
     monkeypatch.setattr(library_steps, "_PIECE_BYTES", 80)
+    monkeypatch.setattr(library_steps, "_PIECE_TERMS", 8)
     step = MatMul("a", "b", "out", m=m, n=n, k=k, element=element)
     library_steps.prepare(step)({"a": a.ctypes.data, "b": b.ctypes.data, "out": out.ctypes.data})
     np.testing.assert_array_equal(out, a.astype(np.float64) @ b.T.astype(np.float64))
