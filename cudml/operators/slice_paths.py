@@ -6,9 +6,8 @@ A plan outlives the buffers it runs on, so it does not know how pointers are ali
 branch once for the whole launch.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from cudml.operators.index_space import (
     MAX_ITEM_BYTES,
@@ -26,7 +25,6 @@ from cudml.operators.launch_shape import (
     RUN_CONSTANTS,
     WORD_BYTES,
     grid_blocks,
-    index_members,
     index_values,
     item_type,
     run_shape,
@@ -42,11 +40,20 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
+from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.slice_crossings import (
+    TRANSPOSED_TILE_BYTES,
+    alignment_of,
+    crossing,
+    has_crossing,
+    has_pixels,
+    pixels_of,
+    planes,
+    tile_sides,
+    transpose,
+)
 from cudml.plans import WARP_LANES, Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div, round_up
 from cudml.tensors import TensorDesc
-
-#: Operands of a copy's index space.
-SOURCE, TARGET = 0, 1
 
 #: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
@@ -55,34 +62,25 @@ STRIDED_MAX_STRIDE = 8
 STRIDED_MAX_ITEM_BYTES = 4
 # A gap of 4 bytes after every 128 keeps lanes out of each other's banks.
 STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES // 128 * 132
-TRANSPOSED_TILE_BYTES = 16384
-TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
-TRANSPOSED_WORD_BYTES = 4
 
-
-#: `BoxSpace` of kernels/slice/box_space.cuh, and the structs of the kernels.
-_BOX = index_members("source_strides", "target_strides")
-_GATHER_PARAMS = ParamStruct("Int64 num_items, source_offset, target_offset", *_BOX, "Int32 target_is_packed")
+#: The structs of the kernels.
+_GATHER_PARAMS = ParamStruct(
+    "Int64 num_items, source_offset, target_offset", *BOX_MEMBERS, "Int32 target_is_packed"
+)
 _SERIAL_PARAMS = ParamStruct(
     "Int64 num_pieces, pieces_per_block, row_items, piece_items, piece_step, source_offset, target_offset",
     "Int64 row_source_stride, row_target_stride",
-    *_BOX,
+    *BOX_MEMBERS,
 )
 _RUNS_PARAMS = ParamStruct(
     "Int64 num_pieces, run_bytes, piece_bytes, source_offset, target_offset, source_begin, source_end",
-    *_BOX,
+    *BOX_MEMBERS,
     "Int32 item_bytes, is_reversed, group_shift",
 )
 _STRIDED_PARAMS = ParamStruct(
     "Int64 num_pieces, row_items, piece_items, source_offset, target_offset, source_begin, source_end",
-    *_BOX,
+    *BOX_MEMBERS,
     "Int32 stride, tile_words",
-)
-_TRANSPOSED_PARAMS = ParamStruct(
-    "Int64 num_tiles, source_offset, target_offset, target_line_items, source_line_items",
-    "Int64 target_line_stride, source_line_stride",
-    *_BOX,
-    "Int32 source_step, target_side_shift, source_side_shift, source_keeps_words, target_keeps_words",
 )
 
 
@@ -140,6 +138,38 @@ class Thresholds:
         "16 bytes, 0.51, 73 and 67",
     )
 
+    #: Shortest lines of planes, in bytes, into which pixels are split, by the size and number of their items.
+    min_split_plane_bytes: Mapping[tuple[int, int], int] = figure(
+        {(1, 2): 64, (1, 3): 64, (1, 4): 64, (2, 2): 400, (2, 3): 400, (2, 4): 200},
+        "machine code",
+        "predicted us for 128 MiB in 2, 3 and 4 planes; the gather takes 152 for bytes, 75 for halves: lines "
+        "of 41 bytes 161, 161, 155, 65 bytes 145, 142, 128; 97 halves 84, 77, 68, 201 halves 80, 75, 66",
+    )
+
+    #: The same for planes that are joined.
+    min_joined_plane_bytes: Mapping[tuple[int, int], int] = figure(
+        {(1, 2): 24, (1, 3): 24, (1, 4): 24, (2, 2): 180, (2, 3): 180, (2, 4): 500},
+        "machine code",
+        "predicted us as above: lines of 17 bytes 187, 167, 161, 25 bytes 129, 124, 128; 65 halves 94, 81, "
+        "103, 97 halves 68, 64, 85, 251 halves 64, 64, 70",
+    )
+
+    #: The same for a single plane; pixels of other sizes do not pay.
+    min_single_plane_bytes: Mapping[tuple[int, int], int] = figure(
+        {(1, 2): 1024},
+        "machine code",
+        "predicted us for 128 MiB, planes, tiles and gather: every other byte in rows of 769 126, 191 and "
+        "121, of 1537 108, 109 and 121, of 2305 104, 117 and 121; every third 131, 139 and 124; every other "
+        "half 96, 95 and 93",
+    )
+
+    #: Shortest lines of whole words of 16 bytes, aligned in the target, by the size of their item.
+    min_whole_plane_bytes: Mapping[int, int] = figure(
+        {1: 16, 2: 32},
+        "machine code",
+        "predicted us as above: lines of 16 bytes 117, 93, 90; 8 halves 117, 91, 78, 16 halves 66, 64, 63",
+    )
+
     #: Pieces of rows with a small stride: enough for this many warps per multiprocessor.
     strided_pieces_per_multiprocessor: int = figure(64, "estimate", "as many warps as it holds")
 
@@ -156,29 +186,6 @@ class Thresholds:
 
 
 THRESHOLDS = Thresholds()
-
-
-class BoxCopy(NamedTuple):
-    """A coalesced space whose operands are the source and the target, and the buffers of both."""
-
-    space: Space
-    source: str
-    target: str
-
-    @property
-    def num_bytes(self) -> int:
-        """Number of bytes to move."""
-        return self.space.num_items * self.space.item_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, the innermost dimension, which must exist."""
-        return self.space.dimensions[0].size * self.space.item_bytes
-
-    def __str__(self) -> str:
-        sizes = " x ".join(str(d.size) for d in reversed(self.space.dimensions)) or "1"
-        strides = [d.strides for d in reversed(self.space.dimensions)]
-        return f"a copy of {sizes} items of {self.space.item_bytes} bytes with strides {strides}"
 
 
 def tensor_copy_step(
@@ -408,18 +415,6 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     )
 
 
-def crossing(space: Space) -> int | None:
-    """The dimension that is contiguous in the source, if it is not the target's contiguous one."""
-    if not space.dimensions or space.dimensions[0].strides[TARGET] != 1:
-        return None
-    return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
-
-
-def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
-    """Whether one dimension is contiguous in the source and another one in the target."""
-    return crossing(copy.space) is not None
-
-
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
     """Matrices that fill enough of their tiles, if a line of the target jumps in the source."""
     space = copy.space
@@ -435,71 +430,25 @@ def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
     return f"lines of {line.size} items fill {fill:.2f} of {num_tiles} tiles, {least} or more"
 
 
-def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
-    """A tile's items along a line of the target and along one of the source, powers of two.
-
-    The tile is as square as possible, unless one line is so short that a longer other side is better.
-    """
-    items_shift = (TRANSPOSED_TILE_BYTES // item_bytes).bit_length() - 1
-    line_shift = items_shift // 2
-    least = max((TRANSPOSED_WORD_BYTES // item_bytes).bit_length() - 1, 0)
-    needed = [max((size - 1).bit_length(), least) for size in (line_items, other_items)]
-    if needed[0] < line_shift:
-        line_shift = needed[0]
-    elif needed[1] < items_shift - line_shift:
-        line_shift = items_shift - needed[1]
-    return 1 << line_shift, 1 << (items_shift - line_shift)
-
-
-def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Lines of the target across lines of the source: tiles through shared storage."""
-    space = copy.space
-    position = crossing(space)
-    line, other = space.dimensions[0], space.dimensions[position or 0]
-    outer = tuple(d for i, d in enumerate(space.dimensions) if i not in (0, position))
-    sides = tile_sides(line.size, other.size, space.item_bytes)
-    counts = (
-        Dimension(ceil_div(line.size, sides[0]), (0, 0)),
-        Dimension(ceil_div(other.size, sides[1]), (0, 0)),
+def why_planes(copy: BoxCopy, limits: Limits) -> str | None:
+    """Pixels whose planes have long lines, or lines of whole words."""
+    pixels = pixels_of(copy.space)
+    assert pixels is not None  # `has_pixels`
+    item_bytes = copy.space.item_bytes
+    line_bytes = pixels.line.size * item_bytes
+    leasts = THRESHOLDS.min_split_plane_bytes if pixels.splits else THRESHOLDS.min_joined_plane_bytes
+    if pixels.num_planes == 1:
+        leasts = THRESHOLDS.min_single_plane_bytes
+    least = leasts.get((item_bytes, pixels.pixel_items))
+    if least is None:
+        return None
+    if line_bytes % WORD_BYTES == alignment_of(pixels, TARGET, item_bytes) % WORD_BYTES == 0:
+        least = THRESHOLDS.min_whole_plane_bytes[item_bytes]
+    if line_bytes < least:
+        return None
+    return (
+        f"{pixels.num_planes} of {pixels.pixel_items} planes in lines of {line_bytes} bytes, {least} or more"
     )
-    tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
-    item = item_type(space.item_bytes)
-    values = {
-        "num_tiles": tiles.num_items,
-        "source_offset": space.offsets[SOURCE],
-        "target_offset": space.offsets[TARGET],
-        "target_line_items": line.size,
-        "source_line_items": other.size,
-        "target_line_stride": line.strides[SOURCE],
-        "source_line_stride": other.strides[TARGET],
-        **index_values(tiles, source_strides=1, target_strides=1),
-        "source_step": other.strides[SOURCE],
-        "target_side_shift": sides[0].bit_length() - 1,
-        "source_side_shift": sides[1].bit_length() - 1,
-        "source_keeps_words": int(keeps_words((line, *outer), SOURCE, space.item_bytes)),
-        "target_keeps_words": int(keeps_words((other, *outer), TARGET, space.item_bytes)),
-    }
-    return KernelLaunch(
-        source="slice/transpose.cu",
-        function="slice_transpose",
-        template=(item,),
-        grid=(grid_blocks(tiles.num_items, limits), 1, 1),
-        block=(BLOCK_THREADS, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_TRANSPOSED_PARAMS, values),
-        shared_bytes=TRANSPOSED_SHARED_BYTES,
-        constants=(
-            *BLOCK_CONSTANTS,
-            ("kTileBytes", TRANSPOSED_TILE_BYTES),
-            ("sizeof(WordOf<UInt8>::Type)", TRANSPOSED_WORD_BYTES),
-            (f"sizeof(Storage<{item}>)", TRANSPOSED_SHARED_BYTES),
-        ),
-    )
-
-
-def keeps_words(dimensions: Iterable[Dimension], operand: int, item_bytes: int) -> bool:
-    """Whether a step along each of the dimensions leads from an aligned word to an aligned word."""
-    return all(d.strides[operand] * item_bytes % TRANSPOSED_WORD_BYTES == 0 for d in dimensions)
 
 
 def any_copy(copy: BoxCopy, limits: Limits) -> bool:
@@ -512,6 +461,7 @@ PATHS = by_name(
     Path("serial", "any copy on a CPU", any_copy, single_step(serial)),
     Path("runs", "long rows, contiguous or mirrored", is_run, single_step(runs)),
     Path("transpose", "lines of the target across lines of the source", has_crossing, single_step(transpose)),
+    Path("planes", "pixels of 2 to 4 narrow items to planes, or back", has_pixels, single_step(planes)),
     Path("strided", "rows of narrow items with a small stride", has_small_stride, single_step(strided)),
     Path("gather", "any copy", any_copy, single_step(gather)),
 )
@@ -521,6 +471,7 @@ _REASONS: dict[str, Reason[BoxCopy]] = {
     "driver": why_driver,
     "serial": lambda copy, limits: "blocks of one thread" if limits.warp_lanes == 1 else None,
     "runs": why_runs,
+    "planes": why_planes,
     "transpose": why_transpose,
     "strided": why_strided,
     "gather": lambda copy, limits: "nothing else pays",

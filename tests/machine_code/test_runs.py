@@ -92,6 +92,11 @@ def candidates() -> Iterator[Case]:
             copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
             copy((40, 40, 20), element, (2, -3, 9)),
             copy((2, 66_000), element, (1, 2)),
+            *(
+                copy((3, *sizes), element, (1, 1, 1), strides=(1601, *strides))
+                for pixel in (2, 3, 4)
+                for sizes, strides in (((pixel, 400), (1, pixel)), ((400, pixel), (1, 400)))
+            ),
             reversal((9, 301), element, 1, pad=1),
             reversal((3, 20, 150), element, 1, one_length_a_row=True),
             reversal((30, 70), element, 0, pad=3),

@@ -26,7 +26,8 @@ from cudml.operators.index_space import Space, coalesced, dimensions_of
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.operators.reverse_subsequences import plan as plan_reversal
 from cudml.operators.reverse_subsequences_paths import lanes_of
-from cudml.operators.slice_paths import SOURCE, TARGET, BoxCopy, copy_step
+from cudml.operators.slice_box import SOURCE, TARGET, BoxCopy
+from cudml.operators.slice_paths import copy_step
 from cudml.operators.top_k import plan as plan_top_k
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
@@ -70,7 +71,14 @@ COPIES = {
     "rows": ((3, 300), (WIDE, 1), (WIDE, 1), {"runs", "gather", "serial"}),
     "rows from below": ((3, 300), (-WIDE, 1), (301, 1), {"runs", "gather", "serial"}),
     "mirrored rows": ((3, 5, 300), (9 * WIDE, -WIDE, -1), (6000, WIDE, 1), {"runs", "gather", "serial"}),
-    "every third item": ((3, 900), (WIDE, 3), (WIDE, 1), {"strided", "gather", "serial"}),
+    "every third item": ((3, 900), (WIDE, 3), (WIDE, 1), {"strided", "planes", "gather", "serial"}),
+    "pixels": (
+        (2, 3, 300),
+        (-WIDE, 1, 4),
+        (9 * WIDE, WIDE, 1),
+        {"planes", "transpose", "strided", "gather", "serial"},
+    ),
+    "planes": ((2, 300, 3), (9 * WIDE, 1, -WIDE), (WIDE, 3, 1), {"planes", "transpose", "gather", "serial"}),
     "columns": ((2, 70, 70), (WIDE, 1, 75), (WIDE, 80, 1), {"transpose", "gather", "serial"}),
     "columns far apart": (
         (2, 200, 70),

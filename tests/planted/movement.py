@@ -3,6 +3,7 @@
 from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
 _COPY = "cudml/operators/slice_paths.py"
+_CROSSING = "cudml/operators/slice_crossings.py"
 _REVERSAL = "cudml/operators/reverse_subsequences_lanes.py"
 
 DEFECTS = {
@@ -63,7 +64,7 @@ DEFECTS = {
         f"{BOUNDS}|{RACE}|{WRONG}|{UNWRITTEN}",
     ),
     "lines of the other side": Defect(
-        _COPY,
+        _CROSSING,
         '"target_line_stride": line.strides[SOURCE]',
         '"target_line_stride": other.strides[TARGET]',
         ("transposed words between gaps",),
@@ -74,6 +75,27 @@ DEFECTS = {
         "const int mirror = p.source_step < 0 ? kSide - 1 : 0;",
         "const int mirror = 0;",
         ("mirrored halves, transposed in words",),
+        WRONG,
+    ),
+    "a word of pixels past the tensor": Defect(
+        "kernels/slice/planes.cu",
+        "aligned + kBytes + kRegisterBytes <= extent.end",
+        "aligned + kBytes <= extent.end",
+        ("bytes of pixels up to the end",),
+        BOUNDS,
+    ),
+    "whole words of planes that end before": Defect(
+        "kernels/slice/planes.cu",
+        "const int num_words = (num_bytes - head) / kWordBytes;",
+        "const int num_words = (num_bytes - head + kWordBytes - 1) / kWordBytes;",
+        ("bytes of pixels", "halves of planes"),
+        f"{BOUNDS}|{RACE}|{WRONG}|{UNWRITTEN}",
+    ),
+    "planes in the order of the pixels": Defect(
+        _CROSSING,
+        "offsets[TARGET] + last * stride), -stride",
+        "offsets[TARGET]), stride",
+        ("bytes of pixels",),
         WRONG,
     ),
     "the target's offset for the source's": Defect(

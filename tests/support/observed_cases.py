@@ -214,6 +214,19 @@ CASES = {
     "transposed words between gaps": Case(
         copy((66, 70), WORD, (1, 1), strides=(1, 69), out_pad=3), "transpose"
     ),
+    "bytes of pixels": Case(
+        copy((3, 3, 700), BYTE, (1, -1, 1), offsets=(0, 1, 0), strides=(2801, 1, 4)), "planes", ONE, skew=3
+    ),
+    "aligned bytes of pixels": Case(copy((2, 3, 96), BYTE, (1, 1, 1), strides=(288, 1, 3)), "planes"),
+    "bytes of pixels up to the end": Case(
+        copy((2, 3, 96), BYTE, (1, 1, 1), strides=(288, 1, 3)), "planes", skew=1
+    ),
+    "halves of planes": Case(
+        copy((3, 301, 3), HALF, (1, 1, 1), strides=(1000, 1, 320), out_pad=0), "planes", ONE, skew=1
+    ),
+    "more lines of planes than lanes": Case(
+        copy((2200, 20, 2), BYTE, (1, 1, 1), strides=(41, 1, 20)), "planes", ONE
+    ),
     "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), skew=5),
     "rows of bytes by several blocks": Case(copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1)),
     "strided bytes from an odd place on": Case(

@@ -70,6 +70,10 @@ def points() -> list[Point]:
                 found.append(Point(item, (NUM_BYTES // (row * item), row), (row * stride + 1, stride)))
     for item in (1, 2, 4, 8):  # one of the dimensions is short
         found += [_across(item, other, line) for line in (2, 3, 4, 16, 33, 64) for other in (3, 64)]
+    for (item, pixel), least in THRESHOLDS.min_split_plane_bytes.items():
+        found += [_across(item, pixel, line) for line in near(least, item) if pixel != 3]
+    for (item, pixel), least in THRESHOLDS.min_joined_plane_bytes.items():
+        found += [_across(item, line, pixel) for line in near(least, item) if pixel != 3]
     for item in BITS_BY_SIZE:  # matrices that fill a quarter of their tiles and more
         shapes = ((129, 129), (200, 200), (65, 512), (512, 65), (33, 600))
         found += [_across(item, other, line) for other, line in shapes]

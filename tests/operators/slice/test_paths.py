@@ -15,7 +15,8 @@ from cudml.operators import index_space, launch_shape, slice_paths
 from cudml.operators.index_space import Space, coalesced, dimensions_of
 from cudml.operators.launch_shape import run_shape
 from cudml.operators.slice import Slice1Desc, plan
-from cudml.operators.slice_paths import PATHS, SOURCE, TARGET, BoxCopy, choose_path, copy_step
+from cudml.operators.slice_box import SOURCE, TARGET, BoxCopy
+from cudml.operators.slice_paths import PATHS, choose_path, copy_step
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
 from tests.support import assert_identical, schedules, set_thresholds
@@ -162,6 +163,31 @@ def test_lines_across_the_source(data: st.DataObject, seed: int) -> None:
     assert "transpose" in names
 
 
+@settings(deadline=None, max_examples=150)
+@given(data=st.data(), seed=st.integers(0, 2**32 - 1))
+def test_pixels_and_planes(data: st.DataObject, seed: int) -> None:
+    """Lines from less than a word to more than a warp's words; the planes also mirrored, or too few."""
+    item_bytes = data.draw(st.sampled_from((1, 2)), "item bytes")
+    pixel_items = data.draw(st.integers(2, 4), "items of a pixel")
+    line = data.draw(st.integers(2, 70) | st.integers(1, 70).map(lambda n: 16 * n), "line")
+    num_lines, num_planes = data.draw(st.integers(1, 3), "lines"), pixel_items
+    pads, offsets = (data.draw(st.tuples(*[st.sampled_from((0, 16, 1, 6))] * 2), name) for name in "po")
+    step = data.draw(st.sampled_from((1, -1)), "direction of the planes")
+    pixels = (line * pixel_items + pads[0], step, pixel_items)
+    planes = (num_planes * (line + pads[1]) + 1, line + pads[1], 1)
+    kind = BITS_BY_SIZE[item_bytes]
+    if data.draw(st.booleans(), "splits"):
+        num_planes = data.draw(st.integers(1, pixel_items), "planes")
+        layouts = (pixels, planes)
+    else:
+        layouts = (planes, pixels)
+    source, target = (
+        strided_layout((num_lines, num_planes, line), kind, strides, offset * item_bytes)
+        for strides, offset in zip(layouts, offsets, strict=True)
+    )
+    assert "planes" in run_every_path(emulator.get_device(), source, target, seed)
+
+
 @pytest.mark.parametrize("item_bytes", [1, 2])
 @pytest.mark.parametrize("flip", [False, True])
 @pytest.mark.parametrize("tails", [(0, 0), (1, 0), (0, 1), (2, 3)])
@@ -181,12 +207,12 @@ def test_narrow_items_across_in_words_and_one_by_one(
 def test_items_at_addresses_that_are_no_multiple_of_their_size(
     name: str, item_bytes: int, byte_offsets: tuple[int, int]
 ) -> None:
-    strides = {"runs": (90, -1), "strided": (190, 3), "transpose": (1, 8)}.get(name, (200, 5))
+    strides = {"runs": (90, -1), "strided": (190, 3), "planes": (190, 3), "transpose": (1, 8)}
     kind = BITS_BY_SIZE[item_bytes]
-    source = strided_layout((7, 50), kind, strides, byte_offsets[0])
+    source = strided_layout((7, 50), kind, strides.get(name, (200, 5)), byte_offsets[0])
     target = strided_layout((7, 50), kind, (53, 1), byte_offsets[1])
     names = run_every_path(emulator.get_device(), source, target, 1)
-    assert name in names or item_bytes > 4
+    assert name in names or item_bytes > (2 if name == "planes" else 4)
 
 
 @pytest.mark.parametrize("inner", [1, -1])
@@ -248,9 +274,10 @@ def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.Monke
     """The code for 2**31 items or more, on few items."""
     monkeypatch.setattr(index_space, "MAX_NARROW_COUNT", 1)
     strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
-    sizes = (3, 7, 41)
-    source = strided_layout(sizes, BITS_BY_SIZE[4], strides.get(name, (9000, 200, 5)), 4)
-    target = lay_out(sizes, BITS_BY_SIZE[4], pads=(0, 1, 2))
+    strides["planes"] = (9000, 200, 3)
+    sizes, kind = (3, 7, 41), BITS_BY_SIZE[2 if name == "planes" else 4]
+    source = strided_layout(sizes, kind, strides.get(name, (9000, 200, 5)), 4)
+    target = lay_out(sizes, kind, pads=(0, 1, 2))
     launch = copy_step(space_of(source, target), "source", "target", device.limits, path=name)
     assert next(field for field in launch.params.fields if field.name == "is_wide").values == (1,)
     run_step(device, launch, source, target, 4)
@@ -270,7 +297,16 @@ CHOSEN = {
     "wide stride": ("gather", 4, (50, 300), (9000, 17)),
     "wide items with a stride": ("gather", 8, (50, 300), (9000, 2)),
     "a few columns": ("transpose", 4, (5000, 4), (1, 5000)),
-    "planes of pixels": ("transpose", 1, (3, 10_000), (1, 3)),
+    "pixels as planes": ("planes", 1, (3, 10_000), (1, 3)),
+    "three bytes of four as planes": ("planes", 1, (9, 3, 81), (400, -1, 4)),
+    "planes as pixels": ("planes", 2, (50, 501, 3), (1503, 1, 501)),
+    "short lines of halves as pixels": ("gather", 2, (500, 17, 3), (51, 1, 17)),
+    "short lines of whole words as pixels": ("planes", 2, (500, 24, 3), (72, 1, 24)),
+    "pixels of five items": ("transpose", 1, (5, 10_000), (1, 5)),
+    "wide pixels": ("transpose", 4, (3, 10_000), (1, 3)),
+    "every third byte": ("gather", 1, (500, 96), (300, 3)),
+    "every other byte": ("planes", 1, (100, 1025), (2060, 2)),
+    "every other byte of whole words": ("planes", 1, (500, 96), (200, 2)),
     "matrices that fill half of their tiles": ("gather", 4, (30, 64, 33), (2112, 1, 64)),
     "one column many times": ("gather", 4, (500, 400), (1, 0)),
 }
@@ -280,6 +316,7 @@ CHOSEN = {
 WHY = {
     "runs": r"runs of \d+ bytes, \d+ or more",
     "strided": r"rows of \d+ bytes with a stride of -?\d, \d+ or more and up to \d",
+    "planes": r"\d of \d planes in lines of \d+ bytes, \d+ or more",
     "transpose": r"lines of \d+ items fill [\d.]+ of \d+ tiles, [\d.]+ or more",
     "gather": "nothing else pays",
 }
@@ -425,8 +462,10 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
     """One block, so that it takes several tiles one after another."""
     set_thresholds(monkeypatch, launch_shape, blocks_per_multiprocessor=1)
     set_thresholds(monkeypatch, launch_shape, serial_blocks_per_multiprocessor=1)
-    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70)}.get(name, (500, 5))
-    sizes = {"strided": (5, 600), "transpose": (70, 70)}.get(name, (70, 60))
+    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70), "planes": (1, 4)}.get(
+        name, (500, 5)
+    )
+    sizes = {"strided": (5, 600), "transpose": (70, 70), "planes": (3, 5000)}.get(name, (70, 60))
     kind = BITS_BY_SIZE[2]
     source = strided_layout(sizes, kind, strides, 2)
     target = strided_layout(sizes, kind, (sizes[1] + 1, 1), 6)

@@ -199,7 +199,14 @@ def test_indices_are_narrow_as_long_as_they_fit(size: int, is_wide: int) -> None
 @pytest.mark.parametrize("distance", [2**31 - 2, 2**31 - 1, 2**31 + 5, 2**32 - 1, 2**32 + 9])
 @pytest.mark.parametrize(
     ("columns", "step", "source"),
-    [(5, 1, "gather"), (300, 1, "runs"), (300, -1, "runs"), (4000, 2, "strided"), (300, -9, "gather")],
+    [
+        (5, 1, "gather"),
+        (300, 1, "runs"),
+        (300, -1, "runs"),
+        (4000, 2, "planes"),
+        (4000, -2, "strided"),
+        (300, -9, "gather"),
+    ],
 )
 def test_rows_farther_apart_than_32_bits_count(
     distance: int, columns: int, step: int, source: str, rng: np.random.Generator

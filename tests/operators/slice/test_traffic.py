@@ -14,6 +14,7 @@ from cudml.enums import DataType
 from cudml.operators import launch_shape, slice_paths
 from cudml.operators.index_space import Space, dimensions_of
 from cudml.operators.reverse_subsequences_paths import reversal_step
+from cudml.operators.slice_crossings import TRANSPOSED_TILE_BYTES
 from cudml.operators.slice_paths import copy_step, tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.operators.slice.test_paths import strided_layout
@@ -82,6 +83,7 @@ def test_a_small_stride_reads_each_sector_once(
         slice_paths,
         max_tiled_stride=dict.fromkeys(sizes, 8),
         min_strided_row_bytes=dict.fromkeys(sizes, 1),
+        min_single_plane_bytes={},
     )
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((1, 6000), kind, (0, stride), 0)
@@ -91,6 +93,21 @@ def test_a_small_stride_reads_each_sector_once(
     traffic = traffic_of(launch, {"source": source, "target": target})
     assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
     assert traffic.buffers["target"].bytes_written == 6000 * item_bytes
+
+
+@pytest.mark.parametrize("item_bytes", [1, 2])
+@pytest.mark.parametrize("sizes", [(3, 4096), (4096, 3)], ids=["split", "joined"])
+def test_pixels_and_planes_are_moved_once(item_bytes: int, sizes: tuple[int, int]) -> None:
+    """In whole sectors, though the pixels of a lane are 48 bytes."""
+    kind = BITS_BY_SIZE[item_bytes]
+    source, target = lay_out(sizes, kind, order=(1, 0)), lay_out(sizes, kind)
+    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
+    assert launch.function == "slice_planes"
+    traffic = traffic_of(launch, {"source": source, "target": target})
+    num_bytes = 3 * 4096 * item_bytes
+    read, written = traffic.buffers["source"], traffic.buffers["target"]
+    assert read.bytes_read == written.bytes_written == num_bytes
+    assert written.sectors_written == num_bytes // 32
 
 
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
@@ -114,13 +131,13 @@ def test_a_transposition_reads_and_writes_whole_words_once(item_bytes: int, flip
 def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
     """One full tile each: inside its storage, in at most twice the passes that its bytes need."""
     least = max(2, 4 // item_bytes)
-    line = min(least << line_share, slice_paths.TRANSPOSED_TILE_BYTES // item_bytes // least)
-    other = slice_paths.TRANSPOSED_TILE_BYTES // item_bytes // line
+    line = min(least << line_share, TRANSPOSED_TILE_BYTES // item_bytes // least)
+    other = TRANSPOSED_TILE_BYTES // item_bytes // line
     source = lay_out((other, line), BITS_BY_SIZE[item_bytes], order=(1, 0))
     target = lay_out((other, line), BITS_BY_SIZE[item_bytes])
     traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
     assert traffic.launch.grid == (1, 1, 1)
-    shared, tile_bytes = traffic.shared, slice_paths.TRANSPOSED_TILE_BYTES
+    shared, tile_bytes = traffic.shared, TRANSPOSED_TILE_BYTES
     assert shared.bytes_read == shared.bytes_written == tile_bytes
     assert shared.bank_conflicts <= 2 * tile_bytes // 128
 

@@ -13,6 +13,7 @@ from tests.support.instances import Promise, random_size
 PROMISES = {
     "slice_runs": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),
     "slice_strided": Promise(wide_loads=True, wide_stores=True, min_warps=12, min_flight_kib=48),
+    "slice_planes": Promise(wide_loads=True, wide_stores=True, min_warps=32),
     "slice_gather": Promise(min_warps=24),
     "slice_transpose": Promise(min_warps=24, min_flight_kib=48),
 }
@@ -43,6 +44,11 @@ def descriptors() -> Iterator[Slice1Desc]:
             packed = TensorDesc(element, (rows, columns))
             yield Slice1Desc(transposed, packed, (0, 0), (rows, columns), (1, 1))
             yield Slice1Desc(packed, transposed, (0, 0), (rows, columns), (1, -1))
+        for pixel in (2, 3, 4):
+            planes, pixels = (pixel, 1000), (1000, pixel)
+            for sizes, strides in ((planes, (1, pixel)), (pixels, (1, 1000))):
+                source = TensorDesc(element, sizes, strides)
+                yield Slice1Desc(source, TensorDesc(element, sizes), (0, 0), sizes, (1, 1))
 
 
 def any_descriptor(rng: np.random.Generator) -> Slice1Desc:

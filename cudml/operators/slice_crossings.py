@@ -1,0 +1,229 @@
+"""Copies of boxes whose source and target are contiguous along different dimensions.
+
+Tiles go through shared storage; pixels of a few narrow items through registers.
+"""
+
+from collections.abc import Iterable
+from math import gcd
+from typing import NamedTuple
+
+from cudml.operators.index_space import Dimension, Space, span_bytes
+from cudml.operators.launch_shape import (
+    BLOCK_CONSTANTS,
+    BLOCK_THREADS,
+    RUN_CONSTANTS,
+    WORD_BYTES,
+    grid_blocks,
+    index_values,
+    item_type,
+)
+from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, ceil_div
+
+#: What the kernels are compiled with.
+TRANSPOSED_TILE_BYTES = 16384
+TRANSPOSED_SHARED_BYTES = TRANSPOSED_TILE_BYTES // 4 * 5
+TRANSPOSED_WORD_BYTES = 4
+PLANES_MAX_PIXEL_ITEMS = 4
+PLANES_MAX_ITEM_BYTES = 2
+PLANES_GROUP_LANES = (32, 16, 8, 4)
+
+#: The structs of the kernels.
+_TRANSPOSED_PARAMS = ParamStruct(
+    "Int64 num_tiles, source_offset, target_offset, target_line_items, source_line_items",
+    "Int64 target_line_stride, source_line_stride",
+    *BOX_MEMBERS,
+    "Int32 source_step, target_side_shift, source_side_shift, source_keeps_words, target_keeps_words",
+)
+_PLANES_PARAMS = ParamStruct(
+    "Int64 num_pieces, line_items, source_offset, target_offset, source_begin, source_end, plane_stride",
+    *BOX_MEMBERS,
+    "Int32 num_planes, source_alignment, target_alignment, group_shift",
+)
+
+
+def crossing(space: Space) -> int | None:
+    """The dimension that is contiguous in the source, if it is not the target's contiguous one."""
+    if not space.dimensions or space.dimensions[0].strides[TARGET] != 1:
+        return None
+    return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
+
+
+def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
+    """Whether one dimension is contiguous in the source and another one in the target."""
+    return crossing(copy.space) is not None
+
+
+def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int, int]:
+    """A tile's items along a line of the target and along one of the source, powers of two.
+
+    The tile is as square as possible, unless one line is so short that a longer other side is better.
+    """
+    items_shift = (TRANSPOSED_TILE_BYTES // item_bytes).bit_length() - 1
+    line_shift = items_shift // 2
+    least = max((TRANSPOSED_WORD_BYTES // item_bytes).bit_length() - 1, 0)
+    needed = [max((size - 1).bit_length(), least) for size in (line_items, other_items)]
+    if needed[0] < line_shift:
+        line_shift = needed[0]
+    elif needed[1] < items_shift - line_shift:
+        line_shift = items_shift - needed[1]
+    return 1 << line_shift, 1 << (items_shift - line_shift)
+
+
+def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
+    """Lines of the target across lines of the source: tiles through shared storage."""
+    space = copy.space
+    position = crossing(space)
+    line, other = space.dimensions[0], space.dimensions[position or 0]
+    outer = tuple(d for i, d in enumerate(space.dimensions) if i not in (0, position))
+    sides = tile_sides(line.size, other.size, space.item_bytes)
+    counts = (
+        Dimension(ceil_div(line.size, sides[0]), (0, 0)),
+        Dimension(ceil_div(other.size, sides[1]), (0, 0)),
+    )
+    tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
+    item = item_type(space.item_bytes)
+    values = {
+        "num_tiles": tiles.num_items,
+        "source_offset": space.offsets[SOURCE],
+        "target_offset": space.offsets[TARGET],
+        "target_line_items": line.size,
+        "source_line_items": other.size,
+        "target_line_stride": line.strides[SOURCE],
+        "source_line_stride": other.strides[TARGET],
+        **index_values(tiles, source_strides=1, target_strides=1),
+        "source_step": other.strides[SOURCE],
+        "target_side_shift": sides[0].bit_length() - 1,
+        "source_side_shift": sides[1].bit_length() - 1,
+        "source_keeps_words": int(keeps_words((line, *outer), SOURCE, space.item_bytes)),
+        "target_keeps_words": int(keeps_words((other, *outer), TARGET, space.item_bytes)),
+    }
+    return KernelLaunch(
+        source="slice/transpose.cu",
+        function="slice_transpose",
+        template=(item,),
+        grid=(grid_blocks(tiles.num_items, limits), 1, 1),
+        block=(BLOCK_THREADS, 1, 1),
+        buffers=(copy.source, copy.target),
+        params=Params(_TRANSPOSED_PARAMS, values),
+        shared_bytes=TRANSPOSED_SHARED_BYTES,
+        constants=(
+            *BLOCK_CONSTANTS,
+            ("kTileBytes", TRANSPOSED_TILE_BYTES),
+            ("sizeof(WordOf<UInt8>::Type)", TRANSPOSED_WORD_BYTES),
+            (f"sizeof(Storage<{item}>)", TRANSPOSED_SHARED_BYTES),
+        ),
+    )
+
+
+class Pixels(NamedTuple):
+    """Pixels of a few narrow items on one side of a copy, and planes on the other.
+
+    `line` is the dimension along which pixels are adjacent on one side and items on the other, `outer` the
+    rest. Offsets and strides are in items. The planes may be fewer than a pixel has items.
+    """
+
+    splits: bool
+    pixel_items: int
+    num_planes: int
+    plane_stride: int
+    line: Dimension
+    outer: tuple[Dimension, ...]
+    offsets: tuple[int, int]
+
+
+def pixels_of(space: Space) -> Pixels | None:
+    """The pixels of a copy, in its source (which it splits) or in its target; None if it has none."""
+    if not space.dimensions or space.item_bytes > PLANES_MAX_ITEM_BYTES:
+        return None
+    first, *others = space.dimensions
+    offsets = (space.offsets[SOURCE], space.offsets[TARGET])
+    pixel_items = first.strides[SOURCE]
+    if first.strides[TARGET] == 1 and 2 <= pixel_items <= PLANES_MAX_PIXEL_ITEMS:
+        position = crossing(space)
+        if position is None:
+            return Pixels(True, pixel_items, 1, 0, first, tuple(others), offsets)
+        planes = space.dimensions[position]
+        if planes.size > pixel_items:
+            return None
+        source_step, stride = planes.strides
+        if source_step < 0:  # the last plane has the pixel's first item
+            last = planes.size - 1
+            offsets, stride = (offsets[SOURCE] - last, offsets[TARGET] + last * stride), -stride
+        del others[position - 1]
+        return Pixels(True, pixel_items, planes.size, stride, first, tuple(others), offsets)
+    pixel_items = first.size
+    if not others or first.strides[TARGET] != 1 or not 2 <= pixel_items <= PLANES_MAX_PIXEL_ITEMS:
+        return None
+    line, *outer = others
+    if line.strides != (1, pixel_items):
+        return None
+    return Pixels(False, pixel_items, pixel_items, first.strides[SOURCE], line, tuple(outer), offsets)
+
+
+def has_pixels(copy: BoxCopy, limits: Limits) -> bool:
+    """Whether pixels of 2 to 4 narrow items lie on one side, and planes on the other."""
+    return pixels_of(copy.space) is not None
+
+
+def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
+    """Pixels to planes or planes to pixels: words of every plane, permuted in registers."""
+    space = copy.space
+    pixels = pixels_of(space)
+    assert pixels is not None  # `has_pixels`
+    item_bytes = space.item_bytes
+    line_words = ceil_div(pixels.line.size * item_bytes, WORD_BYTES)
+    group_lanes = piece_lanes(line_words)
+    piece_items = group_lanes * WORD_BYTES // item_bytes
+    steps = tuple(piece_items * stride for stride in pixels.line.strides)
+    pieces = Space(
+        (Dimension(ceil_div(line_words, group_lanes), steps), *pixels.outer), pixels.offsets, item_bytes
+    )
+    shared_bytes = BLOCK_THREADS * pixels.pixel_items * WORD_BYTES
+    begin, end = span_bytes(space, SOURCE)
+    values = {
+        "num_pieces": pieces.num_items,
+        "line_items": pixels.line.size,
+        "source_offset": pixels.offsets[SOURCE] * item_bytes,
+        "target_offset": pixels.offsets[TARGET] * item_bytes,
+        "source_begin": begin,
+        "source_end": end,
+        "plane_stride": pixels.plane_stride * item_bytes,
+        **index_values(pieces, source_strides=item_bytes, target_strides=item_bytes),
+        "num_planes": pixels.num_planes,
+        "source_alignment": alignment_of(pixels, SOURCE, item_bytes),
+        "target_alignment": alignment_of(pixels, TARGET, item_bytes),
+        "group_shift": group_lanes.bit_length() - 1,
+    }
+    return KernelLaunch(
+        source="slice/planes.cu",
+        function="slice_planes",
+        template=(item_type(item_bytes), str(pixels.pixel_items), "true" if pixels.splits else "false"),
+        grid=(grid_blocks(ceil_div(pieces.num_items, BLOCK_THREADS // group_lanes), limits), 1, 1),
+        block=(BLOCK_THREADS, 1, 1),
+        buffers=(copy.source, copy.target),
+        params=Params(_PLANES_PARAMS, values),
+        shared_bytes=shared_bytes,
+        constants=(
+            *RUN_CONSTANTS,
+            (f"sizeof(Storage<{pixels.pixel_items}>)", shared_bytes),
+        ),
+    )
+
+
+def piece_lanes(line_words: int) -> int:
+    """The lanes that own a piece of a line: few without a word, and few pieces, as each may have two ends."""
+    return min(PLANES_GROUP_LANES, key=lambda lanes: ceil_div(line_words, lanes) * (lanes + 2))
+
+
+def alignment_of(pixels: Pixels, operand: int, item_bytes: int) -> int:
+    """The bytes, a word's at most, that divide the distance of all stretches of an operand from its first."""
+    strides = [dimension.strides[operand] for dimension in pixels.outer]
+    if pixels.splits == (operand == TARGET):
+        strides.append(pixels.plane_stride)
+    return gcd(WORD_BYTES, *(stride * item_bytes for stride in strides))
+
+
+def keeps_words(dimensions: Iterable[Dimension], operand: int, item_bytes: int) -> bool:
+    """Whether a step along each of the dimensions leads from an aligned word to an aligned word."""
+    return all(d.strides[operand] * item_bytes % TRANSPOSED_WORD_BYTES == 0 for d in dimensions)
