@@ -91,7 +91,7 @@ def candidates() -> Iterator[Case]:
             copy((5000,), element, (1,), offsets=(3,)),
             copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
             copy((40, 40, 20), element, (2, -3, 9)),
-            copy((2, 66_000), element, (1, 2)),
+            copy((2, 66_000), element, (1, -2)),
             *(
                 copy((3, *sizes), element, (1, 1, 1), strides=(1601, *strides))
                 for pixel in (2, 3, 4)
