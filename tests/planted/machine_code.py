@@ -13,7 +13,7 @@ DEFECTS = {
         "tile_begin += static_cast<Int64>(gridDim.x) * kItemsPerTile / 2) {",
         (),
         "stores to each byte",
-        tests=("tests/machine_code/test_runs.py::test_cases",),
+        tests=("tests/machine_code/test_runs.py::test_cases[scattered halves]",),
     ),
     "half the loads under way": Defect(
         "kernels/slice/gather.cu",
