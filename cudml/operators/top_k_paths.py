@@ -9,7 +9,8 @@ from math import ceil, isqrt, sqrt
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
 from cudml.operators.top_k_columns import COLUMNS, can_filter_columns, filter_columns
-from cudml.operators.top_k_selection import Selection, params_of
+from cudml.operators.top_k_groups import can_group, groups
+from cudml.operators.top_k_selection import DIGIT_BITS, NUM_BINS, Selection, params_of, select_storage_bytes
 from cudml.operators.top_k_short import (
     SELECT_ANY_MAX_K,
     SELECT_MAX_ROW_LENGTH,
@@ -58,10 +59,6 @@ _SERIAL_STORAGE_BYTES = 4 * 256
 
 # kernels/top_k/radix_sort.cuh
 _SORT_BINS = 128
-
-# kernels/top_k/threshold.cuh
-_DIGIT_BITS = 11
-_NUM_BINS = 1 << _DIGIT_BITS
 
 
 @dataclass(frozen=True)
@@ -130,6 +127,14 @@ class Thresholds:
     filter_min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
     filter_part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
 
+    #: Rows are looked at by groups where they take at most this part of the L2 cache, and are at most as many
+    #: as blocks run at once.
+    groups_max_part: float = figure(
+        1 / 2,
+        "machine code",
+        "predicted 26 us by groups, 20 by filtering, for 64 x 131072 descending float32",
+    )
+
     #: Longest rows of which all parts take one sample: if its guess fails, one block searches the whole row.
     filter_max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
 
@@ -192,13 +197,8 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-def _select_storage_bytes(threads: int) -> int:
-    """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
-    return round_up(4 * (_NUM_BINS + threads // WARP_LANES + 4), 8) + 8
-
-
 #: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
-_FILTER_STORAGE_BYTES = round_up(_select_storage_bytes(_FILTER_THREADS) + 8, 8)
+_FILTER_STORAGE_BYTES = round_up(select_storage_bytes(_FILTER_THREADS) + 8, 8)
 
 
 def _blocks(
@@ -284,7 +284,7 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
         capacity, num_lists = _ordered_capacity(selection), 2
     list_bytes = num_lists * capacity * selection.pair_bytes
     blocks = _blocks(limits, selection.num_rows, _BLOCK_THREADS, THRESHOLDS.radix_blocks_per_multiprocessor)
-    storage_bytes = _select_storage_bytes(_BLOCK_THREADS)
+    storage_bytes = select_storage_bytes(_BLOCK_THREADS)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
         source="top_k/block_radix.cu",
@@ -414,7 +414,7 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
     most_blocks = ceil_div(selection.row_length, THRESHOLDS.grid_min_stretch)
     blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
-    storage_bytes = round_up(_select_storage_bytes(_GRID_THREADS) + 4 * (_NUM_BINS + 2), 8)
+    storage_bytes = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 2), 8)
     # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
     fitting = (limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes
     shared_capacity = min(fitting, THRESHOLDS.counted_max_capacity) & -8
@@ -426,8 +426,8 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
     else:
         capacity = _ordered_capacity(selection)
         list_shared_bytes = 0
-    num_digits = ceil_div(selection.element.bits, _DIGIT_BITS)
-    row_state_bytes = 4 * (64 + num_digits * _NUM_BINS)
+    num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
+    row_state_bytes = 4 * (64 + num_digits * NUM_BINS)
     state_bytes = selection.num_rows * row_state_bytes
     launch = KernelLaunch(
         source="top_k/grid_radix.cu",
@@ -464,6 +464,7 @@ PATHS = by_name(
     Path("columns", "a small k of rows side by side in memory, or many", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
+    Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
     Path("block_filter", "k up to some thousands of long rows, read once", _can_filter, _block_filter),
     Path(
         "block_radix",
@@ -496,8 +497,12 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         f"{selection.num_rows} rows for {limits.resident_blocks} blocks, of {length} elements, "
         f"{t.grid_min_row_length} or more"
     )
+    num_bytes = selection.num_rows * length * selection.element.size
+    is_few = selection.num_rows <= limits.resident_blocks and num_bytes <= t.groups_max_part * limits.l2_bytes
+    if is_few and length >= t.filter_min_row_length and can_group(selection, limits):
+        why = f"{selection.num_rows} rows of {length} elements, {t.filter_min_row_length} or more"
+        return Choice(PATHS["groups"], why)
     if _can_filter(selection, limits) and length >= t.filter_min_row_length:
-        num_bytes = selection.num_rows * length * selection.element.size
         # Reading twice costs little if the second pass finds the rows in the cache.
         is_cached = num_bytes <= t.cached_max_part * limits.l2_bytes
         merged = _filter_parts(selection, limits) * _filter_enough(selection)

@@ -9,7 +9,7 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.index_space import Dimension, dimensions_of, divisions_of, in_memory_order
-from cudml.plans import Params, ParamStruct
+from cudml.plans import WARP_LANES, Params, ParamStruct, round_up
 from cudml.tensors import TensorDesc, num_elements
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
@@ -48,6 +48,16 @@ TOP_K_MEMBERS = (
     "Int32 length_bytes, length_is_signed",
 )
 TOP_K_PARAMS = ParamStruct(*TOP_K_MEMBERS)
+
+
+#: kernels/top_k/threshold.cuh
+DIGIT_BITS = 11
+NUM_BINS = 1 << DIGIT_BITS
+
+
+def select_storage_bytes(threads: int) -> int:
+    """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
+    return round_up(4 * (NUM_BINS + threads // WARP_LANES + 4), 8) + 8
 
 
 class Selection(NamedTuple):

@@ -1,8 +1,10 @@
 """Top-k of rows that fit a warp: the shapes of its kernels."""
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from functools import lru_cache
 from math import gcd
+from types import MappingProxyType
 from typing import NamedTuple
 
 from cudml.operators.path import Steps
@@ -27,11 +29,12 @@ _CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
 
 
 #: `FineParams` of kernels/top_k/fine_key.cuh.
-_FINE_PARAMS = ParamStruct(
+FINE_MEMBERS = (
     *TOP_K_MEMBERS,
     "UInt64 magnitude, offset, factor, zero, other_zero, first_nan, end_nan, padding",
     "Int32 vector_rows, loads_by_rows",
 )
+_FINE_PARAMS = ParamStruct(*FINE_MEMBERS)
 
 
 class _Shape(NamedTuple):
@@ -152,9 +155,16 @@ def are_vectors(selection: Selection) -> bool:
     return lie_together and whole * selection.element.size % _VECTOR_BYTES == 0
 
 
-def fine_params(selection: Selection, *, blocks_per_row: int = 1) -> Params:
-    """The `FineParams` of kernels/top_k/fine_key.cuh."""
+def fine_params(
+    selection: Selection,
+    struct: ParamStruct = _FINE_PARAMS,
+    *,
+    blocks_per_row: int = 1,
+    list_capacity: int = 0,
+    more: Mapping[str, int] = MappingProxyType({}),
+) -> Params:
+    """The `FineParams` of kernels/top_k/fine_key.cuh, or a struct derived from it with more members."""
     by_rows = bool(selection.outer) and abs(selection.outer[0].strides[0]) < abs(selection.axis_strides[0])
     order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
-    more = {**order, "vector_rows": int(are_vectors(selection)), "loads_by_rows": int(by_rows)}
-    return params_of(selection, _FINE_PARAMS, blocks_per_row=blocks_per_row, more=more)
+    more = {**order, "vector_rows": int(are_vectors(selection)), "loads_by_rows": int(by_rows), **more}
+    return params_of(selection, struct, blocks_per_row=blocks_per_row, list_capacity=list_capacity, more=more)

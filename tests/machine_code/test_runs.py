@@ -81,6 +81,7 @@ def candidates() -> Iterator[Case]:
                 ((3, 900), 1, 200, "warp_sort"),
                 ((3, 900), 1, 300, "warp_sort"),
                 ((3, 9001), 1, 50, "block_filter"),
+                ((3, 9001), 1, 50, "groups"),
                 ((3, 5001), 1, 100, "block_radix"),
                 ((2, 5001), 1, 50, "grid_radix"),
             ):

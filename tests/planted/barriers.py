@@ -62,6 +62,12 @@ _CASES = {
         "filtered rows",
         "different values filtered by several blocks",
     ),
+    "top_k/bucket_rank.cuh": (
+        "groups, ascending",
+        "groups, many results that tie",
+        "groups of ragged rows",
+        "groups of neighbours",
+    ),
     "top_k/gather.cuh": (
         "block radix",
         "block radix of bytes",
@@ -76,6 +82,13 @@ _CASES = {
         "grid radix, many results",
         "grid radix, many ties",
         "ragged rows, grid radix",
+    ),
+    "top_k/groups.cu": (
+        "groups of neighbours",
+        "groups, many results that tie",
+        "groups, ascending",
+        "groups, every element a result",
+        "groups of ragged rows",
     ),
     "top_k/load_rows.cuh": (
         "short rows by columns",

@@ -59,6 +59,12 @@ CASES = {
         lambda n: Case(top_k((1, n), 1, HALF, length_type=WORD), "arg_max", content="any"),
     ),
     "block radix, ragged": (5000, lambda n: Case(top_k((3, n), 100, length_type=WORD), "block_radix", ONE)),
+    "groups": (9000, lambda n: Case(top_k((2, n), 50), "groups", content="any")),
+    "groups, many results": (5000, lambda n: Case(top_k((1, n), 700, LONG), "groups")),
+    "groups of ragged rows": (
+        9000,
+        lambda n: Case(top_k((2, n), 200, HALF, length_type=WORD), "groups", content="any"),
+    ),
     "filtered ragged rows": (9000, lambda n: Case(top_k((2, n), 50, length_type=WORD), "block_filter", ONE)),
     "ragged rows filtered by several blocks": (
         30_000,

@@ -82,11 +82,15 @@ CHOICES = {
     ((256, 131072), 1, 5000): "block_radix",
     ((256, 131072), 1, 50): "block_filter",
     ((256, 131072), 1, 2048): "block_filter",
-    ((1, 131072), 1, 50): "grid_radix",
-    ((1, 131072), 1, 2048): "grid_radix",
-    ((8, 131072), 1, 2048): "grid_radix",
-    ((32, 131072), 1, 1000): "block_filter",
+    ((1, 131072), 1, 50): "groups",
+    ((1, 131072), 1, 2048): "groups",
+    ((8, 131072), 1, 2048): "groups",
+    ((8, 131072), 1, 2049): "grid_radix",
+    ((32, 131072), 1, 1000): "groups",
+    ((32, 131072), 1, 3000): "block_filter",
     ((16, 1 << 20), 1, 2048): "block_filter",
+    ((132, 4096), 1, 64): "groups",
+    ((133, 4096), 1, 64): "block_filter",
     ((4, 1 << 22), 1, 1000): "grid_radix",
     ((1, 10**9), 1, 500): "block_filter",
     ((8, 10_000_000), 1, 50): "block_filter",
@@ -103,6 +107,7 @@ WHY = {
     "warp_sort": r"rows of \d+ elements in registers",
     "block_filter": r"rows of \d+ elements, 4096 or more",
     "block_radix": "nothing else pays",
+    "groups": r"\d+ rows of \d+ elements, 4096 or more",
     "grid_radix": r"\d rows for 132 blocks, of \d+ elements, 32768 or more(, in the cache)?",
 }
 
@@ -206,8 +211,10 @@ def test_rows_shared_by_blocks(device: Device, word: str, rng: np.random.Generat
     x = rng.integers(0, 64, (1, 280_001)).astype(word)
     paths = {1: PATHS, 33: PATHS, 500: PATHS, 3000: PATHS, 5000: ("grid_radix",), 280_001: ("grid_radix",)}
     for k, tried in paths.items():
-        for path in {"block_filter", "grid_radix"} & set(tried):
+        for path in {"block_filter", "grid_radix", "groups"} & set(tried):
             options = Options(k, path=path, largest=bool(rng.integers(2)))
+            if path not in possible_paths(x, options, device.limits):
+                continue
             last = launches(plan_for(x, options, device.limits))[-1]
             assert last.grid[0] >= 4
             check_top_k(device, x, options)

@@ -1,0 +1,119 @@
+"""Top-k of few long rows: how they are divided into groups of neighbours, and groups among blocks."""
+
+from dataclasses import dataclass
+from math import isqrt
+from typing import NamedTuple
+
+from cudml.operators.path import Steps, figure
+from cudml.operators.top_k_selection import Selection, select_storage_bytes
+from cudml.operators.top_k_short import FINE_MEMBERS, fine_params
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, Workspace, ceil_div, round_up
+
+_VECTOR_BYTES = 16
+
+# kernels/top_k/groups.cu and bucket_rank.cuh
+_THREADS = 512
+_WARPS = _THREADS // WARP_LANES
+_MAX_LISTED = 8 * _THREADS
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8, 8)
+
+#: `GroupParams` of kernels/top_k/groups.cu.
+_PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 log_lanes, num_chunks, chunks_per_block, max_groups")
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How rows are divided."""
+
+    #: Largest k: the list then holds twice as many.
+    max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
+
+    #: Groups beyond k, as a part of it and at least, and elements likewise, that are looked at.
+    slack_part: float = figure(1 / 4, "estimate", "one digit seldom tells the k-th key exactly")
+    min_slack: int = figure(64, "estimate", "as above")
+    min_listed: int = figure(256, "estimate", "as above")
+
+    #: Blocks that a multiprocessor runs at once.
+    blocks_per_multiprocessor: int = figure(1, "machine code", "limited by its registers")
+
+
+THRESHOLDS = Thresholds()
+
+
+class _Shape(NamedTuple):
+    """Of a row: lanes of a group, chunks of 32 loads, groups, groups and elements looked at again."""
+
+    lanes: int
+    chunks: int
+    groups: int
+    max_groups: int
+    max_listed: int
+    shared_bytes: int
+
+
+def _shape(selection: Selection) -> _Shape:
+    size, k = selection.element.size, selection.k
+    per_load = _VECTOR_BYTES // size
+    # A row may begin with any element of a load.
+    loads = ceil_div(selection.row_length + per_load - 1, per_load)
+    chunks = ceil_div(loads, WARP_LANES)
+    # Twice as many elements that are looked at again as groups, of which each takes as long as two.
+    wanted = max(1, isqrt(2 * selection.row_length // k) // per_load)
+    lanes = min(WARP_LANES, 1 << (wanted.bit_length() - 1))
+    groups = chunks * WARP_LANES // lanes
+    t = THRESHOLDS
+    max_groups = min(round_up(k + max(int(t.slack_part * k), t.min_slack), 8), round_up(groups, 8))
+    max_listed = min(max(t.min_listed, 1 << (2 * k - 1).bit_length()), _MAX_LISTED)
+    list_bytes = max_listed * (size + 8) + 4 * max_groups + groups * size
+    return _Shape(lanes, chunks, groups, max_groups, max_listed, _STORAGE_BYTES + list_bytes)
+
+
+def can_group(selection: Selection, limits: Limits) -> bool:
+    """Whether elements lie side by side, and shared storage holds the keys of all groups of a row."""
+    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
+    is_small = lie_together and selection.k <= THRESHOLDS.max_k
+    can = limits.warp_lanes == WARP_LANES and is_small
+    return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
+
+
+def groups(selection: Selection, limits: Limits) -> Steps:
+    """One launch; blocks share a row, and the last of them finishes it."""
+    shape = _shape(selection)
+    at_once = limits.num_multiprocessors * min(
+        THRESHOLDS.blocks_per_multiprocessor,
+        max(1, limits.shared_bytes_per_multiprocessor // (shape.shared_bytes + 1024)),
+    )
+    parts = max(1, min(at_once // selection.num_rows, ceil_div(shape.chunks, _WARPS)))
+    chunks_per_block = round_up(ceil_div(shape.chunks, parts), _WARPS)
+    parts = ceil_div(shape.chunks, chunks_per_block)
+    launch = KernelLaunch(
+        source="top_k/groups.cu",
+        function="top_k_groups",
+        template=(selection.word, *selection.raggedness),
+        grid=(selection.num_rows * parts, 1, 1),
+        block=(_THREADS, 1, 1),
+        buffers=(*selection.operands, "num_done", "largest"),
+        params=fine_params(
+            selection,
+            _PARAMS,
+            blocks_per_row=parts,
+            list_capacity=shape.max_listed,
+            more={
+                "log_lanes": shape.lanes.bit_length() - 1,
+                "num_chunks": shape.chunks,
+                "chunks_per_block": chunks_per_block,
+                "max_groups": shape.max_groups,
+            },
+        ),
+        shared_bytes=shape.shared_bytes,
+        constants=(
+            ("kThreads", _THREADS),
+            ("sizeof(GroupStorage)", _STORAGE_BYTES),
+            ("kRankedPerThread", _MAX_LISTED // _THREADS),
+        ),
+    )
+    workspaces = (
+        Workspace("num_done", 4 * selection.num_rows, is_left_zero=True),
+        Workspace("largest", selection.num_rows * shape.groups * selection.element.size),
+    )
+    return (launch,), workspaces

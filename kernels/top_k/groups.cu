@@ -1,0 +1,403 @@
+// Computes: the top k of long rows, in one pass over the input and a look at a small part of it.
+// Idea: the k groups of neighbours with the largest keys have all of the first k elements.
+// Ownership: blocks_per_row blocks share a row; the last to finish looks at its groups again.
+// Requires: elements side by side; `num_done` is zero, and is left zero; room in `largest`.
+// Chosen when: rows are few, and k is small for their length.
+#include "common/intrinsics.cuh"
+#include "common/types.cuh"
+#include "top_k/bucket_rank.cuh"
+#include "top_k/fine_key.cuh"
+#include "top_k/gather.cuh"
+#include "top_k/list.cuh"
+#include "top_k/row_reader.cuh"
+#include "top_k/rows.cuh"
+#include "top_k/threshold.cuh"
+
+constexpr int kThreads = 512;
+constexpr int kWarps = kThreads / kWarpSize;
+// Loads of a thread that are under way at once.
+constexpr UInt32 kAhead = 4;
+
+struct GroupParams : FineParams {
+  Int32 log_lanes;         // lanes that load a group, sixteen bytes each
+  Int32 num_chunks;        // of 32 loads, that a row has however it is aligned
+  Int32 chunks_per_block;  // at most
+  Int32 max_groups;        // groups that are looked at again
+};
+
+struct GroupStorage {
+  SelectStorage<kThreads> select;
+  KeyBounds bounds;  // of the keys of all groups, then of the list
+  UInt32 num_done;
+  UInt32 num_chosen;
+};
+
+// A row in loads of sixteen bytes, of which the first and the last may reach beyond it.
+template <class Word>
+struct RowLoads {
+  static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
+  static constexpr Wide<Word> kElementMask = ~((Wide<Word>{1} << kSpareBits<Word>)-1);
+
+  const Word* elements;
+  UInt32 length;
+  const GroupParams& params;
+  UInt32 skipped;  // elements by which the first load begins before the row
+
+  __device__ __forceinline__ RowLoads(const Word* elements, Int64 length, const GroupParams& params)
+      : elements(elements), length(static_cast<UInt32>(length)), params(params) {
+    skipped = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16 / sizeof(Word));
+  }
+
+  // The index of a load's first element; before the row it wraps, to beyond the row.
+  __device__ __forceinline__ UInt32 first_of(UInt32 load) const {
+    return load * kPerLoad - skipped;
+  }
+  __device__ __forceinline__ bool is_whole(UInt32 load) const {
+    return load * kPerLoad >= skipped && (load + 1) * kPerLoad <= length + skipped;
+  }
+
+  // What lies outside of the row ranks last.
+  __device__ __forceinline__ uint4 padding() const {
+    const UInt32 low = static_cast<UInt32>(params.padding);
+    const UInt32 high = static_cast<UInt32>(params.padding >> 32);
+    return make_uint4(low, high, low, high);
+  }
+  __device__ __forceinline__ uint4 load_whole(UInt32 load) const {
+    return load_16_bytes(elements + static_cast<Int64>(load) * kPerLoad - skipped);
+  }
+  // Of a load at an end of the row.
+  __device__ __forceinline__ uint4 load_part(UInt32 load) const {
+    constexpr UInt64 kElement = ~UInt64{0} >> (64 - 8 * sizeof(Word));
+    UInt64 halves[2] = {params.padding, params.padding};
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+      const UInt32 index = first_of(load) + i;
+      if (index < length) {
+        constexpr int kPerHalf = 8 / sizeof(Word);
+        const int shift = i % kPerHalf * 8 * static_cast<int>(sizeof(Word));
+        UInt64& half = halves[i / kPerHalf];
+        half = (half & ~(kElement << shift)) | static_cast<UInt64>(elements[index]) << shift;
+      }
+    }
+    return make_uint4(static_cast<UInt32>(halves[0]), static_cast<UInt32>(halves[0] >> 32),
+                      static_cast<UInt32>(halves[1]), static_cast<UInt32>(halves[1] >> 32));
+  }
+
+  __device__ __forceinline__ Word key_of(Wide<Word> fine) const {
+    return static_cast<Word>(coarse_key<Word>(fine & kElementMask, params) >> kSpareBits<Word>);
+  }
+  __device__ __forceinline__ Word largest_of(const uint4& bytes) const {
+    Wide<Word> largest = 0;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+      const Wide<Word> fine = fine_key<Word>(upper_word<Word>(bytes, i), params);
+      largest = fine > largest ? fine : largest;
+    }
+    return key_of(largest);
+  }
+};
+
+// The loads of a thread, kAhead at a time: number a is chunk first + a * step, as far as there are any.
+template <class Word>
+__device__ __forceinline__ void load_chunks(const RowLoads<Word>& row, UInt32 first, UInt32 step,
+                                            UInt32 end, uint4 (&bytes)[kAhead]) {
+  const UInt32 lane = threadIdx.x % kWarpSize;
+  const auto load_of = [&](UInt32 a) { return (first + a * step) * kWarpSize + lane; };
+#pragma unroll
+  for (UInt32 a = 0; a < kAhead; ++a) {
+    bytes[a] = row.padding();
+    if (first + a * step < end && row.is_whole(load_of(a))) bytes[a] = row.load_whole(load_of(a));
+  }
+#pragma unroll
+  for (UInt32 a = 0; a < kAhead; ++a) {
+    if (first + a * step < end && !row.is_whole(load_of(a))) bytes[a] = row.load_part(load_of(a));
+  }
+}
+
+// Writes the largest key of each group of a row's chunks [begin, end).
+template <class Word>
+__device__ __forceinline__ void write_largest(const RowLoads<Word>& row, UInt32 begin, UInt32 end,
+                                              UInt32 log_lanes, Word* largest) {
+  const UInt32 lane = threadIdx.x % kWarpSize;
+  for (UInt32 chunk = begin + threadIdx.x / kWarpSize; chunk < end; chunk += kAhead * kWarps) {
+    uint4 bytes[kAhead];
+    load_chunks(row, chunk, kWarps, end, bytes);
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) {
+      const UInt32 own = chunk + a * kWarps;
+      if (own >= end) break;  // the same for all lanes
+      Wide<Word> key = row.largest_of(bytes[a]);
+#pragma unroll 1
+      for (UInt32 distance = 1; distance >> log_lanes == 0; distance *= 2) {
+        const Wide<Word> other = __shfl_xor_sync(kFullMask, key, distance);
+        key = other > key ? other : key;
+      }
+      const UInt32 place = own * kWarpSize + lane;
+      if ((place & ((1u << log_lanes) - 1)) == 0) {
+        largest[place >> log_lanes] = static_cast<Word>(key);
+      }
+    }
+  }
+}
+
+// What is among the first of some: at or above a threshold, and of those that tie for the last places the
+// ones with the lowest numbers.
+template <class Word>
+struct Cut {
+  Threshold<Word> threshold;
+  Threshold<UInt32> by_number;
+
+  // Leaves `enough` or fewer; for_each(visit) calls visit(key, number) for this thread's share.
+  template <class ForEach>
+  static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
+                                           SelectStorage<kThreads>& shared, ForEach for_each) {
+    while (!threshold.fits(enough) && !threshold.is_exact()) {
+      search_digit(threshold, shared,
+                   [&](auto visit) { for_each([&](Word key, UInt32) { visit(key); }); });
+    }
+    auto by_number = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
+    while (!threshold.fits(enough) && !by_number.is_exact()) {
+      search_digit(by_number, shared, [&](auto visit) {
+        for_each([&](Word key, UInt32 number) {
+          if (threshold.high_part(key) == threshold.prefix) visit(~number);
+        });
+      });
+    }
+    return {threshold, by_number};
+  }
+
+  __device__ __forceinline__ bool passes(Word key, UInt32 number) const {
+    const Wide<Word> high = threshold.high_part(key);
+    return high > threshold.prefix ||
+           (high == threshold.prefix && by_number.high_part(~number) >= by_number.prefix);
+  }
+  // No key that passes is smaller.
+  __device__ __forceinline__ Word floor() const {
+    return static_cast<Word>(threshold.prefix << (threshold.shift % (8 * sizeof(Wide<Word>))));
+  }
+};
+
+// A search among keys up to `largest`: it begins with its bits.
+template <class Word>
+__device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt32 count,
+                                                        UInt32 wanted) {
+  auto threshold = Threshold<Word>::start(count, wanted);
+  threshold.shift = 64 - __clzll(static_cast<Int64>(UInt64{largest}));
+  return threshold;
+}
+
+// Calls visit(key, number) for this thread's share of some keys in shared storage, kAhead at a time: all are
+// read before the first is looked at.
+template <class Word, class Visit>
+__device__ __forceinline__ void visit_keys(const Word* keys, UInt32 count, Visit visit) {
+  for (UInt32 first = threadIdx.x; first < count; first += kAhead * kThreads) {
+    Word batch[kAhead];
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) batch[a] = keys[min(first + a * kThreads, count - 1)];
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) {
+      if (first + a * kThreads < count) visit(batch[a], first + a * kThreads);
+    }
+  }
+}
+
+// Puts the numbers of the row's first k groups, and perhaps some more, in `chosen`; returns how many there
+// are, and the least key of interest.
+template <class Word>
+__device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest, UInt32 num_groups,
+                                                UInt32 k, UInt32 most, Word* keys, UInt32* chosen,
+                                                Word& floor, GroupStorage& shared) {
+  Wide<Word> own_largest = 0;
+  Wide<Word> own_complement = 0;
+  for (UInt32 first = threadIdx.x; first < num_groups; first += kAhead * kThreads) {
+    Word loaded[kAhead];
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) {
+      loaded[a] = largest[min(first + a * kThreads, num_groups - 1)];
+    }
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) {
+      if (first + a * kThreads < num_groups) keys[first + a * kThreads] = loaded[a];
+      own_largest = max(own_largest, static_cast<Wide<Word>>(loaded[a]));
+      own_complement = max(own_complement, static_cast<Wide<Word>>(static_cast<Word>(~loaded[a])));
+    }
+  }
+  shared.bounds.add<Word>(own_largest, own_complement);
+  __syncthreads();  // all keys and their bounds are there before they are looked at
+  // Keys are compared from the least one on: few bits tell them apart, wherever they lie.
+  const Wide<Word> least =
+      static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
+  const auto from_least = [&](Word key) { return static_cast<Word>(key - least); };
+  const auto cut = Cut<Word>::of(
+      search_up_to<Word>(shared.bounds.largest_of<Word>() - least, num_groups, min(k, num_groups)),
+      most, shared.select, [&](auto visit) {
+        visit_keys(keys, num_groups,
+                   [&](Word key, UInt32 group) { visit(from_least(key), group); });
+      });
+  for (UInt32 first = threadIdx.x; first < num_groups; first += kAhead * kThreads) {
+    UInt32 passing = 0;
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) {
+      const UInt32 group = first + a * kThreads;
+      const bool passes = cut.passes(from_least(keys[min(group, num_groups - 1)]), group);
+      if (passes && group < num_groups) passing |= 1u << a;
+    }
+    if (passing == 0) continue;
+    UInt32 place = atomicAdd(&shared.num_chosen, static_cast<UInt32>(__popc(passing)));
+#pragma unroll
+    for (UInt32 a = 0; a < kAhead; ++a) {
+      if ((passing >> a & 1) != 0) chosen[place++] = first + a * kThreads;
+    }
+  }
+  // Fewer groups than results have elements of any size.
+  floor = num_groups < k ? Word{0} : static_cast<Word>(cut.floor() + least);
+  __syncthreads();  // all that pass are listed before they are counted
+  return shared.num_chosen;
+}
+
+// Lists the elements of the chosen groups that can be among the row's first k, in any order; fewer than are
+// wanted only if the row has fewer, or the input has changed.
+template <class Word>
+__device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const UInt32* chosen,
+                                                UInt32 num_chosen, UInt32 log_lanes, UInt32 k,
+                                                UInt32 most, Word floor, const List<Word>& list,
+                                                GroupStorage& shared) {
+  const UInt32 num_loads = num_chosen << log_lanes;
+  constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
+  // Calls look(keys, index of the first, the bits of those that are no smaller than the floor) for each load.
+  const auto for_each_load = [&](auto look) {
+#pragma unroll 1
+    for (UInt32 first = threadIdx.x; first < num_loads; first += kAhead * kThreads) {
+      uint4 bytes[kAhead];
+      UInt32 loads[kAhead];
+#pragma unroll
+      for (UInt32 a = 0; a < kAhead; ++a) {
+        const UInt32 number = min(first + a * kThreads, num_loads - 1);
+        const UInt32 within = number & ((1u << log_lanes) - 1);
+        loads[a] = (chosen[number >> log_lanes] << log_lanes) + within;
+      }
+#pragma unroll
+      for (UInt32 a = 0; a < kAhead; ++a) {
+        bytes[a] = row.padding();
+        if (row.is_whole(loads[a])) bytes[a] = row.load_whole(loads[a]);
+      }
+#pragma unroll
+      for (UInt32 a = 0; a < kAhead; ++a) {
+        if (first + a * kThreads >= num_loads) break;
+        if (!row.is_whole(loads[a])) bytes[a] = row.load_part(loads[a]);
+        Word keys[kPerLoad];
+        UInt32 passing = 0;
+#pragma unroll
+        for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+          keys[i] = row.key_of(fine_key<Word>(upper_word<Word>(bytes[a], i), row.params));
+          const bool is_in_row = row.first_of(loads[a]) + i < row.length;
+          if (keys[i] >= floor && is_in_row) passing |= 1u << i;
+        }
+        if (passing != 0) look(keys, row.first_of(loads[a]), passing);
+      }
+    }
+  };
+  // Of them, calls visit(key, index).
+  const auto for_each = [&](auto visit) {
+    for_each_load([&](const Word(&keys)[kPerLoad], UInt32 index, UInt32 passing) {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+        if ((passing >> i & 1) != 0) visit(keys[i], index + i);
+      }
+    });
+  };
+  const auto put = [&](UInt32 place, Word key, UInt32 index) {
+    if (place >= most) return;
+    list.keys[place] = key;
+    list.indices[place] = index;
+  };
+  if (threadIdx.x == 0) shared.select.num_listed = 0;
+  __syncthreads();  // the counter is clear before anyone appends
+  for_each_load([&](const Word(&keys)[kPerLoad], UInt32 index, UInt32 passing) {
+    UInt32 place = atomicAdd(&shared.select.num_listed, static_cast<UInt32>(__popc(passing)));
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+      if ((passing >> i & 1) != 0) put(place++, keys[i], index + i);
+    }
+  });
+  __syncthreads();  // all are listed before they are counted
+  const UInt32 count = shared.select.num_listed;
+  if (count <= most) return count;
+  // Seldom: many tie with the k-th, or lie in few groups. Keys are compared from the floor on.
+  const Wide<Word> span = shared.bounds.largest_of<Word>() - floor;
+  const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
+  const auto cut =
+      Cut<Word>::of(search_up_to<Word>(span, count, k), most, shared.select, [&](auto visit) {
+        for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); });
+      });
+  if (threadIdx.x == 0) shared.select.num_listed = 0;
+  __syncthreads();  // the counter is clear, and the first list has been counted
+  for_each([&](Word key, UInt32 index) {
+    if (!cut.passes(from_floor(key), index)) return;
+    put(atomicAdd(&shared.select.num_listed, 1), key, index);
+  });
+  __syncthreads();  // all are listed before they are counted
+  return min(shared.select.num_listed, most);
+}
+
+template <class Word, bool kIsRagged = false>
+__global__ void __launch_bounds__(kThreads, 1)
+    top_k_groups(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
+                 UInt32* num_done, Word* largest, const __grid_constant__ GroupParams params) {
+  SHARED_STORAGE(GroupStorage, shared);
+  const UInt32 num_parts = static_cast<UInt32>(params.blocks_per_row);
+  const UInt32 row_number = blockIdx.x / num_parts;
+  const UInt32 part = blockIdx.x - row_number * num_parts;
+  const UInt32 log_lanes = static_cast<UInt32>(params.log_lanes);
+  const UInt32 num_chunks = static_cast<UInt32>(params.num_chunks);
+  const UInt32 max_groups = num_chunks * kWarpSize >> log_lanes;
+  const UInt32 k = static_cast<UInt32>(params.k);
+  Word* row_largest = largest + static_cast<Int64>(row_number) * max_groups;
+
+  const RowStart start = row_start(params, row_number);
+  const Int64 length = block_row_length<kIsRagged>(lengths, params, start, shared.select);
+  const RowLoads<Word> row(input + start.input, length, params);
+
+  // ---- The largest key of each group. Groups beyond a ragged row's length have one, too.
+  const UInt32 begin = part * static_cast<UInt32>(params.chunks_per_block);
+  const UInt32 end = min(num_chunks, begin + static_cast<UInt32>(params.chunks_per_block));
+  write_largest(row, begin, end, log_lanes, row_largest);
+
+  // ---- The row's last block goes on.
+  __syncthreads();  // every thread has written before its block counts as done, which releases all of it
+  if (threadIdx.x == 0) {
+    shared.num_done = add_acquire_release(&num_done[row_number], 1);
+    shared.num_chosen = 0;
+    shared.bounds = {0, 0};
+  }
+  __syncthreads();  // every thread knows whether its block is the last, and reads what others wrote after
+  if (shared.num_done != num_parts - 1) return;
+  if (threadIdx.x == 0) num_done[row_number] = 0;
+
+  const Int64 capacity = params.list_capacity;
+  const UInt32 most = static_cast<UInt32>(capacity);
+  UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
+  const List<Word> list = List<Word>::in(storage, capacity, 0);
+  UInt32* places = list.indices + capacity;
+  UInt32* chosen = places + capacity;
+  Word* keys = reinterpret_cast<Word*>(chosen + params.max_groups);
+
+  // Those with elements of the row, which has at least one; a ragged row's length may be 0.
+  const UInt32 num_loads = (row.length + row.skipped + row.kPerLoad - 1) / row.kPerLoad;
+  const UInt32 num_groups = max(1u, (num_loads + (1u << log_lanes) - 1) >> log_lanes);
+  Word floor;
+  const UInt32 num_chosen =
+      choose_groups(row_largest, num_groups, k, params.max_groups, keys, chosen, floor, shared);
+  UInt32 count = list_elements(row, chosen, num_chosen, log_lanes, k, most, floor, list, shared);
+  if (count < k) {
+    const RowPart<Word> whole = {row.elements, 1, row.length, 0};
+    list_missing<Word, kThreads>(list, whole, count, k);
+    count = k;
+    __syncthreads();  // the list is complete before it is read
+  }
+  rank_by_buckets<Word, kThreads>(
+      list, places, count, k, shared.select, shared.bounds, [&](UInt32 rank, UInt32 index) {
+        write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
+                                index_in_row(params, index));
+      });
+}
