@@ -47,7 +47,7 @@ from tests.support.kernel_cases import CPU, GPU
 from tests.support.sparse import WIDE, described, sparse_tensor, wide_strides
 from tests.support.top_k_runs import Options as TopKOptions
 from tests.support.top_k_runs import described as top_k_desc
-from tests.support.top_k_runs import possible_paths
+from tests.support.top_k_runs import paths_for, selection_in
 
 LIMITS = {"gpu": GPU, "cpu": CPU}
 
@@ -206,14 +206,26 @@ SELECTIONS = {
 }
 
 
+def selection_descs(case: str, k: int) -> tuple[TensorDesc, TensorDesc, TensorDesc]:
+    """The input, the values and the indices."""
+    sizes, axis, packed_in, packed_out = SELECTIONS[case]
+    out = (*sizes[:axis], k, *sizes[axis + 1 :])
+    strides = wide_strides(out, packed_out)
+    return (
+        TensorDesc(DataType.UINT16, sizes, wide_strides(sizes, packed_in)),
+        TensorDesc(DataType.UINT16, out, strides),
+        TensorDesc(DataType.UINT32, out, strides),
+    )
+
+
 def possible_selections() -> list[tuple[str, int, str, str]]:
-    """Every case with both numbers of results, in both shapes, by every path that can do it."""
+    """Every case with all numbers of results, in both shapes, by every path that can do it."""
     return [
         (case, k, shape, path)
-        for case, (sizes, axis, *_) in SELECTIONS.items()
+        for case, (_, axis, *_) in SELECTIONS.items()
         for k in (1, 6, 40)
         for shape, limits in LIMITS.items()
-        for path in possible_paths(np.empty(sizes, np.uint16), TopKOptions(k, axis), limits)
+        for path in paths_for(selection_in(*selection_descs(case, k), TopKOptions(k, axis)), limits)
     ]
 
 
@@ -248,15 +260,13 @@ def test_many_of_a_column(path: str, rng: np.random.Generator) -> None:
 
 def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generator) -> Plan:
     """Select by a path and compare; the plan."""
-    sizes, axis, packed_in, packed_out = SELECTIONS[case]
+    axis = SELECTIONS[case][1]
     options = TopKOptions(k, axis, path=path)
-    x = sparse_tensor(sizes, np.uint16, wide_strides(sizes, packed_in))
+    descs = selection_descs(case, k)
+    x, values, indices = (
+        sparse_tensor(desc.sizes, f"u{desc.element.size}", desc.strides or ()) for desc in descs
+    )
     content = fill(x, rng)
-    out = (*sizes[:axis], k, *sizes[axis + 1 :])
-    values = sparse_tensor(out, np.uint16, wide_strides(out, packed_out))
-    indices = sparse_tensor(out, np.uint32, wide_strides(out, packed_out))
-    kinds = (DataType.UINT16, DataType.UINT16, DataType.UINT32)
-    descs = [described(array, kind) for array, kind in zip((x, values, indices), kinds, strict=True)]
     plan = plan_top_k(top_k_desc(*descs, options), limits, path=path)
     names = ("input_tensor", "output_value_tensor", "output_index_tensor")
     run_plan(emulator.get_device(), plan, dict(zip(names, (x, values, indices), strict=True)))

@@ -121,22 +121,25 @@ def dirty_workspace(device: Device, chosen: Plan) -> Any:
     return to_device(device, np.full(chosen.temporary_bytes, 0xFF, np.uint8))
 
 
+def selection_in(x: TensorDesc, values: TensorDesc, indices: TensorDesc, options: Options) -> Selection:
+    """The problem that paths solve."""
+    axis = options.axis % x.dimension_count
+    largest, nan_last = options.largest, options.nan_last
+    return selection_of(x, values, indices, axis=axis, k=options.k, is_largest=largest, nan_last=nan_last)
+
+
 def selection_for(x: np.ndarray, options: Options) -> Selection:
-    """The problem that paths solve, for packed tensors."""
-    kind = element_type(x)
-    sizes = output_sizes(x.shape, options)
-    return selection_of(
-        TensorDesc(kind, x.shape),
-        TensorDesc(kind, sizes),
-        TensorDesc(options.index_type, sizes),
-        axis=options.axis % x.ndim,
-        k=options.k,
-        is_largest=options.largest,
-        nan_last=options.nan_last,
-    )
+    """The same for packed tensors."""
+    kind, sizes = element_type(x), output_sizes(x.shape, options)
+    descs = TensorDesc(kind, x.shape), TensorDesc(kind, sizes), TensorDesc(options.index_type, sizes)
+    return selection_in(*descs, options)
+
+
+def paths_for(selection: Selection, limits: Limits) -> list[str]:
+    """The paths that can do a selection."""
+    return [name for name, path in PATHS.items() if path.can_do(selection, limits)]
 
 
 def possible_paths(x: np.ndarray, options: Options, limits: Limits) -> list[str]:
-    """The paths that can do a selection."""
-    selection = selection_for(x, options)
-    return [name for name, path in PATHS.items() if path.can_do(selection, limits)]
+    """The same for packed tensors."""
+    return paths_for(selection_for(x, options), limits)

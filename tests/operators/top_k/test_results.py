@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ from tests.support.top_k_runs import (
     check_top_k,
     element_type,
     output_sizes,
+    paths_for,
     possible_paths,
+    selection_in,
 )
 
 A = [[0, 1, 10, 11], [3, 2, 9, 8], [4, 5, 6, 7]]
@@ -167,16 +170,16 @@ def selections(draw: st.DrawFn) -> tuple:
         nan_last=draw(st.booleans()),
         index_type=draw(st.sampled_from((DataType.UINT32, DataType.UINT64, DataType.INT64))),
     )
-    x = np.empty(sizes, dtype)
-    path = draw(st.sampled_from(possible_paths(x, options, emulator.get_device().limits)))
-    options = Options(options.k, axis, options.largest, options.nan_last, path, options.index_type)
+    kind = element_type(np.empty(0, dtype))
     out = output_sizes(tuple(sizes), options)
     places = (
-        draw(layouts(sizes, element_type(x))),
-        draw(layouts(out, element_type(x), broadcast=False)),
+        draw(layouts(sizes, kind)),
+        draw(layouts(out, kind, broadcast=False)),
         draw(layouts(out, options.index_type, broadcast=False)),
     )
-    return dtype, options, places
+    selection = selection_in(*(place.desc for place in places), options)
+    path = draw(st.sampled_from(paths_for(selection, emulator.get_device().limits)))
+    return dtype, replace(options, path=path), places
 
 
 @settings(deadline=None, max_examples=120)
