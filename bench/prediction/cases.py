@@ -24,7 +24,7 @@ from tests.machine_code.sass.rates import NUM_MULTIPROCESSORS
 #: Larger problems are run at two smaller sizes: of top-k, elements; of a recurrence, steps. Where each block
 #: has a row of its own, those of a few multiprocessors stand for all: then top-k runs whole up to so many
 #: bytes, because its plan depends on the length of a row.
-_MAX_ELEMENTS = 1 << 24
+_MAX_ELEMENTS = 1 << 26
 _MAX_BYTES = 1 << 29
 _STEPS = (2, 4)
 

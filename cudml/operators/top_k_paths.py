@@ -4,13 +4,21 @@ Every path gives the same bits, because every kernel orders by key and then by i
 """
 
 from dataclasses import dataclass
-from math import ceil, isqrt, sqrt
+from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
 from cudml.operators.top_k_columns import COLUMNS, can_filter_columns, filter_columns
+from cudml.operators.top_k_filter import block_filter, can_filter, kept_at_most, num_parts
 from cudml.operators.top_k_groups import can_group, groups
-from cudml.operators.top_k_selection import DIGIT_BITS, NUM_BINS, Selection, params_of, select_storage_bytes
+from cudml.operators.top_k_selection import (
+    DIGIT_BITS,
+    NUM_BINS,
+    Selection,
+    blocks_at_once,
+    params_of,
+    select_storage_bytes,
+)
 from cudml.operators.top_k_short import (
     SELECT_ANY_MAX_K,
     SELECT_MAX_ROW_LENGTH,
@@ -43,12 +51,6 @@ _THREAD_LIST_THREADS = 128
 _BLOCK_THREADS = 512
 _NETWORK_MAX_K = 512
 _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
-
-# kernels/top_k/block_filter.cu and filter.cuh
-_FILTER_THREADS = 256
-_FILTER_MAX_K = 4096
-_FILTER_MIN_ENOUGH = 128
-_FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
 
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
@@ -113,19 +115,17 @@ class Thresholds:
         "predicted 11 us, 22 by block_filter, for 1024 x 1025; of 264 rows 11 and 9",
     )
 
+    #: And columns of so many bytes, though they are few.
+    columns_min_bytes: int = figure(
+        3 << 20,
+        "machine code",
+        "predicted 15.5 us, 12.0 by block_filter, for 264 columns of 2048; of 512 columns 15.5 and 18.6",
+    )
+
     #: For k above that of short rows, the longest of them.
     columns_any_k_long_length: int = figure(
         1 << 12, "machine code", "predicted as long as block_filter for 1024 x 4096 and k = 32; longer beyond"
     )
-
-    #: Shortest rows that are filtered instead of read twice.
-    filter_min_row_length: int = figure(
-        1 << 12, "estimate", "at least one tile, because the first one fills the list"
-    )
-
-    #: Shortest stretch of a row for one block to filter, and the fixed cost of a stretch, in elements.
-    filter_min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
-    filter_part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
 
     #: Rows are looked at by groups where they take at most this part of the L2 cache, and are at most as many
     #: as blocks run at once.
@@ -135,21 +135,22 @@ class Thresholds:
         "predicted 26 us by groups, 20 by filtering, for 64 x 131072 descending float32",
     )
 
-    #: Longest rows of which all parts take one sample: if its guess fails, one block searches the whole row.
-    filter_max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
-
-    #: A part is sampled before it is read if it is at least this many samples long.
-    filter_min_sampled_tiles: int = figure(
-        32, "estimate", "the sample is then 3 % of it, and 6 % of its sectors"
+    #: Rows are so many times as long as k, or longer.
+    groups_min_length_per_result: int = figure(
+        4,
+        "machine code",
+        "predicted 18 us, 26 by block_radix, for 16 x 8192 float32 and k = 2048; of 4096 elements 46 and 23",
     )
 
-    #: Smallest number of elements that the filter's list holds beyond k and a tile.
-    filter_min_slack: int = figure(
-        512, "estimate", "the list is cut when they are full, which is rare for random rows"
+    #: Unless it is one row longer than this, or than this part of it if k is more than `filter_max_shared_k`.
+    groups_max_lone_row: int = figure(
+        1 << 18, "machine code", "predicted 11.3 us, 12.3 by grid_radix, for 262144 float32 and k = 100"
+    )
+    groups_lone_part: float = figure(
+        1 / 2, "machine code", "predicted 26.6 us, 21.7 by grid_radix, for 262144 float32 and k = 2048"
     )
 
     #: Blocks that a multiprocessor runs at once.
-    filter_blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
     radix_blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
 
     #: Several blocks share a row if there are rows for at most this part of the blocks that run at once,
@@ -167,11 +168,14 @@ class Thresholds:
     #: and there are at most this many.
     cached_max_rows: int = figure(8, "machine code", "for 8 rows of 248320 float16 both take equally long")
 
-    #: Blocks that share a row filter it if k is at most the first number, or if together they keep at most
-    #: the second number of elements, which the last block merges.
+    #: Blocks that share a row filter it if k is at most the first number, if they keep at most the second
+    #: number of elements, which the last blocks merge, or if rows take more than this part of the cache.
     filter_max_shared_k: int = figure(512, "estimate", "the merge of a very long row takes less than a read")
     filter_max_merged: int = figure(
         1 << 16, "machine code", "8 x 131072 float32 for k = 2048 keep more: 1.4 times the radix search"
+    )
+    radix_max_part: float = figure(
+        2.0, "machine code", "predicted 67 us, 80 by filtering, for 4 x 4194304 float32 and k = 1000"
     )
 
     #: Blocks that share a row rank its list by comparing all pairs if k is at most the first number times
@@ -197,19 +201,6 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
-#: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
-_FILTER_STORAGE_BYTES = round_up(select_storage_bytes(_FILTER_THREADS) + 8, 8)
-
-
-def _blocks(
-    limits: Limits, num_rows: int, threads: int, most: int | None = None, *, rows_per_block: int = 1
-) -> int:
-    """The number of blocks: at most as many as run at once, `most` per multiprocessor."""
-    by_threads = max(1, limits.max_threads_per_multiprocessor // threads)
-    at_once = limits.num_multiprocessors * min(most or by_threads, by_threads)
-    return min(-(-num_rows // rows_per_block), at_once)
-
-
 def _serial(selection: Selection, limits: Limits) -> Steps:
     # The list is cut when the slack is full.
     slack = max(THRESHOLDS.serial_slack * selection.k, THRESHOLDS.serial_min_slack)
@@ -218,7 +209,7 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
     list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
     in_shared = _SERIAL_STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
     rows_per_block = ceil_div(THRESHOLDS.serial_min_elements, selection.row_length)
-    blocks = _blocks(limits, ceil_div(selection.num_rows, rows_per_block), 1)
+    blocks = blocks_at_once(limits, ceil_div(selection.num_rows, rows_per_block), 1)
     if not in_shared:
         blocks = min(blocks, THRESHOLDS.serial_max_lists)
     launch = KernelLaunch(
@@ -262,7 +253,7 @@ def _thread_list(selection: Selection, limits: Limits) -> Steps:
         source="top_k/thread_list.cu",
         function="top_k_thread_list",
         template=(selection.word, _THREAD_LIST_SIZE, *selection.raggedness),
-        grid=(_blocks(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
+        grid=(blocks_at_once(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
         block=(threads, 1, 1),
         buffers=selection.operands,
         params=params_of(selection),
@@ -283,7 +274,9 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
     else:
         capacity, num_lists = _ordered_capacity(selection), 2
     list_bytes = num_lists * capacity * selection.pair_bytes
-    blocks = _blocks(limits, selection.num_rows, _BLOCK_THREADS, THRESHOLDS.radix_blocks_per_multiprocessor)
+    blocks = blocks_at_once(
+        limits, selection.num_rows, _BLOCK_THREADS, THRESHOLDS.radix_blocks_per_multiprocessor
+    )
     storage_bytes = select_storage_bytes(_BLOCK_THREADS)
     in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
     launch = KernelLaunch(
@@ -298,105 +291,6 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
         constants=(("kThreads", _BLOCK_THREADS), ("sizeof(SelectStorage<kThreads>)", storage_bytes)),
     )
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
-
-
-def _filter_tile(selection: Selection) -> int:
-    """`Filter::kTile` of kernels/top_k/filter.cuh, also the elements of a sample."""
-    loads_ahead = 2 if selection.element.size == 1 else 4
-    return _FILTER_THREADS * (16 // selection.element.size) * loads_ahead
-
-
-def _filter_shape(selection: Selection) -> tuple[int, int]:
-    """Elements of a block's list, bytes of its shared storage."""
-    # The list is cut when the slack is full, which takes at least e times as many elements each time.
-    slack = max(selection.k, THRESHOLDS.filter_min_slack)
-    capacity = _filter_tile(selection) + round_up(selection.k + slack, 8)
-    return capacity, _FILTER_STORAGE_BYTES + capacity * selection.pair_bytes
-
-
-def _can_filter(selection: Selection, limits: Limits) -> bool:
-    """Whether the list fits the shared storage, and k the sorting network."""
-    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _FILTER_MAX_K
-    return is_small and _filter_shape(selection)[1] <= limits.shared_bytes_per_block
-
-
-def _filter_sample(selection: Selection, parts: int) -> tuple[int, int]:
-    """The scope of a part's sample, and a rank in the sample that the last result rarely exceeds.
-
-    In random order, the number of the first k elements in a sample follows a Poisson distribution. In a
-    sorted row, a load of the sample may consist of first elements only. Ragged rows have no guess, because
-    their lengths are not known here.
-    """
-    if selection.lengths is not None:
-        return _FIRST_OF_PART, 0
-    tile = _filter_tile(selection)
-    part_length = selection.row_length // parts
-    across_row = parts > 1 and selection.row_length <= THRESHOLDS.filter_max_shared_row
-    sampled = selection.row_length if across_row else part_length
-    expected = selection.k * tile / sampled
-    rank = ceil(expected + 5 * sqrt(expected) + 8) + 16 // selection.element.size
-    if rank > tile // 4 or not (across_row or part_length >= THRESHOLDS.filter_min_sampled_tiles * tile):
-        return _FIRST_OF_PART, 0
-    return (_ACROSS_ROW if across_row else _ACROSS_PART), rank
-
-
-def _filter_enough(selection: Selection) -> int:
-    """The largest number of elements that a part keeps."""
-    return max(_FILTER_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
-
-
-def _filter_parts(selection: Selection, limits: Limits) -> int:
-    """The number of blocks that share a row, chosen so that few multiprocessors are idle at the end."""
-    per_multiprocessor = min(
-        THRESHOLDS.filter_blocks_per_multiprocessor,
-        max(1, limits.shared_bytes_per_multiprocessor // _filter_shape(selection)[1]),
-    )
-    resident = limits.num_multiprocessors * per_multiprocessor
-    longest = max(1, min(selection.row_length // THRESHOLDS.filter_min_stretch, resident))
-
-    def cost(parts: int) -> float:
-        waves = ceil_div(selection.num_rows * parts, resident)
-        return waves * (selection.row_length / parts + THRESHOLDS.filter_part_elements)
-
-    if selection.num_rows >= resident * 8:
-        return 1
-    return min(range(1, longest + 1), key=cost)
-
-
-def _block_filter(selection: Selection, limits: Limits) -> Steps:
-    capacity, shared_bytes = _filter_shape(selection)
-    parts = _filter_parts(selection, limits)
-    workspaces: tuple[Workspace, ...] = ()
-    if parts > 1:
-        kept_bytes = selection.num_rows * parts * _filter_enough(selection) * selection.pair_bytes
-        states = Workspace("states", 8 * selection.num_rows, is_left_zero=True)
-        workspaces = (states, Workspace("kept", kept_bytes))
-    sample_scope, sample_rank = _filter_sample(selection, parts)
-    launch = KernelLaunch(
-        source="top_k/block_filter.cu",
-        function="top_k_block_filter",
-        template=(selection.word, *selection.raggedness),
-        grid=(_blocks(limits, selection.num_rows * parts, _FILTER_THREADS), 1, 1),
-        block=(_FILTER_THREADS, 1, 1),
-        buffers=(*selection.operands, "states" if parts > 1 else None, "kept" if parts > 1 else None),
-        params=params_of(
-            selection,
-            list_capacity=capacity,
-            blocks_per_row=parts,
-            sample_rank=sample_rank,
-            sample_scope=sample_scope,
-        ),
-        shared_bytes=shared_bytes,
-        constants=(
-            ("kThreads", _FILTER_THREADS),
-            ("sizeof(FilterStorage)", _FILTER_STORAGE_BYTES),
-            (f"Filter<{selection.word}, kThreads>::kTile", _filter_tile(selection)),
-            ("kAcrossPart", _ACROSS_PART),
-            ("kAcrossRow", _ACROSS_ROW),
-            ("kMinEnough", _FILTER_MIN_ENOUGH),
-        ),
-    )
-    return (launch,), workspaces
 
 
 def _ordered_capacity(selection: Selection) -> int:
@@ -465,7 +359,7 @@ PATHS = by_name(
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
-    Path("block_filter", "k up to some thousands of long rows, read once", _can_filter, _block_filter),
+    Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
     Path(
         "block_radix",
         "any rows, a block each",
@@ -488,7 +382,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if _can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
     if can_filter_columns(selection, limits) and (
-        _are_columns(selection) or _columns_pay_for_long(selection, limits)
+        _are_large_columns(selection) or _columns_pay_for_long(selection, limits)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
@@ -497,20 +391,18 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         f"{selection.num_rows} rows for {limits.resident_blocks} blocks, of {length} elements, "
         f"{t.grid_min_row_length} or more"
     )
-    num_bytes = selection.num_rows * length * selection.element.size
-    is_few = selection.num_rows <= limits.resident_blocks and num_bytes <= t.groups_max_part * limits.l2_bytes
-    if is_few and length >= t.filter_min_row_length and can_group(selection, limits):
-        why = f"{selection.num_rows} rows of {length} elements, {t.filter_min_row_length} or more"
-        return Choice(PATHS["groups"], why)
-    if _can_filter(selection, limits) and length >= t.filter_min_row_length:
+    if _groups_pay(selection, limits) and can_group(selection, limits):
+        return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
+    if can_filter(selection, limits):
         # Reading twice costs little if the second pass finds the rows in the cache.
-        is_cached = num_bytes <= t.cached_max_part * limits.l2_bytes
-        merged = _filter_parts(selection, limits) * _filter_enough(selection)
-        if is_shared and selection.k > t.filter_max_shared_k and merged > t.filter_max_merged:
+        is_cached = selection.num_bytes <= t.cached_max_part * limits.l2_bytes
+        merged = num_parts(selection, limits) * kept_at_most(selection)
+        is_read_again = selection.k > t.filter_max_shared_k and merged > t.filter_max_merged
+        if is_shared and is_read_again and selection.num_bytes <= t.radix_max_part * limits.l2_bytes:
             return Choice(PATHS["grid_radix"], why_shared)
         if is_shared and is_cached and selection.num_rows <= t.cached_max_rows:
             return Choice(PATHS["grid_radix"], f"{why_shared}, in the cache")
-        return Choice(PATHS["block_filter"], f"rows of {length} elements, {t.filter_min_row_length} or more")
+        return Choice(PATHS["block_filter"], f"rows of {length} elements, too long for a warp")
     if is_shared:
         return Choice(PATHS["grid_radix"], why_shared)
     return Choice(PATHS["block_radix"], "nothing else pays")
@@ -518,13 +410,11 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
 
 def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
     """The path of rows that fit a warp."""
-    t, length, k = THRESHOLDS, selection.row_length, selection.k
-    are_many = _fills(selection, limits, t.columns_min_part)
+    length = selection.row_length
+    are_many = _fills(selection, limits, THRESHOLDS.columns_min_part)
     if _can_warp_select(selection, limits) and _select_pays(selection, are_many=are_many):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
-    is_word = selection.element.size == _COLUMNS_WORD_BYTES
-    is_small = k <= t.columns_max_k or (k <= WARP_LANES and length <= t.columns_any_k_length)
-    if are_many and is_word and is_small and can_filter_columns(selection, limits):
+    if are_many and _columns_pay_for_short(selection) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
@@ -533,15 +423,42 @@ def _select_pays(selection: Selection, *, are_many: bool) -> bool:
     """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
     t, length, k = THRESHOLDS, selection.row_length, selection.k
     is_least_k, is_long = k <= t.select_max_unaligned_k, length > t.select_slower_lengths[0]
+    is_slower = is_long and length <= t.select_slower_lengths[1]
+    if selection.num_rows == 1 and length > t.select_max_any_k:
+        return False  # lanes without a row see nothing but ties, which take the longest
     if not are_many:
         return is_least_k or (k <= t.select_max_k and is_long)
     if length <= t.select_max_any_k:
         return True
+    if selection.element.size > _COLUMNS_WORD_BYTES and is_slower:
+        return False
     if selection.element.size < _COLUMNS_WORD_BYTES:
         return k <= t.select_max_k or (not is_long and length > t.columns_any_k_length)
     if not are_vectors(selection):
         return is_least_k and not is_long
-    return is_least_k or (k <= t.select_max_k and not (is_long and length <= t.select_slower_lengths[1]))
+    return is_least_k or (k <= t.select_max_k and not is_slower)
+
+
+def _columns_pay_for_short(selection: Selection) -> bool:
+    """Whether rows that fit a warp, and are too many or too long for its lanes, take no longer together."""
+    t, length, k = THRESHOLDS, selection.row_length, selection.k
+    if selection.element.size > _COLUMNS_WORD_BYTES:
+        shorter, longest = t.select_slower_lengths
+        return k <= t.select_max_k and shorter < length <= longest
+    is_small = k <= t.columns_max_k or (k <= WARP_LANES and length <= t.columns_any_k_length)
+    return is_small and selection.element.size == _COLUMNS_WORD_BYTES
+
+
+def _groups_pay(selection: Selection, limits: Limits) -> bool:
+    """Whether long rows are few, and what is looked at again is found in the cache."""
+    t = THRESHOLDS
+    part = 1 if selection.k <= t.filter_max_shared_k else t.groups_lone_part
+    is_too_long = selection.num_rows == 1 and selection.row_length > part * t.groups_max_lone_row
+    is_few = selection.num_rows <= limits.resident_blocks
+    is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
+    return (
+        is_few and is_long and not is_too_long and selection.num_bytes <= t.groups_max_part * limits.l2_bytes
+    )
 
 
 def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
@@ -561,6 +478,12 @@ def _fills(selection: Selection, limits: Limits, part: float) -> bool:
 def _are_columns(selection: Selection) -> bool:
     """Whether neighbouring rows are neighbours in memory, element by element."""
     return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
+
+
+def _are_large_columns(selection: Selection) -> bool:
+    """Whether rows are columns of a matrix that is wide, and takes longer to read than to begin."""
+    is_large = selection.num_rows >= COLUMNS and selection.num_bytes >= THRESHOLDS.columns_min_bytes
+    return is_large and _are_columns(selection)
 
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:

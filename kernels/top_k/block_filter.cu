@@ -1,6 +1,6 @@
 // Computes: the top k of long rows, in one pass over the input.
 // Idea: a sample tells what most elements can be dropped for as they are read; see filter.cuh.
-// Ownership: blocks_per_row blocks share a row; the last to finish merges what all of them kept.
+// Ownership: blocks_per_row blocks share a row; of each group, then of all, the last one merges.
 // Requires: list_capacity >= k + a tile; if rows are shared, `states` is zero, and is left zero.
 // Chosen when: k is at most some thousands and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
@@ -26,21 +26,40 @@ constexpr int kThreads = 256;
 constexpr UInt32 kMinEnough = 128;
 constexpr UInt32 kMaxCounted = 128;
 
-// Of what elements the sample is, numbered as in `cudml/operators/top_k_paths.py`.
+// Of what elements the sample is, numbered as in `cudml/operators/top_k_filter.py`.
 constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is no guess
 constexpr Int32 kAcrossPart = 1;
 constexpr Int32 kAcrossRow = 2;
 
+// As many elements that the blocks of a row keep are merged at once, more by groups of blocks at first.
+constexpr UInt32 kMaxMerged = 4096;
+
 struct FilterStorage {
   SelectStorage<kThreads> select;
-  UInt32 row_begin;
+  UInt32 list_begin;
   UInt32 num_done;
 };
 
-// What the blocks of a row share in global storage, zero at first and at the end.
-struct RowState {
+// What the blocks that merge share in global storage, zero at first and at the end.
+struct MergeState {
   UInt32 num_listed;
   UInt32 num_done;
+};
+
+// How the blocks of a row meet: all at once, or first in groups, of about as many blocks as there are groups.
+struct Merges {
+  UInt32 group_size;  // blocks
+  UInt32 num_groups;
+  UInt32 num_grouped;  // blocks that meet in groups: all or none
+  UInt32 num_lists;    // that meet in the end
+
+  static __device__ __forceinline__ Merges of(UInt32 num_parts, UInt32 enough) {
+    if (num_parts * enough <= kMaxMerged) return {num_parts, 0, 0, num_parts};
+    UInt32 size = 1;
+    while (size * size < num_parts) ++size;
+    const UInt32 num_groups = (num_parts + size - 1) / size;
+    return {size, num_groups, num_parts, num_groups};
+  }
 };
 
 // The loads of a part that lie at multiples of sixteen bytes; what is left of it before and behind them.
@@ -103,6 +122,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const UInt32 room = static_cast<UInt32>(capacity) - RowFilter::kTile;
   UInt32 enough = kMinEnough;  // for the end
   while (enough < k) enough *= 2;
+  const Merges merges = Merges::of(num_parts, enough);
 
   for (Int64 number = blockIdx.x; number < params.num_rows * num_parts; number += gridDim.x) {
     // Rows that are shared are few.
@@ -119,9 +139,14 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Loads<Word> loads = Loads<Word>::of(part);
     const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
     const UInt32 num_tiles = (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
-    RowState& state = reinterpret_cast<RowState*>(states)[row_number];
-    const List<Word> row_list =
-        List<Word>::in(kept, static_cast<Int64>(num_parts) * enough, static_cast<int>(row_number));
+    MergeState* row_states =
+        reinterpret_cast<MergeState*>(states) + row_number * (merges.num_groups + 1);
+    // What groups keep, then what is kept for the row.
+    const List<Word> lists =
+        List<Word>::in(kept, static_cast<Int64>(merges.num_grouped + merges.num_lists) * enough,
+                       static_cast<int>(row_number));
+    List<Word> merged = lists;
+    MergeState* state = row_states;
 
     RowFilter filter = {List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0), room,
                         params, shared.select};
@@ -152,19 +177,21 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();  // the sample has been read, and the counter is clear, before the list begins
 
     UInt32 count = 0;
-    UInt32 num_kept = 0;  // by all parts
-    bool is_row = false;  // what is filtered: the part, then what all parts of the row kept
+    UInt32 num_kept = 0;  // by all that meet
+    // How often blocks meet from here on.
+    UInt32 num_meetings = num_parts == 1 ? 0 : merges.num_groups == 0 ? 1 : 2;
+    bool is_merge = false;  // what is filtered: the part, then what blocks kept
     for (;;) {
       // ---- Filter.
       UInt32 num_cuts = 0;
       bool gives_up = false;
       Sieve<Word> sieve = Sieve<Word>::of(filter.floor, params);
-      const UInt32 num_dense = is_row ? 0 : num_tiles;
-      const UInt32 num_sparse = is_row ? num_kept : part.length - tail;
+      const UInt32 num_dense = is_merge ? 0 : num_tiles;
+      const UInt32 num_sparse = is_merge ? num_kept : part.length - tail;
       const UInt32 num_steps =
           num_dense + (num_sparse + RowFilter::kSparseTile - 1) / RowFilter::kSparseTile;
       UInt32 num_keys = 0;  // of a part, the list holds bits from there on
-      if (!is_row && threadIdx.x < loads.head) {
+      if (!is_merge && threadIdx.x < loads.head) {
         filter.append(part.elements[threadIdx.x], part.first_index + threadIdx.x);
       }
       __syncthreads();  // they are listed before all is counted, though there may be nothing else
@@ -182,18 +209,19 @@ __global__ void __launch_bounds__(kThreads, 2)
                               part.first_index + loads.head + first * kPerLoad);
         } else {
           const UInt32 first = (step - num_dense) * RowFilter::kSparseTile + threadIdx.x;
-          Word keys[RowFilter::kPerSparseTile];
-          UInt32 indices[RowFilter::kPerSparseTile];
+          Word keys[RowFilter::kPerSparseTile] = {};
+          UInt32 indices[RowFilter::kPerSparseTile] = {};
 #pragma unroll
           for (UInt32 j = 0; j < RowFilter::kPerSparseTile; ++j) {
-            const UInt32 i = min(first + j * kThreads, num_sparse - 1);
-            keys[j] = is_row ? row_list.keys[i]
-                             : part.elements[(static_cast<Int64>(tail) + i) * part.stride];
-            indices[j] = is_row ? row_list.indices[i] : part.first_index + tail + i;
+            const UInt32 i = first + j * kThreads;
+            if (i >= num_sparse) continue;
+            keys[j] = is_merge ? merged.keys[i]
+                               : part.elements[(static_cast<Int64>(tail) + i) * part.stride];
+            indices[j] = is_merge ? merged.indices[i] : part.first_index + tail + i;
           }
 #pragma unroll
           for (UInt32 j = 0; j < RowFilter::kPerSparseTile; ++j) {
-            const Word key = is_row ? keys[j] : ordering_key(keys[j], params);
+            const Word key = is_merge ? keys[j] : ordering_key(keys[j], params);
             if (first + j * kThreads < num_sparse && filter.floor.passes(key)) {
               filter.append(keys[j], indices[j]);
             }
@@ -202,30 +230,33 @@ __global__ void __launch_bounds__(kThreads, 2)
         // Every thread has appended; if one of them found the list full, all cut it unless that was all.
         if (__syncthreads_or(filter.is_full ? 1 : 0) == 0 || step + 1 == num_steps) continue;
         count = shared.select.num_listed;
-        if (!is_row) filter.make_keys(num_keys, count);
+        if (!is_merge) filter.make_keys(num_keys, count);
         const auto threshold = filter.search(count, k, k + (room - k) / 4);
         filter.shorten(threshold, count, k + (room - k) / 4);
         const Wide<Word> lowest = threshold.prefix << threshold.shift;
         // k elements are at or above the lowest. In the row's order, an equal one that comes now ranks
         // behind them.
-        filter.floor = {static_cast<Word>(lowest - (is_row ? 1 : 0)), is_row && lowest == 0};
+        filter.floor = {static_cast<Word>(lowest - (is_merge ? 1 : 0)), is_merge && lowest == 0};
         sieve = Sieve<Word>::of(filter.floor, params);
         num_keys = shared.select.num_listed;
         __syncthreads();  // all have the number before it changes
         ++num_cuts;
-        gives_up = !is_row && num_cuts > kMaxCuts + step / kTilesPerCut;
+        gives_up = !is_merge && num_cuts > kMaxCuts + step / kTilesPerCut;
       }
       count = shared.select.num_listed;
-      if (!is_row) filter.make_keys(num_keys, count);
+      if (!is_merge) filter.make_keys(num_keys, count);
       __syncthreads();  // all have the count before it changes, and all keys are made
+      // All threads have read it: there were barriers since.
+      if (is_merge && threadIdx.x == 0) *state = {0, 0};
 
       // ---- Where the guess was too high, or the list always full: radix.
-      const bool is_whole = is_row || num_parts == 1;
-      const bool counts = is_whole || params.sample_scope != kAcrossRow;
-      const UInt32 searched_length = is_row ? row.length : part.length;
+      const bool is_whole = num_meetings == 0;
+      const bool counts = is_whole || (!is_merge && params.sample_scope != kAcrossRow);
+      const UInt32 searched_length = is_merge ? row.length : part.length;
       if (gives_up || (counts && count < min(k, searched_length))) {
         Threshold<Word> threshold;
-        const RowPart<Word> searched = row.stretch(is_row ? 0 : part.first_index, searched_length);
+        const RowPart<Word> searched =
+            row.stretch(is_merge ? 0 : part.first_index, searched_length);
         count = list_by_radix(searched, params, k, true, filter.list, capacity, threshold,
                               shared.select);
       }
@@ -237,29 +268,36 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       if (is_whole) break;
 
-      // ---- Keep it for the row's last block, which goes on.
-      if (threadIdx.x == 0) shared.row_begin = atomicAdd(&state.num_listed, count);
-      __syncthreads();  // the place in the row's list is known, and this one complete
+      // ---- Keep it for the last block of the group, or of the row, which goes on.
+      const bool in_group = num_meetings == 2;
+      const UInt32 group = part_number / merges.group_size;
+      const UInt32 first_of_group = group * merges.group_size;
+      const UInt32 num_meeting =
+          in_group ? min(merges.group_size, num_parts - first_of_group) : merges.num_lists;
+      const UInt32 offset = (in_group ? first_of_group : merges.num_grouped) * enough;
+      state = row_states + (in_group ? group : merges.num_groups);
+      merged = {lists.keys + offset, lists.indices + offset};
+      if (threadIdx.x == 0) shared.list_begin = atomicAdd(&state->num_listed, count);
+      __syncthreads();  // the place in the list is known, and this one complete
       for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-        row_list.keys[shared.row_begin + i] = filter.list.keys[i];
-        row_list.indices[shared.row_begin + i] = filter.list.indices[i];
+        merged.keys[shared.list_begin + i] = filter.list.keys[i];
+        merged.indices[shared.list_begin + i] = filter.list.indices[i];
       }
       __threadfence();
       __syncthreads();  // all that this block kept is published before it counts as done
       if (threadIdx.x == 0) {
-        shared.num_done = atomicAdd(&state.num_done, 1);
+        shared.num_done = atomicAdd(&state->num_done, 1);
         shared.select.num_listed = 0;
       }
       __syncthreads();  // every thread knows whether its block is the last
-      if (shared.num_done != num_parts - 1) break;
+      if (shared.num_done != num_meeting - 1) break;
       __threadfence();  // what the other blocks published is read after their counting
-      num_kept = load_relaxed(&state.num_listed);
+      num_kept = load_relaxed(&state->num_listed);
       filter.floor = {0, true};
-      is_row = true;
+      is_merge = true;
+      --num_meetings;
     }
-    if (!is_row && num_parts > 1) continue;
-    // All threads have read it: there were barriers since.
-    if (is_row && threadIdx.x == 0) state = {0, 0};
+    if (num_meetings > 0) continue;
 
     if (kIsRagged && count < k) {
       list_missing<Word, kThreads>(filter.list, row, count, k);

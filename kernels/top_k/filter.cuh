@@ -21,7 +21,7 @@ struct Filter {
   // Elements that are looked at between two looks at the length of the list.
   static constexpr UInt32 kTile = kThreads * kPerLoad * kLoadsAhead;
   // As many that do not lie side by side, or were listed before.
-  static constexpr UInt32 kPerSparseTile = 4;
+  static constexpr UInt32 kPerSparseTile = 8;
   static constexpr UInt32 kSparseTile = kThreads * kPerSparseTile;
   // Elements of a sample.
   static constexpr UInt32 kSample = kTile;

@@ -279,7 +279,8 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
 #pragma unroll
       for (UInt32 a = 0; a < kAhead; ++a) {
         bytes[a] = row.padding();
-        if (row.is_whole(loads[a])) bytes[a] = row.load_whole(loads[a]);
+        const bool is_load = first + a * kThreads < num_loads;
+        if (is_load && row.is_whole(loads[a])) bytes[a] = row.load_whole(loads[a]);
       }
 #pragma unroll
       for (UInt32 a = 0; a < kAhead; ++a) {

@@ -19,6 +19,8 @@ THRESHOLDS = (
     "gru_shapes",
     "top_k_arg_max",
     "top_k_columns",
+    "top_k_filter",
+    "top_k_groups",
     "top_k_paths",
 )
 

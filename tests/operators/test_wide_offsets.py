@@ -18,6 +18,7 @@ from cudml.operators import (
     slice_paths,
     top_k_arg_max,
     top_k_columns,
+    top_k_filter,
     top_k_paths,
 )
 from cudml.operators.gru import GruDesc
@@ -240,8 +241,8 @@ def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Gen
 
 def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks read one column: the first element of each but the first is past 2**32."""
-    shorter = replace(top_k_paths.THRESHOLDS, filter_min_stretch=1024)
-    monkeypatch.setattr(top_k_paths, "THRESHOLDS", shorter)
+    shorter = replace(top_k_filter.THRESHOLDS, min_stretch=1024)
+    monkeypatch.setattr(top_k_filter, "THRESHOLDS", shorter)
     shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1024, min_stretch_bytes=1024)
     monkeypatch.setattr(top_k_arg_max, "THRESHOLDS", shorter)
     shorter = replace(top_k_columns.THRESHOLDS, min_stretch=1024)

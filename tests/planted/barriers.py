@@ -46,6 +46,7 @@ _CASES = {
     ),
     "top_k/block_filter.cu": (
         "rows filtered by several blocks",
+        "rows filtered by groups of blocks",
         "filtered rows, every element a result",
         "filtered rows in ascending order, a block each",
         "filtered rows shorter than a load",
@@ -66,6 +67,7 @@ _CASES = {
         "groups, ascending",
         "groups, many results that tie",
         "groups of ragged rows",
+        "ragged rows with few elements, by groups of neighbours",
         "groups of neighbours",
     ),
     "top_k/gather.cuh": (
@@ -89,6 +91,7 @@ _CASES = {
         "groups, ascending",
         "groups, every element a result",
         "groups of ragged rows",
+        "ragged rows with few elements, by groups of neighbours",
     ),
     "top_k/load_rows.cuh": (
         "short rows by columns",

@@ -333,10 +333,17 @@ DEFECTS = {
     ),
     "blocks are counted without an atomic": Defect(
         "kernels/top_k/block_filter.cu",
-        "atomicAdd(&state.num_done, 1)",
-        "state.num_done++",
+        "atomicAdd(&state->num_done, 1)",
+        "state->num_done++",
         ("rows filtered by several blocks",),
         RACE,
+    ),
+    "lists of groups of blocks overlap": Defect(
+        "kernels/top_k/block_filter.cu",
+        "(in_group ? first_of_group : merges.num_grouped)",
+        "(in_group ? group : merges.num_grouped)",
+        ("ragged rows filtered by groups of blocks",),
+        f"{RACE}|{WRONG}",
     ),
     "arrivals are counted without an atomic": Defect(
         "kernels/top_k/grid_radix.cu",
@@ -395,9 +402,9 @@ DEFECTS = {
         BOUNDS,
     ),
     "kept elements four bytes short": Defect(
-        _PATHS,
-        'Workspace("kept", kept_bytes)',
-        'Workspace("kept", kept_bytes - 4)',
+        "cudml/operators/top_k_filter.py",
+        'Workspace("kept", selection.num_rows * kept_bytes)',
+        'Workspace("kept", selection.num_rows * kept_bytes - 4)',
         ("rows of ties filtered by several blocks",),
         BOUNDS,
     ),
@@ -417,7 +424,7 @@ DEFECTS = {
     ),
     "the blocks' counter is not cleared": Defect(
         "kernels/top_k/block_filter.cu",
-        "if (is_row && threadIdx.x == 0) state = {0, 0};",
+        "if (is_merge && threadIdx.x == 0) *state = {0, 0};",
         "",
         ("rows filtered by several blocks",),
         NOT_ZERO,

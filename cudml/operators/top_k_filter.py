@@ -1,0 +1,153 @@
+"""Top-k of long rows that are filtered as they are read: how they are divided, sampled and merged."""
+
+from dataclasses import dataclass
+from math import ceil, isqrt, sqrt
+
+from cudml.operators.path import Steps, figure
+from cudml.operators.top_k_selection import Selection, blocks_at_once, params_of, select_storage_bytes
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
+
+# kernels/top_k/block_filter.cu and filter.cuh
+_THREADS = 256
+_MAX_K = 4096
+_MIN_ENOUGH = 128
+_MAX_MERGED = 4096
+_FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
+
+#: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 8, 8)
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How rows are divided and sampled."""
+
+    #: Shortest stretch of a row for one block to filter, and the fixed cost of a stretch, in elements.
+    min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
+    part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
+
+    #: Longest rows of which all parts take one sample: if its guess fails, one block searches the whole row.
+    max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
+
+    #: A part is sampled before it is read if it is at least this many samples long.
+    min_sampled_tiles: int = figure(32, "estimate", "the sample is then 3 % of it, and 6 % of its sectors")
+
+    #: Smallest number of elements that the filter's list holds beyond k and a tile.
+    min_slack: int = figure(
+        512, "estimate", "the list is cut when they are full, which is rare for random rows"
+    )
+
+    #: Blocks that a multiprocessor runs at once.
+    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
+
+
+THRESHOLDS = Thresholds()
+
+
+def _tile(selection: Selection) -> int:
+    """`Filter::kTile` of kernels/top_k/filter.cuh, also the elements of a sample."""
+    loads_ahead = 2 if selection.element.size == 1 else 4
+    return _THREADS * (16 // selection.element.size) * loads_ahead
+
+
+def _shape(selection: Selection) -> tuple[int, int]:
+    """Elements of a block's list, bytes of its shared storage."""
+    # The list is cut when the slack is full, which takes at least e times as many elements each time.
+    slack = max(selection.k, THRESHOLDS.min_slack)
+    capacity = _tile(selection) + round_up(selection.k + slack, 8)
+    return capacity, _STORAGE_BYTES + capacity * selection.pair_bytes
+
+
+def can_filter(selection: Selection, limits: Limits) -> bool:
+    """Whether the list fits the shared storage, and k the sorting network."""
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _MAX_K
+    return is_small and _shape(selection)[1] <= limits.shared_bytes_per_block
+
+
+def _sample(selection: Selection, parts: int) -> tuple[int, int]:
+    """The scope of a part's sample, and a rank in the sample that the last result rarely exceeds.
+
+    In random order, the number of the first k elements in a sample follows a Poisson distribution. In a
+    sorted row, a load of the sample may consist of first elements only. Ragged rows have no guess, because
+    their lengths are not known here.
+    """
+    if selection.lengths is not None:
+        return _FIRST_OF_PART, 0
+    tile = _tile(selection)
+    part_length = selection.row_length // parts
+    across_row = parts > 1 and selection.row_length <= THRESHOLDS.max_shared_row
+    sampled = selection.row_length if across_row else part_length
+    expected = selection.k * tile / sampled
+    rank = ceil(expected + 5 * sqrt(expected) + 8) + 16 // selection.element.size
+    if rank > tile // 4 or not (across_row or part_length >= THRESHOLDS.min_sampled_tiles * tile):
+        return _FIRST_OF_PART, 0
+    return (_ACROSS_ROW if across_row else _ACROSS_PART), rank
+
+
+def kept_at_most(selection: Selection) -> int:
+    """The largest number of elements that a part keeps."""
+    return max(_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
+
+
+def _merges(parts: int, enough: int) -> tuple[int, int]:
+    """`Merges::of` of kernels/top_k/block_filter.cu: groups of parts that merge first, lists in memory."""
+    if parts * enough <= _MAX_MERGED:
+        return 0, parts
+    num_groups = ceil_div(parts, isqrt(parts - 1) + 1)
+    return num_groups, parts + num_groups
+
+
+def num_parts(selection: Selection, limits: Limits) -> int:
+    """The number of blocks that share a row, chosen so that few multiprocessors are idle at the end."""
+    per_multiprocessor = min(
+        THRESHOLDS.blocks_per_multiprocessor,
+        max(1, limits.shared_bytes_per_multiprocessor // _shape(selection)[1]),
+    )
+    resident = limits.num_multiprocessors * per_multiprocessor
+    longest = max(1, min(selection.row_length // THRESHOLDS.min_stretch, resident))
+
+    def cost(parts: int) -> float:
+        waves = ceil_div(selection.num_rows * parts, resident)
+        return waves * (selection.row_length / parts + THRESHOLDS.part_elements)
+
+    if selection.num_rows >= resident * 8:
+        return 1
+    return min(range(1, longest + 1), key=cost)
+
+
+def block_filter(selection: Selection, limits: Limits) -> Steps:
+    capacity, shared_bytes = _shape(selection)
+    parts = num_parts(selection, limits)
+    workspaces: tuple[Workspace, ...] = ()
+    if parts > 1:
+        num_groups, num_lists = _merges(parts, kept_at_most(selection))
+        kept_bytes = num_lists * kept_at_most(selection) * selection.pair_bytes
+        states = Workspace("states", 8 * selection.num_rows * (num_groups + 1), is_left_zero=True)
+        workspaces = (states, Workspace("kept", selection.num_rows * kept_bytes))
+    sample_scope, sample_rank = _sample(selection, parts)
+    launch = KernelLaunch(
+        source="top_k/block_filter.cu",
+        function="top_k_block_filter",
+        template=(selection.word, *selection.raggedness),
+        grid=(blocks_at_once(limits, selection.num_rows * parts, _THREADS), 1, 1),
+        block=(_THREADS, 1, 1),
+        buffers=(*selection.operands, "states" if parts > 1 else None, "kept" if parts > 1 else None),
+        params=params_of(
+            selection,
+            list_capacity=capacity,
+            blocks_per_row=parts,
+            sample_rank=sample_rank,
+            sample_scope=sample_scope,
+        ),
+        shared_bytes=shared_bytes,
+        constants=(
+            ("kThreads", _THREADS),
+            ("sizeof(FilterStorage)", _STORAGE_BYTES),
+            (f"Filter<{selection.word}, kThreads>::kTile", _tile(selection)),
+            ("kAcrossPart", _ACROSS_PART),
+            ("kAcrossRow", _ACROSS_ROW),
+            ("kMinEnough", _MIN_ENOUGH),
+            ("kMaxMerged", _MAX_MERGED),
+        ),
+    )
+    return (launch,), workspaces
