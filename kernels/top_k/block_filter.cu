@@ -122,7 +122,6 @@ __global__ void __launch_bounds__(kThreads, 2)
   const UInt32 room = static_cast<UInt32>(capacity) - RowFilter::kTile;
   UInt32 enough = kMinEnough;  // for the end
   while (enough < k) enough *= 2;
-  const Merges merges = Merges::of(num_parts, enough);
 
   for (Int64 number = blockIdx.x; number < params.num_rows * num_parts; number += gridDim.x) {
     // Rows that are shared are few.
@@ -139,15 +138,6 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Loads<Word> loads = Loads<Word>::of(part);
     const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
     const UInt32 num_tiles = (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
-    MergeState* row_states =
-        reinterpret_cast<MergeState*>(states) + row_number * (merges.num_groups + 1);
-    // What groups keep, then what is kept for the row.
-    const List<Word> lists =
-        List<Word>::in(kept, static_cast<Int64>(merges.num_grouped + merges.num_lists) * enough,
-                       static_cast<int>(row_number));
-    List<Word> merged = lists;
-    MergeState* state = row_states;
-
     RowFilter filter = {List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0), room,
                         params, shared.select};
     __syncthreads();  // the last row's list has been read
@@ -177,10 +167,11 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();  // the sample has been read, and the counter is clear, before the list begins
 
     UInt32 count = 0;
-    UInt32 num_kept = 0;  // by all that meet
-    // How often blocks meet from here on.
-    UInt32 num_meetings = num_parts == 1 ? 0 : merges.num_groups == 0 ? 1 : 2;
-    bool is_merge = false;  // what is filtered: the part, then what blocks kept
+    UInt32 num_kept = 0;             // by all that meet
+    bool is_merge = false;           // what is filtered: the part, then what blocks kept
+    bool is_whole = num_parts == 1;  // all of the row
+    List<Word> merged = {};
+    MergeState* state = nullptr;
     for (;;) {
       // ---- Filter.
       UInt32 num_cuts = 0;
@@ -195,7 +186,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         filter.append(part.elements[threadIdx.x], part.first_index + threadIdx.x);
       }
       __syncthreads();  // they are listed before all is counted, though there may be nothing else
-      for (UInt32 step = 0; step < num_steps && !gives_up && !filter.floor.is_shut(); ++step) {
+      for (UInt32 step = filter.floor.is_shut() ? num_steps : 0; step < num_steps; ++step) {
         if (step < num_dense) {
           const UInt32 first = step * kLoadsPerTile + threadIdx.x;
           const UInt32 left = loads.count - step * kLoadsPerTile;
@@ -242,6 +233,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         __syncthreads();  // all have the number before it changes
         ++num_cuts;
         gives_up = !is_merge && num_cuts > kMaxCuts + step / kTilesPerCut;
+        if (gives_up || filter.floor.is_shut()) break;
       }
       count = shared.select.num_listed;
       if (!is_merge) filter.make_keys(num_keys, count);
@@ -250,7 +242,6 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (is_merge && threadIdx.x == 0) *state = {0, 0};
 
       // ---- Where the guess was too high, or the list always full: radix.
-      const bool is_whole = num_meetings == 0;
       const bool counts = is_whole || (!is_merge && params.sample_scope != kAcrossRow);
       const UInt32 searched_length = is_merge ? row.length : part.length;
       if (gives_up || (counts && count < min(k, searched_length))) {
@@ -269,13 +260,19 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (is_whole) break;
 
       // ---- Keep it for the last block of the group, or of the row, which goes on.
-      const bool in_group = num_meetings == 2;
+      const Merges merges = Merges::of(num_parts, enough);
+      const bool in_group = !is_merge && merges.num_groups > 0;
       const UInt32 group = part_number / merges.group_size;
       const UInt32 first_of_group = group * merges.group_size;
       const UInt32 num_meeting =
           in_group ? min(merges.group_size, num_parts - first_of_group) : merges.num_lists;
       const UInt32 offset = (in_group ? first_of_group : merges.num_grouped) * enough;
-      state = row_states + (in_group ? group : merges.num_groups);
+      state = reinterpret_cast<MergeState*>(states) + row_number * (merges.num_groups + 1) +
+              (in_group ? group : merges.num_groups);
+      // What groups keep, then what is kept for the row.
+      const List<Word> lists =
+          List<Word>::in(kept, static_cast<Int64>(merges.num_grouped + merges.num_lists) * enough,
+                         static_cast<int>(row_number));
       merged = {lists.keys + offset, lists.indices + offset};
       if (threadIdx.x == 0) shared.list_begin = atomicAdd(&state->num_listed, count);
       __syncthreads();  // the place in the list is known, and this one complete
@@ -295,9 +292,9 @@ __global__ void __launch_bounds__(kThreads, 2)
       num_kept = load_relaxed(&state->num_listed);
       filter.floor = {0, true};
       is_merge = true;
-      --num_meetings;
+      is_whole = !in_group;
     }
-    if (num_meetings > 0) continue;
+    if (!is_whole) continue;
 
     if (kIsRagged && count < k) {
       list_missing<Word, kThreads>(filter.list, row, count, k);
