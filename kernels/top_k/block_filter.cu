@@ -1,6 +1,6 @@
 // Computes: the top k of long rows, in one pass over the input.
-// Idea: a sample tells what most elements can be dropped for as they are read; see filter.cuh.
-// Ownership: blocks_per_row blocks share a row; of each group, then of all, the last one merges.
+// Idea: a floor, guessed from a sample, drops most elements as they are read; see filter.cuh.
+// Ownership: blocks_per_row blocks share a row; the last block of each group, then of all, merges.
 // Requires: list_capacity >= k + a tile; if rows are shared, `states` is zero, and is left zero.
 // Chosen when: k is at most some thousands and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
@@ -15,23 +15,24 @@
 #include "top_k/sieve.cuh"
 #include "top_k/threshold.cuh"
 
-// Where a list fills more often than this, and than once in so many tiles, the row is searched by radix
-// instead. Elements in no order fill it some 1 + ln(tiles) times: the n-th tile lists k / n of them.
+// If the list fills more than kMaxCuts times plus once in kTilesPerCut tiles, the row is searched by radix
+// instead. Elements in random order fill it about 1 + ln(tiles) times: the n-th tile lists k / n of them.
 constexpr UInt32 kMaxCuts = 8;
 constexpr UInt32 kTilesPerCut = 16;
 
 constexpr int kThreads = 256;
 
-// As many are ranked by counting, whatever k is, and longer lists of up to the second figure.
+// A part keeps at least kMinEnough elements, whatever k is. Lists of up to kMaxCounted are ranked by
+// counting.
 constexpr UInt32 kMinEnough = 128;
 constexpr UInt32 kMaxCounted = 128;
 
-// Of what elements the sample is, numbered as in `cudml/operators/top_k_filter.py`.
-constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is no guess
+// What the sample is taken from, numbered as in `cudml/operators/top_k_filter.py`.
+constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is a bound and no guess
 constexpr Int32 kAcrossPart = 1;
 constexpr Int32 kAcrossRow = 2;
 
-// As many elements that the blocks of a row keep are merged at once, more by groups of blocks at first.
+// If the blocks of a row keep more elements than this together, they merge in two steps: groups first.
 constexpr UInt32 kMaxMerged = 4096;
 
 struct FilterStorage {
@@ -40,18 +41,19 @@ struct FilterStorage {
   UInt32 num_done;
 };
 
-// What the blocks that merge share in global storage, zero at first and at the end.
+// What the blocks of a merge share in global storage. Zero before the launch and after it.
 struct MergeState {
   UInt32 num_listed;
   UInt32 num_done;
 };
 
-// How the blocks of a row meet: all at once, or first in groups, of about as many blocks as there are groups.
+// How the lists of a row's blocks are merged: all at once, or first within groups. There are about as many
+// groups as blocks in each.
 struct Merges {
-  UInt32 group_size;  // blocks
-  UInt32 num_groups;
-  UInt32 num_grouped;  // blocks that meet in groups: all or none
-  UInt32 num_lists;    // that meet in the end
+  UInt32 group_size;   // in blocks
+  UInt32 num_groups;   // 0 if all lists are merged at once
+  UInt32 num_grouped;  // blocks in groups: all or none
+  UInt32 num_lists;    // lists of the last merge
 
   static __device__ __forceinline__ Merges of(UInt32 num_parts, UInt32 enough) {
     if (num_parts * enough <= kMaxMerged) return {num_parts, 0, 0, num_parts};
@@ -62,7 +64,7 @@ struct Merges {
   }
 };
 
-// The loads of a part that lie at multiples of sixteen bytes; what is left of it before and behind them.
+// The aligned loads of sixteen bytes that cover a part, apart from a head before them and a tail behind them.
 template <class Word>
 struct Loads {
   const Word* first;
@@ -88,7 +90,7 @@ __device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first
   const UInt32 left = loads.count - min(loads.count, first);
   const Word* address =
       loads.first + static_cast<UInt64>(first + threadIdx.x) * RowPart<Word>::kPerLoad;
-  // No branch around all of them: what is loaded is not to be moved, which would wait for it.
+  // A branch around all loads would make the compiler move their results, and so wait for them.
 #pragma unroll
   for (UInt32 a = 0; a < kAhead; ++a) {
     if (a * kThreads + threadIdx.x < left) {
@@ -97,8 +99,8 @@ __device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first
   }
 }
 
-// The a-th load of a thread's sample of a whole part. Each lies by itself: of rows that are in order, loads
-// side by side would show one end alone.
+// The a-th load of a thread's sample of a whole part. Loads are spread evenly: neighbouring loads would see
+// one end of a sorted row only.
 template <class Word, UInt32 kAhead>
 __device__ __forceinline__ uint4 load_across(const Loads<Word>& loads, UInt32 a) {
   const UInt64 number = a * kThreads + threadIdx.x;
@@ -131,7 +133,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Int64 length = block_row_length<kIsRagged>(lengths, params, row_begin, shared.select);
     const RowPart<Word> row = {input + row_begin.input, params.input_axis_stride,
                                static_cast<UInt32>(length), 0};
-    // Parts do not depend on the length, so that blocks which read different ones keep different elements.
+    // Parts do not depend on the row's own length: blocks that read different lengths, because the input
+    // changes, still keep different elements.
     const Int64 begin = min(length, part_number * stretch);
     const RowPart<Word> part =
         row.stretch(static_cast<UInt32>(begin), static_cast<UInt32>(min(length - begin, stretch)));
@@ -143,7 +146,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();  // the last row's list has been read
     if (threadIdx.x == 0) shared.select.num_listed = 0;
 
-    // ---- Load the first tile, and a sample: what the k-th key of the row will not be below.
+    // ---- Load the first tile and a sample, which gives the first floor.
     uint4 ahead[kAhead] = {};
     load_tile(loads, 0, ahead);
     const bool is_guess = params.sample_scope != kFirstOfPart;
@@ -161,15 +164,15 @@ __global__ void __launch_bounds__(kThreads, 2)
       filter.list_sample(sample);
       const auto threshold = filter.search(RowFilter::kSample, wanted, wanted + wanted / 2 + 8);
       const Wide<Word> lowest = threshold.prefix << threshold.shift;
-      // What ties with it may come before it.
+      // Elements that tie with it may rank before it.
       filter.floor = {static_cast<Word>(lowest - 1), lowest == 0};
     }
     __syncthreads();  // the sample has been read, and the counter is clear, before the list begins
 
     UInt32 count = 0;
-    UInt32 num_kept = 0;             // by all that meet
-    bool is_merge = false;           // what is filtered: the part, then what blocks kept
-    bool is_whole = num_parts == 1;  // all of the row
+    UInt32 num_kept = 0;             // elements in the lists that are merged
+    bool is_merge = false;           // a merge filters what blocks kept, not the part
+    bool is_whole = num_parts == 1;  // the result is that of the whole row
     List<Word> merged = {};
     MergeState* state = nullptr;
     for (;;) {
@@ -181,16 +184,16 @@ __global__ void __launch_bounds__(kThreads, 2)
       const UInt32 num_sparse = is_merge ? num_kept : part.length - tail;
       const UInt32 num_steps =
           num_dense + (num_sparse + RowFilter::kSparseTile - 1) / RowFilter::kSparseTile;
-      UInt32 num_keys = 0;  // of a part, the list holds bits from there on
+      UInt32 num_keys = 0;  // listed elements behind these are raw bits of a part, not keys yet
       if (!is_merge && threadIdx.x < loads.head) {
         filter.append(part.elements[threadIdx.x], part.first_index + threadIdx.x);
       }
-      __syncthreads();  // they are listed before all is counted, though there may be nothing else
+      __syncthreads();  // the head is listed before the list is counted, even if there is no tile
       for (UInt32 step = filter.floor.is_shut() ? num_steps : 0; step < num_steps; ++step) {
         if (step < num_dense) {
           const UInt32 first = step * kLoadsPerTile + threadIdx.x;
           const UInt32 left = loads.count - step * kLoadsPerTile;
-          // Both tiles are there together: the next one is under way while this one is looked at.
+          // Registers hold two tiles: the next one is loading while this one is compared.
           uint4 bytes[kAhead];
 #pragma unroll
           for (UInt32 a = 0; a < kAhead; ++a) bytes[a] = ahead[a];
@@ -218,15 +221,15 @@ __global__ void __launch_bounds__(kThreads, 2)
             }
           }
         }
-        // Every thread has appended; if one of them found the list full, all cut it unless that was all.
+        // Every thread has appended. If one of them found the list full, all cut it, unless this was the end.
         if (__syncthreads_or(filter.is_full ? 1 : 0) == 0 || step + 1 == num_steps) continue;
         count = shared.select.num_listed;
         if (!is_merge) filter.make_keys(num_keys, count);
         const auto threshold = filter.search(count, k, k + (room - k) / 4);
         filter.shorten(threshold, count, k + (room - k) / 4);
         const Wide<Word> lowest = threshold.prefix << threshold.shift;
-        // k elements are at or above the lowest. In the row's order, an equal one that comes now ranks
-        // behind them.
+        // k elements are at or above `lowest`. A part is read in order of index, so that an equal element
+        // further on ranks behind them.
         filter.floor = {static_cast<Word>(lowest - (is_merge ? 1 : 0)), is_merge && lowest == 0};
         sieve = Sieve<Word>::of(filter.floor, params);
         num_keys = shared.select.num_listed;
@@ -238,10 +241,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       count = shared.select.num_listed;
       if (!is_merge) filter.make_keys(num_keys, count);
       __syncthreads();  // all have the count before it changes, and all keys are made
-      // All threads have read it: there were barriers since.
+      // All threads have read the state, and passed a barrier since.
       if (is_merge && threadIdx.x == 0) *state = {0, 0};
 
-      // ---- Where the guess was too high, or the list always full: radix.
+      // ---- If the guess was too high, or the list full too often: search by radix.
       const bool counts = is_whole || (!is_merge && params.sample_scope != kAcrossRow);
       const UInt32 searched_length = is_merge ? row.length : part.length;
       if (gives_up || (counts && count < min(k, searched_length))) {
@@ -259,7 +262,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
       if (is_whole) break;
 
-      // ---- Keep it for the last block of the group, or of the row, which goes on.
+      // ---- Keep the list for the last block of the group, or of the row, which continues.
       const Merges merges = Merges::of(num_parts, enough);
       const bool in_group = !is_merge && merges.num_groups > 0;
       const UInt32 group = part_number / merges.group_size;
@@ -269,7 +272,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       const UInt32 offset = (in_group ? first_of_group : merges.num_grouped) * enough;
       state = reinterpret_cast<MergeState*>(states) + row_number * (merges.num_groups + 1) +
               (in_group ? group : merges.num_groups);
-      // What groups keep, then what is kept for the row.
+      // The lists of groups, then the list of the row.
       const List<Word> lists =
           List<Word>::in(kept, static_cast<Int64>(merges.num_grouped + merges.num_lists) * enough,
                          static_cast<int>(row_number));
@@ -303,7 +306,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
 
     // ---- Rank and write.
-    // Where the results begin is computed here, and takes no registers until then.
+    // Computed again here, so that it takes no registers in the loop.
     const RowStart start = row_start(params, row_number);
     const auto write = [&](UInt32 rank, UInt32 index) {
       write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
@@ -312,7 +315,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (enough <= kMaxCounted) {
       rank_by_counting<Word, kThreads>(filter.list, count, enough, k, write);
     } else {
-      // The list has room behind it, for as many elements and more than a tile. Four bytes each, of the larger.
+      // The rest of the list has room for as many numbers of four bytes, in the larger of its two arrays.
       UInt32* numbers = sizeof(Word) == 8 ? reinterpret_cast<UInt32*>(filter.list.keys + enough)
                                           : filter.list.indices + enough;
       const UInt32 last_index = kIsRagged ? kFullMask : static_cast<UInt32>(params.row_length) - 1;

@@ -1,5 +1,5 @@
-// The rank of each element of a list in shared storage: keys are dealt to buckets at even distances between the
-// least and the largest one, and counted within a bucket.
+// The rank of each element of a list in shared storage. Keys are divided into buckets of equal width between
+// the least and the largest key; within a bucket, ranks are found by counting.
 #pragma once
 
 #include "common/block_scan.cuh"
@@ -10,7 +10,7 @@
 #include "top_k/network_sort.cuh"
 #include "top_k/threshold.cuh"
 
-// Between what the keys of a list lie, of a word of any size.
+// The largest and the least key of a list, for words of any size.
 struct KeyBounds {
   UInt64 largest;
   UInt64 largest_complement;  // the complement of the least
@@ -24,7 +24,7 @@ struct KeyBounds {
     return reinterpret_cast<Wide<Word>&>(largest_complement);
   }
 
-  // Takes in what each lane of a warp has; both were 0 at first.
+  // Includes the bounds that each lane of a warp has found. Both members are 0 at first.
   template <class Word>
   __device__ __forceinline__ void add(Wide<Word> own_largest, Wide<Word> own_complement) {
     if constexpr (sizeof(Word) <= 4) {
@@ -44,13 +44,13 @@ struct KeyBounds {
   }
 };
 
-// Lists of at most so many are ranked by counting alone, and so are at most so many of a bucket.
+// The longest list, and the fullest bucket, that are ranked by counting.
 constexpr UInt32 kMaxCountedList = 128;
 constexpr UInt32 kMaxCountedBucket = 64;
-// A list has at most so many elements for each thread.
+// Most elements of a list for each thread.
 constexpr int kRankedPerThread = 8;
 
-// Calls write(rank, index) for the first k of `count` elements; `places` has room for as many, and the list
+// Calls write(rank, index) for the first k of `count` elements. `places` has room for `count`, and the list
 // for the next power of two.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* places,
@@ -107,7 +107,7 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
     for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) write(rank, list.indices[rank]);
     return;
   }
-  // Each finds its number among the bucket's: numbers are in the order of buckets.
+  // Order the elements by bucket: the bucket's begin plus the place within it.
   UInt32 own_places[kRankedPerThread];
 #pragma unroll
   for (int j = 0; j < kRankedPerThread; ++j) {

@@ -1,8 +1,8 @@
 // A row's candidates while it is read: a list in shared storage, and the floor that they exceed.
 //
-// The floor is never above the k-th key unless it was guessed from a sample; then the number of candidates
-// shows whether it was, so that nothing is trusted. Where more are listed than expected, the list is cut to
-// its first, from which the floor follows.
+// The floor is at most the k-th key, unless it was guessed from a sample. A guess is never trusted: if it was
+// too high, there are fewer than k candidates. If there are too many, the list is cut to the first of them,
+// which gives a new floor.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -16,18 +16,18 @@
 template <class Word, int kThreads>
 struct Filter {
   static constexpr UInt32 kPerLoad = RowPart<Word>::kPerLoad;
-  // Loads of a thread that are looked at together, while as many are under way.
+  // Loads of a thread that are compared together, while as many are in flight.
   static constexpr UInt32 kLoadsAhead = sizeof(Word) == 1 ? 2 : 4;
-  // Elements that are looked at between two looks at the length of the list.
+  // Elements that are compared between two checks of the length of the list.
   static constexpr UInt32 kTile = kThreads * kPerLoad * kLoadsAhead;
-  // As many that do not lie side by side, or were listed before.
+  // The same for elements that are not contiguous, or come from a list.
   static constexpr UInt32 kPerSparseTile = 8;
   static constexpr UInt32 kSparseTile = kThreads * kPerSparseTile;
   // Elements of a sample.
   static constexpr UInt32 kSample = kTile;
 
   List<Word> list;
-  UInt32 room;  // elements at which the next tile might not fit
+  UInt32 room;  // length at which the next tile may not fit
   const TopKParams& params;
   SelectStorage<kThreads>& shared;
   Floor<Word> floor = {0, true};
@@ -41,8 +41,8 @@ struct Filter {
     is_full = is_full || place >= room;
   }
 
-  // Lists the bits of what may pass of a thread's loads of a tile, of which the first `num_loads` are there;
-  // they are of elements from `index` on, and kThreads loads apart.
+  // Lists the bits of the elements that may pass, of a thread's first `num_loads` loads of a tile. The first
+  // load begins at element `index`, and loads are kThreads loads apart.
   __device__ __forceinline__ void append_loads(const Sieve<Word>& sieve,
                                                const uint4 (&loads)[kLoadsAhead], UInt32 num_loads,
                                                UInt32 index) {
@@ -75,14 +75,14 @@ struct Filter {
     }
   }
 
-  // From the bits of the listed elements [begin, end), keys.
+  // Turns the bits of the listed elements [begin, end) into keys.
   __device__ __forceinline__ void make_keys(UInt32 begin, UInt32 end) {
     for (UInt32 i = begin + threadIdx.x; i < end; i += kThreads) {
       list.keys[i] = ordering_key(list.keys[i], params);
     }
   }
 
-  // Puts a sample in the list's place, for its m-th key.
+  // Lists the keys of a sample, to find the m-th of them.
   __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead]) {
 #pragma unroll
     for (UInt32 a = 0; a < kLoadsAhead; ++a) {
@@ -94,8 +94,8 @@ struct Filter {
     }
   }
 
-  // The threshold of the `wanted`-th of `count` listed keys, as far as leaves no more than `enough`
-  // elements at or above it, or tells it in full.
+  // The threshold of the `wanted`-th of `count` listed keys: enough digits of it that at most `enough`
+  // elements are at or above it, or all digits.
   __device__ __forceinline__ Threshold<Word> search(UInt32 count, UInt32 wanted, UInt32 enough) {
     auto threshold = Threshold<Word>::start(count, wanted);
     while (!threshold.fits(enough) && !threshold.is_exact()) {
@@ -106,12 +106,12 @@ struct Filter {
     return threshold;
   }
 
-  // Drops from the list what is below the threshold; where that are not all but `enough`, also those of its
-  // equals whose indices are not the lowest.
+  // Drops from the list what is below the threshold. If more than `enough` elements would be left, also those
+  // equal to it that have the highest indices.
   __device__ __forceinline__ void shorten(const Threshold<Word>& threshold, UInt32 count,
                                           UInt32 enough) {
     auto by_index = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
-    // Of those that tie for the last places the lowest indices stay: the highest complements.
+    // Of the elements that tie for the last places, those with the lowest indices stay.
     while (!threshold.fits(enough) && !by_index.is_exact()) {
       search_digit(by_index, shared, [&](auto visit) {
         for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
@@ -121,7 +121,7 @@ struct Filter {
     }
     constexpr UInt32 kPerThread = 4;
     if (threadIdx.x == 0) shared.num_listed = 0;
-    // Some at a time: places are never ahead of what has been read.
+    // In steps: places that are written have always been read.
     for (UInt32 first = 0; first < count; first += kPerThread * kThreads) {
       Word keys[kPerThread];
       UInt32 indices[kPerThread];

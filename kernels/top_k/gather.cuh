@@ -13,29 +13,29 @@
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
 
-// Fills places [begin, end) of a list with missing elements of a part, which rank behind all others.
+// Fills places [begin, end) of a list with missing elements of a part. They rank behind all others.
 template <class Word, int kThreads>
 __device__ __forceinline__ void list_missing(const List<Word>& list, const RowPart<Word>& part,
                                              UInt32 begin, UInt32 end) {
   for (UInt64 i = static_cast<UInt64>(begin) + threadIdx.x; i < end; i += kThreads) {
     list.keys[i] = 0;
-    // Behind the row's end, and other indices than those that another part is missing.
+    // Indices behind the row's end, different from those of other parts.
     list.indices[i] = kFullMask - part.first_index - static_cast<UInt32>(i - begin);
   }
 }
 
-// The index of a listed element; some index of the row for one that is missing.
+// The index of a listed element; for a missing one, some index of the row.
 __device__ __forceinline__ UInt32 index_in_row(const TopKParams& params, UInt32 index) {
   return min(index, static_cast<UInt32>(params.row_length - 1));
 }
 
-// As `row_length`, but the same for all threads of the block, which may go on to different barriers by it.
+// As `row_length`, but the same for all threads of the block, because barriers may depend on it.
 template <bool kIsRagged, int kThreads>
 __device__ __forceinline__ Int64 block_row_length(const void* lengths, const TopKParams& params,
                                                   const RowStart& start,
                                                   SelectStorage<kThreads>& shared) {
   if constexpr (kIsRagged) {
-    // It lies where a digit will, which no thread writes before the next barrier.
+    // Stored in the place of a digit, which no thread writes before the next barrier.
     if (threadIdx.x == 0) {
       shared.digit = static_cast<UInt32>(row_length<true>(lengths, params, start));
     }
@@ -46,7 +46,7 @@ __device__ __forceinline__ Int64 block_row_length(const void* lengths, const Top
   }
 }
 
-// Lists every element at or above the threshold, in any order: `expected` as far as was counted.
+// Lists every element at or above the threshold, in any order. `expected` of them have been counted.
 template <class Word, int kThreads>
 __device__ __forceinline__ void list_in_any_order(const RowPart<Word>& row,
                                                   const TopKParams& params,
@@ -106,7 +106,7 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
     Counts now = {at_tile.above + (in_tile_before & 0xffff),
                   at_tile.equal + (in_tile_before >> 16)};
     if (num_here != 0) {
-      // Seldom entered: not unrolled, which would take registers from the loop around it.
+      // Rarely entered: unrolling it would take registers from the loop around it.
 #pragma unroll 1
       for (UInt32 i = 0; i < kPerThread; ++i) {
         const Word key = ordering_key(any_word_of<Word>(bytes, i), params);
@@ -130,8 +130,8 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
   list_missing<Word, kThreads>(list, part, at_tile.above + min(at_tile.equal, num_equal), end);
 }
 
-// Drops from the list, of at most kPerThread elements a thread, what is below the k-th key as far
-// as digits tell. Returns how many stay, at least k; after the next barrier they are the first of the
+// Drops from a list of at most kPerThread elements a thread what is below the k-th key, as far as
+// digits tell. Returns how many stay, at least k. After the next barrier they are the first of the
 // list.
 template <class Word, int kPerThread, int kThreads>
 __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const RowPart<Word>& row,
@@ -169,9 +169,9 @@ __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const 
   return max(num_staying, k);
 }
 
-// Lists the first k of a part by radix, in order of index unless `any_order`; how many are listed, which
-// is more than k where the rest of the capacity saves telling them apart. `threshold` is where the
-// search ended.
+// Lists the first k of a part by radix, in order of index unless `any_order`. Returns how many are listed:
+// more than k if the list has room for elements that further digits would tell apart. `threshold` is where
+// the search ended.
 template <class Word, int kThreads>
 __device__ __forceinline__ UInt32 list_by_radix(const RowPart<Word>& part, const TopKParams& params,
                                                 UInt32 k, bool any_order, const List<Word>& list,
@@ -183,7 +183,7 @@ __device__ __forceinline__ UInt32 list_by_radix(const RowPart<Word>& part, const
       part.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) { visit(key); });
     });
   }
-  // Fewer than are wanted were left if the input has changed: as many are listed, some of them missing.
+  // If the input has changed, fewer than k may be left: missing elements fill the list.
   const UInt32 num_equal = threshold.fits(capacity) ? max(threshold.num_equal, threshold.num_wanted)
                                                     : threshold.num_wanted;
   if (threshold.fits(capacity) && any_order) {

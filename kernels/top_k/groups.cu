@@ -15,14 +15,14 @@
 
 constexpr int kThreads = 512;
 constexpr int kWarps = kThreads / kWarpSize;
-// Loads of a thread that are under way at once.
+// Loads of a thread that are in flight at once.
 constexpr UInt32 kAhead = 4;
 
 struct GroupParams : FineParams {
-  Int32 log_lanes;         // lanes that load a group, sixteen bytes each
-  Int32 num_chunks;        // of 32 loads, that a row has however it is aligned
+  Int32 log_lanes;         // log2 of the lanes that load a group, sixteen bytes each
+  Int32 num_chunks;        // chunks of 32 loads that cover a row, however it is aligned
   Int32 chunks_per_block;  // at most
-  Int32 max_groups;        // groups that are looked at again
+  Int32 max_groups;        // most groups that are read again
 };
 
 struct GroupStorage {
@@ -32,7 +32,7 @@ struct GroupStorage {
   UInt32 num_chosen;
 };
 
-// A row in loads of sixteen bytes, of which the first and the last may reach beyond it.
+// A row as aligned loads of sixteen bytes. The first and the last may reach beyond it.
 template <class Word>
 struct RowLoads {
   static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
@@ -48,7 +48,7 @@ struct RowLoads {
     skipped = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16 / sizeof(Word));
   }
 
-  // The index of a load's first element; before the row it wraps, to beyond the row.
+  // The index of a load's first element. Before the row it wraps to an index beyond the row.
   __device__ __forceinline__ UInt32 first_of(UInt32 load) const {
     return load * kPerLoad - skipped;
   }
@@ -56,7 +56,7 @@ struct RowLoads {
     return load * kPerLoad >= skipped && (load + 1) * kPerLoad <= length + skipped;
   }
 
-  // What lies outside of the row ranks last.
+  // Elements outside of the row rank last.
   __device__ __forceinline__ uint4 padding() const {
     const UInt32 low = static_cast<UInt32>(params.padding);
     const UInt32 high = static_cast<UInt32>(params.padding >> 32);
@@ -65,7 +65,7 @@ struct RowLoads {
   __device__ __forceinline__ uint4 load_whole(UInt32 load) const {
     return load_16_bytes(elements + static_cast<Int64>(load) * kPerLoad - skipped);
   }
-  // Of a load at an end of the row.
+  // A load at an end of the row: only elements of the row are read.
   __device__ __forceinline__ uint4 load_part(UInt32 load) const {
     constexpr UInt64 kElement = ~UInt64{0} >> (64 - 8 * sizeof(Word));
     UInt64 halves[2] = {params.padding, params.padding};
@@ -97,7 +97,7 @@ struct RowLoads {
   }
 };
 
-// The loads of a thread, kAhead at a time: number a is chunk first + a * step, as far as there are any.
+// Loads of a thread, kAhead at once: load a is in chunk first + a * step, if that is before `end`.
 template <class Word>
 __device__ __forceinline__ void load_chunks(const RowLoads<Word>& row, UInt32 first, UInt32 step,
                                             UInt32 end, uint4 (&bytes)[kAhead]) {
@@ -140,14 +140,14 @@ __device__ __forceinline__ void write_largest(const RowLoads<Word>& row, UInt32 
   }
 }
 
-// What is among the first of some: at or above a threshold, and of those that tie for the last places the
-// ones with the lowest numbers.
+// The first of some keys: those at or above a threshold. Of keys that tie for the last places, those with the
+// lowest numbers.
 template <class Word>
 struct Cut {
   Threshold<Word> threshold;
   Threshold<UInt32> by_number;
 
-  // Leaves `enough` or fewer; for_each(visit) calls visit(key, number) for this thread's share.
+  // At most `enough` keys pass. for_each(visit) calls visit(key, number) for this thread's share.
   template <class ForEach>
   static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
                                            SelectStorage<kThreads>& shared, ForEach for_each) {
@@ -171,13 +171,13 @@ struct Cut {
     return high > threshold.prefix ||
            (high == threshold.prefix && by_number.high_part(~number) >= by_number.prefix);
   }
-  // No key that passes is smaller.
+  // A lower bound of the keys that pass.
   __device__ __forceinline__ Word floor() const {
     return static_cast<Word>(threshold.prefix << (threshold.shift % (8 * sizeof(Wide<Word>))));
   }
 };
 
-// A search among keys up to `largest`: it begins with its bits.
+// A search among keys of at most `largest`: it skips the leading zeros of that.
 template <class Word>
 __device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt32 count,
                                                         UInt32 wanted) {
@@ -186,8 +186,8 @@ __device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt
   return threshold;
 }
 
-// Calls visit(key, number) for this thread's share of some keys in shared storage, kAhead at a time: all are
-// read before the first is looked at.
+// Calls visit(key, number) for this thread's share of some keys in shared storage. kAhead of them are read
+// before the first is visited.
 template <class Word, class Visit>
 __device__ __forceinline__ void visit_keys(const Word* keys, UInt32 count, Visit visit) {
   for (UInt32 first = threadIdx.x; first < count; first += kAhead * kThreads) {
@@ -201,8 +201,8 @@ __device__ __forceinline__ void visit_keys(const Word* keys, UInt32 count, Visit
   }
 }
 
-// Puts the numbers of the row's first k groups, and perhaps some more, in `chosen`; returns how many there
-// are, and the least key of interest.
+// Lists the row's first k groups, and perhaps some more, in `chosen`; returns their number. No result has a
+// smaller key than `floor`.
 template <class Word>
 __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest, UInt32 num_groups,
                                                 UInt32 k, UInt32 most, Word* keys, UInt32* chosen,
@@ -223,8 +223,8 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
     }
   }
   shared.bounds.add<Word>(own_largest, own_complement);
-  __syncthreads();  // all keys and their bounds are there before they are looked at
-  // Keys are compared from the least one on: few bits tell them apart, wherever they lie.
+  __syncthreads();  // all keys and their bounds are written before they are read
+  // The least key is subtracted from all: few bits then tell them apart, whatever their range.
   const Wide<Word> least =
       static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
   const auto from_least = [&](Word key) { return static_cast<Word>(key - least); };
@@ -249,14 +249,14 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
       if ((passing >> a & 1) != 0) chosen[place++] = first + a * kThreads;
     }
   }
-  // Fewer groups than results have elements of any size.
+  // If there are fewer groups than results, any element can be a result.
   floor = num_groups < k ? Word{0} : static_cast<Word>(cut.floor() + least);
   __syncthreads();  // all that pass are listed before they are counted
   return shared.num_chosen;
 }
 
-// Lists the elements of the chosen groups that can be among the row's first k, in any order; fewer than are
-// wanted only if the row has fewer, or the input has changed.
+// Lists the elements of the chosen groups that can be among the row's first k, in any order. They are fewer
+// than k only if the row has fewer, or the input has changed.
 template <class Word>
 __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const UInt32* chosen,
                                                 UInt32 num_chosen, UInt32 log_lanes, UInt32 k,
@@ -264,7 +264,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
                                                 GroupStorage& shared) {
   const UInt32 num_loads = num_chosen << log_lanes;
   constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
-  // Calls look(keys, index of the first, the bits of those that are no smaller than the floor) for each load.
+  // Calls look(keys, index of the first, bits of those that are at least the floor) for each load.
   const auto for_each_load = [&](auto look) {
 #pragma unroll 1
     for (UInt32 first = threadIdx.x; first < num_loads; first += kAhead * kThreads) {
@@ -298,7 +298,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
       }
     }
   };
-  // Of them, calls visit(key, index).
+  // Calls visit(key, index) for each element that is at least the floor.
   const auto for_each = [&](auto visit) {
     for_each_load([&](const Word(&keys)[kPerLoad], UInt32 index, UInt32 passing) {
 #pragma unroll
@@ -324,7 +324,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
   __syncthreads();  // all are listed before they are counted
   const UInt32 count = shared.select.num_listed;
   if (count <= most) return count;
-  // Seldom: many tie with the k-th, or lie in few groups. Keys are compared from the floor on.
+  // Rare: many elements tie with the k-th, or the results are in few groups.
   const Wide<Word> span = shared.bounds.largest_of<Word>() - floor;
   const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
   const auto cut =
@@ -359,12 +359,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   const Int64 length = block_row_length<kIsRagged>(lengths, params, start, shared.select);
   const RowLoads<Word> row(input + start.input, length, params);
 
-  // ---- The largest key of each group. Groups beyond a ragged row's length have one, too.
+  // ---- Find the largest key of each group. Groups beyond a ragged row's length have one as well.
   const UInt32 begin = part * static_cast<UInt32>(params.chunks_per_block);
   const UInt32 end = min(num_chunks, begin + static_cast<UInt32>(params.chunks_per_block));
   write_largest(row, begin, end, log_lanes, row_largest);
 
-  // ---- The row's last block goes on.
+  // ---- Only the row's last block continues.
   __syncthreads();  // every thread has written before its block counts as done, which releases all of it
   if (threadIdx.x == 0) {
     shared.num_done = add_acquire_release(&num_done[row_number], 1);
@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   UInt32* chosen = places + capacity;
   Word* keys = reinterpret_cast<Word*>(chosen + params.max_groups);
 
-  // Those with elements of the row, which has at least one; a ragged row's length may be 0.
+  // Groups with elements of the row, at least one. The length of a ragged row may be 0.
   const UInt32 num_loads = (row.length + row.skipped + row.kPerLoad - 1) / row.kPerLoad;
   const UInt32 num_groups = max(1u, (num_loads + (1u << log_lanes) - 1) >> log_lanes);
   Word floor;

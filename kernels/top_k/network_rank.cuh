@@ -1,9 +1,10 @@
 // The rank of each element of a list, by a bitonic network of 32-bit numbers.
 //
-// A number has the place of an element in the list and, above it, what can be held of the bits in which
-// elements differ: the key's first, then the index's. Elements that these bits do not tell apart are few and
-// neighbours then, and compared with each other; where they are many, the numbers are made again, of which
-// elements belong together and of the bits that tell those apart.
+// A number has the place of an element in the list and, above it, as many as fit of the bits in which
+// elements differ: those of the key, then those of the index. Elements that these bits do not tell apart
+// are neighbours after the sort. If they are few, they are compared with each other. If they are many, new
+// numbers are made: of the set of equal elements that each belongs to, and of the bits in which the
+// elements of a set differ.
 #pragma once
 
 #include "common/block_scan.cuh"
@@ -14,7 +15,7 @@
 #include "top_k/list.cuh"
 #include "top_k/threshold.cuh"
 
-// Numbers in shared storage: neither neighbouring ones nor every eighth are in the same bank.
+// Numbers in shared storage. Neither neighbouring numbers nor every eighth are in one bank.
 struct Numbers {
   UInt32* words;
 
@@ -27,10 +28,10 @@ template <class Word, int kThreads>
 struct NetworkRank {
   static constexpr UInt32 kPlaceBits = 12;
   static constexpr UInt32 kDigitBits = 32 - kPlaceBits;
-  // A warp sorts so many in registers, a lane its items.
+  // Numbers that a warp sorts in registers: each lane has its items.
   static constexpr int kItems = 8;
   static constexpr UInt32 kChunk = kItems * kWarpSize;
-  // So many elements with the same digit are compared with each other.
+  // Most elements with the same bits that are compared with each other.
   static constexpr UInt32 kFew = 8;
 
   const List<Word>& list;
@@ -42,7 +43,7 @@ struct NetworkRank {
   static __device__ __forceinline__ UInt32 place_of(UInt32 number) {
     return number & ((1u << kPlaceBits) - 1);
   }
-  // Whether elements at places of the order are not told apart.
+  // Whether the bits do not tell apart the elements at two places of the order.
   __device__ __forceinline__ bool are_equal(UInt32 a, UInt32 b) const {
     return numbers[a] >> kPlaceBits == numbers[b] >> kPlaceBits;
   }
@@ -50,14 +51,14 @@ struct NetworkRank {
     return ~index & (kFullMask >> (32 - index_bits));
   }
 
-  // How many of the last bits of a key and an index hold all in which elements at `a` and `b` differ.
+  // How many of the low bits of a key and an index contain every bit in which elements `a` and `b` differ.
   __device__ __forceinline__ UInt32 differing_bits(UInt32 a, UInt32 b) const {
     const Wide<Word> keys = list.keys[a] ^ list.keys[b];
     if (keys != 0) return index_bits + 64 - __clzll(static_cast<Int64>(keys));
     const UInt32 indices = index_part(list.indices[a]) ^ index_part(list.indices[b]);
     return 32 - __clz(static_cast<int>(indices));
   }
-  // The most bits that any thread found, find() of each.
+  // The largest find() of all threads.
   template <class Find>
   __device__ __forceinline__ UInt32 most_differing(Find find) const {
     if (threadIdx.x == 0) shared.digit = 0;
@@ -85,14 +86,14 @@ struct NetworkRank {
       return differing;
     });
     const UInt32 from = end - min(end, kDigitBits);
-    // What is behind the list comes last: no number is less.
+    // Places behind the list come last: no number is smaller.
 #pragma unroll 1
     for (UInt32 i = threadIdx.x; i < num_chunks * kChunk; i += kThreads) {
       numbers[i] = i < count ? digit(i, from, kDigitBits) << kPlaceBits | i : 0;
     }
   }
 
-  // Makes them again of elements that are in order as far as told; false where nothing more can be told.
+  // Makes new numbers for elements that are ordered by the bits so far; false if no bits are left.
   __device__ __forceinline__ bool refine_numbers() {
     const UInt32 stretch = (count + kThreads - 1) / kThreads;
     const UInt32 begin = min(count, threadIdx.x * stretch);
@@ -129,8 +130,7 @@ struct NetworkRank {
   static __device__ __forceinline__ void keep(UInt32& own, UInt32 other, bool is_larger) {
     own = is_larger ? max(own, other) : min(own, other);
   }
-  // A warp's numbers that first rise and then fall, or a rotation of such, in falling order, from lanes at
-  // `distance` on.
+  // Sorts a warp's bitonic numbers in falling order, beginning with lanes `distance` apart.
   static __device__ __forceinline__ void merge_lanes(UInt32 (&items)[kItems], UInt32 distance) {
 #pragma unroll 1
     for (; distance > 0; distance /= 2) {
@@ -146,7 +146,7 @@ struct NetworkRank {
     sort_keys(items);
 #pragma unroll 1
     for (UInt32 lanes = 2; lanes <= kWarpSize; lanes *= 2) {
-      // Both halves are in order: compared with the other one backwards, each keeps what belongs to it.
+      // Both halves are in order: each number is compared with its mirror image in the other half.
       const bool is_lower = (threadIdx.x & lanes / 2) == 0;
 #pragma unroll
       for (int j = 0; j < kItems / 2; ++j) {
@@ -160,7 +160,8 @@ struct NetworkRank {
     }
   }
 
-  // What makes numbers of an odd run fall where they are to rise: then the two of a pair can be merged.
+  // Flips the numbers of odd runs, so that they fall where they have to rise: the two runs of a pair can
+  // then be merged.
   static __device__ __forceinline__ UInt32 flip_of(UInt32 chunk, UInt32 chunks_per_run) {
     return (chunk & chunks_per_run) != 0 ? kFullMask : 0;
   }
@@ -182,7 +183,7 @@ struct NetworkRank {
     }
     __syncthreads();  // the chunks are in order before others read them
   }
-  // Merges runs as far as whole chunks differ: each thread what lies a chunk apart.
+  // The steps of a merge that compare whole chunks: each thread compares numbers a multiple of a chunk apart.
   template <int kChunks>
   __device__ __forceinline__ void merge_chunks(UInt32 num_chunks) const {
     const UInt32 place = threadIdx.x % kChunk;
@@ -232,7 +233,7 @@ struct NetworkRank {
     UInt32 end = place + 1;
     while (begin > 0 && place - begin < kFew && are_equal(begin - 1, place)) --begin;
     while (end < count && end - begin <= kFew && are_equal(end, place)) ++end;
-    // Many are equal in full, as in no row that does not change.
+    // Many elements are equal in full, which happens only if the input changes.
     if (end - begin > kFew) return place;
     const UInt32 own = place_of(numbers[place]);
     UInt32 rank = begin;
@@ -247,8 +248,8 @@ struct NetworkRank {
   }
 };
 
-// Calls write(rank, index) for the first k of `count` elements, of whose indices `last_index` is the greatest
-// there may be. The list is in shared storage; `numbers` has room for `count`, or the next power of two from 256.
+// Calls write(rank, index) for the first k of `count` elements. No index is greater than `last_index`. The
+// list is in shared storage; `numbers` has room for the next power of two of `count`, at least 256.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_network(const List<Word>& list, UInt32 count, UInt32 k,
                                                 UInt32 last_index, UInt32* numbers,

@@ -21,8 +21,8 @@ constexpr UInt32 kMaxRankedWhole = 64;
 constexpr UInt32 kFewClasses = 16;
 constexpr UInt32 kClasses = 64;
 constexpr UInt32 kMaxStretch = 2048;
-// A list is full soon if, of fewer elements than this multiple, one passes the floor. In random order, it is fewer than
-// one of three, because a list holds three times k or more before it is cut.
+// A list is full soon if, of fewer elements than this multiple, one passes the floor. In random order, it
+// is fewer than one of three, because a list holds three times k or more before it is cut.
 constexpr UInt64 kSteepness = 2;
 // If more elements of a group pass the floor, all of the group are visited instead of each that passes.
 constexpr UInt32 kMaxSparse = 10;
@@ -219,8 +219,8 @@ __device__ __forceinline__ Word reached_key(const Word* elements, const TopKPara
   return kth_of_few(largest, k);
 }
 
-// A key that at least k elements reach: the k-th of the last elements of a row, as many of the `num_left` as fit behind
-// a list that was just cut.
+// A key that at least k elements reach: the k-th of the last elements of a row, as many of the `num_left`
+// as fit behind a list that was just cut.
 template <class Word>
 __device__ __forceinline__ Word key_reached_at_end(const SerialList<Word>& list,
                                                    const Word* elements, const TopKParams& params,
@@ -273,7 +273,8 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
     if (num_listed == length) return;
     floor = static_cast<Word>(cut(list, k));
   }
-  // If the list is full again soon, the row probably ascends, so that its end tells more. It is asked only once.
+  // If the list is full again soon, the row probably ascends, so that its end tells more. It is asked only
+  // once.
   const UInt64 slack = params.list_capacity - k;
   UInt64 soon = i + kSteepness * slack;
   for (; i < length; i += kGroup) {

@@ -1,22 +1,23 @@
-// Whether elements may exceed a floor, by their raw bits: a few instructions for sixteen bytes, however many
-// elements they hold. What may pass is then looked at by its key.
+// Tells by their raw bits which elements may exceed a floor: a few instructions for sixteen bytes, however
+// many elements they hold. Elements that may pass are then compared by their keys.
 //
-// Bits that a key is made of by one of its two flips are in the order of keys among themselves, and beyond
-// those of the other sign if the flip is that of the floor's sign. So one flip and one unsigned comparison tell
-// what is above the floor; only a NaN that ranks first, of either sign, is seen by a comparison of its own.
-// Elements of 8 and 16 bits are compared four and two at a time: their highest bits are kept out of the
-// subtraction, which so borrows nothing from the next element, and decided by a majority of three bits.
+// A key is made from bits by one of two flips, for either sign. Bits flipped as those of the floor's sign
+// are ordered as keys are, and elements of the other sign come out on the right side of the floor. So one
+// flip and one unsigned comparison tell what is above it; only a NaN that ranks first, of either sign,
+// takes a comparison of its own. Elements of 8 and 16 bits are compared four and two at a time: their
+// highest bits are left out of the subtraction, so that it borrows nothing from the next element, and are
+// decided by a majority of three bits.
 #pragma once
 
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/row_reader.cuh"
 
-// What a key must exceed to be of interest.
+// What a key must exceed to be listed.
 template <class Word>
 struct Floor {
   Word key;
-  bool is_open;  // everything is
+  bool is_open;  // every key is listed
 
   __device__ __forceinline__ bool passes(Word other) const { return is_open || other > key; }
   // Whether no key can pass.
@@ -32,17 +33,17 @@ struct Sieve {
   static constexpr int kPerWord = sizeof(Bits) / sizeof(Word);
   static constexpr int kNumWords = 16 / sizeof(Bits);
   static constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
-  // A one at each element of a word.
+  // The lowest bit of each element of a word.
   static constexpr Bits kOnes = sizeof(Word) == 1   ? Bits{0x01010101}
                                 : sizeof(Word) == 2 ? Bits{0x00010001}
                                                     : Bits{1};
   static constexpr Bits kSigns = static_cast<Bits>(kSign * kOnes);
 
-  Bits flip;    // makes bits keys, for the sign of the floor
-  Bits least;   // the least that passes; packed: without its highest bit
-  Bits is_low;  // packed: the highest bits, where `least` has none
+  Bits flip;    // turns bits into keys, for the sign of the floor
+  Bits least;   // the least key that passes; packed: without its highest bit
+  Bits is_low;  // packed: the highest bits if that of `least` is zero
   Bits
-      nan_bound;  // what a NaN that ranks first exceeds without its sign; packed: what makes its highest bit one
+      nan_bound;  // a NaN that ranks first exceeds it, sign aside; packed: what carries into its highest bit
 
   // For a floor that is not shut.
   template <class Order>
@@ -67,7 +68,7 @@ struct Sieve {
     return word_of<Bits>(bytes, i);
   }
 
-  // The highest bit of each element that may pass is one; other bits mean nothing.
+  // Sets the highest bit of each element that may pass; other bits mean nothing.
   __device__ __forceinline__ Bits packed_hits(Bits word) const {
     const Bits key = word ^ flip;
     const Bits difference = (key | kSigns) - least;
@@ -79,8 +80,8 @@ struct Sieve {
     return (word ^ flip) >= least || (word & (kSign - 1)) > nan_bound;
   }
 
-  // Which elements may pass, each as a bit: of element i the i-th. Packed, it is the bit of element i of
-  // word w that is w above the lowest of the element.
+  // One bit for each element that may pass: bit i for element i. Packed, word w sets bit w of each element's
+  // bits.
   __device__ __forceinline__ UInt32 passing(const uint4& bytes) const {
     UInt32 bits = 0;
 #pragma unroll

@@ -17,6 +17,7 @@ MAX_LINES = 600
 #: How the first lines of a kernel file begin, and the longest that such a line may be.
 HEADER_WORDS = ("Computes", "Idea", "Ownership", "Requires", "Chosen when")
 MAX_HEADER_COLUMNS = 100
+MAX_COLUMNS = 110
 
 #: What each part of the package may import of it, lowest first. What is not here is a front end: it may
 #: import everything, and none of these may import it.
@@ -207,6 +208,12 @@ def source_files() -> list[Path]:
 @pytest.mark.parametrize("path", source_files(), ids=relative)
 def test_file_is_short(path: Path) -> None:
     assert num_lines(path) <= MAX_LINES
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "kernels").rglob("*.cu*")), ids=relative)
+def test_lines_of_a_kernel_are_short(path: Path) -> None:
+    """clang-format wraps code but no comments."""
+    assert [line for line in path.read_text().splitlines() if len(line) > MAX_COLUMNS] == []
 
 
 def num_lines(path: Path) -> int:
