@@ -210,7 +210,7 @@ def test_file_is_short(path: Path) -> None:
     assert num_lines(path) <= MAX_LINES
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "kernels").rglob("*.cu*")), ids=relative)
+@pytest.mark.parametrize("path", sorted(KERNELS.rglob("*.cu*")), ids=relative)
 def test_lines_of_a_kernel_are_short(path: Path) -> None:
     """clang-format wraps code but no comments."""
     assert [line for line in path.read_text().splitlines() if len(line) > MAX_COLUMNS] == []
