@@ -209,7 +209,8 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
     list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
     in_shared = _SERIAL_STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
     rows_per_block = ceil_div(THRESHOLDS.serial_min_elements, selection.row_length)
-    blocks = blocks_at_once(limits, ceil_div(selection.num_rows, rows_per_block), 1)
+    at_once = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
+    blocks = min(ceil_div(selection.num_rows, rows_per_block), at_once)
     if not in_shared:
         blocks = min(blocks, THRESHOLDS.serial_max_lists)
     launch = KernelLaunch(

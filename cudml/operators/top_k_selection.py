@@ -9,7 +9,7 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.index_space import Dimension, dimensions_of, divisions_of, in_memory_order
-from cudml.plans import WARP_LANES, Limits, Params, ParamStruct, ceil_div, round_up
+from cudml.plans import WARP_LANES, Limits, Params, ParamStruct, round_up
 from cudml.tensors import TensorDesc, num_elements
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
@@ -103,13 +103,10 @@ class Selection(NamedTuple):
         )
 
 
-def blocks_at_once(
-    limits: Limits, num_rows: int, threads: int, most: int | None = None, *, rows_per_block: int = 1
-) -> int:
+def blocks_at_once(limits: Limits, wanted: int, threads: int, most: int | None = None) -> int:
     """The number of blocks: at most as many as run at once, `most` per multiprocessor."""
     by_threads = max(1, limits.max_threads_per_multiprocessor // threads)
-    at_once = limits.num_multiprocessors * min(most or by_threads, by_threads)
-    return min(ceil_div(num_rows, rows_per_block), at_once)
+    return min(wanted, limits.num_multiprocessors * min(most or by_threads, by_threads))
 
 
 def selection_of(

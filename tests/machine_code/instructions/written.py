@@ -193,6 +193,7 @@ SNIPPETS: Mapping[str, Written] = {
         for form, function in {
             "GE.AND": np.greater_equal,
             "GT.AND": np.greater,
+            "EQ.AND": np.equal,
             "NE.AND": np.not_equal,
             "LT.AND": np.less,
             "GE.U32.AND": np.greater_equal,

@@ -23,7 +23,7 @@ def error_of_the_next_call(which: str) -> dict[str, Any]:
 
     import cudml
 
-    x, short = cupy.ndarray((1, 1 << 17), np.float32), cupy.ndarray((8, 64), np.float32)
+    x, short = cupy.ndarray((1, 1 << 19), np.float32), cupy.ndarray((8, 64), np.float32)
     calls = {
         "top_k": lambda: cudml.top_k(x, 50),
         "slice": lambda: cudml.slice(short, (0, 1), (8, 32)),
@@ -74,10 +74,10 @@ def grids_where_none_fits() -> dict[str, tuple[str, list[bool]]]:
     import cudml
     from tests.devices.cuda.stand_in.products import cublas
 
-    row = cupy.ndarray((1, 1 << 18), np.float32)
+    row = cupy.ndarray((1, 1 << 19), np.float32)
     layer = [cupy.ndarray(shape, np.float16) for shape in ((3, 8, 4), (1, 3072, 4), (1, 3072, 1024))]
     desc = cudml.TopK1Desc(
-        cudml.TensorDesc(cudml.DataType.FLOAT32, (1, 1 << 18)),
+        cudml.TensorDesc(cudml.DataType.FLOAT32, (1, 1 << 19)),
         cudml.TensorDesc(cudml.DataType.FLOAT32, (1, 60)),
         cudml.TensorDesc(cudml.DataType.UINT32, (1, 60)),
         1,
