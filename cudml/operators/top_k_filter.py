@@ -116,6 +116,7 @@ def num_parts(selection: Selection, limits: Limits) -> int:
 
 
 def block_filter(selection: Selection, limits: Limits) -> Steps:
+    """One launch; blocks may share a row, and the last of them merge what all have kept."""
     capacity, shared_bytes = _shape(selection)
     parts = num_parts(selection, limits)
     workspaces: tuple[Workspace, ...] = ()

@@ -386,14 +386,14 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         _are_large_columns(selection) or _columns_pay_for_long(selection, limits)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
+    if _groups_pay(selection, limits) and can_group(selection, limits):
+        return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length
     why_shared = (
         f"{selection.num_rows} rows for {limits.resident_blocks} blocks, of {length} elements, "
         f"{t.grid_min_row_length} or more"
     )
-    if _groups_pay(selection, limits) and can_group(selection, limits):
-        return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     if can_filter(selection, limits):
         # Reading twice costs little if the second pass finds the rows in the cache.
         is_cached = selection.num_bytes <= t.cached_max_part * limits.l2_bytes
