@@ -5,7 +5,7 @@ Tiles go through shared storage; pixels of a few narrow items through registers.
 
 from collections.abc import Iterable
 from math import gcd
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from cudml.operators.index_space import Dimension, Space, span_bytes
 from cudml.operators.launch_shape import (
@@ -169,8 +169,7 @@ def has_pixels(copy: BoxCopy, limits: Limits) -> bool:
 def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Pixels to planes or planes to pixels: words of every plane, permuted in registers."""
     space = copy.space
-    pixels = pixels_of(space)
-    assert pixels is not None  # `has_pixels`
+    pixels = cast(Pixels, pixels_of(space))  # a path is taken only where it can: `has_pixels`
     item_bytes = space.item_bytes
     line_words = ceil_div(pixels.line.size * item_bytes, WORD_BYTES)
     group_lanes = piece_lanes(line_words)

@@ -433,7 +433,8 @@ def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
 def why_planes(copy: BoxCopy, limits: Limits) -> str | None:
     """Pixels whose planes have long lines, or lines of whole words."""
     pixels = pixels_of(copy.space)
-    assert pixels is not None  # `has_pixels`
+    if pixels is None:
+        return None
     item_bytes = copy.space.item_bytes
     line_bytes = pixels.line.size * item_bytes
     leasts = THRESHOLDS.min_split_plane_bytes if pixels.splits else THRESHOLDS.min_joined_plane_bytes
