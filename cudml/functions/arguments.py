@@ -10,7 +10,7 @@ import numpy as np
 from numpy.exceptions import AxisError
 
 from cudml.checks import MAX_DIMENSIONS, one_of
-from cudml.devices import Array, Device, device_of, own_types, take
+from cudml.devices import Array, Device, Program, device_of, own_types, take
 from cudml.devices.exchange import ExchangeError, Exported
 from cudml.dtypes import BITS_BY_SIZE, INTEGERS, ElementType
 from cudml.errors import DeviceError, a_type
@@ -122,7 +122,8 @@ class Request(NamedTuple):
     """Checked arguments: the arrays, and what else makes up the descriptor.
 
     `describe` makes it from the tensors by member and `members`; the planner takes `options`, too. Nothing is
-    computed if every output is empty, or if `is_zero`, which sets the outputs to 0.
+    computed if every output is empty, or if `is_zero`, which sets the outputs to 0. Where one plan is not
+    enough, `program` makes what runs from the descriptor, the options and the device.
     """
 
     inputs: Sequence[Argument]
@@ -131,6 +132,7 @@ class Request(NamedTuple):
     members: Mapping[str, Any]
     options: tuple[Any, ...] = ()
     is_zero: bool = False
+    program: Callable[[Any, tuple[Any, ...], Device], Program] | None = None
 
 
 def all_on_device(

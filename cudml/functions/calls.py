@@ -113,6 +113,9 @@ class Call:
             desc = request.describe({**tensors, **request.members})
             if self.has_place:
                 self._prepare(desc)
+            elif request.program is not None:
+                self._launch = request.program(desc, request.options, device)
+                self.takes_operands = False
             else:
                 plan, self._launch = load(function.plan, desc, device, request.options)
                 if plan.operands != (*tensors,):

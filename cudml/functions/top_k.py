@@ -1,6 +1,7 @@
 """The array function `top_k`."""
 
 from collections.abc import Sequence
+from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
@@ -33,8 +34,9 @@ from cudml.functions.array_types import (
     ValuesT,
 )
 from cudml.functions.calls import ArrayFunction
+from cudml.functions.top_k_parts import PartedTopK
 from cudml.operators import top_k as _operator
-from cudml.operators.top_k_selection import worst_value
+from cudml.operators.top_k_selection import MAX_ROW_LENGTH, worst_value
 from cudml.tensors import num_elements
 
 _REALS: dict[str, ElementType] = {
@@ -138,9 +140,11 @@ def top_k(
         GPU memory (CuPy's, or any that share it) are processed by that GPU, arrays in CPU memory (NumPy's, or
         any that share it) by the CPU emulator.
     k : int
-        Number of elements to select, from 0 to the size of the axis.
+        Number of elements to select, from 0 to the size of the axis; all parts of a long axis together select
+        at most 2**32 - 1.
     axis : int
-        Axis to select along; negative values count from the end. At most 2**32 - 1 elements long.
+        Axis to select along; negative values count from the end. Parts of an axis of more than 2**32 - 1
+        elements are selected from in turn, and then merged.
     mode : "largest" or "smallest"
         Which elements to select.
     sorted : bool
@@ -172,9 +176,8 @@ def top_k(
     Raises
     ------
     ValueError
-        Invalid k, mode or nan, an axis that is None or too long, lengths that do not broadcast, an `out` of
-        another shape, read-only or overlapping, or with indices of a type that cannot hold every index of the
-        axis.
+        Invalid k, mode or nan, an axis that is None, lengths that do not broadcast, an `out` of another
+        shape, read-only or overlapping, or with indices of a type that cannot hold every index of the axis.
     TypeError
         Not an array, an unsupported dtype, mixed devices, an `out` of another dtype, or not a stream.
     numpy.exceptions.AxisError
@@ -254,13 +257,16 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
         "a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape
     )
     members = {"axis": axis, "k": k, "axis_direction": direction}
+    program = partial(PartedTopK, max_row_length=MAX_ROW_LENGTH) if lane > MAX_ROW_LENGTH else None
     if lengths is None:
-        return Request([source], outputs, _operator.TopK1Desc.of_plain, members, (nan_last,))
+        describe = _operator.TopK1Desc.of_plain
+        return Request([source], outputs, describe, members, (nan_last,), program=program)
     is_largest = direction is AxisDirection.DECREASING
     members["missing"] = worst_value(ELEMENTS[kind], is_largest=is_largest)
     if array.dtype == bool:
         members["missing"] = int(not is_largest)
-    return Request([source, lengths], outputs, _operator.RaggedTopKDesc.of_plain, members, (nan_last,))
+    describe = _operator.RaggedTopKDesc.of_plain
+    return Request([source, lengths], outputs, describe, members, (nan_last,), program=program)
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
