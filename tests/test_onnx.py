@@ -138,7 +138,7 @@ def model_of(call: Call) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
 def test_recorded_calls(record: dict[str, Any]) -> None:
     model, feeds = model_of(call_of(record))
     session = adapter.Session(model, ops=OPS, providers=PROVIDERS)
-    assert session.placed[0].runs_on == ("ONNX Runtime" if "clip" in record["attrs"] else "cudml")
+    assert session.placed[0].runs_on == "cudml"
     check(record, list(session.run(feeds).values()))
 
 
@@ -179,25 +179,50 @@ def test_state_is_carried_without_a_copy(rng: np.random.Generator) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        ", clip = 0.1",
+        ", clip = 0.3",
+        ", clip = 0.3, linear_before_reset = 1",
+        ', clip = 0.3, activations = ["Sigmoid", "Softplus"]',
         ', activations = ["HardSigmoid", "LeakyRelu"], activation_alpha = [0.3], activation_beta = [0.4]',
         ", layout = 0",
     ],
 )
-def test_what_cudml_lacks_is_handed_back(options: str, rng: np.random.Generator) -> None:
+def test_options_of_gru(options: str, rng: np.random.Generator) -> None:
     model = gru_model(rng, options)
     session = adapter.Session(model, providers=PROVIDERS)
-    (placed,) = session.placed
-    is_clipped = "clip" in options
-    assert placed.op == "GRU"
-    assert placed.runs_on == ("ONNX Runtime" if is_clipped else "cudml")
-    assert placed.reason == ("clip is not supported" if is_clipped else "")
+    assert [tuple(row)[1:] for row in session.placed] == [("GRU", "cudml", "")]
     feeds = {
         "x": rng.standard_normal((5, 3, 2), dtype=np.float32),
         "h_in": rng.standard_normal((1, 3, 4), dtype=np.float32),
     }
     for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(model, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+TYPES = """g (string[4, 1] a, float[4, 1] x) => (string[4, 1] c, float[4, 1] y, double[] z) {
+    n = Constant<value_ints = [3]>()
+    [text] b = ReverseSequence (a, n)  d = Identity(b)
+    [again] c = ReverseSequence (d, n)
+    [numbers] y = ReverseSequence (x, n)
+    wide = Cast<to = 11>(x)  axes = Constant<value_ints = [2]>()  w = Unsqueeze(wide, axes)
+    LAYER }"""
+
+
+def test_types_that_cudml_lacks_run_on_onnx_runtime() -> None:
+    """The type of some inputs is known only after ONNX Runtime has the nodes before them."""
+    layer = "[layer] z = GRU <hidden_size = 2> (w, w, w)"
+    placed = [
+        ("text", "ReverseSequence", "ONNX Runtime", "string is not supported"),
+        ("again", "ReverseSequence", "ONNX Runtime", "string is not supported"),
+        ("numbers", "ReverseSequence", "cudml", ""),
+        ("layer", "GRU", "ONNX Runtime", "double is not supported"),
+    ]
+    assert session_of(TYPES.replace("LAYER", layer)).placed == placed
+    # ONNX Runtime takes such a GRU, but computes none on a CPU.
+    session = session_of(TYPES.replace("LAYER", "z = Neg(w)"))
+    assert session.placed == placed[:3]
+    a, x = np.array([["p"], ["q"], ["r"], ["s"]], object), np.arange(4, dtype=np.float32)[:, None]
+    results = session.run({"a": a, "x": x})
+    assert [results["c"].ravel().tolist(), results["y"].ravel().tolist()] == [[*"pqrs"], [2, 1, 0, 3]]
 
 
 CUTS = {
@@ -374,6 +399,16 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
             lambda: session_of(
                 "g (float[4] a) => (float[3] b) { n = Constant<value_ints = [3]>() b = Reshape(a, n) }"
             ).run({"a": np.zeros(4, np.float32)}),
+        ),
+        (
+            ValueError,
+            "Session: GRU of y: clip is -0.5, must be a number above 0",
+            lambda: adapter.Session(gru_model(np.random.default_rng(0), ", clip = -0.5")),
+        ),
+        (
+            ValueError,
+            "Session: GRU of y: unknown activation 'Foo', must be one of Affine",
+            lambda: adapter.Session(gru_model(np.random.default_rng(0), ', activations = ["Foo", "Tanh"]')),
         ),
         (ValueError, "feeds has z, must be of x, h_in", _run({"z": np.zeros(1)})),
         (TypeError, "input x is of dtype float64, must be of float32", _run({"x": np.zeros((5, 3, 2))})),

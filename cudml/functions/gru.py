@@ -1,5 +1,6 @@
 """The array function `gru`, in ONNX's shapes."""
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
@@ -35,6 +36,9 @@ _DIRECTIONS = {
 
 #: The activations of one direction: the update and reset gates' f, the hidden gate's g.
 _DEFAULT_ACTIVATIONS = ("Sigmoid", "Tanh")
+
+#: No finite float32 is bounded by more.
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 _MEMBERS = {
     "x": "input_tensor",
@@ -78,6 +82,7 @@ def gru(
     direction: _Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
+    clip: float | None = None,
     out: tuple[NumPyArray[Scalar], NumPyArray[Scalar]] | None = None,
     stream: None = None,
 ) -> GruResult[NumPyArray[Scalar]]: ...
@@ -93,6 +98,7 @@ def gru(
     direction: _Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
+    clip: float | None = None,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> GruResult[Any]: ...
@@ -107,6 +113,7 @@ def gru(
     direction: _Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
+    clip: float | None = None,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> GruResult[Any]:
@@ -139,6 +146,9 @@ def gru(
         in any case, with ONNX's default parameters. None is Sigmoid and Tanh.
     linear_before_reset : bool
         Whether the reset gate is applied after the hidden gate's recurrence is multiplied by its weights.
+    clip : float, optional
+        Bounds the input of every activation to [-clip, clip], as ONNX's attribute does; above 0. None is no
+        bound.
     out : (sequence, single), optional
         Arrays to write the results to, of exactly their shapes and dtypes and any strides, not overlapping
         each other or an input.
@@ -158,10 +168,10 @@ def gru(
     ------
     ValueError
         A shape that does not match the others, a wrong number of activations, an unknown activation or
-        direction, or an `out` of another shape, read-only or overlapping.
+        direction, a `clip` that is not above 0, or an `out` of another shape, read-only or overlapping.
     TypeError
-        Not an array, an unsupported dtype, mixed dtypes or devices, an `out` of another dtype, or not a
-        stream.
+        Not an array, an unsupported dtype, mixed dtypes or devices, a `clip` that is not a number, an `out`
+        of another dtype, or not a stream.
 
     Examples
     --------
@@ -193,7 +203,8 @@ def gru(
     names = tuple(given)
     if isinstance(activations, list):
         activations = tuple(activations)
-    options: Any = (names, direction, activations, linear_before_reset)
+    bound = math.inf if clip is None else check_clip("gru", clip)
+    options: Any = (names, direction, activations, linear_before_reset, bound)
     if type(linear_before_reset) is not bool or not isinstance(activations, (tuple, type(None))):
         options = list(options)  # the check raises the error
     outputs = () if out is None else output_pair("gru", out, "sequence, single")
@@ -202,8 +213,23 @@ def gru(
     return GruResult._make(call.run(inputs, outputs))
 
 
+def check_clip(function: str, clip: Any) -> float:
+    """Convert to float; raise TypeError if it is not a number, ValueError if it is not above 0."""
+    expected = "a number above 0"
+    if isinstance(clip, bool) or not isinstance(clip, (int, float, np.integer, np.floating)):
+        raise TypeError(wrong_argument(function, "clip", repr(clip), expected))
+    if not clip > 0:
+        raise ValueError(wrong_argument(function, "clip", clip, expected))
+    return math.inf if clip > _FLOAT32_MAX else float(clip)
+
+
 def _check(
-    given: Arguments, names: Sequence[str], direction: Any, activations: Any, linear_before_reset: Any
+    given: Arguments,
+    names: Sequence[str],
+    direction: Any,
+    activations: Any,
+    linear_before_reset: Any,
+    clip: float = math.inf,
 ) -> Request:
     """The checked arguments of a call."""
     function = "gru"
@@ -253,7 +279,7 @@ def _check(
     members["activation_descs"] = chosen
     members["direction"] = way
     members["linear_before_reset"] = bool(linear_before_reset)
-    return Request(inputs, outputs, _operator.GruDesc.of_plain, members, is_zero=steps == 0)
+    return Request(inputs, outputs, _operator.GruDesc.of_plain, members, (clip,), is_zero=steps == 0)
 
 
 def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:

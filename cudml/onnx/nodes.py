@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import onnx
 
-from cudml.functions.gru import gru
+from cudml.functions.gru import check_clip, gru
 from cudml.functions.reverse_subsequences import reverse_subsequences
 from cudml.functions.slice import slice as slice_of
 from cudml.functions.top_k import top_k
+from cudml.onnx.cut import label
 from cudml.operators.activations import ACTIVATIONS, Activation
 
 #: Computes the outputs of a node from its inputs, None for those left out, on a stream.
@@ -22,18 +23,26 @@ HOST_INPUTS = {"TopK": (1,), "Slice": (1, 2, 3, 4)}
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
-def runner_of(node: onnx.NodeProto, opset: int) -> Runner | str:
-    """What runs a node, or why cudml cannot."""
+def runner_of(node: onnx.NodeProto, opset: int) -> Runner:
+    """What runs a node.
+
+    Raises ValueError if an attribute has a value that ONNX does not have.
+    """
     attributes = {item.name: _value(item) for item in node.attribute}
-    if node.op_type == "GRU" and "clip" in attributes:
-        return "clip is not supported"
     if node.op_type == "GRU":
-        try:
-            attributes["activations"] = _activations(attributes)
-        except ValueError as error:  # of an activation that DirectML does not have
-            return str(error)
+        attributes["activations"] = _activations(label(node), attributes)
+        if "clip" in attributes:
+            check_clip(label(node), attributes["clip"])
     make = _MAKERS[node.op_type]
     return lambda inputs, stream: make(attributes, opset, inputs, stream)
+
+
+def why_not(op_type: str, kind: int) -> str | None:
+    """Why cudml cannot run an operator on tensors of an element type; None if it can."""
+    types = onnx.TensorProto
+    if kind != types.STRING and (op_type != "GRU" or kind in (types.FLOAT, types.FLOAT16)):
+        return None
+    return f"{types.DataType.Name(kind).lower()} is not supported"
 
 
 def _value(item: onnx.AttributeProto) -> Any:
@@ -95,6 +104,7 @@ def _gru(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: 
         direction=attributes.get("direction", "forward"),
         activations=attributes["activations"],
         linear_before_reset=bool(attributes.get("linear_before_reset", 0)),
+        clip=attributes.get("clip"),
         stream=stream,
     )
     if is_batch_first:
@@ -102,14 +112,17 @@ def _gru(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: 
     return sequence, single
 
 
-def _activations(attributes: dict[str, Any]) -> list[Activation] | None:
+def _activations(node: str, attributes: dict[str, Any]) -> list[Activation] | None:
     """f and g of each direction; the lists of alpha and beta have an entry for each that takes one."""
     if "activations" not in attributes:
         return None
     given = {name: iter(attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")}
     found = []
     for name in attributes["activations"]:
-        activation = Activation(name)
+        try:
+            activation = Activation(name)
+        except ValueError as error:
+            raise ValueError(f"{node}: {error}") from None
         members = zip(ACTIVATIONS[activation.operator_type].parameters, activation.parameters, strict=True)
         values = [next(given.get(member, iter(())), default) for member, default in members]
         found.append(Activation(activation.operator_type, values))

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 
 from cudml.errors import a_type
 from cudml.onnx.cut import DOMAINS, Stretch, constants_of, cut, label
-from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, runner_of
+from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, runner_of, why_not
 from cudml.onnx.values import CPU, CUDA, ORT_ERRORS, Gpu, array_of, ort_value, type_named
 
 _DEFAULT_OPS = ("GRU", "TopK", "ReverseSequence")
@@ -59,8 +59,8 @@ class Session:
     path : path-like, file or onnx.ModelProto
         The model.
     ops : sequence of str
-        The operators that cudml runs, of "GRU", "TopK", "ReverseSequence" and "Slice"; nodes inside the
-        bodies of If, Loop and Scan stay with ONNX Runtime.
+        The operators that cudml runs, of "GRU", "TopK", "ReverseSequence" and "Slice". Nodes inside the
+        bodies of If, Loop and Scan stay with ONNX Runtime, as do those of strings and a GRU of float64.
     providers : sequence, optional
         ONNX Runtime's execution providers for the rest. If the first is CUDA's, cudml runs on the same GPU,
         else on the CPU. None is CUDA's, if ONNX Runtime has it, then the CPU's.
@@ -77,8 +77,8 @@ class Session:
     Raises
     ------
     ValueError
-        Not an ONNX model or one that ONNX Runtime does not take, an unknown operator in `ops`, or a provider
-        that ONNX Runtime does not have.
+        Not an ONNX model or one that ONNX Runtime does not take, an unknown operator in `ops`, a GRU with an
+        unknown activation or a clip that is not above 0, or a provider that ONNX Runtime does not have.
     OSError
         The file cannot be read.
 
@@ -184,15 +184,23 @@ class Session:
 
     def _make_steps(self, model: onnx.ModelProto, ops: Sequence[str]) -> list[_Own | _Part]:
         opset = next((row.version for row in model.opset_import if row.domain in DOMAINS), 1)
-        runners: dict[str, Runner] = {}
-        for node in model.graph.node:
-            if node.domain in DOMAINS and node.op_type in ops:
-                runner = runner_of(node, opset)
-                if isinstance(runner, str):
-                    self.placed.append(Placed(label(node), node.op_type, "ONNX Runtime", runner))
-                else:
-                    runners[_key(node)] = runner
-                    self.placed.append(Placed(label(node), node.op_type, "cudml"))
+        wanted = [node for node in model.graph.node if node.domain in DOMAINS and node.op_type in ops]
+        try:
+            runners = {_key(node): runner_of(node, opset) for node in wanted}
+        except ValueError as error:
+            raise ValueError(f"Session: {error}") from None
+        reasons: dict[str, str] = {}
+        steps = self._steps_with(model, runners, reasons)
+        for node in wanted:
+            reason = reasons.get(_key(node), "")
+            runs_on = "ONNX Runtime" if reason else "cudml"
+            self.placed.append(Placed(label(node), node.op_type, runs_on, reason))
+        return steps
+
+    def _steps_with(
+        self, model: onnx.ModelProto, runners: dict[str, Runner], reasons: dict[str, str]
+    ) -> list[_Own | _Part]:
+        """The steps, with cudml's runners by node; those it cannot use move to `reasons`."""
         types = {value.name: value.type for value in model.graph.input}
         for name, tensor in self._constants.items():
             types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
@@ -203,8 +211,12 @@ class Session:
                 steps.append(_Part(step, session))
                 types |= {output.name: type_named(output.type) for output in session.get_outputs()}
             else:
-                steps.append(_Own(step, runners[_key(step)]))
                 kind = types[step.input[0]].tensor_type.elem_type
+                if (reason := why_not(step.op_type, kind)) is not None:
+                    del runners[_key(step)]
+                    reasons[_key(step)] = reason
+                    return self._steps_with(model, runners, reasons)
+                steps.append(_Own(step, runners[_key(step)]))
                 types |= dict.fromkeys(step.output, onnx.helper.make_tensor_type_proto(kind, None))
                 if step.op_type == "TopK":
                     types[step.output[1]] = type_named("tensor(int64)")

@@ -1,5 +1,6 @@
 """`GRU`: a layer of gated recurrent units over whole sequences."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -206,7 +207,7 @@ def _num_directions(desc: GruDesc) -> int:
     return 2 if desc.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
 
 
-def layer_of(desc: GruDesc) -> Layer:
+def layer_of(desc: GruDesc, clip: float = math.inf) -> Layer:
     """The problem that a path solves."""
     members = (member for member in (*_INPUTS, *_OUTPUTS) if getattr(desc, member) is not None)
     return Layer(
@@ -214,10 +215,11 @@ def layer_of(desc: GruDesc) -> Layer:
         activations=desc.activation_descs,
         direction=desc.direction,
         linear_before_reset=desc.linear_before_reset,
+        clip=clip,
     )
 
 
-def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
+def plan(desc: GruDesc, limits: Limits, clip: float = math.inf, *, path: str | None = None) -> Plan:
     """The plan of a valid descriptor: project the input for all steps, then run them all in one launch.
 
     Strides of the tensors may be negative, because the array functions use them.
@@ -228,10 +230,12 @@ def plan(desc: GruDesc, limits: Limits, *, path: str | None = None) -> Plan:
     and on the library's version. The paths for a CPU, "serial" and "panels", project the input themselves;
     both give the same bits, on every machine and for every T and N.
 
+    The inputs of all activations are bounded to [-clip, clip], which ONNX has and DirectML lacks.
+
     `path` is a key of `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot
     compute this layer, or the hidden size is too large for the device.
     """
-    layer = layer_of(desc)
+    layer = layer_of(desc, clip)
     taken = choose_path(layer, limits).path if path is None else named_path(PATHS, path, layer, limits)
     steps, workspaces = taken.steps(layer, limits)
     return Plan(

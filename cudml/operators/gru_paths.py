@@ -73,7 +73,7 @@ _GRU_PARAMS = ParamStruct(
     "UInt32 num_steps",
     "Int32 hidden_size, num_directions, direction, num_groups, num_shards, num_passes, round_batch",
     f"Int32 num_stored_chunks, activation_codes[{_MAX_ACTIVATIONS}]",
-    f"Float32 activation_firsts[{_MAX_ACTIVATIONS}], activation_seconds[{_MAX_ACTIVATIONS}]",
+    f"Float32 activation_firsts[{_MAX_ACTIVATIONS}], activation_seconds[{_MAX_ACTIVATIONS}], clip",
 )
 
 
@@ -393,6 +393,7 @@ def _params(layer: Layer, shape: Shape) -> Params:
         "activation_codes": (*(int(a.operator_type) for a in layer.activations), *[0] * missing),
         "activation_firsts": (*(p[0] for p in parameters), *[0.0] * missing),
         "activation_seconds": (*(p[1] for p in parameters), *[0.0] * missing),
+        "clip": layer.clip,
     }
     return Params(_GRU_PARAMS, values)
 

@@ -4,6 +4,7 @@ The kernels have the constants, too, and `CONSTANTS` has the compilers compare t
 estimates made from it only choose between paths; every path is correct.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -178,6 +179,7 @@ class Layer:
     activations: tuple[Activation, ...]
     direction: RecurrentNetworkDirection
     linear_before_reset: bool
+    clip: float
 
     @property
     def num_directions(self) -> int:
@@ -210,9 +212,10 @@ class Layer:
 
     @property
     def is_standard(self) -> bool:
-        """Whether the activations are the sigmoid and the hyperbolic tangent."""
+        """Whether the activations are the sigmoid and the hyperbolic tangent, of unbounded inputs."""
         standard = (OperatorType.ACTIVATION_SIGMOID, OperatorType.ACTIVATION_TANH)
-        return all(a.operator_type == standard[i % 2] for i, a in enumerate(self.activations))
+        of_standard = all(a.operator_type == standard[i % 2] for i, a in enumerate(self.activations))
+        return of_standard and self.clip == math.inf
 
     def __str__(self) -> str:
         return (

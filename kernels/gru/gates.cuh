@@ -23,16 +23,24 @@ struct GateBiases {
   float recurrent;  // of the state's product with the candidate's rows
 };
 
-// f of the update and reset gates, g of the candidate.
+// f of the update and reset gates, g of the candidate; each takes x bounded to [-clip, clip].
 struct Activations {
   Activation f;
   Activation g;
+  float clip;
 };
+
+__device__ __forceinline__ float apply_activation(const Activations& activations, int gate,
+                                                  float x) {
+  const float clip = activations.clip;
+  const float bounded = x > clip ? clip : x < -clip ? -clip : x;  // NaN stays NaN
+  return apply_activation(gate == kCandidate ? activations.g : activations.f, bounded);
+}
 
 template <bool kStandard>
 __device__ __forceinline__ float activate(const Activations& activations, int gate, float x) {
   if (kStandard) return gate == kCandidate ? tanhf(x) : sigmoid(x);
-  return apply_activation(gate == kCandidate ? activations.g : activations.f, x);
+  return apply_activation(activations, gate, x);
 }
 
 __device__ __forceinline__ float next_state(float update, float candidate, float state) {

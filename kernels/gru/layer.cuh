@@ -30,6 +30,7 @@ struct GruParams {
   Int32 activation_codes[4];
   Float32 activation_firsts[4];
   Float32 activation_seconds[4];
+  Float32 clip;
 };
 
 __device__ __forceinline__ float to_float(float value) { return value; }
@@ -108,7 +109,8 @@ struct Layer {
     const int f = 2 * direction;
     const GruParams& p = params;
     return {{p.activation_codes[f], p.activation_firsts[f], p.activation_seconds[f]},
-            {p.activation_codes[f + 1], p.activation_firsts[f + 1], p.activation_seconds[f + 1]}};
+            {p.activation_codes[f + 1], p.activation_firsts[f + 1], p.activation_seconds[f + 1]},
+            p.clip};
   }
 
   __device__ __forceinline__ void store_single(Int64 n, int unit, float state) const {

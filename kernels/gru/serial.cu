@@ -55,7 +55,7 @@ struct SerialGroup {
       float values[kVectorFloats];
       store_floats(values, x);
       for (int i = 0; i < kVectorFloats; ++i) {
-        values[i] = apply_activation(gate == kCandidate ? activations.g : activations.f, values[i]);
+        values[i] = apply_activation(activations, gate, values[i]);
       }
       return load_floats(values);
     }

@@ -11,10 +11,12 @@ import pytest
 from cudml.cli import main as cli
 
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
-g (float[4] scores, float[T, 1, 2] x) => (float[2] best, int64[2] places, float[T, 1, 1, 1] y) {
-  k = Constant<value_ints = [2]>()
+g (float[4] scores, float[T, 1, 2] x)
+=> (float[2] best, int64[2] places, float[T, 1, 1, 1] y, string[2, 1] ba) {
+  k = Constant<value_ints = [2]>()  ab = Constant<value = string[2, 1] {"a", "b"}>()
   [select] best, places = TopK(scores, k)
-  [layer] y = GRU <hidden_size = 1, clip = 5.0> (x, w, r) }"""
+  [layer] y = GRU <hidden_size = 1, clip = 5.0> (x, w, r)
+  [text] ba = ReverseSequence <batch_axis = 1, time_axis = 0> (ab, k) }"""
 
 
 @pytest.fixture
@@ -40,18 +42,20 @@ def test_report_says_where_each_node_ran_and_what_came(
     printed = capsys.readouterr()
     assert [line.split() for line in printed.out.splitlines()] == [
         ["select", "TopK", "cudml"],
-        ["layer", "GRU", "ONNX", "Runtime", "clip", "is", "not", "supported"],
+        ["layer", "GRU", "cudml"],
+        ["text", "ReverseSequence", "ONNX", "Runtime", "string", "is", "not", "supported"],
         ["best", "float32", "2", "[5.", "5.]"],
         ["places", "int64", "2", "[1", "2]"],
         ["y", "float32", "3x1x1x1", "[[[[0.]]]", "[[[0.]]]", "[[[0.]]]]"],
+        ["ba", "object", "2x1", "[['b']", "['a']]"],
     ]
 
 
 def test_outputs_are_saved(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*arguments(model), "--ops=", f"--output={tmp_path / 'made/here'}"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["best", "places", "y"]
-    for line in lines:
+    assert [line.split()[0] for line in lines] == ["best", "places", "y", "ba"]
+    for line in lines[:3]:
         name, *_, file = line.split()
         assert Path(file) == tmp_path / f"made/here/{name}.npy"
     assert np.load(tmp_path / "made/here/places.npy").tolist() == [1, 2]

@@ -229,6 +229,11 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "string": ({"activations": "Tanh"}, TypeError, "activations is 'Tanh', must be a sequence of names or A"),
     "set": ({"activations": 7}, TypeError, "activations is 7, must be a sequence of names or Activation obj"),
     "reset": ({"linear_before_reset": "no"}, TypeError, "linear_before_reset is 'no', must be True or False"),
+    "clip": ({"clip": -1}, ValueError, "clip is -1, must be a number above 0"),
+    "zero clip": ({"clip": 0.0}, ValueError, "clip is 0.0, must be a number above 0"),
+    "no number": ({"clip": float("nan")}, ValueError, "clip is nan, must be a number above 0"),
+    "clip text": ({"clip": "1"}, TypeError, "clip is '1', must be a number above 0"),
+    "clip flag": ({"clip": True}, TypeError, "clip is True, must be a number above 0"),
     "out": ({"out": zeros(2, 1, 1, 2)}, TypeError, "out is a numpy.ndarray, must be a tuple of two arr"),
 }  # fmt: skip
 

@@ -1,5 +1,6 @@
 """The array function `gru`: every option, any stride and dtype, and layers with nothing in them."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ def assert_right(
     *,
     activations: tuple[Activation, ...] = STANDARD,
     linear_before_reset: bool = False,
+    clip: float = math.inf,
 ) -> None:
     """The function's results for ONNX's arrays are as precise as NumPy's."""
     weights = {("lengths" if name == "sequence_lengths" else name): a for name, a in arrays.items()}
-    options = Options(DIRECTIONS[direction], linear_before_reset, activations)
+    options = Options(DIRECTIONS[direction], linear_before_reset, activations, clip)
     results = {name: to_numpy(result) for name, result in got._asdict().items()}
     assert_as_precise_as_numpy(results, Weights(**weights), options)
 
@@ -61,6 +63,17 @@ def test_a_flag_of_gru_may_be_numpys(rng: np.random.Generator) -> None:
     arrays = layer(rng, "forward")
     numpys = cudml.gru(**arrays, linear_before_reset=np.True_)  # type: ignore[arg-type]
     assert_identical(numpys.sequence, cudml.gru(**arrays, linear_before_reset=True).sequence)
+
+
+def test_gru_clips_the_inputs_of_activations(rng: np.random.Generator) -> None:
+    arrays = layer(rng, "reverse")
+    clipped = cudml.gru(**arrays, direction="reverse", clip=0.25)
+    assert_right(clipped, arrays, "reverse", clip=0.25)
+    for same in (np.float32(0.25), np.float64(0.25)):  # the second time the call is planned
+        assert_identical(cudml.gru(**arrays, direction="reverse", clip=same).single, clipped.single)
+    plain = cudml.gru(**arrays, direction="reverse").sequence
+    for none in (None, math.inf, 10**400):
+        assert_identical(cudml.gru(**arrays, direction="reverse", clip=none).sequence, plain)
 
 
 def test_gru_activations_by_name_and_by_value(rng: np.random.Generator) -> None:

@@ -3,8 +3,10 @@
 It shares no arithmetic with the package or the benchmark, so that a mistake there is not repeated here.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -63,6 +65,10 @@ def apply(activation: Activation, x: np.ndarray) -> np.ndarray:
     return _FORMULAS[activation.operator_type](x, *parameters)
 
 
+def _apply_clipped(activation: Activation, clip: np.floating, x: np.ndarray) -> np.ndarray:
+    return apply(activation, np.clip(x, -clip, clip))
+
+
 @dataclass(frozen=True)
 class Weights:
     """A layer's arrays in ONNX's shapes; `h0`, `b` and `lengths` may be None."""
@@ -81,8 +87,9 @@ def gru(
     direction: RecurrentNetworkDirection,
     linear_before_reset: bool,
     precision: type[np.floating] = np.float64,
+    clip: float = math.inf,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(T, D, N, H) and (D, N, H), computed and kept in `precision`.
+    """(T, D, N, H) and (D, N, H), computed and kept in `precision`; activations take [-clip, clip].
 
     Every sequence takes its own number of steps, at most T; a backward direction starts at its last.
     What is past a sequence's end is 0, and both outputs of a sequence without steps are.
@@ -98,7 +105,7 @@ def gru(
     single = np.zeros((num_directions, batch, hidden), precision)
     for d in range(num_directions):
         is_backward = d == 1 or direction == RecurrentNetworkDirection.BACKWARD
-        f, g = activations[2 * d : 2 * d + 2]
+        f, g = (partial(_apply_clipped, a, precision(clip)) for a in activations[2 * d : 2 * d + 2])
         wb, rb = b[d].astype(precision).reshape(2, 3 * hidden)
         wz, wr, wh = w[d].reshape(3, hidden, -1)
         rz, rr, rh = r[d].reshape(3, hidden, hidden)
@@ -110,12 +117,12 @@ def gru(
                 break
             t = lengths[n] - 1 - step if is_backward else np.full(len(n), step)
             now, h = x[t, n], state[n]
-            z = apply(f, now @ wz.T + h @ rz.T + wbz + rbz)
-            reset = apply(f, now @ wr.T + h @ rr.T + wbr + rbr)
+            z = f(now @ wz.T + h @ rz.T + wbz + rbz)
+            reset = f(now @ wr.T + h @ rr.T + wbr + rbr)
             if linear_before_reset:
-                candidate = apply(g, now @ wh.T + reset * (h @ rh.T + rbh) + wbh)
+                candidate = g(now @ wh.T + reset * (h @ rh.T + rbh) + wbh)
             else:
-                candidate = apply(g, now @ wh.T + (reset * h) @ rh.T + rbh + wbh)
+                candidate = g(now @ wh.T + (reset * h) @ rh.T + rbh + wbh)
             state[n] = (1 - z) * candidate + z * h
             sequence[t, d, n] = state[n]
         single[d, lengths > 0] = state[lengths > 0]

@@ -1,5 +1,6 @@
 """Shared by the GRU tests: random layers, running them in any layout, and the bound on their error."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,7 @@ class Options:
     direction: RecurrentNetworkDirection = FORWARD
     linear_before_reset: bool = True
     activations: tuple[Activation, ...] = STANDARD
+    clip: float = math.inf
 
     @property
     def num_directions(self) -> int:
@@ -137,7 +139,7 @@ def run_gru(
         direction=options.direction,
         linear_before_reset=options.linear_before_reset,
     )
-    chosen = change(plan(desc, limits or device.limits, path=path))
+    chosen = change(plan(desc, limits or device.limits, options.clip, path=path))
     by_member = {MEMBERS[name]: view for name, view in views.items()}
     device.load(chosen)([by_member[name] for name in chosen.operands], stale_workspace(device, chosen))
     found = {name: to_numpy(views[name]).copy() for name in outputs}
@@ -183,14 +185,16 @@ def assert_as_precise_as_numpy(got: dict[str, np.ndarray], arrays: Weights, opti
     units and inputs, and at least float32's spacing at 1, where gates are, or at a larger result.
     """
     attributes = options.all_activations, options.direction, options.linear_before_reset
-    exact = dict(zip(("sequence", "single"), gru(arrays, *attributes), strict=True))
+    exact = dict(zip(("sequence", "single"), gru(arrays, *attributes, clip=options.clip), strict=True))
     largest = max(abs(a[np.isfinite(a)]).max(initial=0) for a in exact.values())
     allowed = float(np.spacing(np.float32(max(1, largest))))
     rng = np.random.default_rng(0)
     for _ in range(NUMPY_ORDERS):
         hidden, inputs = (rng.permutation(size) for size in (arrays.r.shape[2], arrays.x.shape[2]))
         for result, wide in zip(
-            gru(reordered(arrays, hidden, inputs), *attributes, np.float32), exact.values(), strict=True
+            gru(reordered(arrays, hidden, inputs), *attributes, np.float32, options.clip),
+            exact.values(),
+            strict=True,
         ):
             allowed = max(allowed, error(result.astype(arrays.x.dtype), wide[..., hidden]))
     for name, result in got.items():

@@ -257,6 +257,27 @@ def test_directions_have_their_own_activations(device: Device, rng: np.random.Ge
     assert_as_precise_as_numpy(run_gru(device, arrays, options, path=path), arrays, options)
 
 
+@every_path_and_type
+@both_orders
+@pytest.mark.parametrize("clip", [0.05, 0.7])
+def test_inputs_of_activations_are_clipped(
+    device: Device, rng: np.random.Generator, path, dtype, linear_before_reset, clip
+):
+    four = Activation.sigmoid(), Activation.tanh(), Activation.hard_sigmoid(0.3, 0.4), Activation.linear(2, 1)
+    options = Options(BIDIRECTIONAL, linear_before_reset, four, clip)
+    arrays = random_layer(rng, (3, 4, 3, 9), options, dtype=dtype)
+    arrays = replace(arrays, x=arrays.x * 8)
+    got = run_gru(device, arrays, options, path=path)
+    assert_as_precise_as_numpy(got, arrays, options)
+    # No input is above 1000: the bound changes nothing, and is no other kernel's rounding.
+    wide, none = (run_gru(device, arrays, replace(options, clip=c), path=path) for c in (1000, math.inf))
+    assert_identical(wide["sequence"], none["sequence"])
+    arrays.x[0, 0] = np.nan
+    spoiled = run_gru(device, arrays, options, path=path)
+    assert np.isnan(spoiled["sequence"][0, 0, 0]).all()
+    assert_identical(spoiled["sequence"][:, :, 1:], got["sequence"][:, :, 1:])
+
+
 @every_path
 @both_orders
 @pytest.mark.parametrize("scale", [1000.0, -1e20, np.inf])
