@@ -54,17 +54,26 @@ __device__ __forceinline__ ByteRow minus(UInt8 number, ByteRow row) {
   return row;
 }
 
-// Conditions are all ones or 0 in every byte: whether it has a bit, whether it is above a number.
+// Each byte less one.
+__device__ __forceinline__ ByteRow less_one(ByteRow row) {
+  for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = static_cast<UInt8>(row.bytes[i] - 1);
+  return row;
+}
+
+// All ones in every byte that has a bit, else 0: a condition.
 __device__ __forceinline__ ByteRow with_bit(ByteRow row, int bit) {
   for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = row.bytes[i] >> bit & 1 ? 0xff : 0;
   return row;
 }
-__device__ __forceinline__ ByteRow above(ByteRow row, UInt8 number) {
-  for (int i = 0; i < kRowBytes; ++i) row.bytes[i] = row.bytes[i] > number ? 0xff : 0;
-  return row;
-}
 __device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRow no) {
   for (int i = 0; i < kRowBytes; ++i) no.bytes[i] = condition.bytes[i] ? yes.bytes[i] : no.bytes[i];
+  return no;
+}
+
+// `yes` in every byte for which the one of `a` is above the one of `b`, else `no`.
+__device__ __forceinline__ ByteRow choose_above(ByteRow a, ByteRow b, ByteRow yes, ByteRow no) {
+  for (int i = 0; i < kRowBytes; ++i)
+    no.bytes[i] = a.bytes[i] > b.bytes[i] ? yes.bytes[i] : no.bytes[i];
   return no;
 }
 

@@ -167,6 +167,29 @@ __device__ __forceinline__ bool load_lengths(const ReverseSerialColumnsParams& p
   return difference != 0;
 }
 
+// Writes each lane's length to every byte of its item. Lengths are below 256.
+template <class Item>
+__device__ __forceinline__ void spread_lengths(UInt8* bytes, const Int64* lengths,
+                                               Int64 num_lanes) {
+  constexpr int kItemBytes = sizeof(Item);
+  constexpr UInt64 kOnes = 0x0101010101010101;
+  Int64 lane = 0;
+  if constexpr (kItemBytes <= 8) {
+    for (; lane + kLengthsAtOnce <= num_lanes; lane += kLengthsAtOnce) {
+      UInt64 several[kLengthsAtOnce];
+      Item items[kLengthsAtOnce];
+      move_bytes<sizeof(several)>(several, lengths + lane);
+      for (int i = 0; i < kLengthsAtOnce; ++i) items[i] = static_cast<Item>(several[i] * kOnes);
+      move_bytes<sizeof(items)>(bytes + lane * kItemBytes, items);
+    }
+  }
+  for (; lane < num_lanes; ++lane) {
+    const UInt64 length = static_cast<UInt64>(lengths[lane]) * kOnes;
+    const UInt64 item[] = {length, length};
+    move_bytes<kItemBytes>(bytes + lane * kItemBytes, item);
+  }
+}
+
 // Reverses a strip of short lanes. `buffer` holds a row, and kRowBytes of every row.
 template <class Item>
 __device__ __forceinline__ void reverse_short(const ReverseSerialColumnsParams& p, UInt8* to,
@@ -174,17 +197,13 @@ __device__ __forceinline__ void reverse_short(const ReverseSerialColumnsParams& 
                                               Int64 num_lanes, UInt8* buffer) {
   constexpr int kItemBytes = sizeof(Item);
   const Int64 num_bytes = num_lanes * kItemBytes;
-  for (Int64 lane = 0; lane < num_lanes; ++lane) {
-    constexpr UInt64 kOnes = 0x0101010101010101;
-    const UInt64 length = static_cast<UInt64>(lengths[lane]) * kOnes;
-    const UInt64 bytes[] = {length, length};
-    move_bytes<kItemBytes>(buffer + lane * kItemBytes, bytes);
-  }
+  spread_lengths<Item>(buffer, lengths, num_lanes);
   // The last bytes may overlap the ones before.
   for (Int64 b = 0; b < num_bytes; b += kRowBytes) {
     const Int64 first = min(b, num_bytes - kRowBytes);
     const ByteRow item_lengths = load_row(buffer + first);
-    const ByteRow delays = minus(static_cast<UInt8>(p.axis_size), item_lengths);
+    const UInt8 axis_size = static_cast<UInt8>(p.axis_size);
+    const ByteRow delays = minus(axis_size, item_lengths);
     ShortLanes lanes = {from + first,
                         from + first + (p.axis_size - 1) * p.axis_source_stride * kItemBytes,
                         p.axis_source_stride * kItemBytes,
@@ -193,6 +212,7 @@ __device__ __forceinline__ void reverse_short(const ReverseSerialColumnsParams& 
                         buffer + num_bytes,
                         p.axis_size,
                         item_lengths,
+                        minus(axis_size, ByteRow{}),
                         with_bit(delays, kLowBits),
                         with_bit(delays, kLowBits + 1),
                         DelayLine(delays)};

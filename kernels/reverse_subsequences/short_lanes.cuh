@@ -47,6 +47,7 @@ struct ShortLanes {
   UInt8* buffer;  // for the next row; there is one for every row
   Int64 rows_left;
   ByteRow lengths;            // of each byte's lane
+  ByteRow place;              // rows_left in every byte
   ByteRow is_late, is_later;  // whether the delay has each of the high bits
   DelayLine line;
 
@@ -63,8 +64,8 @@ struct ShortLanes {
       delayed = choose(is_later, earlier, delayed);
     }
     --rows_left;
-    const ByteRow is_reversed = above(lengths, static_cast<UInt8>(rows_left));
-    store_row(target, choose(is_reversed, delayed, load_row(mirrored)));
+    place = less_one(place);
+    store_row(target, choose_above(lengths, place, delayed, load_row(mirrored)));
     source += source_pitch;
     mirrored -= source_pitch;
     target -= target_pitch;

@@ -125,14 +125,15 @@ __device__ __forceinline__ void store_row(UInt8* target, ByteRow row) {
   __builtin_memcpy(target, &row, kRowBytes);
 }
 __device__ __forceinline__ ByteRow minus(UInt8 number, ByteRow row) { return number - row; }
+__device__ __forceinline__ ByteRow less_one(ByteRow row) { return row - 1; }
 __device__ __forceinline__ ByteRow with_bit(ByteRow row, int bit) {
   return reinterpret_cast<ByteRow>((row & static_cast<UInt8>(1 << bit)) != 0);
 }
-__device__ __forceinline__ ByteRow above(ByteRow row, UInt8 number) {
-  return reinterpret_cast<ByteRow>(row > number);
-}
 __device__ __forceinline__ ByteRow choose(ByteRow condition, ByteRow yes, ByteRow no) {
   return condition != 0 ? yes : no;
+}
+__device__ __forceinline__ ByteRow choose_above(ByteRow a, ByteRow b, ByteRow yes, ByteRow no) {
+  return a > b ? yes : no;
 }
 
 constexpr int kCopiedBytes = 4 * kLineBytes;
