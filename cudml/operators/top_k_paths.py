@@ -12,6 +12,9 @@ from cudml.operators.top_k_columns import COLUMNS, can_filter_columns, filter_co
 from cudml.operators.top_k_filter import block_filter, can_filter, kept_at_most, num_parts
 from cudml.operators.top_k_groups import can_group, groups
 from cudml.operators.top_k_selection import (
+    BY_COUNTING,
+    BY_DIGITS,
+    BY_NETWORK,
     DIGIT_BITS,
     NUM_BINS,
     Selection,
@@ -289,9 +292,15 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
         grid=(blocks, 1, 1),
         block=(_BLOCK_THREADS, 1, 1),
         buffers=(*selection.operands, None if in_shared else "lists"),
-        params=params_of(selection, list_capacity=capacity, sorts_pairs=by_network),
+        params=params_of(
+            selection, list_capacity=capacity, sort_mode=BY_NETWORK if by_network else BY_DIGITS
+        ),
         shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
-        constants=(("kThreads", _BLOCK_THREADS), ("sizeof(SelectStorage<kThreads>)", storage_bytes)),
+        constants=(
+            ("kThreads", _BLOCK_THREADS),
+            ("sizeof(SelectStorage<kThreads>)", storage_bytes),
+            ("kByNetwork", BY_NETWORK),
+        ),
     )
     return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
 
@@ -334,7 +343,10 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
         block=(_GRID_THREADS, 1, 1),
         buffers=(*selection.operands, "states", "counts", "lists", WAIT_REPORT),
         params=params_of(
-            selection, list_capacity=capacity, sorts_pairs=by_counting, blocks_per_row=blocks_per_row
+            selection,
+            list_capacity=capacity,
+            sort_mode=BY_COUNTING if by_counting else BY_DIGITS,
+            blocks_per_row=blocks_per_row,
         ),
         shared_bytes=storage_bytes + list_shared_bytes,
         cooperative=True,
@@ -344,6 +356,7 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
             ("sizeof(GridStorage)", storage_bytes),
             (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
             ("RadixSort<kThreads>::kBins", _SORT_BINS),
+            ("kByCounting", BY_COUNTING),
         ),
     )
     workspaces = (

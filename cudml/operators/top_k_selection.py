@@ -38,7 +38,7 @@ _OUTER = f"[{_MAX_OUTER_DIMENSIONS}]"
 TOP_K_MEMBERS = (
     "Int64 num_rows, row_length, k, input_axis_stride, value_axis_stride, index_axis_stride",
     "UInt64 negative_zero, negative_flip, positive_flip, infinity, nan_key",
-    "Int32 num_outer_dimensions, index_bytes, sorts_pairs, blocks_per_row, sample_rank, sample_scope",
+    "Int32 num_outer_dimensions, index_bytes, sort_mode, blocks_per_row, sample_rank, sample_scope",
     "Int64 list_capacity",
     f"UInt64 outer_multipliers{_OUTER}",
     f"Int32 outer_shifts{_OUTER}, is_wide",
@@ -53,6 +53,10 @@ TOP_K_PARAMS = ParamStruct(*TOP_K_MEMBERS)
 #: kernels/top_k/threshold.cuh
 DIGIT_BITS = 11
 NUM_BINS = 1 << DIGIT_BITS
+
+
+#: `SortMode` of kernels/top_k/rows.cuh: how a list of keys and indices is put in order.
+BY_DIGITS, BY_NETWORK, BY_COUNTING = range(3)
 
 
 def select_storage_bytes(threads: int) -> int:
@@ -239,7 +243,7 @@ def params_of(
     struct: ParamStruct = TOP_K_PARAMS,
     *,
     list_capacity: int = 0,
-    sorts_pairs: bool = False,
+    sort_mode: int = BY_DIGITS,
     blocks_per_row: int = 1,
     sample_rank: int = 0,
     sample_scope: int = 0,
@@ -268,7 +272,7 @@ def params_of(
             **order,
             "num_outer_dimensions": len(sizes),
             "index_bytes": selection.index_bytes,
-            "sorts_pairs": int(sorts_pairs),
+            "sort_mode": sort_mode,
             "blocks_per_row": blocks_per_row,
             "sample_rank": sample_rank,
             "sample_scope": sample_scope,

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
   if (workspace != nullptr) {
     const Int64 list_bytes = capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
-    storage = workspace + blockIdx.x * (params.sorts_pairs ? 1 : 2) * list_bytes;
+    storage = workspace + blockIdx.x * (params.sort_mode != kByDigits ? 1 : 2) * list_bytes;
   }
   const UInt32 k = static_cast<UInt32>(params.k);
 
@@ -39,9 +39,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     List<Word> list = List<Word>::in(storage, capacity, 0);
 
     Threshold<Word> threshold;
-    UInt32 count =
-        list_by_radix(row, params, k, params.sorts_pairs != 0, list, capacity, threshold, shared);
-    if (params.sorts_pairs) {
+    UInt32 count = list_by_radix(row, params, k, params.sort_mode != kByDigits, list, capacity,
+                                 threshold, shared);
+    if (params.sort_mode != kByDigits) {
       UInt32 enough = kWarpSize;
       while (enough < k) enough *= 2;
       if (count > enough) {

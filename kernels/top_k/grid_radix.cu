@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const UInt32 num_equal = all_fit && !too_few ? threshold.num_equal : threshold.num_wanted;
   const UInt32 count = threshold.num_above + num_equal;
 
-  if (params.sorts_pairs && all_fit) {
+  if (params.sort_mode != kByDigits && all_fit) {
     if (threadIdx.x == 0) {
       shared.list_begin = atomicAdd(&state.num_listed, own.above + own.equal);
     }
@@ -306,7 +306,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
   if (!row_barrier.wait()) return;
 
-  if (params.sorts_pairs) {
+  if (params.sort_mode != kByDigits) {
     const List<Word> copy = List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0);
     write_by_counting<kIsRagged>(input, values, indices, params, start, static_cast<UInt32>(length),
                                  list, copy, count, block);

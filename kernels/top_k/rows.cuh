@@ -9,6 +9,10 @@
 // A row is one sequence along the axis; the other dimensions, coalesced, are the outer ones.
 constexpr int kMaxOuterDimensions = kMaxDimensions - 1;
 
+// How a list of keys and indices is put in order: digit by digit, or all pairs at once, in block_radix by a
+// sorting network and in grid_radix by counting the pairs before each.
+enum SortMode : Int32 { kByDigits, kByNetwork, kByCounting };
+
 struct TopKParams {
   Int64 num_rows;
   Int64 row_length;  // below 2^32
@@ -23,7 +27,7 @@ struct TopKParams {
   UInt64 nan_key;
   Int32 num_outer_dimensions;
   Int32 index_bytes;     // 4 or 8
-  Int32 sorts_pairs;     // block_radix and grid_radix: order pairs at once, not digit by digit
+  Int32 sort_mode;       // block_radix and grid_radix: a SortMode
   Int32 blocks_per_row;  // block_filter and grid_radix
   Int32 sample_rank;     // block_filter: the rank in the sample of the expected last result
   Int32 sample_scope;    // block_filter: which elements are sampled

@@ -150,7 +150,7 @@ def _line(base: Point, member: str, least: int, most: int) -> set[Point]:
 def kernels_of(plan: Plan) -> tuple[Any, ...]:
     """The kernels of a plan and the modes that they are in."""
     launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
-    modes = ("sorts_pairs", "sample_scope")
+    modes = ("sort_mode", "sample_scope")
     return tuple((one.name_expression, *(one.params.values.get(mode) for mode in modes)) for one in launches)
 
 
