@@ -1,8 +1,8 @@
 // Computes: the top k of rows of any length, for any k.
-// Idea: histograms of key digits find the k-th key; what is at or above it is sorted.
-// Ownership: a block owns a row at a time, its list in shared storage or in its workspace.
-// Requires: list_capacity >= k; space for two lists per block, or for one that is sorted as pairs.
-// Chosen when: rows are too long for a warp, and numerous enough to occupy the device.
+// Idea: histograms of key digits find the k-th key; elements at or above it are listed and sorted.
+// Ownership: a block owns one row at a time; its list is in shared storage or in the workspace.
+// Requires: list_capacity >= k; space per block for one list if sorts_pairs is set, else for two.
+// Chosen when: rows are too long for a warp, and there are enough of them to occupy the device.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/gather.cuh"
@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     top_k_block_radix(const Word* __restrict__ input, Word* values, void* indices,
                       const void* lengths, UInt8* workspace,
                       const __grid_constant__ TopKParams params) {
-  // The longest list that the threads can hold in registers, four elements each.
+  // Elements of the list that a thread may hold in registers.
   constexpr int kListPerThread = 4;
   SHARED_STORAGE(SelectStorage<kThreads>, shared);
   const Int64 capacity = params.list_capacity;
@@ -55,6 +55,6 @@ __global__ void __launch_bounds__(kThreads, 2)
       const UInt32 index = index_in_row(params, list.indices[rank]);
       write_result<kIsRagged>(input, values, indices, params, start, length, rank, index);
     }
-    // The next row's list is written after a barrier: this one has been read by then.
+    // The next row's list is written after a barrier, when all threads have read this one.
   }
 }

@@ -1,22 +1,21 @@
-// A list in shared storage put in order by a bitonic network: best for some hundreds of elements, which
-// may come in any order.
+// Sorts a list in shared storage by a bitonic network, which is the fastest for a few hundred elements.
 #pragma once
 
 #include "common/types.cuh"
 #include "top_k/list.cuh"
 
-// Sorts the first `count` elements, in shared storage, into the order of rank. On return the first warp may
-// read all of it where a warp has that many lanes, and every thread where it is longer.
+// Sorts the first `count` elements of a list in shared storage by rank. On return, every thread may read the
+// list if it has more than 32 elements, else only the first warp.
 template <class Word, int kThreads>
 __device__ __forceinline__ void sort_by_network(const List<Word>& list, UInt32 count) {
   UInt32 size = 2;
   while (size < count) size *= 2;
-  // Padding ranks behind every element: no element has this index.
+  // Padding ranks behind every element, because no element has this index.
   for (UInt32 i = count + threadIdx.x; i < size; i += kThreads) {
     list.keys[i] = 0;
     list.indices[i] = kFullMask;
   }
-  __syncthreads();  // the list and its padding are complete before they are exchanged
+  __syncthreads();  // all elements and the padding are written before the first exchange
   for (UInt32 run = 2; run <= size; run *= 2) {
     for (UInt32 distance = run / 2; distance > 0; distance /= 2) {
       for (UInt32 pair = threadIdx.x; pair < size / 2; pair += kThreads) {
@@ -35,12 +34,13 @@ __device__ __forceinline__ void sort_by_network(const List<Word>& list, UInt32 c
           list.indices[upper] = lower_index;
         }
       }
-      // A warp's 32 pairs lie in 64 neighbouring elements where the distance is 32 or less, in this
-      // step and the next alike; above that, other warps read what this one wrote.
+      // If the distance is 32 or less, the 32 pairs of a warp are in 64 consecutive elements, in this step
+      // and in the next one, unless that starts a run of more than 64 elements. Else other warps read what
+      // this warp has written.
       if (distance > kWarpSize || (distance == 1 && run >= 2 * kWarpSize)) {
-        __syncthreads();  // exchanges across warps are done before the next step reads them
+        __syncthreads();  // exchanges of all warps are done before the next step reads the elements
       } else {
-        __syncwarp();  // as above, within the warp
+        __syncwarp();  // exchanges of this warp are done before its next step reads the elements
       }
     }
   }
