@@ -102,9 +102,10 @@ class Call:
         self.first_mask = masks[0]
         self._boxes = boxes
         self._good: Recent[tuple[int, ...], bool] | None = None
-        # No method of this call, whose cycle of references would outlive it until a garbage collection.
-        filling = partial(_fill_with_zero, self._num_inputs)
-        self._launch: Program = filling if request.is_zero else launch_nothing
+        self._launch: Program = launch_nothing
+        if request.is_zero:
+            # No method of this call, whose cycle of references would outlive it until a garbage collection.
+            self._launch = partial(_fill_with_zero, self._num_inputs)
         # Operands need not be arrays.
         self.takes_operands = is_empty or not converts
         # Set if operands are packed arrays; without the arrays, because the cache must not keep them alive.

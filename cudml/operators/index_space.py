@@ -118,7 +118,7 @@ def coalesced(space: Space, target: int, moved: Sequence[int]) -> Space:
     return widened(Space(merged(ordered), space.offsets, space.item_bytes), moved)
 
 
-def _span_items(space: Space, operand: int) -> tuple[int, int]:
+def span_items(space: Space, operand: int) -> tuple[int, int]:
     """The items [first, past the last) that a moved operand addresses, relative to its pointer."""
     low = high = space.offsets[operand]
     for size, strides in space.dimensions:
@@ -132,14 +132,8 @@ def _span_items(space: Space, operand: int) -> tuple[int, int]:
 
 def span_bytes(space: Space, operand: int) -> tuple[int, int]:
     """The bytes [first, past the last) that a moved operand addresses, relative to its pointer."""
-    low, high = _span_items(space, operand)
+    low, high = span_items(space, operand)
     return low * space.item_bytes, high * space.item_bytes
-
-
-def reach_items(space: Space, operand: int) -> int:
-    """Number of items from a moved operand's pointer to the end of the farthest item it addresses."""
-    low, high = _span_items(space, operand)
-    return max(-low, high)
 
 
 def is_packed(space: Space, operand: int) -> bool:

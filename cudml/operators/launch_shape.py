@@ -11,6 +11,12 @@ from cudml.plans import WARP_LANES, Constants, Limits, Value, ceil_div
 
 WORD_BYTES = 16
 
+#: What fills the arrays of the kernels' dimensions, by their number.
+_REST = tuple((0,) * (MAX_DIMENSIONS - count) for count in range(MAX_DIMENSIONS + 1))
+
+#: The C++ type that moves an item, by its size.
+ITEM_TYPES = {item_bytes: ELEMENTS[kind].cpp for item_bytes, kind in BITS_BY_SIZE.items()}
+
 #: What the kernels are compiled with.
 BLOCK_THREADS = 256
 BLOCK_CONSTANTS: Constants = (("kThreads", BLOCK_THREADS),)
@@ -106,11 +112,6 @@ def serial_blocks(num_rows: int, row_bytes: int, limits: Limits) -> tuple[int, i
     return ceil_div(num_rows, rows_per_block), rows_per_block
 
 
-def item_type(item_bytes: int) -> str:
-    """The C++ type that moves an item of this size."""
-    return ELEMENTS[BITS_BY_SIZE[item_bytes]].cpp
-
-
 def grid_blocks(num_tiles: int, limits: Limits) -> int:
     """The number of blocks for `num_tiles` tiles: one per tile up to a few waves, then a few tiles each."""
     tiles_each = ceil_div(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
@@ -137,14 +138,13 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     """
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
     is_wide, divisions = divisions_of(dimensions, max(space.num_items, reach))
-    count = len(dimensions)
-    rest = (0,) * (MAX_DIMENSIONS - count)
+    rest = _REST[len(dimensions)]
     sizes, steps = zip(*dimensions, strict=True)
     multipliers, shifts = zip(*divisions, strict=True)
     values: dict[str, Value] = {"sizes": sizes + rest, "multipliers": multipliers + rest}
     for (name, unit), strides in zip(units.items(), zip(*steps, strict=True), strict=True):
         values[name] = (strides if unit == 1 else tuple([stride * unit for stride in strides])) + rest
     values["shifts"] = shifts + rest
-    values["num_dimensions"] = count
+    values["num_dimensions"] = len(dimensions)
     values["is_wide"] = int(is_wide)
     return values

@@ -8,10 +8,10 @@ from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
     BLOCK_THREADS,
+    ITEM_TYPES,
     RUN_CONSTANTS,
     WORD_BYTES,
     grid_blocks,
-    item_type,
     most_serial_blocks,
     run_shape,
     serial_blocks,
@@ -188,7 +188,7 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
     return _launch(
         "gather",
-        (item_type(space.item_bytes),),
+        (ITEM_TYPES[space.item_bytes],),
         grid_blocks(num_tiles, limits),
         {
             **lanes.values(space),
@@ -214,7 +214,7 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
     num_blocks, rows_per_block = serial_blocks(rows.num_items, row.size * lanes.item_bytes, limits)
     return _launch(
         "serial",
-        (item_type(lanes.item_bytes),),
+        (ITEM_TYPES[lanes.item_bytes],),
         num_blocks,
         {
             **lanes.values(rows),
@@ -279,7 +279,7 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     num_blocks, strips_per_block = serial_blocks(strips.num_items, width * lane_bytes, limits)
     return _launch(
         "serial_columns",
-        (item_type(lanes.item_bytes),),
+        (ITEM_TYPES[lanes.item_bytes],),
         num_blocks,
         {
             **lanes.values(strips),
@@ -343,7 +343,7 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     row_multiplier, row_shift = magic_division(row_lanes, 32)
     return _launch(
         "boxes",
-        (item_type(lanes.item_bytes), row_lanes > 1),
+        (ITEM_TYPES[lanes.item_bytes], row_lanes > 1),
         ceil_div(each.num_items, tile_lanes),
         {
             **lanes.values(each),
@@ -472,7 +472,7 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     )
     return _launch(
         "columns",
-        (item_type(lanes.item_bytes),),
+        (ITEM_TYPES[lanes.item_bytes],),
         strips.num_items,
         {
             **lanes.values(strips),

@@ -11,11 +11,11 @@ from cudml.operators.index_space import Dimension, Space, span_bytes
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
     BLOCK_THREADS,
+    ITEM_TYPES,
     RUN_CONSTANTS,
     WORD_BYTES,
     grid_blocks,
     index_values,
-    item_type,
 )
 from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, ceil_div
@@ -46,7 +46,10 @@ def crossing(space: Space) -> int | None:
     """The dimension that is contiguous in the source, if it is not the target's contiguous one."""
     if not space.dimensions or space.dimensions[0].strides[TARGET] != 1:
         return None
-    return next((i for i, d in enumerate(space.dimensions) if i and abs(d.strides[SOURCE]) == 1), None)
+    for position, dimension in enumerate(space.dimensions):
+        if position and abs(dimension.strides[SOURCE]) == 1:
+            return position
+    return None
 
 
 def has_crossing(copy: BoxCopy, limits: Limits) -> bool:
@@ -82,7 +85,7 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         Dimension(ceil_div(other.size, sides[1]), (0, 0)),
     )
     tiles = Space((*counts, *outer), space.offsets, space.item_bytes)
-    item = item_type(space.item_bytes)
+    item = ITEM_TYPES[space.item_bytes]
     values = {
         "num_tiles": tiles.num_items,
         "source_offset": space.offsets[SOURCE],
@@ -197,7 +200,7 @@ def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     return KernelLaunch(
         source="slice/planes.cu",
         function="slice_planes",
-        template=(item_type(item_bytes), str(pixels.pixel_items), "true" if pixels.splits else "false"),
+        template=(ITEM_TYPES[item_bytes], str(pixels.pixel_items), "true" if pixels.splits else "false"),
         grid=(grid_blocks(ceil_div(pieces.num_items, BLOCK_THREADS // group_lanes), limits), 1, 1),
         block=(BLOCK_THREADS, 1, 1),
         buffers=(copy.source, copy.target),

@@ -16,17 +16,17 @@ from cudml.operators.index_space import (
     coalesced,
     dimensions_of,
     is_packed,
-    reach_items,
     span_bytes,
+    span_items,
 )
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
     BLOCK_THREADS,
+    ITEM_TYPES,
     RUN_CONSTANTS,
     WORD_BYTES,
     grid_blocks,
     index_values,
-    item_type,
     run_shape,
     serial_blocks,
 )
@@ -247,8 +247,11 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     space = copy.space
     num_items, item_bytes = space.num_items, space.item_bytes
     num_tiles = ceil_div(num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[item_bytes])
-    reach = max(reach_items(space, SOURCE), reach_items(space, TARGET))
-    item = item_type(item_bytes)
+    # Items from a pointer to the farthest item, before or behind it.
+    source_low, source_end = span_items(space, SOURCE)
+    target_low, target_end = span_items(space, TARGET)
+    reach = max(source_end, target_end, -source_low, -target_low)
+    item = ITEM_TYPES[item_bytes]
     values = {
         "num_items": num_items,
         "source_offset": space.offsets[SOURCE],
@@ -297,7 +300,7 @@ def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     return KernelLaunch(
         source="slice/serial.cu",
         function="slice_serial",
-        template=(item_type(space.item_bytes),),
+        template=(ITEM_TYPES[space.item_bytes],),
         grid=(num_blocks, 1, 1),
         block=(1, 1, 1),
         buffers=(copy.source, copy.target),
@@ -399,7 +402,7 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     return KernelLaunch(
         source="slice/strided.cu",
         function="slice_strided",
-        template=(item_type(space.item_bytes),),
+        template=(ITEM_TYPES[space.item_bytes],),
         grid=(grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits), 1, 1),
         block=(STRIDED_THREADS, 1, 1),
         buffers=(copy.source, copy.target),

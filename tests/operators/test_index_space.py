@@ -14,8 +14,8 @@ from cudml.operators.index_space import (
     is_packed,
     magic_division,
     merged,
-    reach_items,
     span_bytes,
+    span_items,
     widened,
     without_ones,
 )
@@ -64,11 +64,11 @@ def places(space: Space, operand: int) -> list[int]:
 
 @settings(deadline=None, max_examples=200)
 @given(space=spaces(), is_coalesced=st.booleans())
-def test_reach_and_packing(space: Space, is_coalesced: bool) -> None:
+def test_span_and_packing(space: Space, is_coalesced: bool) -> None:
     space = coalesced(space, 1, (0, 1)) if is_coalesced else space
     for operand in (0, 1):
         taken = places(space, operand)
-        assert reach_items(space, operand) == max(abs(min(taken)), abs(max(taken) + 1))
+        assert span_items(space, operand) == (min(taken), max(taken) + 1)
         follows = taken == list(range(taken[0], taken[0] + len(taken)))
         assert is_packed(Space(without_ones(space.dimensions), space.offsets, 1), operand) == follows
 

@@ -121,6 +121,8 @@ def _by_value_type() -> Any:
     class ByValue(CPointer):  # type: ignore[misc]
         """The address of bytes in host memory, which CuPy passes to the driver, and what holds them."""
 
+        __slots__ = ("held",)
+
     return ByValue
 
 
