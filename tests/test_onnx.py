@@ -412,6 +412,7 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
         ),
         (ValueError, "feeds has z, must be of x, h_in", _run({"z": np.zeros(1)})),
         (TypeError, "input x is of dtype float64, must be of float32", _run({"x": np.zeros((5, 3, 2))})),
+        (TypeError, "input x is of dtype >f4, must be of float32", _run({"x": np.zeros((5, 3, 2), ">f4")})),
         (
             ValueError,
             r"input x is of shape \(5, 3\), must be of \('T', 'N', 2\)",
