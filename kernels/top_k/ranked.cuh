@@ -2,6 +2,7 @@
 // equal, so every sort and every selection gives the same result.
 #pragma once
 
+#include "common/intrinsics.cuh"
 #include "common/types.cuh"
 
 // Words of 8 and 16 bits in rows of at most 65535 elements.
@@ -40,6 +41,7 @@ struct Ranked64 {
 struct Ranked96 {
   UInt64 whole_key;
   UInt32 backward_index;
+  COPIED_BY_MEMBER(Ranked96, whole_key, backward_index)
 
   static __device__ __forceinline__ Ranked96 of(UInt64 key, UInt32 index) { return {key, ~index}; }
   static __device__ __forceinline__ Ranked96 none() { return {0, 0}; }
