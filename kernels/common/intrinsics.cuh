@@ -26,10 +26,6 @@ struct SharedArray {
   }
 };
 
-// How the emulator copies a struct with padding: the two members only, because its check mode takes padding
-// that is copied for memory that was never written. A GPU copies the struct whole, in one access.
-#define COPIED_BY_MEMBER(Type, first, second)
-
 // ---- 16-byte accesses; the pointers are 16-byte aligned.
 
 // The memory is read-only for the whole launch. A guarded uint4 load would be split on sm_100 and sm_120.

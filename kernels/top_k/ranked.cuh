@@ -2,7 +2,7 @@
 // equal, so every sort and every selection gives the same result.
 #pragma once
 
-#include "common/intrinsics.cuh"
+#include "common/copied_by_member.cuh"
 #include "common/types.cuh"
 
 // Words of 8 and 16 bits in rows of at most 65535 elements.

@@ -23,16 +23,6 @@ struct SharedArray {
   }
 };
 
-#define COPIED_BY_MEMBER(Type, first, second)                                      \
-  Type() = default;                                                                \
-  Type(decltype(first) one, decltype(second) other) : first(one), second(other) {} \
-  Type(const Type& from) : first(from.first), second(from.second) {}               \
-  Type& operator=(const Type& from) {                                              \
-    first = from.first;                                                            \
-    second = from.second;                                                          \
-    return *this;                                                                  \
-  }
-
 // ---- 16-byte accesses.
 
 __device__ __forceinline__ uint4 load_16_bytes(const void* address, SIMT_PLACE) {
