@@ -152,15 +152,6 @@ class Params(NamedTuple):
     struct: ParamStruct
     values: Mapping[str, Value]
 
-    @staticmethod
-    def of(**members: tuple[str, Value]) -> "Params":
-        """A struct declared for one launch: `Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3)))`."""
-        declarations = [
-            f"{c_type} {name}" + (f"[{len(value)}]" if isinstance(value, tuple) else "")
-            for name, (c_type, value) in members.items()
-        ]
-        return Params(ParamStruct(*declarations), {name: value for name, (_, value) in members.items()})
-
     @property
     def fields(self) -> tuple[Field, ...]:
         """The members, with a tuple for every value."""

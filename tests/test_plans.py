@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace, ceil_div, round_up
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Plan, Workspace, ceil_div, round_up
 from tests.machine_code.architectures import ARCHITECTURES
 from tests.support.instances import operators
+from tests.support.params import params_of
 
 HOPPER = next(a.limits for a in ARCHITECTURES if a.number == 90)
 
@@ -35,7 +36,7 @@ def test_parameters_are_packed_as_c_lays_out_a_struct(members: list[tuple[str, i
         values.append((c_kind * count)(*[value] * count))
         given_members[f"member{i}"] = (kind, value if count == 1 else (value,) * count)
     structure = type("Structure", (ctypes.Structure,), {"_fields_": fields})
-    assert Params.of(**given_members).pack() == bytes(structure(*values))
+    assert params_of(**given_members).pack() == bytes(structure(*values))
 
 
 @given(st.lists(st.integers(0, 2000), max_size=5))
@@ -88,13 +89,13 @@ def test_a_plan_prints_its_workspaces_and_every_step() -> None:
         grid=(7, 2, 1),
         block=(128, 1, 1),
         buffers=("input_tensor", None, "sums"),
-        params=Params.of(num_rows=("Int64", 5), sizes=("Int64", (2, 3))),
+        params=params_of(num_rows=("Int64", 5), sizes=("Int64", (2, 3))),
         shared_bytes=64,
         cooperative=True,
         cluster_blocks=2,
     )
     plain = KernelLaunch(
-        "op/all.cu", "op_all", (), (1, 1, 1), (32, 1, 1), ("out",), Params.of(n=("Int32", 1))
+        "op/all.cu", "op_all", (), (1, 1, 1), (32, 1, 1), ("out",), params_of(n=("Int32", 1))
     )
     steps = (
         launch,

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import cudml
 from cudml.devices import emulator
-from cudml.plans import KernelLaunch, Params, Plan
+from cudml.plans import KernelLaunch, Params, ParamStruct, Plan
 
 warnings.simplefilter("ignore", DeprecationWarning)  # threads are what this is about
 folder = Path(sys.argv[1])
@@ -47,7 +47,7 @@ def run_new_kernel(number):
     out = np.zeros(1, np.int32)
     step = KernelLaunch(
         source=str(folder / "kernel.cu"), function="gives", template=(number,), grid=(1, 1, 1),
-        block=(1, 1, 1), buffers=("out",), params=Params.of(n=("Int32", 7)),
+        block=(1, 1, 1), buffers=("out",), params=Params(ParamStruct("Int32 n"), dict(n=7)),
     )
     device.load(Plan("test", ("out",), (step,)))([out], None)
     assert out[0] == number + 7

@@ -16,6 +16,7 @@ from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
 from tests.machine_code.architectures import ARCHITECTURES
 from tests.machine_code.compiler import compile_cubin, unavailable
 from tests.support.instances import instances, operators, planned_launches
+from tests.support.params import params_of
 
 LIMITS = ARCHITECTURES[0].limits
 
@@ -28,12 +29,12 @@ def params(**members: Any) -> Params:
         "factor": ("Float32", 1.0),
         "unused": ("UInt32", (0, 0, 0)),
     }
-    return Params.of(**{name: kind for name, kind in (right | members).items() if kind})
+    return params_of(**{name: kind for name, kind in (right | members).items() if kind})
 
 
 MISTAKES = [
     ({"buffers": ("a", "out")}, "scale<Float32, 0> is launched with 2 pointers"),
-    ({"params": Params.of()}, "scale<Float32, 0> is launched with no struct"),
+    ({"params": params_of()}, "scale<Float32, 0> is launched with no struct"),
     ({"params": params(bias_index=("Int64", 0))}, "bias_index is launched as Int64 at byte 0"),
     ({"params": params(factor=("UInt32", 0))}, "factor is launched as UInt32 at byte 16"),
     ({"params": params(num_items=("Int32", 0))}, "num_items is launched as Int32 at byte 4"),
@@ -69,7 +70,7 @@ def with_two_swapped(launch: KernelLaunch) -> tuple[KernelLaunch, str] | None:
     for i, (first, second) in enumerate(itertools.pairwise(fields)):
         if (first.c_type, len(first.values)) == (second.c_type, len(second.values)):
             members = (*fields[:i], second, first, *fields[i + 2 :])
-            swapped = Params.of(**{field.name: (field.c_type, field.values) for field in members})
+            swapped = params_of(**{field.name: (field.c_type, field.values) for field in members})
             message = f"{launch.name_expression}: {second.name} is launched as {first.c_type}"
             return launch._replace(params=swapped), message
     return None

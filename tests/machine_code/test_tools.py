@@ -7,7 +7,7 @@ import pytest
 
 from bench import machine_code
 from cudml.devices.kernel_text import kernel_text
-from cudml.plans import KernelLaunch, Params
+from cudml.plans import KernelLaunch
 from tests.devices.cuda.stand_in.cases import KERNELS
 from tests.machine_code import cubin, disassembly
 from tests.machine_code.architectures import ARCHITECTURES, Architecture
@@ -15,6 +15,7 @@ from tests.machine_code.compiler import Compiled, compile_cubin, unavailable
 from tests.machine_code.facts import Facts, facts_of
 from tests.machine_code.test_instances import problems_of
 from tests.support.instances import instances
+from tests.support.params import params_of
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -31,7 +32,7 @@ def planted(function: str, threads: int, *, num_pointers: int = 2, shared_bytes:
         grid=(1, 1, 1),
         block=(threads, 1, 1),
         buffers=("in", "out")[:num_pointers],
-        params=Params.of(num_items=("Int64", 1), start=("Int32", 0)),
+        params=params_of(num_items=("Int64", 1), start=("Int32", 0)),
         shared_bytes=shared_bytes,
     )
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cudml.devices import cuda, take
-from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Plan, Workspace
 from tests.devices.cuda.stand_in.cases import KERNELS
+from tests.support.params import params_of
 
 pytestmark = [
     pytest.mark.gpu,
@@ -46,7 +47,7 @@ def scale_step(num_items: int, factor: float, *, bias_index: int = 0, **changes:
         "grid": (-(-num_items // 128), 1, 1),
         "block": (128, 1, 1),
         "buffers": _OPERANDS,
-        "params": Params.of(
+        "params": params_of(
             bias_index=("Int32", bias_index),
             num_items=("Int64", num_items),
             factor=("Float32", factor),
@@ -213,7 +214,7 @@ def meet_plan(num_blocks: int) -> Plan:
         grid=(num_blocks, 1, 1),
         block=(1024, 1, 1),
         buffers=("arrived", "out"),
-        params=Params.of(num_blocks=("UInt32", num_blocks)),
+        params=params_of(num_blocks=("UInt32", num_blocks)),
         cooperative=True,
     )
     return Plan("TEST", ("out",), (Fill("arrived", 4), launch), (Workspace("arrived", 4),), ("out",))

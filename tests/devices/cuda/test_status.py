@@ -14,7 +14,8 @@ from cudml.devices import cuda, take
 from cudml.devices.cuda import device
 from cudml.devices.kernel_text import kernel_text
 from cudml.errors import DeviceError
-from cudml.plans import KernelLaunch, Params
+from cudml.plans import KernelLaunch
+from tests.support.params import params_of
 
 
 @pytest.fixture(autouse=True)
@@ -194,7 +195,7 @@ def test_text_changes_with_every_file_it_reaches(tmp_path: Path) -> None:
     header.write_text("constexpr int kDepth = 1;\n")
     middle.write_text('#include "depth.cuh"\n')
     source.write_text('#include "middle.cuh"\n__global__ void kernel(int* out) { out[0] = kDepth; }\n')
-    launch = KernelLaunch(str(source), "kernel", (), (1, 1, 1), (1, 1, 1), ("out",), Params.of())
+    launch = KernelLaunch(str(source), "kernel", (), (1, 1, 1), (1, 1, 1), ("out",), params_of())
     before = kernel_text((launch,)).splitlines()
     assert before == kernel_text((launch,)).splitlines()
     header.write_text("constexpr int kDepth = 2;\n")

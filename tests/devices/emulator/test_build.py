@@ -19,8 +19,9 @@ import pytest
 from cudml.devices import sources
 from cudml.devices.emulator import build, cache_files, elf
 from cudml.errors import CompilerError, SettingError
-from cudml.plans import KernelLaunch, Params
+from cudml.plans import KernelLaunch
 from tests.devices.emulator.support import KERNELS, launch
+from tests.support.params import params_of
 
 TEXT = """
 #include "common/intrinsics.cuh"
@@ -56,13 +57,13 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def run(source: Path, factor: int = 3) -> int:
     out = np.zeros(1, np.int32)
-    launch(source, "scale", {"out": out}, Params.of(n=("Int32", 6)), template=(factor,), block=1)
+    launch(source, "scale", {"out": out}, params_of(n=("Int32", 6)), template=(factor,), block=1)
     return int(out[0])
 
 
 def scale(source: Path) -> KernelLaunch:
     """The launch of `run`."""
-    params = Params.of(n=("Int32", 6))
+    params = params_of(n=("Int32", 6))
     return KernelLaunch(str(source), "scale", (3,), (1, 1, 1), (1, 1, 1), ("out",), params)
 
 

@@ -287,9 +287,9 @@ NON_ASCII = """
 import os
 from pathlib import Path
 from cudml.devices.emulator import build
-from cudml.plans import KernelLaunch, Params
+from cudml.plans import KernelLaunch, Params, ParamStruct
 source = Path(os.fsdecode(b"{folder}")) / "kernel.cu"
-launch = KernelLaunch(str(source), "scale", (3,), (1, 1, 1), (1, 1, 1), ("out",), Params.of())
+launch = KernelLaunch(str(source), "scale", (3,), (1, 1, 1), (1, 1, 1), ("out",), Params(ParamStruct(), {}))
 os.write(1, os.fsencode(build.module(launch)))
 """
 

@@ -15,8 +15,9 @@ import cudml
 from cudml.devices import emulator
 from cudml.devices.shortcuts import address_of
 from cudml.errors import KernelError
-from cudml.plans import KernelLaunch, Params, Plan
+from cudml.plans import KernelLaunch, Plan
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch
+from tests.support.params import params_of
 
 MIXED_BLOCKS = """
 #include "common/intrinsics.cuh"
@@ -47,7 +48,7 @@ def block_order() -> tuple[Plan, dict[str, np.ndarray]]:
         grid=(64, 1, 1),
         block=(1, 1, 1),
         buffers=("counter", "order"),
-        params=Params.of(n=("Int32", 0)),
+        params=params_of(n=("Int32", 0)),
     )
     buffers = {"counter": np.zeros(1, np.uint32), "order": np.zeros(64, np.uint32)}
     return Plan("test", ("counter", "order"), (step,)), buffers
@@ -55,7 +56,7 @@ def block_order() -> tuple[Plan, dict[str, np.ndarray]]:
 
 def spin(time_limit: float) -> None:
     """A launch that the watchdog must stop."""
-    params = Params.of(n=("Int32", 1))
+    params = params_of(n=("Int32", 1))
     with (
         emulator.schedule(time_limit=time_limit),
         pytest.raises(KernelError, match=r"a thread ran for .* without ending"),
@@ -120,7 +121,7 @@ def test_blocks_that_wait_among_blocks_that_do_not(
     out = np.full((200, 64), -1, np.int32)
     with emulator.schedule(order, seed, poison=0, guard=True, workers=workers):
         options = {"grid": 200, "block": 64, "shared_bytes": 256}
-        launch(source, "mixed_blocks", {"out": out}, Params.of(n=("Int32", period)), **options)  # type: ignore[arg-type]
+        launch(source, "mixed_blocks", {"out": out}, params_of(n=("Int32", period)), **options)  # type: ignore[arg-type]
     ascending = np.arange(64)
     for block, row in enumerate(out):
         np.testing.assert_array_equal(row, ascending[::-1] if block % period == 1 else ascending)
@@ -170,7 +171,7 @@ def test_nothing_interrupts_a_process_between_its_launches() -> None:
 def test_threads_launch_side_by_side() -> None:
     """A launch that waits for another thread's does not keep that one from running."""
     flag = np.zeros(1, np.uint32)
-    params = Params.of(n=("Int32", 1))
+    params = params_of(n=("Int32", 1))
     waiting = threading.Thread(target=lambda: launch("mistakes.cu", "spins", {"flag": flag}, params, block=1))
     waiting.start()
     try:

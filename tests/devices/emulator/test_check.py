@@ -14,8 +14,9 @@ from cudml.devices import emulator
 from cudml.devices.emulator import build, checked
 from cudml.devices.emulator.device import EmulatorProgram
 from cudml.errors import CompilerError, KernelError
-from cudml.plans import Copy, Fill, KernelLaunch, LibraryStep, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, KernelLaunch, LibraryStep, MatMul, Plan, Workspace
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch, line_of
+from tests.support.params import params_of
 
 NUM_THREADS = 96
 
@@ -126,7 +127,7 @@ def program(
         grid=(num_blocks, 1, 1),
         block=(num_threads, 1, 1),
         buffers=("in", "out", "flags", "scratch"),
-        params=Params.of(n=("Int32", num_blocks * num_threads)),
+        params=params_of(n=("Int32", num_blocks * num_threads)),
         shared_bytes=772,
         **options,  # type: ignore[arg-type]
     )
@@ -280,7 +281,7 @@ def test_the_same_array_twice_is_one_buffer() -> None:
     memory = np.full(40, -1, np.int32)
     with emulator.schedule("forward", check=True):
         buffers = {"a": memory[:32], "b": memory[:32]}
-        launch("mistakes.cu", "two_names", buffers, Params.of(n=("Int32", 5)))
+        launch("mistakes.cu", "two_names", buffers, params_of(n=("Int32", 5)))
     np.testing.assert_array_equal(memory, [*range(5, 37), *[-1] * 8])
 
 
@@ -288,7 +289,7 @@ def test_strided_outputs_keep_their_gaps() -> None:
     memory = np.full((4, 8), 7, np.uint32)
     with emulator.schedule(check=True):
         buffers = {"x": np.arange(16, dtype=np.uint32).reshape(4, 4), "out": memory[:1, :4]}
-        launch("atomics.cu", "vectors", buffers, Params.of(operation=("Int32", 0)), block=1, outputs=("out",))
+        launch("atomics.cu", "vectors", buffers, params_of(operation=("Int32", 0)), block=1, outputs=("out",))
     assert (memory[0, :4] == [2, 3, 3, 32]).all()
     assert (memory[0, 4:] == 7).all()
     assert (memory[1:] == 7).all()
@@ -369,7 +370,7 @@ def test_a_compiler_that_cannot_instrument(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("CUDML_CXX", str(wrapper))
     message = r"plain-c\+\+ cannot instrument .*\n?.*unknown option .*\n.*g\+\+ 8"
     with emulator.schedule(check=True), pytest.raises(CompilerError, match=message):
-        launch("mistakes.cu", "trap", {"out": np.zeros(1, np.int32)}, Params.of(n=("Int32", 1)), block=1)
+        launch("mistakes.cu", "trap", {"out": np.zeros(1, np.int32)}, params_of(n=("Int32", 1)), block=1)
 
 
 def test_places_without_a_symbol_tool(monkeypatch: pytest.MonkeyPatch) -> None:

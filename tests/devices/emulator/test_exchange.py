@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cudml.devices import emulator
-from cudml.plans import Params
 from tests.devices.emulator.support import EVERY_ORDER, launch
 from tests.support import assert_identical
+from tests.support.params import params_of
 
 #: Threads that are a multiple of both formats' words.
 NUM_BLOCKS, NUM_THREADS, NUM_ROUNDS = 4, 36, 5
@@ -37,7 +37,7 @@ def test_ring_of_blocks(
             "exchange.cu",
             "ring",
             {"x": x, "words": np.zeros(3 * x.size, word), "out": out},
-            Params.of(first_round=("UInt32", first_round), num_rounds=("Int32", NUM_ROUNDS)),
+            params_of(first_round=("UInt32", first_round), num_rounds=("Int32", NUM_ROUNDS)),
             template=(words_of,),
             grid=NUM_BLOCKS,
             block=NUM_THREADS,

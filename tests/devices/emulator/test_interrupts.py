@@ -18,8 +18,9 @@ import cudml
 from cudml.devices import emulator
 from cudml.devices.emulator import library_steps
 from cudml.errors import KernelError
-from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Params, Plan
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Plan
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch
+from tests.support.params import params_of
 
 #: Longest time from Ctrl-C to the exception, in seconds. By the process's CPU time, which other work on the
 #: machine does not lengthen: what runs for longer than that is the kernel, on one core at least.
@@ -56,7 +57,7 @@ def seconds_to_stop(call: Callable[[], object], workers: int = 1) -> float:
 
 def endless(function: str, n: int, flag: int = 0, **options: int) -> None:
     """A launch that never ends; with a flag it does at once, and is compiled afterwards."""
-    params = Params.of(n=("Int32", n))
+    params = params_of(n=("Int32", n))
     launch("mistakes.cu", function, {"flag": np.full(1, flag, np.uint32)}, params, **options)
 
 
@@ -211,7 +212,7 @@ def test_blocks_of_one_thread_have_no_time_limit() -> None:
     timer = threading.Timer(0.7, flag.fill, (1,))
     timer.start()
     with emulator.schedule(time_limit=0.1, workers=1):
-        launch("mistakes.cu", "spins", {"flag": flag}, Params.of(n=("Int32", 1)), block=1)
+        launch("mistakes.cu", "spins", {"flag": flag}, params_of(n=("Int32", 1)), block=1)
     timer.join()
 
 
@@ -240,12 +241,12 @@ STOPPED = """
 import sys
 import numpy as np
 from cudml.devices import emulator
-from cudml.plans import Params
 from tests.devices.emulator.support import launch
+from tests.support.params import params_of
 
 counter = np.memmap(sys.argv[1], np.uint32, "r+", shape=2)
 with emulator.schedule(time_limit=2.0):
-    launch("waits.cu", "counts", {"counter": counter}, Params.of(n=("UInt32", 600_000_000)), block=2)
+    launch("waits.cu", "counts", {"counter": counter}, params_of(n=("UInt32", 600_000_000)), block=2)
 """
 
 
@@ -275,7 +276,7 @@ def test_threads_call_one_program_at_the_same_time() -> None:
         grid=(1, 1, 1),
         block=(2, 1, 1),
         buffers=("arrived",),
-        params=Params.of(n=("UInt32", 2)),
+        params=params_of(n=("UInt32", 2)),
     )
     arrived = np.zeros(1, np.uint32)
     errors: list[BaseException] = []

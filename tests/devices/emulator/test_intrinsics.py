@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cudml.devices import emulator, sources
-from cudml.plans import Params
 from tests.devices.emulator.support import EVERY_ORDER, launch
+from tests.support.params import params_of
 
 NUM_THREADS = 96
 NUM_BLOCKS = 3
@@ -68,7 +68,7 @@ def test_integer_functions(order: str, seed: int, rng: np.random.Generator) -> N
     out = np.zeros((30, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": c, "out": out}
-        launch("functions.cu", "integers", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+        launch("functions.cu", "integers", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
     x, y, s = (v.astype(np.uint32) for v in (a, b, c))
     ix, iy, ia, ib = x.view(np.int32), y.view(np.int32), a.view(np.int64), b.view(np.int64)
     expected = [
@@ -125,7 +125,7 @@ def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> Non
     out = np.zeros((28, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": b, "out": out}
-        launch("functions.cu", "floats", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+        launch("functions.cu", "floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
     ia, ib = a.view(np.int32), b.view(np.int32)
     ua, ub = a.view(np.uint32), b.view(np.uint32)
     halves = (ua & 0xFFFF).astype(np.uint16).view(np.float16)
@@ -171,7 +171,7 @@ def test_fused_multiply_add_rounds_once(order: str, seed: int, rng: np.random.Ge
     out = np.zeros((28, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": c, "out": out}
-        launch("functions.cu", "floats", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+        launch("functions.cu", "floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
     exact = a.astype(np.float64) * b + c  # 41 bits at most
     for row in (2, 3):
         np.testing.assert_array_equal(out[row].view(np.float32)[::2], exact.astype(np.float32))
@@ -185,7 +185,7 @@ def test_storage_is_read_in_another_type(order: str, seed: int, rng: np.random.G
     storage, out = before.copy(), np.zeros(NUM, np.float32)
     buffers = {"bits": written.view(np.uint32), "words": storage, "floats": storage, "out": out}
     with emulator.schedule(order, seed):
-        n = Params.of(n=("Int64", NUM))
+        n = params_of(n=("Int64", NUM))
         launch("functions.cu", "read_as_another_type", buffers, n, grid=3, block=NUM_THREADS)
     np.testing.assert_array_equal(out, written - before)
 
@@ -198,7 +198,7 @@ def test_fast_float_functions(order: str, seed: int, rng: np.random.Generator) -
     out = np.zeros((12, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "out": out}
-        launch("functions.cu", "fast_floats", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+        launch("functions.cu", "fast_floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
     expected = [
         np.exp(wide_a),
@@ -231,7 +231,7 @@ def test_functions_of_both_float_types(rng: np.random.Generator) -> None:
     a[:6] = np.nan, np.inf, -np.inf, -0.0, 2.5, -2.5
     out = np.zeros((36, NUM), np.uint64)
     buffers = {"a": a, "b": b, "out": out}
-    launch("functions.cu", "overloads", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+    launch("functions.cu", "overloads", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
     for dtype, rows in ((np.float32, out[:18]), (np.float64, out[18:])):
         x, y = a.astype(np.longdouble), b.astype(np.longdouble)
         classes = np.isnan(a) | np.isinf(a) << 1 | np.isfinite(a) << 2 | np.signbit(a) << 3
@@ -271,7 +271,7 @@ def test_half_precision(order: str, seed: int, rng: np.random.Generator) -> None
     out = np.zeros((15, NUM), np.uint16)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": c, "out": out}
-        launch("half.cu", "halves", buffers, Params.of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
+        launch("half.cu", "halves", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
     ha, hb, hc = (v.view(np.float16) for v in (a, b, c))
     wide = [v.astype(np.longdouble) for v in (ha, hb, hc)]  # 64 bits: sums of half products are exact
     # float16 spans 2^-24 to 2^16, a product 2^-48: a rounding of 64 bits can hide a tie from a double only.
@@ -329,7 +329,7 @@ def test_shuffles(cpp: str, dtype: type, width: int, amount: int, rng: np.random
     expected = np.stack([x[warp_start + source] for source in sources])
     for order, seed in EVERY_ORDER:
         out = np.zeros((4, NUM), dtype)
-        params = Params.of(mask=("UInt32", 0), width=("Int32", width), amount=("Int32", amount))
+        params = params_of(mask=("UInt32", 0), width=("Int32", width), amount=("Int32", amount))
         with emulator.schedule(order, seed, strict=True):
             buffers = {"x": x, "out": out}
             launch("collectives.cu", "shuffles", buffers, params, template=(cpp,), grid=3, block=NUM_THREADS)
@@ -344,7 +344,7 @@ def test_votes_matches_and_reductions(order: str, seed: int, mask: int, rng: np.
     x[64:96] |= 5  # a warp with all predicates set
     out = np.zeros((15, NUM), np.int32)
     with emulator.schedule(order, seed):
-        params = Params.of(mask=("UInt32", mask), width=("Int32", 0), amount=("Int32", 0))
+        params = params_of(mask=("UInt32", mask), width=("Int32", 0), amount=("Int32", 0))
         launch("collectives.cu", "votes", {"x": x, "out": out}, params, grid=3, block=NUM_THREADS)
     expected = np.zeros((15, NUM), np.uint32)
     for start in range(0, NUM, 32):
@@ -383,7 +383,7 @@ def test_votes_matches_and_reductions(order: str, seed: int, mask: int, rng: np.
     np.testing.assert_array_equal(out.view(np.uint32), expected)
 
 
-NO_PARAMS = Params.of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", 0))
+NO_PARAMS = params_of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", 0))
 
 
 @every_order
@@ -417,7 +417,7 @@ def test_named_barriers(order: str, seed: int, rng: np.random.Generator) -> None
 def test_clusters(order: str, seed: int, cluster_blocks: int, rng: np.random.Generator) -> None:
     x = rng.integers(0, 100, (3, cluster_blocks, 64), np.int32)
     out = np.zeros((2, *x.shape), np.int32)
-    params = Params.of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", cluster_blocks))
+    params = params_of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", cluster_blocks))
     options = {"block": 64, "shared_bytes": 4096, "cluster_blocks": cluster_blocks}
     with emulator.schedule(order, seed, strict=True):
         launch("collectives.cu", "clusters", {"x": x, "out": out}, params, grid=3 * cluster_blocks, **options)
@@ -430,7 +430,7 @@ def test_clusters(order: str, seed: int, cluster_blocks: int, rng: np.random.Gen
 def test_barrier_of_a_cooperative_grid(order: str, seed: int, num_blocks: int, num_threads: int) -> None:
     rounds, n = 4, num_blocks * num_threads
     counter, values, out = np.zeros(1, np.uint32), np.zeros(n, np.int32), np.zeros((rounds, n), np.int32)
-    params = Params.of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", rounds))
+    params = params_of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", rounds))
     with emulator.schedule(order, seed, strict=True):
         buffers = {"counter": counter, "values": values, "out": out}
         options = {"grid": num_blocks, "block": num_threads, "cooperative": True}
@@ -468,7 +468,7 @@ def test_atomics(memory: str, cpp: str, dtype: type, operations: range, rng: np.
         for order, seed in EVERY_ORDER:
             counters = first.copy()
             with emulator.schedule(order, seed):
-                params = Params.of(operation=("Int32", operation))
+                params = params_of(operation=("Int32", operation))
                 buffers = {"x": values, "counters": counters}
                 options = {"template": (cpp,), "grid": NUM_BLOCKS, "block": NUM_THREADS, "shared_bytes": 64}
                 launch("atomics.cu", memory, buffers, params, **options)
@@ -479,7 +479,7 @@ def test_atomics(memory: str, cpp: str, dtype: type, operations: range, rng: np.
 def test_atomics_return_the_old_value(order: str, seed: int) -> None:
     counters, out = np.zeros(9, np.uint32), np.zeros((8, NUM), np.uint32)
     with emulator.schedule(order, seed):
-        params = Params.of(operation=("Int32", 0))
+        params = params_of(operation=("Int32", 0))
         launch("atomics.cu", "tickets", {"counters": counters, "out": out}, params, grid=3, block=NUM_THREADS)
     ascending = np.arange(NUM)
     for row in (0, 5, 6):
@@ -498,7 +498,7 @@ def test_atomics_return_the_old_value(order: str, seed: int) -> None:
 def test_waiting_for_the_thread_before(order: str, seed: int, way: int) -> None:
     flag, data = np.zeros(1, np.uint32), np.zeros(65, np.uint32)
     with emulator.schedule(order, seed):
-        params = Params.of(operation=("Int32", way))
+        params = params_of(operation=("Int32", way))
         launch(
             "atomics.cu", "chain", {"flag": flag, "data": data}, params, grid=2, block=32, cooperative=True
         )
@@ -510,7 +510,7 @@ def test_vector_types(order: str, seed: int, rng: np.random.Generator) -> None:
     x = rng.integers(0, 2**32, (64, 4), np.uint32)
     out = np.zeros_like(x)
     with emulator.schedule(order, seed):
-        params = Params.of(operation=("Int32", 0))
+        params = params_of(operation=("Int32", 0))
         launch("atomics.cu", "vectors", {"x": x, "out": out}, params, grid=2, block=32)
     np.testing.assert_array_equal(out[1:], x[1:, ::-1])
     np.testing.assert_array_equal(out[0], [3, 3, 3, 32])

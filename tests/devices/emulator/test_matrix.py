@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from cudml.devices import emulator
-from cudml.plans import Params
 from tests.devices.emulator.support import EVERY_ORDER, launch
 from tests.support import assert_identical
+from tests.support.params import params_of
 
 every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
 
@@ -19,7 +19,7 @@ def test_product_of_halves(order: str, seed: int, rng: np.random.Generator) -> N
     out = rng.integers(-100, 101, (16, 8)).astype(np.float32)
     expected = out + a.astype(np.float32) @ b.astype(np.float32).T
     with emulator.schedule(order=order, seed=seed):
-        params = Params.of(depth=("Int32", depth))
+        params = params_of(depth=("Int32", depth))
         launch("matrix.cu", "product", {"a": a, "b": b, "out": out}, params)
     assert_identical(out, expected)
 
@@ -29,5 +29,5 @@ def test_four_words_at_a_time(order: str, seed: int, rng: np.random.Generator) -
     x = rng.integers(0, 2**32, 128, np.uint32)
     out = np.zeros_like(x)
     with emulator.schedule(order=order, seed=seed):
-        launch("matrix.cu", "quads", {"x": x, "out": out}, Params.of(depth=("Int32", 0)))
+        launch("matrix.cu", "quads", {"x": x, "out": out}, params_of(depth=("Int32", 0)))
     assert_identical(out, x)

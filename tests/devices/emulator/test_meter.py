@@ -8,8 +8,8 @@ import pytest
 import cudml
 from cudml.devices import emulator
 from cudml.devices.emulator.meter import Report
-from cudml.plans import Params
 from tests.devices.emulator.support import EVERY_ORDER, launch
+from tests.support.params import params_of
 
 TEXT = """
 #include "common/intrinsics.cuh"
@@ -65,7 +65,7 @@ def aligned(num_bytes: int) -> np.ndarray:
 
 def measure(source: Path, function: str, num_bytes: tuple[int, int], **options: object) -> Report:
     stride, offset = options.pop("stride", 1), options.pop("offset", 0)
-    params = Params.of(stride=("Int32", stride), offset=("Int32", offset))  # type: ignore[arg-type]
+    params = params_of(stride=("Int32", stride), offset=("Int32", offset))  # type: ignore[arg-type]
     buffers = {"x": aligned(num_bytes[0]), "out": aligned(num_bytes[1])}
     with cudml.emulator_report() as report:
         launch(source, function, buffers, params, **options)  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def test_lanes_that_go_round_more_often(source: Path) -> None:
 
 
 def test_reports_add_up_and_say_what_ran(source: Path) -> None:
-    params = Params.of(stride=("Int32", 1), offset=("Int32", 0))
+    params = params_of(stride=("Int32", 1), offset=("Int32", 0))
     buffers = {"x": aligned(128), "out": aligned(128)}
     with cudml.emulator_report() as report:
         for _ in range(3):

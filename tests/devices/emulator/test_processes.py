@@ -29,7 +29,7 @@ import os, signal, sys, time
 from pathlib import Path
 import numpy as np
 from cudml.devices import emulator
-from cudml.plans import KernelLaunch, Params, Plan
+from cudml.plans import KernelLaunch, Params, ParamStruct, Plan
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored under nohup
 folder = Path(sys.argv[1])
@@ -37,7 +37,7 @@ folder = Path(sys.argv[1])
 def step(function):
     return KernelLaunch(
         source=str(folder / "kernel.cu"), function=function, template=(), grid=(1, 1, 1), block=(1, 1, 1),
-        buffers=("out",), params=Params.of(n=("Int32", 7)),
+        buffers=("out",), params=Params(ParamStruct("Int32 n"), dict(n=7)),
     )
 
 def run():

@@ -11,8 +11,9 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.errors import CompilerError, KernelError
-from cudml.plans import Copy, Fill, MatMul, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, MatMul, Plan, Workspace
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch, line_of
+from tests.support.params import params_of
 
 every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
 SOURCE = "mistakes.cu"
@@ -22,7 +23,7 @@ def report_of(function: str, n: int = 0, **options: object) -> str:
     """The one report of a kernel of mistakes.cu, which must fail."""
     out = np.zeros(128, np.int32)
     with pytest.raises(KernelError) as caught:
-        launch(SOURCE, function, {"out": out}, Params.of(n=("Int32", n)), **options)  # type: ignore[arg-type]
+        launch(SOURCE, function, {"out": out}, params_of(n=("Int32", n)), **options)  # type: ignore[arg-type]
     assert len(caught.value.reports) == 1
     return caught.value.reports[0]
 
@@ -43,7 +44,7 @@ def at(text: str) -> str:
 def test_divergent_barriers(order: str, seed: int, function: str, n: int, here: str, pattern: str) -> None:
     """Legal on the device, so only the strict schedule refuses them."""
     with emulator.schedule(order, seed):
-        launch(SOURCE, function, {"out": np.zeros(64, np.int32)}, Params.of(n=("Int32", n)), block=64)
+        launch(SOURCE, function, {"out": np.zeros(64, np.int32)}, params_of(n=("Int32", n)), block=64)
     with emulator.schedule(order, seed, strict=True):
         report = report_of(function, n, block=64)
     assert re.search(pattern, report)
@@ -133,7 +134,7 @@ def test_a_loop_that_never_gives_way_is_stopped(order: str, seed: int, n: int) -
         report = report_of("spins", n, grid=2, block=33)
         assert "a thread ran for 0.2 s without ending or waiting for another one" in report
         assert re.search(r"\[block \([01],0,0\) thread \(\d+,0,0\)\]$", report)
-        params = Params.of(n=("Int32", 0))
+        params = params_of(n=("Int32", 0))
         launch(SOURCE, "spins", {"flag": np.zeros(1, np.uint32)}, params, grid=2, block=33)
 
 
@@ -144,7 +145,7 @@ def test_a_long_launch_that_makes_progress_is_not_stopped() -> None:
         while time.monotonic() - start < 0.5:
             counter[:] = 0
             buffers = {"counter": counter, "order": seen}
-            launch(SOURCE, "block_order", buffers, Params.of(n=("Int32", 0)), grid=1 << 16, block=64)
+            launch(SOURCE, "block_order", buffers, params_of(n=("Int32", 0)), grid=1 << 16, block=64)
     assert len(set(seen.tolist())) == 1 << 16
 
 
@@ -177,7 +178,7 @@ def test_shared_storage_smaller_than_its_struct() -> None:
 def test_poison_fills_shared_storage(poison: int) -> None:
     out = np.zeros(32, np.uint32)
     with emulator.schedule(poison=poison):
-        params = Params.of(n=("Int32", 0))
+        params = params_of(n=("Int32", 0))
         launch(SOURCE, "past_shared_storage", {"out": out}, params, shared_bytes=128)
     assert out[0] == 1
     assert (out[1:] == poison).all()
@@ -192,7 +193,7 @@ def test_stack_overflow_is_noticed_and_a_larger_stack_helps(order: str, seed: in
         out = np.zeros(64, np.int32)
         with emulator.schedule(order, seed, stack_kib=stack_kib):
             options = {"block": 64, "template": (num_bytes,)}
-            launch(SOURCE, "large_local", {"out": out}, Params.of(n=("Int32", 3)), **options)
+            launch(SOURCE, "large_local", {"out": out}, params_of(n=("Int32", 3)), **options)
         assert (out == 3).all()
 
 
@@ -204,7 +205,7 @@ def mapped_bytes() -> int:
 def test_stacks_of_another_size_are_freed() -> None:
     def run(stack_kib: int) -> None:
         with emulator.schedule(stack_kib=stack_kib):
-            params = Params.of(n=("Int32", 1))
+            params = params_of(n=("Int32", 1))
             buffers = {"out": np.zeros(64, np.int32)}
             launch(SOURCE, "large_local", buffers, params, block=64, template=(20000,))
 
@@ -222,7 +223,7 @@ def test_the_launch_after_an_error_is_right(order: str, seed: int) -> None:
         for _ in range(5):
             report_of("divergent_barrier", 40, block=64)
             out = np.zeros(64, np.int32)
-            params = Params.of(n=("Int32", 64))
+            params = params_of(n=("Int32", 64))
             launch(SOURCE, "divergent_barrier", {"out": out}, params, block=64)
             assert (out == 1).all()
 
@@ -231,7 +232,7 @@ def order_of(function: str, order: str, seed: int, **options: int) -> list[int]:
     counter, seen = np.zeros(1, np.uint32), np.zeros(64, np.uint32)
     with emulator.schedule(order, seed, workers=1):
         buffers = {"counter": counter, "order": seen}
-        launch(SOURCE, function, buffers, Params.of(n=("Int32", 0)), **options)  # type: ignore[arg-type]
+        launch(SOURCE, function, buffers, params_of(n=("Int32", 0)), **options)  # type: ignore[arg-type]
     return seen.tolist()
 
 
@@ -265,9 +266,9 @@ def test_impossible_launches(
 
 def test_arguments_that_do_not_fit_the_kernel() -> None:
     with pytest.raises(CompilerError, match="trap: n is launched as Int64 at byte 0"):
-        launch(SOURCE, "trap", {"out": np.zeros(1, np.int32)}, Params.of(n=("Int64", 1)))
+        launch(SOURCE, "trap", {"out": np.zeros(1, np.int32)}, params_of(n=("Int64", 1)))
     with pytest.raises(CompilerError, match="trap is launched with 2 pointers"):
-        launch(SOURCE, "trap", {"a": np.zeros(1), "b": np.zeros(1)}, Params.of(n=("Int32", 1)))
+        launch(SOURCE, "trap", {"a": np.zeros(1), "b": np.zeros(1)}, params_of(n=("Int32", 1)))
 
 
 def test_launches_from_several_threads() -> None:
@@ -278,7 +279,7 @@ def test_launches_from_several_threads() -> None:
         for _ in range(20):
             x = np.full(96 * 16, number, np.int32)
             out = np.zeros((4, 16, 96), np.int32)
-            params = Params.of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", 0))
+            params = params_of(mask=("UInt32", 0), width=("Int32", 0), amount=("Int32", 0))
             with emulator.schedule(workers=2):
                 options = {"grid": 16, "block": 96, "shared_bytes": 4096}
                 launch("collectives.cu", "barriers", {"x": x, "out": out}, params, **options)
@@ -299,7 +300,7 @@ def test_a_forked_process_can_launch() -> None:
         counter, seen = np.zeros(1, np.uint32), np.zeros(4096, np.uint32)
         with emulator.schedule(workers=2):
             buffers = {"counter": counter, "order": seen}
-            launch(SOURCE, "block_order", buffers, Params.of(n=("Int32", 0)), grid=4096, block=256)
+            launch(SOURCE, "block_order", buffers, params_of(n=("Int32", 0)), grid=4096, block=256)
         return len(set(seen.tolist()))
 
     assert blocks_seen() == 4096
@@ -331,7 +332,7 @@ def test_what_is_not_offered_does_not_compile(text: str, expected: str, tmp_path
     source = tmp_path / "unknown.cu"
     source.write_text('#include "common/intrinsics.cuh"\nstruct Params { int n; };\n' + text)
     with pytest.raises(CompilerError, match=r"unknown\.cu") as caught:
-        launch(source, "k", {"out": np.zeros(4, np.int32)}, Params.of(n=("Int32", 1)))
+        launch(source, "k", {"out": np.zeros(4, np.int32)}, params_of(n=("Int32", 1)))
     assert expected in str(caught.value)
 
 
@@ -404,5 +405,5 @@ def test_kernels_with_a_null_pointer(tmp_path: Path) -> None:
         "__global__ void k(const int* absent, int* out, Params p) { out[0] = absent ? 1 : p.n; }\n"
     )
     out = np.zeros(1, np.int32)
-    launch(source, "k", {"absent": None, "out": out}, Params.of(n=("Int32", 7)), block=1)
+    launch(source, "k", {"absent": None, "out": out}, params_of(n=("Int32", 7)), block=1)
     assert out[0] == 7

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from cudml.devices import emulator, sources
-from cudml.plans import Params
 from tests.devices.emulator.support import launch
 from tests.support import assert_identical
+from tests.support.params import params_of
 
 NUM = 1 << 20
 
@@ -30,7 +30,7 @@ def run(x: np.ndarray, *, check: bool = False) -> np.ndarray:
             "vectors.cu",
             "vector_functions",
             {"x": x, "out": out},
-            Params.of(num_items=("Int64", x.size)),
+            params_of(num_items=("Int64", x.size)),
             block=1,
         )
     return out
@@ -80,7 +80,7 @@ def test_sign_of_zero_and_fused_products(rng: np.random.Generator) -> None:
 def test_columns_of_rows(rng: np.random.Generator) -> None:
     num_columns, stride = 24, 29
     x, out = rng.standard_normal((16, stride), np.float32), np.zeros(16 * num_columns + 1, np.float32)
-    params = Params.of(num_columns=("Int64", num_columns), stride=("Int64", stride))
+    params = params_of(num_columns=("Int64", num_columns), stride=("Int64", stride))
     launch("vectors.cu", "transposed", {"x": x, "out": out}, params, block=1)
     lanes = int(out[lanes_at := out.nonzero()[0][-1]])
     assert lanes in (4, 8, 16)

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from cudml.plans import Copy, Fill, KernelLaunch, Params, Plan, Workspace
+from cudml.plans import Copy, Fill, KernelLaunch, Plan, Workspace
 from tests.devices.cuda.stand_in import Launch, StandIn, load
+from tests.support.params import params_of
 
 KERNELS = Path(__file__).resolve().parent.parent / "kernels"
 NUM_ITEMS = 300
@@ -49,7 +50,7 @@ def scale_launch(**changes: Any) -> KernelLaunch:
         "grid": (3, 1, 1),
         "block": (128, 1, 1),
         "buffers": ("a", "bias", "out"),
-        "params": Params.of(
+        "params": params_of(
             bias_index=("Int32", -2),
             num_items=("Int64", NUM_ITEMS),
             factor=("Float32", 2.5),
