@@ -198,6 +198,34 @@ def test_options_of_gru(options: str, rng: np.random.Generator) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+#: Two layers of an LSTM that run backwards, as converters write a bidirectional layer of Keras.
+BACKWARDS = """g (float[B, T, 6] x, int64[B] n) => (float[T, B, 8] marks, float[B, T, 6] read) {
+    a = ReverseSequence <batch_axis = 0, time_axis = 1> (x, n)  one = Constant<value_ints = [1]>()
+    b = Transpose <perm = [1, 0, 2]> (a)  c = LSTM <hidden_size = 8> (b, w1, r1)  d = Squeeze(c, one)
+    e = ReverseSequence <batch_axis = 1, time_axis = 0> (d, n)  f = Tanh(e)
+    g = ReverseSequence <batch_axis = 1, time_axis = 0> (f, n)
+    h = LSTM <hidden_size = 8> (g, w2, r2)  i = Squeeze(h, one)
+    marks = ReverseSequence <batch_axis = 1, time_axis = 0> (i, n)
+    read = ReverseSequence <batch_axis = 0, time_axis = 1> (a, n) }"""
+
+
+def test_layers_that_run_backwards(rng: np.random.Generator) -> None:
+    """Reversals are exact, and ONNX Runtime computes the layers of both."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {BACKWARDS}')
+    for name, shape in (("w1", (32, 6)), ("r1", (32, 8)), ("w2", (32, 8)), ("r2", (32, 8))):
+        weights = rng.standard_normal((1, *shape), dtype=np.float32)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    session = adapter.Session(model, providers=PROVIDERS)
+    assert [(row.op, row.runs_on) for row in session.placed] == [("ReverseSequence", "cudml")] * 5
+    for batch, steps in ((3, 90), (1, 1), (2, 80)):
+        feeds = {
+            "x": rng.standard_normal((batch, steps, 6), dtype=np.float32),
+            "n": rng.integers(1, steps + 1, batch),
+        }
+        for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(model, feeds), strict=True):
+            assert np.array_equal(ours, theirs)
+
+
 TYPES = """g (string[4, 1] a, float[4, 1] x) => (string[4, 1] c, float[4, 1] y, double[] z) {
     n = Constant<value_ints = [3]>()
     [text] b = ReverseSequence (a, n)  d = Identity(b)
