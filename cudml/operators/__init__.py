@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Operator:
-    """Where to find an operator: its module in this folder, and the descriptor's class in the module."""
+    """Where to find an operator: its module in this folder, and the descriptor's class in the module.
+
+    A module is imported when it is first needed, so that a call of one operator does not load all of them.
+    """
 
     module: str
     descriptor_name: str

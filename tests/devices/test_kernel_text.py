@@ -1,11 +1,12 @@
 """Both devices refuse to compile a kernel for a launch that does not fit it, by parameters or constants."""
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cudml.devices import emulator
+from cudml.devices import emulator, sources
 from cudml.devices.emulator import build
 from cudml.devices.kernel_text import assertions, kernel_text
 from cudml.errors import CompilerError
@@ -132,6 +133,14 @@ def test_nvrtc_refuses_two_members_of_one_size_that_are_swapped(operator: str) -
     with pytest.raises(RuntimeError, match="error: ") as caught:
         compile_cubin(kernel_text([launch]), ARCHITECTURES[0].name, [launch.name_expression])
     assert message in str(caught.value)
+
+
+def test_a_source_that_was_hashed_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = sources.source_hash("slice/gather.cu")
+    with monkeypatch.context() as patch:  # pytest itself reads files
+        for name in ("read_bytes", "read_text"):
+            patch.setattr(Path, name, lambda *_, **__: pytest.fail("a source was read"))
+        assert sources.source_hash("slice/gather.cu") == first
 
 
 def test_an_instance_has_one_text_whatever_its_launches_pass() -> None:
