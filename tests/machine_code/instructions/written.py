@@ -197,6 +197,7 @@ SNIPPETS: Mapping[str, Written] = {
             "NE.AND": np.not_equal,
             "LT.AND": np.less,
             "GE.U32.AND": np.greater_equal,
+            "LT.U32.AND": np.less,
             "GT.U32.OR": np.greater,
         }.items()
     },
