@@ -26,7 +26,6 @@ from cudml.operators.top_k_short import (
     SELECT_ANY_MAX_K,
     SELECT_MAX_ROW_LENGTH,
     SORT_MAX_ROW_LENGTH,
-    are_vectors,
     select_max_k,
     warp_select,
     warp_sort,
@@ -75,24 +74,30 @@ class Thresholds:
         1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
     )
 
-    #: Groups of lanes select from many rows of up to so many elements, whatever the k of the kernel.
+    #: Groups of lanes select from rows of up to so many elements, whatever the k of the kernel.
     select_max_any_k: int = figure(
         64,
         "machine code",
         "predicted 12 us, 16 by sorting, for 16384 x 64 and k = 20; of 65, 150 and 27",
     )
 
-    #: From longer rows they select up to so many elements, and up to so many where rows begin anywhere.
+    #: From longer rows they select up to so many elements; if rows are few, from rows so long, else up to so
+    #: many.
     select_max_k: int = figure(
-        16, "machine code", "predicted 36 us, 29 by sorting, for 16384 rows of 256 and k = 17; 16 for k = 16"
+        16, "machine code", "predicted 36 us, 32 by sorting, for 16384 rows of 256 and k = 17; 14 for k = 16"
     )
-    select_max_unaligned_k: int = figure(
-        8, "machine code", "predicted 10.3 us, 8.4 by columns, for 4096 rows of 65 and k = 12; 6.8 for k = 8"
+    select_max_few_k: int = figure(
+        8, "machine code", "predicted 9.3 us, 6.7 by sorting, for 1024 rows of 65 and k = 16; 6.1 for k = 8"
+    )
+    select_min_few_length: int = figure(
+        257,
+        "machine code",
+        "predicted 7.3 us, 7.1 by sorting, for 1024 x 256 and k = 16; of 257, 6.6 and 7.7",
     )
 
-    #: Rows of these lengths are longer than all lanes hold of vectors but one, and filtered sooner.
-    select_slower_lengths: tuple[int, int] = figure(
-        (256, 512), "machine code", "predicted 36.8 us, 32.3 by columns, for 16384 rows of 320 and k = 16"
+    #: Shorter rows of 64-bit elements have too few groups of neighbours for more than `select_max_few_k`.
+    select_min_wide_length: int = figure(
+        81, "machine code", "predicted 39.9 us, 38.6 by columns, for 16384 x 80 and k = 9; of 96, 34.6 and 39"
     )
 
     #: Neighbouring rows are filtered together for so many results at most; of short ones for all.
@@ -438,31 +443,26 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
 def _select_pays(selection: Selection, *, are_many: bool) -> bool:
     """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
     t, length, k = THRESHOLDS, selection.row_length, selection.k
-    is_least_k, is_long = k <= t.select_max_unaligned_k, length > t.select_slower_lengths[0]
-    is_slower = is_long and length <= t.select_slower_lengths[1]
-    if selection.num_rows == 1 and length > t.select_max_any_k:
+    is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
+    if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
-    if not are_many:
-        return is_least_k or (k <= t.select_max_k and is_long)
-    if length <= t.select_max_any_k:
+    if k <= t.select_max_few_k:
         return True
-    if selection.element.size > _COLUMNS_WORD_BYTES and is_slower:
-        return False
-    if selection.element.size < _COLUMNS_WORD_BYTES:
-        return k <= t.select_max_k or (not is_long and length > t.columns_any_k_length)
-    if not are_vectors(selection):
-        return is_least_k and not is_long
-    return is_least_k or (k <= t.select_max_k and not is_slower)
+    if not are_many:
+        return k <= t.select_max_k and length >= t.select_min_few_length
+    if k > t.select_max_k:
+        is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
+        return (is_shortest and not is_wide) or (is_narrow and length > t.columns_any_k_length)
+    return is_shortest or not is_wide or length >= t.select_min_wide_length
 
 
 def _columns_pay_for_short(selection: Selection) -> bool:
-    """Whether rows that fit a warp, and are too many or too long for its lanes, take no longer together."""
+    """Whether rows that fit a warp, and have too many results for its lanes, take no longer together."""
     t, length, k = THRESHOLDS, selection.row_length, selection.k
-    if selection.element.size > _COLUMNS_WORD_BYTES:
-        shorter, longest = t.select_slower_lengths
-        return k <= t.select_max_k and shorter < length <= longest
-    is_small = k <= t.columns_max_k or (k <= WARP_LANES and length <= t.columns_any_k_length)
-    return is_small and selection.element.size == _COLUMNS_WORD_BYTES
+    is_short = length <= t.columns_any_k_length
+    if selection.element.size != _COLUMNS_WORD_BYTES:
+        return k <= t.columns_max_k and is_short
+    return k <= t.columns_max_k or (k <= WARP_LANES and is_short)
 
 
 def _groups_pay(selection: Selection, limits: Limits) -> bool:

@@ -13,14 +13,14 @@ from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, Par
 
 _VECTOR_BYTES = 16
 
-#: Shared storage of a block of kernels/top_k/warp_select.cu, unless a warp needs more.
-_SELECT_BLOCK_BYTES = 32 << 10
+# kernels/top_k/warp_select.cu and kernels/top_k/warp_sort.cu
+_WARPS = 4
+_THREADS = _WARPS * WARP_LANES
 
-#: The largest k of each of its instances.
+#: The largest k of each instance of kernels/top_k/warp_select.cu.
 _SELECT_FIRSTS = (8, 16, 32)
 
 # kernels/top_k/warp_sort.cu: items per lane, and how many of them an instance sorts that does not sort all.
-_SORT_THREADS = 128
 _SORT_ITEMS = (2, 8, 32)
 _SORTED_ITEMS = (4, 8)
 
@@ -54,14 +54,22 @@ class _Shape(NamedTuple):
         """Rows per warp."""
         return WARP_LANES // self.lanes
 
-    @property
-    def max_warps(self) -> int:
-        """Largest number of warps per block: small where registers limit how many run at once."""
-        return 4 if self.unit == 1 else 8
+    def min_threads(self, element_bytes: int, first: int) -> int:
+        """Threads of which a multiprocessor's registers hold at least so many."""
+        fits_64_registers = first <= 8 and self.units <= 8
+        threads = 1024 if fits_64_registers else 640 if first <= 8 else 512 if first <= 16 else 384
+        return threads // (2 if element_bytes == 8 else 1)
 
 
-_SELECT_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4), _Shape(16, 16, 4))
-_CAPACITIES = [shape.capacity for shape in _SELECT_SHAPES]
+_SHORTEST_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4))
+_NARROW_SHAPES = (*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16))
+_SELECT_SHAPES = {
+    1: _NARROW_SHAPES,
+    2: _NARROW_SHAPES,
+    4: (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(16, 16, 4)),
+    8: (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4)),
+}
+_CAPACITIES = [shape.capacity for shape in _NARROW_SHAPES]
 
 #: The longest rows of the two kernels.
 SELECT_MAX_ROW_LENGTH = _CAPACITIES[-1]
@@ -79,15 +87,15 @@ def select_max_k(selection: Selection) -> int:
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
     """One launch; a group of lanes owns a row."""
-    shape = _SELECT_SHAPES[bisect_left(_CAPACITIES, selection.row_length)]
+    shape = _SELECT_SHAPES[selection.element.size][bisect_left(_CAPACITIES, selection.row_length)]
     first = _SELECT_FIRSTS[bisect_left(_SELECT_FIRSTS, selection.k)]
-    num_warps, shared_bytes, constants = _select_block(shape, selection.word, selection.element.size, first)
+    num_blocks, shared_bytes, constants = _select_block(shape, selection.word, selection.element.size, first)
     launch = KernelLaunch(
         source="top_k/warp_select.cu",
         function="top_k_warp_select",
         template=(selection.word, shape.lanes, shape.units, shape.unit, first, *selection.raggedness),
-        grid=_grid(selection.num_rows, num_warps * shape.rows, num_warps, shared_bytes, limits),
-        block=(num_warps * WARP_LANES, 1, 1),
+        grid=_grid(selection.num_rows, _WARPS * shape.rows, num_blocks, shared_bytes, limits),
+        block=(_THREADS, 1, 1),
         buffers=selection.operands,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
@@ -98,54 +106,56 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
 
 @lru_cache(maxsize=64)
 def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> tuple[int, int, Constants]:
-    """Warps per block, bytes of its shared storage, and the constants that the kernel shares."""
+    """Blocks that a multiprocessor's registers hold, shared storage, and constants of the kernel."""
     candidates_bytes = first * shape.unit * _CANDIDATE_BYTES[element_bytes]
     row_bytes = shape.capacity * element_bytes + candidates_bytes + 2 * first
-    warp_bytes = shape.rows * round_up(row_bytes, _VECTOR_BYTES)
-    room = max(1, min(_SELECT_BLOCK_BYTES // warp_bytes, shape.max_warps))
-    num_warps = 1 << (room.bit_length() - 1)
-    shared_bytes = num_warps * warp_bytes
+    shared_bytes = _WARPS * shape.rows * round_up(row_bytes, _VECTOR_BYTES)
+    num_blocks = shape.min_threads(element_bytes, first) // _THREADS
     of_shape = f"Shape<{word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
     constants = (
-        (f"{of_shape}::kThreads", num_warps * WARP_LANES),
+        ("kThreads", _THREADS),
         (f"sizeof({of_shape}::Storage)", shared_bytes),
         (f"{of_shape}::kRows", shape.rows),
+        (f"{of_shape}::kMinBlocks", num_blocks),
     )
-    return num_warps, shared_bytes, constants
+    return num_blocks, shared_bytes, constants
 
 
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
     """One launch; a warp owns a row, and sorts what can be among the first k, or all if k is large."""
     items = next(n for n in _SORT_ITEMS if selection.row_length <= n * WARP_LANES)
     chosen = next((n for n in _SORTED_ITEMS if selection.k <= n * WARP_LANES and n < items), items)
-    num_warps = _SORT_THREADS // WARP_LANES
     row_bytes = max(items * selection.element.size, _VECTOR_BYTES) + 2 * chosen
-    shared_bytes = num_warps * WARP_LANES * row_bytes
+    shared_bytes = _THREADS * row_bytes
+    is_wide = selection.element.size > 4
+    num_blocks = 5 if chosen < items and not is_wide else 2 if chosen == _SORT_ITEMS[-1] and is_wide else 3
     launch = KernelLaunch(
         source="top_k/warp_sort.cu",
         function="top_k_warp_sort",
         template=(selection.word, items, chosen, *selection.raggedness),
-        grid=_grid(selection.num_rows, num_warps, num_warps, shared_bytes, limits),
-        block=(_SORT_THREADS, 1, 1),
+        grid=_grid(selection.num_rows, _WARPS, num_blocks, shared_bytes, limits),
+        block=(_THREADS, 1, 1),
         buffers=selection.operands,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
         constants=(
-            ("kThreads", _SORT_THREADS),
+            ("kThreads", _THREADS),
             (f"sizeof(Shape<{selection.word}, {items}, {chosen}>::Storage)", shared_bytes),
+            (f"(kMinBlocks<{selection.word}, {items}, {chosen}>)", num_blocks),
         ),
     )
     return (launch,), ()
 
 
 def _grid(
-    num_rows: int, rows_per_block: int, num_warps: int, shared_bytes: int, limits: Limits
+    num_rows: int, rows_per_block: int, blocks: int, shared_bytes: int, limits: Limits
 ) -> tuple[int, int, int]:
-    """Blocks for all rows, at most those that the device's threads and shared storage can run at once."""
-    by_threads = limits.max_threads_per_multiprocessor // (num_warps * WARP_LANES)
+    """Blocks that all run at once, with equally many rows; so many fit a multiprocessor's registers."""
     by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
-    at_once = limits.num_multiprocessors * max(1, min(by_threads, by_storage))
-    return min(-(-num_rows // rows_per_block), at_once), 1, 1
+    at_once = limits.num_multiprocessors * max(1, min(blocks, by_storage))
+    wanted = -(-num_rows // rows_per_block)
+    rounds = -(-wanted // at_once)
+    return -(-wanted // rounds), 1, 1
 
 
 def are_vectors(selection: Selection) -> bool:

@@ -11,6 +11,10 @@
 #include "top_k/ranked.cuh"
 #include "top_k/rows.cuh"
 
+// A warp for each partition of a multiprocessor.
+constexpr int kWarps = 4;
+constexpr int kThreads = kWarps * kWarpSize;
+
 // A unit is kUnit neighbouring elements; a lane has kUnits of them. The kFirst units with the largest maxima
 // (the lower index if equal) contain all results, because their kFirst maxima rank before every element of
 // the other units. Among the elements of these units, only those that reach the smallest of the maxima can be
@@ -28,8 +32,6 @@ struct Shape {
   static constexpr int kRows = kWarpSize / kLanes;
 
   static constexpr bool kIsSmall = kFirst <= 8 && kUnits <= 8;
-  // Loads of a lane that are in flight before the first is stored.
-  static constexpr UInt32 kAhead = kIsSmall && kVectors > 4 ? 4 : 8;
 
   struct Row {
     SharedArray<uint4, kLanes * kVectors> vectors;
@@ -39,19 +41,13 @@ struct Shape {
   struct Warp {
     SharedArray<Row, kRows> rows;
   };
-  static constexpr int kRoom = (32 << 10) / static_cast<int>(sizeof(Warp));
-  // Where registers limit the number of warps, smaller blocks leave fewer registers unused.
-  static constexpr int kMost = kUnit == 1 ? 4 : 8;
-  static constexpr int kWarps = kRoom >= kMost ? kMost : kRoom >= 4 ? 4 : kRoom >= 2 ? 2 : 1;
-  static constexpr int kThreads = kWarps * kWarpSize;
-  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more; if each element
-  // is a unit, the compiler's own choice is the best.
+  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more.
   static constexpr int kMinThreads = (kIsSmall       ? 1024
                                       : kFirst <= 8  ? 640
                                       : kFirst <= 16 ? 512
                                                      : 384) /
                                      (sizeof(Word) == 8 ? 2 : 1);
-  static constexpr int kMinBlocks = kUnit == 1 && kFirst <= 8 ? 1 : kMinThreads / kThreads;
+  static constexpr int kMinBlocks = kMinThreads / kThreads;
   struct Storage {
     SharedArray<Warp, kWarps> warps;
   };
@@ -294,7 +290,7 @@ struct Group {
 };
 
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst, bool kIsRagged = false>
-__global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::kThreads),
+__global__ void __launch_bounds__(kThreads,
                                   (Shape<Word, kLanes, kUnits, kUnit, kFirst>::kMinBlocks))
     top_k_warp_select(const Word* __restrict__ input, Word* values, void* indices,
                       const void* lengths, const __grid_constant__ FineParams params) {
@@ -311,8 +307,8 @@ __global__ void __launch_bounds__((Shape<Word, kLanes, kUnits, kUnit, kFirst>::k
     __syncwarp();  // the padding is written before the row
   }
 
-  const Int64 step = static_cast<Int64>(gridDim.x) * Of::kWarps * Of::kRows;
-  for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * Of::kWarps + warp) * Of::kRows;
+  const Int64 step = static_cast<Int64>(gridDim.x) * kWarps * Of::kRows;
+  for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * kWarps + warp) * Of::kRows;
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
     const RowStart start = row_start(params, first_row + (is_row ? slot : 0));

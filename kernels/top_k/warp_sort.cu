@@ -24,7 +24,6 @@ struct Shape {
   static constexpr int kRows = 1;
   static constexpr int kPerVector = 16 / static_cast<int>(sizeof(Word));
   static constexpr int kVectors = kItems > kPerVector ? kItems / kPerVector : 1;
-  static constexpr UInt32 kAhead = 8;
   // A row, and the indices of the chosen elements, which are sorted later.
   struct Row {
     SharedArray<uint4, kVectors * kWarpSize> vectors;

@@ -12,11 +12,15 @@ from cudml.operators.top_k import plan
 from cudml.operators.top_k_paths import PATHS, choose_path
 from cudml.tensors import TensorDesc
 from tests.support import schedules
+from tests.support.layouts import lay_out
 from tests.support.top_k_runs import (
     Options,
+    check_in_layouts,
     check_top_k,
     described,
+    element_type,
     launches,
+    output_sizes,
     plan_for,
     possible_paths,
     selection_for,
@@ -57,6 +61,23 @@ def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) ->
                 check_top_k(device, x, options)
 
 
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("path", ["warp_select", "warp_sort"])
+def test_rows_that_begin_anywhere(path: str, word: str, rng: np.random.Generator) -> None:
+    """Nothing before the first row or behind the last is read, and padding ranks last."""
+    dtype = np.dtype(word)
+    for place in range(0, 16, dtype.itemsize):
+        for row_length, pad in ((2, 0), (37, 0), (70, 2), (263, 0)):
+            options = Options(min(row_length, 9), path=path, largest=bool(rng.integers(2)))
+            x = rng.integers(0, 2, (3, row_length + pad)).astype(dtype)
+            kind, sizes = element_type(x), output_sizes((3, row_length), options)
+            rows = lay_out((3, row_length), kind, pads=(0, pad), byte_offset=place)
+            raw = np.concatenate([np.zeros(place, np.uint8), x.view(np.uint8).reshape(-1)])[: rows.num_bytes]
+            results = lay_out(sizes, kind), lay_out(sizes, options.index_type)
+            with emulator.schedule(check=True):
+                check_in_layouts(emulator.get_device(), raw, rows, *results, options, dtype)
+
+
 #: (sizes, axis, k) -> the path on a large GPU.
 CHOICES = {
     ((16384, 256), 1, 8): "warp_select",
@@ -68,7 +89,7 @@ CHOICES = {
     ((16384, 64), 1, 32): "warp_select",
     ((16384, 256), 1, 20): "columns",
     ((16384, 256), 1, 32): "warp_sort",
-    ((16384, 257), 1, 8): "columns",
+    ((16384, 257), 1, 8): "warp_select",
     ((1000, 100), 1, 12): "warp_sort",
     ((16384, 1000), 1, 100): "warp_sort",
     ((4096, 1025), 1, 8): "columns",
@@ -86,7 +107,7 @@ CHOICES = {
     ((1, 131_073), 1, 1025): "grid_radix",
     ((2000, 64), 0, 10): "block_filter",
     ((2000, 512), 0, 10): "columns",
-    ((16384, 257), 1, 9): "columns",
+    ((16384, 257), 1, 17): "columns",
     ((256, 131072), 1, 5000): "block_radix",
     ((256, 131072), 1, 50): "block_filter",
     ((256, 131072), 1, 2048): "block_filter",
