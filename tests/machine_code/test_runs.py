@@ -68,7 +68,7 @@ def candidates() -> Iterator[Case]:
                 ((3, 9001), 1, 1, "arg_max"),
                 *(
                     (sizes, 1, k, "warp_select")
-                    for sizes in ((37, 60), (9, 256), (5, 1000))
+                    for sizes in ((37, 60), (9, 256), (7, 509), (5, 1000))
                     for k in (7, 16, 32)
                     if k <= 16 or sizes[1] <= (256 if size < 4 else 64)
                 ),
