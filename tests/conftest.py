@@ -28,7 +28,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--predictions", action="store_true", help="predict every case of bench/, not one of each kernel"
     )
     parser.addoption(
-        "--every-architecture", action="store_true", help="compile for seven architectures, not two"
+        "--every-architecture", action="store_true", help="compile for seven architectures, not one"
     )
 
 
