@@ -262,9 +262,10 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
     const Int64 first_lane = max(row_lane - skew, Int64{0});
     const Int64 num_lanes = min(row_lane - skew + p.strip_items, p.row_items) - first_lane;
     if (num_lanes <= 0) continue;
+    // Only strips of contiguous rows move.
     const Int64 moved = first_lane - row_lane;
-    const Int64 source_item = at.source + moved * p.row_source_stride;
-    const Int64 target_item = at.target + moved * p.row_target_stride;
+    const Int64 source_item = at.source + moved;
+    const Int64 target_item = at.target + moved;
     const Int64 length_index = at.length + moved * p.row_length_stride;
     const UInt8* from = static_cast<const UInt8*>(source) + source_item * kItemBytes;
     UInt8* to = static_cast<UInt8*>(target) + target_item * kItemBytes;

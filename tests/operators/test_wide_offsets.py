@@ -150,6 +150,10 @@ LANES = {
     "long columns": (
         (40, 30), 0, (3 * WIDE, 1), (WIDE, 1), (WIDE, 1), EVERY | {"columns", "serial_columns"},
     ),
+    "wide columns": (
+        (2, 40, 200), 1, (90 * WIDE, WIDE, 1), (50 * WIDE + 5, WIDE, 1), (300 * WIDE, 1, WIDE),
+        EVERY | {"columns", "serial_columns"},
+    ),
     "small boxes": (
         (30, 3, 4), 1, (12, 4, 1), (12, 4, 1), (4 * WIDE, 1, WIDE),
         EVERY | {"boxes", "columns", "serial_columns"},
@@ -169,8 +173,11 @@ LANES = {
 @pytest.mark.parametrize("name", reverse_subsequences_paths.PATHS)
 @pytest.mark.parametrize("case", LANES.values(), ids=LANES)
 @pytest.mark.parametrize("skew", [0, 1])
-def test_reversals(skew: int, case: tuple, name: str, rng: np.random.Generator) -> None:
-    """Of items that are aligned to their size in the source or not."""
+def test_reversals(
+    skew: int, case: tuple, name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of items that are aligned to their size in the source or not; strips are streamed if they are large."""
+    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_streamed_bytes=1 << 13)
     sizes, axis, *strides, can = case
     one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
     source = sparse_tensor(sizes, np.uint16, strides[0], skew)
