@@ -1,5 +1,6 @@
 """Top-k of rows that lie side by side, along a strided axis: the shapes of its kernels."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
@@ -10,7 +11,10 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 # kernels/top_k/columns.cu
 _THREADS = 512
 COLUMNS = 16
-_PITCH = 289
+_SAFE_LENGTH = 256
+
+#: The largest k of each of its instances.
+COLUMNS_MAX_KS = (16, 32, 64, 128)
 _MERGE_THREADS = 128
 
 
@@ -31,8 +35,10 @@ THRESHOLDS = Thresholds()
 
 
 def can_filter_columns(selection: Selection, limits: Limits) -> bool:
-    """Whether the lanes of a warp hold the results of a row, and shared storage the lists."""
-    is_small = limits.warp_lanes == WARP_LANES and selection.k <= WARP_LANES
+    """Whether the registers of a warp hold the results of a row, and shared storage the lists."""
+    # Elements of 8 bytes leave room for a single block of longer lists.
+    most = COLUMNS_MAX_KS[-1 if selection.element.size < 8 else 1]
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= most
     return is_small and _storage_bytes(selection) <= limits.shared_bytes_per_block
 
 
@@ -41,10 +47,16 @@ def _pair_bytes(selection: Selection) -> int:
     return 16 if selection.element.size == 8 else 8
 
 
+def _max_k(selection: Selection) -> int:
+    """`kMaxK`: the largest k of the kernel's instance."""
+    return COLUMNS_MAX_KS[bisect_left(COLUMNS_MAX_KS, selection.k)]
+
+
 def _storage_bytes(selection: Selection) -> int:
-    """`sizeof(ColumnStorage<Word>)`."""
-    pair_bytes, key_bytes = _pair_bytes(selection), max(selection.element.size, 4)
-    return round_up(COLUMNS * (_PITCH * pair_bytes + key_bytes + 4 + 4) + 4, 8)
+    """`sizeof(ColumnStorage<Word, kMaxK>)`."""
+    pair_bytes, key_bytes, max_k = _pair_bytes(selection), max(selection.element.size, 4), _max_k(selection)
+    capacity = _SAFE_LENGTH + max_k * (2 if max_k < 64 else 4)
+    return round_up(COLUMNS * ((capacity + 1) * pair_bytes + key_bytes + 4 + 4) + 4, 8)
 
 
 def filter_columns(selection: Selection, limits: Limits) -> Steps:
@@ -53,11 +65,12 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
     resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
     parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
     kept = "kept" if parts > 1 else None
+    template: tuple[str | int | bool, ...] = (selection.word, _max_k(selection), *selection.raggedness)
     params = fine_params(selection, blocks_per_row=parts)
     filtering = KernelLaunch(
         source="top_k/columns.cu",
         function="top_k_columns",
-        template=(selection.word, *selection.raggedness),
+        template=template,
         grid=(min(groups, resident), parts, 1),
         block=(_THREADS, 1, 1),
         buffers=(*selection.operands, kept),
@@ -66,8 +79,8 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
         constants=(
             ("kThreads", _THREADS),
             ("kColumns", COLUMNS),
-            ("kPitch", _PITCH),
-            (f"sizeof(ColumnStorage<{selection.word}>)", _storage_bytes(selection)),
+            ("kSafeLength", _SAFE_LENGTH),
+            (f"sizeof(ColumnStorage<{selection.word}, {_max_k(selection)}>)", _storage_bytes(selection)),
         ),
     )
     if parts == 1:
@@ -75,7 +88,7 @@ def filter_columns(selection: Selection, limits: Limits) -> Steps:
     merging = KernelLaunch(
         source="top_k/columns.cu",
         function="top_k_columns_merge",
-        template=(selection.word, *selection.raggedness),
+        template=template,
         grid=(ceil_div(selection.num_rows, _MERGE_THREADS // WARP_LANES), 1, 1),
         block=(_MERGE_THREADS, 1, 1),
         buffers=(*selection.operands, kept),

@@ -3,12 +3,13 @@
 Every path gives the same bits, because every kernel orders by key and then by index.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
-from cudml.operators.top_k_columns import COLUMNS, can_filter_columns, filter_columns
+from cudml.operators.top_k_columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns, filter_columns
 from cudml.operators.top_k_filter import block_filter, can_filter, kept_at_most, num_parts
 from cudml.operators.top_k_groups import can_group, groups
 from cudml.operators.top_k_selection import (
@@ -100,47 +101,73 @@ class Thresholds:
         81, "machine code", "predicted 39.9 us, 38.6 by columns, for 16384 x 80 and k = 9; of 96, 34.6 and 39"
     )
 
-    #: Neighbouring rows are filtered together for so many results at most; of short ones for all.
+    #: Neighbouring short rows are filtered together for so many results at most,
     columns_max_k: int = figure(
-        24, "machine code", "predicted 24.9 us, 29.4 by sorting, for 16384 rows of 256 and k = 17; 37 for 32"
-    )
-    columns_any_k_length: int = figure(
-        128,
+        32,
         "machine code",
-        "predicted 24 us, 31 by sorting, for 16384 x 65 and k = 32; of 128, 30 and 29",
+        "predicted 27 us, 29 by sorting, for 16384 rows of 128 and k = 32; for k = 33, 32 and 30",
     )
 
-    #: They are where their groups are at least this part of the number of multiprocessors.
+    #: of narrower and wider elements up to this length; longer rows of narrower ones are selected for all k;
+    columns_max_other_length: int = figure(
+        128,
+        "machine code",
+        "predicted 19 us by lanes, 22 by sorting, for 16384 rows of 256 float16 and k = 20; of 128 43 and 21",
+    )
+
+    #: where their groups are at least this part of the number of multiprocessors.
     columns_min_part: float = figure(
         1.0,
         "machine code",
         "predicted 10.9 us, 11.9 by lanes, for 4096 x 257; of 1024 rows 8.8 and 7.8",
     )
-    #: And of rows that fit no warp.
-    columns_min_part_of_long: float = figure(
-        1 / 4,
-        "machine code",
-        "predicted 11 us, 22 by block_filter, for 1024 x 1025; of 264 rows 11 and 9",
-    )
 
-    #: And columns of so many bytes, though they are few.
+    #: Rows that fit no warp are where their groups are at least this part, for k up to 16, 32, 64 and 128,
+    columns_min_part_of_long: tuple[float, ...] = figure(
+        (1 / 4, 2 / 5, 2 / 5, 1.0),
+        "machine code",
+        "predicted 11 us, 22 by block_filter, for 1024 x 1025 and k = 8, 22 and 29 for 64, 37.6 and 38.6 for "
+        "128; of 264 rows 11 and 9 for 8, of 528 22 and 17 for 64",
+    )
+    #: and so long at most if their groups are as many as multiprocessors. More groups take longer rows, up to
+    #: the second number times as many.
+    columns_max_length_per_part: tuple[int, ...] = figure(
+        (1 << 32, 1 << 15, 1 << 12, 3 << 9),
+        "machine code",
+        "predicted 38 us, 47 by block_filter, for 1024 x 16384 and k = 32; 41 and 53 for 2112 x 4096 and 64, "
+        "38 and 30 of 1024 rows; 36 and 54 for 2112 x 1025 and 65, 70 and 53 of 4096",
+    )
+    columns_max_part: float = figure(2.0, "machine code", "so many blocks run at once")
+
+    #: And columns of so many bytes, whose groups are at least this part for these k.
     columns_min_bytes: int = figure(
         3 << 20,
         "machine code",
         "predicted 15.5 us, 12.0 by block_filter, for 264 columns of 2048; of 512 columns 15.5 and 18.6",
     )
-
-    #: For k above that of short rows, the longest of them.
-    columns_any_k_long_length: int = figure(
-        1 << 12, "machine code", "predicted as long as block_filter for 1024 x 4096 and k = 32; longer beyond"
+    columns_min_part_of_columns: tuple[float, ...] = figure(
+        (0.0, 1 / 8, 2 / 5, 1.0),
+        "machine code",
+        "predicted as long as block_filter for 264 columns of 8192 and k = 32, and 512 and 64; 82 us and 89 "
+        "for 1024 and 100",
     )
 
-    #: Rows are looked at by groups where they take at most this part of the L2 cache, and are at most as many
-    #: as blocks run at once.
-    groups_max_part: float = figure(
-        1 / 2,
+    #: Columns of fewer bytes that are at most as many as blocks run at once are searched by digits if they
+    #: are longer than this, and too short to be shared.
+    radix_columns_min_length: int = figure(
+        2048,
         "machine code",
-        "predicted 26 us by groups, 20 by filtering, for 64 x 131072 descending float32",
+        "predicted 11.4 us, 13.9 by filtering, for 132 columns of 4096 float32 and k = 3; 14.9 and 14.2 of "
+        "5500",
+    )
+
+    #: Rows are looked at by groups where they are at most as many as blocks run at once, and take at most the
+    #: first part of the L2 cache, or the second if k is more than a warp's lanes.
+    groups_max_parts: tuple[float, float] = figure(
+        (1 / 2, 3 / 4),
+        "machine code",
+        "predicted 23.3 us, 20.8 by filtering, for 100 x 80000 float32 and k = 8; 23.2 and 25.0 for 100; "
+        "33 and 30 for 10 x 1000000 and 256",
     )
 
     #: Rows are so many times as long as k, or longer.
@@ -403,11 +430,15 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if _can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
     if can_filter_columns(selection, limits) and (
-        _are_large_columns(selection) or _columns_pay_for_long(selection, limits)
+        _are_large_columns(selection, limits) or _columns_pay_for_long(selection, limits)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if _groups_pay(selection, limits) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
+    is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes < t.columns_min_bytes
+    is_long = t.radix_columns_min_length < length < t.grid_min_row_length
+    if is_few and is_long and _are_columns(selection):
+        return Choice(PATHS["block_radix"], f"{selection.num_rows} columns of {length} elements")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length
     why_shared = (
@@ -432,7 +463,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
 def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
     """The path of rows that fit a warp."""
     length = selection.row_length
-    are_many = _fills(selection, limits, THRESHOLDS.columns_min_part)
+    are_many = _part_of_groups(selection, limits) >= THRESHOLDS.columns_min_part
     if _can_warp_select(selection, limits) and _select_pays(selection, are_many=are_many):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if are_many and _columns_pay_for_short(selection) and can_filter_columns(selection, limits):
@@ -446,23 +477,23 @@ def _select_pays(selection: Selection, *, are_many: bool) -> bool:
     is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
     if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
+    if not are_many and is_shortest and _are_columns(selection):
+        return False  # a warp for each is predicted to take 5.7 us, lanes 6.5, for 256 columns of 64
     if k <= t.select_max_few_k:
         return True
     if not are_many:
         return k <= t.select_max_k and length >= t.select_min_few_length
     if k > t.select_max_k:
         is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
-        return (is_shortest and not is_wide) or (is_narrow and length > t.columns_any_k_length)
+        return (is_shortest and not is_wide) or (is_narrow and length > t.columns_max_other_length)
     return is_shortest or not is_wide or length >= t.select_min_wide_length
 
 
 def _columns_pay_for_short(selection: Selection) -> bool:
     """Whether rows that fit a warp, and have too many results for its lanes, take no longer together."""
     t, length, k = THRESHOLDS, selection.row_length, selection.k
-    is_short = length <= t.columns_any_k_length
-    if selection.element.size != _COLUMNS_WORD_BYTES:
-        return k <= t.columns_max_k and is_short
-    return k <= t.columns_max_k or (k <= WARP_LANES and is_short)
+    is_word = selection.element.size == _COLUMNS_WORD_BYTES
+    return k <= t.columns_max_k and (is_word or length <= t.columns_max_other_length)
 
 
 def _groups_pay(selection: Selection, limits: Limits) -> bool:
@@ -472,23 +503,25 @@ def _groups_pay(selection: Selection, limits: Limits) -> bool:
     is_too_long = selection.num_rows == 1 and selection.row_length > part * t.groups_max_lone_row
     is_few = selection.num_rows <= limits.resident_blocks
     is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
-    return (
-        is_few and is_long and not is_too_long and selection.num_bytes <= t.groups_max_part * limits.l2_bytes
-    )
+    most_bytes = t.groups_max_parts[selection.k > WARP_LANES] * limits.l2_bytes
+    return is_few and is_long and not is_too_long and selection.num_bytes <= most_bytes
 
 
 def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
     """Whether rows that fit no warp take no longer together than each by a block."""
-    t = THRESHOLDS
-    is_small = selection.k <= t.select_max_k or selection.row_length <= t.columns_any_k_long_length
+    t, instance, part = (
+        THRESHOLDS,
+        bisect_left(COLUMNS_MAX_KS, selection.k),
+        _part_of_groups(selection, limits),
+    )
+    longest = t.columns_max_length_per_part[instance] * min(part, t.columns_max_part)
     is_narrow = selection.element.size <= _COLUMNS_WORD_BYTES
-    return is_small and is_narrow and _fills(selection, limits, t.columns_min_part_of_long)
+    return is_narrow and part >= t.columns_min_part_of_long[instance] and selection.row_length <= longest
 
 
-def _fills(selection: Selection, limits: Limits, part: float) -> bool:
-    """Whether groups of rows that are filtered together are so many."""
-    num_groups = -(-selection.num_rows // COLUMNS)
-    return num_groups >= part * limits.num_multiprocessors
+def _part_of_groups(selection: Selection, limits: Limits) -> float:
+    """Groups of rows that are filtered together, as a part of the number of multiprocessors."""
+    return -(-selection.num_rows // COLUMNS) / limits.num_multiprocessors
 
 
 def _are_columns(selection: Selection) -> bool:
@@ -496,10 +529,11 @@ def _are_columns(selection: Selection) -> bool:
     return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
 
 
-def _are_large_columns(selection: Selection) -> bool:
+def _are_large_columns(selection: Selection, limits: Limits) -> bool:
     """Whether rows are columns of a matrix that is wide, and takes longer to read than to begin."""
     is_large = selection.num_rows >= COLUMNS and selection.num_bytes >= THRESHOLDS.columns_min_bytes
-    return is_large and _are_columns(selection)
+    least = THRESHOLDS.columns_min_part_of_columns[bisect_left(COLUMNS_MAX_KS, selection.k)]
+    return is_large and _are_columns(selection) and _part_of_groups(selection, limits) >= least
 
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:

@@ -1,7 +1,7 @@
-// Computes: the top k of rows, best neighbours in memory or many, for k up to a warp's lanes.
+// Computes: the top k of rows, best neighbours in memory or many, for k up to 128.
 // Idea: elements that rank after the k-th so far are dropped as they are read, others are listed.
 // Ownership: a block owns kColumns neighbouring rows, or a stretch of them; a warp owns one list.
-// Requires: k is at most 32.
+// Requires: k is at most kMaxK.
 // Chosen when: rows are neighbours in memory and too long for a warp; or many, and k is small.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -16,11 +16,6 @@ constexpr int kLines = kThreads / kColumns;
 constexpr int kAhead = 8;
 // Elements that a list always has room for beyond k, whatever their ranks.
 constexpr UInt32 kSafeLength = kLines * kAhead;
-constexpr UInt32 kCapacity = kSafeLength + kWarpSize;
-// Lists start in different banks.
-constexpr UInt32 kPitch = kCapacity + 1;
-// Each stretch is this many times as long as all before it, and lists about this many times k elements.
-constexpr UInt32 kGrowth = 3;
 
 template <class Word>
 using ColumnPair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
@@ -71,16 +66,43 @@ __device__ __forceinline__ Item sorted_lanes(Item own) {
   }
 }
 
-// The first 32 of 32 sorted items and 32 others in any order, sorted.
-template <class Item>
-__device__ __forceinline__ Item first_lanes(Item first, Item others) {
-  const Item other = from_lane_xor(sorted_lanes(others), kWarpSize - 1);
-  return merged_lanes<kWarpSize / 2>(first_or_last(first, other, true), true);
+// Replaces sorted items, 32 in each register, by the first of them and 32 others in any order.
+template <int kPerLane, class Item>
+__device__ __forceinline__ void insert_lanes(Item (&first)[kPerLane], Item others) {
+  others = sorted_lanes(others);
+#pragma unroll
+  for (int r = 0; r < kPerLane; ++r) {
+    // One ascends and one falls, so that both halves of each pair of lanes are bitonic.
+    const Item other = from_lane_xor(others, kWarpSize - 1);
+    if (r + 1 < kPerLane) {
+      others = merged_lanes<kWarpSize / 2>(first_or_last(first[r], other, false), true);
+    }
+    first[r] = merged_lanes<kWarpSize / 2>(first_or_last(first[r], other, true), true);
+  }
 }
 
-template <class Word>
+// The lists of a block, for k up to kMaxK: 16, 32, 64 or 128.
+template <int kMaxK>
+struct ColumnLists {
+  // Items of a lane when a warp sorts the first of a list.
+  static constexpr int kPerLane = (kMaxK + kWarpSize - 1) / kWarpSize;
+  static constexpr UInt32 kFirsts = kPerLane * kWarpSize;
+  // Keys of a lane when a warp looks for one that k elements reach.
+  static constexpr int kBrackets = kMaxK / 16;
+  // Longer lists are cut.
+  static constexpr UInt32 kMaxKept = kBrackets * kWarpSize;
+  // Each stretch is this many times as long as all before it, and lists about this many times as many elements
+  // as reach the floor. More fit, so that few lists ever overflow if elements are in random order.
+  static constexpr UInt32 kGrowth = kMaxK == 16 ? 3 : 2;
+  static constexpr UInt32 kCapacity = kSafeLength + (kMaxK < 64 ? 2 : 4) * kMaxK;
+  // Lists start in different banks.
+  static constexpr UInt32 kPitch = kCapacity + 1;
+};
+
+template <class Word, int kMaxK>
 struct ColumnStorage {
-  SharedArray<ColumnPair<Word>, kPitch * kColumns> pairs;
+  using Lists = ColumnLists<kMaxK>;
+  SharedArray<ColumnPair<Word>, Lists::kPitch * kColumns> pairs;
   SharedArray<Wide<Word>, kColumns> floors;
   SharedArray<UInt32, kColumns> counts;
   SharedArray<UInt32, kColumns> num_kept;  // the length of a list after it was last cut
@@ -88,19 +110,20 @@ struct ColumnStorage {
 };
 
 // The work of one thread on its column.
-template <class Word>
+template <class Word, int kMaxK>
 struct ColumnFilter {
+  using Lists = ColumnLists<kMaxK>;
   using Key = Wide<Word>;
   using Pair = ColumnPair<Word>;
   static constexpr Key kSpareMask = (Key{1} << kSpareBits<Word>)-1;
 
-  ColumnStorage<Word>& shared;
+  ColumnStorage<Word, kMaxK>& shared;
   const FineParams& params;
   UInt32 column;
   UInt32 line;
 
   __device__ __forceinline__ Pair& pair(UInt32 place, UInt32 of_column) const {
-    return shared.pairs[of_column * kPitch + place];
+    return shared.pairs[of_column * Lists::kPitch + place];
   }
 
   // The largest fine key among elements with this coarse key.
@@ -173,7 +196,7 @@ struct ColumnFilter {
   __device__ __forceinline__ void append(const Key (&keys)[kAhead], UInt32 passing,
                                          UInt32 first) const {
     UInt32 place = atomicAdd(&shared.counts[column], __popc(passing));
-    if (place + __popc(passing) > kCapacity) {
+    if (place + __popc(passing) > Lists::kCapacity) {
       atomicOr(&shared.is_full, 1);
       return;
     }
@@ -187,26 +210,49 @@ struct ColumnFilter {
     }
   }
 
-  // Shortens the list of the warp's column to at most 32 pairs that include the first k, and sets the floor
-  // to a key that k of them reach. The last cut also sorts them.
+  // Shortens the list of the warp's column to at most kMaxKept pairs that include the first k, and sets the
+  // floor to a key that k of them reach. The last cut also sorts them.
   __device__ __forceinline__ void cut(bool is_last) const {
     const UInt32 own = threadIdx.x / kWarpSize;
     const UInt32 lane = threadIdx.x % kWarpSize;
-    const UInt32 k = static_cast<UInt32>(params.k);
     const UInt32 count = shared.counts[own];
-    // At least k elements reach the k-th of the lanes' largest keys.
-    Key first = 0;
-#pragma unroll 1
-    for (UInt32 place = lane; place < count; place += kWarpSize) {
-      const Key key = pair(place, own).key();
-      first = key > first ? key : first;
+    UInt32 num_left = count;
+    if (Lists::kBrackets == 1 || count > Lists::kFirsts) {
+      set_floor(own, lane, count);
+      if (count > Lists::kMaxKept || (Lists::kBrackets > 1 && is_last)) {
+        num_left = drop_below_floor(own, lane, count);
+      }
     }
-    first = sorted_lanes(first);
-    if (lane == k - 1) shared.floors[own] = first;
-    __syncwarp();  // the floor is written, and the count read, before other lanes go on
-    const UInt32 num_left = count > kWarpSize ? drop_below_floor(own, lane, count) : count;
-    if (num_left > kWarpSize || is_last) sort(own, lane, num_left);
-    if (lane == 0) shared.counts[own] = shared.num_kept[own] = min(num_left, kWarpSize);
+    if ((Lists::kBrackets > 1 && count <= Lists::kFirsts) || num_left > Lists::kMaxKept ||
+        is_last) {
+      sort(own, lane, num_left);
+      num_left = min(num_left, Lists::kFirsts);
+    }
+    __syncwarp();  // every lane has read the count before it is replaced
+    if (lane == 0) shared.counts[own] = shared.num_kept[own] = num_left;
+  }
+
+  // Sets the floor of a list of more than kFirsts elements to a key that k of them reach: the least of the keys
+  // that as many elements of each full register reach as make up k.
+  __device__ __forceinline__ void set_floor(UInt32 own, UInt32 lane, UInt32 count) const {
+    Key first[Lists::kBrackets] = {};
+#pragma unroll 1
+    for (UInt32 begin = lane; begin < count; begin += Lists::kMaxKept) {
+#pragma unroll
+      for (int r = 0; r < Lists::kBrackets; ++r) {
+        const UInt32 place = begin + r * kWarpSize;
+        if (place < count) first[r] = max(first[r], pair(place, own).key());
+      }
+    }
+    const UInt32 num_full = Lists::kBrackets == 1 ? 1 : min(count / kWarpSize, Lists::kBrackets);
+    Key floor = sorted_lanes(first[0]);
+#pragma unroll
+    for (int r = 1; r < Lists::kBrackets; ++r) {
+      const Key other = sorted_lanes(first[r]);
+      if (r < num_full) floor = min(floor, other);
+    }
+    if (lane == (static_cast<UInt32>(params.k) - 1) / num_full) shared.floors[own] = floor;
+    __syncwarp();  // the floor is written before other lanes read it
   }
 
   __device__ __forceinline__ UInt32 drop_below_floor(UInt32 own, UInt32 lane, UInt32 count) const {
@@ -226,29 +272,36 @@ struct ColumnFilter {
     return num_left;
   }
 
-  // Reduces a list to its first 32 pairs, sorted.
+  // Reduces a list to its first kFirsts pairs, sorted.
   __device__ __forceinline__ void sort(UInt32 own, UInt32 lane, UInt32 count) const {
-    Pair first = Pair::none();
+    Pair first[Lists::kPerLane];
+#pragma unroll
+    for (int r = 0; r < Lists::kPerLane; ++r) first[r] = Pair::none();
 #pragma unroll 1
     for (UInt32 begin = 0; begin < count; begin += kWarpSize) {
       const UInt32 place = begin + lane;
-      first = first_lanes(first, place < count ? pair(place, own) : Pair::none());
+      insert_lanes(first, place < count ? pair(place, own) : Pair::none());
     }
-    if (lane < count) pair(lane, own) = first;
-    if (lane == params.k - 1) shared.floors[own] = first.key();
+#pragma unroll
+    for (int r = 0; r < Lists::kPerLane; ++r) {
+      const UInt32 place = r * kWarpSize + lane;
+      if (place < count) pair(place, own) = first[r];
+      if (place == params.k - 1) shared.floors[own] = first[r].key();
+    }
   }
 };
 
-template <class Word, bool kIsRagged = false>
+template <class Word, int kMaxK, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
     top_k_columns(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
                   ColumnPair<Word>* kept, const __grid_constant__ FineParams params) {
   using Pair = ColumnPair<Word>;
-  SHARED_STORAGE(ColumnStorage<Word>, shared);
+  using Storage = ColumnStorage<Word, kMaxK>;
+  SHARED_STORAGE(Storage, shared);
   const UInt32 column = threadIdx.x % kColumns;
   const UInt32 line = threadIdx.x / kColumns;
   const UInt32 k = static_cast<UInt32>(params.k);
-  ColumnFilter<Word> filter = {shared, params, column, line};
+  ColumnFilter<Word, kMaxK> filter = {shared, params, column, line};
   // The blocks along y share rows.
   const UInt32 num_parts = gridDim.y;
   const UInt32 longest_row = static_cast<UInt32>(params.row_length);
@@ -300,7 +353,8 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
       }
       __syncthreads();  // the lists are cut or restored before any thread appends
       const UInt64 longest =
-          gives_up ? kSafeLength : static_cast<UInt64>(begin - part_begin) * kGrowth;
+          gives_up ? kSafeLength
+                   : static_cast<UInt64>(begin - part_begin) * Storage::Lists::kGrowth;
       length = static_cast<UInt32>(min(static_cast<UInt64>(part_end - begin), longest));
     } while (begin < part_end);
 
@@ -320,12 +374,13 @@ __global__ void __launch_bounds__(kThreads, sizeof(Word) == 8 ? 1 : 2)
 constexpr int kMergeThreads = 128;
 
 // Merges the results of the parts of a row; a warp owns a row.
-template <class Word, bool kIsRagged = false>
+template <class Word, int kMaxK, bool kIsRagged = false>
 __global__ void __launch_bounds__(kMergeThreads)
     top_k_columns_merge(const Word* __restrict__ input, Word* values, void* indices,
                         const void* lengths, const ColumnPair<Word>* kept,
                         const __grid_constant__ FineParams params) {
   using Pair = ColumnPair<Word>;
+  constexpr int kPerLane = ColumnLists<kMaxK>::kPerLane;
   constexpr Int64 kWarps = kMergeThreads / kWarpSize;
   const UInt32 lane = threadIdx.x % kWarpSize;
   const UInt32 k = static_cast<UInt32>(params.k);
@@ -333,16 +388,23 @@ __global__ void __launch_bounds__(kMergeThreads)
   for (Int64 row = blockIdx.x * kWarps + threadIdx.x / kWarpSize; row < params.num_rows;
        row += gridDim.x * kWarps) {
     const Pair* row_kept = kept + row * num_kept;
-    Pair first = Pair::none();
+    Pair first[kPerLane];
+#pragma unroll
+    for (int r = 0; r < kPerLane; ++r) first[r] = Pair::none();
 #pragma unroll 1
     for (UInt32 begin = 0; begin < num_kept; begin += kWarpSize) {
       const UInt32 place = begin + lane;
-      first = first_lanes(first, place < num_kept ? row_kept[place] : Pair::none());
+      insert_lanes(first, place < num_kept ? row_kept[place] : Pair::none());
     }
     const RowStart start = row_start(params, row);
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
-    if (lane < k) {
-      write_result<kIsRagged>(input, values, indices, params, start, length, lane, first.index());
+#pragma unroll
+    for (int r = 0; r < kPerLane; ++r) {
+      const UInt32 rank = r * kWarpSize + lane;
+      if (rank < k) {
+        write_result<kIsRagged>(input, values, indices, params, start, length, rank,
+                                first[r].index());
+      }
     }
   }
 }

@@ -57,6 +57,9 @@ _CASES = {
         "columns by a block",
         "columns in ascending order",
         "columns of many ties",
+        "columns for a larger k",
+        "short columns by a block",
+        "ragged columns",
     ),
     "top_k/filter.cuh": (
         "filtered rows in ascending order",

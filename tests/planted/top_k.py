@@ -67,9 +67,9 @@ DEFECTS = {
     ),
     "a floor that fewer than k reach": Defect(
         _COLUMNS_KERNEL,
-        "if (lane == k - 1) shared.floors[own] = first;",
-        "if (lane == 0) shared.floors[own] = first;",
-        ("columns by a block",),
+        "if (lane == (static_cast<UInt32>(params.k) - 1) / num_full) shared",
+        "if (lane == 0) shared",
+        ("columns by a block", "columns for a larger k"),
         f"{WRONG}|{BOUNDS}|{UNWRITTEN}",
     ),
     "places in a column are taken without an atomic": Defect(
@@ -88,9 +88,16 @@ DEFECTS = {
     ),
     "of what is left of a list, the first 32 in any order": Defect(
         _COLUMNS_KERNEL,
-        "if (num_left > kWarpSize || is_last) sort",
-        "if (is_last) sort",
+        "num_left > Lists::kMaxKept || is_last) {",
+        "is_last) {",
         ("columns of many ties", "columns in ascending order"),
+        f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
+    ),
+    "a list is sorted by less than all its registers": Defect(
+        _COLUMNS_KERNEL,
+        "for (int r = 0; r < kPerLane; ++r) {\n    // One",
+        "for (int r = 0; r < 1; ++r) {\n    // One",
+        ("columns for a larger k", "columns for the largest k"),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
     ),
     "what parts of columns kept lies four bytes short": Defect(

@@ -12,7 +12,15 @@ from tests.support.kernel_cases import GPU
 from tests.support.top_k_runs import Options, check_top_k, launches, plan_for
 
 #: Sizes along the axis and across it, and k.
-SHAPES = ((300, 40, 10), (2500, 7, 32), (3000, 33, 1), (1500, 20, 17), (20, 40, 20))
+SHAPES = (
+    (300, 40, 10),
+    (2500, 7, 32),
+    (3000, 33, 1),
+    (1500, 20, 17),
+    (20, 40, 20),
+    (900, 20, 64),
+    (1500, 9, 100),
+)
 
 CONTENTS: dict[str, Callable[[np.dtype, tuple[int, int], np.random.Generator], np.ndarray]] = {
     "few values": lambda dtype, sizes, rng: rng.integers(0, 40, sizes).astype(dtype),
@@ -22,10 +30,17 @@ CONTENTS: dict[str, Callable[[np.dtype, tuple[int, int], np.random.Generator], n
 }
 
 
+def _largest_k(word: str) -> int:
+    """Of the path."""
+    return 32 if np.dtype(word).itemsize == 8 else 128
+
+
 @pytest.mark.parametrize("content", CONTENTS)
 @pytest.mark.parametrize("word", ["uint8", "float16", "float32", "int64"])
 def test_columns(device: Device, word: str, content: str, rng: np.random.Generator) -> None:
     for length, num_rows, k in SHAPES:
+        if k > _largest_k(word):
+            continue
         x = CONTENTS[content](np.dtype(word), (length, num_rows), rng)
         for largest in (True, False):
             options = Options(k, 0, largest, bool(rng.integers(2)), "columns")
@@ -36,8 +51,17 @@ def test_columns(device: Device, word: str, content: str, rng: np.random.Generat
 def test_parts_of_columns_are_merged(device: Device, word: str, rng: np.random.Generator) -> None:
     """Ties lie in all parts; the last part may be short of k."""
     limits = replace(GPU, num_multiprocessors=8)
-    for length in (4096, 5 * 1024 + 1):
+    for length, k in ((4096, 30), (5 * 1024 + 1, 30), (4096, _largest_k(word))):
         x = rng.integers(0, 3, (length, 5)).astype(word)
-        options = Options(30, 0, path="columns")
+        options = Options(k, 0, path="columns")
         assert len(launches(plan_for(x, options, limits))) == 2
         check_top_k(device, x, options, limits)
+
+
+def test_lists_of_every_length(device: Device, rng: np.random.Generator) -> None:
+    """Each k that is the last or the first of an instance, where cuts leave few elements or many."""
+    for k in (1, 16, 17, 32, 33, 63, 64, 65, 127, 128):
+        for length in (k, k + 1, 256, 257, 800, 2500):
+            if k <= length:
+                x = rng.integers(0, 300, (length, 17)).astype(np.float32)
+                check_top_k(device, x, Options(k, 0, path="columns"), replace(GPU, num_multiprocessors=1))
