@@ -91,8 +91,8 @@ struct ColumnLists {
   static constexpr int kBrackets = kMaxK / 16;
   // Longer lists are cut.
   static constexpr UInt32 kMaxKept = kBrackets * kWarpSize;
-  // Each stretch is this many times as long as all before it, and lists about this many times as many elements
-  // as reach the floor. More fit, so that few lists ever overflow if elements are in random order.
+  // Each stretch is this many times as long as all before it, and lists about this many times as many
+  // elements as reach the floor. More fit, so that few lists ever overflow if elements are in random order.
   static constexpr UInt32 kGrowth = kMaxK == 16 ? 3 : 2;
   static constexpr UInt32 kCapacity = kSafeLength + (kMaxK < 64 ? 2 : 4) * kMaxK;
   // Lists start in different banks.
@@ -232,8 +232,8 @@ struct ColumnFilter {
     if (lane == 0) shared.counts[own] = shared.num_kept[own] = num_left;
   }
 
-  // Sets the floor of a list of more than kFirsts elements to a key that k of them reach: the least of the keys
-  // that as many elements of each full register reach as make up k.
+  // Sets the floor of a list of more than kFirsts elements to a key that k of them reach: the least of the
+  // keys that as many elements of each full register reach as make up k.
   __device__ __forceinline__ void set_floor(UInt32 own, UInt32 lane, UInt32 count) const {
     Key first[Lists::kBrackets] = {};
 #pragma unroll 1

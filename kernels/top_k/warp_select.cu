@@ -3,6 +3,7 @@
 // Ownership: kLanes lanes own a row at a time, in shared storage.
 // Requires: rows of at most kLanes * kUnits * kUnit elements, and k of at most kFirst.
 // Chosen when: rows have up to 1024 elements and k is small.
+#include "common/compiler.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
@@ -48,6 +49,8 @@ struct Shape {
                                                      : 384) /
                                      (sizeof(Word) == 8 ? 2 : 1);
   static constexpr int kMinBlocks = kMinThreads / kThreads;
+  // Compilers of CUDA 12 need a few registers more, and would spill them.
+  static constexpr int kBoundBlocks = kMinBlocks - (kIsSmall && kCompilerMajor < 13 ? 1 : 0);
   struct Storage {
     SharedArray<Warp, kWarps> warps;
   };
@@ -291,7 +294,7 @@ struct Group {
 
 template <class Word, int kLanes, int kUnits, int kUnit, int kFirst, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads,
-                                  (Shape<Word, kLanes, kUnits, kUnit, kFirst>::kMinBlocks))
+                                  (Shape<Word, kLanes, kUnits, kUnit, kFirst>::kBoundBlocks))
     top_k_warp_select(const Word* __restrict__ input, Word* values, void* indices,
                       const void* lengths, const __grid_constant__ FineParams params) {
   using Of = Shape<Word, kLanes, kUnits, kUnit, kFirst>;
