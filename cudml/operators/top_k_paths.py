@@ -101,6 +101,13 @@ class Thresholds:
         81, "machine code", "predicted 39.9 us, 38.6 by columns, for 16384 x 80 and k = 9; of 96, 34.6 and 39"
     )
 
+    #: So have columns up to this length.
+    select_min_columns_length: int = figure(
+        80,
+        "machine code",
+        "predicted 10.1 us, 8.4 by columns, for 4096 columns of 65 and k = 10; of 128, 8 and 9",
+    )
+
     #: Neighbouring short rows are filtered together for so many results at most,
     columns_max_k: int = figure(
         32,
@@ -152,10 +159,15 @@ class Thresholds:
         "for 1024 and 100",
     )
 
-    #: Columns of fewer bytes that are at most as many as blocks run at once are searched by digits if they
-    #: are longer than this, and too short to be shared.
+    #: Columns that are at most as many as blocks run at once are searched by digits if they are longer than
+    #: this, too short to be shared, and take at most so many bytes.
     radix_columns_min_length: int = figure(
         2048,
+        "machine code",
+        "predicted 10.3 us, 13.4 by filtering, for 64 columns of 4096 float32 and k = 3; 9.5 and 9.9 of 2048",
+    )
+    radix_columns_max_bytes: int = figure(
+        5 << 19,
         "machine code",
         "predicted 11.4 us, 13.9 by filtering, for 132 columns of 4096 float32 and k = 3; 14.9 and 14.2 of "
         "5500",
@@ -435,7 +447,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if _groups_pay(selection, limits) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
-    is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes < t.columns_min_bytes
+    is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes <= t.radix_columns_max_bytes
     is_long = t.radix_columns_min_length < length < t.grid_min_row_length
     if is_few and is_long and _are_columns(selection):
         return Choice(PATHS["block_radix"], f"{selection.num_rows} columns of {length} elements")
@@ -481,6 +493,8 @@ def _select_pays(selection: Selection, *, are_many: bool) -> bool:
         return False  # a warp for each is predicted to take 5.7 us, lanes 6.5, for 256 columns of 64
     if k <= t.select_max_few_k:
         return True
+    if not is_shortest and length <= t.select_min_columns_length and _are_columns(selection):
+        return False
     if not are_many:
         return k <= t.select_max_k and length >= t.select_min_few_length
     if k > t.select_max_k:

@@ -72,8 +72,12 @@ def candidates() -> Iterator[Case]:
                     for k in (7, 16, 32)
                     if k <= 16 or sizes[1] <= (256 if size < 4 else 64)
                 ),
-                ((700, 20), 0, 9, "columns"),
-                ((3000, 20), 0, 9, "columns"),
+                *(
+                    ((length, 20), 0, k, "columns")
+                    for length in (700, 3000)
+                    for k in (9, 30, 60, 100)
+                    if k <= (128 if size < 8 else 32)
+                ),
                 ((37, 60), 1, 60, "warp_sort"),
                 ((9, 250), 1, 40, "warp_sort"),
                 ((9, 250), 1, 140, "warp_sort"),

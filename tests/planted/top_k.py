@@ -88,8 +88,8 @@ DEFECTS = {
     ),
     "of what is left of a list, the first 32 in any order": Defect(
         _COLUMNS_KERNEL,
-        "num_left > Lists::kMaxKept || is_last) {",
-        "is_last) {",
+        " || num_left > Lists::kMaxKept ||",
+        " ||",
         ("columns of many ties", "columns in ascending order"),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
     ),

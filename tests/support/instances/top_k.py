@@ -8,9 +8,18 @@ import numpy as np
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
+from cudml.operators.top_k_columns import COLUMNS
 from cudml.tensors import TensorDesc
+from tests.machine_code.architectures import ARCHITECTURES
 from tests.support.instances import Promise, random_size
 from tests.support.instances.slice import any_strides
+
+#: Columns as many as blocks of one architecture filter at once if two share each of them.
+_SHARED_COLUMNS = tuple(
+    ((10_000, COLUMNS * architecture.num_multiprocessors), 0, k)
+    for architecture in ARCHITECTURES
+    for k in (32, 64, 128)
+)
 
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
@@ -25,6 +34,7 @@ _SHAPES = (
     ((100, 1 << 20), 0, 4),
     *(((4000, 4096), 0, k) for k in (10, 32, 64, 128)),
     ((100_000, 50), 0, 10),
+    *_SHARED_COLUMNS,
     ((4096, 20_000), 1, 5000),
     ((4096, 20_000), 1, 50),
     ((4096, 20_000), 1, 2048),
@@ -56,6 +66,7 @@ _RAGGED_SHAPES = (
     ((100, 1 << 20), 0, 4, 4),
     *(((4000, 4096), 0, k, 4) for k in (10, 32, 64, 128)),
     ((100_000, 50), 0, 10, 8),
+    *((*shape, 4) for shape in _SHARED_COLUMNS),
     ((4096, 20_000), 1, 5000, 4),
     ((4096, 20_000), 1, 50, 2),
     ((4096, 20_000), 1, 2048, 4),
