@@ -109,6 +109,7 @@ def gru(
     direction: Literal["forward", "reverse", "backward", "bidirectional"] = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
+    clip: float | None = None,
 ) -> _gru.GruResult[Any]:
     """A layer of gated recurrent units, computed separately for each chunk of the batch.
 
@@ -118,7 +119,7 @@ def gru(
         (T, N, I), in chunks along N; chunks along T and I are joined.
     w, r, b, h0, sequence_lengths
         As for `cudml.gru`, as Dask arrays or others. Weights are one chunk, which each worker receives once.
-    direction, activations, linear_before_reset
+    direction, activations, linear_before_reset, clip
         As for `cudml.gru`.
 
     Returns
@@ -156,10 +157,11 @@ def gru(
         for name, array in given.items()
     }
     options = {"direction": direction, "activations": activations, "linear_before_reset": linear_before_reset}
+    bound = _gru.clip_bound(clip)
     kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
-    outputs = _gru._gru.outputs_for(kinds, (tuple(arrays), *options.values()))
+    outputs = _gru._gru.outputs_for(kinds, (tuple(arrays), *options.values(), bound))
     pairs = da.blockwise(
-        partial(_layer, names=tuple(arrays), **options),
+        partial(_layer, names=tuple(arrays), clip=bound, **options),
         "n",
         *(item for name, array in arrays.items() for item in (array, letters[name])),
         concatenate=True,

@@ -93,6 +93,7 @@ def gru(
     direction: Literal["forward", "reverse", "backward", "bidirectional"] = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
+    clip: float | None = None,
 ) -> _gru.GruResult[Any]:
     """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
 
@@ -100,7 +101,7 @@ def gru(
     ----------
     x, w, r, b, h0, sequence_lengths : jax.Array
         As for `cudml.gru`.
-    direction, activations, linear_before_reset
+    direction, activations, linear_before_reset, clip
         As for `cudml.gru`; static under `jit`.
 
     Returns
@@ -128,7 +129,8 @@ def gru(
     arguments = zip(_gru._gru.input_names, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in arguments if array is not None}
     kinds = {name: _kind("gru", name, array) for name, array in given.items()}
-    options = (direction, activations, linear_before_reset)
+    bound = _gru.clip_bound(clip)
+    options = (direction, activations, linear_before_reset, bound)
     outputs = [jax.ShapeDtypeStruct(*kind) for kind in _gru._gru.outputs_for(kinds, (tuple(given), *options))]
 
     def compute(context: Any, out: Sequence[Any], sources: dict[str, Any]) -> None:
@@ -138,6 +140,7 @@ def gru(
             direction=direction,
             activations=activations,
             linear_before_reset=linear_before_reset,
+            clip=bound,
             out=(_shared(out[0]), _shared(out[1])),
             stream=_stream(context, arrays["x"]),
         )

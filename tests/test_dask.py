@@ -69,9 +69,9 @@ def test_gru_is_that_of_the_whole_batch(direction: Any, rng: np.random.Generator
     }
     arrays: Any = {name: rng.standard_normal(shape, dtype=np.float32) for name, shape in shapes.items()}
     arrays["sequence_lengths"] = rng.integers(0, steps + 1, batch)
-    expected = cudml.gru(**arrays, direction=direction)
+    expected = cudml.gru(**arrays, direction=direction, clip=0.3)
     given = arrays | {"x": chunked(rng, arrays["x"]), "h0": da.from_array(arrays["h0"], chunks=3)}
-    result = adapter.gru(**given, direction=direction)
+    result = adapter.gru(**given, direction=direction, clip=0.3)
     assert [r.shape for r in result] == [e.shape for e in expected]
     for got, right in zip(dask.compute(*result, scheduler="synchronous"), expected, strict=True):
         assert_identical(got, right)
@@ -99,6 +99,13 @@ def test_gru_is_that_of_the_whole_batch(direction: Any, rng: np.random.Generator
             r"w is of shape \(1, 6, 2\), must be",
             lambda: adapter.gru(
                 da.ones((2, 2, 2), dtype="f4"), np.ones((1, 6, 2), "f4"), np.ones((1, 6, 3), "f4")
+            ),
+        ),
+        (
+            ValueError,
+            "clip is 0, must be a number above 0",
+            lambda: adapter.gru(
+                da.ones((2, 2, 2), dtype="f4"), np.ones((1, 6, 2), "f4"), np.ones((1, 6, 2), "f4"), clip=0
             ),
         ),
     ],

@@ -57,7 +57,7 @@ def test_gru_is_that_of_the_array_function(has_all: bool, rng: np.random.Generat
     arrays["sequence_lengths"] = rng.integers(0, 7, 5).astype(np.int32)
     if not has_all:
         arrays = {name: arrays[name] for name in ("x", "w", "r")}
-    options: Any = {"direction": "bidirectional", "linear_before_reset": True}
+    options: Any = {"direction": "bidirectional", "linear_before_reset": True, "clip": 0.3}
     result = jax.jit(lambda arrays: adapter.gru(**arrays, **options))(arrays)
     for got, right in zip(result, cudml.gru(**arrays, **options), strict=True):
         assert_identical(np.asarray(got), right)
@@ -82,6 +82,7 @@ def test_arguments_are_left_as_they_are() -> None:
         (np.exceptions.AxisError, "axis 1 is out of bounds", lambda a: adapter.top_k(a, 1, axis=1)),
         (ValueError, r"x is of shape \(4,\), must be", lambda a: adapter.gru(a, a, a)),
         (TypeError, "a is a list, must be a JAX array", lambda a: adapter.top_k([1.0], 1)),
+        (TypeError, "clip is '1', must be a number above 0", lambda a: adapter.gru(a, a, a, clip="1")),
         (TypeError, "w is None, must be an array", lambda a: adapter.gru(a, None, a)),
         (ValueError, "do not support JVP", lambda a: jax.grad(lambda a: adapter.top_k(a, 1).values.sum())(a)),
     ],

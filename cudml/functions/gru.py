@@ -203,7 +203,7 @@ def gru(
     names = tuple(given)
     if isinstance(activations, list):
         activations = tuple(activations)
-    bound = math.inf if clip is None else check_clip("gru", clip)
+    bound = clip_bound(clip)
     options: Any = (names, direction, activations, linear_before_reset, bound)
     if type(linear_before_reset) is not bool or not isinstance(activations, (tuple, type(None))):
         options = list(options)  # the check raises the error
@@ -213,8 +213,10 @@ def gru(
     return GruResult._make(call.run(inputs, outputs))
 
 
-def check_clip(function: str, clip: Any) -> float:
-    """Convert to float; raise TypeError if it is not a number, ValueError if it is not above 0."""
+def clip_bound(clip: Any, function: str = "gru") -> float:
+    """The bound of a `clip`, infinite if None; TypeError if it is not a number, ValueError if not above 0."""
+    if clip is None:
+        return math.inf
     expected = "a number above 0"
     if isinstance(clip, bool) or not isinstance(clip, (int, float, np.integer, np.floating)):
         raise TypeError(wrong_argument(function, "clip", repr(clip), expected))

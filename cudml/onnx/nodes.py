@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from cudml.functions.gru import check_clip, gru
+from cudml.functions.gru import clip_bound, gru
 from cudml.functions.reverse_subsequences import reverse_subsequences
 from cudml.functions.slice import slice as slice_of
 from cudml.functions.top_k import top_k
@@ -31,8 +31,7 @@ def runner_of(node: onnx.NodeProto, opset: int) -> Runner:
     attributes = {item.name: _value(item) for item in node.attribute}
     if node.op_type == "GRU":
         attributes["activations"] = _activations(label(node), attributes)
-        if "clip" in attributes:
-            check_clip(label(node), attributes["clip"])
+        clip_bound(attributes.get("clip"), label(node))
     make = _MAKERS[node.op_type]
     return lambda inputs, stream: make(attributes, opset, inputs, stream)
 

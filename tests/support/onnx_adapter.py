@@ -3,6 +3,7 @@
 The mapping is that of ONNX's operator pages: https://onnx.ai/onnx/operators/.
 """
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -305,6 +306,7 @@ def _gru_array_function(call: Call, device: Device) -> list[np.ndarray]:
         direction=call.attrs.get("direction", "forward"),
         activations=activations_of(call, len(given["R"])),
         linear_before_reset=bool(call.attrs.get("linear_before_reset", 0)),
+        clip=call.attrs.get("clip"),
     )
     return _gru_outputs(call, *map(to_numpy, result))
 
@@ -326,6 +328,7 @@ def gru_by_its_formulas(call: Call, precision: type[np.floating] = np.float64) -
         _DIRECTIONS[call.attrs.get("direction", "forward")],
         bool(call.attrs.get("linear_before_reset", 0)),
         precision,
+        call.attrs.get("clip", math.inf),
     )
     return _gru_outputs(call, *outputs)
 
