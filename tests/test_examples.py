@@ -1,6 +1,7 @@
 """Every script of `examples/` runs as it stands, and what it prints is right."""
 
 import re
+import resource
 import runpy
 import subprocess
 import sys
@@ -24,16 +25,27 @@ NEEDS = {
     "sliding_windows": (),
 }
 
+#: CPU seconds that a script and its processes may take: no more than so long on a machine of its own.
+MAX_SECONDS = 60
+
 
 def printed_by(name: str) -> str:
-    """What a script prints; it is skipped where its packages are missing."""
+    """What a script prints, in `MAX_SECONDS`; it is skipped where its packages are missing."""
     for package in NEEDS[name]:
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    before = _seconds_of_children()
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
     assert done.returncode == 0, done.stderr
+    assert _seconds_of_children() - before < MAX_SECONDS
     return done.stdout
+
+
+def _seconds_of_children() -> float:
+    """CPU time of the processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def test_every_script_is_tested() -> None:

@@ -91,6 +91,17 @@ def test_a_cpu_cuts_lists_as_seldom_in_ascending_order(k: int, rng: np.random.Ge
     assert ascending < 4 * random_order
 
 
+def test_no_row_of_a_hundred_takes_a_cpu_much_longer() -> None:
+    """By what the list and its sorting read: none is lucky, and none is begun again."""
+    rows = np.random.default_rng(0).standard_normal((100, 1 << 16), np.float32)
+    with emulator.schedule(warp_lanes=1), cudml.emulator_report() as report:
+        for row in rows:
+            cudml.top_k(row, 100)
+    read = [launch.shared.bytes_read for launch in report.launches]
+    assert len(read) == 100
+    assert max(read) < 1.5 * np.median(read)
+
+
 def num_digits(x: np.ndarray, k: int, capacity: int) -> int:
     """Digits of 11 bits of the k-th unsigned number of a row until a list has room for all that may be among
     the first k, or until it is certain which are.
