@@ -49,8 +49,10 @@ struct Shape {
                                                      : 384) /
                                      (sizeof(Word) == 8 ? 2 : 1);
   static constexpr int kMinBlocks = kMinThreads / kThreads;
-  // Compilers of CUDA 12 need a few registers more, and would spill them.
-  static constexpr int kBoundBlocks = kMinBlocks - (kIsSmall && kCompilerMajor < 13 ? 1 : 0);
+  // Compilers of CUDA 12 need a few registers more, and would spill them; so would others, for some
+  // architectures, if a unit has many elements.
+  static constexpr int kBoundBlocks =
+      kMinBlocks - (kIsSmall && (kCompilerMajor < 13 || kUnit > 8) ? 1 : 0);
   struct Storage {
     SharedArray<Warp, kWarps> warps;
   };
