@@ -26,7 +26,7 @@ from tests.machine_code.sass.rates import NUM_MULTIPROCESSORS
 #: bytes, because its plan depends on the length of a row.
 _MAX_ELEMENTS = 1 << 26
 _MAX_BYTES = 1 << 29
-_STEPS = (2, 4)
+STEPS = (2, 4)
 
 
 class Untouched(Source):
@@ -112,8 +112,8 @@ def _array(shape: Any, dtype: Any) -> np.ndarray:
     return zeros(count * np.dtype(dtype).itemsize).view(dtype).reshape(shape)
 
 
-def launches_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[str, Launch]]:
-    """The kernels of a call by name; recurrences get this number of steps, 0 for their own."""
+def launches_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[KernelLaunch, Launch]]:
+    """The kernels of a call, to be run; recurrences get this number of steps, 0 for their own."""
     plan = call.plan
     buffers = {name: Buffer(memory, is_output=name in plan.outputs) for name, memory in call.operands.items()}
     buffers |= {piece.name: Buffer(zeros(piece.num_bytes), is_output=True) for piece in plan.workspaces}
@@ -121,7 +121,7 @@ def launches_of(call: Planned, num_steps: int = 0) -> Iterator[tuple[str, Launch
         if isinstance(step, KernelLaunch):
             known = buffers | (wait_report() if WAIT_REPORT in step.buffers else {})
             counted = step._replace(params=_with_steps(step.params, num_steps))
-            yield step.name_expression, launch_of(counted, known, {plan.operands[0]: call.shift})
+            yield counted, launch_of(counted, known, {plan.operands[0]: call.shift})
 
 
 def _with_steps(params: Params, num_steps: int) -> Params:
@@ -129,14 +129,18 @@ def _with_steps(params: Params, num_steps: int) -> Params:
     return Params(params.struct, {**params.values, **changed})
 
 
+def beyond(num_steps: int) -> float:
+    """How many times the difference of `STEPS` a recurrence is longer than the larger one, 0 if it is not."""
+    return max(0, num_steps - STEPS[1]) / (STEPS[1] - STEPS[0])
+
+
 def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:
     """The time of a case, and the kernels and library calls that compute it."""
     calls = planned(operator, case, Untouched)
     steps = [step for call in calls for step in call.plan.steps]
-    if operator == "gru" and case.steps > _STEPS[1]:
-        factor = (case.steps - _STEPS[1]) / (_STEPS[1] - _STEPS[0])
+    if operator == "gru" and (factor := beyond(case.steps)):
         calls = planned(operator, case)
-        small, large = (_of_kernels(calls, num_steps) for num_steps in _STEPS)
+        small, large = (_of_kernels(calls, num_steps) for num_steps in STEPS)
     elif operator == "top_k":
         less, more, factor = _smaller(case)
         small = _of_kernels(planned(operator, less)) if factor else []
@@ -159,7 +163,7 @@ def _name(step: Step) -> str:
 
 def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Prediction]]:
     found = (pair for call in calls for pair in launches_of(call, num_steps))
-    return [(name, predict(launch)) for name, launch in found]
+    return [(step.name_expression, predict(launch)) for step, launch in found]
 
 
 def _smaller(case: Any) -> tuple[Any, Any, float]:

@@ -21,8 +21,8 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from bench.prediction import model
-from bench.prediction.cases import Planned, launches_of
-from bench.prediction.model import Prediction, library_call, predict, run_some
+from bench.prediction.cases import STEPS, Planned, beyond, launches_of
+from bench.prediction.model import Prediction, extrapolated, library_call, predict, run_some
 from bench.results import RESULTS
 from cudml.plans import KernelLaunch, Plan
 from cudml.settings import cache_dir
@@ -34,7 +34,7 @@ from tests.machine_code.sass.rates import NUM_MULTIPROCESSORS
 MOST_OF_BEST = 1.1
 
 #: The operators that have a scan.
-OPERATORS = ("top_k", "slice", "reverse_subsequences")
+OPERATORS = ("top_k", "slice", "reverse_subsequences", "gru")
 
 
 class Point(abc.ABC):
@@ -52,6 +52,11 @@ class Point(abc.ABC):
     def contents(self) -> str:
         """What the contents of the operands depend on, beside their sizes."""
         return ""
+
+    @property
+    def num_steps(self) -> int:
+        """The steps of a recurrence, of which only some run; else 0."""
+        return 0
 
     def cells(self) -> list[str]:
         """The fields, as the table has them."""
@@ -180,17 +185,23 @@ def dear(rows: Iterable[Row[P]]) -> Iterator[str]:
 
 def _time_of(plan: Plan, point: Point, most: float = math.inf) -> float | None:
     """Predicted microseconds; None if issuing the instructions alone takes more than `most`."""
-    launches = launches_of(Planned(plan, point.operands()))
-    parts = []
-    for step in plan.steps:
-        if not isinstance(step, KernelLaunch):
-            parts.append(library_call(step))
-            continue
-        _, launch = next(launches)
-        if launch.joint_blocks == 1 and most < math.inf and _kept(step, launch, point, _least).time_us > most:
+    if not (factor := beyond(point.num_steps)):
+        whole = _predicted(plan, point, 0, most)
+        return None if whole is None else whole.time_us
+    less, more = (_predicted(plan, point, num_steps, most) for num_steps in STEPS)
+    return None if less is None or more is None else extrapolated(less, more, factor).time_us
+
+
+def _predicted(plan: Plan, point: Point, num_steps: int, most: float) -> Prediction | None:
+    """Of a plan whose recurrence takes so many steps, 0 for its own."""
+    parts = [library_call(step) for step in plan.steps if not isinstance(step, KernelLaunch)]
+    skipped: list[Launch] = []
+    for step, launch in launches_of(Planned(plan, point.operands()), num_steps):
+        is_bounded = launch.joint_blocks == 1 and most < math.inf
+        if is_bounded and _kept(step, launch, point, _least, skipped).time_us > most:
             return None
-        parts.append(_kept(step, launch, point, predict))
-    return reduce(add, parts).time_us
+        parts.append(_kept(step, launch, point, predict, skipped))
+    return reduce(add, parts)
 
 
 def _least(launch: Launch) -> Prediction:
@@ -208,16 +219,28 @@ def _model() -> bytes:
 
 
 def _kept(
-    step: KernelLaunch, launch: Launch, point: Point, how: Callable[[Launch], Prediction]
+    step: KernelLaunch,
+    launch: Launch,
+    point: Point,
+    how: Callable[[Launch], Prediction],
+    skipped: list[Launch],
 ) -> Prediction:
-    """The prediction of a launch, kept on disk by what decides it, so that a scan repeats what changed."""
+    """The prediction of a launch, kept on disk by what decides it, so that a scan repeats what changed.
+
+    A launch that has to run may read what those before it wrote. If their predictions were kept, they are
+    among the `skipped` ones, and run first.
+    """
     shape = (launch.grid, launch.block, launch.shared_bytes, launch.cluster_blocks, launch.resident_blocks)
     decides = (how.__name__, shape, launch.joint_blocks, step.buffers, point.contents, launch.code.constants)
     key = hashlib.sha256(_model() + bytes(launch.code.instructions) + step.params.pack())
     key.update(repr(decides).encode())
     path = cache_dir() / "predictions" / f"{key.hexdigest()}.json"
     if path.exists():
+        if how is predict:
+            skipped.append(launch)
         return Prediction(**json.loads(path.read_text()))
+    while skipped:
+        predict(skipped.pop(0))
     made = how(launch)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(asdict(made)))

@@ -132,11 +132,23 @@ CONSTANTS: dict[str, Constants] = {
 class Thresholds:
     """The numbers that decide between the paths of a GRU: clocks of a multiprocessor, limits for a CPU."""
 
-    #: Clocks of a step in one block, without the products.
-    block_step_clocks: int = figure(400, "estimate", "gates, barriers and latencies")
+    #: Clocks of a step in one block: of gates and barriers, and of a chunk of the products of one sequence.
+    block_step_clocks: int = figure(
+        1100, "machine code", "predicted 2500 and 3200 a step for 3 and 4 chunks, 6200 for 10"
+    )
+    block_chunk_clocks: int = figure(470, "machine code", "loads wait for each other, products for loads")
 
-    #: Clocks of a step on a grid, without the products.
-    grid_step_clocks: int = figure(1500, "estimate", "the same, and an exchange through the L2 cache")
+    #: Clocks of a step on a grid: of an exchange through the L2 cache,
+    exchange_clocks: int = figure(
+        1500, "machine code", "predicted 2800 to 3100 a step for one sequence, 17600 for 37; within 15 %"
+    )
+    #: of a round of states in a pass, from the first product to the last gate, and of one of its sequences;
+    round_clocks: int = figure(990, "machine code", "predicted 6900 a step for 3 passes of one sequence")
+    sequence_clocks: int = figure(130, "machine code", "its share of adding up partial sums, and of gates")
+    #: of a pass by matrix instructions.
+    matrix_pass_clocks: int = figure(
+        2200, "machine code", "predicted 3800 a step for 96 hidden units, 3300 for 384; within 15 %"
+    )
 
     #: Warp instructions that a multiprocessor issues per clock.
     schedulers: int = figure(4, "documentation", "CUDA C++ Programming Guide, compute capabilities")
@@ -299,12 +311,16 @@ class Shape:
             * QUAD
             // THRESHOLDS.schedulers
         )
-        # Eight lanes read different quads of a state, in four accesses per warp.
-        shared_turns = sequences * warps * (4 * self.num_chunks + THRESHOLDS.reduction_clocks_per_warp)
+        # Eight lanes read different quads of a state, in four accesses per warp, and then multiply them.
+        state_turns = sequences * warps * (4 * self.num_chunks + THRESHOLDS.reduction_clocks_per_warp)
         reads = ceil_div(sequences, self.product_batch)
-        shared_turns += reads * self.num_stored_chunks * self.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
-        overflow = reads * self.num_overflow_chunks * self.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
-        return max(fma, shared_turns) + overflow
+        stored = reads * self.num_stored_chunks * self.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
+        return max(fma + state_turns, stored) + self.overflow_clocks()
+
+    def overflow_clocks(self) -> int:
+        """Clocks of a step in which weights that are not on the chip are read."""
+        reads = ceil_div(self.group_batch, self.product_batch)
+        return reads * self.num_overflow_chunks * self.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
 
 
 def _stored(shape: Shape, limits: Limits) -> Shape:
@@ -345,7 +361,9 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
     """Clocks that the block kernel is estimated to take."""
     waves = ceil_div(shape.num_groups * layer.num_directions, limits.num_multiprocessors)
-    step = THRESHOLDS.block_step_clocks + shape.product_clocks()
+    num_chunks = shape.group_batch * shape.num_passes * shape.num_chunks
+    products = num_chunks * THRESHOLDS.block_chunk_clocks + shape.overflow_clocks()
+    step = THRESHOLDS.block_step_clocks + products
     return waves * (shape.load_clocks() + layer.num_steps * step)
 
 
@@ -400,7 +418,10 @@ def grid_clocks(shape: Shape, layer: Layer) -> int:
     """Clocks that the grid kernel is estimated to take."""
     gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
     num_exchanges = 1 if layer.linear_before_reset else 2
-    step = num_exchanges * (THRESHOLDS.grid_step_clocks + gathered) + shape.product_clocks()
+    num_rounds = ceil_div(shape.group_batch, shape.round_batch)
+    of_pass = num_rounds * THRESHOLDS.round_clocks + shape.group_batch * THRESHOLDS.sequence_clocks
+    step = num_exchanges * (THRESHOLDS.exchange_clocks + gathered)
+    step += shape.num_passes * of_pass + shape.product_clocks()
     return shape.load_clocks() + layer.num_steps * step
 
 
@@ -449,7 +470,8 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     product = shape.num_passes * instructions * THRESHOLDS.clocks_per_matrix_instruction
     product += shape.num_stored_chunks * shape.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
     product += shape.num_overflow_chunks * shape.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
-    step = num_exchanges * (THRESHOLDS.grid_step_clocks + gathered) + num_rounds * product
+    step = num_exchanges * (THRESHOLDS.exchange_clocks + gathered)
+    step += shape.num_passes * THRESHOLDS.matrix_pass_clocks + num_rounds * product
     return shape.load_clocks() + layer.num_steps * step
 
 

@@ -5,6 +5,7 @@ nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from bench.prediction import plan as command
 from bench.prediction import scan
 from bench.prediction.scan import OPERATORS, Row, scan_of
-from bench.prediction.scans import reverse_subsequences, slice, top_k
+from bench.prediction.scans import gru, reverse_subsequences, slice, top_k
 from bench.prediction.table import TOLERANCE
 from tests.machine_code.compiler import nvrtc_version, unavailable
 
@@ -40,6 +41,12 @@ QUICK = {
         reverse_subsequences.Point(1, (1024562, 131), 1),
         reverse_subsequences.Point(1, (5466, 24553), 1),
     ],
+    "gru": [
+        gru.Point("float32", 8, 96),
+        gru.Point("float32", 8, 104),
+        gru.Point("float16", 32, 128),
+        gru.Point("float16", 32, 136),
+    ],
 }
 
 
@@ -60,9 +67,9 @@ def test_planner_takes_the_recorded_paths(operator: str) -> None:
     assert taken == {str(row.point): row.chosen for row in rows}
 
 
-@pytest.mark.parametrize("operator", ["slice", "reverse_subsequences"])
+@pytest.mark.parametrize("operator", ["slice", "reverse_subsequences", "gru"])
 def test_no_other_path_is_faster(operator: str) -> None:
-    """Exceptions of top-k are counted in `test_top_k_scan.py`."""
+    """Top-k has a test of its own, `test_top_k_scan.py`."""
     assert [*scan.dear(RECORDED[operator][1])] == []
 
 
@@ -95,6 +102,22 @@ def test_a_dear_choice_is_reported() -> None:
     sooner = replace(row, times={row.chosen: 12.0, "runs": 10.0})
     assert [text[:27] for text in scan.dear([sooner])] == ["1.20 times the time of runs"]
     assert [*scan.dear([replace(row, times={row.chosen: 12.0, "runs": 11.0})])] == []
+
+
+@needs_compiler
+def test_a_launch_runs_after_those_whose_output_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though their predictions are kept, so that they need not run for their own sake."""
+    monkeypatch.setattr(scan, "cache_dir", lambda: tmp_path)
+    point = top_k.Point("columns", "float32", 64, 2048, 3)
+    plan = point.plan("columns")
+    assert [step.function for step in plan.steps] == ["top_k_columns", "top_k_columns_merge"]
+    time_us = scan._time_of(plan, point)
+    _, second = sorted((tmp_path / "predictions").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    second.unlink()
+    assert scan._time_of(plan, point) == time_us
+    assert second.exists()
 
 
 @needs_compiler

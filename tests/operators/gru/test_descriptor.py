@@ -321,8 +321,8 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(7, 1, 64), LIMITS) == "gru_block"
     assert path(gru_of(7, 1, 1024), LIMITS) == "gru_grid"
     # One multiprocessor takes longer to load the weights than for some steps.
-    assert path(gru_of(1, 1, 128), LIMITS) == "gru_grid"
-    assert path(gru_of(1000, 1, 128), LIMITS) == "gru_block"
+    assert path(gru_of(1, 1, 96), LIMITS) == "gru_grid"
+    assert path(gru_of(1000, 1, 96), LIMITS) == "gru_block"
     assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
     assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
     assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
