@@ -24,10 +24,9 @@ from cudml.operators.top_k_selection import (
     select_storage_bytes,
 )
 from cudml.operators.top_k_short import (
-    SELECT_ANY_MAX_K,
-    SELECT_MAX_ROW_LENGTH,
+    SELECT_MAX_KS,
+    SELECT_MAX_ROW_LENGTHS,
     SORT_MAX_ROW_LENGTH,
-    select_max_k,
     warp_select,
     warp_sort,
 )
@@ -42,8 +41,7 @@ from cudml.plans import (
     round_up,
 )
 
-# Of short rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, of longer ones also
-# for narrower elements.
+# Of long rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, and narrower ones.
 _COLUMNS_WORD_BYTES = 4
 
 # kernels/top_k/thread_list.cu
@@ -75,17 +73,19 @@ class Thresholds:
         1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
     )
 
-    #: Groups of lanes select from rows of up to so many elements, whatever the k of the kernel.
+    #: Groups of lanes select elements of a word, whatever the k of the kernel; and narrower ones from rows of
+    #: up to so many elements,
     select_max_any_k: int = figure(
         64,
         "machine code",
-        "predicted 12 us, 16 by sorting, for 16384 x 64 and k = 20; of 65, 150 and 27",
+        "predicted 10 us, 19 by sorting, for 16384 x 64 float16 and k = 20; of 65, 62 and 25",
     )
 
-    #: From longer rows they select up to so many elements; if rows are few, from rows so long, else up to so
-    #: many.
+    #: else up to so many results; if rows are few, from rows so long, else up to so many.
     select_max_k: int = figure(
-        16, "machine code", "predicted 36 us, 32 by sorting, for 16384 rows of 256 and k = 17; 14 for k = 16"
+        16,
+        "machine code",
+        "predicted 8.0 us, 7.8 by sorting, for 1024 rows of 257 float32 and k = 17; 6.6 and 7.7 for k = 16",
     )
     select_max_few_k: int = figure(
         8, "machine code", "predicted 9.3 us, 6.7 by sorting, for 1024 rows of 65 and k = 16; 6.1 for k = 8"
@@ -112,21 +112,22 @@ class Thresholds:
     columns_max_k: int = figure(
         32,
         "machine code",
-        "predicted 27 us, 29 by sorting, for 16384 rows of 128 and k = 32; for k = 33, 32 and 30",
+        "predicted 62 us, 70 by sorting, for 16384 rows of 128 int64 and k = 32; lists of more do not fit",
     )
 
-    #: of narrower and wider elements up to this length; longer rows of narrower ones are selected for all k;
-    columns_max_other_length: int = figure(
+    #: up to this length; longer rows of narrow elements are selected;
+    columns_max_short_length: int = figure(
         128,
         "machine code",
-        "predicted 19 us by lanes, 22 by sorting, for 16384 rows of 256 float16 and k = 20; of 128 43 and 21",
+        "predicted 19 us by lanes, 25 by sorting, for 16384 rows of 256 float16 and k = 20; of 128 43 and 24",
     )
 
-    #: where their groups are at least this part of the number of multiprocessors.
+    #: where their groups are at least this part of the number of multiprocessors. So are rows of which lanes
+    #: select more than `select_max_k`.
     columns_min_part: float = figure(
         1.0,
         "machine code",
-        "predicted 10.9 us, 11.9 by lanes, for 4096 x 257; of 1024 rows 8.8 and 7.8",
+        "predicted 10.6 us by lanes, 11.6 by sorting, for 2112 x 1024 and k = 20; of 1024 rows 9.1 and 9.0",
     )
 
     #: Rows that fit no warp are where their groups are at least this part, for k up to 16, 32, 64 and 128,
@@ -287,9 +288,8 @@ def _can_arg_max(selection: Selection, limits: Limits) -> bool:
 
 def _can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the lanes of a shape, and k their results."""
-    is_short = selection.row_length <= SELECT_MAX_ROW_LENGTH
-    is_small = selection.k <= SELECT_ANY_MAX_K or selection.k <= select_max_k(selection)
-    return limits.warp_lanes == WARP_LANES and is_short and is_small
+    longest = SELECT_MAX_ROW_LENGTHS[selection.element.size][bisect_left(SELECT_MAX_KS, selection.k)]
+    return limits.warp_lanes == WARP_LANES and selection.row_length <= longest
 
 
 def _can_warp_sort(selection: Selection, limits: Limits) -> bool:
@@ -439,6 +439,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
+    if _can_warp_select(selection, limits) and _select_pays(selection, limits):
+        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if _can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
     if can_filter_columns(selection, limits) and (
@@ -473,41 +475,42 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
 
 
 def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
-    """The path of rows that fit a warp."""
+    """The path of rows that fit a warp, and have too many results for its lanes."""
     length = selection.row_length
-    are_many = _part_of_groups(selection, limits) >= THRESHOLDS.columns_min_part
-    if _can_warp_select(selection, limits) and _select_pays(selection, are_many=are_many):
-        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
-    if are_many and _columns_pay_for_short(selection) and can_filter_columns(selection, limits):
+    if _columns_pay_for_short(selection, limits) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
 
-def _select_pays(selection: Selection, *, are_many: bool) -> bool:
+def _select_pays(selection: Selection, limits: Limits) -> bool:
     """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
     t, length, k = THRESHOLDS, selection.row_length, selection.k
     is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
+    are_many = _part_of_groups(selection, limits) >= t.columns_min_part
+    if length > SORT_MAX_ROW_LENGTH:
+        return not (are_many and _are_columns(selection))
     if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
     if not are_many and is_shortest and _are_columns(selection):
         return False  # a warp for each is predicted to take 5.7 us, lanes 6.5, for 256 columns of 64
     if k <= t.select_max_few_k:
         return True
+    if are_many and k > t.select_max_k:
+        is_word = selection.element.size == _COLUMNS_WORD_BYTES
+        return is_word or (not is_wide and (is_shortest or length > t.columns_max_short_length))
     if not is_shortest and length <= t.select_min_columns_length and _are_columns(selection):
         return False
     if not are_many:
         return k <= t.select_max_k and length >= t.select_min_few_length
-    if k > t.select_max_k:
-        is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
-        return (is_shortest and not is_wide) or (is_narrow and length > t.columns_max_other_length)
     return is_shortest or not is_wide or length >= t.select_min_wide_length
 
 
-def _columns_pay_for_short(selection: Selection) -> bool:
-    """Whether rows that fit a warp, and have too many results for its lanes, take no longer together."""
-    t, length, k = THRESHOLDS, selection.row_length, selection.k
-    is_word = selection.element.size == _COLUMNS_WORD_BYTES
-    return k <= t.columns_max_k and (is_word or length <= t.columns_max_other_length)
+def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
+    """Whether rows that fit a warp take no longer together."""
+    t = THRESHOLDS
+    are_many = _part_of_groups(selection, limits) >= t.columns_min_part
+    is_short = selection.row_length <= t.columns_max_short_length
+    return are_many and is_short and selection.k <= t.columns_max_k
 
 
 def _groups_pay(selection: Selection, limits: Limits) -> bool:

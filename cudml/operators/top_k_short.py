@@ -18,11 +18,11 @@ _WARPS = 4
 _THREADS = _WARPS * WARP_LANES
 
 #: The largest k of each instance of kernels/top_k/warp_select.cu.
-_SELECT_FIRSTS = (8, 16, 32)
+SELECT_MAX_KS = (8, 16, 32)
 
 # kernels/top_k/warp_sort.cu: items per lane, and how many of them an instance sorts that does not sort all.
 _SORT_ITEMS = (2, 8, 32)
-_SORTED_ITEMS = (4, 8)
+_SORTED_ITEMS = (4, 8, 16)
 
 #: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
 _CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
@@ -56,39 +56,42 @@ class _Shape(NamedTuple):
 
     def min_threads(self, element_bytes: int, first: int) -> int:
         """Threads of which a multiprocessor's registers hold at least so many."""
-        fits_64_registers = first <= 8 and self.units <= 8
-        threads = 1024 if fits_64_registers else 640 if first <= 8 else 512 if first <= 16 else 384
+        if first <= 8:
+            threads = 1024 if self.units <= 8 else 640
+        else:
+            threads = 512 if first <= 16 or self.unit > 1 else 384
         return threads // (2 if element_bytes == 8 else 1)
 
 
 _SHORTEST_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4))
 _NARROW_SHAPES = (*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16))
+_WORD_SHAPES = (_Shape(16, 8, 4), _Shape(16, 16, 4), _Shape(32, 16, 4))
+_WIDE_SHAPES = (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4))
+#: Size of an element in bytes -> for each of `SELECT_MAX_KS` the shapes, of the shortest rows first.
+#: The largest k has at least twice as many units.
 _SELECT_SHAPES = {
-    1: _NARROW_SHAPES,
-    2: _NARROW_SHAPES,
-    4: (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(16, 16, 4)),
-    8: (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4)),
+    1: (*2 * ((*_NARROW_SHAPES, _Shape(8, 16, 16)),), _SHORTEST_SHAPES),
+    2: (*2 * ((*_NARROW_SHAPES, _Shape(16, 16, 8)),), _SHORTEST_SHAPES),
+    4: (
+        *2 * ((*_SHORTEST_SHAPES, *_WORD_SHAPES),),
+        (_Shape(4, 16, 1), _Shape(8, 16, 1), _Shape(8, 16, 2), *_WORD_SHAPES),
+    ),
+    8: (*2 * (_WIDE_SHAPES,), _SHORTEST_SHAPES[:1]),
 }
-_CAPACITIES = [shape.capacity for shape in _NARROW_SHAPES]
 
-#: The longest rows of the two kernels.
-SELECT_MAX_ROW_LENGTH = _CAPACITIES[-1]
+#: Size of an element in bytes -> for each of `SELECT_MAX_KS` the longest rows of that kernel; 0 for more.
+SELECT_MAX_ROW_LENGTHS = {
+    size: (*(shapes[-1].capacity for shapes in of_size), 0) for size, of_size in _SELECT_SHAPES.items()
+}
+#: The longest rows of kernels/top_k/warp_sort.cu.
 SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
-
-#: The smallest `select_max_k`.
-SELECT_ANY_MAX_K = _SELECT_FIRSTS[-2]
-
-
-def select_max_k(selection: Selection) -> int:
-    """The largest k of kernels/top_k/warp_select.cu: longer or wider rows are sorted sooner."""
-    is_narrow = selection.element.size < 4 and selection.row_length <= _CAPACITIES[1]
-    return _SELECT_FIRSTS[-1 if is_narrow or selection.row_length <= _CAPACITIES[0] else -2]
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
     """One launch; a group of lanes owns a row."""
-    shape = _SELECT_SHAPES[selection.element.size][bisect_left(_CAPACITIES, selection.row_length)]
-    first = _SELECT_FIRSTS[bisect_left(_SELECT_FIRSTS, selection.k)]
+    instance = bisect_left(SELECT_MAX_KS, selection.k)
+    shapes, first = _SELECT_SHAPES[selection.element.size][instance], SELECT_MAX_KS[instance]
+    shape = next(shape for shape in shapes if selection.row_length <= shape.capacity)
     num_blocks, shared_bytes, constants = _select_block(shape, selection.word, selection.element.size, first)
     launch = KernelLaunch(
         source="top_k/warp_select.cu",
@@ -128,7 +131,10 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
     row_bytes = max(items * selection.element.size, _VECTOR_BYTES) + 2 * chosen
     shared_bytes = _THREADS * row_bytes
     is_wide = selection.element.size > 4
-    num_blocks = 5 if chosen < items and not is_wide else 2 if chosen == _SORT_ITEMS[-1] and is_wide else 3
+    if chosen < items and not is_wide:
+        num_blocks = 5 if chosen < _SORTED_ITEMS[-1] else 4
+    else:
+        num_blocks = 2 if chosen == _SORT_ITEMS[-1] and is_wide else 3
     launch = KernelLaunch(
         source="top_k/warp_sort.cu",
         function="top_k_warp_sort",

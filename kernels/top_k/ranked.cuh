@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/copied_by_member.cuh"
+#include "common/intrinsics.cuh"
 #include "common/types.cuh"
 
 // Words of 8 and 16 bits in rows of at most 65535 elements.
@@ -16,6 +17,7 @@ struct Ranked32 {
   static __device__ __forceinline__ Ranked32 none() { return {0}; }
   __device__ __forceinline__ UInt32 index() const { return 0xffffu - (bits & 0xffffu); }
   __device__ __forceinline__ bool is_before(Ranked32 other) const { return bits > other.bits; }
+  __device__ __forceinline__ Ranked32 moved() const { return *this; }
   __device__ __forceinline__ Ranked32 from_lane_xor(int lanes) const {
     return {__shfl_xor_sync(kFullMask, bits, lanes)};
   }
@@ -32,6 +34,12 @@ struct Ranked64 {
   __device__ __forceinline__ UInt32 key() const { return static_cast<UInt32>(bits >> 32); }
   __device__ __forceinline__ UInt32 index() const { return ~static_cast<UInt32>(bits); }
   __device__ __forceinline__ bool is_before(Ranked64 other) const { return bits > other.bits; }
+  // For an exchange under a condition: its moves share out the work over the pipes. Of the values themselves,
+  // compilers make a maximum and a minimum, each with its own comparison.
+  __device__ __forceinline__ Ranked64 moved() const {
+    return {static_cast<UInt64>(computed_once(key())) << 32 |
+            computed_once(static_cast<UInt32>(bits))};
+  }
   __device__ __forceinline__ Ranked64 from_lane_xor(int lanes) const {
     return {__shfl_xor_sync(kFullMask, bits, lanes)};
   }
@@ -51,6 +59,7 @@ struct Ranked96 {
     return whole_key > other.whole_key ||
            (whole_key == other.whole_key && backward_index > other.backward_index);
   }
+  __device__ __forceinline__ Ranked96 moved() const { return *this; }
   __device__ __forceinline__ Ranked96 from_lane_xor(int lanes) const {
     return {__shfl_xor_sync(kFullMask, whole_key, lanes),
             __shfl_xor_sync(kFullMask, backward_index, lanes)};

@@ -2,7 +2,7 @@
 // Idea: all results are in the units (neighbouring elements) whose largest keys rank first.
 // Ownership: kLanes lanes own a row at a time, in shared storage.
 // Requires: rows of at most kLanes * kUnits * kUnit elements, and k of at most kFirst.
-// Chosen when: rows have up to 1024 elements and k is small.
+// Chosen when: rows have up to 2048 elements and k is small.
 #include "common/compiler.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -42,17 +42,19 @@ struct Shape {
   struct Warp {
     SharedArray<Row, kRows> rows;
   };
-  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more.
-  static constexpr int kMinThreads = (kIsSmall       ? 1024
-                                      : kFirst <= 8  ? 640
-                                      : kFirst <= 16 ? 512
-                                                     : 384) /
+  // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more, above all those
+  // that list the elements themselves, whose keys are kept for it.
+  static constexpr int kMinThreads = (kIsSmall                    ? 1024
+                                      : kFirst <= 8               ? 640
+                                      : kFirst <= 16 || kUnit > 1 ? 512
+                                                                  : 384) /
                                      (sizeof(Word) == 8 ? 2 : 1);
   static constexpr int kMinBlocks = kMinThreads / kThreads;
   // Compilers of CUDA 12 need a few registers more, and would spill them; so would others, for some
   // architectures, if a unit has many elements.
+  static constexpr bool kIsTight = kIsSmall || (kFirst > 16 && kUnit > 1);
   static constexpr int kBoundBlocks =
-      kMinBlocks - (kIsSmall && (kCompilerMajor < 13 || kUnit > 8) ? 1 : 0);
+      kMinBlocks - (kIsTight && (kCompilerMajor < 13 || kUnit > 8) ? 1 : 0);
   struct Storage {
     SharedArray<Warp, kWarps> warps;
   };

@@ -15,7 +15,7 @@ constexpr int kWarps = kThreads / kWarpSize;
 
 // Blocks per multiprocessor: the largest number whose registers hold the items of every lane.
 template <class Word, int kItems, int kSorted>
-constexpr int kMinBlocks = kSorted < kItems && sizeof(Word) <= 4 ? 5
+constexpr int kMinBlocks = kSorted < kItems && sizeof(Word) <= 4 ? (kSorted < 16 ? 5 : 4)
                            : kSorted == 32 && sizeof(Word) == 8  ? 2
                                                                  : 3;
 
@@ -40,8 +40,8 @@ struct Shape {
 template <class Pair>
 __device__ __forceinline__ void put_pairs_in_order(Pair& earlier, Pair& later) {
   if (later.is_before(earlier)) {
-    const Pair kept = earlier;
-    earlier = later;
+    const Pair kept = earlier.moved();
+    earlier = later.moved();
     later = kept;
   }
 }

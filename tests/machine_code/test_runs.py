@@ -13,6 +13,7 @@ import pytest
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators.activations import Activation
+from cudml.operators.top_k_short import SELECT_MAX_ROW_LENGTHS
 from cudml.plans import KernelLaunch
 from tests.machine_code.compiler import unavailable
 from tests.machine_code.plan import HOPPER, memory_of, run_plan
@@ -68,9 +69,9 @@ def candidates() -> Iterator[Case]:
                 ((3, 9001), 1, 1, "arg_max"),
                 *(
                     (sizes, 1, k, "warp_select")
-                    for sizes in ((37, 60), (9, 256), (7, 509), (5, 1000))
-                    for k in (7, 16, 32)
-                    if k <= 16 or sizes[1] <= (256 if size < 4 else 64)
+                    for sizes in ((37, 60), (19, 120), (9, 256), (7, 509), (5, 1000), (3, 2000))
+                    for instance, k in enumerate((7, 16, 32))
+                    if sizes[1] <= SELECT_MAX_ROW_LENGTHS[size][instance]
                 ),
                 *(
                     ((length, 20), 0, k, "columns")
@@ -84,6 +85,7 @@ def candidates() -> Iterator[Case]:
                 ((3, 900), 1, 100, "warp_sort"),
                 ((3, 900), 1, 200, "warp_sort"),
                 ((3, 900), 1, 300, "warp_sort"),
+                ((3, 900), 1, 600, "warp_sort"),
                 ((3, 9001), 1, 50, "block_filter"),
                 ((3, 9001), 1, 50, "groups"),
                 ((3, 5001), 1, 100, "block_radix"),
