@@ -323,7 +323,9 @@ __global__ void __launch_bounds__(kThreads,
     load_rows<Of, kIsRagged>(input, params, first_row, start, length, rows);
     const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
     const Wide<Word> least = group.choose_units();
-    const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
+    UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
+    // Of padding, all elements tie, which takes the longest to rank where units have many.
+    if (kUnit > 1 && !is_row) num_candidates = 0;
     group.even_out(num_candidates);
     group.rank(num_candidates, [&](UInt32 rank, UInt32 index) {
       if (!is_row) return;
