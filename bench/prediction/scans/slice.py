@@ -71,13 +71,13 @@ def points() -> list[Point]:
     for item in (1, 2, 4, 8):  # one of the dimensions is short
         found += [_across(item, other, line) for line in (2, 3, 4, 16, 33, 64) for other in (3, 64)]
     for (item, pixel), least in THRESHOLDS.min_split_plane_bytes.items():
-        found += [_across(item, pixel, line) for line in near(least, item) if pixel != 3]
+        found += [_across(item, pixel, line) for line in near(least, item)]
     for (item, pixel), least in THRESHOLDS.min_joined_plane_bytes.items():
-        found += [_across(item, line, pixel) for line in near(least, item) if pixel != 3]
+        found += [_across(item, line, pixel) for line in near(least, item)]
     for item in BITS_BY_SIZE:  # matrices that fill a quarter of their tiles and more
         shapes = ((129, 129), (200, 200), (65, 512), (512, 65), (33, 600))
         found += [_across(item, other, line) for other, line in shapes]
-    return found
+    return list(dict.fromkeys(found))
 
 
 def _across(item: int, other: int, line: int) -> Point:
