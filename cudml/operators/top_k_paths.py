@@ -9,7 +9,13 @@ from math import isqrt
 
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
-from cudml.operators.top_k_columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns, filter_columns
+from cudml.operators.top_k_block_sort import block_sort, block_sort_pays, can_block_sort
+from cudml.operators.top_k_columns import (
+    COLUMNS,
+    COLUMNS_MAX_KS,
+    can_filter_columns,
+    filter_columns,
+)
 from cudml.operators.top_k_filter import block_filter, can_filter, kept_at_most, num_parts
 from cudml.operators.top_k_groups import can_group, groups
 from cudml.operators.top_k_selection import (
@@ -19,6 +25,7 @@ from cudml.operators.top_k_selection import (
     DIGIT_BITS,
     NUM_BINS,
     Selection,
+    are_columns,
     blocks_at_once,
     params_of,
     select_storage_bytes,
@@ -418,6 +425,7 @@ PATHS = by_name(
     Path("columns", "a small k of rows side by side in memory, or many", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
+    Path("block_sort", "k up to 512 of narrow rows of up to 4096 elements", can_block_sort, block_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
     Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
     Path(
@@ -443,6 +451,10 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if _can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
+    if can_block_sort(selection, limits) and block_sort_pays(
+        selection, limits, _part_of_groups(selection, limits)
+    ):
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     if can_filter_columns(selection, limits) and (
         _are_large_columns(selection, limits) or _columns_pay_for_long(selection, limits)
     ):
@@ -451,7 +463,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes <= t.radix_columns_max_bytes
     is_long = t.radix_columns_min_length < length < t.grid_min_row_length
-    if is_few and is_long and _are_columns(selection):
+    if is_few and is_long and are_columns(selection):
         return Choice(PATHS["block_radix"], f"{selection.num_rows} columns of {length} elements")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length
@@ -488,17 +500,17 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
     is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
     are_many = _part_of_groups(selection, limits) >= t.columns_min_part
     if length > SORT_MAX_ROW_LENGTH:
-        return not (are_many and _are_columns(selection))
+        return not (are_many and are_columns(selection))
     if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
-    if not are_many and is_shortest and _are_columns(selection):
+    if not are_many and is_shortest and are_columns(selection):
         return False  # a warp for each is predicted to take 5.7 us, lanes 6.5, for 256 columns of 64
     if k <= t.select_max_few_k:
         return True
     if are_many and k > t.select_max_k:
         is_word = selection.element.size == _COLUMNS_WORD_BYTES
         return is_word or (not is_wide and (is_shortest or length > t.columns_max_short_length))
-    if not is_shortest and length <= t.select_min_columns_length and _are_columns(selection):
+    if not is_shortest and length <= t.select_min_columns_length and are_columns(selection):
         return False
     if not are_many:
         return k <= t.select_max_k and length >= t.select_min_few_length
@@ -541,16 +553,11 @@ def _part_of_groups(selection: Selection, limits: Limits) -> float:
     return -(-selection.num_rows // COLUMNS) / limits.num_multiprocessors
 
 
-def _are_columns(selection: Selection) -> bool:
-    """Whether neighbouring rows are neighbours in memory, element by element."""
-    return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
-
-
 def _are_large_columns(selection: Selection, limits: Limits) -> bool:
     """Whether rows are columns of a matrix that is wide, and takes longer to read than to begin."""
     is_large = selection.num_rows >= COLUMNS and selection.num_bytes >= THRESHOLDS.columns_min_bytes
     least = THRESHOLDS.columns_min_part_of_columns[bisect_left(COLUMNS_MAX_KS, selection.k)]
-    return is_large and _are_columns(selection) and _part_of_groups(selection, limits) >= least
+    return is_large and are_columns(selection) and _part_of_groups(selection, limits) >= least
 
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:
@@ -559,6 +566,6 @@ def _why_threads(selection: Selection, limits: Limits) -> str | None:
         return None
     num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     least = int(THRESHOLDS.threads_min_part * num_threads)
-    if not _are_columns(selection) or selection.num_rows < least:
+    if not are_columns(selection) or selection.num_rows < least:
         return None
     return f"{selection.num_rows} rows side by side, {least} or more"

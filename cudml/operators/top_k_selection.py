@@ -107,6 +107,11 @@ class Selection(NamedTuple):
         )
 
 
+def are_columns(selection: Selection) -> bool:
+    """Whether neighbouring rows are neighbours in memory, element by element."""
+    return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
+
+
 def blocks_at_once(limits: Limits, wanted: int, threads: int, most: int | None = None) -> int:
     """The number of blocks: at most as many as run at once, `most` per multiprocessor."""
     by_threads = max(1, limits.max_threads_per_multiprocessor // threads)

@@ -11,21 +11,21 @@ from cudml.operators.path import Steps
 from cudml.operators.top_k_selection import TOP_K_MEMBERS, Selection, fine_order, params_of
 from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, ParamStruct, round_up
 
-_VECTOR_BYTES = 16
+VECTOR_BYTES = 16
 
 # kernels/top_k/warp_select.cu and kernels/top_k/warp_sort.cu
-_WARPS = 4
-_THREADS = _WARPS * WARP_LANES
+WARPS = 4
+THREADS = WARPS * WARP_LANES
 
 #: The largest k of each instance of kernels/top_k/warp_select.cu.
 SELECT_MAX_KS = (8, 16, 32)
 
-# kernels/top_k/warp_sort.cu: items per lane, and how many of them an instance sorts that does not sort all.
-_SORT_ITEMS = (2, 8, 32)
-_SORTED_ITEMS = (4, 8, 16)
+# kernels/top_k/row_sort.cuh: items per lane, and how many of them an instance sorts that does not sort all.
+SORT_ITEMS = (2, 8, 32)
+SORTED_ITEMS = (4, 8, 16)
 
 #: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
-_CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
+CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
 
 
 #: `FineParams` of kernels/top_k/fine_key.cuh.
@@ -84,7 +84,7 @@ SELECT_MAX_ROW_LENGTHS = {
     size: (*(shapes[-1].capacity for shapes in of_size), 0) for size, of_size in _SELECT_SHAPES.items()
 }
 #: The longest rows of kernels/top_k/warp_sort.cu.
-SORT_MAX_ROW_LENGTH = _SORT_ITEMS[-1] * WARP_LANES
+SORT_MAX_ROW_LENGTH = SORT_ITEMS[-1] * WARP_LANES
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
@@ -97,8 +97,8 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
         source="top_k/warp_select.cu",
         function="top_k_warp_select",
         template=(selection.word, shape.lanes, shape.units, shape.unit, first, *selection.raggedness),
-        grid=_grid(selection.num_rows, _WARPS * shape.rows, num_blocks, shared_bytes, limits),
-        block=(_THREADS, 1, 1),
+        grid=blocks_of_warps(selection.num_rows, WARPS * shape.rows, num_blocks, shared_bytes, limits),
+        block=(THREADS, 1, 1),
         buffers=selection.operands,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
@@ -110,13 +110,13 @@ def warp_select(selection: Selection, limits: Limits) -> Steps:
 @lru_cache(maxsize=64)
 def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> tuple[int, int, Constants]:
     """Blocks that a multiprocessor's registers hold, shared storage, and constants of the kernel."""
-    candidates_bytes = first * shape.unit * _CANDIDATE_BYTES[element_bytes]
+    candidates_bytes = first * shape.unit * CANDIDATE_BYTES[element_bytes]
     row_bytes = shape.capacity * element_bytes + candidates_bytes + 2 * first
-    shared_bytes = _WARPS * shape.rows * round_up(row_bytes, _VECTOR_BYTES)
-    num_blocks = shape.min_threads(element_bytes, first) // _THREADS
+    shared_bytes = WARPS * shape.rows * round_up(row_bytes, VECTOR_BYTES)
+    num_blocks = shape.min_threads(element_bytes, first) // THREADS
     of_shape = f"Shape<{word}, {shape.lanes}, {shape.units}, {shape.unit}, {first}>"
     constants = (
-        ("kThreads", _THREADS),
+        ("kThreads", THREADS),
         (f"sizeof({of_shape}::Storage)", shared_bytes),
         (f"{of_shape}::kRows", shape.rows),
         (f"{of_shape}::kMinBlocks", num_blocks),
@@ -126,34 +126,44 @@ def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> t
 
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
     """One launch; a warp owns a row, and sorts what can be among the first k, or all if k is large."""
-    items = next(n for n in _SORT_ITEMS if selection.row_length <= n * WARP_LANES)
-    chosen = next((n for n in _SORTED_ITEMS if selection.k <= n * WARP_LANES and n < items), items)
-    row_bytes = max(items * selection.element.size, _VECTOR_BYTES) + 2 * chosen
-    shared_bytes = _THREADS * row_bytes
+    items = next(n for n in SORT_ITEMS if selection.row_length <= n * WARP_LANES)
+    sorted_items = sorted_items_of(selection, items)
     is_wide = selection.element.size > 4
-    if chosen < items and not is_wide:
-        num_blocks = 5 if chosen < _SORTED_ITEMS[-1] else 4
+    if sorted_items < items and not is_wide:
+        num_blocks = 5 if sorted_items < SORTED_ITEMS[-1] else 4
     else:
-        num_blocks = 2 if chosen == _SORT_ITEMS[-1] and is_wide else 3
+        num_blocks = 2 if sorted_items == SORT_ITEMS[-1] and is_wide else 3
+    shared_bytes = sort_bytes(selection, items, sorted_items)
+    instance = f"{selection.word}, {items}, {sorted_items}"
     launch = KernelLaunch(
         source="top_k/warp_sort.cu",
         function="top_k_warp_sort",
-        template=(selection.word, items, chosen, *selection.raggedness),
-        grid=_grid(selection.num_rows, _WARPS, num_blocks, shared_bytes, limits),
-        block=(_THREADS, 1, 1),
+        template=(selection.word, items, sorted_items, *selection.raggedness),
+        grid=blocks_of_warps(selection.num_rows, WARPS, num_blocks, shared_bytes, limits),
+        block=(THREADS, 1, 1),
         buffers=selection.operands,
         params=fine_params(selection),
         shared_bytes=shared_bytes,
         constants=(
-            ("kThreads", _THREADS),
-            (f"sizeof(Shape<{selection.word}, {items}, {chosen}>::Storage)", shared_bytes),
-            (f"(kMinBlocks<{selection.word}, {items}, {chosen}>)", num_blocks),
+            ("kThreads", THREADS),
+            (f"sizeof(Shape<{instance}>::Storage)", shared_bytes),
+            (f"(kMinBlocks<{instance}>)", num_blocks),
         ),
     )
     return (launch,), ()
 
 
-def _grid(
+def sorted_items_of(selection: Selection, items: int) -> int:
+    """Items per lane that are sorted, of so many."""
+    return next((n for n in SORTED_ITEMS if selection.k <= n * WARP_LANES and n < items), items)
+
+
+def sort_bytes(selection: Selection, items: int, sorted_items: int) -> int:
+    """`sizeof(Shape<word, items, sorted_items>::Storage)` of kernels/top_k/row_sort.cuh."""
+    return THREADS * (max(items * selection.element.size, VECTOR_BYTES) + 2 * sorted_items)
+
+
+def blocks_of_warps(
     num_rows: int, rows_per_block: int, blocks: int, shared_bytes: int, limits: Limits
 ) -> tuple[int, int, int]:
     """Blocks that all run at once, with equally many rows; so many fit a multiprocessor's registers."""
@@ -168,7 +178,7 @@ def are_vectors(selection: Selection) -> bool:
     """Whether rows are whole vectors side by side: no row begins within one if the first does not."""
     lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
     whole = gcd(selection.row_length, *(d.strides[0] for d in selection.outer))
-    return lie_together and whole * selection.element.size % _VECTOR_BYTES == 0
+    return lie_together and whole * selection.element.size % VECTOR_BYTES == 0
 
 
 def fine_params(

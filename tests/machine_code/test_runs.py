@@ -86,6 +86,12 @@ def candidates() -> Iterator[Case]:
                 ((3, 900), 1, 200, "warp_sort"),
                 ((3, 900), 1, 300, "warp_sort"),
                 ((3, 900), 1, 600, "warp_sort"),
+                *(
+                    ((3, length), 1, k, "block_sort")
+                    for length in (1501, 4001)
+                    for k in (60, 130, 300)
+                    if size < 8
+                ),
                 ((3, 9001), 1, 50, "block_filter"),
                 ((3, 9001), 1, 50, "groups"),
                 ((3, 5001), 1, 100, "block_radix"),

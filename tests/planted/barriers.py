@@ -52,6 +52,11 @@ _CASES = {
         "filtered rows shorter than a load",
         "ragged rows with few elements, filtered",
     ),
+    "top_k/block_sort.cu": (
+        "rows sorted in two parts",
+        "rows sorted in four parts",
+        "ragged rows, sorted in parts",
+    ),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
     "top_k/columns.cu": (
         "columns by a block",
@@ -110,6 +115,11 @@ _CASES = {
         "longer rows by warps",
         "short rows of NaNs",
         "short rows by columns",
+    ),
+    "top_k/row_sort.cuh": (
+        "chosen elements of short rows, sorted",
+        "sorted short rows",
+        "chosen elements of longer rows, sorted",
     ),
     "top_k/warp_sort.cu": (
         "chosen elements of short rows, sorted",

@@ -311,10 +311,31 @@ DEFECTS = {
         f"{RACE}|{WRONG}|{UNWRITTEN}",
     ),
     "a sort of too few elements": Defect(
-        "kernels/top_k/warp_sort.cu",
+        "kernels/top_k/row_sort.cuh",
         "while (num_lanes * kSorted < num_chosen) num_lanes *= 2;",
         "while (2 * num_lanes * kSorted < num_chosen) num_lanes *= 2;",
         ("chosen elements of longer rows, sorted",),
+        WRONG,
+    ),
+    "lists merged without the mirror": Defect(
+        "kernels/top_k/block_sort.cu",
+        "(kSorted - 1 - j) * kWarpSize + (kWarpSize - 1 - lane)",
+        "j * kWarpSize + lane",
+        ("rows sorted in two parts",),
+        WRONG,
+    ),
+    "the last list is not merged": Defect(
+        "kernels/top_k/block_sort.cu",
+        "span < num_parts; span *= 2",
+        "2 * span < num_parts; span *= 2",
+        ("rows sorted in four parts", "rows sorted in two parts"),
+        WRONG,
+    ),
+    "a part begins where the row does": Defect(
+        "kernels/top_k/block_sort.cu",
+        "part_start.input += begin * params.input_axis_stride;",
+        "",
+        ("rows sorted in two parts",),
         WRONG,
     ),
     "a load past the tile that is looked at": Defect(

@@ -65,6 +65,8 @@ CASES = {
     "sorted longer rows": Case(top_k((3, 900), 600), "warp_sort"),
     "chosen elements of short rows, sorted": Case(top_k((37, 250), 40), "warp_sort", ONE),
     "chosen elements of longer rows, sorted": Case(top_k((3, 900), 200, LONG), "warp_sort", ONE, "any"),
+    "rows sorted in two parts": Case(top_k((23, 1501), 40), "block_sort", ONE),
+    "rows sorted in four parts": Case(top_k((6, 4001), 200, DataType.FLOAT32), "block_sort", ONE, "any"),
     "groups of neighbours": Case(top_k((2, 80_000), 50), "groups", SIX, "any", skew=1),
     "groups, many results that tie": Case(top_k((1, 20_003), 300, BYTE), "groups", SIX),
     "groups, ascending": Case(top_k((2, 20_003), 700), "groups", SIX, "ascending"),
@@ -133,6 +135,7 @@ CASES = {
     ),
     "ragged rows, sorted": Case(top_k((37, 60), 60, HALF, length_type=BYTE), "warp_sort", ONE),
     "ragged rows, chosen and sorted": Case(top_k((37, 250), 40, length_type=BYTE), "warp_sort", ONE),
+    "ragged rows, sorted in parts": Case(top_k((7, 2500), 90, HALF, length_type=INT), "block_sort", ONE),
     "ragged rows, filtered": Case(top_k((5, 9001), 50, length_type=INT), "block_filter", ONE),
     "ragged rows with few elements, filtered": Case(
         top_k((9, 100), 90, length_type=INT), "block_filter", ONE

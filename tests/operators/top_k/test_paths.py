@@ -62,14 +62,16 @@ def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) ->
 
 
 @pytest.mark.parametrize("word", WORDS)
-@pytest.mark.parametrize("path", ["warp_select", "warp_sort"])
+@pytest.mark.parametrize("path", ["warp_select", "warp_sort", "block_sort"])
 def test_rows_that_begin_anywhere(path: str, word: str, rng: np.random.Generator) -> None:
     """Nothing before the first row or behind the last is read, and padding ranks last."""
     dtype = np.dtype(word)
     for place in range(0, 16, dtype.itemsize):
-        for row_length, pad in ((2, 0), (37, 0), (70, 2), (263, 0)):
+        for row_length, pad in ((2, 0), (37, 0), (70, 2), (263, 0), (1301, 1)):
             options = Options(min(row_length, 9), path=path, largest=bool(rng.integers(2)))
             x = rng.integers(0, 2, (3, row_length + pad)).astype(dtype)
+            if path not in possible_paths(x[:, :row_length], options, emulator.get_device().limits):
+                continue
             kind, sizes = element_type(x), output_sizes((3, row_length), options)
             rows = lay_out((3, row_length), kind, pads=(0, pad), byte_offset=place)
             raw = np.concatenate([np.zeros(place, np.uint8), x.view(np.uint8).reshape(-1)])[: rows.num_bytes]
@@ -104,10 +106,18 @@ CHOICES = {
     ((4000, 100_000), 0, 5): "columns",
     ((100_000, 3), 0, 32): "grid_radix",
     ((200_000, 20), 1, 3): "warp_select",
-    ((4096, 2000), 1, 50): "columns",
-    ((4096, 2000), 1, 128): "columns",
-    ((4096, 2000), 1, 129): "block_filter",
-    ((1024, 4096), 1, 50): "block_filter",
+    ((4096, 2000), 1, 50): "block_sort",
+    ((4224, 2000), 1, 33): "columns",
+    ((4224, 2000), 1, 65): "block_sort",
+    ((4096, 2000), 1, 512): "block_sort",
+    ((4096, 2000), 1, 513): "block_filter",
+    ((1024, 2049), 1, 16): "columns",
+    ((1024, 2049), 1, 17): "block_sort",
+    ((1024, 4096), 1, 256): "block_sort",
+    ((1024, 4096), 1, 257): "block_filter",
+    ((1024, 4097), 1, 50): "block_filter",
+    ((3000, 1024), 0, 32): "columns",
+    ((2000, 1024), 0, 40): "block_sort",
     ((2049, 512), 0, 32): "columns",
     ((8192, 1100), 0, 50): "columns",
     ((16384, 64), 0, 32): "block_filter",
@@ -125,7 +135,8 @@ CHOICES = {
     ((1, 131072), 1, 50): "groups",
     ((70, 80_000), 1, 33): "groups",
     ((70, 80_000), 1, 32): "block_filter",
-    ((4096, 64), 0, 10): "block_radix",
+    ((4096, 64), 0, 10): "block_sort",
+    ((4097, 64), 0, 10): "block_radix",
     ((2048, 64), 0, 10): "warp_select",
     ((12_288, 64), 0, 10): "columns",
     ((64, 256), 0, 3): "warp_sort",
@@ -137,7 +148,7 @@ CHOICES = {
     ((32, 131072), 1, 3000): "block_filter",
     ((16, 1 << 20), 1, 2048): "block_filter",
     ((132, 4096), 1, 64): "groups",
-    ((133, 4096), 1, 64): "block_filter",
+    ((133, 4096), 1, 64): "block_sort",
     ((4, 1 << 22), 1, 1000): "grid_radix",
     ((1, 10**9), 1, 500): "block_filter",
     ((1, 10**8), 1, 1000): "block_filter",
@@ -152,6 +163,7 @@ WHY = {
     "thread_list": r"\d+ rows side by side, 67584 or more",
     "columns": r"\d+ rows of \d+ elements, filtered together",
     "warp_select": r"rows of \d+ elements by groups of lanes",
+    "block_sort": r"rows of \d+ elements by the warps of a block",
     "warp_sort": r"rows of \d+ elements in registers",
     "block_filter": r"rows of \d+ elements, too long for a warp",
     "block_radix": r"(nothing else pays|\d+ columns of \d+ elements)",
