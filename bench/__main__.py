@@ -21,6 +21,7 @@ COMMANDS = {
     "traffic": "bench.traffic",
     "threads": "bench.threads",
     "dask": "bench.dask",
+    "build-peers": "bench.native",
 }
 
 

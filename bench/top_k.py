@@ -9,6 +9,7 @@ import numpy as np
 import cudml
 from bench.cases import Case, Inputs, Peer
 from bench.checks import require_identical, sample_rows
+from bench.native import top_k as native
 from bench.sources import Source
 from bench.targets import library_of, to_numpy, to_torch
 
@@ -335,6 +336,18 @@ PEERS = {
         contract=_contract("sorted", "ties by lower index, +0 above -0", _GREATEST, _REPEATS),
         needs=("jax",),
         is_checked=True,
+    ),
+    "raft.select_k": Peer(
+        native.raft_select_k,
+        contract=_contract("sorted", _ANY_TIES, _BY_BITS, _VARIES),
+        needs=("cupy",),
+        devices=("cuda",),
+    ),
+    "cub.DeviceTopK": Peer(
+        native.cub_device_top_k,
+        contract=_contract("unsorted", _ANY_TIES, _BY_BITS, _VARIES),
+        needs=("cupy",),
+        devices=("cuda",),
     ),
     "flashinfer": Peer(
         _flashinfer,

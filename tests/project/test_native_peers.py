@@ -1,0 +1,65 @@
+"""C++ peers of the benchmarks: built where nvcc and their headers are, and clear about what is missing."""
+
+import ctypes
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench import native
+from bench import top_k as bench_top_k
+from bench.native import top_k
+
+CUB = native.LIBRARIES["cub"]
+
+
+@pytest.fixture
+def no_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "load", lambda name: None)
+
+
+@pytest.mark.skipif(native.unavailable(CUB) is not None, reason=str(native.unavailable(CUB)))
+def test_cub_is_built_and_called(tmp_path: Path) -> None:
+    """Each function computes the size of its workspace, or says that there is no GPU."""
+    native.build(CUB, "sm_90", tmp_path)
+    library = native.load("cub", tmp_path)
+    assert library is not None
+    for dtype in top_k._DTYPES:
+        num_bytes = ctypes.c_size_t(0)
+        error = library[f"cub_top_k_{dtype}"](None, ctypes.byref(num_bytes), *[None] * 3, 1000, 10, 1, None)
+        assert (error == 0) == (num_bytes.value > 0), error
+
+
+@pytest.mark.skipif(native.unavailable(CUB) is not None, reason=str(native.unavailable(CUB)))
+def test_error_of_the_compiler(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)cub_top_k: nvcc exits with \d+\n.*--no-such-option"):
+        native.build(replace(CUB, options=("--no-such-option",)), "sm_90", tmp_path)
+
+
+def test_missing_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("PATH", "")
+    assert native.main(["cub"]) == 1
+    assert capsys.readouterr().err == "cub_top_k: nvcc is not on the PATH\n"
+
+
+def test_missing_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native.shutil, "which", lambda name: name)
+    library = replace(CUB, includes=(("no_such_package", "include"), ("numpy", "no_such_folder")))
+    assert native.unavailable(library) == (
+        "no_such_package/include, numpy/no_such_folder is not installed: pip install -e '.[peers]'"
+    )
+
+
+def test_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        native.main(["thrust"])
+    assert "unknown thrust; there are cub, raft" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_library")
+@pytest.mark.parametrize("prepare", [top_k.raft_select_k, top_k.cub_device_top_k])
+def test_library_that_is_not_built_is_left_out(prepare: object) -> None:
+    case = next(case for case in bench_top_k.CASES if case.num_rows == 1)
+    assert callable(prepare)
+    assert prepare(case, {"a": np.zeros(case.shape, case.dtype)}) is None
