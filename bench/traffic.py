@@ -136,6 +136,8 @@ def cases() -> Iterator[Case]:
         yield Case("block_filter", "float32", 1, 1 << 22, 1000, distribution, multiprocessors=4)
         for k in (50, 2048):
             yield Case("groups", "float32", 2, 262_144, k, distribution)
+        for k in (100, 2048):
+            yield Case("cluster", "float32", 2, 262_144, k, distribution)
     for path in ("block_radix", "grid_radix"):
         for distribution in (*_PLAIN, "same leading bits"):
             yield Case(path, "float32", 1, 262_144, 100, distribution)

@@ -10,6 +10,7 @@ from math import isqrt
 from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
 from cudml.operators.top_k_block_sort import block_sort, block_sort_pays, can_block_sort
+from cudml.operators.top_k_cluster import can_cluster, cluster, cluster_pays
 from cudml.operators.top_k_columns import (
     COLUMNS,
     COLUMNS_MAX_KS,
@@ -427,6 +428,7 @@ PATHS = by_name(
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
     Path("block_sort", "k up to 512 of narrow rows of up to 4096 elements", can_block_sort, block_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
+    Path("cluster", "more results of few rows that fit a cluster", can_cluster, cluster),
     Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
     Path(
         "block_radix",
@@ -459,6 +461,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         _are_large_columns(selection, limits) or _columns_pay_for_long(selection, limits)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
+    if cluster_pays(selection, limits) and can_cluster(selection, limits):
+        return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     if _groups_pay(selection, limits) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes <= t.radix_columns_max_bytes

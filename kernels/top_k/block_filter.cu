@@ -308,7 +308,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     // ---- Rank and write.
     // Computed again here, so that it takes no registers in the loop.
     const RowStart start = row_start(params, row_number);
-    const auto write = [&](UInt32 rank, UInt32 index) {
+    const auto write = [&](UInt32 rank, Word, UInt32 index) {
       write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
                               index_in_row(params, index));
     };

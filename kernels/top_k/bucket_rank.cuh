@@ -50,8 +50,8 @@ constexpr UInt32 kMaxCountedBucket = 64;
 // Most elements of a list for each thread.
 constexpr int kRankedPerThread = 8;
 
-// Calls write(rank, index) for the first k of `count` elements. `places` has room for `count`, and the list
-// for the next power of two.
+// Calls write(rank, key, index) for the first k of `count` elements. `places` has room for `count`, and the
+// list for the next power of two.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* places,
                                                 UInt32 count, UInt32 k,
@@ -104,7 +104,9 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
   if (__syncthreads_or(fullest > kMaxCountedBucket ? 1 : 0) != 0) {  // sums are there, or not used
     sort_by_network<Word, kThreads>(list, count);
     __syncthreads();  // every warp's part is in order before it is read
-    for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) write(rank, list.indices[rank]);
+    for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
+      write(rank, list.keys[rank], list.indices[rank]);
+    }
     return;
   }
   // Order the elements by bucket: the bucket's begin plus the place within it.
@@ -136,6 +138,6 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
       const bool ties_before = (other_key == key) & (list.indices[o] < index);
       rank += (other_key > key) | ties_before ? 1 : 0;
     }
-    if (rank < k) write(rank, index);
+    if (rank < k) write(rank, key, index);
   }
 }

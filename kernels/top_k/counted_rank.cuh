@@ -5,8 +5,8 @@
 #include "common/types.cuh"
 #include "top_k/list.cuh"
 
-// Calls write(rank, index) for the first k of `count` <= `size` elements; `size` is a power of two, 32 or
-// more. If there are more threads than elements, neighbouring lanes share an element.
+// Calls write(rank, key, index) for the first k of `count` <= `size` elements; `size` is a power of two, 32
+// or more. If there are more threads than elements, neighbouring lanes share an element.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_counting(const List<Word>& list, UInt32 count, UInt32 size,
                                                  UInt32 k, Write write) {
@@ -32,6 +32,6 @@ __device__ __forceinline__ void rank_by_counting(const List<Word>& list, UInt32 
     for (UInt32 lanes = num_shares / 2; lanes > 0; lanes /= 2) {
       rank += __shfl_xor_sync(kFullMask, rank, lanes);
     }
-    if (i < count && share == 0 && rank < k) write(rank, index);
+    if (i < count && share == 0 && rank < k) write(rank, key, index);
   }
 }

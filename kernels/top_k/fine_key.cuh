@@ -78,3 +78,17 @@ __device__ __forceinline__ Wide<Word> upper_word(const uint4& bytes, int i) {
     return parts[i / kPerPart] << below;
   }
 }
+
+// The element of a coarse key, in the upper bits. A key that a zero or a NaN may have does not tell which:
+// `is_told` is false then.
+template <class Word>
+__device__ __forceinline__ Wide<Word> bits_of(Wide<Word> key, const FineParams& params,
+                                              bool& is_told) {
+  using Key = Wide<Word>;
+  is_told = key != 0 && key != static_cast<Key>(params.other_zero) &&
+            key < static_cast<Key>(params.first_nan);
+  const Key number = (key - static_cast<Key>(params.offset)) * static_cast<Key>(params.factor);
+  constexpr int kBits = 8 * static_cast<int>(sizeof(Key));
+  const Key negative = static_cast<Key>(0) - (number >> (kBits - 1));
+  return number ^ (negative & static_cast<Key>(params.magnitude));
+}

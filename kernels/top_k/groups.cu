@@ -6,9 +6,11 @@
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/bucket_rank.cuh"
+#include "top_k/cut.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
+#include "top_k/row_loads.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
@@ -31,88 +33,6 @@ struct GroupStorage {
   UInt32 num_done;
   UInt32 num_chosen;
 };
-
-// A row as aligned loads of sixteen bytes. The first and the last may reach beyond it.
-template <class Word>
-struct RowLoads {
-  static constexpr UInt32 kPerLoad = 16 / sizeof(Word);
-  static constexpr Wide<Word> kElementMask = ~((Wide<Word>{1} << kSpareBits<Word>)-1);
-
-  const Word* elements;
-  UInt32 length;
-  const GroupParams& params;
-  UInt32 skipped;  // elements by which the first load begins before the row
-
-  __device__ __forceinline__ RowLoads(const Word* elements, Int64 length, const GroupParams& params)
-      : elements(elements), length(static_cast<UInt32>(length)), params(params) {
-    skipped = static_cast<UInt32>(reinterpret_cast<UInt64>(elements) % 16 / sizeof(Word));
-  }
-
-  // The index of a load's first element. Before the row it wraps to an index beyond the row.
-  __device__ __forceinline__ UInt32 first_of(UInt32 load) const {
-    return load * kPerLoad - skipped;
-  }
-  __device__ __forceinline__ bool is_whole(UInt32 load) const {
-    return load * kPerLoad >= skipped && (load + 1) * kPerLoad <= length + skipped;
-  }
-
-  // Elements outside of the row rank last.
-  __device__ __forceinline__ uint4 padding() const {
-    const UInt32 low = static_cast<UInt32>(params.padding);
-    const UInt32 high = static_cast<UInt32>(params.padding >> 32);
-    return make_uint4(low, high, low, high);
-  }
-  __device__ __forceinline__ uint4 load_whole(UInt32 load) const {
-    return load_16_bytes(elements + static_cast<Int64>(load) * kPerLoad - skipped);
-  }
-  // A load at an end of the row: only elements of the row are read.
-  __device__ __forceinline__ uint4 load_part(UInt32 load) const {
-    constexpr UInt64 kElement = ~UInt64{0} >> (64 - 8 * sizeof(Word));
-    UInt64 halves[2] = {params.padding, params.padding};
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-      const UInt32 index = first_of(load) + i;
-      if (index < length) {
-        constexpr int kPerHalf = 8 / sizeof(Word);
-        const int shift = i % kPerHalf * 8 * static_cast<int>(sizeof(Word));
-        UInt64& half = halves[i / kPerHalf];
-        half = (half & ~(kElement << shift)) | static_cast<UInt64>(elements[index]) << shift;
-      }
-    }
-    return make_uint4(static_cast<UInt32>(halves[0]), static_cast<UInt32>(halves[0] >> 32),
-                      static_cast<UInt32>(halves[1]), static_cast<UInt32>(halves[1] >> 32));
-  }
-
-  __device__ __forceinline__ Word key_of(Wide<Word> fine) const {
-    return static_cast<Word>(coarse_key<Word>(fine & kElementMask, params) >> kSpareBits<Word>);
-  }
-  __device__ __forceinline__ Word largest_of(const uint4& bytes) const {
-    Wide<Word> largest = 0;
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-      const Wide<Word> fine = fine_key<Word>(upper_word<Word>(bytes, i), params);
-      largest = fine > largest ? fine : largest;
-    }
-    return key_of(largest);
-  }
-};
-
-// Loads of a thread, kAhead at once: load a is in chunk first + a * step, if that is before `end`.
-template <class Word>
-__device__ __forceinline__ void load_chunks(const RowLoads<Word>& row, UInt32 first, UInt32 step,
-                                            UInt32 end, uint4 (&bytes)[kAhead]) {
-  const UInt32 lane = threadIdx.x % kWarpSize;
-  const auto load_of = [&](UInt32 a) { return (first + a * step) * kWarpSize + lane; };
-#pragma unroll
-  for (UInt32 a = 0; a < kAhead; ++a) {
-    bytes[a] = row.padding();
-    if (first + a * step < end && row.is_whole(load_of(a))) bytes[a] = row.load_whole(load_of(a));
-  }
-#pragma unroll
-  for (UInt32 a = 0; a < kAhead; ++a) {
-    if (first + a * step < end && !row.is_whole(load_of(a))) bytes[a] = row.load_part(load_of(a));
-  }
-}
 
 // Writes the largest key of each group of a row's chunks [begin, end).
 template <class Word>
@@ -138,52 +58,6 @@ __device__ __forceinline__ void write_largest(const RowLoads<Word>& row, UInt32 
       }
     }
   }
-}
-
-// The first of some keys: those at or above a threshold. Of keys that tie for the last places, those with the
-// lowest numbers.
-template <class Word>
-struct Cut {
-  Threshold<Word> threshold;
-  Threshold<UInt32> by_number;
-
-  // At most `enough` keys pass. for_each(visit) calls visit(key, number) for this thread's share.
-  template <class ForEach>
-  static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
-                                           SelectStorage<kThreads>& shared, ForEach for_each) {
-    while (!threshold.fits(enough) && !threshold.is_exact()) {
-      search_digit(threshold, shared,
-                   [&](auto visit) { for_each([&](Word key, UInt32) { visit(key); }); });
-    }
-    auto by_number = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
-    while (!threshold.fits(enough) && !by_number.is_exact()) {
-      search_digit(by_number, shared, [&](auto visit) {
-        for_each([&](Word key, UInt32 number) {
-          if (threshold.high_part(key) == threshold.prefix) visit(~number);
-        });
-      });
-    }
-    return {threshold, by_number};
-  }
-
-  __device__ __forceinline__ bool passes(Word key, UInt32 number) const {
-    const Wide<Word> high = threshold.high_part(key);
-    return high > threshold.prefix ||
-           (high == threshold.prefix && by_number.high_part(~number) >= by_number.prefix);
-  }
-  // A lower bound of the keys that pass.
-  __device__ __forceinline__ Word floor() const {
-    return static_cast<Word>(threshold.prefix << (threshold.shift % (8 * sizeof(Wide<Word>))));
-  }
-};
-
-// A search among keys of at most `largest`: it skips the leading zeros of that.
-template <class Word>
-__device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt32 count,
-                                                        UInt32 wanted) {
-  auto threshold = Threshold<Word>::start(count, wanted);
-  threshold.shift = 64 - __clzll(static_cast<Int64>(UInt64{largest}));
-  return threshold;
 }
 
 // Calls visit(key, number) for this thread's share of some keys in shared storage. kAhead of them are read
@@ -228,12 +102,17 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
   const Wide<Word> least =
       static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
   const auto from_least = [&](Word key) { return static_cast<Word>(key - least); };
+  const auto search = [&](auto& threshold, auto for_each) {
+    search_digit(threshold, shared.select, for_each);
+  };
   const auto cut = Cut<Word>::of(
       search_up_to<Word>(shared.bounds.largest_of<Word>() - least, num_groups, min(k, num_groups)),
-      most, shared.select, [&](auto visit) {
+      most,
+      [&](auto visit) {
         visit_keys(keys, num_groups,
                    [&](Word key, UInt32 group) { visit(from_least(key), group); });
-      });
+      },
+      search);
   for (UInt32 first = threadIdx.x; first < num_groups; first += kAhead * kThreads) {
     UInt32 passing = 0;
 #pragma unroll
@@ -327,10 +206,13 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
   // Rare: many elements tie with the k-th, or the results are in few groups.
   const Wide<Word> span = shared.bounds.largest_of<Word>() - floor;
   const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
-  const auto cut =
-      Cut<Word>::of(search_up_to<Word>(span, count, k), most, shared.select, [&](auto visit) {
-        for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); });
-      });
+  const auto search = [&](auto& threshold, auto visit_each) {
+    search_digit(threshold, shared.select, visit_each);
+  };
+  const auto cut = Cut<Word>::of(
+      search_up_to<Word>(span, count, k), most,
+      [&](auto visit) { for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); }); },
+      search);
   if (threadIdx.x == 0) shared.select.num_listed = 0;
   __syncthreads();  // the counter is clear, and the first list has been counted
   for_each([&](Word key, UInt32 index) {
@@ -397,7 +279,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     __syncthreads();  // the list is complete before it is read
   }
   rank_by_buckets<Word, kThreads>(
-      list, places, count, k, shared.select, shared.bounds, [&](UInt32 rank, UInt32 index) {
+      list, places, count, k, shared.select, shared.bounds, [&](UInt32 rank, Word, UInt32 index) {
         write_result<kIsRagged>(input, values, indices, params, start, row.length, rank,
                                 index_in_row(params, index));
       });

@@ -248,8 +248,8 @@ struct NetworkRank {
   }
 };
 
-// Calls write(rank, index) for the first k of `count` elements. No index is greater than `last_index`. The
-// list is in shared storage; `numbers` has room for the next power of two of `count`, at least 256.
+// Calls write(rank, key, index) for the first k of `count` elements. No index is greater than `last_index`.
+// The list is in shared storage; `numbers` has room for the next power of two of `count`, at least 256.
 template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_network(const List<Word>& list, UInt32 count, UInt32 k,
                                                 UInt32 last_index, UInt32* numbers,
@@ -266,6 +266,7 @@ __device__ __forceinline__ void rank_by_network(const List<Word>& list, UInt32 c
 #pragma unroll 1
   for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
     const UInt32 rank = network.rank_at(i);
-    if (rank < k) write(rank, list.indices[Network::place_of(network.numbers[i])]);
+    const UInt32 place = Network::place_of(network.numbers[i]);
+    if (rank < k) write(rank, list.keys[place], list.indices[place]);
   }
 }

@@ -94,6 +94,7 @@ def candidates() -> Iterator[Case]:
                 ),
                 ((3, 9001), 1, 50, "block_filter"),
                 ((3, 9001), 1, 50, "groups"),
+                ((2, 9001), 1, 300, "cluster"),
                 ((3, 5001), 1, 100, "block_radix"),
                 ((2, 5001), 1, 50, "grid_radix"),
             ):

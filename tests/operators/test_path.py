@@ -18,6 +18,7 @@ THRESHOLDS = (
     "reverse_subsequences_paths",
     "gru_shapes",
     "top_k_arg_max",
+    "top_k_cluster",
     "top_k_columns",
     "top_k_filter",
     "top_k_groups",

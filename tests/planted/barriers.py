@@ -58,6 +58,14 @@ _CASES = {
         "ragged rows, sorted in parts",
     ),
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
+    "top_k/cluster.cu": (
+        "rows by clusters",
+        "ragged rows by clusters",
+        "rows by clusters, ascending",
+        "rows by clusters, many results that tie",
+        "rows by clusters, many results",
+        "rows by clusters, every element a result",
+    ),
     "top_k/columns.cu": (
         "columns by a block",
         "columns in ascending order",

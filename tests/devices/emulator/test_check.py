@@ -88,6 +88,11 @@ BUGS: dict[str, tuple[int, str, dict[str, object]]] = {
         {"cooperative": True},
     ),
     "cluster_reads_too_late": (2, "race: ", {"cluster_blocks": 2}),
+    "cluster_reads_after_the_end": (
+        2,
+        "race: this access and the end of block [01], whose shared",
+        {"cluster_blocks": 2},
+    ),
 }
 
 #: Correct kernels that an inexact checker would report.

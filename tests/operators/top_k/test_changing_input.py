@@ -65,6 +65,12 @@ CASES = {
         9000,
         lambda n: Case(top_k((2, n), 200, HALF, length_type=WORD), "groups", content="any"),
     ),
+    "clusters": (9000, lambda n: Case(top_k((2, n), 50), "cluster", content="any")),
+    "clusters, many results": (20_000, lambda n: Case(top_k((1, n), 1700, LONG), "cluster")),
+    "clusters of ragged rows": (
+        9000,
+        lambda n: Case(top_k((2, n), 200, HALF, length_type=WORD), "cluster", content="any"),
+    ),
     "filtered ragged rows": (9000, lambda n: Case(top_k((2, n), 50, length_type=WORD), "block_filter", ONE)),
     "ragged rows filtered by several blocks": (
         30_000,

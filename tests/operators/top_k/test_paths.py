@@ -31,7 +31,7 @@ WORDS = ("uint8", "float16", "float32", "float64")
 #: Rows, their length, k: each reaches another branch of some kernel.
 SCHEDULED = (
     (5, 60, 7), (3, 500, 260), (2, 2300, 30), (2, 2300, 1000), (2, 9000, 300), (1, 9000, 1500),
-    (20, 1100, 600), (1, 70_000, 20),
+    (20, 1100, 600), (1, 70_000, 20), (1, 40_000, 2000),
 )  # fmt: skip
 
 
@@ -124,8 +124,16 @@ CHOICES = {
     ((64, 1025), 1, 50): "groups",
     ((16, 8192), 1, 2048): "groups",
     ((16, 8191), 1, 2048): "block_filter",
+    ((1, 12_288), 1, 2048): "cluster",
+    ((1, 12_287), 1, 2048): "groups",
+    ((15, 4096), 1, 65): "cluster",
+    ((16, 4096), 1, 65): "groups",
+    ((15, 4096), 1, 64): "groups",
+    ((30, 65_536), 1, 100): "cluster",
+    ((30, 65_535), 1, 100): "groups",
+    ((31, 65_536), 1, 100): "groups",
     ((1, 262_145), 1, 50): "grid_radix",
-    ((1, 131_073), 1, 1025): "grid_radix",
+    ((1, 131_073), 1, 1025): "cluster",
     ((2000, 64), 0, 10): "warp_select",
     ((2049, 512), 0, 10): "columns",
     ((16384, 257), 1, 17): "warp_select",
@@ -141,8 +149,8 @@ CHOICES = {
     ((12_288, 64), 0, 10): "columns",
     ((64, 256), 0, 3): "warp_sort",
     ((65, 256), 0, 3): "warp_select",
-    ((1, 131072), 1, 2048): "groups",
-    ((8, 131072), 1, 2048): "groups",
+    ((1, 131072), 1, 2048): "cluster",
+    ((8, 131072), 1, 2048): "cluster",
     ((8, 131072), 1, 2049): "grid_radix",
     ((32, 131072), 1, 1000): "groups",
     ((32, 131072), 1, 3000): "block_filter",
@@ -168,6 +176,7 @@ WHY = {
     "block_filter": r"rows of \d+ elements, too long for a warp",
     "block_radix": r"(nothing else pays|\d+ columns of \d+ elements)",
     "groups": r"\d+ rows for 132 blocks",
+    "cluster": r"\d+ rows for a cluster each",
     "grid_radix": r"\d rows for 132 blocks, of \d+ elements, 32768 or more(, in the cache)?",
 }
 

@@ -32,9 +32,10 @@ CASES = (
     (90, 250, 1, {"arg_max", "columns"}),
     (6, 9001, 1, {"arg_max"}),
     (6, 4501, 30, {"columns", "block_filter", "block_radix", "grid_radix", "serial"}),
-    (6, 5001, 700, {"block_radix", "grid_radix", "groups", "serial"}),
+    (6, 5001, 700, {"block_radix", "cluster", "grid_radix", "groups", "serial"}),
+    (4, 9001, 300, {"cluster"}),
     (6, 700, 700, {"block_filter", "block_radix", "serial"}),
-    (2, 80_000, 20, {"block_filter", "groups"}),
+    (2, 80_000, 20, {"block_filter", "cluster", "groups"}),
 )
 
 

@@ -41,6 +41,7 @@ _SHAPES = (
     ((4096, 20_000), 1, 50),
     ((4096, 20_000), 1, 2048),
     ((4, 1 << 16), 1, 50),
+    ((4, 1 << 15), 1, 100),
     ((1, 1 << 24), 1, 50),
     ((4, 1 << 16), 1, 5000),
 )
@@ -51,6 +52,7 @@ PROMISES = {
     "top_k_block_filter": Promise(wide_loads=True),
     "top_k_block_sort": Promise(wide_loads=True),
     "top_k_block_radix": Promise(wide_loads=True),
+    "top_k_cluster": Promise(wide_loads=True),
     "top_k_grid_radix": Promise(wide_loads=True),
     "top_k_groups": Promise(wide_loads=True),
     "top_k_warp_select": Promise(wide_loads=True),
@@ -75,6 +77,7 @@ _RAGGED_SHAPES = (
     ((4096, 20_000), 1, 50, 2),
     ((4096, 20_000), 1, 2048, 4),
     ((4, 1 << 16), 1, 50, 4),
+    ((4, 1 << 15), 1, 100, 4),
     ((4, 1 << 16), 1, 5000, 8),
 )
 

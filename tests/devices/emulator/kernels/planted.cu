@@ -358,6 +358,16 @@ KERNEL(cluster_reads_too_late) {
   shared.values[t] = 0;                                  // bug: cluster_reads_too_late
 }
 
+KERNEL(cluster_reads_after_the_end) {
+  SHARED_STORAGE(Exchange, shared);
+  const UInt32 t = threadIdx.x;
+  shared.values[t] = in[t];
+  cluster_barrier();  // both blocks have written
+  out[global_thread()] =
+      map_shared(shared.values, cluster_rank() ^ 1)[t];  // bug: cluster_reads_after_the_end
+  if (!kHasBug) cluster_barrier();                       // both have read before either ends
+}
+
 // ---- Right in a way that is easily taken for wrong; there is no bug to be had.
 
 KERNEL(warp_then_release) {

@@ -85,6 +85,21 @@ void Checker::block_begins(unsigned resident) {
 
 void Checker::block_ends(unsigned resident) {
   if (data_.use_meter) meters_[resident]->flush();
+  if (spec_.cluster_blocks == 1) return;
+  // Its shared storage goes away when all its threads have ended, as if one of them wrote it then.
+  BlockOrder& order = *orders_[resident];
+  order.block_barrier();
+  Memory& memory = *shared_[resident];
+  Stamp other;
+  const Access end = {0, 0, Kind::kPlain, true};
+  const size_t bytes = memory.range.bytes;
+  if (!bytes || memory.shadow.touch(order, memory.skew, bytes, end, &other) == Conflict::kNone)
+    return;
+  if (reports_.size() >= kMaxReports || !reported_.emplace(other.place, "end").second) return;
+  const std::string by = thread_text(other.block, other.thread);
+  reports_.push_back(place_text(other.place) + ": race: this access and the end of block " +
+                     std::to_string(order.index) + ", whose " + memory.name +
+                     " it is, are not ordered [" + by + "]");
 }
 
 void Checker::block_barrier(const Block&) {

@@ -1,0 +1,139 @@
+"""Top-k of few long rows, each of which a cluster of blocks reads once and keeps on chip."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from cudml.operators.path import Steps, figure
+from cudml.operators.top_k_selection import Selection, select_storage_bytes
+from cudml.operators.top_k_short import FINE_MEMBERS, fine_params
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
+
+_VECTOR_BYTES = 16
+
+# kernels/top_k/cluster.cu and bucket_rank.cuh
+_THREADS = 512
+_BLOCKS = 8
+_MAX_LISTED = 8 * _THREADS
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 16 + 12, 16)
+
+#: `ClusterParams` of kernels/top_k/cluster.cu.
+_PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 kept_bytes, listed_bytes")
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """How much is listed, and when clusters pay."""
+
+    #: Largest k: the list then holds twice as many.
+    max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
+
+    #: Most rows for each multiprocessor.
+    max_rows: int = figure(4, "estimate", "the blocks of so many rows need no help")
+
+    #: Elements that are listed, at least.
+    min_listed: int = figure(256, "estimate", "each block may list some more than its share")
+
+    #: A row has a cluster of its own if k is at least this,
+    min_k: int = figure(
+        65, "machine code", "predicted 9.1 us by groups, 9.3 by clusters, for 131072 float32 and k = 64"
+    )
+
+    #: if it has so many bytes for each result, one and a half loads,
+    min_bytes_per_result: int = figure(
+        24,
+        "machine code",
+        "predicted 15.1 us by groups, 10.3 by clusters, for 12288 float32 and k = 2048; of 8192 18 and 45",
+    )
+
+    #: if its elements have at least so many bytes,
+    min_element_bytes: int = figure(
+        2,
+        "machine code",
+        "predicted 14.0 us by groups, 17.6 by clusters, for 131072 int8 and k = 100, of which more tie",
+    )
+
+    #: and if the blocks of all clusters are at most this part of the multiprocessors, or twice as many for
+    #: rows of at least so many bytes.
+    max_part: float = figure(
+        10 / 11, "micro-figure", "15 clusters of 8 large blocks run at once on 132 multiprocessors"
+    )
+    min_bytes_of_second: int = figure(
+        1 << 18,
+        "machine code",
+        "predicted 13.0 us by groups, 11.7 by clusters, for 28 x 65536 float32 and k = 100; of 8192 9.6 and "
+        "10.2",
+    )
+
+
+THRESHOLDS = Thresholds()
+
+
+class _Shape(NamedTuple):
+    """Elements of a list; bytes of a block's share of a row, of its list, and of all its shared storage."""
+
+    max_listed: int
+    kept_bytes: int
+    listed_bytes: int
+    shared_bytes: int
+
+
+def _shape(selection: Selection) -> _Shape:
+    size = selection.element.size
+    per_load = _VECTOR_BYTES // size
+    # A row may begin with any element of a load.
+    chunks = ceil_div(ceil_div(selection.row_length + per_load - 1, per_load), WARP_LANES)
+    loads = ceil_div(chunks, _BLOCKS) * WARP_LANES
+    max_listed = min(max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length()), _MAX_LISTED)
+    list_bytes = max_listed * (size + 4)
+    # Where its share of the row was, every block gathers all lists; its own is where its largest keys were.
+    kept_bytes = max(loads * _VECTOR_BYTES, list_bytes)
+    listed_bytes = round_up(max(loads * size, list_bytes), 8)
+    shared_bytes = _STORAGE_BYTES + kept_bytes + listed_bytes + 2 * loads
+    return _Shape(max_listed, kept_bytes, listed_bytes, shared_bytes)
+
+
+def can_cluster(selection: Selection, limits: Limits) -> bool:
+    """Whether elements of few rows lie side by side, and the shared storage of a cluster holds a row."""
+    t, lie_together = THRESHOLDS, selection.axis_strides[0] == 1 or selection.row_length == 1
+    are_few = selection.num_rows <= t.max_rows * limits.num_multiprocessors
+    is_small = lie_together and are_few and selection.k <= t.max_k
+    can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS and is_small
+    return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
+
+
+def cluster_pays(selection: Selection, limits: Limits) -> bool:
+    """Whether rows are few, and k is neither small nor most of a row."""
+    t, size = THRESHOLDS, selection.element.size
+    row_bytes = selection.row_length * size
+    is_long = row_bytes >= t.min_bytes_per_result * selection.k
+    waves = 2 if row_bytes >= t.min_bytes_of_second else 1
+    are_few = _BLOCKS * selection.num_rows <= waves * t.max_part * limits.num_multiprocessors
+    return selection.k >= t.min_k and is_long and are_few and size >= t.min_element_bytes
+
+
+def cluster(selection: Selection, limits: Limits) -> Steps:
+    """One launch of a cluster for each row, which waits for no other."""
+    shape = _shape(selection)
+    launch = KernelLaunch(
+        source="top_k/cluster.cu",
+        function="top_k_cluster",
+        template=(selection.word, *selection.raggedness),
+        grid=(selection.num_rows * _BLOCKS, 1, 1),
+        block=(_THREADS, 1, 1),
+        buffers=selection.operands,
+        params=fine_params(
+            selection,
+            _PARAMS,
+            blocks_per_row=_BLOCKS,
+            list_capacity=shape.max_listed,
+            more={"kept_bytes": shape.kept_bytes, "listed_bytes": shape.listed_bytes},
+        ),
+        shared_bytes=shape.shared_bytes,
+        cluster_blocks=_BLOCKS,
+        constants=(
+            ("kThreads", _THREADS),
+            ("kBlocks", _BLOCKS),
+            ("sizeof(ClusterStorage)", _STORAGE_BYTES),
+        ),
+    )
+    return (launch,), ()

@@ -1,0 +1,424 @@
+// Computes: the top k of long rows; a cluster reads each once and keeps it on chip.
+// Idea: k / kBlocks loads of each block with the largest keys bound the k-th key; few reach it.
+// Ownership: the blocks of a cluster share a row; each ranks a part of what all have listed.
+// Requires: elements side by side; a device with clusters.
+// Chosen when: rows are few, and k is neither small nor most of their length.
+#include "common/block_scan.cuh"
+#include "common/intrinsics.cuh"
+#include "common/types.cuh"
+#include "top_k/bucket_rank.cuh"
+#include "top_k/cluster_share.cuh"
+#include "top_k/cut.cuh"
+#include "top_k/fine_key.cuh"
+#include "top_k/gather.cuh"
+#include "top_k/list.cuh"
+#include "top_k/row_loads.cuh"
+#include "top_k/rows.cuh"
+#include "top_k/threshold.cuh"
+
+// Bits of a digit of the search within a block, few enough for a warp to find it alone.
+constexpr int kBlockDigitBits = 8;
+constexpr int kBlockBins = 1 << kBlockDigitBits;
+// Most elements of all lists for a thread, and most results: half of them.
+constexpr int kListedPerThread = 8;
+constexpr int kMaxK = kListedPerThread * kThreads / 2;
+
+struct ClusterParams : FineParams {
+  Int64 kept_bytes;    // of shared storage for a share of the row, and later for the lists of all
+  Int64 listed_bytes;  // of shared storage for the largest key of each load, and later for a list
+};
+
+// Aligned for the loads that follow it.
+struct alignas(16) ClusterStorage {
+  SelectStorage<kThreads> select;
+  KeyBounds bounds;  // of the largest keys of the block's threads
+  UInt64 floor;      // the block's lower bound
+  UInt64 largest;    // the block's largest key
+  UInt32 counts[2];  // elements that the block has listed first, and after a cut
+  UInt32 num_loads;  // of the block that reach the floor
+};
+
+// One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
+template <class Word, class ForEach>
+__device__ __forceinline__ void search_digit_together(Threshold<Word>& threshold,
+                                                      SelectStorage<kThreads>& shared,
+                                                      ForEach for_each) {
+  count_digits<Word, kThreads>(threshold, shared.bins, for_each);
+  cluster_barrier();  // every block has counted its share before the counts are added
+  UInt32 sums[kNumBins / kThreads] = {};
+#pragma unroll 1
+  for (UInt32 step = 0; step < kBlocks; ++step) {
+    // Each warp begins with another block.
+    const Bins& bins = *map_shared(&shared.bins, (threadIdx.x / kWarpSize + step) % kBlocks);
+#pragma unroll
+    for (int j = 0; j < kNumBins / kThreads; ++j) sums[j] += bins[j * kThreads + threadIdx.x];
+  }
+  cluster_barrier();  // every block has read the counts before they become sums
+#pragma unroll
+  for (int j = 0; j < kNumBins / kThreads; ++j) shared.bins[j * kThreads + threadIdx.x] = sums[j];
+  __syncthreads();  // all sums are there before they are read
+  narrow(threshold, shared.bins, shared);
+}
+
+// Finds a digit of kBlockDigitBits, whose counts are in the first bins. A warp calls; one of its threads
+// writes the digit.
+template <class Word>
+__device__ __forceinline__ void find_digit(const Threshold<Word>& threshold,
+                                           SelectStorage<kThreads>& shared) {
+  const Bins& bins = shared.bins;
+  constexpr int kBinsPerLane = kBlockBins / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  // Lane 0 has the highest bins.
+  const int first_bin = kBlockBins - 1 - lane * kBinsPerLane;
+  UInt32 own[kBinsPerLane];
+  UInt32 num_here = 0;
+#pragma unroll
+  for (int i = 0; i < kBinsPerLane; ++i) {
+    own[i] = bins[first_bin - i];
+    num_here += own[i];
+  }
+  UInt32 above = num_here;
+#pragma unroll
+  for (int distance = 1; distance < kWarpSize; distance *= 2) {
+    const UInt32 before = __shfl_up_sync(kFullMask, above, distance);
+    if (lane >= distance) above += before;
+  }
+  const UInt32 reached = __ballot_sync(kFullMask, above >= threshold.num_wanted ? 1 : 0);
+  const int found = reached == 0 ? kWarpSize - 1 : __ffs(static_cast<int>(reached)) - 1;
+  above -= num_here;
+  int place = 0;
+  UInt32 num_equal = own[0];
+  bool goes_on = true;
+#pragma unroll
+  for (int i = 0; i < kBinsPerLane - 1; ++i) {
+    goes_on = goes_on && above + own[i] < threshold.num_wanted;
+    if (goes_on) {
+      above += own[i];
+      place = i + 1;
+      num_equal = own[i + 1];
+    }
+  }
+  if (lane != found) return;
+  shared.digit = static_cast<UInt32>(first_bin - place);
+  shared.num_above = above;
+  shared.num_equal = num_equal;
+}
+
+// The keys between which a row's results are.
+template <class Word>
+struct Range {
+  Word floor;
+  Word top;
+};
+
+// The largest key of the row, and one that at least kBlocks * `wanted` elements reach: the least of the
+// blocks' bounds, each of which `wanted` of the block's loads reach. All blocks of the cluster return the
+// same. The first bins are clear before.
+template <class Word>
+__device__ __forceinline__ Range<Word> find_range(const Share<Word>& share, UInt32 wanted,
+                                                  ClusterStorage& shared) {
+  Bins& bins = shared.select.bins;
+  share.read(shared.bounds);
+  __syncthreads();  // the bounds are those of all threads
+  // As many loads as there are threads with one reach the least of the threads' largest keys.
+  const Wide<Word> least =
+      static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
+  const Wide<Word> top = shared.bounds.largest_of<Word>();
+  static_assert(kMaxK <= kThreads * kBlocks, "a thread for each load that is wanted");
+  auto threshold = search_up_to<Word>(top - least, share.num_kept(), wanted);
+  // A few loads more than wanted save a digit.
+  const UInt32 enough = wanted + wanted / 8 + 8;
+  while (!threshold.fits(enough) && !threshold.is_exact()) {
+    const int shift = max(0, threshold.shift - kBlockDigitBits);
+    share.for_each_largest([&](const Word(&largest)[kAtOnce], UInt32 place) {
+#pragma unroll
+      for (UInt32 a = 0; a < kAtOnce; ++a) {
+        const Word key = static_cast<Word>(largest[a] - least);
+        const bool is_kept = place + a * kThreads < share.num_kept() && largest[a] >= least;
+        if (is_kept && threshold.high_part(key) == threshold.prefix) {
+          atomicAdd(&bins[static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) % kBlockBins],
+                    1);
+        }
+      }
+    });
+    __syncthreads();  // every load is counted before the counts are read
+    if (threadIdx.x < kWarpSize) find_digit(threshold, shared.select);
+    __syncthreads();  // the digit is found before all read it
+    const int width = min(threshold.shift, kBlockDigitBits);
+    threshold.prefix = threshold.prefix << (width % (8 * sizeof(Wide<Word>))) | shared.select.digit;
+    threshold.shift -= width;
+    threshold.num_above += shared.select.num_above;
+    threshold.num_wanted -= shared.select.num_above;
+    threshold.num_equal = shared.select.num_equal;
+    if (threshold.fits(enough) || threshold.is_exact()) break;
+    if (threadIdx.x < kBlockBins) bins[threadIdx.x] = 0;
+    __syncthreads();  // bins are clear before any thread counts, and the digit is read by all
+  }
+  if (threadIdx.x == 0) {
+    // Where loads are too few, any element can be among the first.
+    const bool are_few = share.num_kept() < wanted;
+    shared.floor = are_few ? 0 : static_cast<Word>(floor_of(threshold) + least);
+    shared.largest = top;
+  }
+  cluster_barrier();  // every block has found its bound before the others read it
+  Wide<Word> floor = static_cast<Wide<Word>>(*map_shared(&shared.floor, threadIdx.x % kBlocks));
+  Wide<Word> largest = static_cast<Wide<Word>>(*map_shared(&shared.largest, threadIdx.x % kBlocks));
+#pragma unroll
+  for (UInt32 lanes = kBlocks / 2; lanes > 0; lanes /= 2) {
+    floor = min(floor, __shfl_xor_sync(kFullMask, floor, lanes));
+    largest = max(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+  }
+  // Where elements tie, the least of their keys.
+  return {share.row.key_of(floor << kSpareBits<Word>),
+          share.row.key_of(largest << kSpareBits<Word>)};
+}
+
+// The numbers of elements that the blocks have listed: of all, of the block with most, and of this one; in
+// lane r of a warp, of block r and of those before it.
+struct Listed {
+  UInt32 total;
+  UInt32 most;
+  UInt32 of_block;
+  UInt32 of_lane;
+  UInt32 before;
+
+  static __device__ __forceinline__ Listed read(UInt32* count, UInt32 rank) {
+    const UInt32 lane = threadIdx.x % kWarpSize;
+    const UInt32 own = lane < kBlocks ? *map_shared(count, lane % kBlocks) : 0;
+    UInt32 sum = own;
+#pragma unroll
+    for (UInt32 distance = 1; distance < kBlocks; distance *= 2) {
+      const UInt32 below = __shfl_up_sync(kFullMask, sum, distance);
+      if (lane >= distance) sum += below;
+    }
+    return {__shfl_sync(kFullMask, sum, kBlocks - 1), warp_max(own),
+            __shfl_sync(kFullMask, own, static_cast<int>(rank)), own, sum - own};
+  }
+
+  // The block that has listed element `i` of all; `place` becomes its place there.
+  __device__ __forceinline__ UInt32 block_of(UInt32 i, UInt32& place) const {
+    UInt32 block = 0;
+#pragma unroll
+    for (UInt32 step = kBlocks / 2; step > 0; step /= 2) {
+      if (i >= __shfl_sync(kFullMask, before, static_cast<int>(block + step))) block += step;
+    }
+    place = i - __shfl_sync(kFullMask, before, static_cast<int>(block));
+    return block;
+  }
+};
+
+__device__ __forceinline__ void clear(Bins& bins) {
+#pragma unroll
+  for (int i = 0; i < kNumBins / kThreads; ++i) bins[i * kThreads + threadIdx.x] = 0;
+}
+
+// Lists the elements of the row that can be among its first k: each block those of its share. All blocks
+// together list at most `most`; and at least k, unless the row has fewer. `places` has room for the block's
+// loads, and the bins are clear afterwards.
+template <class Word>
+__device__ __forceinline__ Listed list_elements(const Share<Word>& share, Range<Word> range,
+                                                UInt32 k, UInt32 most, UInt16* places,
+                                                const List<Word>& list, ClusterStorage& shared) {
+  const Word floor = range.floor;
+  share.for_each_largest([&](const Word(&largest)[kAtOnce], UInt32 place) {
+    UInt32 passing = 0;
+#pragma unroll
+    for (UInt32 a = 0; a < kAtOnce; ++a) {
+      const bool is_kept = place + a * kThreads < share.num_kept();
+      if (is_kept && largest[a] >= floor) passing |= 1u << a;
+    }
+    if (passing == 0) return;
+    UInt32 number = atomicAdd(&shared.num_loads, static_cast<UInt32>(__popc(passing)));
+#pragma unroll
+    for (UInt32 a = 0; a < kAtOnce; ++a) {
+      if ((passing >> a & 1) != 0) places[number++] = static_cast<UInt16>(place + a * kThreads);
+    }
+  });
+  __syncthreads();  // all loads are listed before their elements are, in the room of the largest keys
+  const UInt32 num_loads = shared.num_loads;
+  const auto put = [&](UInt32 place, Word key, UInt32 index) {
+    if (place >= most) return;
+    list.keys[place] = key;
+    list.indices[place] = index;
+  };
+  share.for_each_load(places, num_loads, floor, [&](UInt32 load, UInt32 passing) {
+    UInt32 place = atomicAdd(&shared.counts[0], static_cast<UInt32>(__popc(passing)));
+    share.visit_elements(load, passing, [&](Word key, UInt32 index) { put(place++, key, index); });
+  });
+  clear(shared.select.bins);
+  cluster_barrier();  // every block's list is complete before it is counted and read
+  const Listed first = Listed::read(&shared.counts[0], share.rank);
+  if (first.total <= most) return first;
+  // Rare: many elements tie with the k-th, or neighbours are of one size.
+  const auto for_each = [&](auto visit) {
+    share.for_each_load(places, num_loads, floor, [&](UInt32 load, UInt32 passing) {
+      share.visit_elements(load, passing, visit);
+    });
+  };
+  const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
+  const auto cut = Cut<Word>::of(
+      search_up_to<Word>(range.top - floor, first.total, k), k + k / 4,
+      [&](auto visit) { for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); }); },
+      [&](auto& threshold, auto visit_each) {
+        search_digit_together(threshold, shared.select, visit_each);
+      });
+  for_each([&](Word key, UInt32 index) {
+    if (cut.passes(from_floor(key), index)) put(atomicAdd(&shared.counts[1], 1), key, index);
+  });
+  clear(shared.select.bins);
+  cluster_barrier();  // every block's second list is complete before it is counted and read
+  return Listed::read(&shared.counts[1], share.rank);
+}
+
+// Calls write(rank, key, index) in one of the blocks for each of the first k elements of their lists. Every
+// block gathers all lists, in buckets of keys of equal width; its bins are clear. `list` has room for all.
+template <class Word, class Write>
+__device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed listed,
+                                              Range<Word> range, UInt32 k, UInt32 rank,
+                                              const List<Word>& list, ClusterStorage& shared,
+                                              Write write) {
+  Bins& bins = shared.select.bins;
+  const Wide<Word> top = range.top;
+  // Bucket 0 has the largest keys. What is missing to k has key 0, which is the floor then.
+  const int shift =
+      max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
+  const auto bucket_of = [&](Word key) { return static_cast<UInt32>((top - key) >> shift); };
+  const UInt32 count = max(listed.total, k);
+  Word keys[kListedPerThread];
+  UInt32 indices[kListedPerThread];
+  UInt32 places[kListedPerThread];
+  UInt32 taken = 0;  // bits of the elements that the thread has
+  constexpr UInt32 kReaders = kThreads / kBlocks;
+  if (listed.most <= kListedPerThread * kReaders && listed.total >= k) {
+    // As many threads for each list.
+    const UInt32 block = threadIdx.x / kReaders;
+    const UInt32 here = __shfl_sync(kFullMask, listed.of_lane, static_cast<int>(block));
+    const Word* its_keys = map_shared(own_list.keys, block);
+    const UInt32* its_indices = map_shared(own_list.indices, block);
+#pragma unroll
+    for (int j = 0; j < kListedPerThread; ++j) {
+      const UInt32 i = j * kReaders + threadIdx.x % kReaders;
+      if (i >= here) break;
+      keys[j] = its_keys[i];
+      indices[j] = its_indices[i];
+      taken |= 1u << j;
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < kListedPerThread; ++j) {
+      const UInt32 i = j * kThreads + threadIdx.x;
+      UInt32 place;
+      const UInt32 block = listed.block_of(i, place);
+      if (i >= count) continue;
+      // What is missing to k ranks last, by its index.
+      const bool is_listed = i < listed.total;
+      keys[j] = is_listed ? map_shared(own_list.keys, block)[place] : Word{0};
+      indices[j] = is_listed ? map_shared(own_list.indices, block)[place] : kFullMask - i;
+      taken |= 1u << j;
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kListedPerThread; ++j) {
+    if ((taken >> j & 1) != 0) places[j] = atomicAdd(&bins[bucket_of(keys[j])], 1);
+  }
+  __syncthreads();  // every element is counted, and has a place in its bucket
+  constexpr int kBinsPerThread = kNumBins / kThreads;
+  const int first_bin = threadIdx.x * kBinsPerThread;
+  UInt32 own[kBinsPerThread];
+  UInt32 num_here = 0;
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    own[i] = bins[first_bin + i];
+    num_here += own[i];
+  }
+  UInt32 total;
+  UInt32 before = block_exclusive_sum<kThreads>(num_here, shared.select.warp_sums, total);
+#pragma unroll
+  for (int i = 0; i < kBinsPerThread; ++i) {
+    bins[first_bin + i] = before;
+    before += own[i];
+  }
+  __syncthreads();  // the bins are the begins of the buckets before they are read
+#pragma unroll
+  for (int j = 0; j < kListedPerThread; ++j) {
+    if ((taken >> j & 1) != 0) {
+      const UInt32 place = bins[bucket_of(keys[j])] + places[j];
+      list.keys[place] = keys[j];
+      list.indices[place] = indices[j];
+    }
+  }
+  __syncthreads();  // buckets are complete before they are compared
+  // Each block ranks its own list, the first of them also what is missing.
+  const auto rank_of = [&](Word key, UInt32 index) {
+    const UInt32 bucket = bucket_of(key);
+    const UInt32 begin = bins[bucket];
+    const UInt32 end = bucket + 1 < kNumBins ? bins[bucket + 1] : count;
+    UInt32 before_it = begin;
+#pragma unroll 4
+    for (UInt32 other = begin; other < end; ++other) {
+      const Word other_key = list.keys[other];
+      const UInt32 other_index = list.indices[other];
+      const bool ties_before = (other_key == key) & (other_index < index);
+      before_it += (other_key > key) | ties_before ? 1 : 0;
+    }
+    return before_it;
+  };
+#pragma unroll 1
+  for (UInt32 i = threadIdx.x; i < listed.of_block; i += kThreads) {
+    const UInt32 place = rank_of(own_list.keys[i], own_list.indices[i]);
+    if (place < k) write(place, own_list.keys[i], own_list.indices[i]);
+  }
+  if (rank == 0) {
+#pragma unroll 1
+    for (UInt32 i = listed.total + threadIdx.x; i < k; i += kThreads) write(i, 0, kFullMask);
+  }
+}
+
+template <class Word, bool kIsRagged = false>
+__global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
+    top_k_cluster(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
+                  const __grid_constant__ ClusterParams params) {
+  SHARED_STORAGE(ClusterStorage, shared);
+  const UInt32 rank = cluster_rank();
+  const UInt32 k = static_cast<UInt32>(params.k);
+  const Int64 capacity = params.list_capacity;
+  UInt8* kept = reinterpret_cast<UInt8*>(&shared + 1);
+  UInt8* listed_here = kept + params.kept_bytes;
+  UInt16* places = reinterpret_cast<UInt16*>(listed_here + params.listed_bytes);
+  const List<Word> own_list = List<Word>::in(listed_here, capacity, 0);
+  const List<Word> list = List<Word>::in(kept, capacity, 0);
+
+  if (threadIdx.x == 0) {
+    shared.bounds = {0, 0};
+    shared.num_loads = 0;
+    shared.counts[0] = 0;
+    shared.counts[1] = 0;
+  }
+  if (threadIdx.x < kBlockBins) shared.select.bins[threadIdx.x] = 0;
+  const RowStart start = row_start(params, blockIdx.x / kBlocks);
+  const Int64 length = block_row_length<kIsRagged>(lengths, params, start, shared.select);
+  const RowLoads<Word> row(input + start.input, length, params);
+  const Share<Word> share(row, reinterpret_cast<uint4*>(kept), reinterpret_cast<Word*>(listed_here),
+                          rank);
+  __syncthreads();  // bounds, counts and bins are clear before they are changed
+
+  // ---- Read the row, and find a key that k of its elements reach.
+  const Range<Word> range = find_range(share, (k + kBlocks - 1) / kBlocks, shared);
+
+  // ---- List the elements that reach it, where the largest keys of loads were.
+  const Listed listed =
+      list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
+
+  // ---- Rank them, where the row was kept.
+  rank_together(
+      own_list, listed, range, k, rank, list, shared, [&](UInt32 place, Word key, UInt32 index) {
+        bool is_told;
+        const Wide<Word> bits =
+            bits_of<Word>(static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
+        Word element = static_cast<Word>(bits >> kSpareBits<Word>);
+        if (!is_told && index < row.length) element = row.elements[index];
+        write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,
+                                 params, start, place);
+      });
+  cluster_barrier();  // no block ends while others read its list
+}
