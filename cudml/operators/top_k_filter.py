@@ -50,12 +50,31 @@ def _tile(selection: Selection) -> int:
     return _THREADS * (16 // selection.element.size) * loads_ahead
 
 
-def _shape(selection: Selection) -> tuple[int, int]:
+def _shape(selection: Selection, tiles_per_check: int = 1) -> tuple[int, int]:
     """Elements of a block's list, bytes of its shared storage."""
     # The list is cut when the slack is full, which takes at least e times as many elements each time.
     slack = max(selection.k, THRESHOLDS.min_slack)
-    capacity = _tile(selection) + round_up(selection.k + slack, 8)
+    capacity = tiles_per_check * _tile(selection) + round_up(selection.k + slack, 8)
     return capacity, _STORAGE_BYTES + capacity * selection.pair_bytes
+
+
+def _blocks(shared_bytes: int, limits: Limits) -> int:
+    """Blocks that a multiprocessor runs at once."""
+    by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
+    return min(THRESHOLDS.blocks_per_multiprocessor, max(1, by_storage))
+
+
+def _fastest_shape(selection: Selection, limits: Limits) -> tuple[int, int]:
+    """The shape with the fewest checks of the list's length, if that costs no block."""
+    shape, larger = _shape(selection), _shape(selection, tiles_per_check=2)
+    fits = larger[1] <= limits.shared_bytes_per_block
+    is_free = fits and _blocks(larger[1], limits) == _blocks(shape[1], limits)
+    return larger if is_free and _may_skip_checks(selection) else shape
+
+
+def _may_skip_checks(selection: Selection) -> bool:
+    """`Filter::kMaySkipChecks` of kernels/top_k/filter.cuh."""
+    return selection.element.size == 8
 
 
 def can_filter(selection: Selection, limits: Limits) -> bool:
@@ -99,11 +118,7 @@ def _merges(parts: int, enough: int) -> tuple[int, int]:
 
 def num_parts(selection: Selection, limits: Limits) -> int:
     """The number of blocks that share a row, chosen so that few multiprocessors are idle at the end."""
-    per_multiprocessor = min(
-        THRESHOLDS.blocks_per_multiprocessor,
-        max(1, limits.shared_bytes_per_multiprocessor // _shape(selection)[1]),
-    )
-    resident = limits.num_multiprocessors * per_multiprocessor
+    resident = limits.num_multiprocessors * _blocks(_shape(selection)[1], limits)
     longest = max(1, min(selection.row_length // THRESHOLDS.min_stretch, resident))
 
     def cost(parts: int) -> float:
@@ -117,7 +132,7 @@ def num_parts(selection: Selection, limits: Limits) -> int:
 
 def block_filter(selection: Selection, limits: Limits) -> Steps:
     """One launch; blocks may share a row, and the last of them merge what all have kept."""
-    capacity, shared_bytes = _shape(selection)
+    capacity, shared_bytes = _fastest_shape(selection, limits)
     parts = num_parts(selection, limits)
     workspaces: tuple[Workspace, ...] = ()
     if parts > 1:
@@ -145,6 +160,7 @@ def block_filter(selection: Selection, limits: Limits) -> Steps:
             ("kThreads", _THREADS),
             ("sizeof(FilterStorage)", _STORAGE_BYTES),
             (f"Filter<{selection.word}, kThreads>::kTile", _tile(selection)),
+            (f"Filter<{selection.word}, kThreads>::kMaySkipChecks", int(_may_skip_checks(selection))),
             ("kAcrossPart", _ACROSS_PART),
             ("kAcrossRow", _ACROSS_ROW),
             ("kMinEnough", _MIN_ENOUGH),

@@ -1,7 +1,7 @@
 // Computes: the top k of long rows, in one pass over the input.
 // Idea: a floor, guessed from a sample, drops most elements as they are read; see filter.cuh.
 // Ownership: blocks_per_row blocks share a row; the last block of each group, then of all, merges.
-// Requires: list_capacity >= k + a tile; if rows are shared, `states` is zero, and is left zero.
+// Requires: list_capacity >= 2 * k + a tile; `states` is zero if rows are shared, and left zero.
 // Chosen when: k is at most some thousands and rows are many, or too long to be read twice.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -121,7 +121,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const UInt32 k = static_cast<UInt32>(params.k);
   const UInt32 num_parts = static_cast<UInt32>(params.blocks_per_row);
   const Int64 stretch = (static_cast<UInt32>(params.row_length) / num_parts / 64 + 1) * Int64{64};
-  const UInt32 room = static_cast<UInt32>(capacity) - RowFilter::kTile;
+  // The list has room for one tile or two between two checks of its length, besides k and as much slack.
+  const bool skips_checks =
+      RowFilter::kMaySkipChecks && static_cast<UInt32>(capacity) >= 2 * (RowFilter::kTile + k);
+  const UInt32 room = static_cast<UInt32>(capacity) - (skips_checks ? 2 : 1) * RowFilter::kTile;
   UInt32 enough = kMinEnough;  // for the end
   while (enough < k) enough *= 2;
 
@@ -221,6 +224,7 @@ __global__ void __launch_bounds__(kThreads, 2)
             }
           }
         }
+        if (skips_checks && step % 2 == 0 && step + 1 != num_steps) continue;
         // Every thread has appended. If one of them found the list full, all cut it, unless this was the end.
         if (__syncthreads_or(filter.is_full ? 1 : 0) == 0 || step + 1 == num_steps) continue;
         count = shared.select.num_listed;

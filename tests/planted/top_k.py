@@ -401,6 +401,13 @@ DEFECTS = {
         ("lists in memory on a CPU",),
         BOUNDS,
     ),
+    "room for one tile of the two between checks": Defect(
+        "kernels/top_k/block_filter.cu",
+        "- (skips_checks ? 2 : 1) * RowFilter::kTile",
+        "- RowFilter::kTile",
+        ("filtered wide elements in ascending order",),
+        BOUNDS,
+    ),
     "a group more than a list has room for": Defect(
         "kernels/top_k/serial.cu",
         "list.count + kGroup > params.list_capacity",

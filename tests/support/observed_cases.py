@@ -80,6 +80,9 @@ CASES = {
     "ragged rows by clusters": Case(top_k((5, 9001), 200, HALF, length_type=INT), "cluster", SIX),
     "filtered rows": Case(top_k((3, 9001), 50), "block_filter", ONE),
     "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
+    "filtered wide elements in ascending order": Case(
+        top_k((3, 9001), 20, LONG), "block_filter", ONE, "ascending"
+    ),
     "filtered rows, every element a result": Case(top_k((3, 50), 50), "block_filter", ONE),
     "filtered rows in descending order": Case(top_k((3, 9001), 20), "block_filter", ONE, "descending"),
     "filtered rows shorter than a load": Case(top_k((5, 1), 1), "block_filter", ONE),
