@@ -35,6 +35,7 @@ from cudml.operators.top_k_short import (
     SELECT_MAX_KS,
     SELECT_MAX_ROW_LENGTHS,
     SORT_MAX_ROW_LENGTH,
+    select_fits,
     warp_select,
     warp_sort,
 )
@@ -102,6 +103,20 @@ class Thresholds:
         257,
         "machine code",
         "predicted 7.3 us, 7.1 by sorting, for 1024 x 256 and k = 16; of 257, 6.6 and 7.7",
+    )
+
+    #: Longer rows are looked at by groups of neighbours if they are at most as many as blocks run at once.
+    select_max_few_length: int = figure(
+        2048, "machine code", "predicted 8.3 us, 8.0 by groups, for 132 x 3000 float32 and k = 8"
+    )
+
+    #: Of 32-bit elements these are filtered together if their groups are between these parts of the number of
+    #: multiprocessors: the blocks of `columns` all run at once, and lanes have several rows each.
+    columns_part_of_words: tuple[float, float] = figure(
+        (1.5, 2.0),
+        "machine code",
+        "predicted 26 us by lanes, 22 by columns, for 4096 x 3000 and k = 8; 15 and 21 of 2100 rows, 71 and "
+        "74 of 16384",
     )
 
     #: Shorter rows of 64-bit elements have too few groups of neighbours for more than `select_max_few_k`.
@@ -297,7 +312,9 @@ def _can_arg_max(selection: Selection, limits: Limits) -> bool:
 def _can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the lanes of a shape, and k their results."""
     longest = SELECT_MAX_ROW_LENGTHS[selection.element.size][bisect_left(SELECT_MAX_KS, selection.k)]
-    return limits.warp_lanes == WARP_LANES and selection.row_length <= longest
+    if limits.warp_lanes != WARP_LANES or selection.row_length > longest:
+        return False
+    return selection.row_length <= SORT_MAX_ROW_LENGTH or select_fits(selection, limits)
 
 
 def _can_warp_sort(selection: Selection, limits: Limits) -> bool:
@@ -503,8 +520,15 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
     t, length, k = THRESHOLDS, selection.row_length, selection.k
     is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
     are_many = _part_of_groups(selection, limits) >= t.columns_min_part
+    if length > SORT_MAX_ROW_LENGTH and are_many and are_columns(selection):
+        return False
+    if length > t.select_max_few_length:
+        first, last = t.columns_part_of_words
+        is_word = selection.element.size == _COLUMNS_WORD_BYTES
+        is_one_wave = is_word and first <= _part_of_groups(selection, limits) <= last
+        return selection.num_rows > limits.resident_blocks and not is_one_wave
     if length > SORT_MAX_ROW_LENGTH:
-        return not (are_many and are_columns(selection))
+        return True
     if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
     if not are_many and is_shortest and are_columns(selection):

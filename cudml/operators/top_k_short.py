@@ -56,7 +56,10 @@ class _Shape(NamedTuple):
 
     def min_threads(self, element_bytes: int, first: int) -> int:
         """Threads of which a multiprocessor's registers hold at least so many."""
-        if first <= 8:
+        if self.capacity > 2048:
+            # Shared storage holds as many of the longest rows on a multiprocessor of 228 KiB.
+            threads = 384 if self.capacity * element_bytes > 8192 else 512
+        elif first <= 8:
             threads = 1024 if self.units <= 8 else 640
         else:
             threads = 512 if first <= 16 or self.unit > 1 else 384
@@ -65,13 +68,16 @@ class _Shape(NamedTuple):
 
 _SHORTEST_SHAPES = (_Shape(4, 16, 1), _Shape(8, 8, 4))
 _NARROW_SHAPES = (*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16))
-_WORD_SHAPES = (_Shape(16, 8, 4), _Shape(16, 16, 4), _Shape(32, 16, 4))
+_WORD_SHAPES = (_Shape(16, 8, 4), _Shape(16, 16, 4), _Shape(32, 16, 4), _Shape(32, 32, 4))
 _WIDE_SHAPES = (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4))
 #: Size of an element in bytes -> for each of `SELECT_MAX_KS` the shapes, of the shortest rows first.
 #: The largest k has at least twice as many units.
 _SELECT_SHAPES = {
-    1: (*2 * ((*_NARROW_SHAPES, _Shape(8, 16, 16)),), _SHORTEST_SHAPES),
-    2: (*2 * ((*_NARROW_SHAPES, _Shape(16, 16, 8)),), _SHORTEST_SHAPES),
+    1: (
+        *2 * ((*_NARROW_SHAPES, _Shape(8, 16, 16), _Shape(16, 16, 16), _Shape(32, 16, 16)),),
+        _SHORTEST_SHAPES,
+    ),
+    2: (*2 * ((*_NARROW_SHAPES, _Shape(16, 16, 8), _Shape(32, 16, 8), _Shape(32, 32, 8)),), _SHORTEST_SHAPES),
     4: (
         *2 * ((*_SHORTEST_SHAPES, *_WORD_SHAPES),),
         (_Shape(4, 16, 1), _Shape(8, 16, 1), _Shape(8, 16, 2), *_WORD_SHAPES),
@@ -87,11 +93,23 @@ SELECT_MAX_ROW_LENGTHS = {
 SORT_MAX_ROW_LENGTH = SORT_ITEMS[-1] * WARP_LANES
 
 
+def _select_shape(selection: Selection) -> tuple[_Shape, int]:
+    """The shape of a selection's rows, and the largest k of the kernel."""
+    instance = bisect_left(SELECT_MAX_KS, selection.k)
+    shapes = _SELECT_SHAPES[selection.element.size][instance]
+    return next(shape for shape in shapes if selection.row_length <= shape.capacity), SELECT_MAX_KS[instance]
+
+
+def select_fits(selection: Selection, limits: Limits) -> bool:
+    """Whether shared storage holds the rows of the shape, of which there must be one."""
+    shape, first = _select_shape(selection)
+    _, shared_bytes, _ = _select_block(shape, selection.word, selection.element.size, first)
+    return shared_bytes <= limits.shared_bytes_per_block
+
+
 def warp_select(selection: Selection, limits: Limits) -> Steps:
     """One launch; a group of lanes owns a row."""
-    instance = bisect_left(SELECT_MAX_KS, selection.k)
-    shapes, first = _SELECT_SHAPES[selection.element.size][instance], SELECT_MAX_KS[instance]
-    shape = next(shape for shape in shapes if selection.row_length <= shape.capacity)
+    shape, first = _select_shape(selection)
     num_blocks, shared_bytes, constants = _select_block(shape, selection.word, selection.element.size, first)
     launch = KernelLaunch(
         source="top_k/warp_select.cu",

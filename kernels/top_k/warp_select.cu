@@ -44,11 +44,14 @@ struct Shape {
   };
   // Small shapes fit 64 registers per thread, so that 32 warps run at once. Others need more, above all those
   // that list the elements themselves, whose keys are kept for it.
-  static constexpr int kMinThreads = (kIsSmall                    ? 1024
-                                      : kFirst <= 8               ? 640
-                                      : kFirst <= 16 || kUnit > 1 ? 512
-                                                                  : 384) /
-                                     (sizeof(Word) == 8 ? 2 : 1);
+  // Of the longest rows, shared storage holds no more.
+  static constexpr int kMinThreads =
+      (kCapacity > 2048            ? (kCapacity * sizeof(Word) > 8192 ? 384 : 512)
+       : kIsSmall                  ? 1024
+       : kFirst <= 8               ? 640
+       : kFirst <= 16 || kUnit > 1 ? 512
+                                   : 384) /
+      (sizeof(Word) == 8 ? 2 : 1);
   static constexpr int kMinBlocks = kMinThreads / kThreads;
   // Compilers of CUDA 12 need a few registers more, and would spill them; so would others, for some
   // architectures, if a unit has many elements.

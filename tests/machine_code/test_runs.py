@@ -69,7 +69,10 @@ def candidates() -> Iterator[Case]:
                 ((3, 9001), 1, 1, "arg_max"),
                 *(
                     (sizes, 1, k, "warp_select")
-                    for sizes in ((37, 60), (19, 120), (9, 256), (7, 509), (5, 1000), (3, 2000))
+                    for sizes in (
+                        *((37, 60), (19, 120), (9, 256), (7, 509)),
+                        *((5, 1000), (3, 2000), (3, 4001), (2, 8001)),
+                    )
                     for instance, k in enumerate((7, 16, 32))
                     if sizes[1] <= SELECT_MAX_ROW_LENGTHS[size][instance]
                 ),

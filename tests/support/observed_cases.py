@@ -58,6 +58,8 @@ CASES = {
     "short rows by warps": Case(top_k((300, 60), 7), "warp_select", ONE),
     "longer rows by warps": Case(top_k((5, 250), 16, LONG), "warp_select"),
     "longest rows by warps": Case(top_k((5, 2001), 32, DataType.FLOAT32), "warp_select"),
+    "rows of narrow elements by warps": Case(top_k((5, 8001), 7, BYTE), "warp_select", ONE),
+    "rows of a warp's whole storage": Case(top_k((5, 4001), 32, DataType.FLOAT32), "warp_select", ONE, "any"),
     "short rows of many ties": Case(top_k((9, 250), 8), "warp_select"),
     "short rows of NaNs": Case(top_k((9, 250), 8, DataType.FLOAT32), "warp_select", content="any"),
     "short rows by columns": Case(top_k((250, 9), 8, HALF, axis=0), "warp_select", ONE),
