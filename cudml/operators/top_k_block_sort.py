@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import inf
+from math import ceil, inf
 
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k_columns import COLUMNS_MAX_KS
@@ -29,6 +29,9 @@ _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 num_parts, part_length")
 _MAX_ROW_LENGTH = WARPS * SORT_MAX_ROW_LENGTH
 _MAX_K = SORTED_ITEMS[-1] * WARP_LANES
 
+# Blocks of `columns` that a multiprocessor runs at once.
+_COLUMNS_BLOCKS = 2
+
 # Wider keys take twice as many registers and instructions: other paths are faster.
 _MAX_ELEMENT_BYTES = 4
 
@@ -38,13 +41,14 @@ class Thresholds:
     """When sorting the parts of a row pays."""
 
     #: Rows in two parts, and in four, are sorted where their groups of `columns` are less than this part of
-    #: the multiprocessors, for k up to 16, 32, 64 and 128. For a larger k they always are.
+    #: the multiprocessors, for k up to 16, 32, 64 and 128, and for each wave of its blocks, of which two run
+    #: at once. For a larger k they always are.
     max_part: tuple[tuple[float, ...], ...] = figure(
-        ((2 / 5, 4 / 3, 2.0, inf), (2 / 5, 1 / 2, 1.0, 3 / 2)),
+        ((2 / 5, 4 / 3, 2.0, inf), (2 / 5, 1 / 2, 1.1, 3 / 2)),
         "machine code",
         "predicted 15 us, 21 by columns, for 2000 x 1500 float16 and k = 50; 28 and 34 for 4096 x 2048 and "
-        "64; of float32 24 and 42 for 1024 x 2049 and 128, 32 and 36 for 2000 x 3000 and 50, 32 and 24 for "
-        "20",
+        "64; of float32 24 and 42 for 1024 x 2049 and 128, 32 and 37 for 2100 x 3000 and 50, 32 and 24 for "
+        "20; 33 and 42 for 4230 x 1500 and 50",
     )
 
     #: Columns in two parts, and in four, where they are less than so much of it.
@@ -77,7 +81,8 @@ def can_block_sort(selection: Selection, limits: Limits) -> bool:
 def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
     """Whether rows that fit no warp are more than blocks at once, or columns, and no other path takes less.
 
-    `part` is the number of their groups of `columns`, as a part of the number of multiprocessors.
+    `part` is the number of their groups of `columns`, as a part of the number of multiprocessors; 0 if
+    `columns` does not pay whatever it is: a block for each row takes longer still.
     """
     t = THRESHOLDS
     # Few rows are looked at by groups of neighbours, which columns do not have.
@@ -91,7 +96,7 @@ def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
     most = t.max_part[is_long][bisect_left(COLUMNS_MAX_KS, selection.k)]
     if are_columns(selection):
         most *= t.part_of_columns[is_long]
-    return part < most
+    return part < most * max(1, ceil(part / _COLUMNS_BLOCKS))
 
 
 def block_sort(selection: Selection, limits: Limits) -> Steps:

@@ -470,9 +470,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if _can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
-    if can_block_sort(selection, limits) and block_sort_pays(
-        selection, limits, _part_of_groups(selection, limits)
-    ):
+    part = _part_of_groups(selection, limits)
+    if can_block_sort(selection, limits) and block_sort_pays(selection, limits, part):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     if can_filter_columns(selection, limits) and (
         _are_large_columns(selection, limits) or _columns_pay_for_long(selection, limits)
@@ -480,6 +479,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if cluster_pays(selection, limits) and can_cluster(selection, limits):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
+    if can_block_sort(selection, limits) and block_sort_pays(selection, limits, 0):
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     if _groups_pay(selection, limits) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes <= t.radix_columns_max_bytes
