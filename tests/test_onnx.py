@@ -1,85 +1,26 @@
-"""`cudml.onnx` beside ONNX Runtime: real models, ONNX's node tests, recorded calls, and cut graphs."""
+"""`cudml.onnx` beside ONNX Runtime: ONNX's node tests, recorded calls, and cut graphs."""
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.backend.base
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 import cudml.onnx as adapter
 from cudml.onnx.nodes import OPS
 from tests.operators.test_conformance import RECORDS, VECTORS, call_of, check, group_of
-from tests.operators.test_real_models import MODELS, folder_of
-from tests.support.onnx_adapter import Call, call_of_node, gru_by_its_formulas
-from tests.support.onnx_suite import NUM_NODE_TESTS, node_tests, num_tests
-
-PROVIDERS = ["CPUExecutionProvider"]
+from tests.support.onnx_adapter import Call
+from tests.support.onnx_suite import NUM_NODE_TESTS, PROVIDERS, by_onnxruntime, node_tests, num_tests
 
 
 def session_of(text: str, **options: Any) -> adapter.Session:
     """A session of a model in ONNX's text form, on the CPU."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
     return adapter.Session(model, providers=PROVIDERS, **options)
-
-
-def by_onnxruntime(model: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
-    return onnxruntime.InferenceSession(source, providers=PROVIDERS).run(None, feeds)
-
-
-def with_exact_layers(path: Path) -> adapter.Session:
-    """The session of a model whose GRU layers are computed by the formulas in float64."""
-    session = adapter.Session(path, providers=PROVIDERS)
-
-    def exactly(node: onnx.NodeProto) -> Callable[..., list[np.ndarray]]:
-        def run(inputs: list[Any], stream: Any) -> list[np.ndarray]:
-            call = call_of_node(node, 21, [array for array in inputs if array is not None])
-            results = iter(gru_by_its_formulas(call))
-            return [next(results).astype(np.float32) if name else np.empty(0) for name in node.output]
-
-        return run
-
-    for step in session._steps:
-        if getattr(getattr(step, "node", None), "op_type", None) == "GRU":
-            step.run = exactly(step.node)
-    return session
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_real_models(name: str) -> None:
-    """The error is at most twice ONNX Runtime's, both against the model with layers in float64."""
-    package, file, make_inputs, num_layers = MODELS[name]
-    if folder_of(package) is None:
-        pytest.skip(f"{package} is not installed")
-    path = folder_of(package) / file
-    feeds = make_inputs(path)
-    session = adapter.Session(path, providers=PROVIDERS)
-    assert [row.runs_on for row in session.placed if row.op == "GRU"] == ["cudml"] * num_layers
-    ours, exact = session.run(feeds), with_exact_layers(path).run(feeds)
-    for name, theirs in zip(session.outputs, by_onnxruntime(path, feeds), strict=True):
-        assert ours[name].dtype == theirs.dtype
-        found, usual = (np.abs(r.astype(np.float64) - exact[name]).max() for r in (ours[name], theirs))
-        assert found <= 2 * usual
-
-
-def test_slices_of_a_real_model(rng: np.random.Generator) -> None:
-    """A voice detector; slices are exact, so that only ONNX Runtime's fusions may differ."""
-    package = "silero_vad"
-    if folder_of(package) is None:
-        pytest.skip(f"{package} is not installed")
-    path = folder_of(package) / "data" / "silero_vad_16k_sequence.onnx"
-    state = np.zeros((1, 1, 128), np.float32)
-    feeds = {"input": rng.uniform(-1, 1, (20, 576)).astype(np.float32), "h": state, "c": state}
-    session = adapter.Session(path, ops=("Slice",), providers=PROVIDERS)
-    assert [row.runs_on for row in session.placed] == ["cudml"] * 5
-    for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(path, feeds), strict=True):
-        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 class Rep(onnx.backend.base.BackendRep):

@@ -1,16 +1,20 @@
-"""ONNX's own node tests of the four operators, as classes that pytest collects."""
+"""ONNX Runtime itself, and ONNX's own node tests of the four operators, as classes that pytest collects."""
 
 import importlib
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import onnx.backend.base
 import onnx.backend.test
+import onnxruntime
 
 _CASES = "onnx.backend.test.case.node"
 
 #: How many there are on one device.
 NUM_NODE_TESTS = 24
+
+PROVIDERS = ["CPUExecutionProvider"]
 
 
 def node_tests(backend: type[onnx.backend.base.Backend], module: str) -> dict[str, type]:
@@ -36,3 +40,8 @@ def node_tests(backend: type[onnx.backend.base.Backend], module: str) -> dict[st
 def num_tests(cases: dict[str, type], device: str) -> int:
     """How many of the tests run on a device."""
     return sum(name.endswith(f"_{device}") for case in cases.values() for name in vars(case))
+
+
+def by_onnxruntime(model: Any, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    source = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+    return onnxruntime.InferenceSession(source, providers=PROVIDERS).run(None, feeds)
