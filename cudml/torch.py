@@ -337,9 +337,11 @@ def _arrays(*tensors: torch.Tensor | None) -> list[Any]:
         array: Any = tensor
         if tensor is not None and (array := tensor.__dict__.get(_ARRAY)) is None:
             # The caller has seen that no gradient is wanted.
-            array = tensor.detach() if tensor.requires_grad else tensor
-            if _has_array(array):
-                array = array.numpy()
+            plain = tensor.detach() if tensor.requires_grad else tensor
+            try:
+                array = plain.numpy() if tensor.is_cpu else plain
+            except TypeError:  # of a type that NumPy lacks; comparing types takes longer
+                array = plain
         arrays.append(array)
     return arrays
 
@@ -396,7 +398,7 @@ def _gru(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    if r.shape[0] == 1 and _has_array(x):  # as for topk; the states of one direction lie as PyTorch's do
+    if x.is_cpu and r.shape[0] == 1:  # as for topk; the states of one direction lie as PyTorch's do
         states, single = gru(*_arrays(x, w, r, b, h0, lengths), linear_before_reset=True)
         return _from_numpy(states[:, 0]), _from_numpy(single)
     sequence, single = _gru_empty(x, w, r)
