@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
+from itertools import pairwise
 from math import gcd
 from types import MappingProxyType
 from typing import NamedTuple
@@ -71,7 +72,9 @@ _NARROW_SHAPES = (*_SHORTEST_SHAPES, _Shape(8, 8, 8), _Shape(8, 8, 16))
 _WORD_SHAPES = (_Shape(16, 8, 4), _Shape(16, 16, 4), _Shape(32, 16, 4), _Shape(32, 32, 4))
 _WIDE_SHAPES = (*_SHORTEST_SHAPES, _Shape(16, 8, 4), _Shape(32, 8, 4))
 #: Size of an element in bytes -> for each of `SELECT_MAX_KS` the shapes, of the shortest rows first.
-#: The largest k has at least twice as many units.
+#: The largest k has at least twice as many units. Of two shapes for the same rows, that of fewer lanes takes
+#: fewer instructions, and the other less time if its blocks all run at once: predicted 25.6 us and 32.1 for
+#: 16384 x 257 and k = 32, 13.2 and 11.8 for 4096 columns of it.
 _SELECT_SHAPES = {
     1: (
         *2 * ((*_NARROW_SHAPES, _Shape(8, 16, 16), _Shape(16, 16, 16), _Shape(32, 16, 16)),),
@@ -80,7 +83,7 @@ _SELECT_SHAPES = {
     2: (*2 * ((*_NARROW_SHAPES, _Shape(16, 16, 8), _Shape(32, 16, 8), _Shape(32, 32, 8)),), _SHORTEST_SHAPES),
     4: (
         *2 * ((*_SHORTEST_SHAPES, *_WORD_SHAPES),),
-        (_Shape(4, 16, 1), _Shape(8, 16, 1), _Shape(8, 16, 2), *_WORD_SHAPES),
+        (_Shape(4, 16, 1), _Shape(8, 16, 1), _Shape(8, 16, 2), _Shape(8, 16, 4), *_WORD_SHAPES),
     ),
     8: (*2 * (_WIDE_SHAPES,), _SHORTEST_SHAPES[:1]),
 }
@@ -93,23 +96,28 @@ SELECT_MAX_ROW_LENGTHS = {
 SORT_MAX_ROW_LENGTH = SORT_ITEMS[-1] * WARP_LANES
 
 
-def _select_shape(selection: Selection) -> tuple[_Shape, int]:
+def _select_shape(selection: Selection, limits: Limits) -> tuple[_Shape, int]:
     """The shape of a selection's rows, and the largest k of the kernel."""
     instance = bisect_left(SELECT_MAX_KS, selection.k)
-    shapes = _SELECT_SHAPES[selection.element.size][instance]
-    return next(shape for shape in shapes if selection.row_length <= shape.capacity), SELECT_MAX_KS[instance]
+    size, first = selection.element.size, SELECT_MAX_KS[instance]
+    fitting = [s for s in _SELECT_SHAPES[size][instance] if selection.row_length <= s.capacity]
+    for few, many in pairwise(fitting[:2]):
+        at_once = limits.num_multiprocessors * many.min_threads(size, first) // many.lanes
+        if few.capacity == many.capacity and selection.num_rows <= at_once:
+            return many, first
+    return fitting[0], first
 
 
 def select_fits(selection: Selection, limits: Limits) -> bool:
     """Whether shared storage holds the rows of the shape, of which there must be one."""
-    shape, first = _select_shape(selection)
+    shape, first = _select_shape(selection, limits)
     _, shared_bytes, _ = _select_block(shape, selection.word, selection.element.size, first)
     return shared_bytes <= limits.shared_bytes_per_block
 
 
 def warp_select(selection: Selection, limits: Limits) -> Steps:
     """One launch; a group of lanes owns a row."""
-    shape, first = _select_shape(selection)
+    shape, first = _select_shape(selection, limits)
     num_blocks, shared_bytes, constants = _select_block(shape, selection.word, selection.element.size, first)
     launch = KernelLaunch(
         source="top_k/warp_select.cu",

@@ -6,6 +6,7 @@ Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrt
 import functools
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -104,6 +105,11 @@ def candidates() -> Iterator[Case]:
                 for length_type in (None, DataType.INT32):
                     rows = top_k(sizes, k, element, axis=axis, length_type=length_type)
                     yield Case(rows, path, HOPPER.limits)
+        if size == 4:
+            # More rows than sixteen lanes each have at once.
+            for length_type in (None, DataType.INT32):
+                rows = top_k((40, 509), 32, element, length_type=length_type)
+                yield Case(rows, "warp_select", replace(HOPPER.limits, num_multiprocessors=1))
         for desc in (
             copy((5000,), element, (1,), offsets=(3,)),
             copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),

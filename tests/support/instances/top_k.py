@@ -21,6 +21,11 @@ _SHARED_COLUMNS = tuple(
     for k in (32, 64, 128)
 )
 
+#: Rows as many as groups of sixteen lanes that one architecture runs at once, which are more than warps.
+_ROWS_OF_ONE_WAVE = tuple(
+    ((COLUMNS * architecture.num_multiprocessors, 512), 1, 32) for architecture in ARCHITECTURES
+)
+
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
     ((100, 32), 1, 1),
@@ -28,6 +33,8 @@ _SHAPES = (
     ((100, 260), 1, 1),
     ((64, 128_256), 1, 1),
     *(((4096, length), 1, k) for length in (64, 128, 256, 512, 1024, 2048) for k in (8, 16, 32, 33)),
+    ((16_384, 512), 1, 32),
+    *_ROWS_OF_ONE_WAVE,
     ((4096, 256), 1, 129),
     ((4096, 1024), 1, 129),
     ((4096, 1024), 1, 257),
