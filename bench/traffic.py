@@ -122,6 +122,7 @@ def cases() -> Iterator[Case]:
     yield Case("warp_select", "float32", 64, 256, 8, "normal")
     yield Case("warp_sort", "float32", 64, 1000, 100, "normal")
     yield Case("block_sort", "float32", 64, 3000, 100, "normal")
+    yield Case("block_sort", "float32", 64, 3000, 1000, "normal")
     yield Case("thread_list", "float32", 256, 64, 4, "normal", "columns")
     for distribution in ("normal", "ascending"):
         yield Case("columns", "float32", 64, 4096, 10, distribution, "columns")

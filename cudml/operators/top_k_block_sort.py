@@ -1,8 +1,13 @@
-"""Top-k of rows that fit the warps of a block, but not one: sorted in parts, whose lists are merged."""
+"""Top-k of rows that fit the warps of a block, but not one.
+
+They are sorted in parts, whose lists are merged; for a larger k, what reaches the k-th key is chosen first,
+and only that is sorted.
+"""
 
 from bisect import bisect_left
 from dataclasses import dataclass
 from math import ceil, inf
+from typing import NamedTuple
 
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k_columns import COLUMNS_MAX_KS
@@ -26,8 +31,37 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, round_up
 #: `PartParams` of kernels/top_k/block_sort.cu.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 num_parts, part_length")
 
-_MAX_ROW_LENGTH = WARPS * SORT_MAX_ROW_LENGTH
-_MAX_K = SORTED_ITEMS[-1] * WARP_LANES
+# kernels/top_k/block_sort.cu
+_MAX_SORTED_LENGTH = WARPS * SORT_MAX_ROW_LENGTH
+_MAX_SORTED_K = SORTED_ITEMS[-1] * WARP_LANES
+
+# kernels/top_k/block_choose.cu: how many elements are ranked, at least and at most.
+_MIN_RANKED, _MAX_RANKED = 256, 1024
+
+
+class _ChooseShape(NamedTuple):
+    """Parts of a row, items of a lane, and blocks that a multiprocessor's registers hold."""
+
+    parts: int
+    items: int
+    blocks: int
+
+    @property
+    def capacity(self) -> int:
+        """Length of the longest row."""
+        return self.parts * self.items * WARP_LANES
+
+
+_CHOOSE_SHAPES = (
+    _ChooseShape(4, 16, 8),
+    _ChooseShape(4, 32, 5),
+    _ChooseShape(6, 32, 4),
+    _ChooseShape(8, 32, 3),
+    _ChooseShape(12, 32, 2),
+)
+#: Size of an element in bytes -> the longest rows of kernels/top_k/block_choose.cu. Registers of the largest
+#: shapes do not hold words.
+_MAX_CHOSEN_LENGTH = {size: _CHOOSE_SHAPES[-1 if size < 4 else 2].capacity for size in (1, 2, 4)}
 
 # Blocks of `columns` that a multiprocessor runs at once.
 _COLUMNS_BLOCKS = 2
@@ -59,12 +93,20 @@ class Thresholds:
         "and 39 for 1024 of 4096",
     )
 
-    #: The longest rows of 32-bit elements if a lane sorts most items.
-    max_word_length: int = figure(
-        3072,
+    #: Elements are chosen before they are sorted for more results than this of a word; of narrower elements,
+    #: for more than warps sort.
+    choose_min_word_k: int = figure(
+        257,
         "machine code",
-        "predicted 178 us, 214 by block_filter, for 5600 x 3000 float32 and k = 300; 18.5 and 15.7 for "
-        "140 x 4096 and 512",
+        "predicted 34 us, 43 by sorting, for 1024 x 4096 float32 and k = 512; 31 both for 256",
+    )
+
+    #: And from rows too long for warps that sort; up to this length for a k that these sort.
+    choose_max_length: int = figure(
+        8192,
+        "machine code",
+        "predicted 36 us, 38 by block_filter, for 1024 x 8192 float16 and k = 100, 53 and 45 of 12288; 34 "
+        "and 55 for 4097 float32",
     )
 
 
@@ -72,35 +114,81 @@ THRESHOLDS = Thresholds()
 
 
 def can_block_sort(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the registers of a block's warps, and k those of one."""
+    """Whether a row fits the registers of a block's warps, and what is ranked fits the numbers."""
     is_narrow = selection.element.size <= _MAX_ELEMENT_BYTES
-    fits = selection.row_length <= _MAX_ROW_LENGTH and selection.k <= _MAX_K
-    return limits.warp_lanes == WARP_LANES and is_narrow and fits
+    if limits.warp_lanes != WARP_LANES or not is_narrow or selection.k > _MAX_RANKED:
+        return False
+    return selection.row_length <= _MAX_CHOSEN_LENGTH[selection.element.size]
 
 
 def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
     """Whether rows that fit no warp are more than blocks at once, or columns, and no other path takes less.
 
     `part` is the number of their groups of `columns`, as a part of the number of multiprocessors; 0 if
-    `columns` does not pay whatever it is: a block for each row takes longer still.
+    neither `columns` nor groups of neighbours pay: a block that filters each takes longer still.
     """
-    t = THRESHOLDS
-    # Few rows are looked at by groups of neighbours, which columns do not have.
-    if selection.num_rows <= limits.resident_blocks and not are_columns(selection):
-        return False
-    if selection.k > COLUMNS_MAX_KS[-1]:
-        sorts_most = sorted_items_of(selection, SORT_ITEMS[-1]) == SORTED_ITEMS[-1]
-        is_word = selection.element.size == _MAX_ELEMENT_BYTES
-        return selection.row_length <= t.max_word_length or not (sorts_most and is_word)
-    is_long = selection.row_length > 2 * SORT_MAX_ROW_LENGTH
-    most = t.max_part[is_long][bisect_left(COLUMNS_MAX_KS, selection.k)]
+    t, length, k = THRESHOLDS, selection.row_length, selection.k
+    is_long = length > _MAX_SORTED_LENGTH
+    if selection.num_rows <= limits.resident_blocks and (is_long or not are_columns(selection)):
+        return part == 0 and (k > _MAX_SORTED_K or (not is_long and _chooses(selection)))
+    if is_long and k <= _MAX_SORTED_K:
+        return part == 0 and k > WARP_LANES and length <= t.choose_max_length
+    if k > COLUMNS_MAX_KS[-1]:
+        return True
+    takes_all = length > 2 * SORT_MAX_ROW_LENGTH
+    most_part = t.max_part[takes_all][bisect_left(COLUMNS_MAX_KS, k)]
     if are_columns(selection):
-        most *= t.part_of_columns[is_long]
-    return part < most * max(1, ceil(part / _COLUMNS_BLOCKS))
+        most_part *= t.part_of_columns[takes_all]
+    return part < most_part * max(1, ceil(part / _COLUMNS_BLOCKS))
+
+
+def _chooses(selection: Selection) -> bool:
+    """Whether elements are chosen before they are sorted."""
+    is_word = selection.element.size == _MAX_ELEMENT_BYTES
+    least = THRESHOLDS.choose_min_word_k if is_word else _MAX_SORTED_K + 1
+    return selection.k >= least or selection.row_length > _MAX_SORTED_LENGTH
+
+
+def _block_choose(selection: Selection, limits: Limits) -> Steps:
+    """One launch; a block owns a row, chooses what can be among the first k, and ranks it."""
+    size = selection.element.size
+    shape = next(s for s in _CHOOSE_SHAPES if selection.row_length <= s.capacity)
+    is_ragged = selection.lengths is not None
+    num_blocks = min(shape.blocks, 7) if is_ragged else shape.blocks
+    part_length = round_up(-(-selection.row_length // shape.parts), VECTOR_BYTES // size)
+    of_warps = shape.parts * (2 * max(size, 4) + 16)
+    shared_bytes = round_up(shape.capacity * size + 4 * _MAX_RANKED + of_warps + 4, VECTOR_BYTES)
+    instance = f"{selection.word}, {shape.parts}, {shape.items}"
+    launch = KernelLaunch(
+        source="top_k/block_choose.cu",
+        function="top_k_block_choose",
+        template=(selection.word, shape.parts, shape.items, *selection.raggedness),
+        grid=blocks_of_warps(selection.num_rows, 1, num_blocks, shared_bytes, limits),
+        block=(shape.parts * WARP_LANES, 1, 1),
+        buffers=selection.operands,
+        params=fine_params(
+            selection,
+            _PARAMS,
+            list_capacity=max(_MIN_RANKED, 1 << (selection.k - 1).bit_length()),
+            more={"num_parts": shape.parts, "part_length": part_length},
+        ),
+        shared_bytes=shared_bytes,
+        constants=(
+            ("kMostRanked", _MAX_RANKED),
+            (f"sizeof(ChooseStorage<{instance}>)", shared_bytes),
+            (f"(kChooseMinBlocks<{instance}, {str(is_ragged).lower()}>)", num_blocks),
+        ),
+    )
+    return (launch,), ()
 
 
 def block_sort(selection: Selection, limits: Limits) -> Steps:
-    """One launch; two or four warps own a row, each sorts the first of a part, and they merge their lists."""
+    """One launch; two or four warps own a row, each sorts the first of a part, and they merge their lists.
+
+    If k is large, or rows are long, a block owns a row.
+    """
+    if _chooses(selection):
+        return _block_choose(selection, limits)
     size, items = selection.element.size, SORT_ITEMS[-1]
     num_parts = 2 if selection.row_length <= 2 * SORT_MAX_ROW_LENGTH else WARPS
     part_length = round_up(-(-selection.row_length // num_parts), VECTOR_BYTES // size)

@@ -443,7 +443,7 @@ PATHS = by_name(
     Path("columns", "a small k of rows side by side in memory, or many", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
     Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
-    Path("block_sort", "k up to 512 of narrow rows of up to 4096 elements", can_block_sort, block_sort),
+    Path("block_sort", "k up to 1024 of narrow rows of some thousand elements", can_block_sort, block_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
     Path("cluster", "more results of few rows that fit a cluster", can_cluster, cluster),
     Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
@@ -479,10 +479,10 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if cluster_pays(selection, limits) and can_cluster(selection, limits):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
-    if can_block_sort(selection, limits) and block_sort_pays(selection, limits, 0):
-        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     if _groups_pay(selection, limits) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
+    if can_block_sort(selection, limits) and block_sort_pays(selection, limits, 0):
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes <= t.radix_columns_max_bytes
     is_long = t.radix_columns_min_length < length < t.grid_min_row_length
     if is_few and is_long and are_columns(selection):

@@ -7,21 +7,13 @@
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/load_rows.cuh"
+#include "top_k/row_parts.cuh"
 #include "top_k/row_sort.cuh"
 #include "top_k/rows.cuh"
-
-// Items of a lane, and elements of a part.
-constexpr int kPartItems = 32;
-constexpr UInt32 kPartSlots = kPartItems * kWarpSize;
 
 // Blocks per multiprocessor: the largest number whose registers hold the items of every lane.
 template <int kSorted>
 constexpr int kPartMinBlocks = kSorted < 16 ? 5 : 4;
-
-struct PartParams : FineParams {
-  Int32 num_parts;
-  Int32 part_length;  // the last part may be shorter
-};
 
 template <class Word, int kSorted>
 struct PartStorage {
@@ -29,21 +21,6 @@ struct PartStorage {
   SharedArray<Ranked<Word>, kThreads * kSorted> lists;
   SharedArray<UInt32, kWarps> lengths;  // of ragged rows, by the warp of their first part
 };
-
-// The length of the warp's row, of which it has part `part`.
-template <bool kIsRagged>
-__device__ __forceinline__ UInt32 shared_row_length(const void* lengths, const PartParams& params,
-                                                    const RowStart& start, UInt32 part,
-                                                    SharedArray<UInt32, kWarps>& shared) {
-  UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
-  if constexpr (kIsRagged) {
-    UInt32& own = shared[threadIdx.x / kWarpSize - part];
-    if (part == 0 && threadIdx.x % kWarpSize == 0) own = length;
-    __syncthreads();  // the length is written before the row's other threads read it
-    length = own;     // it may have changed between two reads, and all must agree
-  }
-  return length;
-}
 
 // Merges the sorted lists of the parts of each row into that of the first part. Every thread of the block
 // calls; item j of a lane is at position lane * kSorted + j of its warp's list.

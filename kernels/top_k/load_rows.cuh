@@ -1,6 +1,6 @@
 // Loads the rows of a warp into shared storage, as vectors of 16 bytes or, if elements are not side by side,
 // one by one. `Of` describes them: kRows rows, each a Row whose `vectors` hold kVectors loads of kPerVector
-// elements by each of its lanes.
+// elements by each of its lanes, of which kLoadsAhead are in flight at once.
 #pragma once
 
 #include "common/intrinsics.cuh"
@@ -78,7 +78,7 @@ __device__ __forceinline__ void load_vectors(const Word* __restrict__ input,
   constexpr UInt32 kPerVector = Of::kPerVector;
   constexpr UInt32 kPerPart = sizeof(Part) / sizeof(Word);
   constexpr UInt32 kParts = 16 / sizeof(Part);
-  constexpr UInt32 kAhead = 4;
+  constexpr UInt32 kAhead = Of::kLoadsAhead;
   const UInt32 lane = threadIdx.x % kLanes;
   const Word* elements = input + start;
   const bool is_aligned =

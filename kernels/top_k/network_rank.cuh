@@ -24,9 +24,22 @@ struct Numbers {
   }
 };
 
-template <class Word, int kThreads>
-struct NetworkRank {
+// What is ranked: a list in shared storage.
+template <class Word>
+struct ListedElements {
+  // Whether an element that ties with another one has the higher place if its index is lower.
+  static constexpr bool kTiesAreInOrder = false;
   static constexpr UInt32 kPlaceBits = 12;
+
+  const List<Word>& list;
+
+  __device__ __forceinline__ Wide<Word> key(UInt32 place) const { return list.keys[place]; }
+  __device__ __forceinline__ UInt32 index(UInt32 place) const { return list.indices[place]; }
+};
+
+template <class Elements, int kThreads, class Storage>
+struct NetworkRank {
+  static constexpr UInt32 kPlaceBits = Elements::kPlaceBits;
   static constexpr UInt32 kDigitBits = 32 - kPlaceBits;
   // Numbers that a warp sorts in registers: each lane has its items.
   static constexpr int kItems = 8;
@@ -34,11 +47,11 @@ struct NetworkRank {
   // Most elements with the same bits that are compared with each other.
   static constexpr UInt32 kFew = 8;
 
-  const List<Word>& list;
+  Elements elements;
   UInt32 count;
   UInt32 index_bits;  // in which indices differ
   Numbers numbers;
-  SelectStorage<kThreads>& shared;
+  Storage& shared;
 
   static __device__ __forceinline__ UInt32 place_of(UInt32 number) {
     return number & ((1u << kPlaceBits) - 1);
@@ -53,9 +66,9 @@ struct NetworkRank {
 
   // How many of the low bits of a key and an index contain every bit in which elements `a` and `b` differ.
   __device__ __forceinline__ UInt32 differing_bits(UInt32 a, UInt32 b) const {
-    const Wide<Word> keys = list.keys[a] ^ list.keys[b];
+    const auto keys = elements.key(a) ^ elements.key(b);
     if (keys != 0) return index_bits + 64 - __clzll(static_cast<Int64>(keys));
-    const UInt32 indices = index_part(list.indices[a]) ^ index_part(list.indices[b]);
+    const UInt32 indices = index_part(elements.index(a)) ^ index_part(elements.index(b));
     return 32 - __clz(static_cast<int>(indices));
   }
   // The largest find() of all threads.
@@ -70,8 +83,8 @@ struct NetworkRank {
   }
   // The bits [from, from + width) of the element's key and index.
   __device__ __forceinline__ UInt32 digit(UInt32 place, UInt32 from, UInt32 width) const {
-    const Wide<Word> key = list.keys[place];
-    const UInt64 low = static_cast<UInt64>(key) << index_bits | index_part(list.indices[place]);
+    const auto key = elements.key(place);
+    const UInt64 low = static_cast<UInt64>(key) << index_bits | index_part(elements.index(place));
     const UInt64 bits = from < index_bits ? low >> from : key >> (from - index_bits);
     return static_cast<UInt32>(bits) & ((1u << width) - 1);
   }
@@ -128,7 +141,8 @@ struct NetworkRank {
   }
 
   static __device__ __forceinline__ void keep(UInt32& own, UInt32 other, bool is_larger) {
-    own = is_larger ? max(own, other) : min(own, other);
+    // A comparison and a move, which are instructions of two pipes; a maximum and a minimum are of one.
+    if ((other > own) == is_larger) own = computed_once(other);
   }
   // Sorts a warp's bitonic numbers in falling order, beginning with lanes `distance` apart.
   static __device__ __forceinline__ void merge_lanes(UInt32 (&items)[kItems], UInt32 distance) {
@@ -186,10 +200,9 @@ struct NetworkRank {
   // The steps of a merge that compare whole chunks: each thread compares numbers a multiple of a chunk apart.
   template <int kChunks>
   __device__ __forceinline__ void merge_chunks(UInt32 num_chunks) const {
-    const UInt32 place = threadIdx.x % kChunk;
-    for (UInt32 first = threadIdx.x / kChunk * kChunks; first < num_chunks;
-         first += kThreads / kChunk * kChunks) {
-      UInt32* words = &numbers[first * kChunk + place];
+    for (UInt32 i = threadIdx.x; i < num_chunks / kChunks * kChunk; i += kThreads) {
+      const UInt32 first = i / kChunk * kChunks;
+      UInt32* words = &numbers[first * kChunk + i % kChunk];
       const UInt32 flip = flip_of(first, kChunks);
       UInt32 items[kChunks];
 #pragma unroll
@@ -215,36 +228,78 @@ struct NetworkRank {
     }
   }
 
-  __device__ __forceinline__ bool has_many_equal() const {
-    bool has_many = false;
-#pragma unroll 1
-    for (UInt32 i = threadIdx.x; i + kFew < count; i += kThreads) {
-      has_many = has_many || are_equal(i, i + kFew);
-    }
-    return __syncthreads_or(has_many ? 1 : 0) != 0;
+  // The end of the elements that the bits do not tell apart from those from `begin` to `end`; if there are
+  // many, more than kFew after `begin`.
+  __device__ __forceinline__ UInt32 end_of_equal(UInt32 begin, UInt32 end) const {
+    while (end < count && end - begin <= kFew && are_equal(end, begin)) ++end;
+    return end;
+  }
+  __device__ __forceinline__ UInt32 begin_of_equal(UInt32 place) const {
+    UInt32 begin = place;
+    while (begin > 0 && place - begin < kFew && are_equal(begin - 1, place)) --begin;
+    return begin;
+  }
+  // Whether the elements at a place and at the next one, which the bits do not tell apart, are in order.
+  __device__ __forceinline__ bool is_settled(UInt32 place) const {
+    return Elements::kTiesAreInOrder &&
+           elements.key(place_of(numbers[place])) == elements.key(place_of(numbers[place + 1]));
+  }
+  __device__ __forceinline__ bool is_before(UInt32 a, UInt32 b) const {
+    const auto key_of_a = elements.key(a);
+    const auto key_of_b = elements.key(b);
+    return key_of_a > key_of_b || (key_of_a == key_of_b && elements.index(a) < elements.index(b));
   }
 
-  // The rank of the element at `place` of the order, from what is equal to it and so beside it.
-  __device__ __forceinline__ UInt32 rank_at(UInt32 place) const {
-    const bool is_told = (place == 0 || !are_equal(place - 1, place)) &&
-                         (place + 1 == count || !are_equal(place + 1, place));
-    if (is_told) return place;
-    UInt32 begin = place;
-    UInt32 end = place + 1;
-    while (begin > 0 && place - begin < kFew && are_equal(begin - 1, place)) --begin;
-    while (end < count && end - begin <= kFew && are_equal(end, place)) ++end;
-    // Many elements are equal in full, which happens only if the input changes.
-    if (end - begin > kFew) return place;
-    const UInt32 own = place_of(numbers[place]);
-    UInt32 rank = begin;
-#pragma unroll 1
-    for (UInt32 i = begin; i < end; ++i) {
-      const UInt32 other = place_of(numbers[i]);
-      const bool ties_before =
-          list.keys[other] == list.keys[own] && list.indices[other] < list.indices[own];
-      rank += list.keys[other] > list.keys[own] || ties_before ? 1 : 0;
+  // Compares elements that the bits do not tell apart with each other, where they are few. Returns whether
+  // many are left that are not in order.
+  __device__ __forceinline__ bool settle_few() const {
+    const UInt32 stretch = (count + kThreads - 1) / kThreads;
+    const UInt32 first = threadIdx.x * stretch;
+    const UInt32 last = first + stretch;
+    UInt32 equals = 0;  // bit i: the elements at first + i and after it are equal
+    if (first + 1 < count) {
+      UInt32 number = numbers[first];
+#pragma unroll 4
+      for (UInt32 i = first; i < min(last, count - 1); ++i) {
+        const UInt32 next = numbers[i + 1];
+        equals |= static_cast<UInt32>((number ^ next) >> kPlaceBits == 0) << (i - first);
+        number = next;
+      }
     }
-    return rank;
+    UInt32 begins = equals & ~(equals << 1);  // bit i: at first + i, equal elements begin
+    if ((begins & 1) != 0 && first > 0 && are_equal(first - 1, first)) --begins;
+    bool has_many = false;
+    UInt32 last_end = 0;  // of the elements that are equal to the last, if more of them follow
+    for (UInt32 left = equals; left != 0; left &= left - 1) {
+      const UInt32 bit = left & (0 - left);
+      const UInt32 place = first + __popc(bit - 1);
+      const UInt32 begin = (begins & bit) != 0 ? place : begin_of_equal(place);
+      const UInt32 end = end_of_equal(begin, place + 2);
+      has_many = has_many || (end - begin > kFew && !is_settled(place));
+      last_end = end;
+    }
+    // All have looked at the order before it changes. Then no thread looks at what another one moves.
+    if (__syncthreads_or(has_many ? 1 : 0) != 0) return true;
+    for (; begins != 0; begins &= begins - 1) {
+      const int bit = __ffs(static_cast<int>(begins)) - 1;
+      const UInt32 begin = first + bit;
+      UInt32 end = begin + __ffs(static_cast<int>(~(equals >> bit)));
+      if (end > last) end = last_end;
+      if (end - begin > kFew) continue;
+#pragma unroll 1
+      for (UInt32 i = begin + 1; i < end; ++i) {
+        const UInt32 number = numbers[i];
+        UInt32 place = i;
+        for (; place > begin; --place) {
+          const UInt32 other = numbers[place - 1];
+          if (!is_before(place_of(number), place_of(other))) break;
+          numbers[place] = other;
+        }
+        numbers[place] = number;
+      }
+    }
+    __syncthreads();  // the order is complete before it is read
+    return false;
   }
 };
 
@@ -254,19 +309,18 @@ template <class Word, int kThreads, class Write>
 __device__ __forceinline__ void rank_by_network(const List<Word>& list, UInt32 count, UInt32 k,
                                                 UInt32 last_index, UInt32* numbers,
                                                 SelectStorage<kThreads>& shared, Write write) {
-  using Network = NetworkRank<Word, kThreads>;
+  using Network = NetworkRank<ListedElements<Word>, kThreads, SelectStorage<kThreads>>;
   const UInt32 index_bits = 32 - __clz(static_cast<int>(last_index | 1));
-  Network network = {list, count, index_bits, {numbers}, shared};
+  Network network = {{list}, count, index_bits, {numbers}, shared};
   UInt32 num_chunks = 1;
   while (num_chunks * Network::kChunk < count) num_chunks *= 2;
   network.make_numbers(num_chunks);
   do {
     network.sort(num_chunks);
-  } while (network.has_many_equal() && network.refine_numbers());
+  } while (network.settle_few() && network.refine_numbers());
 #pragma unroll 1
-  for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
-    const UInt32 rank = network.rank_at(i);
-    const UInt32 place = Network::place_of(network.numbers[i]);
-    if (rank < k) write(rank, list.keys[place], list.indices[place]);
+  for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
+    const UInt32 place = Network::place_of(network.numbers[rank]);
+    write(rank, list.keys[place], list.indices[place]);
   }
 }

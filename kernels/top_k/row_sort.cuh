@@ -14,6 +14,7 @@ template <class Word, int kItems, int kSorted>
 struct Shape {
   static constexpr int kRows = 1;
   static constexpr int kPerVector = 16 / static_cast<int>(sizeof(Word));
+  static constexpr UInt32 kLoadsAhead = 4;
   static constexpr int kVectors = kItems > kPerVector ? kItems / kPerVector : 1;
   // A row, and the indices of the chosen elements, which are sorted later.
   struct Row {

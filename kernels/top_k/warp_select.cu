@@ -24,6 +24,7 @@ template <class Word, int kLanes, int kUnits, int kUnit, int kFirst>
 struct Shape {
   static constexpr int kCapacity = kLanes * kUnits * kUnit;
   static constexpr int kPerVector = 16 / static_cast<int>(sizeof(Word));
+  static constexpr UInt32 kLoadsAhead = 4;
   // A lane reads blocks of whole vectors and whole units: its block m is block m * kLanes + lane of the row.
   static constexpr int kBlock = kUnit > kPerVector ? kUnit : kPerVector;
   static constexpr int kBlocks = kUnits * kUnit / kBlock;

@@ -96,6 +96,11 @@ def candidates() -> Iterator[Case]:
                     for k in (60, 130, 300)
                     if size < 8
                 ),
+                *(
+                    ((3, length), 1, 700, "block_sort")
+                    for length in (1501, 4001, 6001, 8001, 12_001)
+                    if length < {1: 12_288, 2: 12_288, 4: 6144, 8: 0}[size]
+                ),
                 ((3, 9001), 1, 50, "block_filter"),
                 ((3, 9001), 1, 50, "groups"),
                 ((2, 9001), 1, 300, "cluster"),

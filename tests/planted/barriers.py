@@ -52,6 +52,11 @@ _CASES = {
         "filtered rows shorter than a load",
         "ragged rows with few elements, filtered",
     ),
+    "top_k/block_choose.cu": (
+        "chosen elements of rows in four parts",
+        "chosen elements that tie",
+        "chosen elements of ragged rows",
+    ),
     "top_k/block_sort.cu": (
         "rows sorted in two parts",
         "rows sorted in four parts",

@@ -61,6 +61,17 @@ def test_nothing_to_report_in_check_mode(path: str, rng: np.random.Generator) ->
                 check_top_k(device, x, options)
 
 
+@pytest.mark.parametrize("path", ["block_sort", "block_filter"])
+def test_elements_that_differ_in_low_bits(path: str, rng: np.random.Generator) -> None:
+    """All but one, so that numbers of the network do not tell them apart; and some are equal."""
+    device = emulator.get_device()
+    for num_values in (200, 3000):
+        low = rng.integers(0, num_values, (2, 3000)).astype(np.uint32)
+        low[:, 1234] = 1 << 31
+        for largest in (True, False):
+            check_top_k(device, low, Options(900, path=path, largest=largest))
+
+
 @pytest.mark.parametrize("word", WORDS)
 @pytest.mark.parametrize("path", ["warp_select", "warp_sort", "block_sort"])
 def test_rows_that_begin_anywhere(path: str, word: str, rng: np.random.Generator) -> None:
@@ -113,14 +124,22 @@ CHOICES = {
     ((2400, 3000), 1, 50): "columns",
     ((4224, 2000), 1, 65): "block_sort",
     ((4096, 2000), 1, 512): "block_sort",
-    ((4096, 2000), 1, 513): "block_filter",
+    ((4096, 2000), 1, 513): "block_sort",
+    ((4096, 2000), 1, 1024): "block_sort",
+    ((4096, 2000), 1, 1025): "block_filter",
+    ((1024, 6144), 1, 1000): "block_sort",
+    ((1024, 6145), 1, 1000): "block_filter",
+    ((1024, 4097), 1, 33): "block_sort",
+    ((132, 1025), 1, 300): "block_sort",
+    ((132, 1025), 1, 250): "groups",
     ((1024, 2049), 1, 32): "warp_select",
     ((1024, 2049), 1, 33): "block_sort",
     ((4096, 4097), 1, 8): "columns",
     ((2100, 4096), 1, 8): "warp_select",
     ((1024, 4096), 1, 256): "block_sort",
-    ((1024, 4096), 1, 257): "block_filter",
-    ((1024, 4097), 1, 50): "block_filter",
+    ((1024, 4096), 1, 257): "block_sort",
+    ((1024, 4097), 1, 50): "block_sort",
+    ((1024, 6145), 1, 50): "block_filter",
     ((3000, 1024), 0, 32): "warp_select",
     ((2000, 1024), 0, 40): "block_sort",
     ((2049, 512), 0, 32): "warp_select",

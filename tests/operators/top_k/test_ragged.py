@@ -29,6 +29,7 @@ CASES = (
     (40, 64, 16, {"warp_select", "warp_sort", "serial"}),
     (9, 900, 300, {"warp_sort", "block_filter"}),
     (9, 2100, 300, {"block_sort", "block_filter"}),
+    (5, 2100, 700, {"block_sort"}),
     (90, 250, 1, {"arg_max", "columns"}),
     (6, 9001, 1, {"arg_max"}),
     (6, 4501, 30, {"columns", "block_filter", "block_radix", "grid_radix", "serial"}),
