@@ -34,9 +34,9 @@ struct ReverseSerialColumnsParams : LaneSpace {
 // would evict each other before they are read.
 constexpr int kRowsAhead = 16;
 
-// The rows of a tile are written in place if they are at most this many bytes apart. Farther apart, their
-// lines compete for the same few places of a near cache before they are complete.
-constexpr Int64 kMaxTilePitch = 2048;
+// Rows that are farther apart, in bytes, compete for the same few places of a near cache. Then the rows of a
+// tile are written one after another, and short lanes pass through tiles as well.
+constexpr Int64 kMaxNearPitch = 2048;
 
 // Shorter lanes are reversed faster item by item.
 constexpr Int64 kMinBufferedItems = 32;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void reverse_tiles(const ReverseSerialColumnsParams& 
   for (Int64 lane = 0; lane < num_lanes; ++lane) {
     reverse_lane<Item>(lanes + lane * lane_bytes, lengths[lane], p.axis_size);
   }
-  const bool in_place = !p.is_large && max(target_pitch, -target_pitch) <= kMaxTilePitch;
+  const bool in_place = !p.is_large && max(target_pitch, -target_pitch) <= kMaxNearPitch;
   visit_tiles<Item>(p.axis_size, [&](Int64 i) {
     UInt8* row = to + i * target_pitch;
     UInt8* tiles = in_place ? row : rows;
@@ -230,8 +230,10 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   UInt8* lanes = reinterpret_cast<UInt8*>(strip_lengths + p.strip_items) + kMirroredBytes;
   UInt8* rows = lanes + p.strip_items * lane_bytes + 2 * kMirroredBytes;
   const bool has_rows = p.row_source_stride == 1 && p.row_target_stride == 1;
-  const bool is_short =
-      has_rows && p.axis_size >= kMinBufferedItems && p.axis_size <= kMaxShortItems;
+  const Int64 pitch = max(max(p.axis_source_stride, -p.axis_source_stride),
+                          max(p.axis_target_stride, -p.axis_target_stride));
+  const bool is_short = has_rows && p.axis_size >= kMinBufferedItems &&
+                        p.axis_size <= kMaxShortItems && pitch * kItemBytes <= kMaxNearPitch;
   // A row's last strip is the narrowest.
   const Int64 fewest_lanes = p.row_items - (p.sizes[0] - 1) * p.strip_items;
   const bool has_tiles = has_rows && p.axis_size >= max(kMinBufferedItems, kTileItems<Item>) &&

@@ -154,6 +154,10 @@ LANES = {
         (2, 40, 200), 1, (90 * WIDE, WIDE, 1), (50 * WIDE + 5, WIDE, 1), (300 * WIDE, 1, WIDE),
         EVERY | {"columns", "serial_columns"},
     ),
+    "short columns": (
+        (2, 40, 200), 1, (WIDE, 200, 1), (3 * WIDE, 210, 1), (300 * WIDE, 1, WIDE),
+        EVERY | {"columns", "serial_columns"},
+    ),
     "small boxes": (
         (30, 3, 4), 1, (12, 4, 1), (12, 4, 1), (4 * WIDE, 1, WIDE),
         EVERY | {"boxes", "columns", "serial_columns"},
