@@ -15,7 +15,8 @@ _VECTOR_BYTES = 16
 _THREADS = 512
 _WARPS = _THREADS // WARP_LANES
 _MAX_LISTED = 8 * _THREADS
-_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8, 8)
+_TOPS = 4 * _WARPS
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 4 * _TOPS + 12, 8)
 
 #: `GroupParams` of kernels/top_k/groups.cu.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 log_lanes, num_chunks, chunks_per_block, max_groups")
@@ -108,6 +109,7 @@ def groups(selection: Selection, limits: Limits) -> Steps:
         shared_bytes=shape.shared_bytes,
         constants=(
             ("kThreads", _THREADS),
+            ("kTops", _TOPS),
             ("sizeof(GroupStorage)", _STORAGE_BYTES),
             ("kRankedPerThread", _MAX_LISTED // _THREADS),
         ),

@@ -197,13 +197,13 @@ class Thresholds:
         "5500",
     )
 
-    #: Rows are looked at by groups where they are at most as many as blocks run at once, and take at most the
-    #: first part of the L2 cache, or the second if k is more than a warp's lanes.
-    groups_max_parts: tuple[float, float] = figure(
-        (1 / 2, 3 / 4),
+    #: Rows are looked at by groups where they are at most as many as blocks run at once, and take at most
+    #: this part of the L2 cache.
+    groups_max_part: float = figure(
+        3 / 4,
         "machine code",
-        "predicted 23.3 us, 20.8 by filtering, for 100 x 80000 float32 and k = 8; 23.2 and 25.0 for 100; "
-        "33 and 30 for 10 x 1000000 and 256",
+        "predicted us by groups and by filtering: 18.0 and 20.0 for 64 x 102401 float32 and k = 8, 22.8 and "
+        "20.8 for 100 x 80000, 26.8 and 24.2 for 64 x 200000; 33 and 30 for 10 x 1000000 and 256",
     )
 
     #: Rows are so many times as long as k, or longer.
@@ -561,8 +561,8 @@ def _groups_pay(selection: Selection, limits: Limits) -> bool:
     is_too_long = selection.num_rows == 1 and selection.row_length > part * t.groups_max_lone_row
     is_few = selection.num_rows <= limits.resident_blocks
     is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
-    most_bytes = t.groups_max_parts[selection.k > WARP_LANES] * limits.l2_bytes
-    return is_few and is_long and not is_too_long and selection.num_bytes <= most_bytes
+    is_near = selection.num_bytes <= t.groups_max_part * limits.l2_bytes
+    return is_few and is_long and not is_too_long and is_near
 
 
 def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:

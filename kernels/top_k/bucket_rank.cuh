@@ -57,6 +57,11 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
                                                 UInt32 count, UInt32 k,
                                                 SelectStorage<kThreads>& shared, KeyBounds& bounds,
                                                 Write write) {
+  // A size that is known when the kernel is built takes fewer instructions.
+  if (count <= kMaxCountedList / 2) {
+    rank_by_counting<Word, kThreads>(list, count, kMaxCountedList / 2, k, write);
+    return;
+  }
   if (count <= kMaxCountedList) {
     rank_by_counting<Word, kThreads>(list, count, kMaxCountedList, k, write);
     return;
@@ -102,8 +107,7 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
     before += own[i];
   }
   if (__syncthreads_or(fullest > kMaxCountedBucket ? 1 : 0) != 0) {  // sums are there, or not used
-    sort_by_network<Word, kThreads>(list, count);
-    __syncthreads();  // every warp's part is in order before it is read
+    sort_by_network<Word, kThreads>(list, count);  // so many elements that all may read the list
     for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
       write(rank, list.keys[rank], list.indices[rank]);
     }

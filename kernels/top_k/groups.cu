@@ -20,6 +20,11 @@ constexpr int kWarps = kThreads / kWarpSize;
 // Loads of a thread that are in flight at once.
 constexpr UInt32 kAhead = 4;
 
+// What each warp knows of the largest keys, so that a small k needs no search.
+constexpr int kTopsPerWarp = 4;
+constexpr int kTops = kWarps * kTopsPerWarp;
+constexpr UInt32 kFewResults = kTops * 7 / 8;
+
 struct GroupParams : FineParams {
   Int32 log_lanes;         // log2 of the lanes that load a group, sixteen bytes each
   Int32 num_chunks;        // chunks of 32 loads that cover a row, however it is aligned
@@ -30,8 +35,10 @@ struct GroupParams : FineParams {
 struct GroupStorage {
   SelectStorage<kThreads> select;
   KeyBounds bounds;  // of the keys of all groups, then of the list
+  SharedArray<UInt32, kTops> tops;
   UInt32 num_done;
   UInt32 num_chosen;
+  UInt32 kth_top;
 };
 
 // Writes the largest key of each group of a row's chunks [begin, end).
@@ -75,6 +82,39 @@ __device__ __forceinline__ void visit_keys(const Word* keys, UInt32 count, Visit
   }
 }
 
+// Writes the largest of the keys that the lanes of each warp have, the first kTopsPerWarp.
+__device__ __forceinline__ void write_tops(UInt32 key, GroupStorage& shared) {
+  const int lane = threadIdx.x % kWarpSize;
+  UInt32 top = 0;
+#pragma unroll
+  for (int t = 0; t < kTopsPerWarp; ++t) {
+    const UInt32 largest = warp_max(key);
+    if (lane == t) top = largest;
+    const int owner = __ffs(static_cast<int>(__ballot_sync(kFullMask, key == largest))) - 1;
+    if (lane == owner) key = 0;
+  }
+  if (lane < kTopsPerWarp) shared.tops[threadIdx.x / kWarpSize * kTopsPerWarp + lane] = top;
+}
+
+// Finds the k-th of all `tops`, by counting. As many groups have at least this key.
+__device__ __forceinline__ void find_kth_top(UInt32 k, GroupStorage& shared) {
+  constexpr int kLanes = kThreads / kTops;  // that count for one of them
+  const int own = threadIdx.x / kLanes;
+  const UInt32 key = shared.tops[own];
+  UInt32 rank = 0;
+#pragma unroll 8
+  for (int other = threadIdx.x % kLanes; other < kTops; other += kLanes) {
+    const UInt32 other_key = shared.tops[other];
+    rank += (other_key > key) | ((other_key == key) & (other < own)) ? 1 : 0;
+  }
+#pragma unroll
+  for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) {
+    rank += __shfl_xor_sync(kFullMask, rank, lanes);
+  }
+  // Of one key only.
+  if (rank == k - 1 && threadIdx.x % kLanes == 0) shared.kth_top = key;
+}
+
 // Lists the row's first k groups, and perhaps some more, in `chosen`; returns their number. No result has a
 // smaller key than `floor`.
 template <class Word>
@@ -91,13 +131,57 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
     }
 #pragma unroll
     for (UInt32 a = 0; a < kAhead; ++a) {
-      if (first + a * kThreads < num_groups) keys[first + a * kThreads] = loaded[a];
-      own_largest = max(own_largest, static_cast<Wide<Word>>(loaded[a]));
+      if (first + a * kThreads < num_groups) {
+        keys[first + a * kThreads] = loaded[a];
+        // Of this thread's groups only, because each counts once among the tops.
+        own_largest = max(own_largest, static_cast<Wide<Word>>(loaded[a]));
+      }
       own_complement = max(own_complement, static_cast<Wide<Word>>(static_cast<Word>(~loaded[a])));
     }
   }
+  constexpr bool kHasTops = sizeof(Word) <= 4;
+  const bool has_few_results = kHasTops && k <= kFewResults;
+  if constexpr (kHasTops) {
+    if (has_few_results) write_tops(own_largest, shared);
+  }
   shared.bounds.add<Word>(own_largest, own_complement);
-  __syncthreads();  // all keys and their bounds are written before they are read
+  __syncthreads();  // all keys, their bounds and the tops are written before they are read
+  // Lists the groups that pass, `most` of them at most; returns their number.
+  const auto list_those = [&](auto passes) {
+    for (UInt32 first = threadIdx.x; first < num_groups; first += kAhead * kThreads) {
+      UInt32 passing = 0;
+#pragma unroll
+      for (UInt32 a = 0; a < kAhead; ++a) {
+        const UInt32 group = first + a * kThreads;
+        const bool is_chosen = passes(keys[min(group, num_groups - 1)], group);
+        if (is_chosen && group < num_groups) passing |= 1u << a;
+      }
+      if (passing == 0) continue;
+      UInt32 place = atomicAdd(&shared.num_chosen, static_cast<UInt32>(__popc(passing)));
+#pragma unroll
+      for (UInt32 a = 0; a < kAhead; ++a) {
+        if ((passing >> a & 1) == 0) continue;
+        if (place < most) chosen[place] = first + a * kThreads;
+        ++place;
+      }
+    }
+    __syncthreads();  // all that pass are listed before they are counted
+    return shared.num_chosen;
+  };
+  // If there are fewer groups than results, any element can be a result.
+  const auto floor_at = [&](Word key) { return num_groups < k ? Word{0} : key; };
+
+  if (has_few_results) {
+    find_kth_top(k, shared);
+    __syncthreads();  // the one thread that met it has written before all read
+    const Word kth = static_cast<Word>(shared.kth_top);
+    floor = floor_at(kth);
+    const UInt32 count = list_those([&](Word key, UInt32) { return key >= kth; });
+    if (count <= most) return count;
+    // Rare: the largest keys are those of few warps, or many tie.
+    __syncthreads();                              // all have read the number of groups
+    if (threadIdx.x == 0) shared.num_chosen = 0;  // before the barriers of the search
+  }
   // The least key is subtracted from all: few bits then tell them apart, whatever their range.
   const Wide<Word> least =
       static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
@@ -113,25 +197,8 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
                    [&](Word key, UInt32 group) { visit(from_least(key), group); });
       },
       search);
-  for (UInt32 first = threadIdx.x; first < num_groups; first += kAhead * kThreads) {
-    UInt32 passing = 0;
-#pragma unroll
-    for (UInt32 a = 0; a < kAhead; ++a) {
-      const UInt32 group = first + a * kThreads;
-      const bool passes = cut.passes(from_least(keys[min(group, num_groups - 1)]), group);
-      if (passes && group < num_groups) passing |= 1u << a;
-    }
-    if (passing == 0) continue;
-    UInt32 place = atomicAdd(&shared.num_chosen, static_cast<UInt32>(__popc(passing)));
-#pragma unroll
-    for (UInt32 a = 0; a < kAhead; ++a) {
-      if ((passing >> a & 1) != 0) chosen[place++] = first + a * kThreads;
-    }
-  }
-  // If there are fewer groups than results, any element can be a result.
-  floor = num_groups < k ? Word{0} : static_cast<Word>(cut.floor() + least);
-  __syncthreads();  // all that pass are listed before they are counted
-  return shared.num_chosen;
+  floor = floor_at(static_cast<Word>(cut.floor() + least));
+  return list_those([&](Word key, UInt32 group) { return cut.passes(from_least(key), group); });
 }
 
 // Lists the elements of the chosen groups that can be among the row's first k, in any order. They are fewer

@@ -110,6 +110,7 @@ _CASES = {
         "groups of neighbours",
         "groups, many results that tie",
         "groups, ascending",
+        "groups, few results, ascending",
         "groups, every element a result",
         "groups of ragged rows",
         "ragged rows with few elements, by groups of neighbours",

@@ -77,6 +77,8 @@ CASES = {
     "groups of neighbours": Case(top_k((2, 80_000), 50), "groups", SIX, "any", skew=1),
     "groups, many results that tie": Case(top_k((1, 20_003), 300, BYTE), "groups", SIX),
     "groups, ascending": Case(top_k((2, 20_003), 700), "groups", SIX, "ascending"),
+    "groups, few results, ascending": Case(top_k((2, 20_003), 50), "groups", SIX, "ascending"),
+    "groups, few results that tie": Case(top_k((1, 40_003), 40, BYTE), "groups", SIX),
     "groups, every element a result": Case(top_k((3, 50), 50, LONG), "groups", SIX),
     "groups of ragged rows": Case(top_k((5, 9001), 200, HALF, length_type=INT), "groups", SIX),
     "rows by clusters": Case(top_k((2, 30_000), 200), "cluster", SIX, "any", skew=1),
