@@ -3,6 +3,7 @@
 // Ownership: a block owns a row at a time, and reads all but its first and last elements once.
 // Requires: list_capacity >= k + kGroup, a multiple of kGroup, or the row's length; three lists.
 // Chosen when: blocks of one thread are the fastest, as on a CPU.
+#include "common/compaction.cuh"
 #include "common/intrinsics.cuh"
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
@@ -72,6 +73,31 @@ __device__ __forceinline__ UInt32 count_above(const Key* keys, UInt32 count, Key
   return static_cast<UInt32>(num_above);
 }
 
+// Moves the keys above a pivot, or those below, to `kept`, which may be the same storage. Returns their
+// number.
+template <bool kIsAbove, class Key>
+__device__ __forceinline__ UInt32 keep_keys(const Key* keys, UInt32 count, Key pivot, Key* kept) {
+  UInt32 num_kept = 0;
+  if constexpr (kCompactsAtOnce<Key>) {
+    if (!kIsAbove && pivot == 0) return 0;
+    const Key limit = kIsAbove ? pivot : static_cast<Key>(pivot - 1);
+    for (UInt32 first = 0; first < count; first += kCompacted) {
+      const UInt32 above = bits_above(keys + first, limit);
+      const UInt32 here = (1u << min(kCompacted, count - first)) - 1;
+      const UInt32 bits = (kIsAbove ? above : ~above) & here;
+      store_where(kept + num_kept, keys + first, bits);
+      num_kept += __popc(bits);
+    }
+    return num_kept;
+  }
+  for (UInt32 i = 0; i < count; ++i) {
+    const Key key = keys[i];
+    kept[num_kept] = key;
+    num_kept += (kIsAbove ? key > pivot : key < pivot) ? 1 : 0;
+  }
+  return num_kept;
+}
+
 // The k-th largest key of a list of k or more; `num_above` becomes the number of larger keys.
 template <class Word>
 __device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt32 k,
@@ -99,17 +125,9 @@ __device__ __forceinline__ Wide<Word> kth_key(const SerialList<Word>& list, UInt
     UInt32 num_kept = 0;
     if (num_above + num_larger >= k) {
       lowest = pivot + 1;
-      for (UInt32 i = 0; i < count; ++i) {
-        const Key key = keys[i];
-        list.scratch[num_kept] = key;
-        num_kept += key > pivot ? 1 : 0;
-      }
+      num_kept = keep_keys<true>(keys, count, pivot, list.scratch);
     } else {
-      for (UInt32 i = 0; i < count; ++i) {
-        const Key key = keys[i];
-        list.scratch[num_kept] = key;
-        num_kept += key < pivot ? 1 : 0;
-      }
+      num_kept = keep_keys<false>(keys, count, pivot, list.scratch);
       const UInt32 num_reached = count - num_kept;
       if (num_above + num_reached >= k) {
         num_above += num_larger;
@@ -134,7 +152,22 @@ __device__ __forceinline__ Wide<Word> cut(SerialList<Word>& list, UInt32 k) {
   // Among the elements that tie with the k-th, those of lower index stay.
   UInt32 num_ties_left = k - num_above;
   UInt32 num_kept = 0;
-  for (UInt32 i = 0; num_kept < k; ++i) {
+  UInt32 i = 0;
+  if constexpr (kCompactsAtOnce<Key>) {
+    // Where all ties of a vector stay. The list ends with a whole one, padded with zeros.
+    for (; i < list.count && num_kept < k; i += kCompacted) {
+      const UInt32 above = bits_above(list.keys + i, kth);
+      const UInt32 here = (1u << min(kCompacted, list.count - i)) - 1;
+      const UInt32 reaching = kth == 0 ? here : bits_above<Key>(list.keys + i, kth - 1) & here;
+      const UInt32 num_ties = __popc(reaching ^ above);
+      if (num_ties > num_ties_left) break;
+      store_where(list.keys + num_kept, list.keys + i, reaching);
+      store_where(list.indices + num_kept, list.indices + i, reaching);
+      num_kept += __popc(reaching);
+      num_ties_left -= num_ties;
+    }
+  }
+  for (; num_kept < k; ++i) {
     const Key key = list.keys[i];
     const UInt32 ties = key == kth && num_ties_left != 0 ? 1 : 0;
     list.keys[num_kept] = key;
@@ -170,6 +203,27 @@ __device__ __forceinline__ void load_keys(const Word* elements, Int64 stride, UI
 template <class Word>
 __device__ __forceinline__ void filter_group(SerialList<Word>& list, const Word (&keys)[kGroup],
                                              UInt32 index, Word floor) {
+  using Key = Wide<Word>;
+  if constexpr (kCompactsAtOnce<Key>) {
+    constexpr UInt32 kVectors = kGroup / kCompacted;
+    Key wide[kGroup];
+    UInt32 bits[kVectors];
+    UInt32 any = 0;
+    for (UInt32 j = 0; j < kGroup; ++j) wide[j] = keys[j];
+    for (UInt32 v = 0; v < kVectors; ++v) {
+      bits[v] = bits_above<Key>(wide + v * kCompacted, floor);
+      any |= bits[v];
+    }
+    if (any == 0) return;
+    for (UInt32 v = 0; v < kVectors; ++v) {
+      UInt32 indices[kCompacted];
+      for (UInt32 j = 0; j < kCompacted; ++j) indices[j] = index + v * kCompacted + j;
+      store_where(list.keys + list.count, wide + v * kCompacted, bits[v]);
+      store_where(list.indices + list.count, indices, bits[v]);
+      list.count += __popc(bits[v]);
+    }
+    return;
+  }
   constexpr UInt32 kParts = kGroup / 8;
   // One byte per element, so that eight are tested at a time.
   union {
