@@ -11,13 +11,14 @@ from cudml.operators.path import Choice, Path, Steps, by_name, figure
 from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
 from cudml.operators.top_k_block_sort import block_sort, block_sort_pays, can_block_sort
 from cudml.operators.top_k_cluster import can_cluster, cluster, cluster_pays
-from cudml.operators.top_k_columns import (
-    COLUMNS,
-    COLUMNS_MAX_KS,
-    can_filter_columns,
-    filter_columns,
+from cudml.operators.top_k_columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns, filter_columns
+from cudml.operators.top_k_filter import (
+    block_filter,
+    can_filter,
+    filter_pays_for_short,
+    kept_at_most,
+    num_parts,
 )
-from cudml.operators.top_k_filter import block_filter, can_filter, kept_at_most, num_parts
 from cudml.operators.top_k_groups import can_group, groups
 from cudml.operators.top_k_selection import (
     BY_COUNTING,
@@ -513,6 +514,8 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
     length = selection.row_length
     if _columns_pay_for_short(selection, limits) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
+    if filter_pays_for_short(selection, limits) and can_filter(selection, limits):
+        return Choice(PATHS["block_filter"], f"rows of {length} elements, too wide for a warp")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
 
@@ -567,11 +570,8 @@ def _groups_pay(selection: Selection, limits: Limits) -> bool:
 
 def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
     """Whether rows that fit no warp take no longer together than each by a block."""
-    t, instance, part = (
-        THRESHOLDS,
-        bisect_left(COLUMNS_MAX_KS, selection.k),
-        _part_of_groups(selection, limits),
-    )
+    t, instance = THRESHOLDS, bisect_left(COLUMNS_MAX_KS, selection.k)
+    part = _part_of_groups(selection, limits)
     longest = t.columns_max_length_per_part[instance] * min(part, t.columns_max_part)
     is_narrow = selection.element.size <= _COLUMNS_WORD_BYTES
     return is_narrow and part >= t.columns_min_part_of_long[instance] and selection.row_length <= longest

@@ -216,6 +216,24 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
     assert re.fullmatch(f"{path}: {WHY[path]}", repr(choose_path(selection_for(x, options), limits)))
 
 
+@pytest.mark.parametrize(
+    ("sizes", "axis", "k", "path"),
+    [
+        ((264, 1024), 1, 40, "block_filter"),
+        ((265, 1024), 1, 128, "warp_sort"),
+        ((528, 1024), 1, 129, "block_filter"),
+        ((529, 1024), 1, 512, "warp_sort"),
+        ((5000, 1024), 1, 513, "block_filter"),
+        ((1024, 100), 0, 513, "warp_sort"),
+    ],
+)
+def test_choice_for_wide_elements(sizes: tuple[int, ...], axis: int, k: int, path: str) -> None:
+    """A warp takes longer for these, unless rows are many and k is small."""
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    selection = selection_for(np.broadcast_to(np.int64(0), sizes), Options(k, axis))
+    assert repr(choose_path(selection, limits)).startswith(f"{path}: rows of 1024 elements")
+
+
 def test_a_cpu_has_one_path() -> None:
     limits = replace(emulator.get_device().limits, warp_lanes=1)
     for row_length, k in ((1, 1), (50, 4), (1_000_000, 4), (5000, 2000)):
