@@ -130,6 +130,7 @@ _CASES = {
         "short rows of NaNs",
         "short rows by columns",
     ),
+    "top_k/row_parts.cuh": ("ragged rows, sorted in parts", "chosen elements of ragged rows"),
     "top_k/row_sort.cuh": (
         "chosen elements of short rows, sorted",
         "sorted short rows",
