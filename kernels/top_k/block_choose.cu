@@ -203,15 +203,7 @@ struct Choice {
     UInt32 equal_before;
     const UInt32 num_above = sums.add(warp_sum(__popc(chosen)), before);
     sums.add(warp_sum(__popc(equal)), equal_before);
-    UInt32 place = num_above + equal_before;
-    const UInt32 lanes_below = (1u << threadIdx.x % kWarpSize) - 1;
-#pragma unroll 1
-    for (int j = 0; j < kItems; ++j) {
-      const bool is_equal = (equal >> j & 1) != 0;
-      const UInt32 equals = __ballot_sync(kFullMask, is_equal);
-      if (is_equal && place + __popc(equals & lanes_below) < k) chosen |= 1u << j;
-      place += __popc(equals);
-    }
+    add_equals<kItems>(chosen, equal, num_above + equal_before, k);
     return max(num_above, k);
   }
 

@@ -119,6 +119,21 @@ __device__ __forceinline__ UInt32 reaches(UInt32 key, UInt32 limit) {
 }
 __device__ __forceinline__ UInt32 reaches(UInt64 key, UInt64 limit) { return key >= limit; }
 
+// Adds to a lane's chosen items, as bits, those of a warp that equal the last result, by item and then by lane,
+// until k have been chosen. Before them are `num_before`.
+template <int kItems>
+__device__ __forceinline__ void add_equals(UInt32& chosen, UInt32 equal, UInt32 num_before,
+                                           UInt32 k) {
+  const UInt32 lanes_below = (1u << threadIdx.x % kWarpSize) - 1;
+#pragma unroll 1
+  for (int j = 0; j < kItems; ++j) {
+    const bool is_equal = (equal >> j & 1) != 0;
+    const UInt32 equals = __ballot_sync(kFullMask, is_equal);
+    if (is_equal && num_before + __popc(equals & lanes_below) < k) chosen |= 1u << j;
+    num_before += __popc(equals);
+  }
+}
+
 // The lane's items that can be among the first k of the warp, as bits. The warp chooses `num_chosen` items,
 // at least k and at most kMost.
 template <class Word, UInt32 kMost, int kItems>
@@ -159,17 +174,10 @@ __device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], UInt3
     chosen |= static_cast<UInt32>(key > least) << j;
     equal |= static_cast<UInt32>(key == least) << j;
   }
-  // Among items that tie with the last, those of lower index are chosen: by item, then by lane.
-  UInt32 num_before = warp_sum(__popc(chosen));
-  num_chosen = max(num_before, k);
-  const UInt32 lanes_below = (1u << threadIdx.x % kWarpSize) - 1;
-#pragma unroll 1
-  for (int j = 0; j < kItems; ++j) {
-    const bool is_equal = (equal >> j & 1) != 0;
-    const UInt32 equals = __ballot_sync(kFullMask, is_equal);
-    if (is_equal && num_before + __popc(equals & lanes_below) < k) chosen |= 1u << j;
-    num_before += __popc(equals);
-  }
+  // Among items that tie with the last, those of lower index are chosen.
+  const UInt32 num_above = warp_sum(__popc(chosen));
+  num_chosen = max(num_above, k);
+  add_equals<kItems>(chosen, equal, num_above, k);
   return chosen;
 }
 
