@@ -119,8 +119,8 @@ __device__ __forceinline__ UInt32 reaches(UInt32 key, UInt32 limit) {
 }
 __device__ __forceinline__ UInt32 reaches(UInt64 key, UInt64 limit) { return key >= limit; }
 
-// Adds to a lane's chosen items, as bits, those of a warp that equal the last result, by item and then by lane,
-// until k have been chosen. Before them are `num_before`.
+// Adds to a lane's chosen items, as bits, those of a warp that equal the last result, by item and
+// then by lane, until k have been chosen. Before them are `num_before`.
 template <int kItems>
 __device__ __forceinline__ void add_equals(UInt32& chosen, UInt32 equal, UInt32 num_before,
                                            UInt32 k) {
