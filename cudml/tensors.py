@@ -96,9 +96,12 @@ class PlainMembers:
 
     @classmethod
     def of_plain(cls: type[_Desc], members: Mapping[str, Any]) -> _Desc:
-        """The object with these members, which are plain already; those with a default may be left out."""
+        """The object with these members, which are plain already; those with a default may be left out.
+
+        The object takes over the dictionary.
+        """
         desc = object.__new__(cls)
-        desc.__dict__.update(members)
+        object.__setattr__(desc, "__dict__", members)
         return desc
 
 

@@ -140,14 +140,33 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
     offsets = as_integers(function, "offsets", offsets, array.ndim)
     sizes = as_integers(function, "sizes", sizes, array.ndim)
     strides = (1,) * array.ndim if strides is None else as_integers(function, "strides", strides, array.ndim)
-    _check_box(function, array.shape, offsets, sizes, strides)
+    bounds = _bounds(function, array.shape, offsets, sizes, strides)
     if out is not None:
         check_output(function, "out", out, sizes, array.dtype)
     dtype = array.dtype
     source = Argument.of("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
     target = Argument.of("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
     members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
-    return Request([source], [target], _operator.SliceDesc.of_plain, members)
+    return Request([source], [target], _operator.SliceDesc.of_plain, members, bounds=bounds)
+
+
+def _bounds(
+    function: str, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int]]:
+    """The least and the largest offset of a box in each dimension; raises what `_check_box` does."""
+    bounds = []
+    for n, offset, size, stride in zip(shape, offsets, sizes, strides, strict=True):
+        reach = (size - 1) * stride
+        if not size:
+            least, largest = 0, n  # the end of the dimension, as in NumPy's a[n:n]
+        elif reach < 0:
+            least, largest = -reach, n - 1
+        else:
+            least, largest = 0, n - 1 - reach
+        if size < 0 or not stride or not least <= offset <= largest:
+            _check_box(function, shape, offsets, sizes, strides)
+        bounds.append((least, largest))
+    return bounds
 
 
 def _check_box(
@@ -164,7 +183,6 @@ def _check_box(
             raise ValueError(
                 wrong_argument(function, f"sizes[{i}]", size, f"0, because dimension {i} is empty")
             )
-        # If nothing is taken, the offset may be the end of the dimension, as in NumPy's a[n:n].
         largest = n - 1 if size else n
         if not 0 <= offset <= largest:
             expected = f"from 0 to {largest}, {'an element' if size else 'a place'} of dimension {i}"
@@ -199,17 +217,8 @@ class _SliceCall(Call):
         steps = source.array.strides
         if source.is_copied:  # from an unaligned array to a packed one
             steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
-        #: Each dimension, its minimum and maximum offset, and its stride in bytes.
-        self._bounds: list[tuple[int, int, int, int]] = []
-        for axis, n in enumerate(shape):
-            size, reach = self._sizes[axis], (self._sizes[axis] - 1) * self._strides[axis]
-            if not size:
-                least, largest = 0, n
-            elif reach < 0:
-                least, largest = -reach, n - 1
-            else:
-                least, largest = 0, n - 1 - reach
-            self._bounds.append((axis, least, largest, steps[axis]))
+        #: Each dimension, its least and largest offset, and its stride in bytes.
+        self._bounds = [(axis, *bounds, steps[axis]) for axis, bounds in enumerate(request.bounds)]
 
     def _prepare(self, desc: _operator.SliceDesc) -> None:
         self._loop_axes = axes = _axes_to_loop_over(desc)
