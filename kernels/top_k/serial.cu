@@ -64,9 +64,15 @@ __device__ __forceinline__ void pad(Key* keys, UInt32 count) {
 // The number of `count` padded keys that are above a limit.
 template <class Key>
 __device__ __forceinline__ UInt32 count_above(const Key* keys, UInt32 count, Key limit) {
+  const Key* const end = keys + count;
+  if constexpr (kCompactsAtOnce<Key>) {
+    UInt32 num_above = 0;
+    for (; keys < end; keys += kCompacted) num_above += __popc(bits_above(keys, limit));
+    return num_above;
+  }
   Key above[kVector] = {};
-  for (UInt32 first = 0; first < count; first += kVector) {
-    for (UInt32 j = 0; j < kVector; ++j) above[j] += keys[first + j] > limit ? 1 : 0;
+  for (; keys < end; keys += kVector) {
+    for (UInt32 j = 0; j < kVector; ++j) above[j] += keys[j] > limit ? 1 : 0;
   }
   Key num_above = 0;
   for (UInt32 j = 0; j < kVector; ++j) num_above += above[j];
@@ -353,13 +359,15 @@ __device__ __forceinline__ void list_row(SerialList<Word>& list, const Word* ele
 // Sorts the indices of a short list by descending key and then by place, without branches: an element's rank
 // is the number of elements before it.
 template <class Word>
-__device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, UInt32* sorted) {
+__device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, UInt32 k,
+                                                 UInt32* sorted) {
   using Key = Wide<Word>;
   pad(list.keys, list.count);
   for (UInt32 first = 0; first < list.count; first += kVector) {
     const UInt32 end = min(list.count, first + kVector);
+    const Key* const group = list.keys + first;
     Key own[kVector];
-    for (UInt32 j = 0; j < kVector; ++j) own[j] = list.keys[first + j];
+    for (UInt32 j = 0; j < kVector; ++j) own[j] = group[j];
     Key ranks[kVector] = {};
     for (UInt32 i = 0; i < first; ++i) {
       for (UInt32 j = 0; j < kVector; ++j) ranks[j] += list.keys[i] >= own[j] ? 1 : 0;
@@ -372,6 +380,14 @@ __device__ __forceinline__ void sort_by_counting(const SerialList<Word>& list, U
     }
     for (UInt32 i = end; i < list.count; ++i) {
       for (UInt32 j = 0; j < kVector; ++j) ranks[j] += list.keys[i] > own[j] ? 1 : 0;
+    }
+    if constexpr (kCompactsAtOnce<Key>) {
+      UInt32 results = ~bits_above(ranks, static_cast<Key>(k - 1)) & ((1u << (end - first)) - 1);
+      for (; results != 0; results &= results - 1) {
+        const UInt32 j = __ffs(static_cast<int>(results)) - 1;
+        sorted[ranks[j]] = list.indices[first + j];
+      }
+      continue;
     }
     for (UInt32 j = first; j < end; ++j) sorted[ranks[j - first]] = list.indices[j];
   }
@@ -446,7 +462,7 @@ __global__ void __launch_bounds__(1)
     if (list.count > kMaxCounted) {
       sorted = sort_serially(list, other_indices, shared.bins);
     } else {
-      sort_by_counting(list, other_indices);
+      sort_by_counting(list, k, other_indices);
     }
     for (UInt32 rank = 0; rank < k; ++rank) {
       const UInt32 index = kIsRagged && rank >= list.count ? kFullMask : sorted[rank];
