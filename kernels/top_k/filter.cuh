@@ -49,29 +49,20 @@ struct Filter {
   __device__ __forceinline__ void append_loads(const Sieve<Word>& sieve,
                                                const uint4 (&loads)[kLoadsAhead], UInt32 num_loads,
                                                UInt32 index) {
-    // Bits of several loads fit one number if elements have 4 bytes or more.
-    constexpr UInt32 kJoined = sizeof(Word) < 4 ? 1 : kLoadsAhead;
-    UInt32 passing[kLoadsAhead / kJoined] = {};
-    UInt32 any = 0;
-#pragma unroll
-    for (UInt32 a = 0; a < kLoadsAhead; ++a) {
-      const UInt32 bits = sieve.passing(loads[a]);
-      passing[a / kJoined] |= a < num_loads ? bits << (a % kJoined * kPerLoad) : 0;
-    }
-#pragma unroll
-    for (UInt32 j = 0; j < kLoadsAhead / kJoined; ++j) any |= passing[j];
-    if (any == 0) return;
-    UInt32 count = 0;
-#pragma unroll
-    for (UInt32 j = 0; j < kLoadsAhead / kJoined; ++j) count += __popc(passing[j]);
+    // The same bits for each load: Sieve::kNumWords, at each of kOnes.
+    constexpr UInt32 kWords = Sieve<Word>::kNumWords;
+    const auto bits_of = [](UInt32 n) { return ((1u << n * kWords) - 1) * Sieve<Word>::kOnes; };
+    const UInt32 passing = sieve.passing(loads) & bits_of(min(num_loads, kLoadsAhead));
+    if (passing == 0) return;
+    const UInt32 count = __popc(passing);
     const UInt32 place = atomicAdd(&shared.num_listed, count);
     is_full = is_full || place + count > room;
     Word* key = list.keys + place;
     UInt32* key_index = list.indices + place;
 #pragma unroll
     for (UInt32 a = 0; a < kLoadsAhead; ++a) {
-      const UInt32 bits = passing[a / kJoined] >> (a % kJoined * kPerLoad);
-      sieve.visit_passing(bits, loads[a], [&](Word word, UInt32 i) {
+      const UInt32 of_load = passing >> a * kWords & bits_of(1);
+      sieve.visit_passing(of_load, loads[a], [&](Word word, UInt32 i) {
         *key++ = word;
         *key_index++ = index + a * kThreads * kPerLoad + i;
       });

@@ -4,9 +4,7 @@
 // A key is made from bits by one of two flips, for either sign. Bits flipped as those of the floor's sign
 // are ordered as keys are, and elements of the other sign come out on the right side of the floor. So one
 // flip and one unsigned comparison tell what is above it; only a NaN that ranks first, of either sign,
-// takes a comparison of its own. Elements of 8 and 16 bits are compared four and two at a time: their
-// highest bits are left out of the subtraction, so that it borrows nothing from the next element, and are
-// decided by a majority of three bits.
+// takes a comparison of its own. Elements of 8 and 16 bits are compared four and two at a time.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -26,92 +24,142 @@ struct Floor {
   }
 };
 
-template <class Word>
+// The least key above a floor that is not shut.
+template <class Word, class Order>
+__device__ __forceinline__ Wide<Word> least_above(const Floor<Word>& floor, const Order& order) {
+  const Wide<Word> least = floor.is_open ? 0 : static_cast<Wide<Word>>(floor.key) + 1;
+  // The key of +0 is that of -0 too, whose bits are next to it.
+  const bool is_zero =
+      least == static_cast<Wide<Word>>(order.positive_flip) && order.negative_zero != 0;
+  return is_zero ? least - 1 : least;
+}
+
+// Whether NaNs rank before all numbers.
+template <class Word, class Order>
+__device__ __forceinline__ bool nan_is_first(const Order& order) {
+  return static_cast<Word>(order.nan_key) == static_cast<Word>(~Word{0});
+}
+
+// Of elements of 4 and 8 bytes, each a word.
+template <class Word, bool kIsPacked = (sizeof(Word) < 4)>
 struct Sieve {
-  using Bits = Wide<Word>;
-  static constexpr bool kIsPacked = sizeof(Word) < 4;
-  static constexpr int kPerWord = sizeof(Bits) / sizeof(Word);
-  static constexpr int kNumWords = 16 / sizeof(Bits);
-  static constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
-  // The lowest bit of each element of a word.
-  static constexpr Bits kOnes = sizeof(Word) == 1   ? Bits{0x01010101}
-                                : sizeof(Word) == 2 ? Bits{0x00010001}
-                                                    : Bits{1};
-  static constexpr Bits kSigns = static_cast<Bits>(kSign * kOnes);
+  static constexpr UInt32 kNumWords = 16 / sizeof(Word);
+  static constexpr Word kSign = Word{1} << (8 * sizeof(Word) - 1);
+  static constexpr UInt32 kOnes = 1;
 
-  Bits flip;    // turns bits into keys, for the sign of the floor
-  Bits least;   // the least key that passes; packed: without its highest bit
-  Bits is_low;  // packed: the highest bits if that of `least` is zero
-  Bits
-      nan_bound;  // a NaN that ranks first exceeds it, sign aside; packed: what carries into its highest bit
+  Word flip;       // turns bits into keys, for the sign of the floor
+  Word least;      // the least key that passes
+  Word nan_bound;  // a NaN that ranks first exceeds it, sign aside
 
-  // For a floor that is not shut.
   template <class Order>
   static __device__ __forceinline__ Sieve of(const Floor<Word>& floor, const Order& order) {
-    const Bits positive_flip = static_cast<Bits>(order.positive_flip);
-    const Bits negative_flip = static_cast<Bits>(order.negative_flip);
-    Bits least = floor.is_open ? 0 : static_cast<Bits>(floor.key) + 1;
-    // The key of +0 is that of -0 too, whose bits are next to it.
-    if (least == positive_flip && order.negative_zero != 0) --least;
+    const Word least = least_above(floor, order);
+    const Word positive_flip = static_cast<Word>(order.positive_flip);
     const bool is_negative = ((least ^ positive_flip) & kSign) != 0;
-    const Bits flip = is_negative ? negative_flip : positive_flip;
-    const bool nan_first = static_cast<Bits>(order.nan_key) == static_cast<Word>(~Word{0});
-    const Bits infinity = nan_first ? static_cast<Bits>(order.infinity) : kSign - 1;
-    if constexpr (kIsPacked) {
-      return {flip * kOnes, (least & (kSign - 1)) * kOnes, (least & kSign) != 0 ? 0 : kSigns,
-              (kSign - 1 - infinity) * kOnes};
-    }
-    return {flip, least, 0, infinity};
+    return {is_negative ? static_cast<Word>(order.negative_flip) : positive_flip, least,
+            nan_is_first<Word>(order) ? static_cast<Word>(order.infinity) : kSign - 1};
   }
 
-  static __device__ __forceinline__ Bits word_at(const uint4& bytes, int i) {
-    return word_of<Bits>(bytes, i);
-  }
-
-  // Sets the highest bit of each element that may pass; other bits mean nothing.
-  __device__ __forceinline__ Bits packed_hits(Bits word) const {
-    const Bits key = word ^ flip;
-    const Bits difference = (key | kSigns) - least;
-    const Bits is_above = (key & difference) | ((key | difference) & is_low);
-    if constexpr (sizeof(Word) == 1) return is_above;  // no NaN is so short
-    return is_above | ((word & ~kSigns) + nan_bound);
-  }
-  __device__ __forceinline__ bool passes(Bits word) const {
-    return (word ^ flip) >= least || (word & (kSign - 1)) > nan_bound;
-  }
-
-  // One bit for each element that may pass: bit i for element i. Packed, word w sets bit w of each element's
-  // bits.
-  __device__ __forceinline__ UInt32 passing(const uint4& bytes) const {
+  // Bit a * kNumWords + i is set if element i of load a may pass.
+  template <UInt32 kLoads>
+  __device__ __forceinline__ UInt32 passing(const uint4 (&loads)[kLoads]) const {
+    static_assert(kLoads * kNumWords <= 32, "a bit for each element");
     UInt32 bits = 0;
 #pragma unroll
-    for (int w = 0; w < kNumWords; ++w) {
-      const Bits word = word_at(bytes, w);
-      if constexpr (kIsPacked) {
-        bits |= (packed_hits(word) & kSigns) >> (8 * sizeof(Word) - 1 - w);
-      } else if (passes(word)) {
-        bits |= 1u << w;
-      }
+    for (UInt32 w = 0; w < kLoads * kNumWords; ++w) {
+      const Word word = word_of<Word>(loads[w / kNumWords], w % kNumWords);
+      if ((word ^ flip) >= least || (word & (kSign - 1)) > nan_bound) bits |= 1u << w;
     }
     return bits;
   }
 
-  // Calls visit(bits, i) for each element i of those that may pass.
+  // Calls visit(bits, i) for each element i of a load that may pass, by its bits of `passing`.
   template <class Visit>
-  static __device__ __forceinline__ void visit_passing(UInt32 passing, const uint4& bytes,
+  static __device__ __forceinline__ void visit_passing(UInt32 of_load, const uint4& bytes,
                                                        Visit visit) {
-    if constexpr (kIsPacked) {
-      constexpr UInt32 kBits = 8 * sizeof(Word);
-      for (; passing != 0; passing &= passing - 1) {
-        const UInt32 bit = __ffs(passing) - 1;
-        const UInt32 element = bit % kBits * kPerWord + bit / kBits;
-        visit(any_word_of<Word>(bytes, element), element);
-      }
-    } else {
 #pragma unroll
-      for (int i = 0; i < kNumWords; ++i) {
-        if ((passing >> i & 1) != 0) visit(word_at(bytes, i), i);
-      }
+    for (UInt32 i = 0; i < kNumWords; ++i) {
+      if ((of_load >> i & 1) != 0) visit(word_of<Word>(bytes, i), i);
+    }
+  }
+};
+
+// Of elements of 1 and 2 bytes, several in a word of 32 bits. Their highest bits are left out of what is
+// added to, so that nothing carries into the next element: there, the sum has the result of a comparison of
+// the rest. An element's own highest bit, this result and a bit of the floor decide by majority. If keys have
+// other highest bits than elements, the complements of all three decide, and what does not pass is found: one
+// complement at the end is cheaper than one for each word.
+template <class Word>
+struct Sieve<Word, true> {
+  static constexpr UInt32 kNumWords = 4;
+  static constexpr UInt32 kElementBits = 8 * sizeof(Word);
+  static constexpr UInt32 kSign = UInt32{1} << (kElementBits - 1);
+  static constexpr UInt32 kRest = kSign - 1;
+  // The lowest bit of each element of a word.
+  static constexpr UInt32 kOnes = ~UInt32{0} / ((UInt32{1} << kElementBits) - 1);
+
+  UInt32 flip;        // makes the rest of the bits that of keys, or of their complements
+  UInt32 addend;      // with the rest, reaches the highest bit if the comparison says so
+  UInt32 vote;        // the floor's
+  UInt32 nan_factor;  // the rest times this plus ...
+  UInt32 nan_addend;  // ... this reaches the highest bit for a NaN that ranks first only
+  UInt32 inverted;    // all ones if what does not pass is found, else zero
+
+  template <class Order>
+  static __device__ __forceinline__ Sieve of(const Floor<Word>& floor, const Order& order) {
+    const UInt32 least = least_above(floor, order);
+    const UInt32 positive_flip = static_cast<UInt32>(order.positive_flip);
+    const bool is_negative = ((least ^ positive_flip) & kSign) != 0;
+    const UInt32 key_flip = is_negative ? static_cast<UInt32>(order.negative_flip) : positive_flip;
+    // Both flips have the same highest bit.
+    const bool inverts = (positive_flip & kSign) != 0;
+    const UInt32 rest_flip = (inverts ? ~key_flip : key_flip) & kRest;
+    Sieve sieve = {rest_flip * kOnes, 0, 0, 0, 0, 0};
+    sieve.addend = (inverts ? least & kRest : kSign - (least & kRest)) * kOnes;
+    sieve.vote = ((least & kSign) == 0) != inverts ? kSign * kOnes : 0;
+    sieve.inverted = inverts ? ~UInt32{0} : 0;
+    // Where NaNs rank first, keys have other highest bits than elements. The rest of a NaN's bits is above
+    // that of infinity, or flipped below it.
+    if (nan_is_first<Word>(order)) {
+      const UInt32 num_nans = kRest - static_cast<UInt32>(order.infinity);
+      sieve.nan_factor = rest_flip == 0 ? 1 : ~UInt32{0};
+      sieve.nan_addend = (rest_flip == 0 ? num_nans : kSign + num_nans - 1) * kOnes;
+    }
+    return sieve;
+  }
+
+  // The highest bit of each element says whether it may pass, or if `inverted` that it does not; other bits
+  // mean nothing.
+  __device__ __forceinline__ UInt32 found(UInt32 word) const {
+    const UInt32 rest = (word ^ flip) & (kRest * kOnes);
+    const UInt32 sum = rest + addend;
+    const UInt32 majority = (word & sum) | ((word | sum) & vote);
+    if constexpr (sizeof(Word) == 1) return majority;  // no NaN is so short
+    return majority & ~(rest * nan_factor + nan_addend);
+  }
+
+  // Bit a * kNumWords + w of an element's bits is set if the element there, of word w of load a, may pass.
+  template <UInt32 kLoads>
+  __device__ __forceinline__ UInt32 passing(const uint4 (&loads)[kLoads]) const {
+    static_assert(kLoads * kNumWords <= kElementBits, "a bit for each element");
+    UInt32 bits = 0;
+#pragma unroll
+    for (UInt32 w = 0; w < kLoads * kNumWords; ++w) {
+      const UInt32 word = word_of<UInt32>(loads[w / kNumWords], w % kNumWords);
+      bits |= (found(word) & (kSign * kOnes)) >> (kElementBits - 1 - w);
+    }
+    return bits ^ inverted;
+  }
+
+  // Calls visit(bits, i) for each element i of a load that may pass, by its bits of `passing`.
+  template <class Visit>
+  static __device__ __forceinline__ void visit_passing(UInt32 of_load, const uint4& bytes,
+                                                       Visit visit) {
+    constexpr UInt32 kPerWord = 4 / sizeof(Word);
+    for (; of_load != 0; of_load &= of_load - 1) {
+      const UInt32 bit = __ffs(of_load) - 1;
+      const UInt32 element = bit % kElementBits * kPerWord + bit / kElementBits;
+      visit(any_word_of<Word>(bytes, element), element);
     }
   }
 };

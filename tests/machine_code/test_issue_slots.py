@@ -22,7 +22,7 @@ K = 16
 
 #: A multiprocessor of an H200 has 31, 15.6 and 7.8 instructions for an element that comes at 4.3 TB/s. What
 #: the loop leaves of them is for elements that are listed, and for samples and merges.
-MOST = {"float32": 12, "float16": 7.8, "int8": 5}
+MOST = {"float32": 12, "float16": 7, "int8": 5}
 
 #: Of two rows; the difference has no sample, no list and no results.
 LENGTHS = (1 << 18, 1 << 19)
