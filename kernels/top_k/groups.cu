@@ -201,6 +201,12 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
   return list_those([&](Word key, UInt32 group) { return cut.passes(from_least(key), group); });
 }
 
+// The loads of a thread whose instructions are interleaved.
+template <int kLoads>
+struct LoadsAtOnce {
+  static constexpr int kNumber = kLoads;
+};
+
 // Lists the elements of the chosen groups that can be among the row's first k, in any order. They are fewer
 // than k only if the row has fewer, or the input has changed.
 template <class Word>
@@ -210,8 +216,10 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
                                                 GroupStorage& shared) {
   const UInt32 num_loads = num_chosen << log_lanes;
   constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
-  // Calls look(keys, index of the first, bits of those that are at least the floor) for each load.
-  const auto for_each_load = [&](auto look) {
+  const auto key_of = [&](Wide<Word> word) { return row.key_of(fine_key<Word>(word, row.params)); };
+  // Calls look(load, its bytes, bits of its elements that are at least the floor) for each load.
+  const auto for_each_load = [&](auto at_once, auto look) {
+    constexpr int kAtOnce = decltype(at_once)::kNumber;
 #pragma unroll 1
     for (UInt32 first = threadIdx.x; first < num_loads; first += kAhead * kThreads) {
       uint4 bytes[kAhead];
@@ -228,29 +236,50 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
         const bool is_load = first + a * kThreads < num_loads;
         if (is_load && row.is_whole(loads[a])) bytes[a] = row.load_whole(loads[a]);
       }
+      // The next load moves up in the registers, so that all may take the same instructions.
+      const UInt32 end = min(num_loads, first + kAhead * kThreads);
+#pragma unroll kAtOnce
+      for (UInt32 number = first; number < end; number += kThreads) {
+        const UInt32 load = loads[0];
+        uint4 own = bytes[0];
 #pragma unroll
-      for (UInt32 a = 0; a < kAhead; ++a) {
-        if (first + a * kThreads >= num_loads) break;
-        if (!row.is_whole(loads[a])) bytes[a] = row.load_part(loads[a]);
-        Word keys[kPerLoad];
+        for (UInt32 a = 1; a < kAhead; ++a) {
+          loads[a - 1] = loads[a];
+          bytes[a - 1] = bytes[a];
+        }
+        if (!row.is_whole(load)) own = row.load_part(load);
         UInt32 passing = 0;
 #pragma unroll
         for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-          keys[i] = row.key_of(fine_key<Word>(upper_word<Word>(bytes[a], i), row.params));
-          const bool is_in_row = row.first_of(loads[a]) + i < row.length;
-          if (keys[i] >= floor && is_in_row) passing |= 1u << i;
+          const bool is_in_row = row.first_of(load) + i < row.length;
+          if (key_of(upper_word<Word>(own, i)) >= floor && is_in_row) passing |= 1u << i;
         }
-        if (passing != 0) look(keys, row.first_of(loads[a]), passing);
+        if (passing != 0) look(load, own, passing);
+      }
+    }
+  };
+  // Calls visit(key, index) for each of a load's elements whose bit is set. They are few: of many elements, a
+  // loop finds them sooner.
+  const auto visit_passing = [&](UInt32 load, const uint4& bytes, UInt32 passing, auto visit) {
+    if constexpr (kPerLoad > 4) {
+#pragma unroll 1
+      for (; passing != 0; passing &= passing - 1) {
+        const UInt32 i = __ffs(static_cast<int>(passing)) - 1;
+        const Wide<Word> word = any_word_of<Word>(bytes, i);
+        visit(key_of(word << kSpareBits<Word>), row.first_of(load) + i);
+      }
+    } else {
+#pragma unroll
+      for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
+        const Wide<Word> word = upper_word<Word>(bytes, i);
+        if ((passing >> i & 1) != 0) visit(key_of(word), row.first_of(load) + i);
       }
     }
   };
   // Calls visit(key, index) for each element that is at least the floor.
   const auto for_each = [&](auto visit) {
-    for_each_load([&](const Word(&keys)[kPerLoad], UInt32 index, UInt32 passing) {
-#pragma unroll
-      for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-        if ((passing >> i & 1) != 0) visit(keys[i], index + i);
-      }
+    for_each_load(LoadsAtOnce<1>(), [&](UInt32 load, const uint4& bytes, UInt32 passing) {
+      visit_passing(load, bytes, passing, visit);
     });
   };
   const auto put = [&](UInt32 place, Word key, UInt32 index) {
@@ -260,12 +289,10 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
   };
   if (threadIdx.x == 0) shared.select.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone appends
-  for_each_load([&](const Word(&keys)[kPerLoad], UInt32 index, UInt32 passing) {
+  constexpr int kAtOnce = kPerLoad > 4 ? 1 : kAhead;
+  for_each_load(LoadsAtOnce<kAtOnce>(), [&](UInt32 load, const uint4& bytes, UInt32 passing) {
     UInt32 place = atomicAdd(&shared.select.num_listed, static_cast<UInt32>(__popc(passing)));
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-      if ((passing >> i & 1) != 0) put(place++, keys[i], index + i);
-    }
+    visit_passing(load, bytes, passing, [&](Word key, UInt32 index) { put(place++, key, index); });
   });
   __syncthreads();  // all are listed before they are counted
   const UInt32 count = shared.select.num_listed;
