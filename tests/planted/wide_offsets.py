@@ -23,6 +23,7 @@ _PRODUCT = re.compile(
 #: Pieces of lines whose products fit 32 bits, or are never used.
 _NARROW = (
     "row_source + i * p.stride",  # a short stride: only rows of 2**31 bytes go past 32 bits
+    "first + (p.axis_size - 1) * p.axis_",  # lanes of at most 255 items in rows that are near each other
     "positions[k].source +=",  # only boxes.cu asks for several positions, and reads lengths by them
     "positions[k].target +=",
 )
