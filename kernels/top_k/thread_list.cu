@@ -32,6 +32,9 @@ struct FirstElements {
 
 constexpr int kThreads = 128;
 
+// A row that is this many times as long as its results.
+constexpr Int64 kLongRow = 20;
+
 template <class Word, int kListSize, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 4)
     top_k_thread_list(const Word* __restrict__ input, Word* values, void* indices,
@@ -62,12 +65,19 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
     // Computed again, because keeping it in registers until here would cost more.
     const RowStart start = row_start(params, row);
+    // Of long rows, to read the results again is little, and takes less time than to make them from keys.
+    const bool reads_again = params.row_length >= kLongRow * params.k;
 #pragma unroll
     for (int rank = 0; rank < kListSize; ++rank) {
-      if (rank < params.k) {
-        write_result<kIsRagged>(input, values, indices, params, start, length, rank,
-                                first.pairs[rank].index());
+      if (rank >= params.k) continue;
+      const Pair pair = first.pairs[rank];
+      Word element = 0;
+      bool is_told = false;
+      if (!reads_again) element = element_of(static_cast<Word>(pair.key()), params, is_told);
+      if (!is_told && pair.index() < length) {
+        element = input[start.input + static_cast<Int64>(pair.index()) * stride];
       }
+      write_element<kIsRagged>(element, pair.index(), length, values, indices, params, start, rank);
     }
   }
 }
