@@ -41,6 +41,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "few values": lambda normal, uniform: np.floor(40 * uniform),
     "ascending": lambda normal, uniform: np.sort(normal),
     "descending": lambda normal, uniform: -np.sort(normal),
+    "alike in fours": lambda normal, uniform: np.repeat(normal[: normal.size // 4], 4),
     "same leading bits": lambda normal, uniform: 1 + uniform * np.float32(3e-5),
     "greatest where sampled": lambda normal, uniform: _at_samples(normal, on=True),
     "least where sampled": lambda normal, uniform: _at_samples(normal, on=False),
@@ -132,8 +133,10 @@ def cases() -> Iterator[Case]:
             yield Case("block_filter", dtype, 2, row_length, k, distribution)
     for distribution in ("greatest where sampled", "least where sampled"):
         yield Case("block_filter", "float32", 2, 262_144, 50, distribution)
+    for distribution in ("normal", "ascending", "descending", "alike in fours"):
+        for k in (50, 512):
+            yield Case("block_filter", "float32", 1, 262_144, k, distribution, multiprocessors=4)
     for distribution in ("normal", "ascending"):
-        yield Case("block_filter", "float32", 1, 262_144, 50, distribution, multiprocessors=4)
         yield Case("block_filter", "float32", 1, 1 << 22, 1000, distribution, multiprocessors=4)
         for k in (50, 2048):
             yield Case("groups", "float32", 2, 262_144, k, distribution)

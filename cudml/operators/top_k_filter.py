@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import ceil, inf, isqrt, sqrt
+from math import exp, inf, isqrt, log
 
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k_selection import Selection, blocks_at_once, params_of, select_storage_bytes
@@ -13,7 +13,13 @@ _THREADS = 256
 _MAX_K = 4096
 _MIN_ENOUGH = 128
 _MAX_MERGED = 4096
+_LOADS_PER_SAMPLED = 24
+_MIN_SAMPLED = 192
 _FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
+
+#: How often a guess may be too high, so that a block searches the whole row: in random order, and where all
+#: elements of a load are alike.
+_RARELY, _RARELY_ALIKE = 1e-7, 1e-3
 
 #: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 8, 8)
@@ -59,7 +65,7 @@ THRESHOLDS = Thresholds()
 
 
 def _tile(selection: Selection) -> int:
-    """`Filter::kTile` of kernels/top_k/filter.cuh, also the elements of a sample."""
+    """`Filter::kTile` of kernels/top_k/filter.cuh, also the most elements of a sample."""
     loads_ahead = 2 if selection.element.size == 1 else 4
     return _THREADS * (16 // selection.element.size) * loads_ahead
 
@@ -106,37 +112,66 @@ def filter_pays_for_short(selection: Selection, limits: Limits) -> bool:
     return is_wide and selection.axis_strides[0] == 1 and waves <= most_waves
 
 
-def _sample(selection: Selection, parts: int) -> tuple[int, int]:
-    """The scope of a part's sample, and a rank in the sample that the last result rarely exceeds.
+def poisson_quantile(expected: float, probability: float) -> int:
+    """The least number that a Poisson distribution reaches with less than this probability."""
+    # By logarithms, because the first terms may be less than the least float.
+    number, log_term, below = 0, -expected, 0.0
+    while 1 - below >= probability:
+        below += exp(log_term)
+        number += 1
+        log_term += log(expected / number)
+    return number
 
-    In random order, the number of the first k elements in a sample follows a Poisson distribution. In a
-    sorted row, a load of the sample may consist of first elements only. Ragged rows have no guess, because
-    their lengths are not known here.
+
+def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
+    """A rank that the k-th of `sampled` elements rarely exceeds in a sample of so many loads.
+
+    In random order, the number of the first k elements in a sample follows a Poisson distribution. If
+    neighbours are much alike, the number of loads that consist of first elements does. If all of these are
+    neighbours, as in a sorted row, it is what evenly spaced loads meet of them.
+    """
+    expected = k * num_loads * per_load / sampled
+    distance = max(1, sampled // per_load // num_loads)
+    in_order = ceil_div(k // per_load + 2, distance)
+    alike = poisson_quantile(expected / per_load, _RARELY_ALIKE) - 1
+    return max(poisson_quantile(expected, _RARELY), max(in_order, alike) * per_load + 1)
+
+
+def _sample(selection: Selection, parts: int) -> tuple[int, int]:
+    """The scope of a part's sample, and the rank in it that the floor is guessed by.
+
+    Ragged rows have no guess, because their lengths are not known here.
     """
     if selection.lengths is not None:
         return _FIRST_OF_PART, 0
-    tile = _tile(selection)
+    tile, per_load = _tile(selection), 16 // selection.element.size
     part_length = selection.row_length // parts
     across_row = parts > 1 and selection.row_length <= THRESHOLDS.max_shared_row
+    if not (across_row or part_length >= THRESHOLDS.min_sampled_tiles * tile):
+        return _FIRST_OF_PART, 0
+    share = (part_length // 64 + 1) * 64 // per_load // _LOADS_PER_SAMPLED
+    num_loads = min(tile // per_load, max(_MIN_SAMPLED, share))
     sampled = selection.row_length if across_row else part_length
-    expected = selection.k * tile / sampled
-    rank = ceil(expected + 5 * sqrt(expected) + 8) + 16 // selection.element.size
-    if rank > tile // 4 or not (across_row or part_length >= THRESHOLDS.min_sampled_tiles * tile):
+    rank = rank_in_sample(selection.k, per_load, sampled, num_loads)
+    if rank > num_loads * per_load // 4:
         return _FIRST_OF_PART, 0
     return (_ACROSS_ROW if across_row else _ACROSS_PART), rank
 
 
 def kept_at_most(selection: Selection) -> int:
-    """The largest number of elements that a part keeps."""
+    """The elements that lists which are merged are shortened to."""
     return max(_MIN_ENOUGH, 1 << (selection.k - 1).bit_length())
 
 
 def _merges(parts: int, enough: int) -> tuple[int, int]:
-    """`Merges::of` of kernels/top_k/block_filter.cu: groups of parts that merge first, lists in memory."""
-    if parts * enough <= _MAX_MERGED:
-        return 0, parts
-    num_groups = ceil_div(parts, isqrt(parts - 1) + 1)
-    return num_groups, parts + num_groups
+    """`Merges::of` of kernels/top_k/block_filter.cu: groups of parts that merge first, elements in memory."""
+    group_size, num_groups = parts, 0
+    if parts * enough > _MAX_MERGED:
+        group_size = isqrt(parts - 1) + 1
+        num_groups = ceil_div(parts, group_size)
+    # `most_kept` of the kernel.
+    most_kept = 2 * enough if group_size * 2 * enough <= _MAX_MERGED else enough
+    return num_groups, (parts + num_groups) * most_kept
 
 
 def num_parts(selection: Selection, limits: Limits) -> int:
@@ -159,8 +194,8 @@ def block_filter(selection: Selection, limits: Limits) -> Steps:
     parts = num_parts(selection, limits)
     workspaces: tuple[Workspace, ...] = ()
     if parts > 1:
-        num_groups, num_lists = _merges(parts, kept_at_most(selection))
-        kept_bytes = num_lists * kept_at_most(selection) * selection.pair_bytes
+        num_groups, num_kept = _merges(parts, kept_at_most(selection))
+        kept_bytes = num_kept * selection.pair_bytes
         states = Workspace("states", 8 * selection.num_rows * (num_groups + 1), is_left_zero=True)
         workspaces = (states, Workspace("kept", selection.num_rows * kept_bytes))
     sample_scope, sample_rank = _sample(selection, parts)
@@ -188,6 +223,8 @@ def block_filter(selection: Selection, limits: Limits) -> Steps:
             ("kAcrossRow", _ACROSS_ROW),
             ("kMinEnough", _MIN_ENOUGH),
             ("kMaxMerged", _MAX_MERGED),
+            ("kLoadsPerSampled", _LOADS_PER_SAMPLED),
+            ("kMinSampled", _MIN_SAMPLED),
         ),
     )
     return (launch,), workspaces

@@ -32,6 +32,11 @@ constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is a
 constexpr Int32 kAcrossPart = 1;
 constexpr Int32 kAcrossRow = 2;
 
+// A guess is from a tile, or from one of kLoadsPerSampled loads of a part and at least kMinSampled if that is
+// less. Blocks that share a row sample all of it, each as many loads as if it were its part.
+constexpr UInt32 kLoadsPerSampled = 24;
+constexpr UInt32 kMinSampled = 192;
+
 // If the blocks of a row keep more elements than this together, they merge in two steps: groups first.
 constexpr UInt32 kMaxMerged = 4096;
 
@@ -99,12 +104,18 @@ __device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first
   }
 }
 
-// The a-th load of a thread's sample of a whole part. Loads are spread evenly: neighbouring loads would see
-// one end of a sorted row only.
+// A thread's loads of a sample of `num_loads`. They are spread evenly: neighbouring loads would see one end
+// of a sorted row only.
 template <class Word, UInt32 kAhead>
-__device__ __forceinline__ uint4 load_across(const Loads<Word>& loads, UInt32 a) {
-  const UInt64 number = a * kThreads + threadIdx.x;
-  return loads.load(static_cast<UInt32>(loads.count * number / (kAhead * kThreads)));
+__device__ __forceinline__ void load_across(const Loads<Word>& loads, UInt32 num_loads,
+                                            uint4 (&bytes)[kAhead]) {
+  // Rounded up, so that whole distances are met. Of fewer than 2^16 loads, none is beyond the last.
+  const UInt32 step = kFullMask / num_loads + 1;
+#pragma unroll
+  for (UInt32 a = 0; a < kAhead; ++a) {
+    const UInt32 number = a * kThreads + threadIdx.x;
+    if (number < num_loads) bytes[a] = loads.load(__umulhi(loads.count, number * step));
+  }
 }
 
 template <class Word, bool kIsRagged = false>
@@ -127,6 +138,11 @@ __global__ void __launch_bounds__(kThreads, 2)
   const UInt32 room = static_cast<UInt32>(capacity) - (skips_checks ? 2 : 1) * RowFilter::kTile;
   UInt32 enough = kMinEnough;  // for the end
   while (enough < k) enough *= 2;
+  const Merges merges = Merges::of(num_parts, enough);
+  // What a part keeps may be twice as long where a first merge has few of such lists: it takes less time than
+  // if each part shortens its own.
+  const UInt32 num_first = merges.num_groups > 0 ? merges.group_size : num_parts;
+  const UInt32 most_kept = num_first * 2 * enough <= kMaxMerged ? 2 * enough : enough;
 
   for (Int64 number = blockIdx.x; number < params.num_rows * num_parts; number += gridDim.x) {
     // Rows that are shared are few.
@@ -158,14 +174,19 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Loads<Word> source = {across_row ? row_loads.first : loads.first,
                                 across_row ? row_loads.count : loads.count, 0};
     const UInt32 wanted = is_guess ? static_cast<UInt32>(params.sample_rank) : k;
-    const bool has_sample = source.count >= kLoadsPerTile && wanted < RowFilter::kSample;
+    const UInt32 share = static_cast<UInt32>(stretch / kPerLoad) / kLoadsPerSampled;
+    const UInt32 num_sampled =
+        is_guess ? min(kLoadsPerTile, max(kMinSampled, share)) : kLoadsPerTile;
+    const bool has_sample = source.count >= num_sampled && wanted < num_sampled * kPerLoad;
     if (has_sample) {
       uint4 sample[kAhead];
 #pragma unroll
-      for (UInt32 a = 0; a < kAhead; ++a)
-        sample[a] = is_guess ? load_across<Word, kAhead>(source, a) : ahead[a];
-      filter.list_sample(sample);
-      const auto threshold = filter.search(RowFilter::kSample, wanted, wanted + wanted / 2 + 8);
+      for (UInt32 a = 0; a < kAhead; ++a) sample[a] = ahead[a];
+      if (is_guess) load_across(source, num_sampled, sample);
+      filter.list_sample(sample, num_sampled);
+      // A bound may be rough: it lists k elements of each part anyway.
+      const UInt32 most_wanted = wanted + (is_guess ? wanted / 4 : wanted / 2 + 8);
+      const auto threshold = filter.search(num_sampled * kPerLoad, wanted, most_wanted);
       const Wide<Word> lowest = threshold.prefix << threshold.shift;
       // Elements that tie with it may rank before it.
       filter.floor = {static_cast<Word>(lowest - 1), lowest == 0};
@@ -260,26 +281,25 @@ __global__ void __launch_bounds__(kThreads, 2)
       }
 
       // ---- Shorten.
-      if (count > enough) {
+      if (count > (is_merge || is_whole ? enough : most_kept)) {
         filter.shorten(filter.search(count, k, enough), count, enough);
         count = shared.select.num_listed;
       }
       if (is_whole) break;
 
       // ---- Keep the list for the last block of the group, or of the row, which continues.
-      const Merges merges = Merges::of(num_parts, enough);
       const bool in_group = !is_merge && merges.num_groups > 0;
       const UInt32 group = part_number / merges.group_size;
       const UInt32 first_of_group = group * merges.group_size;
       const UInt32 num_meeting =
           in_group ? min(merges.group_size, num_parts - first_of_group) : merges.num_lists;
-      const UInt32 offset = (in_group ? first_of_group : merges.num_grouped) * enough;
+      const UInt32 offset = (in_group ? first_of_group : merges.num_grouped) * most_kept;
       state = reinterpret_cast<MergeState*>(states) + row_number * (merges.num_groups + 1) +
               (in_group ? group : merges.num_groups);
       // The lists of groups, then the list of the row.
-      const List<Word> lists =
-          List<Word>::in(kept, static_cast<Int64>(merges.num_grouped + merges.num_lists) * enough,
-                         static_cast<int>(row_number));
+      const List<Word> lists = List<Word>::in(
+          kept, static_cast<Int64>(merges.num_grouped + merges.num_lists) * most_kept,
+          static_cast<int>(row_number));
       merged = {lists.keys + offset, lists.indices + offset};
       if (threadIdx.x == 0) shared.list_begin = atomicAdd(&state->num_listed, count);
       __syncthreads();  // the place in the list is known, and this one complete

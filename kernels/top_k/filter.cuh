@@ -26,8 +26,6 @@ struct Filter {
   // Whether only every other tile may be followed by a check, at which warps wait for each other: predicted
   // 596 us rather than 646 for 2^28 int64 and k = 1000; no gain for narrower elements.
   static constexpr bool kMaySkipChecks = sizeof(Word) == 8;
-  // Elements of a sample.
-  static constexpr UInt32 kSample = kTile;
 
   List<Word> list;
   UInt32 room;  // length at which the next tile may not fit
@@ -76,14 +74,15 @@ struct Filter {
     }
   }
 
-  // Lists the keys of a sample, to find the m-th of them.
-  __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead]) {
+  // Lists the keys of a sample of `num_loads`, to find the m-th of them.
+  __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead], UInt32 num_loads) {
 #pragma unroll
     for (UInt32 a = 0; a < kLoadsAhead; ++a) {
+      const UInt32 number = a * kThreads + threadIdx.x;
+      if (number >= num_loads) continue;
 #pragma unroll
       for (UInt32 i = 0; i < kPerLoad; ++i) {
-        list.keys[(a * kPerLoad + i) * kThreads + threadIdx.x] =
-            ordering_key(word_of<Word>(loads[a], i), params);
+        list.keys[i * num_loads + number] = ordering_key(word_of<Word>(loads[a], i), params);
       }
     }
   }

@@ -1,11 +1,13 @@
 """What the filter of long rows lets through while it reads them, against floors of both signs."""
 
 from dataclasses import replace
+from math import exp, lgamma, log
 
 import numpy as np
 import pytest
 
 from cudml.devices import emulator
+from cudml.operators.top_k_filter import poisson_quantile, rank_in_sample
 from tests.support.kernel_cases import GPU
 from tests.support.top_k_runs import DTYPES, Options, check_top_k
 
@@ -51,3 +53,27 @@ def test_the_first_number_above_a_floor(dtype: np.dtype, largest: bool, rng: np.
         row[rng.choice(row.size, 100, replace=False)] += above
     options = Options(3000, largest=largest, path="block_filter")
     check_top_k(emulator.get_device(), x.view(dtype), options, LIMITS)
+
+
+@pytest.mark.parametrize("expected", [0.003, 0.4, 1.05, 17.0, 120.0])
+@pytest.mark.parametrize("probability", [1e-3, 1e-7])
+def test_quantile_of_a_poisson_distribution(expected: float, probability: float) -> None:
+    number = poisson_quantile(expected, probability)
+
+    def at_least(least: int) -> float:
+        return sum(exp(n * log(expected) - expected - lgamma(n + 1)) for n in range(least, least + 150))
+
+    assert at_least(number) < probability <= at_least(number - 1)
+
+
+@pytest.mark.parametrize("per_load", [2, 4, 8, 16])
+@pytest.mark.parametrize("k", [1, 50, 256, 4000])
+def test_neighbours_do_not_exceed_the_rank(per_load: int, k: int) -> None:
+    """The first k elements side by side, wherever they begin: as many as loads of a sample have of them."""
+    for num_loads, row_length in ((192, 100_000), (400, 1 << 18), (1000, 1_000_003)):
+        in_row = row_length // per_load
+        sampled = np.arange(num_loads) * ((2**32 - 1) // num_loads + 1) * in_row >> 32
+        begin = np.arange(row_length - k)
+        first, last = begin // per_load, (begin + k - 1) // per_load
+        met = np.searchsorted(sampled, last, "right") - np.searchsorted(sampled, first)
+        assert met.max() * per_load < rank_in_sample(k, per_load, row_length, num_loads)

@@ -46,8 +46,6 @@ def test_streaming_paths_read_once(case: Case) -> None:
 
 
 def most_reads(case: Case) -> float:
-    if case.multiprocessors > 1 and case.k <= 512:  # each of eight blocks has a sample of 4096 elements
-        return 1 + 8 * 4096 / case.row_length
     if case.path == "groups" and case.distribution not in RANDOM:
         return 1 + 3 * part_looked_at_again(case)
     if case.distribution == "greatest where sampled":
