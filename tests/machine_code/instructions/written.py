@@ -181,6 +181,13 @@ SNIPPETS: Mapping[str, Written] = {
         "UPOPC",
         is_uniform=True,
     ),
+    "prmt, uniform": Written(
+        "u32 u32 -> u32",
+        "UPRMT UR10, UR4, 0x9910, UR6\nMOV R10, UR10",
+        lambda a, b: a.astype("u2").view("i2").astype("i4").view("u4"),
+        "UPRMT",
+        is_uniform=True,
+    ),
     "lea.hi, uniform": Written(
         "u32 u32 u32 -> u32",
         "ULEA.HI UR10, UR4, UR6, UR8, 0x5\nMOV R10, UR10",

@@ -149,7 +149,7 @@ INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX s
 // Bits that nobody wrote are passed on: what they are matters only where they are used.
 VALUE(SEL, "USEL", kAlu, "", "PTX selp", choose(step.predicate(3), step.bits(1), step.bits(2)))
 INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") { step.set(0, step.bits(1)); }
-INSTRUCTION(PRMT, "", kAlu, "", "PTX prmt") {
+INSTRUCTION(PRMT, "UPRMT", kAlu, "", "PTX prmt") {
   const auto permuted = [](uint64_t bytes, uint32_t selector) {
     uint32_t found = 0;
     for (int byte = 0; byte < 4; ++byte) {
