@@ -13,13 +13,7 @@ _THREADS = 256
 _MAX_K = 4096
 _MIN_ENOUGH = 128
 _MAX_MERGED = 4096
-_LOADS_PER_SAMPLED = 24
-_MIN_SAMPLED = 192
 _FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
-
-#: How often a guess may be too high, so that a block searches the whole row: in random order, and where all
-#: elements of a load are alike.
-_RARELY, _RARELY_ALIKE = 1e-7, 1e-3
 
 #: `sizeof(FilterStorage)` of kernels/top_k/block_filter.cu.
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 8, 8)
@@ -38,6 +32,25 @@ class Thresholds:
 
     #: A part is sampled before it is read if it is at least this many samples long.
     min_sampled_tiles: int = figure(32, "estimate", "the sample is then 3 % of it, and 6 % of its sectors")
+
+    #: Loads of a part for one of its sample, and the fewest loads of a sample; it has at most a tile.
+    loads_per_sampled: int = figure(
+        24,
+        "machine code",
+        "the least predicted time of 15 shapes together; a smaller sample lists more elements of each part",
+    )
+    min_sampled: int = figure(
+        192,
+        "machine code",
+        "as above; parts of less than 60 KB would load more than 1.05 times their elements",
+    )
+
+    #: How often a guess may be too high, so that a block searches the whole row: in random order, and where
+    #: all elements of a load are alike.
+    too_high: float = figure(1e-7, "estimate", "a search of one row takes as long as some ten rows")
+    too_high_alike: float = figure(
+        1e-3, "machine code", "with 1e-4, 10 x 900000 and k = 256 take 6 % longer, because more is listed"
+    )
 
     #: Smallest number of elements that the filter's list holds beyond k and a tile.
     min_slack: int = figure(
@@ -133,8 +146,8 @@ def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
     expected = k * num_loads * per_load / sampled
     distance = max(1, sampled // per_load // num_loads)
     in_order = ceil_div(k // per_load + 2, distance)
-    alike = poisson_quantile(expected / per_load, _RARELY_ALIKE) - 1
-    return max(poisson_quantile(expected, _RARELY), max(in_order, alike) * per_load + 1)
+    alike = poisson_quantile(expected / per_load, THRESHOLDS.too_high_alike) - 1
+    return max(poisson_quantile(expected, THRESHOLDS.too_high), max(in_order, alike) * per_load + 1)
 
 
 def _sample(selection: Selection, parts: int) -> tuple[int, int]:
@@ -149,8 +162,8 @@ def _sample(selection: Selection, parts: int) -> tuple[int, int]:
     across_row = parts > 1 and selection.row_length <= THRESHOLDS.max_shared_row
     if not (across_row or part_length >= THRESHOLDS.min_sampled_tiles * tile):
         return _FIRST_OF_PART, 0
-    share = (part_length // 64 + 1) * 64 // per_load // _LOADS_PER_SAMPLED
-    num_loads = min(tile // per_load, max(_MIN_SAMPLED, share))
+    share = (part_length // 64 + 1) * 64 // per_load // THRESHOLDS.loads_per_sampled
+    num_loads = min(tile // per_load, max(THRESHOLDS.min_sampled, share))
     sampled = selection.row_length if across_row else part_length
     rank = rank_in_sample(selection.k, per_load, sampled, num_loads)
     if rank > num_loads * per_load // 4:
@@ -223,8 +236,8 @@ def block_filter(selection: Selection, limits: Limits) -> Steps:
             ("kAcrossRow", _ACROSS_ROW),
             ("kMinEnough", _MIN_ENOUGH),
             ("kMaxMerged", _MAX_MERGED),
-            ("kLoadsPerSampled", _LOADS_PER_SAMPLED),
-            ("kMinSampled", _MIN_SAMPLED),
+            ("kLoadsPerSampled", THRESHOLDS.loads_per_sampled),
+            ("kMinSampled", THRESHOLDS.min_sampled),
         ),
     )
     return (launch,), workspaces
