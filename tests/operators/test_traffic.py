@@ -115,11 +115,11 @@ TABLE = {
     "small boxes": moving(
         Case(reversal((100, 5, 7), BYTE, 1)), 3500, 3500, 1.0, sequence_lengths_tensor=2800
     ),
-    # A top-k of rows that fit no warp reads again the elements that it returns.
+    # A thread makes the results of short columns from their keys.
     "top-k of columns by threads": selecting(
-        Case(top_k((64, 256), 4, axis=0), "thread_list"), 4 * 256 * (64 + 4), 1.056
+        Case(top_k((64, 256), 4, axis=0), "thread_list"), 4 * 256 * 64, 1.0
     ),
-    # All results are read again.
+    # A top-k of rows that fit no warp reads again the elements that it returns.
     "top-k of longer columns": selecting(
         Case(top_k((4000, 64), 10, axis=0), "columns", content="any"), 4 * 64 * (4000 + 10), 1.002
     ),
@@ -138,9 +138,10 @@ TABLE = {
     "top-k of filtered rows": selecting(
         Case(top_k((2, 8192), 50), "block_filter", ONE, "any"), 4 * 2 * (8192 + 50), 1.006
     ),
-    # Each of a row's four blocks reads a sample of half the row first, of which the L2 cache has all but one.
+    # Each of a row's four blocks reads a sample of 192 loads first, of which the L2 cache has all but one.
     "top-k of rows filtered by several blocks": selecting(
-        Case(top_k((2, 8192), 50), "block_filter", content="any"), 4 * 2 * (3 * 8192 + 50), 2.982
+        Case(top_k((2, 8192), 50), "block_filter", content="any"),
+        4 * 2 * (8192 + 50) + 2 * 4 * 192 * 16, 1.377,
     ),
     # Random words are told apart by one digit, and the second time listed.
     "top-k by radix": selecting(

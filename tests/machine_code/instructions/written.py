@@ -240,6 +240,16 @@ SNIPPETS: Mapping[str, Written] = {
         )
         for bits in (8, 16)
     },
+    **{
+        f"{bits} bits of a parameter, uniform": Written(
+            f"u{bits} -> u32",
+            "MOV R10, UR4",
+            lambda a: a.astype("u4"),
+            f"ULDC.U{bits}",
+            is_uniform=True,
+        )
+        for bits in (8, 16)
+    },
     "and of uniform predicates": Written(
         "s32 s32 -> u32",
         """UISETP.GE.AND UP1, UPT, UR4, UR6, UPT
