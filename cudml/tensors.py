@@ -1,6 +1,6 @@
 """Tensor descriptors, and arithmetic on sizes, strides and bytes."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from operator import index
@@ -95,7 +95,7 @@ class PlainMembers:
                 object.__setattr__(self, name, plain)
 
     @classmethod
-    def of_plain(cls: type[_Desc], members: Mapping[str, Any]) -> _Desc:
+    def of_plain(cls: type[_Desc], members: dict[str, Any]) -> _Desc:
         """The object with these members, which are plain already; those with a default may be left out.
 
         The object takes over the dictionary.

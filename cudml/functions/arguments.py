@@ -129,7 +129,7 @@ class Request(NamedTuple):
 
     inputs: Sequence[Argument]
     outputs: Sequence[Argument]
-    describe: Callable[[Mapping[str, Any]], Hashable]
+    describe: Callable[[dict[str, Any]], Hashable]
     members: Mapping[str, Any]
     options: tuple[Any, ...] = ()
     is_zero: bool = False

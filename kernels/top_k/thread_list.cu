@@ -32,7 +32,8 @@ struct FirstElements {
 
 constexpr int kThreads = 128;
 
-// A row that is this many times as long as its results.
+// Of rows that are at least so many times as long as their results, results are read again, 5 % of the input
+// at most: predicted 149.7 us, from keys 154.9, for 16 x 135 x 29584 float32 and k = 3.
 constexpr Int64 kLongRow = 20;
 
 template <class Word, int kListSize, bool kIsRagged = false>
@@ -65,7 +66,6 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
     // Computed again, because keeping it in registers until here would cost more.
     const RowStart start = row_start(params, row);
-    // Of long rows, to read the results again is little, and takes less time than to make them from keys.
     const bool reads_again = params.row_length >= kLongRow * params.k;
 #pragma unroll
     for (int rank = 0; rank < kListSize; ++rank) {

@@ -55,7 +55,7 @@ def test_the_first_number_above_a_floor(dtype: np.dtype, largest: bool, rng: np.
     check_top_k(emulator.get_device(), x.view(dtype), options, LIMITS)
 
 
-@pytest.mark.parametrize("expected", [0.003, 0.4, 1.05, 17.0, 120.0])
+@pytest.mark.parametrize("expected", [0.003, 0.4, 1.05, 17.0, 120.0, 2000.0])
 @pytest.mark.parametrize("probability", [1e-3, 1e-7])
 def test_quantile_of_a_poisson_distribution(expected: float, probability: float) -> None:
     number = poisson_quantile(expected, probability)
