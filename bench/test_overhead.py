@@ -34,8 +34,8 @@ TORCH_BAR_US, ONNX_BAR_US = 6, 15
 #: take 8 us of it.
 TORCH_MODULE_BAR_US = 16
 
-#: The same for a call that is planned anew, its kernel loaded. The aim is 15. All are above their bars on
-#: most runs: 15.0 to 15.5, 16.5 to 17.4 and 16.7 to 17.3.
+#: The same for a call that is planned anew, its kernel loaded. The aim is 15; most runs take 14.1 to 14.5,
+#: 15.9 to 16.3 and 15.5 to 15.9.
 NEW_SHAPE_BARS = {"top_k": 15, "slice": 16, "reverse_subsequences": 16}
 
 # Many short rounds, so that the fastest one is undisturbed.

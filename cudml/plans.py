@@ -146,7 +146,8 @@ def _c_layout(members: Members) -> Struct:
     return Struct(f"{text}{-num_bytes % alignment}x")
 
 
-class Params(NamedTuple):
+@dataclass(slots=True)
+class Params:
     """The value of each member of a parameter struct, in the order of the declaration."""
 
     struct: ParamStruct

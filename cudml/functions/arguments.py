@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.exceptions import AxisError
@@ -62,7 +63,8 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported
     raise TypeError(wrong_argument(function, name, a_type(candidate), expected))
 
 
-class Arguments(NamedTuple):
+@dataclass(slots=True)
+class Arguments:
     """Arguments as plain arrays by name, and the device that all are on.
 
     `shared` is the memory of other libraries, `made` the arrays made from lengths that were not arrays.
@@ -74,7 +76,8 @@ class Arguments(NamedTuple):
     made: list[Array]
 
 
-class Argument(NamedTuple):
+@dataclass(slots=True)
+class Argument:
     """An array of a call: its name, its member of the descriptor, and its properties there.
 
     An input is broadcast to `shape`. `sizes` is the shape in the descriptor, which the operand's shape
@@ -118,7 +121,8 @@ class Argument(NamedTuple):
         return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
 
 
-class Request(NamedTuple):
+@dataclass(slots=True)
+class Request:
     """Checked arguments: the arrays, and what else makes up the descriptor.
 
     `describe` makes it from the tensors by member and `members`; the planner takes `options`, too. Nothing is

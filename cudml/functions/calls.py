@@ -1,10 +1,10 @@
 """How array functions run: cache of planned calls, keyed by layouts and the other arguments."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from operator import itemgetter
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from operator import or_
+from typing import Any
 
 import numpy as np
 
@@ -85,21 +85,22 @@ class Call:
         boxes: Sequence[Box],
     ) -> None:
         self.device = device
-        self._read(request, rows)
         self._num_inputs = len(request.inputs)
-        self._make_outputs = device.allocator([(a.shape, a.dtype) for a in request.outputs])
-        is_empty = request.is_zero or not [a for a in request.outputs if 0 not in a.shape]
+        is_empty = request.is_zero or all(0 in output.shape for output in request.outputs)
         # Masks for the arrays that are given, tensors for all.
-        masks, tensors, converts = [], {}, False
+        masks, made, tensors, converts = [], [], {}, False
         for row in rows:
             array = row.array
-            if array is not None:
+            if array is None:
+                made.append((row.shape, row.dtype))
+            else:
                 masks.append(0 if row.is_copied else row.alignment - 1)
             if row.operand_shape is not None:
                 array, converts = None, True
             tensors[row.member] = tensor_of(row.kind, row.sizes, array)
         self._masks = tuple(masks)
         self.first_mask = masks[0]
+        self._make_outputs = device.allocator(made)
         self._boxes = boxes
         self._good: Recent[tuple[int, ...], bool] | None = None
         self._launch: Program = launch_nothing
@@ -109,26 +110,22 @@ class Call:
         # Operands need not be arrays.
         self.takes_operands = is_empty or not converts
         # Set if operands are packed arrays; without the arrays, because the cache must not keep them alive.
-        self._rows = None if self.takes_operands else [row._replace(array=None) for row in rows]
-        if not is_empty:
-            desc = request.describe({**tensors, **request.members})
-            if self.has_place:
-                self._prepare(desc)
-            elif request.program is not None:
-                self._launch = request.program(desc, request.options, device)
-                self.takes_operands = False
-            else:
-                plan, self._launch = load(function.plan, desc, device, request.options)
-                if plan.operands != (*tensors,):
-                    raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {plan}")
+        self._rows = None if self.takes_operands else [replace(row, array=None) for row in rows]
+        desc = None if is_empty else request.describe({**tensors, **request.members})
+        if self.has_place:
+            self._prepare(request, rows, desc)
+        elif desc is not None and request.program is not None:
+            self._launch = request.program(desc, request.options, device)
+            self.takes_operands = False
+        elif desc is not None:
+            plan, self._launch = load(function.plan, desc, device, request.options)
+            if plan.operands != (*tensors,):
+                raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {plan}")
         if key is not None:
             function.calls[key] = self
 
-    def _read(self, request: Request, rows: Sequence[Argument]) -> None:
-        """Note what `run` needs to know of the arguments, if a call has a place."""
-
-    def _prepare(self, desc: Any) -> None:
-        """Prepare what `run` launches, if a call has a place."""
+    def _prepare(self, request: Request, rows: Sequence[Argument], desc: Any) -> None:
+        """Prepare what `run` launches, if a call has a place; without a descriptor, nothing is computed."""
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
@@ -333,7 +330,8 @@ class Shared:
         return results
 
 
-class Unplanned(NamedTuple):
+@dataclass(slots=True)
+class Unplanned:
     """A call that was not planned for arrays like these: `run` normalises them, and plans if necessary."""
 
     function: ArrayFunction
@@ -346,28 +344,28 @@ class Unplanned(NamedTuple):
         function = self.function
         if self.stream is not None:
             with on_stream(function.name, inputs[0], self.stream):
-                return self._replace(stream=None).run(inputs, outputs, place)
+                return replace(self, stream=None).run(inputs, outputs, place)
         named_inputs = dict(zip(self.names, inputs, strict=True))
         named_outputs = dict(zip(function.output_names, outputs, strict=False)) if outputs else {}
         given = all_on_device(function.name, named_inputs, named_outputs, slice(*function.lengths_axes))
         device, arrays = given.device, [*given.arrays.values()]
         own, outs = arrays[: len(inputs)], arrays[len(inputs) :]
         with device.sharing(given.shared):
-            places = list(map(device.address_and_layout, arrays))
-            key: Hashable = _key(self.options, places)
+            addresses, layouts = zip(*map(device.address_and_layout, arrays), strict=True)
+            key: Hashable = _key(self.options, addresses, layouts)
             try:
                 call = function.calls.get(key)
             except TypeError:  # options that cannot be part of a key
                 key = call = None
-            if call is None or not call.takes(tuple(map(itemgetter(0), places))):
-                call = self._planned(given, key, places, place)
+            if call is None or not call.takes(addresses):
+                call = self._planned(given, key, addresses, layouts, place)
             results = call.run(own, outs, place)
             if given.made and not outputs:
                 device.retain_for_graph(given.made, results)
         return outputs or results
 
     def _planned(
-        self, given: Arguments, key: Hashable, places: Sequence[tuple[int, Layout]], place: Any
+        self, given: Arguments, key: Hashable, addresses: Sequence[int], layouts: Sequence[Layout], place: Any
     ) -> Call:
         """A new call for checked arguments, kept by its key."""
         function = self.function
@@ -376,24 +374,27 @@ class Unplanned(NamedTuple):
         boxes: list[Box] = []
         if rows[count].array is not None:
             boxes = [box_of(0, a.array.shape, a.array.strides, a.array.dtype.itemsize) for a in rows]
-            addresses, is_written = [*map(itemgetter(0), places)], [n >= count for n in range(len(rows))]
+            is_written = [n >= count for n in range(len(rows))]
             for earlier, later in overlaps(boxes, addresses, is_written):
                 got = f"overlapping {rows[earlier].name}"
                 raise ValueError(wrong_argument(function.name, rows[later].name, got, "in memory of its own"))
-        for number, (address, layout) in enumerate(places):
-            rows[number] = _aligned(function.name, given.device, rows[number], address, layout)
+        for number, (address, layout) in enumerate(zip(addresses, layouts, strict=True)):
+            if layout[1] or address % rows[number].alignment:  # else it is packed and aligned
+                rows[number] = _aligned(function.name, given.device, rows[number], address, layout)
         return function.call(function, key, given.device, request, rows, boxes)
 
 
-def _key(options: Any, places: Sequence[tuple[int, Layout]]) -> tuple[Any, ...]:
+def _key(options: Any, addresses: Sequence[int], layouts: Sequence[Layout]) -> tuple[Any, ...]:
     """The key of plain arrays in the cache of planned calls."""
-    key: list[Any] = [options]
-    unaligned = []
-    for number, (address, layout) in enumerate(places):
-        key.append(layout)
-        if address % MAX_ALIGNMENT and address & (min(layout[2].itemsize, MAX_ALIGNMENT) - 1):
-            unaligned.append(number)
-    return (tuple(key), *unaligned) if unaligned else tuple(key)
+    key = (options, *layouts)
+    if not reduce(or_, addresses) % MAX_ALIGNMENT:
+        return key
+    unaligned = [
+        number
+        for number, (address, layout) in enumerate(zip(addresses, layouts, strict=True))
+        if address & (min(layout[2].itemsize, MAX_ALIGNMENT) - 1)
+    ]
+    return (key, *unaligned) if unaligned else key
 
 
 def _aligned(function: str, device: Device, argument: Argument, address: int, layout: Layout) -> Argument:
@@ -410,4 +411,4 @@ def _aligned(function: str, device: Device, argument: Argument, address: int, la
         got = f"at address {address:#x} with strides {argument.array.strides}"
         expected = f"at multiples of {argument.alignment} bytes"
         raise ValueError(wrong_argument(function, argument.name, got, expected))
-    return argument._replace(operand_shape=argument.operand_shape or argument.shape, is_copied=True)
+    return replace(argument, operand_shape=argument.operand_shape or argument.shape, is_copied=True)

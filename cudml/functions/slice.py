@@ -204,26 +204,23 @@ class _SliceCall(Call):
 
     has_place = True
 
-    def _read(self, request: Request, rows: Sequence[Argument]) -> None:
-        self._desc: Any = None
-        self._loop_axes: tuple[int, ...] = ()
-        self._launches: dict[int, Program] = {}
-        # Copies the whole box, unless a program for its alignment does.
-        self._whole: Program | None = launch_nothing
-        # The checked offsets of the last call that took no packed arrays, with their program and shift.
-        self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
+    def _prepare(self, request: Request, rows: Sequence[Argument], desc: _operator.SliceDesc | None) -> None:
         source, _, self._sizes, self._strides = rows[0], *request.members.values()
         self._shape = shape = source.shape
-        steps = source.array.strides
+        #: The least and the largest offset in each dimension, and its stride in bytes.
+        self._bounds, self._steps = request.bounds, source.array.strides
         if source.is_copied:  # from an unaligned array to a packed one
-            steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
-        #: Each dimension, its least and largest offset, and its stride in bytes.
-        self._bounds = [(axis, *bounds, steps[axis]) for axis, bounds in enumerate(request.bounds)]
-
-    def _prepare(self, desc: _operator.SliceDesc) -> None:
+            self._steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
+        self._launches: dict[int, Program] = {}
+        # The checked offsets of the last call that took no packed arrays, with their program and shift.
+        self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
+        # Copies the whole box, unless a program for its alignment does.
+        self._whole: Program | None = launch_nothing
+        if desc is None:
+            return
         self._loop_axes = axes = _axes_to_loop_over(desc)
         self._desc = _without_axes(desc, axes) if axes or not desc.sizes else desc
-        self._whole = self._launch_each if self._loop_axes else None
+        self._whole = self._launch_each if axes else None
         self.takes_operands = self.takes_operands and not axes
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
@@ -246,24 +243,20 @@ class _SliceCall(Call):
         if len(offsets) != len(self._bounds):
             as_integers("slice", "offsets", offsets, len(self._bounds))
         shift = 0
-        for axis, least, largest, step in self._bounds:
-            offset = offsets[axis]
+        for offset, (least, largest), step in zip(offsets, self._bounds, self._steps, strict=True):
             if not least <= offset <= largest:
                 _check_box("slice", self._shape, offsets, self._sizes, self._strides)
             shift += offset * step
         if self._whole is not None:
             return offsets, self._whole, shift
         alignment = shift & -shift & _ALIGNMENT_BITS
-        return offsets, self._launches.get(alignment) or self._launch_for(alignment), shift - alignment
+        return offsets, self._launches.get(alignment) or self._load(alignment), shift - alignment
 
-    def _launch_for(self, alignment: int) -> Program:
-        """The program planned for a first element of this alignment; the pointer moves by the rest."""
-        launch = self._launches.get(alignment)
-        if launch is None:
-            first = alignment // self._desc.input_tensor.element.size
-            _, launch = load(_operator.plan, self._desc, self.device, (first,))
-            self._launches[alignment] = launch
-        return launch
+    def _load(self, alignment: int) -> Program:
+        """Load the program for a first element of this alignment; the pointer moves by the rest."""
+        first = alignment // self._desc.input_tensor.element.size
+        _, self._launches[alignment] = load(_operator.plan, self._desc, self.device, (first,))
+        return self._launches[alignment]
 
     def _launch_each(
         self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
@@ -276,7 +269,8 @@ class _SliceCall(Call):
             filled = target[tuple(at.get(axis, np.s_[:]) for axis in range(target.ndim))]
             moved = shift + sum(i * step for i, step in zip(place, steps, strict=True))
             alignment = moved & -moved & _ALIGNMENT_BITS
-            self._launch_for(alignment)((source, filled), None, None, moved - alignment)
+            launch = self._launches.get(alignment) or self._load(alignment)
+            launch((source, filled), None, None, moved - alignment)
 
 
 def _without_axes(desc: _operator.SliceDesc, axes: Sequence[int]) -> _operator.SliceDesc:

@@ -5,9 +5,10 @@ from the innermost (fastest) to the outermost, the reverse of a tensor's order.
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
 from math import gcd
-from operator import floordiv
-from typing import NamedTuple
+from operator import floordiv, mul
 
 #: The widest item a kernel moves at once, in bytes.
 MAX_ITEM_BYTES = 16
@@ -16,14 +17,16 @@ MAX_ITEM_BYTES = 16
 MAX_NARROW_COUNT = 2**31
 
 
-class Dimension(NamedTuple):
+@dataclass(slots=True)
+class Dimension:
     """`size` steps; one step moves operand k by `strides[k]` items."""
 
     size: int
     strides: tuple[int, ...]
 
 
-class Space(NamedTuple):
+@dataclass(slots=True)
+class Space:
     """The index space of one data movement: dimensions, and where each operand starts.
 
     `offsets` and strides count items of `item_bytes` bytes from the operand's pointer. An operand that is
@@ -38,8 +41,8 @@ class Space(NamedTuple):
     def num_items(self) -> int:
         """Number of items to move."""
         count = 1
-        for size, _ in self.dimensions:
-            count *= size
+        for dimension in self.dimensions:
+            count *= dimension.size
         return count
 
 
@@ -58,7 +61,7 @@ def merged(dimensions: Iterable[Dimension]) -> tuple[Dimension, ...]:
     result: list[Dimension] = []
     for outer in dimensions:
         inner = result[-1] if result else None
-        if inner and outer.strides == tuple([inner.size * stride for stride in inner.strides]):
+        if inner and outer.strides == tuple(map(mul, inner.strides, repeat(inner.size))):
             result[-1] = Dimension(inner.size * outer.size, inner.strides)
         else:
             result.append(outer)
@@ -72,8 +75,6 @@ def in_memory_order(dimensions: Iterable[Dimension], operand: int) -> tuple[Dime
 
 def flipped(space: Space, operand: int) -> Space:
     """The same movement without negative strides of one operand: their dimensions are reversed."""
-    if not [dimension for dimension in space.dimensions if dimension.strides[operand] < 0]:
-        return space
     offsets = list(space.offsets)
     dimensions = []
     for dimension in space.dimensions:
@@ -93,7 +94,7 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     """
     if not moved:
         return space
-    whole = tuple([1 if operand in moved else 0 for operand in range(len(space.offsets))])
+    whole = tuple(map(moved.__contains__, range(len(space.offsets))))
     while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
         steps = [dimension.strides[operand] for dimension in outer for operand in moved]
@@ -113,16 +114,17 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
 
 def coalesced(space: Space, target: int, moved: Sequence[int]) -> Space:
     """The same movement in as few and as wide steps as possible, in the memory order of `target`."""
-    space = flipped(space, target)
     ordered = sorted(without_ones(space.dimensions), key=lambda dimension: dimension.strides[target])
+    if ordered and ordered[0].strides[target] < 0:
+        return coalesced(flipped(space, target), target, moved)
     return widened(Space(merged(ordered), space.offsets, space.item_bytes), moved)
 
 
 def span_items(space: Space, operand: int) -> tuple[int, int]:
     """The items [first, past the last) that a moved operand addresses, relative to its pointer."""
     low = high = space.offsets[operand]
-    for size, strides in space.dimensions:
-        distance = (size - 1) * strides[operand]
+    for dimension in space.dimensions:
+        distance = (dimension.size - 1) * dimension.strides[operand]
         if distance < 0:
             low += distance
         else:
@@ -139,10 +141,10 @@ def span_bytes(space: Space, operand: int) -> tuple[int, int]:
 def is_packed(space: Space, operand: int) -> bool:
     """Whether the operand's items follow each other in the order of the space."""
     count = 1
-    for size, strides in space.dimensions:
-        if strides[operand] != count:
+    for dimension in space.dimensions:
+        if dimension.strides[operand] != count:
             return False
-        count *= size
+        count *= dimension.size
     return True
 
 
@@ -153,7 +155,7 @@ def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
     "Division by Invariant Integers using Multiplication", PLDI 1994, section 4.
     """
     shift = (divisor - 1).bit_length()
-    multiplier = ((1 << word_bits) * ((1 << shift) - divisor)) // divisor + 1
+    multiplier = ((1 << shift) - divisor << word_bits) // divisor + 1
     return multiplier, shift
 
 

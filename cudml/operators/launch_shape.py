@@ -1,6 +1,7 @@
 """What slices and reversals share: the division of work among threads, and the description of a space."""
 
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
@@ -137,9 +138,10 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     or `reach` needs them. A space without dimensions is described as one of size 1.
     """
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
-    is_wide, divisions = divisions_of(dimensions, max(space.num_items, reach))
+    sizes = tuple([dimension.size for dimension in dimensions])
+    steps = [dimension.strides for dimension in dimensions]
+    is_wide, divisions = divisions_of(dimensions, max(prod(sizes), reach))
     rest = _REST[len(dimensions)]
-    sizes, steps = zip(*dimensions, strict=True)
     multipliers, shifts = zip(*divisions, strict=True)
     values: dict[str, Value] = {"sizes": sizes + rest, "multipliers": multipliers + rest}
     for (name, unit), strides in zip(units.items(), zip(*steps, strict=True), strict=True):

@@ -4,7 +4,7 @@
 `choose_path(problem, limits)`. Planning is pure: a path knows only the problem and the device's limits.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
@@ -73,17 +73,16 @@ def single_step(step_of: Callable[[Problem, Limits], Step]) -> Callable[[Problem
 
 
 def first_that_pays(
-    paths: Mapping[str, Path[Problem]],
-    reasons: Mapping[str, Reason[Problem]],
+    preferred: Sequence[tuple[Path[Problem], Reason[Problem]]],
+    last: Path[Problem],
     problem: Problem,
     limits: Limits,
 ) -> Choice[Problem]:
-    """The first path, in the order of `reasons`, that can compute the problem and pays."""
-    for name, reason in reasons.items():
-        path = paths[name]
+    """The first of the preferred paths that can compute the problem and pays, else the last path."""
+    for path, reason in preferred:
         if path.can_do(problem, limits) and (why := reason(problem, limits)) is not None:
             return Choice(path, why)
-    raise ValueError(f"no path can compute {problem} on this device")
+    return Choice(last, "nothing else pays")
 
 
 def named_path(

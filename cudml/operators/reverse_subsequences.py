@@ -19,7 +19,7 @@ from cudml.checks import (
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.reverse_subsequences_paths import reversal_step
 from cudml.plans import Limits, Plan
-from cudml.tensors import PlainMembers, TensorDesc, num_elements
+from cudml.tensors import PlainMembers, TensorDesc
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,9 @@ def plan(desc: ReverseSubsequencesDesc, limits: Limits, *, path: str | None = No
     if it is unknown or cannot reverse these lanes.
     """
     tensors = desc.input_tensor, desc.sequence_lengths_tensor, desc.output_tensor
-    is_empty = num_elements(desc.output_tensor.sizes) == 0
     return Plan(
         operator="REVERSE_SUBSEQUENCES",
         operands=("input_tensor", "sequence_lengths_tensor", "output_tensor"),
-        steps=() if is_empty else (reversal_step(*tensors, desc.axis, limits, path),),
+        steps=() if 0 in desc.output_tensor.sizes else (reversal_step(*tensors, desc.axis, limits, path),),
         outputs=("output_tensor",),
     )

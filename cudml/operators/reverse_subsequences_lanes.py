@@ -4,7 +4,7 @@ Operands of the index space are the source, the target and the lengths; the dime
 along is kept apart, because only its source coordinate depends on the data.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
 from cudml.operators.launch_shape import BLOCK_THREADS, index_members, index_values
@@ -62,7 +62,8 @@ PARAMS = {
 }
 
 
-class Lanes(NamedTuple):
+@dataclass(slots=True)
+class Lanes:
     """A reversal: `others` indexes the lanes, `axis` the places in a lane."""
 
     others: Space

@@ -554,10 +554,6 @@ def why_rows(lanes: Lanes, limits: Limits) -> str | None:
     return f"rows of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
 
 
-def _on_cpu(lanes: Lanes, limits: Limits) -> str | None:
-    return "blocks of one thread" if limits.warp_lanes == 1 else None
-
-
 PATHS = by_name(
     Path("copy", "lanes of one element", are_single, single_step(copied)),
     Path(
@@ -574,19 +570,20 @@ PATHS = by_name(
     Path("gather", "any layout", any_lanes, single_step(gather)),
 )
 
-#: Why a path pays, in order of preference.
-_REASONS: dict[str, Reason[Lanes]] = {
-    "copy": lambda lanes, limits: "lanes of one element",
-    "serial_columns": _on_cpu,
-    "serial": _on_cpu,
-    "boxes": why_boxes,
-    "lanes": why_lanes,
-    "rows": why_rows,
-    "columns": why_columns,
-    "gather": lambda lanes, limits: "nothing else pays",
-}
+#: The paths on a GPU in order of preference, and why each pays. The gather is the last.
+_PREFERRED: tuple[tuple[Path[Lanes], Reason[Lanes]], ...] = (
+    (PATHS["boxes"], why_boxes),
+    (PATHS["lanes"], why_lanes),
+    (PATHS["rows"], why_rows),
+    (PATHS["columns"], why_columns),
+)
 
 
 def choose_path(lanes: Lanes, limits: Limits) -> Choice[Lanes]:
     """The path that is estimated to be the fastest, and why."""
-    return first_that_pays(PATHS, _REASONS, lanes, limits)
+    if are_single(lanes, limits):
+        return Choice(PATHS["copy"], "lanes of one element")
+    if limits.warp_lanes == 1:
+        path = "serial_columns" if lengths_differ_in_rows(lanes, limits) else "serial"
+        return Choice(PATHS[path], "blocks of one thread")
+    return first_that_pays(_PREFERRED, PATHS["gather"], lanes, limits)

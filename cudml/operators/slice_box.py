@@ -1,6 +1,6 @@
 """A box of items that is copied from one place to another."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from cudml.operators.index_space import Space
 from cudml.operators.launch_shape import index_members
@@ -12,7 +12,8 @@ SOURCE, TARGET = 0, 1
 BOX_MEMBERS = index_members("source_strides", "target_strides")
 
 
-class BoxCopy(NamedTuple):
+@dataclass(slots=True)
+class BoxCopy:
     """A coalesced space whose operands are the source and the target, and the buffers of both."""
 
     space: Space

@@ -232,12 +232,9 @@ def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
 
 
 def why_driver(copy: BoxCopy, limits: Limits) -> str | None:
-    """Long stretches of whole, aligned words; nothing is known about others.
-
-    On a CPU, kernels copy with all cores and the C library with one.
-    """
+    """Long stretches of whole, aligned words; nothing is known about others."""
     least, is_of_words = THRESHOLDS.min_driver_copy_bytes, copy.space.item_bytes == MAX_ITEM_BYTES
-    if limits.warp_lanes == 1 or not is_of_words or copy.num_bytes < least:
+    if not is_of_words or copy.num_bytes < least:
         return None
     return f"one stretch of {copy.num_bytes} bytes, {least} or more"
 
@@ -470,18 +467,19 @@ PATHS = by_name(
     Path("gather", "any copy", any_copy, single_step(gather)),
 )
 
-#: Why a path pays, in order of preference.
-_REASONS: dict[str, Reason[BoxCopy]] = {
-    "driver": why_driver,
-    "serial": lambda copy, limits: "blocks of one thread" if limits.warp_lanes == 1 else None,
-    "runs": why_runs,
-    "planes": why_planes,
-    "transpose": why_transpose,
-    "strided": why_strided,
-    "gather": lambda copy, limits: "nothing else pays",
-}
+#: The paths on a GPU in order of preference, and why each pays. The gather is the last.
+_PREFERRED: tuple[tuple[Path[BoxCopy], Reason[BoxCopy]], ...] = (
+    (PATHS["driver"], why_driver),
+    (PATHS["runs"], why_runs),
+    (PATHS["planes"], why_planes),
+    (PATHS["transpose"], why_transpose),
+    (PATHS["strided"], why_strided),
+)
 
 
 def choose_path(copy: BoxCopy, limits: Limits) -> Choice[BoxCopy]:
     """The path that is estimated to be the fastest, and why."""
-    return first_that_pays(PATHS, _REASONS, copy, limits)
+    # On a CPU, this copies with all cores and the C library with one.
+    if limits.warp_lanes == 1:
+        return Choice(PATHS["serial"], "blocks of one thread")
+    return first_that_pays(_PREFERRED, PATHS["gather"], copy, limits)

@@ -1,9 +1,9 @@
 """A top-k as the kernels see it: its rows, the order of its elements, and the parameters for both."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
@@ -64,7 +64,8 @@ def select_storage_bytes(threads: int) -> int:
     return round_up(4 * (NUM_BINS + threads // WARP_LANES + 4), 8) + 8
 
 
-class Selection(NamedTuple):
+@dataclass(slots=True)
+class Selection:
     """A top-k as the kernels see it: its rows, and what makes one element rank before another.
 
     `outer` are the other dimensions, coalesced, innermost first. Strides are in elements, of the input, the

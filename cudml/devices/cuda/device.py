@@ -338,7 +338,8 @@ class CudaDevice:
         """A context in which this GPU is current, around work on other libraries' memory (`sharing.py`)."""
         if shared:
             return sharing.sharing(self._cupy, self.number, shared)
-        return self.on_stream(None)
+        current: AbstractContextManager[None] = self._cupy.cuda.Device(self.number)
+        return current
 
     def hold(self, operands: dict[int, Any]) -> None:
         """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""

@@ -64,6 +64,8 @@ class Kernel:
                 f"{told} cannot be compiled ({error}): pip install 'cudml[cuda13]' or 'cudml[cuda12]' "
                 "brings the compiler and its headers"
             ) from error
+        #: What the kernel's registers allow.
+        self._max_threads = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, self.function.ptr)
 
     def allow(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
         """Allow the kernel the shared storage and the cluster size of a launch that the device can run.
@@ -86,17 +88,17 @@ class Kernel:
         if grid[0] % launch.cluster_blocks:
             clusters = f"clusters of {launch.cluster_blocks}"
             raise _refused(launch, f"a grid of {grid[0]} blocks is not made of {clusters}")
-        handle = self.function.ptr
+        if threads > self._max_threads:
+            most = self._max_threads
+            raise _refused(launch, f"a block of {threads} threads, its registers allow {most} on {device}")
         if shared_bytes > self._shared_bytes:
             with self._lock.held():  # two threads might grant less after more
                 self._shared_bytes = max(shared_bytes, self._shared_bytes)
                 self._raw.max_dynamic_shared_size_bytes = self._shared_bytes
         if launch.cluster_blocks > PORTABLE_CLUSTER_BLOCKS:
-            self._driver.funcSetAttribute(handle, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
-        most = self._driver.funcGetAttribute(_MAX_THREADS_PER_BLOCK, handle)
-        if threads > most:
-            raise _refused(launch, f"a block of {threads} threads, its registers allow {most} on {device}")
+            self._driver.funcSetAttribute(self.function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
         if launch.cooperative:
+            handle = self.function.ptr
             resident = self._driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)
             fits, num_blocks = resident * limits.num_multiprocessors, math.prod(grid)
             if num_blocks > fits:

@@ -76,7 +76,7 @@ class ProgramLoader:
         if isinstance(only, KernelLaunch) and not only.cooperative and _are_in_order(only.buffers, plan):
             # By far the most frequent plan, so it has a fast path without lookups.
             function, params = self._kernel(only)
-            params = (self._null,) * (len(only.buffers) - len(plan.operands)) + params
+            params = (self._null,) * only.buffers.count(None) + params
             grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
 
             def launch_alone(
@@ -256,8 +256,7 @@ class ProgramLoader:
 
 def _are_in_order(buffers: tuple[str | None, ...], plan: Plan) -> bool:
     """Whether a launch takes the plan's operands, and then at most null pointers."""
-    count = len(plan.operands)
-    return buffers[:count] == plan.operands and buffers.count(None) == len(buffers) - count
+    return buffers == plan.operands + (None,) * buffers.count(None)
 
 
 def _pointer(buffer: Any) -> int:

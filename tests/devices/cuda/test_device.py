@@ -109,7 +109,8 @@ def test_program_of_another_device_runs_there_and_leaves_the_current_one(stand_i
         ({"shared_bytes": 232449}, {}, "232449 bytes of shared storage, cuda:0 has 232448"),
         ({"grid": (6, 1, 1), "cluster_blocks": 4}, {}, "a grid of 6 blocks is not made of clusters of 4"),
         (
-            {"block": (256, 1, 1)},
+            # A kernel of its own, because the limit is read once, when it is loaded.
+            {"block": (256, 1, 1), "constants": (("1", 1),)},
             {"max_threads_of_kernel": 224},
             "a block of 256 threads, its registers allow 224 on cuda:0",
         ),
