@@ -94,7 +94,7 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     """
     if not moved:
         return space
-    whole = tuple(map(moved.__contains__, range(len(space.offsets))))
+    whole = tuple([1 if operand in moved else 0 for operand in range(len(space.offsets))])
     while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
         steps = [dimension.strides[operand] for dimension in outer for operand in moved]
@@ -155,7 +155,7 @@ def magic_division(divisor: int, word_bits: int) -> tuple[int, int]:
     "Division by Invariant Integers using Multiplication", PLDI 1994, section 4.
     """
     shift = (divisor - 1).bit_length()
-    multiplier = ((1 << shift) - divisor << word_bits) // divisor + 1
+    multiplier = ((1 << word_bits) * ((1 << shift) - divisor)) // divisor + 1
     return multiplier, shift
 
 
