@@ -115,9 +115,20 @@ def test_errors_come_before_anything_is_computed(error: type[Exception], message
         call()
 
 
+def _wait_for_files(folder: Path, count: int) -> None:
+    deadline = time.monotonic() + 120
+    while len(list(folder.iterdir())) < count:
+        assert time.monotonic() < deadline, f"fewer than {count} workers have begun"
+        time.sleep(0.01)
+
+
 def _slow(chunk: np.ndarray, folder: str) -> np.ndarray:
-    """The chunk, after a while in which its worker can be killed; the worker leaves its process number."""
+    """The chunk, after a while in which its worker can be killed; the worker leaves its process number.
+
+    None ends before both workers have begun, so that the one that is faster does not compute all.
+    """
     Path(folder, str(os.getpid())).touch()
+    _wait_for_files(Path(folder), 2)
     time.sleep(0.1)
     return chunk
 
@@ -135,10 +146,9 @@ def test_a_killed_worker_changes_nothing(tmp_path: Path, rng: np.random.Generato
         distributed.Client(cluster) as client,
     ):
         futures = client.compute(list(adapter.top_k(slow, 30)))
-        while len(list(tmp_path.iterdir())) < 2:
-            time.sleep(0.01)
+        _wait_for_files(tmp_path, 2)
         os.kill(int(next(tmp_path.iterdir()).name), signal.SIGKILL)
-        result = client.gather(futures)
+        result = [future.result(timeout=120) for future in futures]
         assert len(list(tmp_path.iterdir())) >= 2
     for got, right in zip(result, cudml.top_k(a, 30), strict=True):
         assert_identical(got, right)

@@ -6,8 +6,7 @@ The package's own locks are released by a fork. For those of others there is one
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 
 
 class Lock:
@@ -20,11 +19,12 @@ class Lock:
         self._lock = threading.Lock()
         _locks.add(self)
 
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the lock in a `with` block; a child forked inside the block may leave it, too."""
-        with self._lock:
-            yield
+    def held(self) -> AbstractContextManager[bool]:
+        """Hold the lock in a `with` block; a child forked inside the block may leave it, too.
+
+        The interpreter's own lock does so in one step, where Ctrl-C finds it either free or in the block.
+        """
+        return self._lock
 
     def renew(self) -> None:
         """Replace the lock by a free one."""

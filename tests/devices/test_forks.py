@@ -1,5 +1,6 @@
 """Forks while other threads hold locks: the child can use everything."""
 
+import itertools
 import os
 import re
 import shutil
@@ -9,6 +10,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -240,11 +242,41 @@ def test_a_child_forked_under_a_lock_releases_its_own() -> None:
     lock = locks.Lock()
     with lock.held():
         child = os.fork()
+        if child == 0:
+            signal.alarm(60)
     with lock.held():
         pass
     if child == 0:
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_exception_while_a_lock_is_taken_leaves_it_free() -> None:
+    """Even while its traceback is kept, which a shell does. Any call or return may be where Ctrl-C comes."""
+    lock, kept = locks.Lock(), []
+    for moment in range(100):
+        events = itertools.count()
+
+        def interrupt(*_: object, moment: int = moment, events: Iterator[int] = events) -> None:
+            if next(events) == moment:
+                raise KeyboardInterrupt
+
+        is_inside = False
+        try:
+            sys.setprofile(interrupt)
+            with lock.held():
+                sys.setprofile(None)
+                is_inside = True
+        except KeyboardInterrupt as error:
+            kept.append(error)
+        finally:
+            sys.setprofile(None)
+        assert lock._lock.acquire(blocking=False), f"held after an exception at event {moment}"
+        lock._lock.release()
+        if is_inside:
+            break
+    assert is_inside
+    assert kept
 
 
 def slowed(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> threading.Event:
@@ -269,7 +301,7 @@ def test_a_build_does_not_wait_for_a_child_forked_meanwhile(
         begun = slowed(monkeypatch, subprocess.Popen, "_execute_child")
         thread = threading.Thread(target=scratch.run, args=(["true"],))
         thread.start()
-        begun.wait()
+        assert begun.wait(60)
         child = os.fork()
         if child == 0:
             time.sleep(120)
@@ -299,7 +331,7 @@ def test_a_child_can_use_the_temporary_folder(user: str, monkeypatch: pytest.Mon
 
     thread = threading.Thread(target=use)
     thread.start()
-    begun.wait()
+    assert begun.wait(60)
     child = os.fork()
     if child == 0:
         signal.alarm(30)

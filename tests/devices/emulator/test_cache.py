@@ -227,11 +227,12 @@ def test_the_warning_points_at_the_users_line(tmp_path: Path, options: str, prep
 
 def test_a_fork_leaves_the_temporary_folder_to_its_parent(place: Path) -> None:
     script = (
-        "import os, sys\n"
+        "import os, signal, sys\n"
         "from cudml.devices.emulator import cache_files\n"
         "path = cache_files.folder.path()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
+        "    signal.alarm(60)\n"
         "    print(cache_files.folder.path(), flush=True)\n"
         "    sys.exit()\n"
         "os.waitpid(child, 0)\n"

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -150,6 +151,7 @@ def test_the_watchdog_of_a_forked_process() -> None:
     spin(0.1)
     child = os.fork()
     if child == 0:
+        signal.alarm(60)
         try:
             spin(0.1)
             os._exit(0)

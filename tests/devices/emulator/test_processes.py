@@ -146,8 +146,9 @@ def test_a_signal_that_ends_the_process_leaves_nothing(
 ) -> None:
     with start(BUILDS[where], tmp_path, environment) as process:
         begun = 3 if where == "with a forked child" else 2
-        while len(list(tmp_path.glob("begun-*"))) < begun:
+        while len(list(tmp_path.glob("begun-*"))) < begun and process.poll() is None:
             time.sleep(0.01)
+        assert process.poll() is None
         assert len(list(tmp_path.glob("cache/emulator/tmp*"))) == 2
         process.send_signal(number)
         process.wait(60)

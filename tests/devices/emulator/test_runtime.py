@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import threading
 import time
 from pathlib import Path
@@ -306,6 +307,7 @@ def test_a_forked_process_can_launch() -> None:
     assert blocks_seen() == 4096
     child = os.fork()
     if child == 0:
+        signal.alarm(60)
         os._exit(0 if blocks_seen() == 4096 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
