@@ -20,6 +20,7 @@ import pytest
 import cudml
 from cudml.devices import emulator, locks
 from cudml.devices.emulator import build, cache_files, processes
+from tests.support.new_process import in_new_process
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -214,7 +215,7 @@ def test_the_runtime_calls_nothing_of_the_dynamic_loader() -> None:
             assert name not in names
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@in_new_process
 def test_a_lock_held_by_another_thread_is_free_in_a_child() -> None:
     lock = locks.Lock()
     held, done = threading.Event(), threading.Event()
@@ -237,7 +238,7 @@ def test_a_lock_held_by_another_thread_is_free_in_a_child() -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@in_new_process
 def test_a_child_forked_under_a_lock_releases_its_own() -> None:
     lock = locks.Lock()
     with lock.held():
@@ -292,12 +293,14 @@ def slowed(monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> threadi
     return begun
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_build_does_not_wait_for_a_child_forked_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@in_new_process
+def test_a_build_does_not_wait_for_a_child_forked_meanwhile() -> None:
     """It reads what the compiler prints until nobody has the other end of the pipe."""
-    with processes.scratch(tmp_path) as scratch:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        pytest.MonkeyPatch.context() as monkeypatch,
+        processes.scratch(Path(folder)) as scratch,
+    ):
         begun = slowed(monkeypatch, subprocess.Popen, "_execute_child")
         thread = threading.Thread(target=scratch.run, args=(["true"],))
         thread.start()
@@ -314,12 +317,11 @@ def test_a_build_does_not_wait_for_a_child_forked_meanwhile(
     assert not is_waiting
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("user", ["a new temporary folder", "the test of the compiler"])
-def test_a_child_can_use_the_temporary_folder(user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@in_new_process
+def test_a_child_can_use_the_temporary_folder(user: str) -> None:
     """Python's `tempfile` has a lock of its own while it looks for the folder."""
-    compiler, folder = build.compiler(), cache_files.Folder()
-    build._require_sanitizer.cache_clear()
+    compiler, folder, monkeypatch = build.compiler(), cache_files.Folder(), pytest.MonkeyPatch()
     monkeypatch.setattr(tempfile, "tempdir", None)
     begun = slowed(monkeypatch, tempfile, "_get_default_tempdir")
 

@@ -1,6 +1,5 @@
 """First values of a model's buffers: sequences as DxDispatch adds them up, and what memory cannot hold."""
 
-import resource as limits
 import subprocess
 import sys
 import time
@@ -119,13 +118,14 @@ def test_a_short_model_of_long_sequences_ends_with_the_size_that_was_asked_for(t
     """In a process with little memory: nothing of the sequence may be made before it is refused."""
     long = resource("INT64", sequence(4294967295, 0, 1))
     model = {"resources": {"long": long}, "dispatchables": {}, "commands": []}
+    command = ["-m", "cudml.cli", "dispatch", str(written(tmp_path, model)), "--device", "cpu"]
+    limited = f'ulimit -v {3 << 20}; exec "$@"'  # in KiB
     done = subprocess.run(
-        [sys.executable, "-m", "cudml.cli", "dispatch", str(written(tmp_path, model)), "--device", "cpu"],
+        ["/bin/sh", "-c", limited, "sh", sys.executable, *command],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
-        preexec_fn=lambda: limits.setrlimit(limits.RLIMIT_AS, (3 << 30, 3 << 30)),
     )
     assert done.returncode == 2
     assert "cudml: resources.long is a buffer of 32.0 GiB, must be at most " in done.stderr

@@ -18,6 +18,7 @@ from cudml.devices.shortcuts import address_of
 from cudml.errors import KernelError
 from cudml.plans import KernelLaunch, Plan
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch
+from tests.support.new_process import in_new_process
 from tests.support.params import params_of
 
 MIXED_BLOCKS = """
@@ -146,7 +147,7 @@ def test_the_watchdog_looks_after_every_thread() -> None:
     spin(0.1)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@in_new_process
 def test_the_watchdog_of_a_forked_process() -> None:
     spin(0.1)
     child = os.fork()

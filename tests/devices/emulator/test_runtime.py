@@ -14,6 +14,7 @@ from cudml.devices import emulator
 from cudml.errors import CompilerError, KernelError
 from cudml.plans import Copy, Fill, MatMul, Plan, Workspace
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch, line_of
+from tests.support.new_process import in_new_process
 from tests.support.params import params_of
 
 every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
@@ -295,7 +296,7 @@ def test_launches_from_several_threads() -> None:
     assert not wrong
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@in_new_process
 def test_a_forked_process_can_launch() -> None:
     def blocks_seen() -> int:
         counter, seen = np.zeros(1, np.uint32), np.zeros(4096, np.uint32)
