@@ -45,6 +45,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "same leading bits": lambda normal, uniform: 1 + uniform * np.float32(3e-5),
     "greatest where sampled": lambda normal, uniform: _at_samples(normal, on=True),
     "least where sampled": lambda normal, uniform: _at_samples(normal, on=False),
+    "ascending, least where sampled": lambda normal, uniform: _at_samples(np.sort(np.abs(normal)), on=False),
 }
 
 #: Elements in no order. "few values" and "half zeros" are, though many tie.
@@ -89,8 +90,8 @@ class Case:
         rows = np.repeat(values.astype(self.dtype)[None], self.num_rows, 0)
         return rows if self.layout == "rows" else np.ascontiguousarray(rows.T)
 
-    def reads(self) -> float:
-        """Bytes read of the input over its size."""
+    def report(self) -> cudml.devices.emulator.Report:
+        """What a run moves."""
         x = self.input()
         shape = list(x.shape)
         shape[self.options.axis] = self.k
@@ -102,7 +103,11 @@ class Case:
         plan = plan_for(x, self.options, self.limits)
         with emulator.schedule("forward"), cudml.emulator_report() as report:
             run_plan(emulator.get_device(), plan, operands)
-        return report.total("input_tensor").bytes_read / x.nbytes
+        return report
+
+    def reads(self) -> float:
+        """Bytes read of the input over its size."""
+        return self.report().total("input_tensor").bytes_read / self.input().nbytes
 
 
 #: (dtype, elements of a row, k) of rows that are filtered: at least 64 tiles of kernels/top_k/filter.cuh.
@@ -131,8 +136,10 @@ def cases() -> Iterator[Case]:
     for dtype, row_length, k in _FILTERED:
         for distribution in _PLAIN:
             yield Case("block_filter", dtype, 2, row_length, k, distribution)
-    for distribution in ("greatest where sampled", "least where sampled"):
-        yield Case("block_filter", "float32", 2, 262_144, 50, distribution)
+    for distribution in ("greatest", "least", "ascending, least"):
+        yield Case("block_filter", "float32", 2, 262_144, 50, f"{distribution} where sampled")
+    # The 192 loads that eight blocks sample are each the first of 64.
+    yield Case("block_filter", "float32", 1, 192 * 64 * 4, 50, "greatest where sampled", multiprocessors=4)
     for distribution in ("normal", "ascending", "descending", "alike in fours"):
         for k in (50, 512):
             yield Case("block_filter", "float32", 1, 262_144, k, distribution, multiprocessors=4)

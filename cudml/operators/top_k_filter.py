@@ -27,7 +27,7 @@ class Thresholds:
     min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
     part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
 
-    #: Longest rows of which all parts take one sample: if its guess fails, one block searches the whole row.
+    #: Longest rows of which all parts take one sample: if its guess fails, one block filters the whole row.
     max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
 
     #: A part is sampled before it is read if it is at least this many samples long.
@@ -45,9 +45,9 @@ class Thresholds:
         "as above; parts of less than 60 KB would load more than 1.05 times their elements",
     )
 
-    #: How often a guess may be too high, so that a block searches the whole row: in random order, and where
+    #: How often a guess may be too high, so that a block filters the row again: in random order, and where
     #: all elements of a load are alike.
-    too_high: float = figure(1e-7, "estimate", "a search of one row takes as long as some ten rows")
+    too_high: float = figure(1e-7, "estimate", "one block filters alone, a row of several blocks, too")
     too_high_alike: float = figure(
         1e-3, "machine code", "with 1e-4, 10 x 900000 and k = 256 take 6 % longer, because more is listed"
     )

@@ -13,12 +13,6 @@
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/sieve.cuh"
-#include "top_k/threshold.cuh"
-
-// If the list fills more than kMaxCuts times plus once in kTilesPerCut tiles, the row is searched by radix
-// instead. Elements in random order fill it about 1 + ln(tiles) times: the n-th tile lists k / n of them.
-constexpr UInt32 kMaxCuts = 8;
-constexpr UInt32 kTilesPerCut = 16;
 
 constexpr int kThreads = 256;
 
@@ -36,6 +30,13 @@ constexpr Int32 kAcrossRow = 2;
 // less. Blocks that share a row sample all of it, each as many loads as if it were its part.
 constexpr UInt32 kLoadsPerSampled = 24;
 constexpr UInt32 kMinSampled = 192;
+
+// A list that is cut so often since a floor came from a sample, as where elements ascend, has another one
+// taken. Elements in random order fill it about ln(tiles) times in all.
+constexpr UInt32 kCutsPerSample = 4;
+
+// In units of 2^-32. Multiples of it are far from each other, modulo 1.
+constexpr UInt32 kGoldenRatio = 0x9e3779b9;
 
 // If the blocks of a row keep more elements than this together, they merge in two steps: groups first.
 constexpr UInt32 kMaxMerged = 4096;
@@ -105,16 +106,18 @@ __device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first
 }
 
 // A thread's loads of a sample of `num_loads`. They are spread evenly: neighbouring loads would see one end
-// of a sorted row only.
+// of a sorted row only. Samples of different `salt` are of different loads, if there are enough of them.
 template <class Word, UInt32 kAhead>
-__device__ __forceinline__ void load_across(const Loads<Word>& loads, UInt32 num_loads,
+__device__ __forceinline__ void load_across(const Loads<Word>& loads, UInt32 num_loads, UInt32 salt,
                                             uint4 (&bytes)[kAhead]) {
   // Rounded up, so that whole distances are met. Of fewer than 2^16 loads, none is beyond the last.
-  const UInt32 step = kFullMask / num_loads + 1;
+  const UInt32 distance = kFullMask / num_loads + 1;
+  const UInt32 offset = __umulhi(salt * kGoldenRatio, __umulhi(loads.count, distance));
 #pragma unroll
   for (UInt32 a = 0; a < kAhead; ++a) {
     const UInt32 number = a * kThreads + threadIdx.x;
-    if (number < num_loads) bytes[a] = loads.load(__umulhi(loads.count, number * step));
+    const UInt32 load = __umulhi(loads.count, number * distance) + offset;
+    if (number < num_loads) bytes[a] = loads.load(min(load, loads.count - 1));
   }
 }
 
@@ -155,65 +158,69 @@ __global__ void __launch_bounds__(kThreads, 2)
     // Parts do not depend on the row's own length: blocks that read different lengths, because the input
     // changes, still keep different elements.
     const Int64 begin = min(length, part_number * stretch);
-    const RowPart<Word> part =
+    RowPart<Word> part =
         row.stretch(static_cast<UInt32>(begin), static_cast<UInt32>(min(length - begin, stretch)));
-    const Loads<Word> loads = Loads<Word>::of(part);
-    const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
-    const UInt32 num_tiles = (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
+    Loads<Word> loads = Loads<Word>::of(part);
+    // The row that a part is of. Found again, it takes no registers in the loop.
+    const auto whole_row = [&](const RowPart<Word>& of) -> RowPart<Word> {
+      return {of.elements - static_cast<Int64>(of.first_index) * of.stride, of.stride,
+              static_cast<UInt32>(length), 0};
+    };
     RowFilter filter = {List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), capacity, 0), room,
                         params, shared.select};
     __syncthreads();  // the last row's list has been read
     if (threadIdx.x == 0) shared.select.num_listed = 0;
 
-    // ---- Load the first tile and a sample, which gives the first floor.
     uint4 ahead[kAhead] = {};
     load_tile(loads, 0, ahead);
-    const bool is_guess = params.sample_scope != kFirstOfPart;
-    const bool across_row = params.sample_scope == kAcrossRow;
-    const Loads<Word> row_loads = Loads<Word>::of(row);
-    const Loads<Word> source = {across_row ? row_loads.first : loads.first,
-                                across_row ? row_loads.count : loads.count, 0};
-    const UInt32 wanted = is_guess ? static_cast<UInt32>(params.sample_rank) : k;
-    const UInt32 share = static_cast<UInt32>(stretch / kPerLoad) / kLoadsPerSampled;
-    const UInt32 num_sampled =
-        is_guess ? min(kLoadsPerTile, max(kMinSampled, share)) : kLoadsPerTile;
-    const bool has_sample = source.count >= num_sampled && wanted < num_sampled * kPerLoad;
-    if (has_sample) {
-      uint4 sample[kAhead];
-#pragma unroll
-      for (UInt32 a = 0; a < kAhead; ++a) sample[a] = ahead[a];
-      if (is_guess) load_across(source, num_sampled, sample);
-      filter.list_sample(sample, num_sampled);
-      // A bound may be rough: it lists k elements of each part anyway.
-      const UInt32 most_wanted = wanted + (is_guess ? wanted / 4 : wanted / 2 + 8);
-      const auto threshold = filter.search(num_sampled * kPerLoad, wanted, most_wanted);
-      const Wide<Word> lowest = threshold.prefix << threshold.shift;
-      // Elements that tie with it may rank before it.
-      filter.floor = {static_cast<Word>(lowest - 1), lowest == 0};
-    }
-    __syncthreads();  // the sample has been read, and the counter is clear, before the list begins
-
+    UInt32 step = 0;
     UInt32 count = 0;
-    UInt32 num_kept = 0;             // elements in the lists that are merged
-    bool is_merge = false;           // a merge filters what blocks kept, not the part
+    UInt32 num_keys = 0;    // listed elements behind these are raw bits of a part, not keys yet
+    UInt32 num_kept = 0;    // elements in the lists that are merged
+    bool is_merge = false;  // a merge filters what blocks kept, not the part
     bool is_whole = num_parts == 1;  // the result is that of the whole row
+    // Whether the floor may be above the k-th key.
+    bool is_guessed = params.sample_scope != kFirstOfPart;
+    UInt32 num_cuts = 0;
     List<Word> merged = {};
     MergeState* state = nullptr;
     for (;;) {
+      // ---- Take a sample, which raises the floor. Only the first may be a guess.
+      if (!is_merge) {
+        const bool is_first = num_cuts == 0;
+        const bool is_guess = is_first && is_guessed;
+        const bool across_row = is_guess && params.sample_scope == kAcrossRow;
+        const Loads<Word> source = across_row ? Loads<Word>::of(whole_row(part)) : loads;
+        const UInt32 wanted = is_guess ? static_cast<UInt32>(params.sample_rank) : k;
+        const UInt32 share = static_cast<UInt32>(stretch / kPerLoad) / kLoadsPerSampled;
+        const UInt32 num_sampled =
+            is_guess ? min(kLoadsPerTile, max(kMinSampled, share)) : kLoadsPerTile;
+        if (source.count >= num_sampled && wanted < num_sampled * kPerLoad) {
+          uint4 sample[kAhead];
+#pragma unroll
+          for (UInt32 a = 0; a < kAhead; ++a) sample[a] = ahead[a];
+          if (is_guess || !is_first) load_across(source, num_sampled, num_cuts, sample);
+          filter.list_sample(sample, num_sampled, count);
+          // A bound may be rough: it lists k elements of each part anyway.
+          const UInt32 most_wanted = wanted + (is_guess ? wanted / 4 : wanted / 2 + 8);
+          const auto threshold = filter.search(count, num_sampled * kPerLoad, wanted, most_wanted);
+          filter.raise_floor(threshold);
+        }
+      }
+      __syncthreads();  // the sample has been read, and the counter is clear, before the list goes on
+
       // ---- Filter.
-      UInt32 num_cuts = 0;
-      bool gives_up = false;
       Sieve<Word> sieve = Sieve<Word>::of(filter.floor, params);
-      const UInt32 num_dense = is_merge ? 0 : num_tiles;
+      const UInt32 tail = loads.head + loads.count * kPerLoad;  // where it begins
+      const UInt32 num_dense = is_merge ? 0 : (loads.count + kLoadsPerTile - 1) / kLoadsPerTile;
       const UInt32 num_sparse = is_merge ? num_kept : part.length - tail;
       const UInt32 num_steps =
           num_dense + (num_sparse + RowFilter::kSparseTile - 1) / RowFilter::kSparseTile;
-      UInt32 num_keys = 0;  // listed elements behind these are raw bits of a part, not keys yet
-      if (!is_merge && threadIdx.x < loads.head) {
+      if (step == 0 && !is_merge && threadIdx.x < loads.head) {
         filter.append(part.elements[threadIdx.x], part.first_index + threadIdx.x);
       }
-      __syncthreads();  // the head is listed before the list is counted, even if there is no tile
-      for (UInt32 step = filter.floor.is_shut() ? num_steps : 0; step < num_steps; ++step) {
+      // Ends with a step behind the last if no element can pass any more.
+      for (step = filter.floor.is_shut() ? num_steps : step;; ++step) {
         if (step < num_dense) {
           const UInt32 first = step * kLoadsPerTile + threadIdx.x;
           const UInt32 left = loads.count - step * kLoadsPerTile;
@@ -225,7 +232,7 @@ __global__ void __launch_bounds__(kThreads, 2)
           const UInt32 num_loads = (left - min(left, threadIdx.x) + kThreads - 1) / kThreads;
           filter.append_loads(sieve, bytes, num_loads,
                               part.first_index + loads.head + first * kPerLoad);
-        } else {
+        } else if (step < num_steps) {
           const UInt32 first = (step - num_dense) * RowFilter::kSparseTile + threadIdx.x;
           Word keys[RowFilter::kPerSparseTile] = {};
           UInt32 indices[RowFilter::kPerSparseTile] = {};
@@ -245,46 +252,59 @@ __global__ void __launch_bounds__(kThreads, 2)
             }
           }
         }
-        if (skips_checks && step % 2 == 0 && step + 1 != num_steps) continue;
-        // Every thread has appended. If one of them found the list full, all cut it, unless this was the end.
-        if (__syncthreads_or(filter.is_full ? 1 : 0) == 0 || step + 1 == num_steps) continue;
+        const bool is_last = step + 1 >= num_steps;
+        if (skips_checks && step % 2 == 0 && !is_last) continue;
+        // Every thread has appended. If one of them found the list full, all cut it.
+        if (__syncthreads_or(filter.is_full ? 1 : 0) == 0 && !is_last) continue;
         count = shared.select.num_listed;
         if (!is_merge) filter.make_keys(num_keys, count);
-        const auto threshold = filter.search(count, k, k + (room - k) / 4);
-        filter.shorten(threshold, count, k + (room - k) / 4);
+        const UInt32 most = !is_last               ? k + (room - k) / 4
+                            : is_merge || is_whole ? enough
+                                                   : most_kept;
+        if (is_last && count <= most) {
+          __syncthreads();  // all have the count before it changes, and all keys are made
+          break;
+        }
+        const auto threshold = filter.search(0, count, k, most);
+        filter.shorten(threshold, count, most);
+        count = shared.select.num_listed;
+        if (is_last) break;
         const Wide<Word> lowest = threshold.prefix << threshold.shift;
         // k elements are at or above `lowest`. A part is read in order of index, so that an equal element
         // further on ranks behind them.
         filter.floor = {static_cast<Word>(lowest - (is_merge ? 1 : 0)), is_merge && lowest == 0};
         sieve = Sieve<Word>::of(filter.floor, params);
-        num_keys = shared.select.num_listed;
+        num_keys = count;
         __syncthreads();  // all have the number before it changes
         ++num_cuts;
-        gives_up = !is_merge && num_cuts > kMaxCuts + step / kTilesPerCut;
-        if (gives_up || filter.floor.is_shut()) break;
+        if (filter.floor.is_shut()) {
+          step = num_steps - 1;
+        } else if (!is_merge && num_cuts % kCutsPerSample == 0) {
+          break;
+        }
       }
-      count = shared.select.num_listed;
-      if (!is_merge) filter.make_keys(num_keys, count);
-      __syncthreads();  // all have the count before it changes, and all keys are made
+      if (++step < num_steps) continue;
       // All threads have read the state, and passed a barrier since.
       if (is_merge && threadIdx.x == 0) *state = {0, 0};
 
-      // ---- If the guess was too high, or the list full too often: search by radix.
+      // ---- If the guess was too high, filter again without one.
       const bool counts = is_whole || (!is_merge && params.sample_scope != kAcrossRow);
-      const UInt32 searched_length = is_merge ? row.length : part.length;
-      if (gives_up || (counts && count < min(k, searched_length))) {
-        Threshold<Word> threshold;
-        const RowPart<Word> searched =
-            row.stretch(is_merge ? 0 : part.first_index, searched_length);
-        count = list_by_radix(searched, params, k, true, filter.list, capacity, threshold,
-                              shared.select);
+      if (is_guessed && counts && count < min(k, is_merge ? row.length : part.length)) {
+        if (is_merge) {
+          part = whole_row(part);
+          loads = Loads<Word>::of(part);
+          is_merge = false;
+        }
+        is_guessed = false;
+        num_cuts = 1;  // another sample than the first
+        step = count = num_keys = 0;
+        filter.floor = {0, true};
+        filter.is_full = false;
+        if (threadIdx.x == 0) shared.select.num_listed = 0;
+        load_tile(loads, 0, ahead);
+        continue;
       }
 
-      // ---- Shorten.
-      if (count > (is_merge || is_whole ? enough : most_kept)) {
-        filter.shorten(filter.search(count, k, enough), count, enough);
-        count = shared.select.num_listed;
-      }
       if (is_whole) break;
 
       // ---- Keep the list for the last block of the group, or of the row, which continues.
@@ -317,13 +337,15 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (shared.num_done != num_meeting - 1) break;
       __threadfence();  // what the other blocks published is read after their counting
       num_kept = load_relaxed(&state->num_listed);
+      step = num_keys = 0;
       filter.floor = {0, true};
       is_merge = true;
       is_whole = !in_group;
     }
     if (!is_whole) continue;
 
-    if (kIsRagged && count < k) {
+    // The row has fewer elements, or another stream changed it while it was filtered again.
+    if (count < k) {
       list_missing<Word, kThreads>(filter.list, row, count, k);
       count = k;
       __syncthreads();  // the list is complete before it is read

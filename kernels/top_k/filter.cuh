@@ -1,8 +1,8 @@
 // A row's candidates while it is read: a list in shared storage, and the floor that they exceed.
 //
 // The floor is at most the k-th key, unless it was guessed from a sample. A guess is never trusted: if it was
-// too high, there are fewer than k candidates. If there are too many, the list is cut to the first of them,
-// which gives a new floor.
+// too high, there are fewer than k candidates, and the row is filtered again. If there are too many, the list
+// is cut to the first of them, which gives a new floor.
 #pragma once
 
 #include "common/ordering_key.cuh"
@@ -74,29 +74,40 @@ struct Filter {
     }
   }
 
-  // Lists the keys of a sample of `num_loads`, to find the m-th of them.
-  __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead], UInt32 num_loads) {
+  // Stores the keys of a sample of `num_loads` from place `begin` on, to find the m-th of them.
+  __device__ __forceinline__ void list_sample(const uint4 (&loads)[kLoadsAhead], UInt32 num_loads,
+                                              UInt32 begin) {
 #pragma unroll
     for (UInt32 a = 0; a < kLoadsAhead; ++a) {
       const UInt32 number = a * kThreads + threadIdx.x;
       if (number >= num_loads) continue;
 #pragma unroll
       for (UInt32 i = 0; i < kPerLoad; ++i) {
-        list.keys[i * num_loads + number] = ordering_key(word_of<Word>(loads[a], i), params);
+        list.keys[begin + i * num_loads + number] =
+            ordering_key(word_of<Word>(loads[a], i), params);
       }
     }
   }
 
-  // The threshold of the `wanted`-th of `count` listed keys: enough digits of it that at most `enough`
-  // elements are at or above it, or all digits.
-  __device__ __forceinline__ Threshold<Word> search(UInt32 count, UInt32 wanted, UInt32 enough) {
+  // The threshold of the `wanted`-th of `count` keys from place `begin` on: enough digits of it that at most
+  // `enough` of them are at or above it, or all digits.
+  __device__ __forceinline__ Threshold<Word> search(UInt32 begin, UInt32 count, UInt32 wanted,
+                                                    UInt32 enough) {
     auto threshold = Threshold<Word>::start(count, wanted);
     while (!threshold.fits(enough) && !threshold.is_exact()) {
       search_digit(threshold, shared, [&](auto visit) {
-        for (UInt32 i = threadIdx.x; i < count; i += kThreads) visit(list.keys[i]);
+        for (UInt32 i = threadIdx.x; i < count; i += kThreads) visit(list.keys[begin + i]);
       });
     }
     return threshold;
+  }
+
+  // At least k elements are at or above the threshold. Those that tie with it may rank before it.
+  __device__ __forceinline__ void raise_floor(const Threshold<Word>& threshold) {
+    const Wide<Word> lowest = threshold.prefix << threshold.shift;
+    if (lowest != 0 && floor.passes(static_cast<Word>(lowest))) {
+      floor = {static_cast<Word>(lowest - 1), false};
+    }
   }
 
   // Drops from the list what is below the threshold. If more than `enough` elements would be left, also those

@@ -49,6 +49,7 @@ _CASES = {
         "rows filtered by groups of blocks",
         "filtered rows, every element a result",
         "filtered rows in ascending order, a block each",
+        "rows filtered again by one of their blocks",
         "filtered rows shorter than a load",
         "ragged rows with few elements, filtered",
     ),

@@ -42,9 +42,9 @@ class Case:
     """A descriptor on a device; `path` None leaves the choice to the plan.
 
     `content` says what an input is full of: "few" different values, so that many tie, "any" bits, or values
-    in "ascending" or "descending" order, in ascending "steps", or all "equal". A GRU has normal numbers
-    instead. `length` is that of every sequence, None for any. Tensors begin `skew` elements after the start
-    of a sector.
+    in "ascending" or "descending" order, in ascending "steps", or all "equal"; the greatest may be "in every
+    eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is that of every sequence, None for
+    any. Tensors begin `skew` elements after the start of a sector.
     """
 
     descriptor: Any
@@ -188,6 +188,9 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return (np.arange(count) * 21 // count).astype(f"u{item}")
     if case.content == "equal":
         return np.ones(count, f"u{item}")
+    if case.content == "in every eighth load":
+        is_greater = np.arange(count) // (16 // item) % 8 == 0
+        return (np.arange(count) + (count << 1) * is_greater).astype(f"u{item}")
     if case.content == "descending":
         return np.arange(count, 0, -1).astype(f"u{item}")
     return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)

@@ -138,6 +138,10 @@ CASES = {
     "rows of ties filtered by several blocks": Case(
         top_k((2, 20_000), 128, BYTE), "block_filter", GPU, "equal"
     ),
+    # The blocks of a row sample these loads.
+    "rows filtered again by one of their blocks": Case(
+        top_k((2, 192 * 8 * 4), 50), "block_filter", SIX, "in every eighth load"
+    ),
     "two rows filtered by several blocks": Case(top_k((2, 80_000), 16, BYTE), "block_filter"),
     "ragged rows by threads": Case(top_k((300, 21), 3, length_type=INT), "thread_list"),
     "first of ragged rows": Case(top_k((300, 21), 1, HALF, length_type=BYTE), "arg_max", ONE),

@@ -6,10 +6,11 @@ from math import exp, lgamma, log
 import numpy as np
 import pytest
 
+from bench.traffic import Case
 from cudml.devices import emulator
 from cudml.operators.top_k_filter import poisson_quantile, rank_in_sample
 from tests.support.kernel_cases import GPU
-from tests.support.top_k_runs import DTYPES, Options, check_top_k
+from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, plan_for
 
 #: Elements of a tile, at most: the first tile alone makes the first floor.
 TILE = 8192
@@ -53,6 +54,47 @@ def test_the_first_number_above_a_floor(dtype: np.dtype, largest: bool, rng: np.
         row[rng.choice(row.size, 100, replace=False)] += above
     options = Options(3000, largest=largest, path="block_filter")
     check_top_k(emulator.get_device(), x.view(dtype), options, LIMITS)
+
+
+@largest_or_smallest
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+@pytest.mark.parametrize(("num_blocks", "num_sampled"), [(1, 1024), (8, 192)])
+def test_a_guess_that_is_too_high(num_blocks: int, num_sampled: int, dtype: str, largest: bool) -> None:
+    """A block filters its row again, and the last of a row's blocks all of it.
+
+    The loads of the sample are each the first of 64.
+    """
+    per_load = 16 // np.dtype(dtype).itemsize
+    case = Case("block_filter", dtype, 2, num_sampled * 64 * per_load, 50, "normal")
+    values = case.input().astype(np.float64)
+    sampled = np.arange(case.row_length) // per_load % 64 == 0
+    values[:, sampled] = 8 + values[:, sampled] % 4
+    x = (values if largest else -values).astype(dtype)
+    processors = 1 if num_blocks == 1 else 8
+    options, limits = replace(case.options, largest=largest), replace(LIMITS, num_multiprocessors=processors)
+    (launch,) = launches(plan_for(x, options, limits))
+    assert launch.grid == (2 * num_blocks, 1, 1)
+    check_top_k(emulator.get_device(), x, options, limits)
+
+
+@every_dtype
+def test_a_later_sample_keeps_the_list(dtype: np.dtype) -> None:
+    """Elements that ascend fill the list again and again, behind greater ones at the row's start."""
+    k, count, greatest = 300, 12 * TILE, 100 if dtype.itemsize == 1 else 30_000
+    x = np.arange(count) * greatest // (2 * count)
+    x[:k:2] = greatest
+    rows = np.stack([x, x]).astype(dtype)
+    check_top_k(emulator.get_device(), rows, Options(k, path="block_filter"), LIMITS)
+
+
+def test_lists_are_cut_seldom_where_elements_ascend() -> None:
+    """And the first sample tells nothing of that. By what the list and its searches read."""
+
+    def bytes_of_lists(distribution: str) -> int:
+        (launch,) = Case("block_filter", "float32", 1, 1 << 18, 50, distribution).report().launches
+        return launch.shared.bytes_read
+
+    assert bytes_of_lists("ascending, least where sampled") < 8 * bytes_of_lists("normal")
 
 
 @pytest.mark.parametrize("expected", [0.003, 0.4, 1.05, 17.0, 120.0, 2000.0])

@@ -41,7 +41,7 @@ def streaming() -> list[Case]:
 
 @pytest.mark.parametrize("case", streaming(), ids=str)
 def test_streaming_paths_read_once(case: Case) -> None:
-    """Where a guess from a sample fails, a search by radix follows: two reads more."""
+    """Where a guess from a sample fails, the row is filtered again without one."""
     assert RECORDED[case] <= most_reads(case) + case.k / case.row_length
 
 
@@ -49,7 +49,8 @@ def most_reads(case: Case) -> float:
     if case.path == "groups" and case.distribution not in RANDOM:
         return 1 + 3 * part_looked_at_again(case)
     if case.distribution == "greatest where sampled":
-        return 3.02
+        # Of a short row, eight blocks sample an eighth, and the last one a tile.
+        return 2.05 if case.multiprocessors == 1 else 2 + 1 / 8 + 1 / 12
     # The filter's sample is of the whole row, so the order of elements makes no difference to it.
     if case.path == "block_filter" or (case.distribution in RANDOM and case.k <= 512):
         return 1.05
