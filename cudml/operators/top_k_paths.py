@@ -358,7 +358,7 @@ def _block_radix(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/block_radix.cu",
         function="top_k_block_radix",
-        template=(selection.word, *selection.raggedness),
+        template=(selection.word, not in_shared, *selection.raggedness),
         grid=(blocks, 1, 1),
         block=(_BLOCK_THREADS, 1, 1),
         buffers=(*selection.operands, None if in_shared else "lists"),

@@ -61,7 +61,7 @@ BY_DIGITS, BY_NETWORK, BY_COUNTING = range(3)
 
 def select_storage_bytes(threads: int) -> int:
     """`sizeof(SelectStorage<threads>)` of `kernels/top_k/threshold.cuh`."""
-    return round_up(4 * (NUM_BINS + threads // WARP_LANES + 4), 8) + 8
+    return round_up(4 * (NUM_BINS + threads // WARP_LANES + 4), 8) + 16
 
 
 @dataclass(slots=True)

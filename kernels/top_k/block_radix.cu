@@ -1,7 +1,7 @@
 // Computes: the top k of rows of any length, for any k.
 // Idea: histograms of key digits find the k-th key; elements at or above it are listed and sorted.
 // Ownership: a block owns one row at a time; its list is in shared storage or in the workspace.
-// Requires: list_capacity >= k; space per block for one list if sorts_pairs is set, else for two.
+// Requires: list_capacity >= k; space per block for one list, for two if they are sorted by digits.
 // Chosen when: rows are too long for a warp, and there are enough of them to occupy the device.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -15,7 +15,51 @@
 
 constexpr int kThreads = 512;
 
-template <class Word, bool kIsRagged = false>
+// The threshold of a row's k-th key: digits until a list has room for all that may be among the first k.
+template <class Word>
+__device__ __forceinline__ Threshold<Word> find_threshold(const RowPart<Word>& row,
+                                                          const TopKParams& params, UInt32 k,
+                                                          SelectStorage<kThreads>& shared) {
+  const Int64 capacity = params.list_capacity;
+  auto threshold = Threshold<Word>::start(row.length, k);
+  BitsSeen<Word> seen;
+  if (threadIdx.x == 0) shared.ones = shared.zeros = 0;
+  while (!threshold.fits(capacity) && !threshold.is_exact()) {
+    search_digit(threshold, shared, [&](auto visit) {
+      row.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) {
+        if constexpr (kMaySkipBits<Word>) seen.add(key);
+        visit(key);
+      });
+    });
+    if (!kMaySkipBits<Word> || threshold.fits(capacity) || threshold.is_exact()) continue;
+    seen.share(shared);
+    __syncthreads();  // every warp has added its bits
+    threshold.skip_alike(shared.ones, shared.zeros);
+  }
+  return threshold;
+}
+
+// Lists the first k of a row, in order of index unless `any_order`. Returns how many are listed: more than k
+// if the list has room for elements that further digits would tell apart.
+template <class Word>
+__device__ __forceinline__ UInt32 list_first(const RowPart<Word>& row, const TopKParams& params,
+                                             const Threshold<Word>& threshold, bool any_order,
+                                             const List<Word>& list,
+                                             SelectStorage<kThreads>& shared) {
+  const bool fits = threshold.fits(params.list_capacity);
+  // If the input has changed, fewer than k may be left: missing elements fill the list.
+  const UInt32 num_equal =
+      fits ? max(threshold.num_equal, threshold.num_wanted) : threshold.num_wanted;
+  if (fits && any_order) {
+    list_in_any_order(row, params, threshold, threshold.num_above + num_equal, list, shared);
+  } else {
+    list_in_order(row, params, threshold, num_equal, {0, 0},
+                  {threshold.num_above, max(threshold.num_equal, num_equal)}, list, shared);
+  }
+  return threshold.num_above + num_equal;
+}
+
+template <class Word, bool kInMemory, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 2)
     top_k_block_radix(const Word* __restrict__ input, Word* values, void* indices,
                       const void* lengths, UInt8* workspace,
@@ -25,7 +69,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   SHARED_STORAGE(SelectStorage<kThreads>, shared);
   const Int64 capacity = params.list_capacity;
   UInt8* storage = reinterpret_cast<UInt8*>(&shared + 1);
-  if (workspace != nullptr) {
+  if constexpr (kInMemory) {
     const Int64 list_bytes = capacity * static_cast<Int64>(sizeof(Word) + sizeof(UInt32));
     storage = workspace + blockIdx.x * (params.sort_mode != kByDigits ? 1 : 2) * list_bytes;
   }
@@ -38,9 +82,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const RowPart<Word> row = {input + start.input, params.input_axis_stride, length, 0};
     List<Word> list = List<Word>::in(storage, capacity, 0);
 
-    Threshold<Word> threshold;
-    UInt32 count = list_by_radix(row, params, k, params.sort_mode != kByDigits, list, capacity,
-                                 threshold, shared);
+    const Threshold<Word> threshold = find_threshold(row, params, k, shared);
+    UInt32 count = list_first(row, params, threshold, params.sort_mode != kByDigits, list, shared);
     if (params.sort_mode != kByDigits) {
       UInt32 enough = kWarpSize;
       while (enough < k) enough *= 2;

@@ -168,29 +168,3 @@ __device__ __forceinline__ UInt32 shorten_list(Threshold<Word> threshold, const 
   list_missing<Word, kThreads>(list, row, num_staying, k);
   return max(num_staying, k);
 }
-
-// Lists the first k of a part by radix, in order of index unless `any_order`. Returns how many are listed:
-// more than k if the list has room for elements that further digits would tell apart. `threshold` is where
-// the search ended.
-template <class Word, int kThreads>
-__device__ __forceinline__ UInt32 list_by_radix(const RowPart<Word>& part, const TopKParams& params,
-                                                UInt32 k, bool any_order, const List<Word>& list,
-                                                Int64 capacity, Threshold<Word>& threshold,
-                                                SelectStorage<kThreads>& shared) {
-  threshold = Threshold<Word>::start(part.length, k);
-  while (!threshold.fits(capacity) && !threshold.is_exact()) {
-    search_digit(threshold, shared, [&](auto visit) {
-      part.template visit<kThreads>(params, threadIdx.x, [&](Word key, UInt32) { visit(key); });
-    });
-  }
-  // If the input has changed, fewer than k may be left: missing elements fill the list.
-  const UInt32 num_equal = threshold.fits(capacity) ? max(threshold.num_equal, threshold.num_wanted)
-                                                    : threshold.num_wanted;
-  if (threshold.fits(capacity) && any_order) {
-    list_in_any_order(part, params, threshold, threshold.num_above + num_equal, list, shared);
-  } else {
-    list_in_order(part, params, threshold, num_equal, {0, 0},
-                  {threshold.num_above, max(threshold.num_equal, num_equal)}, list, shared);
-  }
-  return threshold.num_above + num_equal;
-}

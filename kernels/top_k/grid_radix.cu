@@ -28,10 +28,12 @@ template <class Word>
 struct RowState {
   UInt32 num_arrived;
   UInt32 num_listed;
-  UInt64 varying_ones;     // the bits that are one in some key of the list
-  UInt64 varying_zeros;    // the bits that are zero in some key
+  UInt64 varying_ones;   // the bits that are one in some key of the list
+  UInt64 varying_zeros;  // the bits that are zero in some key
+  UInt64 row_ones;       // the same of all keys of the row
+  UInt64 row_zeros;
   UInt64 length_plus_one;  // the length of a ragged row, once known
-  UInt32 unused[56];       // keeps the counters in their own cache lines
+  UInt32 unused[52];       // keeps the counters in their own cache lines
   UInt32 bins[kMaxDigits<Word>][kNumBins];
 };
 
@@ -93,12 +95,27 @@ __device__ __forceinline__ Int64 shared_row_length(const void* lengths, const To
 template <class Word>
 __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Counts& own,
                                                  const RowPart<Word>& part,
-                                                 const TopKParams& params, UInt32* row_bins,
-                                                 RowBarrier& row_barrier, GridStorage& shared) {
+                                                 const TopKParams& params, RowState<Word>& state,
+                                                 int number, RowBarrier& row_barrier,
+                                                 GridStorage& shared) {
+  const bool looks_at_bits = kMaySkipBits<Word> && number == 0;
+  BitsSeen<Word> seen;
+  if (threadIdx.x == 0) shared.select.ones = shared.select.zeros = 0;
   count_digits<Word, kThreads>(threshold, shared.own_bins, [&](auto visit) {
-    part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x,
-                                               [&](Word key, UInt32) { visit(key); });
+    part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x, [&](Word key, UInt32) {
+      if constexpr (kMaySkipBits<Word>) seen.add(key);
+      visit(key);
+    });
   });
+  if (looks_at_bits) {
+    seen.share(shared.select);
+    __syncthreads();  // every warp has added its bits
+    if (threadIdx.x == 0) {
+      atomicOr(&state.row_ones, shared.select.ones);
+      atomicOr(&state.row_zeros, shared.select.zeros);
+    }
+  }
+  UInt32* row_bins = state.bins[number];
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
     if (shared.own_bins[bin] != 0) atomicAdd(&row_bins[bin], shared.own_bins[bin]);
   }
@@ -277,8 +294,10 @@ __global__ void __launch_bounds__(kThreads, 1)
       Threshold<Word>::start(static_cast<UInt32>(length), static_cast<UInt32>(params.k));
   Counts own = {0, part.length};
   for (int digit = 0; !threshold.fits(capacity) && !threshold.is_exact(); ++digit) {
-    if (!search_row_digit(threshold, own, part, params, state.bins[digit], row_barrier, shared)) {
-      return;
+    if (!search_row_digit(threshold, own, part, params, state, digit, row_barrier, shared)) return;
+    if constexpr (kMaySkipBits<Word>) {
+      // Complete since the wait for the first digit.
+      threshold.skip_alike(state.row_ones, state.row_zeros);
     }
   }
   const bool all_fit = threshold.fits(capacity);

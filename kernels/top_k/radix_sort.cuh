@@ -99,15 +99,13 @@ template <class Word, int kThreads>
 __device__ __forceinline__ List<Word> sort_by_radix(List<Word> from, List<Word> other, UInt32 count,
                                                     SelectStorage<kThreads>& shared) {
   using Sort = RadixSort<kThreads>;
-  if (threadIdx.x == 0) shared.varying = 0;
-  __syncthreads();  // the list is complete and `varying` is clear
-  UInt64 varying = 0;
-  for (Int64 i = threadIdx.x; i < count; i += kThreads) {
-    varying |= static_cast<Wide<Word>>(from.keys[i] ^ from.keys[0]);
-  }
-  if (varying != 0) atomicOr(&shared.varying, varying);
-  __syncthreads();  // every thread has added its bits
-  varying = shared.varying;
+  if (threadIdx.x == 0) shared.ones = shared.zeros = 0;
+  __syncthreads();  // the list is complete and the bits are clear
+  BitsSeen<Word> seen;
+  for (Int64 i = threadIdx.x; i < count; i += kThreads) seen.add(from.keys[i]);
+  seen.share(shared);
+  __syncthreads();  // every warp has added its bits
+  const UInt64 varying = shared.ones & shared.zeros;
 
   const Sort sort = Sort::of(shared, count, kThreads, 0);
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {

@@ -36,6 +36,13 @@ struct Threshold {
   __device__ __forceinline__ bool fits(Int64 capacity) const {
     return static_cast<Int64>(num_above) + num_equal <= capacity;
   }
+  // Takes over the next bits of the prefix as far as they are alike in all keys: only one, or only zero.
+  __device__ __forceinline__ void skip_alike(UInt64 ones, UInt64 zeros) {
+    while (shift > 0 && ((ones & zeros) >> (shift - 1)) % 2 == 0) {
+      --shift;
+      prefix = prefix << 1 | static_cast<Wide<Word>>(ones >> shift & 1);
+    }
+  }
 };
 
 template <int kThreads>
@@ -46,7 +53,37 @@ struct SelectStorage {
   UInt32 num_above;
   UInt32 num_equal;
   UInt32 num_listed;
-  UInt64 varying;
+  UInt64 ones;
+  UInt64 zeros;
+};
+
+// Whether digits may skip bits that all keys of a row share: two digits find all of a short word anyway.
+template <class Word>
+constexpr bool kMaySkipBits = sizeof(Word) >= 4;
+
+// The bits that are one, and those that are zero, in some of a thread's keys.
+template <class Word>
+struct BitsSeen {
+  Wide<Word> ones = 0;
+  Wide<Word> zeros = 0;
+
+  __device__ __forceinline__ void add(Word key) {
+    ones |= key;
+    zeros |= static_cast<Word>(~key);
+  }
+  // Adds what the block's threads have seen to `shared`, which all may read after the next barrier.
+  template <int kThreads>
+  __device__ __forceinline__ void share(SelectStorage<kThreads>& shared) {
+#pragma unroll
+    for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+      ones |= __shfl_xor_sync(kFullMask, ones, lanes);
+      zeros |= __shfl_xor_sync(kFullMask, zeros, lanes);
+    }
+    if (threadIdx.x % kWarpSize == 0) {
+      atomicOr(&shared.ones, ones);
+      atomicOr(&shared.zeros, zeros);
+    }
+  }
 };
 
 // Counts the next digit of the elements that are equal to the threshold so far. `for_each(visit)`

@@ -110,6 +110,8 @@ def candidates() -> Iterator[Case]:
                 for length_type in (None, DataType.INT32):
                     rows = top_k(sizes, k, element, axis=axis, length_type=length_type)
                     yield Case(rows, path, HOPPER.limits)
+                    if path == "block_radix":  # lists in memory
+                        yield Case(rows, path, replace(HOPPER.limits, shared_bytes_per_block=16384))
         if size == 4:
             # More rows than sixteen lanes each have at once.
             for length_type in (None, DataType.INT32):
