@@ -12,6 +12,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'cudml[torch]'")
 
+import torch._inductor.config as inductor  # noqa: E402
+
 import cudml.torch as adapter  # noqa: E402
 
 Tensor = torch.Tensor
@@ -366,7 +368,8 @@ def test_compiled_whole_with_dynamic_shapes(backend: str) -> None:
 
     torch._dynamo.reset()
     compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=backend)
-    with torch._dynamo.config.patch(error_on_recompile=True):
+    # One thread compiles in this process: a pool of others would outlive the test.
+    with torch._dynamo.config.patch(error_on_recompile=True), inductor.patch(compile_threads=1):
         for steps, batch in ((9, 6), (5, 3), (12, 2)):
             x = torch.randn(steps, batch, INPUTS)
             torch.testing.assert_close(compiled(x), step(x))
