@@ -3,7 +3,6 @@
 import re
 import resource
 import runpy
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from tests.support.new_process import run_limited
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -36,7 +37,7 @@ def printed_by(name: str) -> str:
             pytest.skip(f"{package} is not installed")
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     before = _seconds_of_children()
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=240)
+    done = run_limited(command, 240)
     assert done.returncode == 0, done.stderr
     assert _seconds_of_children() - before < MAX_SECONDS
     return done.stdout

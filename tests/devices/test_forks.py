@@ -20,7 +20,7 @@ import pytest
 import cudml
 from cudml.devices import emulator, locks
 from cudml.devices.emulator import build, cache_files, processes
-from tests.support.new_process import in_new_process
+from tests.support.new_process import in_new_process, run_limited
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -122,9 +122,8 @@ def test_children_forked_under_load(tmp_path: Path) -> None:
         shutil.copy(build.runtime(is_checked=is_checked), cache)
     environment = {**os.environ, "CUDML_CACHE_DIR": str(cache.parent), "CUDML_EMULATOR": "workers=2"}
     command = [sys.executable, "-c", BUSY, str(tmp_path)]
-    result = subprocess.run(
-        command, env=environment, cwd=ROOT, timeout=300, stdout=subprocess.PIPE, text=True, check=True
-    )
+    result = run_limited(command, 300, env=environment)
+    assert result.returncode == 0, result.stderr
     assert int(result.stdout) > 1
     assert not list(cache.glob("tmp*"))
 
@@ -203,7 +202,8 @@ def test_a_child_forked_beside_a_call_can_load_libraries(is_checked: bool, tmp_p
     with emulator.schedule(check=is_checked):
         cudml.slice(np.arange(9.0), (1,), (4,))
     command = [sys.executable, "-c", FORKS_BESIDE_A_CALL, str(slow), str(library), str(is_checked)]
-    subprocess.run(command, env={**os.environ, "LD_PRELOAD": str(slow)}, cwd=ROOT, timeout=120, check=True)
+    result = run_limited(command, 120, env={**os.environ, "LD_PRELOAD": str(slow)})
+    assert result.returncode == 0, result.stderr
 
 
 def test_the_runtime_calls_nothing_of_the_dynamic_loader() -> None:

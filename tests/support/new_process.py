@@ -1,16 +1,35 @@
-"""Tests that fork, in a process of their own."""
+"""Processes of their own, for tests that fork, or start others."""
 
 import functools
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: Seconds that such a test may take.
+#: Seconds that a test in a process of its own may take.
 _TIME_LIMIT = 300
+
+
+def run_limited(command: Sequence[str], seconds: float, **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run a command and capture what it prints; `subprocess.TimeoutExpired` if it takes longer.
+
+    What it started ends with it then. `subprocess.run` would wait for that, too, for the pipes to be closed.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=_ROOT, start_new_session=True, **options
+    ) as process:
+        try:
+            printed, messages = process.communicate(timeout=seconds)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, printed, messages)
 
 
 def in_new_process(test: Callable[..., None]) -> Callable[..., None]:
@@ -23,14 +42,8 @@ def in_new_process(test: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(test)
     def run(**parameters: object) -> None:
         call = f"{test.__name__}.__wrapped__(**{parameters!r})"
-        done = subprocess.run(
-            [sys.executable, "-c", f"from {test.__module__} import {test.__name__}; {call}"],
-            cwd=_ROOT,
-            env={**os.environ, "PYTHONWARNINGS": "ignore"},
-            capture_output=True,
-            text=True,
-            timeout=_TIME_LIMIT,
-        )
+        command = [sys.executable, "-c", f"from {test.__module__} import {test.__name__}; {call}"]
+        done = run_limited(command, _TIME_LIMIT, env={**os.environ, "PYTHONWARNINGS": "ignore"})
         assert done.returncode == 0, done.stderr
 
     return run
