@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cudml.devices import emulator
-from cudml.enums import DataType
+from cudml.enums import AxisDirection, DataType
 from cudml.operators import (
     gru_paths,
     launch_shape,
@@ -29,11 +29,12 @@ from cudml.operators.reverse_subsequences import plan as plan_reversal
 from cudml.operators.reverse_subsequences_paths import lanes_of
 from cudml.operators.slice_box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice_paths import copy_step
+from cudml.operators.top_k import RaggedTopKDesc
 from cudml.operators.top_k import plan as plan_top_k
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from tests.oracle.reverse_subsequences import reverse_lanes
-from tests.oracle.top_k import top_k
+from tests.oracle.top_k import ragged_top_k, top_k
 from tests.support import assert_identical, run_plan, set_thresholds
 from tests.support.gru_runs import (
     BIDIRECTIONAL,
@@ -248,6 +249,31 @@ def test_every_path_selects() -> None:
 @pytest.mark.parametrize(("case", "k", "shape", "path"), possible_selections())
 def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Generator) -> None:
     select(case, k, LIMITS[shape], path, rng)
+
+
+@pytest.mark.parametrize(
+    ("case", "k", "shape", "path"), [row for row in possible_selections() if row[0] == "rows"]
+)
+def test_ragged_selections(case: str, k: int, shape: str, path: str, rng: np.random.Generator) -> None:
+    """The length of each row is apart from the others, too."""
+    descs = selection_descs(case, k)
+    x, values, indices = (
+        sparse_tensor(desc.sizes, f"u{desc.element.size}", desc.strides or ()) for desc in descs
+    )
+    lengths = sparse_tensor((3, 1), np.uint16, (WIDE, 1))
+    content = fill(x, rng)
+    lengths[...] = [[700], [3], [300]]
+    desc = RaggedTopKDesc(*descs, 1, k, AxisDirection.DECREASING, described(lengths, DataType.UINT16), 0)
+    operands = {
+        "input_tensor": x,
+        "sequence_lengths_tensor": lengths,
+        "output_value_tensor": values,
+        "output_index_tensor": indices,
+    }
+    run_plan(emulator.get_device(), plan_top_k(desc, LIMITS[shape], path=path), operands)
+    expected_values, expected_indices = ragged_top_k(content, lengths.copy(), k, 1)
+    assert_identical(values.copy(), expected_values)
+    assert_identical(indices.copy(), expected_indices.astype(np.uint32))
 
 
 def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:

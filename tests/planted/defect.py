@@ -22,7 +22,7 @@ HANGS = r"gave up"
 WRONG = r"AssertionError"
 
 _PARTS = ("bench", "cudml", "kernels", "tests", "pyproject.toml")
-_TIME_LIMIT = 1200
+_TIME_LIMIT = 300
 
 
 @dataclass(frozen=True)

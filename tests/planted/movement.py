@@ -172,7 +172,7 @@ DEFECTS = {
         "kernels/reverse_subsequences/lane_space.cuh",
         "return place < length ? length - 1 - place : place;",
         "return place < length ? length - place : place;",
-        ("short lanes",),
+        ("rows of one length",),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
     ),
     "the offset of lengths for the target's": Defect(

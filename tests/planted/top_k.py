@@ -88,8 +88,8 @@ DEFECTS = {
     ),
     "of what is left of a list, the first 32 in any order": Defect(
         _COLUMNS_KERNEL,
-        " || num_left > Lists::kMaxKept ||",
-        " ||",
+        "      sort(own, lane, num_left);\n      num_left = min",
+        "      if (is_last) sort(own, lane, num_left);\n      num_left = min",
         ("columns of many ties", "columns in ascending order"),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
     ),
@@ -528,7 +528,7 @@ DEFECTS = {
         "cudml/operators/top_k_filter.py",
         'Workspace("kept", selection.num_rows * kept_bytes)',
         'Workspace("kept", selection.num_rows * kept_bytes - 4)',
-        ("rows of ties filtered by several blocks",),
+        ("a row of ties filtered by groups of blocks",),
         BOUNDS,
     ),
     "counts four bytes short": Defect(

@@ -32,7 +32,12 @@ _NARROW = (
 _PAST_32_BITS = {
     "slice": ("test_copies",),
     "reverse_subsequences": ("test_reversals",),
-    "top_k": ("test_selections", "test_parts_of_a_column", "test_many_of_a_column"),
+    "top_k": (
+        "test_selections",
+        "test_ragged_selections",
+        "test_parts_of_a_column",
+        "test_many_of_a_column",
+    ),
     "gru": ("test_layers", "test_lengths_of_another_type"),
 }
 

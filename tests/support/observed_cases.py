@@ -129,6 +129,10 @@ CASES = {
     # Together they keep so many elements that they merge within groups first.
     "rows filtered by groups of blocks": Case(top_k((1, 20_000), 300), "block_filter", SIX, "any"),
     "rows filtered by groups of blocks, many results": Case(top_k((2, 13_000), 700), "block_filter", SIX),
+    # Each block, then each group, keeps as many as there is room for.
+    "a row of ties filtered by groups of blocks": Case(
+        top_k((1, 13_000), 1024), "block_filter", SIX, "equal"
+    ),
     "ragged rows filtered by groups of blocks": Case(
         top_k((2, 13_000), 600, HALF, length_type=INT), "block_filter", SIX
     ),
