@@ -127,8 +127,8 @@ class Request:
 
     `describe` makes it from the tensors by member and `members`; the planner takes `options`, too. Nothing is
     computed if every output is empty, or if `is_zero`, which sets the outputs to 0. Where one plan is not
-    enough, `program` makes what runs from the descriptor, the options and the device. `bounds` are the least
-    and the largest place along each axis, for a call that has one.
+    enough, `program` makes what runs from the descriptor, the options and the device. `bounds` are, for calls
+    that have a place, each axis, the least and the largest place along it, and its stride in bytes.
     """
 
     inputs: Sequence[Argument]
@@ -138,7 +138,7 @@ class Request:
     options: tuple[Any, ...] = ()
     is_zero: bool = False
     program: Callable[[Any, tuple[Any, ...], Device], Program] | None = None
-    bounds: Sequence[tuple[int, int]] = ()
+    bounds: Sequence[tuple[int, int, int, int]] = ()
 
 
 def all_on_device(

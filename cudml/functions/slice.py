@@ -140,7 +140,7 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
     offsets = as_integers(function, "offsets", offsets, array.ndim)
     sizes = as_integers(function, "sizes", sizes, array.ndim)
     strides = (1,) * array.ndim if strides is None else as_integers(function, "strides", strides, array.ndim)
-    bounds = _bounds(function, array.shape, offsets, sizes, strides)
+    bounds = _bounds(function, array, offsets, sizes, strides)
     if out is not None:
         check_output(function, "out", out, sizes, array.dtype)
     dtype = array.dtype
@@ -151,11 +151,16 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
 
 
 def _bounds(
-    function: str, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
-) -> list[tuple[int, int]]:
-    """The least and the largest offset of a box in each dimension; raises what `_check_box` does."""
-    bounds = []
-    for n, offset, size, stride in zip(shape, offsets, sizes, strides, strict=True):
+    function: str, array: Array, offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
+) -> list[tuple[int, int, int, int]]:
+    """Each dimension, the least and the largest offset of a box in it, and its stride in bytes.
+
+    Raises what `_check_box` does.
+    """
+    bounds: list[tuple[int, int, int, int]] = []
+    for n, step, offset, size, stride in zip(
+        array.shape, array.strides, offsets, sizes, strides, strict=True
+    ):
         reach = (size - 1) * stride
         if not size:
             least, largest = 0, n  # the end of the dimension, as in NumPy's a[n:n]
@@ -164,8 +169,8 @@ def _bounds(
         else:
             least, largest = 0, n - 1 - reach
         if size < 0 or not stride or not least <= offset <= largest:
-            _check_box(function, shape, offsets, sizes, strides)
-        bounds.append((least, largest))
+            _check_box(function, array.shape, offsets, sizes, strides)
+        bounds.append((len(bounds), least, largest, step))
     return bounds
 
 
@@ -207,10 +212,10 @@ class _SliceCall(Call):
     def _prepare(self, request: Request, rows: Sequence[Argument], desc: _operator.SliceDesc | None) -> None:
         source, _, self._sizes, self._strides = rows[0], *request.members.values()
         self._shape = shape = source.shape
-        #: The least and the largest offset in each dimension, and its stride in bytes.
-        self._bounds, self._steps = request.bounds, source.array.strides
+        self._bounds = request.bounds
         if source.is_copied:  # from an unaligned array to a packed one
-            self._steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
+            steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
+            self._bounds = [(*bounds[:3], steps[bounds[0]]) for bounds in request.bounds]
         self._launches: dict[int, Program] = {}
         # The checked offsets of the last call that took no packed arrays, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
@@ -243,7 +248,8 @@ class _SliceCall(Call):
         if len(offsets) != len(self._bounds):
             as_integers("slice", "offsets", offsets, len(self._bounds))
         shift = 0
-        for offset, (least, largest), step in zip(offsets, self._bounds, self._steps, strict=True):
+        for axis, least, largest, step in self._bounds:
+            offset = offsets[axis]
             if not least <= offset <= largest:
                 _check_box("slice", self._shape, offsets, self._sizes, self._strides)
             shift += offset * step
