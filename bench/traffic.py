@@ -107,7 +107,8 @@ class Case:
 
     def reads(self) -> float:
         """Bytes read of the input over its size."""
-        return self.report().total("input_tensor").bytes_read / self.input().nbytes
+        num_bytes = self.num_rows * self.row_length * np.dtype(self.dtype).itemsize
+        return self.report().total("input_tensor").bytes_read / num_bytes
 
 
 #: (dtype, elements of a row, k) of rows that are filtered: at least 64 tiles of kernels/top_k/filter.cuh.
@@ -138,7 +139,7 @@ def cases() -> Iterator[Case]:
             yield Case("block_filter", dtype, 2, row_length, k, distribution)
     for distribution in ("greatest", "least", "ascending, least"):
         yield Case("block_filter", "float32", 2, 262_144, 50, f"{distribution} where sampled")
-    # The 192 loads that eight blocks sample are each the first of 64.
+    # A shorter row: of every 64 loads, the eight blocks sample the first.
     yield Case("block_filter", "float32", 1, 192 * 64 * 4, 50, "greatest where sampled", multiprocessors=4)
     for distribution in ("normal", "ascending", "descending", "alike in fours"):
         for k in (50, 512):

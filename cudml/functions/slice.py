@@ -249,7 +249,7 @@ class _SliceCall(Call):
             as_integers("slice", "offsets", offsets, len(self._bounds))
         shift = 0
         for axis, least, largest, step in self._bounds:
-            offset = offsets[axis]
+            offset = offsets[axis]  # with `zip`, a new offset takes 0.3 us more
             if not least <= offset <= largest:
                 _check_box("slice", self._shape, offsets, self._sizes, self._strides)
             shift += offset * step

@@ -47,7 +47,9 @@ class Thresholds:
 
     #: How often a guess may be too high, so that a block filters the row again: in random order, and where
     #: all elements of a load are alike.
-    too_high: float = figure(1e-7, "estimate", "one block filters alone, a row of several blocks, too")
+    too_high: float = figure(
+        1e-7, "estimate", "it takes as long as the first time, or longer if blocks shared the row"
+    )
     too_high_alike: float = figure(
         1e-3, "machine code", "with 1e-4, 10 x 900000 and k = 256 take 6 % longer, because more is listed"
     )

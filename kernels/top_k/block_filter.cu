@@ -106,7 +106,8 @@ __device__ __forceinline__ void load_tile(const Loads<Word>& loads, UInt32 first
 }
 
 // A thread's loads of a sample of `num_loads`. They are spread evenly: neighbouring loads would see one end
-// of a sorted row only. Samples of different `salt` are of different loads, if there are enough of them.
+// of a sorted row only. Samples of different `salt` are of different loads, if there are enough of them. No
+// load is in a sample twice, which would make its bound too high: offsets are less than the distance of two.
 template <class Word, UInt32 kAhead>
 __device__ __forceinline__ void load_across(const Loads<Word>& loads, UInt32 num_loads, UInt32 salt,
                                             uint4 (&bytes)[kAhead]) {
