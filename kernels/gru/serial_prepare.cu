@@ -6,6 +6,9 @@
 
 #include "gru/panels.cuh"
 
+// Rows of the input up to which its weights are read in place: about eight reads of a weight pay for a copy.
+constexpr int kRowsInPlace = 8 * kRowsBatch;
+
 struct PrepareParams {
   Int64 num_rows;  // of the input: steps times sequences
   Int32 num_inputs;
@@ -139,7 +142,7 @@ struct Preparation {
     for (int begin = 0; begin < params.num_inputs; begin += kSumColumns) {
       const int end = min(begin + kSumColumns, params.num_inputs);
       // A part of a panel stays in the cache while it is multiplied with several batches of rows.
-      if (kPanels && params.num_rows > kRowsBatch) {
+      if (kPanels && params.num_rows > kRowsInPlace) {
         copy_part<kUpdate, kNumGates>(part_of_panel, rows, begin, end);
         const PanelWeights part = {part_of_panel - static_cast<Int64>(begin) * kTileRows};
         project_all(out, out_stride, part, input, params, begin, end);
