@@ -211,7 +211,8 @@ def _torch_gru(
             return None
 
         def call() -> Any:
-            torch.backends.cudnn.allow_tf32 = allow_tf32
+            if x.is_cuda:
+                torch.backends.cudnn.allow_tf32 = allow_tf32
             with torch.inference_mode():
                 sequence, single = module(x)
             steps, batch, _ = sequence.shape

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import asdict, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from bench.sources import Source
 from bench.targets import get_target
 from bench.timing import HostTimer, Timing
 from tests.machine_code.compiler import compile_cubin, unavailable
+from tests.support.new_process import in_new_process
 
 ROOT = Path(__file__).resolve().parents[2]
 MICRO = Path(runner.__file__).parent / "micro"
@@ -84,6 +86,19 @@ def run_cases(operator: str, problems: list[str], names: str = "") -> list[Row]:
     rows = list(bench.run(operator))
     problems += bench.problems
     return rows
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed: pip install -e '.[torch]'")
+@in_new_process
+def test_torchs_gru_runs_where_its_global_flags_are_frozen() -> None:
+    """As `torch.testing` leaves them."""
+    import torch
+
+    torch.backends.disable_global_flags()
+    problems: list[str] = []
+    rows = run_cases("gru", problems, "^pronunciation")
+    assert problems == []
+    assert "torch" in [row.implementation for row in rows]
 
 
 @pytest.mark.parametrize("operator", runner.OPERATORS)
