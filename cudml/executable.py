@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from cudml.devices import Device, GridTooLargeError, Program
 from cudml.devices.shortcuts import plan_option
-from cudml.plans import Limits, Plan
+from cudml.plans import Plan
 from cudml.settings import print_plan
 
 #: Number of sets of arrays that a call or an operator remembers as checked.
@@ -36,21 +36,15 @@ class Recent(dict[_Key, _Value]):
                 self.pop(next(iter(self)), None)
 
 
-def _loaded(
-    planner: Planner, desc: Any, options: tuple[Any, ...], limits: Limits, device: Device
-) -> tuple[Plan, Program]:
-    plan = planner(desc, limits, *options)
-    if plan_option() and print_plan():
-        print(f"{device.name}: {plan}", file=sys.stderr)
-    return plan, device.load(plan)
-
-
 def load(planner: Planner, desc: Any, device: Device, options: tuple[Any, ...] = ()) -> tuple[Plan, Program]:
     """The plan of a descriptor, ready to run; with fewer blocks if those of a grid cannot run at once."""
     limits = device.limits
     while True:
+        plan = planner(desc, limits, *options)
+        if plan_option() and print_plan():
+            print(f"{device.name}: {plan}", file=sys.stderr)
         try:
-            return _loaded(planner, desc, options, limits, device)
+            return plan, device.load(plan)
         except GridTooLargeError as error:
             if error.fits >= limits.resident_blocks:
                 raise

@@ -4,7 +4,7 @@ A plan is a tuple of steps. A step names its buffers: an operand by its descript
 ...), or a piece of the device's own memory by its `Workspace.name`.
 """
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from struct import Struct
 from sys import intern
@@ -111,16 +111,25 @@ class ParamStruct:
         self._names = tuple([name for name, _, _ in members])
         # From the last to the first, so that each can be replaced by its values.
         self._arrays = tuple(reversed(arrays))
-        self._layout = _c_layout(self.members)
+        # By the total number of values.
+        self._layouts: dict[int, Struct] = {}
 
     def pack(self, values: Mapping[str, Value]) -> bytes:
-        """The bytes in C layout: each member at its natural alignment, padded at the end."""
+        """The bytes in C layout: each member at its natural alignment, padded at the end.
+
+        All arrays may be given by equally many of their first values, of which a struct then has one layout;
+        zeros follow.
+        """
         if (*values,) != self._names:
             raise ValueError(f"the members are {', '.join(values)}, must be {', '.join(self._names)}")
         numbers: list[Any] = [*values.values()]
         for place in self._arrays:
             numbers[place : place + 1] = numbers[place]
-        return self._layout.pack(*numbers)
+        layout = self._layouts.get(len(numbers))
+        if layout is None:
+            given = [len(value) if isinstance(value, tuple) else 1 for value in values.values()]
+            layout = self._layouts[len(numbers)] = _c_layout(self.members, given)
+        return layout.pack(*numbers)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ParamStruct) and self.declarations == other.declarations
@@ -135,12 +144,13 @@ class ParamStruct:
         return ParamStruct, self.declarations
 
 
-def _c_layout(members: Members) -> Struct:
+def _c_layout(members: Members, given: Sequence[int]) -> Struct:
+    """The layout of a struct of whose members so many values are given."""
     text, num_bytes, alignment = "<", 0, 1
-    for _, c_type, count in members:
+    for (_, c_type, count), num_values in zip(members, given, strict=True):
         code, size = C_TYPES[c_type]
         gap = -num_bytes % size
-        text += f"{gap}x{count}{code}"
+        text += f"{gap}x{num_values}{code}{(count - num_values) * size}x"
         num_bytes += gap + count * size
         alignment = max(alignment, size)
     return Struct(f"{text}{-num_bytes % alignment}x")

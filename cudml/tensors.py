@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
@@ -18,6 +19,10 @@ def packed_strides(sizes: Sequence[int]) -> tuple[int, ...]:
         strides.append(step)
         step *= size
     return tuple(strides[::-1])
+
+
+# The tensors of an operator often have the same sizes.
+_known_packed_strides = lru_cache(maxsize=256)(packed_strides)
 
 
 def num_elements(sizes: Iterable[int]) -> int:
@@ -204,7 +209,7 @@ class TensorDesc(PlainMembers):
     @property
     def element_strides(self) -> tuple[int, ...]:
         """The strides in elements, also for packed tensors."""
-        return packed_strides(self.sizes) if self.strides is None else self.strides
+        return _known_packed_strides(self.sizes) if self.strides is None else self.strides
 
     @property
     def is_packed(self) -> bool:

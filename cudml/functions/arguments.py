@@ -76,29 +76,38 @@ class Arguments:
     made: list[Array]
 
 
-@dataclass(slots=True)
 class Argument:
     """An array of a call: its name, its member of the descriptor, and its properties there.
 
-    An input is broadcast to `shape`. `sizes` is the shape in the descriptor, which the operand's shape
-    broadcasts to. An `array` of None is an output that the call makes. `alignment` is the alignment that the
-    kernels require of the address. If there is an `operand_shape`, the operand is a packed array of that
-    shape: a view, or if `is_copied` a separate array.
+    Attributes
+    ----------
+    array : array or None
+        None for an output that the call makes.
+    shape : tuple of int
+        An input is broadcast to it.
+    sizes : tuple of int
+        The shape in the descriptor, which the operand's shape broadcasts to.
+    alignment : int
+        The alignment that the kernels require of the address; 1 if they take it at `any_address`.
+    operand_shape : tuple of int or None
+        If given, the operand is a packed array of that shape: a view, or if `is_copied` a separate array.
     """
 
-    name: str
-    member: str
-    kind: ElementType
-    array: Array
-    shape: tuple[int, ...]
-    dtype: Any
-    sizes: tuple[int, ...]
-    alignment: int
-    operand_shape: tuple[int, ...] | None
-    is_copied: bool
+    __slots__ = (
+        "alignment",
+        "array",
+        "dtype",
+        "is_copied",
+        "kind",
+        "member",
+        "name",
+        "operand_shape",
+        "shape",
+        "sizes",
+    )
 
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         name: str,
         member: str,
         kind: ElementType,
@@ -109,16 +118,21 @@ class Argument:
         sizes: tuple[int, ...] | None = None,
         operand_shape: tuple[int, ...] | None = None,
         any_address: bool = False,
-    ) -> "Argument":
-        """The argument; `any_address` if the kernels take it at any address."""
-        alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
-        is_copied = (
+    ) -> None:
+        self.name = name
+        self.member = member
+        self.kind = kind
+        self.array: Array = array
+        self.shape = shape
+        self.dtype = dtype
+        self.sizes = operand_shape or sizes or shape
+        self.alignment = 1 if any_address else min(dtype.itemsize, MAX_ALIGNMENT)
+        self.operand_shape = operand_shape
+        self.is_copied = (
             operand_shape is not None
             and array is not None
             and (shape != array.shape or 0 in shape or not array.flags.c_contiguous)
         )
-        sizes = operand_shape or sizes or shape
-        return Argument(name, member, kind, array, shape, dtype, sizes, alignment, operand_shape, is_copied)
 
 
 @dataclass(slots=True)
@@ -142,41 +156,41 @@ class Request:
 
 
 def all_on_device(
-    function: str, inputs: Mapping[str, Any], outputs: Mapping[str, Any], lengths_axes: slice = slice(0)
+    function: str,
+    input_names: Sequence[str],
+    inputs: Sequence[Any],
+    output_names: Sequence[str] = (),
+    outputs: Sequence[Any] = (),
+    lengths_axes: slice = slice(0),
 ) -> Arguments:
-    """Arguments as plain arrays of the device that all of them are on.
+    """Arguments as plain arrays of the device that all of them are on; outputs may be left out.
 
     Lengths may be a list, or a number for all places along some axes of the first argument. Raises what
     `on_device` does, TypeError or ValueError if devices are mixed, ValueError for a read-only output.
     """
-    given = {**inputs, **outputs}
-    first_name = next(iter(given))
-    array, exported, first = on_device(function, first_name, given[first_name])
-    first_array = array
-    arrays: dict[str, Array] = {}
-    shared, made = [], []
+    first_array, exported, first = on_device(function, input_names[0], inputs[0])
+    arrays: dict[str, Array] = {input_names[0]: first_array}
+    shared, made = [] if exported is None else [exported], []
     host_name = None
-    for name, candidate in given.items():
+    others = zip((*input_names[1:], *output_names), (*inputs[1:], *outputs), strict=False)
+    for name, candidate in others:
         if name in _LENGTHS_NAMES and _is_on_host(candidate):
             host_name = name
-            arrays[name] = None  # keeps its place among them
+            arrays[name] = candidate  # keeps its place among them
             continue
-        device = first
-        if name != first_name:
-            array, exported, device = on_device(function, name, candidate)
+        arrays[name], exported, device = on_device(function, name, candidate)
         if device is not first:
             kinds = {device.name.partition(":")[0], first.name.partition(":")[0]}
             error = TypeError if len(kinds) > 1 else ValueError
-            expected = f"on {first.name}, where {first_name} is"
+            expected = f"on {first.name}, where {input_names[0]} is"
             raise error(wrong_argument(function, name, f"on {device.name}", expected))
-        arrays[name] = array
         if exported is not None:
             shared.append(exported)
-            if name in outputs and exported.is_read_only:
+            if exported.is_read_only and name in output_names:
                 raise ValueError(wrong_argument(function, name, "read-only", "writable"))
     if host_name is not None:
-        shape = tuple(first_array.shape)
-        written, lengths, sizes = [arrays[name] for name in outputs], inputs[host_name], shape[lengths_axes]
+        shape, written = tuple(first_array.shape), [arrays[name] for name in output_names[: len(outputs)]]
+        lengths, sizes = arrays[host_name], shape[lengths_axes]
         with first.on_stream(None):
             own = lengths_on(function, first, lengths, sizes, max(shape, default=0), written, host_name)
         arrays[host_name] = own
@@ -256,6 +270,8 @@ def check_order(values: Any) -> None:
 
 def _is_on_host(lengths: Any) -> bool:
     """Whether lengths are not an array, but a list or one number for all."""
+    if type(lengths) in own_types:
+        return False
     is_number = isinstance(lengths, (int, np.integer)) and not isinstance(lengths, bool)
     return is_number or isinstance(lengths, (list, tuple))
 
@@ -309,7 +325,7 @@ def lengths_of_lanes(function: str, name: str, lengths: Array, shape: tuple[int,
     """
     kind = dtype_in(function, name, lengths, INTEGERS)
     lane_shape = (*shape[:axis], 1, *shape[axis + 1 :])
-    if not broadcasts_to(lengths.shape, lane_shape):
+    if lengths.shape != lane_shape and not broadcasts_to(lengths.shape, lane_shape):
         expected = f"of a shape that broadcasts to {lane_shape}, the shape of a with 1 at the axis"
         if lengths.ndim == len(shape) - 1:
             with_axis = (*lengths.shape[:axis], 1, *lengths.shape[axis:])
@@ -317,7 +333,7 @@ def lengths_of_lanes(function: str, name: str, lengths: Array, shape: tuple[int,
                 expected += f"; {name}[{':, ' * axis}None] is"
         raise ValueError(wrong_argument(function, name, f"of shape {tuple(lengths.shape)}", expected))
     is_flat = len(shape) > MAX_DIMENSIONS
-    return Argument.of(
+    return Argument(
         name,
         "sequence_lengths_tensor",
         kind,

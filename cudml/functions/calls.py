@@ -1,9 +1,10 @@
 """How array functions run: cache of planned calls, keyed by layouts and the other arguments."""
 
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
-from operator import or_
+from functools import partial
+from operator import is_not
 from typing import Any
 
 import numpy as np
@@ -29,11 +30,14 @@ MAX_CALLS = 1024
 #: Returns where an array is: `Device.address_and_layout`.
 _PlaceOf = Callable[[Any], tuple[int, Layout]]
 
+#: The addresses and the layouts of arrays.
+_Places = tuple[tuple[int, ...], tuple[Layout, ...]]
+
 #: Types of arrays that are remembered.
 _MAX_TYPES = 256
 
 
-class _Places(Recent[type, _PlaceOf | None]):
+class _PlacesOf(Recent[type, _PlaceOf | None]):
     """Array type -> the function that returns where such an array is, or None for arrays of no device."""
 
     def __missing__(self, kind: type) -> _PlaceOf | None:
@@ -46,7 +50,7 @@ class _Places(Recent[type, _PlaceOf | None]):
         return place_of
 
 
-_places = _Places(_MAX_TYPES)
+_places_of = _PlacesOf(_MAX_TYPES)
 
 
 class Call:
@@ -86,7 +90,6 @@ class Call:
     ) -> None:
         self.device = device
         self._num_inputs = len(request.inputs)
-        is_empty = request.is_zero or all(0 in output.shape for output in request.outputs)
         # Masks for the arrays that are given, tensors for all.
         masks, made, tensors, converts = [], [], {}, False
         for row in rows:
@@ -98,6 +101,7 @@ class Call:
             if row.operand_shape is not None:
                 array, converts = None, True
             tensors[row.member] = tensor_of(row.kind, row.sizes, array)
+        is_empty = request.is_zero or not [output for output in request.outputs if 0 not in output.shape]
         self._masks = tuple(masks)
         self.first_mask = masks[0]
         self._make_outputs = device.allocator(made)
@@ -110,7 +114,11 @@ class Call:
         # Operands need not be arrays.
         self.takes_operands = is_empty or not converts
         # Set if operands are packed arrays; without the arrays, because the cache must not keep them alive.
-        self._rows = None if self.takes_operands else [replace(row, array=None) for row in rows]
+        self._rows: list[Argument] | None = None
+        if not self.takes_operands:
+            self._rows = [copy(row) for row in rows]
+            for row in self._rows:
+                row.array = None
         desc = None if is_empty else request.describe({**tensors, **request.members})
         if self.has_place:
             self._prepare(request, rows, desc)
@@ -222,8 +230,8 @@ class ArrayFunction:
         the `Request`.
     plan : Planner
         Plans the descriptor of a request.
-    lengths_axes : (int, int)
-        The range of axes of the first argument to which a single number as lengths applies.
+    lengths_axes : slice
+        The axes of the first argument to which a single number as lengths applies.
     call : type of Call
         The class of the cached calls.
     """
@@ -233,7 +241,7 @@ class ArrayFunction:
     output_names: tuple[str, ...]
     check: Callable[..., Request]
     plan: Planner
-    lengths_axes: tuple[int, int] = (0, 0)
+    lengths_axes: slice = field(default_factory=lambda: slice(0))
     call: type[Call] = Call
     calls: Recent[Hashable, Call] = field(default_factory=lambda: Recent(MAX_CALLS))
 
@@ -241,10 +249,8 @@ class ArrayFunction:
         self, inputs: dict[str, tuple[tuple[int, ...], Any]], options: Sequence[Any]
     ) -> list[tuple[tuple[int, ...], Any]]:
         """The outputs' shapes and dtypes for such inputs, by name; raises what the call would raise."""
-        arrays = {
-            name: np.broadcast_to(np.zeros((), dtype), shape) for name, (shape, dtype) in inputs.items()
-        }
-        given = all_on_device(self.name, arrays, {}, slice(*self.lengths_axes))
+        arrays = [np.broadcast_to(np.zeros((), dtype), shape) for shape, dtype in inputs.values()]
+        given = all_on_device(self.name, [*inputs], arrays, lengths_axes=self.lengths_axes)
         return [(output.shape, output.dtype) for output in self.check(given, *options).outputs]
 
     def find(
@@ -270,33 +276,37 @@ class ArrayFunction:
         names : tuple of str, optional
             The names of `inputs` if some were left out, which the options then show.
         """
+        places: _Places | None = None
         try:
             if stream is not None:
                 pass
             elif len(inputs) == 1 and not outputs:  # by far the most frequent case, so it has a fast path
-                place_of = _places[type(inputs[0])]
+                place_of = _places_of[type(inputs[0])]
                 if place_of is not None:
                     address, layout = place_of(inputs[0])
                     call = self.calls.get((options, layout))
                     if call is not None and not address & call.first_mask:
                         return call
+                    places = (address,), (layout,)
                 elif (operand := take_operand(inputs[0])) is not None:
                     call = self.calls.get((options, operand.layout))
                     if call is not None and call.takes_operands and not operand.ptr & call.first_mask:
                         return Shared(call, (operand,), {operand.ptr: operand})
-            elif (found := self._find(inputs, outputs, options)) is not None:
+            elif (found := self._find(inputs, outputs, options, names)) is not None:
                 return found
         except TypeError:  # something unhashable, or a masked array
             pass
-        return Unplanned(self, options, stream, names or self.input_names)
+        return Unplanned(self, options, stream, names or self.input_names, places)
 
-    def _find(self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any) -> "Call | Shared | None":
-        """The planned call of any number of arrays."""
+    def _find(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any, names: tuple[str, ...]
+    ) -> "Call | Shared | Unplanned | None":
+        """`find` for any number of arrays; None if some of them have to be converted."""
         addresses: list[int] = []
         layouts: list[Any] = [options]
         given, shared = [*inputs], {}
         for number, array in enumerate((*inputs, *outputs)):
-            place_of = _places[type(array)]
+            place_of = _places_of[type(array)]
             if place_of is not None:
                 address, layout = place_of(array)
             elif number < len(inputs) and (operand := take_operand(array)) is not None:
@@ -307,9 +317,11 @@ class ArrayFunction:
                 return None
             addresses.append(address)
             layouts.append(layout)
+        at = tuple(addresses)
         call = self.calls.get(tuple(layouts))
-        if call is None or not call.takes(tuple(addresses)):
-            return None
+        if call is None or not call.takes(at):
+            places = None if shared else (at, tuple(layouts[1:]))
+            return Unplanned(self, options, None, names or self.input_names, places)
         if not shared:
             return call
         return Shared(call, given, shared) if call.takes_operands else None
@@ -338,6 +350,8 @@ class Unplanned:
     options: Any
     stream: Any
     names: tuple[str, ...]
+    #: Where the arrays are, if none of them has to be converted.
+    places: _Places | None
 
     def run(self, inputs: Sequence[Any], outputs: Sequence[Any], place: Any = None) -> Sequence[Array]:
         """As `Call.run`, with objects that can be converted to arrays."""
@@ -345,13 +359,16 @@ class Unplanned:
         if self.stream is not None:
             with on_stream(function.name, inputs[0], self.stream):
                 return replace(self, stream=None).run(inputs, outputs, place)
-        named_inputs = dict(zip(self.names, inputs, strict=True))
-        named_outputs = dict(zip(function.output_names, outputs, strict=False)) if outputs else {}
-        given = all_on_device(function.name, named_inputs, named_outputs, slice(*function.lengths_axes))
+        given = all_on_device(
+            function.name, self.names, inputs, function.output_names, outputs, function.lengths_axes
+        )
         device, arrays = given.device, [*given.arrays.values()]
         own, outs = arrays[: len(inputs)], arrays[len(inputs) :]
         with device.sharing(given.shared):
-            addresses, layouts = zip(*map(device.address_and_layout, arrays), strict=True)
+            if self.places is None or any(map(is_not, arrays, (*inputs, *outputs))):
+                addresses, layouts = zip(*map(device.address_and_layout, arrays), strict=True)
+            else:
+                addresses, layouts = self.places
             key: Hashable = _key(self.options, addresses, layouts)
             try:
                 call = function.calls.get(key)
@@ -387,7 +404,10 @@ class Unplanned:
 def _key(options: Any, addresses: Sequence[int], layouts: Sequence[Layout]) -> tuple[Any, ...]:
     """The key of plain arrays in the cache of planned calls."""
     key = (options, *layouts)
-    if not reduce(or_, addresses) % MAX_ALIGNMENT:
+    for address in addresses:
+        if address % MAX_ALIGNMENT:
+            break
+    else:
         return key
     unaligned = [
         number
@@ -411,4 +431,6 @@ def _aligned(function: str, device: Device, argument: Argument, address: int, la
         got = f"at address {address:#x} with strides {argument.array.strides}"
         expected = f"at multiples of {argument.alignment} bytes"
         raise ValueError(wrong_argument(function, argument.name, got, expected))
-    return replace(argument, operand_shape=argument.operand_shape or argument.shape, is_copied=True)
+    through = copy(argument)
+    through.operand_shape, through.is_copied = argument.operand_shape or argument.shape, True
+    return through

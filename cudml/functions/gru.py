@@ -258,7 +258,7 @@ def _check(
             # A layer without inputs is one with a single input that is 0.
             operand_shape = (1, *array.shape[:-1], 1)
         inputs.append(
-            Argument.of(
+            Argument(
                 name,
                 _MEMBERS[name],
                 element_type,
@@ -276,7 +276,7 @@ def _check(
         if out is not None:
             check_output(function, name, out, shape, dtype)
         sizes = (1,) * (4 - len(shape)) + shape
-        outputs.append(Argument.of(name, member, kind, out, shape, dtype, sizes=sizes))
+        outputs.append(Argument(name, member, kind, out, shape, dtype, sizes=sizes))
     members: dict[str, Any] = {member: None for name, member in _MEMBERS.items() if name not in names}
     members["activation_descs"] = chosen
     members["direction"] = way
@@ -349,4 +349,4 @@ def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) 
     return steps, batch, hidden
 
 
-_gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _operator.plan, lengths_axes=(1, 2))
+_gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2))

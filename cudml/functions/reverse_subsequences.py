@@ -111,12 +111,10 @@ def _check(given: Arguments, axis: Any) -> Request:
         before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
         flat, axis = (before, shape[axis], after), 1
     inputs = [
-        Argument.of(
-            "a", "input_tensor", kind, array, shape, array.dtype, operand_shape=flat, any_address=True
-        ),
+        Argument("a", "input_tensor", kind, array, shape, array.dtype, operand_shape=flat, any_address=True),
         lengths,
     ]
-    target = Argument.of(
+    target = Argument(
         "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True
     )
     return Request(inputs, [target], _operator.ReverseSubsequencesDesc.of_plain, {"axis": axis})

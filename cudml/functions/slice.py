@@ -144,8 +144,8 @@ def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
     if out is not None:
         check_output(function, "out", out, sizes, array.dtype)
     dtype = array.dtype
-    source = Argument.of("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
-    target = Argument.of("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
+    source = Argument("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
+    target = Argument("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
     members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
     return Request([source], [target], _operator.SliceDesc.of_plain, members, bounds=bounds)
 

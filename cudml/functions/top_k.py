@@ -250,12 +250,8 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
     ):
         if out is not None:
             check_output(function, name, out, shape, dtype)
-        outputs.append(
-            Argument.of(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
-        )
-    source = Argument.of(
-        "a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape
-    )
+        outputs.append(Argument(name, member, element_type, out, shape, dtype, operand_shape=operand_shape))
+    source = Argument("a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape)
     members = {"axis": axis, "k": k, "axis_direction": direction}
     program = partial(PartedTopK, max_row_length=MAX_ROW_LENGTH) if lane > MAX_ROW_LENGTH else None
     if lengths is None:

@@ -92,8 +92,6 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     The `kept` outermost dimensions keep their sizes. Pointers may still be unaligned to the wider item; the
     kernels check that.
     """
-    if not moved:
-        return space
     whole = tuple([1 if operand in moved else 0 for operand in range(len(space.offsets))])
     while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
@@ -112,12 +110,12 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     return space
 
 
-def coalesced(space: Space, target: int, moved: Sequence[int]) -> Space:
-    """The same movement in as few and as wide steps as possible, in the memory order of `target`."""
+def coalesced(space: Space, target: int) -> Space:
+    """The same movement in as few steps as possible, in the memory order of `target`."""
     ordered = sorted(without_ones(space.dimensions), key=lambda dimension: dimension.strides[target])
     if ordered and ordered[0].strides[target] < 0:
-        return coalesced(flipped(space, target), target, moved)
-    return widened(Space(merged(ordered), space.offsets, space.item_bytes), moved)
+        return coalesced(flipped(space, target), target)
+    return Space(merged(ordered), space.offsets, space.item_bytes)
 
 
 def span_items(space: Space, operand: int) -> tuple[int, int]:

@@ -12,9 +12,6 @@ from cudml.plans import WARP_LANES, Constants, Limits, Value, ceil_div
 
 WORD_BYTES = 16
 
-#: What fills the arrays of the kernels' dimensions, by their number.
-_REST = tuple((0,) * (MAX_DIMENSIONS - count) for count in range(MAX_DIMENSIONS + 1))
-
 #: The C++ type that moves an item, by its size.
 ITEM_TYPES = {item_bytes: ELEMENTS[kind].cpp for item_bytes, kind in BITS_BY_SIZE.items()}
 
@@ -87,15 +84,13 @@ def run_shape(run_bytes: int, total_bytes: int, limits: Limits) -> RunShape:
     pieces for whole warps. Each lane copies fewer words if that gives work to more of them.
     """
     num_threads = limits.num_multiprocessors * THRESHOLDS.run_blocks_per_multiprocessor * BLOCK_THREADS
-    lane_words = THRESHOLDS.max_lane_words
-    while lane_words > 1 and total_bytes < num_threads * lane_words * WORD_BYTES:
-        lane_words //= 2
-    run_words = ceil_div(run_bytes, WORD_BYTES)
-    num_pieces = ceil_div(run_words, WARP_LANES * lane_words)
-    piece_words = ceil_div(run_words, num_pieces)
-    group_lanes = THRESHOLDS.min_group_lanes
-    while group_lanes * lane_words < piece_words:
-        group_lanes *= 2
+    most_words = min(total_bytes // max(num_threads * WORD_BYTES, 1), THRESHOLDS.max_lane_words)
+    # Both are powers of two, the first rounded down and the second rounded up.
+    lane_words = 1 << max(most_words, 1).bit_length() - 1
+    run_words = -(-run_bytes // WORD_BYTES)
+    num_pieces = -(-run_words // (WARP_LANES * lane_words))
+    piece_words = -(-run_words // num_pieces)
+    group_lanes = max(1 << (ceil_div(piece_words, lane_words) - 1).bit_length(), THRESHOLDS.min_group_lanes)
     return RunShape(num_pieces, piece_words * WORD_BYTES, group_lanes)
 
 
@@ -139,14 +134,13 @@ def index_values(space: Space, *, reach: int = 0, **units: int) -> dict[str, Val
     """
     dimensions = space.dimensions or (Dimension(1, (0,) * len(units)),)
     sizes = tuple([dimension.size for dimension in dimensions])
-    steps = [dimension.strides for dimension in dimensions]
     is_wide, divisions = divisions_of(dimensions, max(prod(sizes), reach))
-    rest = _REST[len(dimensions)]
-    multipliers, shifts = zip(*divisions, strict=True)
-    values: dict[str, Value] = {"sizes": sizes + rest, "multipliers": multipliers + rest}
-    for (name, unit), strides in zip(units.items(), zip(*steps, strict=True), strict=True):
-        values[name] = (strides if unit == 1 else tuple([stride * unit for stride in strides])) + rest
-    values["shifts"] = shifts + rest
-    values["num_dimensions"] = len(dimensions)
+    values: dict[str, Value] = {"sizes": sizes}
+    values["multipliers"] = tuple([multiplier for multiplier, _ in divisions])
+    for operand, name in enumerate(units):
+        unit = units[name]
+        values[name] = tuple([dimension.strides[operand] * unit for dimension in dimensions])
+    values["shifts"] = tuple([shift for _, shift in divisions])
+    values["num_dimensions"] = len(sizes)
     values["is_wide"] = int(is_wide)
     return values

@@ -114,13 +114,15 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
     position = len(dimensions) - 1 - axis
     along = dimensions[position]
     others = Space(dimensions[:position] + dimensions[position + 1 :], (0, 0, 0), target.element.size)
-    others = coalesced(others, TARGET, moved=())
+    others = coalesced(others, TARGET)
     # The axis takes part as the outermost dimension: its strides limit the width, its size does not.
-    whole = Space((*others.dimensions, along), others.offsets, others.item_bytes)
-    whole = widened(whole, moved=(SOURCE, TARGET), kept=1)
-    *inner, along = whole.dimensions
+    narrow = Space((*others.dimensions, along), others.offsets, others.item_bytes)
+    whole = widened(narrow, moved=(SOURCE, TARGET), kept=1)
+    if whole is not narrow:
+        *inner, along = whole.dimensions
+        others = Space(tuple(inner), whole.offsets, whole.item_bytes)
     return Lanes(
-        Space(tuple(inner), whole.offsets, whole.item_bytes),
+        others,
         along,
         lengths,
         whole.item_bytes,

@@ -63,6 +63,13 @@ BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
 #: As many lanes as a block loads lengths for at once.
 BOX_TILE_LANES = 1024
 
+_BOX_CONSTANTS: Constants = (
+    *BLOCK_CONSTANTS,
+    ("kWordBytes", WORD_BYTES),
+    ("kTileWords", BOX_TILE_WORDS),
+    ("kTileLanes", BOX_TILE_LANES),
+)
+
 
 @dataclass(frozen=True)
 class Thresholds:
@@ -356,12 +363,7 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
             "group_shift": box_group_shift(lanes, tile_lanes),
         },
         shared_bytes=BOX_TILE_BYTES + WORD_BYTES + round_up(2 * tile_lanes, WORD_BYTES),
-        constants=(
-            *BLOCK_CONSTANTS,
-            ("kWordBytes", WORD_BYTES),
-            ("kTileWords", BOX_TILE_WORDS),
-            ("kTileLanes", BOX_TILE_LANES),
-        ),
+        constants=_BOX_CONSTANTS,
     )
 
 
@@ -506,14 +508,14 @@ def _launch(
 ) -> KernelLaunch:
     """A launch of `reverse_subsequences/<name>.cu`."""
     return KernelLaunch(
-        source=f"reverse_subsequences/{name}.cu",
-        function=f"reverse_{name}",
-        template=template,
-        grid=(num_blocks, 1, 1),
-        block=(block_threads, 1, 1),
-        buffers=_BUFFERS,
-        params=Params(PARAMS[name], values),
-        shared_bytes=shared_bytes,
+        f"reverse_subsequences/{name}.cu",
+        f"reverse_{name}",
+        template,
+        (num_blocks, 1, 1),
+        (block_threads, 1, 1),
+        _BUFFERS,
+        Params(PARAMS[name], values),
+        shared_bytes,
         constants=constants,
     )
 

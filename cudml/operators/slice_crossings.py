@@ -17,7 +17,7 @@ from cudml.operators.launch_shape import (
     grid_blocks,
     index_values,
 )
-from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy, launch_of
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, ceil_div
 
 #: What the kernels are compiled with.
@@ -101,14 +101,12 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "source_keeps_words": int(keeps_words((line, *outer), SOURCE, space.item_bytes)),
         "target_keeps_words": int(keeps_words((other, *outer), TARGET, space.item_bytes)),
     }
-    return KernelLaunch(
-        source="slice/transpose.cu",
-        function="slice_transpose",
-        template=(item,),
-        grid=(grid_blocks(tiles.num_items, limits), 1, 1),
-        block=(BLOCK_THREADS, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_TRANSPOSED_PARAMS, values),
+    return launch_of(
+        copy,
+        "transpose",
+        (item,),
+        grid_blocks(tiles.num_items, limits),
+        Params(_TRANSPOSED_PARAMS, values),
         shared_bytes=TRANSPOSED_SHARED_BYTES,
         constants=(
             *BLOCK_CONSTANTS,
@@ -197,14 +195,12 @@ def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "target_alignment": alignment_of(pixels, TARGET, item_bytes),
         "group_shift": group_lanes.bit_length() - 1,
     }
-    return KernelLaunch(
-        source="slice/planes.cu",
-        function="slice_planes",
-        template=(ITEM_TYPES[item_bytes], str(pixels.pixel_items), "true" if pixels.splits else "false"),
-        grid=(grid_blocks(ceil_div(pieces.num_items, BLOCK_THREADS // group_lanes), limits), 1, 1),
-        block=(BLOCK_THREADS, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_PLANES_PARAMS, values),
+    return launch_of(
+        copy,
+        "planes",
+        (ITEM_TYPES[item_bytes], str(pixels.pixel_items), "true" if pixels.splits else "false"),
+        grid_blocks(ceil_div(pieces.num_items, BLOCK_THREADS // group_lanes), limits),
+        Params(_PLANES_PARAMS, values),
         shared_bytes=shared_bytes,
         constants=(
             *RUN_CONSTANTS,

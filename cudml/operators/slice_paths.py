@@ -18,6 +18,7 @@ from cudml.operators.index_space import (
     is_packed,
     span_bytes,
     span_items,
+    widened,
 )
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
@@ -40,7 +41,7 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
-from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy, launch_of
 from cudml.operators.slice_crossings import (
     TRANSPOSED_TILE_BYTES,
     alignment_of,
@@ -62,6 +63,12 @@ STRIDED_MAX_STRIDE = 8
 STRIDED_MAX_ITEM_BYTES = 4
 # A gap of 4 bytes after every 128 keeps lanes out of each other's banks.
 STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES // 128 * 132
+
+#: What `slice/gather.cu` is compiled with, by the size of its items.
+_GATHER_CONSTANTS = {
+    item_bytes: (*BLOCK_CONSTANTS, (f"kItemsPerThread<{ITEM_TYPES[item_bytes]}>", count))
+    for item_bytes, count in GATHER_ITEMS_PER_THREAD.items()
+}
 
 #: The structs of the kernels.
 _GATHER_PARAMS = ParamStruct(
@@ -207,7 +214,7 @@ def copy_step(
 
     Raises ValueError if `path` is not a key of `PATHS`, or cannot compute this copy.
     """
-    copy = BoxCopy(coalesced(space, TARGET, (SOURCE, TARGET)), source_buffer, target_buffer)
+    copy = BoxCopy(widened(coalesced(space, TARGET), (SOURCE, TARGET)), source_buffer, target_buffer)
     taken = choose_path(copy, limits).path if path is None else named_path(PATHS, path, copy, limits)
     ((step,), _) = taken.steps(copy, limits)
     return step
@@ -248,7 +255,6 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     source_low, source_end = span_items(space, SOURCE)
     target_low, target_end = span_items(space, TARGET)
     reach = max(source_end, target_end, -source_low, -target_low)
-    item = ITEM_TYPES[item_bytes]
     values = {
         "num_items": num_items,
         "source_offset": space.offsets[SOURCE],
@@ -256,18 +262,13 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         **index_values(space, reach=reach, source_strides=1, target_strides=1),
         "target_is_packed": int(is_packed(space, TARGET)),
     }
-    return KernelLaunch(
-        source="slice/gather.cu",
-        function="slice_gather",
-        template=(item,),
-        grid=(grid_blocks(num_tiles, limits), 1, 1),
-        block=(BLOCK_THREADS, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_GATHER_PARAMS, values),
-        constants=(
-            *BLOCK_CONSTANTS,
-            (f"kItemsPerThread<{item}>", GATHER_ITEMS_PER_THREAD[item_bytes]),
-        ),
+    return launch_of(
+        copy,
+        "gather",
+        (ITEM_TYPES[item_bytes],),
+        grid_blocks(num_tiles, limits),
+        Params(_GATHER_PARAMS, values),
+        constants=_GATHER_CONSTANTS[item_bytes],
     )
 
 
@@ -294,14 +295,14 @@ def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "row_target_stride": row.strides[TARGET],
         **index_values(pieces, source_strides=1, target_strides=1),
     }
-    return KernelLaunch(
-        source="slice/serial.cu",
-        function="slice_serial",
-        template=(ITEM_TYPES[space.item_bytes],),
-        grid=(num_blocks, 1, 1),
-        block=(1, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_SERIAL_PARAMS, values),
+    return launch_of(
+        copy,
+        "serial",
+        (ITEM_TYPES[space.item_bytes],),
+        num_blocks,
+        Params(_SERIAL_PARAMS, values),
+        block_threads=1,
+        constants=(),
     )
 
 
@@ -339,14 +340,12 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "is_reversed": int(is_reversed),
         "group_shift": shape.group_shift,
     }
-    return KernelLaunch(
-        source="slice/runs.cu",
-        function="slice_runs",
-        template=(),
-        grid=(grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits), 1, 1),
-        block=(BLOCK_THREADS, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_RUNS_PARAMS, values),
+    return launch_of(
+        copy,
+        "runs",
+        (),
+        grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
+        Params(_RUNS_PARAMS, values),
         constants=RUN_CONSTANTS,
     )
 
@@ -396,15 +395,14 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "stride": stride,
         "tile_words": tile_words,
     }
-    return KernelLaunch(
-        source="slice/strided.cu",
-        function="slice_strided",
-        template=(ITEM_TYPES[space.item_bytes],),
-        grid=(grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits), 1, 1),
-        block=(STRIDED_THREADS, 1, 1),
-        buffers=(copy.source, copy.target),
-        params=Params(_STRIDED_PARAMS, values),
+    return launch_of(
+        copy,
+        "strided",
+        (ITEM_TYPES[space.item_bytes],),
+        grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits),
+        Params(_STRIDED_PARAMS, values),
         shared_bytes=STRIDED_SHARED_BYTES,
+        block_threads=STRIDED_THREADS,
         constants=(
             ("kThreads", STRIDED_THREADS),
             ("kWarpSize", WARP_LANES),

@@ -216,7 +216,7 @@ EMPTY = [
 def test_empty_results_are_empty_and_launch_nothing(
     run: Any, shapes: list[tuple[int, ...]], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cudml.executable._loaded", lambda *_: pytest.fail("a plan was loaded"))
+    monkeypatch.setattr(device, "load", lambda *_: pytest.fail("a plan was loaded"))
     results = run(to_device(device, np.zeros((4, 5), np.float32)))
     results = results if isinstance(results, tuple) else (results,)
     assert [result.shape for result in results] == shapes

@@ -65,7 +65,7 @@ def places(space: Space, operand: int) -> list[int]:
 @settings(deadline=None, max_examples=200)
 @given(space=spaces(), is_coalesced=st.booleans())
 def test_span_and_packing(space: Space, is_coalesced: bool) -> None:
-    space = coalesced(space, 1, (0, 1)) if is_coalesced else space
+    space = widened(coalesced(space, 1), (0, 1)) if is_coalesced else space
     for operand in (0, 1):
         taken = places(space, operand)
         assert span_items(space, operand) == (min(taken), max(taken) + 1)
@@ -76,7 +76,7 @@ def test_span_and_packing(space: Space, is_coalesced: bool) -> None:
 @settings(deadline=None, max_examples=200)
 @given(space=spaces())
 def test_every_byte_keeps_its_way(space: Space) -> None:
-    fewer = coalesced(space, 1, (0, 1))
+    fewer = widened(coalesced(space, 1), (0, 1))
     assert ways(fewer) == ways(space)
     assert fewer.num_items * fewer.item_bytes == space.num_items * space.item_bytes
     targets = [d.strides[1] for d in fewer.dimensions]
@@ -137,7 +137,8 @@ CASES = {
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 def test_what_coalescing_gives(case: tuple) -> None:
     (sizes, source, target, offsets, item_bytes), expected = case
-    assert coalesced(Space(dimensions_of(sizes, source, target), offsets, item_bytes), 1, (0, 1)) == expected
+    space = Space(dimensions_of(sizes, source, target), offsets, item_bytes)
+    assert widened(coalesced(space, 1), (0, 1)) == expected
 
 
 def test_dimensions_of_one_step_do_not_stand_between_neighbours() -> None:

@@ -23,7 +23,7 @@ from cudml.operators import (
 )
 from cudml.operators.gru import GruDesc
 from cudml.operators.gru import plan as plan_gru
-from cudml.operators.index_space import Space, coalesced, dimensions_of
+from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.operators.reverse_subsequences import plan as plan_reversal
 from cudml.operators.reverse_subsequences_paths import lanes_of
@@ -100,7 +100,7 @@ def test_copies(skew: int, case: tuple, name: str, rng: np.random.Generator) -> 
     """From an offset past 2**32 to another, with items that are aligned to their size or not."""
     sizes, source_strides, target_strides, can = case
     space = Space(dimensions_of(sizes, source_strides, target_strides), (WIDE, WIDE + 32), 2)
-    space = coalesced(space, TARGET, (SOURCE, TARGET))
+    space = widened(coalesced(space, TARGET), (SOURCE, TARGET))
     limits = CPU if name == "serial" else GPU
     copy = BoxCopy(space, "source", "target")
     assert slice_paths.PATHS[name].can_do(copy, limits) == (name in can)

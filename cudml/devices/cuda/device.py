@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -183,6 +183,28 @@ def _scalar_type(dtype: Any) -> Any:
     return kind.type if np.dtype(kind.type) == kind else kind
 
 
+def _allocators(cupy: Any, number: int) -> Callable[[list[Any]], Callable[[], list[Array]]]:
+    """What makes the functions that allocate arrays of some shapes and types on a GPU."""
+    ndarray, current_device, device = cupy.ndarray, cupy.cuda.runtime.getDevice, cupy.cuda.Device
+    new, initialize = shortcuts.construction(ndarray)
+
+    def allocator_of(wanted: list[Any]) -> Callable[[], list[Array]]:
+        def allocate() -> list[Array]:
+            if current_device() != number:
+                with device(number):
+                    return [ndarray(shape, dtype) for shape, dtype in wanted]
+            made = []
+            for shape, dtype in wanted:
+                array = new(ndarray)
+                initialize(array, shape, dtype)
+                made.append(array)
+            return made
+
+        return allocate
+
+    return allocator_of
+
+
 class CudaDevice:
     """One GPU through CuPy, made by `get_device`. Implements `cudml.devices.Device`.
 
@@ -201,7 +223,7 @@ class CudaDevice:
         self._cupy = cupy
         self._ndarray = cupy.ndarray
         self._current_device: Callable[[], int] = cupy.cuda.runtime.getDevice
-        self._construction = shortcuts.construction(cupy.ndarray)
+        self._allocator_of = _allocators(cupy, number)
         self._lent: Any = type("LentMemory", (cupy.cuda.UnownedMemory,), {})
         #: The limits that the driver reports for this GPU.
         self.limits = self._read_limits()
@@ -211,6 +233,7 @@ class CudaDevice:
             cupy, number, self.limits, self._as_stream, self.scratch, self._zeros.address
         )
         self.load = self._programs.load
+        self.hold = partial(sharing.hold, cupy, number)
 
     def _read_limits(self) -> Limits:
         runtime = self._cupy.cuda.runtime
@@ -240,23 +263,7 @@ class CudaDevice:
 
     def allocator(self, arrays: Sequence[tuple[tuple[int, ...], Any]]) -> Callable[[], list[Array]]:
         """A function that calls `empty` for several shapes and dtypes, ordered by the current stream."""
-        ndarray, number, current_device = self._ndarray, self.number, self._current_device
-        device = self._cupy.cuda.Device
-        wanted = [(shape, _scalar_type(dtype)) for shape, dtype in arrays]
-        new, initialize = self._construction
-
-        def allocate() -> list[Array]:
-            if current_device() != number:
-                with device(number):
-                    return [ndarray(shape, dtype) for shape, dtype in wanted]
-            made = []
-            for shape, dtype in wanted:
-                array = new(ndarray)
-                initialize(array, shape, dtype)
-                made.append(array)
-            return made
-
-        return allocate
+        return self._allocator_of([(shape, _scalar_type(dtype)) for shape, dtype in arrays])
 
     def owns(self, array: Any) -> bool:
         """Whether the array is a `cupy.ndarray` in this GPU's memory."""
@@ -340,10 +347,6 @@ class CudaDevice:
             return sharing.sharing(self._cupy, self.number, shared)
         current: AbstractContextManager[None] = self._cupy.cuda.Device(self.number)
         return current
-
-    def hold(self, operands: dict[int, Any]) -> None:
-        """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""
-        sharing.hold(self._cupy, self.number, operands)
 
     @contextmanager
     def _made_current(self, stream: Any) -> Iterator[None]:

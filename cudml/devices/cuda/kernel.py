@@ -7,7 +7,6 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from operator import gt
 from typing import Any
 
 from cudml.devices import GridTooLargeError
@@ -75,9 +74,10 @@ class Kernel:
         cannot run the launch for another reason, or the grid is empty, for which CuPy would launch one block.
         """
         grid, threads, shared_bytes = launch.grid, math.prod(launch.block), launch.shared_bytes
-        if min(grid) < 1 or threads < 1:
+        (x, y, z), (most_x, most_y, most_z) = grid, MAX_GRID
+        if x < 1 or y < 1 or z < 1 or threads < 1:
             raise _refused(launch, f"an empty launch, grid {grid} and block {launch.block}")
-        if any(map(gt, grid, MAX_GRID)):
+        if x > most_x or y > most_y or z > most_z:
             raise _refused(launch, f"a grid of {grid} blocks, CUDA allows {MAX_GRID}")
         if threads > limits.max_threads_per_block:
             most = limits.max_threads_per_block

@@ -8,7 +8,7 @@ miss an edit). Scalars are passed as the bytes of `Params.pack`; a Python number
 
 import operator
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from cudml.devices import Array, Program
 from cudml.devices.cuda import cublas
@@ -21,6 +21,9 @@ from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, P
 
 # Runs a step with the addresses or arrays of operands and workspaces, and the stream or None.
 _Run = Callable[[Sequence[Any], Any], None]
+
+# The bytes of workspaces, and the offset of each.
+_Workspace = tuple[int, tuple[int, ...]]
 
 
 class ProgramLoader:
@@ -49,6 +52,7 @@ class ProgramLoader:
         self._kernels: dict[Hashable, Kernel] = {}
         self._build_lock = Lock()
         self._wait_reports: WaitReports | None = None
+        self._makers: _Makers | None = None
         self._null = by_value(bytes(8))
 
     def load(self, plan: Plan) -> Program:
@@ -67,89 +71,33 @@ class ProgramLoader:
             return self._load(plan)
 
     def _load(self, plan: Plan) -> Program:
-        current_device, number, device = self._current_device, self._number, self._cupy.cuda.Device
-        as_stream, stream_type = self._as_stream, self._cupy.cuda.Stream
-        reports = self._wait_reports or self._make_reports()
-        gave_up, raise_reported = reports.gave_up, reports.raise_reported
-
+        makers = self._makers or self._make_makers()
         only = plan.steps[0] if len(plan.steps) == 1 else None
-        if isinstance(only, KernelLaunch) and not only.cooperative and _are_in_order(only.buffers, plan):
+        if (
+            isinstance(only, KernelLaunch)
+            and not only.cooperative
+            and only.buffers[: len(plan.operands)] == plan.operands
+            and not any(only.buffers[len(plan.operands) :])
+        ):
             # By far the most frequent plan, so it has a fast path without lookups.
             function, params = self._kernel(only)
-            params = (self._null,) * only.buffers.count(None) + params
-            grid, block, shared_bytes = only.grid, only.block, only.shared_bytes
-
-            def launch_alone(
-                operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-            ) -> None:
-                if gave_up.value:
-                    raise_reported()
-                if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
-                    stream = as_stream(stream)
-                arguments = [*operands, *params]
-                if shift:
-                    arguments[0] = operands[0].data + shift
-                if current_device() == number:
-                    function(grid, block, arguments, shared_bytes, stream)
-                else:
-                    with device(number):
-                        function(grid, block, arguments, shared_bytes, stream)
-
-            return launch_alone
-
+            params = (self._null,) * (len(only.buffers) - len(plan.operands)) + params
+            return makers.launch_alone(function, only.grid, only.block, only.shared_bytes, params)
         starts, zero_starts = plan.offsets(), plan.offsets(left_zero=True)
         slots = {name: slot for slot, name in enumerate([*plan.operands, *starts, *zero_starts])}
-        offsets, zero_offsets = tuple(starts.values()), tuple(zero_starts.values())
-        if isinstance(only, Copy) and not offsets:
-            copy = self._prepare_copy(only, slots)
-
-            def copy_alone(
-                operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-            ) -> None:
-                if gave_up.value:
-                    raise_reported()
-                if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
-                    stream = as_stream(stream)
-                if shift:
-                    operands = (operands[0].data.ptr + shift, *operands[1:])
-                if current_device() == number:
-                    copy(operands, stream)
-                else:
-                    with device(number):
-                        copy(operands, stream)
-
-            return copy_alone
-
+        if isinstance(only, Copy) and not starts:
+            return makers.copy_alone(self._prepare_copy(only, slots))
         steps = [self._prepare_step(step, slots) for step in plan.steps]
-        num_bytes, scratch = plan.temporary_bytes, self._scratch
-        num_zeros, zeros = plan.zero_bytes, self._zeros
         outputs = [plan.operands.index(output) for output in plan.outputs]
+        scratch = plan.temporary_bytes, tuple(starts.values())
+        zeros = plan.zero_bytes, tuple(zero_starts.values())
+        return makers.all_steps(steps, outputs, scratch, zeros)
 
-        def run_steps(
-            operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-        ) -> None:
-            if gave_up.value:
-                raise_reported()
-            if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
-                stream = as_stream(stream)
-            if shift:
-                operands = (operands[0].data.ptr + shift, *operands[1:])
-            if workspace is None and num_bytes:
-                workspace = scratch(num_bytes, [operands[number] for number in outputs], stream)
-            base = 0 if workspace is None else workspace.data.ptr
-            buffers = (*operands, *[base + offset for offset in offsets])
-            if num_zeros:
-                base = zeros(num_zeros, [operands[number] for number in outputs], stream)
-                buffers += tuple([base + offset for offset in zero_offsets])
-            if current_device() == number:
-                for step in steps:
-                    step(buffers, stream)
-            else:
-                with device(number):
-                    for step in steps:
-                        step(buffers, stream)
-
-        return run_steps
+    def _make_makers(self) -> "_Makers":
+        self._makers = _makers(
+            self._cupy, self._number, self._as_stream, self._scratch, self._zeros, self._make_reports()
+        )
+        return self._makers
 
     def raise_reported(self) -> None:
         """`CudaDevice.raise_reported`."""
@@ -252,6 +200,108 @@ class ProgramLoader:
                 self._kernels[instance] = kernel
         kernel.allow(launch, self._limits, self._name)
         return kernel.function, (by_value(params),) if params else ()
+
+
+class _Makers(NamedTuple):
+    """What makes the programs of a GPU.
+
+    `launch_alone` takes a kernel's function, grid, block, shared bytes and last arguments, `copy_alone` a
+    prepared copy. `all_steps` takes prepared steps, the numbers of the operands that they write, and the
+    bytes and the offsets of the workspaces, first those in scratch, then those that are left zero.
+    """
+
+    launch_alone: Callable[[Any, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]], Program]
+    copy_alone: Callable[[_Run], Program]
+    all_steps: Callable[[Sequence[_Run], Sequence[int], _Workspace, _Workspace], Program]
+
+
+def _makers(
+    cupy: Any,
+    number: int,
+    as_stream: Streams,
+    scratch: Callable[..., Array],
+    zeros: Callable[..., int],
+    reports: WaitReports,
+) -> _Makers:
+    """The makers of a GPU, made once: programs share the variables of this function."""
+    current_device, device, stream_type = cupy.cuda.runtime.getDevice, cupy.cuda.Device, cupy.cuda.Stream
+    gave_up, raise_reported = reports.gave_up, reports.raise_reported
+
+    def launch_alone(
+        function: Any,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int,
+        params: tuple[Any, ...],
+    ) -> Program:
+        def run(
+            operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+        ) -> None:
+            if gave_up.value:
+                raise_reported()
+            if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
+                stream = as_stream(stream)
+            arguments = [*operands, *params]
+            if shift:
+                arguments[0] = operands[0].data + shift
+            if current_device() == number:
+                function(grid, block, arguments, shared_bytes, stream)
+            else:
+                with device(number):
+                    function(grid, block, arguments, shared_bytes, stream)
+
+        return run
+
+    def copy_alone(copy: _Run) -> Program:
+        def run(
+            operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+        ) -> None:
+            if gave_up.value:
+                raise_reported()
+            if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
+                stream = as_stream(stream)
+            if shift:
+                operands = (operands[0].data.ptr + shift, *operands[1:])
+            if current_device() == number:
+                copy(operands, stream)
+            else:
+                with device(number):
+                    copy(operands, stream)
+
+        return run
+
+    def all_steps(
+        steps: Sequence[_Run], outputs: Sequence[int], temporary: _Workspace, left_zero: _Workspace
+    ) -> Program:
+        (num_bytes, offsets), (num_zeros, zero_offsets) = temporary, left_zero
+
+        def run(
+            operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+        ) -> None:
+            if gave_up.value:
+                raise_reported()
+            if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
+                stream = as_stream(stream)
+            if shift:
+                operands = (operands[0].data.ptr + shift, *operands[1:])
+            if workspace is None and num_bytes:
+                workspace = scratch(num_bytes, [operands[output] for output in outputs], stream)
+            base = 0 if workspace is None else workspace.data.ptr
+            buffers = (*operands, *[base + offset for offset in offsets])
+            if num_zeros:
+                base = zeros(num_zeros, [operands[output] for output in outputs], stream)
+                buffers += tuple([base + offset for offset in zero_offsets])
+            if current_device() == number:
+                for step in steps:
+                    step(buffers, stream)
+            else:
+                with device(number):
+                    for step in steps:
+                        step(buffers, stream)
+
+        return run
+
+    return _Makers(launch_alone, copy_alone, all_steps)
 
 
 def _are_in_order(buffers: tuple[str | None, ...], plan: Plan) -> bool:

@@ -13,6 +13,7 @@ and keeps the arrays alive.
 """
 
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, lru_cache
@@ -39,7 +40,7 @@ _held: list[tuple[Any, list[Any]]] = []
 #: Shared memory of the last work of each thread on the legacy default stream, which has no event yet: the
 #: owners by address, by the numbers of the GPU and the thread. An event that is recorded later is as good,
 #: and none is needed while calls share the same memory, whose new owner replaces the former one.
-_last: dict[tuple[int, int], dict[int, Any]] = {}
+_last: defaultdict[int, dict[int, dict[int, Any]]] = defaultdict(dict)
 
 
 def number_of(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> int:
@@ -99,7 +100,7 @@ def take_operand(candidate: Any) -> Any | None:
         if not address:
             return None
         # Held memory is not reused, so the same address is the same memory.
-        held = _last.get((number, get_ident()))
+        held = _last[number].get(get_ident())
         operand: Any = None if held is None else held.get(address)
         if type(operand) is not operand_of or operand.form is not form:
             low = form.low
@@ -164,18 +165,18 @@ def _order_after(cupy: Any, number: int, stream: Any, shared: Sequence[Exported]
 
 def hold(cupy: Any, number: int, shared: dict[int, Any]) -> None:
     """Hold memory until the work queued on the legacy default stream of a GPU, the current one, is done."""
-    key = number, get_ident()
-    former = _last.get(key)
+    last, thread = _last[number], get_ident()
+    former = last.get(thread)
     if former == shared:
         return
     if former is None or former.keys() != shared.keys():
         # For every thread, because some may have ended. Each adds its own only after its work was queued.
-        formers = [_last.pop(one, {}) for one in [*_last] if one[0] == number]
+        formers = [last.pop(one, {}) for one in [*last]]
         if formers:
             event = _recorded(cupy, cupy.cuda.Stream.null)
             with _lock.held():
                 _held.append((event, formers))
-    _last[key] = shared
+    last[thread] = shared
     if _held:
         _let_go()
 

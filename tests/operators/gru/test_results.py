@@ -156,7 +156,9 @@ def test_device_does_not_change_the_bits(device: Device, rng: np.random.Generato
 
 @both_orders
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-@pytest.mark.parametrize("sizes", [(5, 13, 7, 40), (3, 1, 300, 64), (2, 4, 20, 19), (9, 6, 1, 7), (7, 8, 260, 20)])
+@pytest.mark.parametrize(
+    "sizes", [(5, 13, 7, 40), (3, 1, 300, 64), (2, 4, 20, 19), (9, 6, 1, 7), (7, 8, 260, 20)]
+)
 def test_copied_weights_change_no_bits(rng: np.random.Generator, sizes, dtype, linear_before_reset):
     """Nor does a call per step: a decoder that streams on a CPU gets the results of the whole sequence."""
     options = Options(FORWARD, linear_before_reset)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators import index_space, launch_shape, slice_paths
-from cudml.operators.index_space import Space, coalesced, dimensions_of
+from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
 from cudml.operators.launch_shape import run_shape
 from cudml.operators.slice import Slice1Desc, plan
 from cudml.operators.slice_box import SOURCE, TARGET, BoxCopy
@@ -37,7 +37,8 @@ def small_blocks_of_one_thread() -> Iterator[None]:
 def space_of(source: Layout, target: Layout) -> Space:
     """The copy of one layout to another of the same sizes, as the plan coalesces it."""
     dimensions = dimensions_of(target.desc.sizes, source.desc.element_strides, target.desc.element_strides)
-    return coalesced(Space(dimensions, (0, 0), target.desc.element.size), TARGET, (SOURCE, TARGET))
+    space = Space(dimensions, (0, 0), target.desc.element.size)
+    return widened(coalesced(space, TARGET), (SOURCE, TARGET))
 
 
 def run_step(device: Device, step: Step, source: Layout, target: Layout, seed: int) -> None:

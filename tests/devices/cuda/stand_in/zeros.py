@@ -106,7 +106,7 @@ def piece_where_nothing_is_left() -> dict[str, Any]:
 
     call, stream = _Calls(), cupy.cuda.Stream(non_blocking=True)
     fresh = zeros.Zeros(cupy, 0, call.device.scratch)
-    with mock.patch.object(cuda.get_device(0)._programs, "_zeros", fresh.address):
+    with mock.patch.multiple(cuda.get_device(0)._programs, _zeros=fresh.address, _makers=None):
         arrays = operands(call.device)
         first = call.captured(stream, 8, arrays)
         calls = call.names()
