@@ -134,8 +134,6 @@ class Exporter:
 
 
 def test_top_k_of_a_dlpack_input(timed: Any, x: Any) -> None:
-    """Above its bar, at 1.6: reading a capsule takes 1.0 us of the 2.3 us that are allowed, half of it to get
-    the pointer."""
     import cudml
 
     foreign = Exporter(x)

@@ -3,7 +3,6 @@
 A device knows arrays, streams and how to run a `Plan`, but no operator.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from operator import attrgetter
@@ -115,7 +114,7 @@ class Device(Protocol):
         """
 
     def hold(self, operands: dict[int, Any]) -> None:
-        """Hold the memory of operands of `take_operand`, by address, until the work on them is done."""
+        """Hold the memory of operands of `operand_makers`, by address, until the work on them is done."""
 
     def raise_reported(self) -> None:
         """Raise KernelError if a finished kernel reported a failure, as the next call would."""
@@ -151,6 +150,12 @@ def get_device(name: str | None = None) -> Device:
 own_types: dict[type, tuple[Callable[[Any], Any], Mapping[Any, Device]]] = {}
 
 
+#: Once `take` has met an array in a GPU's memory: what quickly makes an operand of a `Program` from another
+#: library's array. It returns None unless `Device.hold` is enough, else the operand, with `ptr`, its address,
+#: and `layout`, as of `Device.address_and_layout`, and what `hold` takes if it is the only one.
+operand_makers: list[Callable[[Any], tuple[Any, dict[int, Any]] | None]] = []
+
+
 def take(candidate: Any) -> tuple[Taken, Device] | None:
     """Take an array of any library as an array of a device's own type that shares its memory.
 
@@ -174,18 +179,9 @@ def take(candidate: Any) -> tuple[Taken, Device] | None:
         return emulator.take(candidate), _cpu()
     if _is_on_gpu(candidate, where):
         taken = cuda.take(candidate, where)
+        operand_makers[:] = [cuda.operand_maker()]
         return taken, cuda.get_device(taken.array.data.device_id)
     return None
-
-
-def take_operand(candidate: Any) -> Any | None:
-    """Quickly make an operand from another library's array; None unless `Device.hold` is enough.
-
-    An operand of a `Program` has `ptr`, its address, and `layout`, as of `Device.address_and_layout`.
-    """
-    # Loaded once `take` has met an array in a GPU's memory.
-    sharing = sys.modules.get("cudml.devices.cuda.sharing")
-    return None if sharing is None else sharing.take_operand(candidate)
 
 
 def device_of(candidate: Any) -> Device | None:

@@ -46,11 +46,14 @@ _ML_DTYPES = {
 }
 
 
-# `DLTensor` in C: address, device type and number, number of dimensions, type code, bits and lanes, pointers
-# to the shape and the strides, and an offset in bytes. A versioned capsule has the version before it, the
-# context, the deleter and flags.
-_TENSOR = "PiiiBBHPPQ"
-_unpack_old, _unpack_versioned = Struct(f"@{_TENSOR}").unpack_from, Struct(f"@IIPPQ{_TENSOR}").unpack_from
+# `DLTensor` in C: address, device type and number, which are skipped, number of dimensions, type, pointers to
+# the shape and the strides, and an offset in bytes. A versioned capsule has before it the version, the
+# context and the deleter, which are skipped, and flags.
+_TENSOR = "P8xi4sPPQ"
+_unpack_old, _unpack_versioned = Struct(f"@{_TENSOR}").unpack_from, Struct(f"@II16xQ{_TENSOR}").unpack_from
+
+# `DLDataType` in C: code, bits and lanes.
+_unpack_type = Struct("@BBH").unpack
 
 _api = ctypes.pythonapi
 _pointer_of = _api.PyCapsule_GetPointer
@@ -93,44 +96,44 @@ def exported(candidate: Any, stream: int | None = None) -> Exported:
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ExchangeError(f"whose __dlpack__() raises {_told(error)}") from error
     try:
-        address, form, number, flags = read_versioned(capsule)
+        address, form, flags = read_versioned(capsule)
     except ValueError:
-        address, form, number = _read_old(capsule)
+        address, form = _read_old(capsule)
         is_read_only = _is_read_only(candidate)
     else:
         # Anything written to a copy would be lost.
         is_read_only = bool(flags & (_READ_ONLY | _IS_COPIED))
-    return Exported(address, form, capsule, is_read_only, number)
+    return Exported(address, form, capsule, is_read_only)
 
 
-def read_versioned(capsule: Any) -> tuple[int, Form, int | None, int]:
-    """The address (0 if empty), the form, the number of the GPU or None, and the flags of a tensor.
+def read_versioned(capsule: Any) -> tuple[int, Form, int]:
+    """The address (0 if empty), the form and the flags of a tensor.
 
     Raises ValueError unless it is a versioned capsule of DLPack, ExchangeError if the version is unknown or
     the elements have no NumPy dtype.
     """
-    major, minor, _, _, flags, data, kind, number, ndim, code, bits, lanes, shape, strides, offset = (
-        _unpack_versioned(memory, _pointer_of(capsule, b"dltensor_versioned"))
+    major, minor, flags, data, ndim, element, shape, strides, offset = _unpack_versioned(
+        memory, _pointer_of(capsule, b"dltensor_versioned")
     )
     if major != VERSION[0]:
         raise ExchangeError(f"of version {major}.{minor} of DLPack, 1 is known")
     size = 8 * ndim
     if strides == shape + size:  # most libraries keep them together
-        form = _form(code, bits, lanes, ndim, memory[shape : strides + size])
+        form = _form(element, ndim, memory[shape : strides + size])
     else:
-        form = _form(code, bits, lanes, ndim, _numbers(ndim, shape, strides))
-    return data + offset if form.num_bytes else 0, form, number if kind in CUDA_TYPES else None, flags
+        form = _form(element, ndim, _numbers(ndim, shape, strides))
+    return data + offset if form.num_bytes else 0, form, flags
 
 
-def _read_old(capsule: Any) -> tuple[int, Form, int | None]:
+def _read_old(capsule: Any) -> tuple[int, Form]:
     """The same for a capsule without a version, which has no flags."""
     try:
         pointer = _pointer_of(capsule, b"dltensor")
     except ValueError:
         raise ExchangeError(f"whose __dlpack__() is {capsule!r}, not an unused capsule of DLPack") from None
-    data, kind, number, ndim, code, bits, lanes, shape, strides, offset = _unpack_old(memory, pointer)
-    form = _form(code, bits, lanes, ndim, _numbers(ndim, shape, strides))
-    return data + offset if form.num_bytes else 0, form, number if kind in CUDA_TYPES else None
+    data, ndim, element, shape, strides, offset = _unpack_old(memory, pointer)
+    form = _form(element, ndim, _numbers(ndim, shape, strides))
+    return data + offset if form.num_bytes else 0, form
 
 
 def _numbers(ndim: int, shape: int, strides: int) -> bytes:
@@ -140,9 +143,9 @@ def _numbers(ndim: int, shape: int, strides: int) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _form(code: int, bits: int, lanes: int, ndim: int, numbers: bytes) -> Form:
+def _form(element: bytes, ndim: int, numbers: bytes) -> Form:
     """The form of a tensor, from its type, and its shape and strides if it has any."""
-    dtype = _dtype(code, bits, lanes)
+    dtype = _dtype(*_unpack_type(element))
     values = unpack(f"@{len(numbers) // 8}q", numbers)
     shape, in_elements = values[:ndim], values[ndim:]
     if len(in_elements) < ndim:

@@ -46,8 +46,8 @@ def form_of(shape: tuple[int, ...], strides: tuple[int, ...], dtype: np.dtype[An
 class Exported(NamedTuple):
     """The memory of another library's array.
 
-    `number` is the number of the GPU, or None if the protocol does not give it. `stream` is the handle of the
-    stream on which the library uses the memory, or None if unknown. The memory lives as long as `owner`.
+    `number` is that of the GPU, None for memory of a CPU. `stream` is the handle of the stream on which the
+    library uses the memory, or None if unknown. The memory lives as long as `owner`.
     """
 
     address: int

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Device, Layout, Program, get_device, take_operand
+from cudml.devices import Array, Device, Layout, Program, get_device, operand_makers
 from cudml.executable import MAX_GOOD, Planner, Recent, load
 from cudml.functions.arguments import (
     MAX_ALIGNMENT,
@@ -288,10 +288,11 @@ class ArrayFunction:
                     if call is not None and not address & call.first_mask:
                         return call
                     places = (address,), (layout,)
-                elif (operand := take_operand(inputs[0])) is not None:
+                elif operand_makers and (made := operand_makers[0](inputs[0])) is not None:
+                    operand, held = made
                     call = self.calls.get((options, operand.layout))
                     if call is not None and call.takes_operands and not operand.ptr & call.first_mask:
-                        return Shared(call, (operand,), {operand.ptr: operand})
+                        return Shared(call, (operand,), held)
             elif (found := self._find(inputs, outputs, options, names)) is not None:
                 return found
         except TypeError:  # something unhashable, or a masked array
@@ -309,7 +310,8 @@ class ArrayFunction:
             place_of = _places_of[type(array)]
             if place_of is not None:
                 address, layout = place_of(array)
-            elif number < len(inputs) and (operand := take_operand(array)) is not None:
+            elif number < len(inputs) and operand_makers and (made := operand_makers[0](array)) is not None:
+                operand = made[0]
                 address, layout = operand.ptr, operand.layout
                 given[number] = operand
                 shared[operand.ptr] = operand

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -162,6 +162,12 @@ def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
     return sharing.take(_cupy_for_arrays(), candidate, where)
 
 
+@cache
+def operand_maker() -> Callable[[Any], tuple[Any, dict[int, Any]] | None]:
+    """What quickly makes operands of programs from other libraries' arrays: `sharing.operand_maker`."""
+    return sharing.operand_maker(_cupy_for_arrays())
+
+
 def number_of(candidate: Any, where: tuple[int, int] | None) -> int:
     """The number of the GPU on which `take` would return an object."""
     return sharing.number_of(_cupy_for_arrays(), candidate, where)
@@ -233,7 +239,7 @@ class CudaDevice:
             cupy, number, self.limits, self._as_stream, self.scratch, self._zeros.address
         )
         self.load = self._programs.load
-        self.hold = partial(sharing.hold, cupy, number)
+        self.hold = sharing.holder(cupy, number)
 
     def _read_limits(self) -> Limits:
         runtime = self._cupy.cuda.runtime

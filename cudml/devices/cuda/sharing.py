@@ -14,9 +14,9 @@ and keeps the arrays alive.
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import lru_cache
 from threading import get_ident
 from typing import Any
 
@@ -41,6 +41,7 @@ _held: list[tuple[Any, list[Any]]] = []
 #: owners by address, by the numbers of the GPU and the thread. An event that is recorded later is as good,
 #: and none is needed while calls share the same memory, whose new owner replaces the former one.
 _last: defaultdict[int, dict[int, dict[int, Any]]] = defaultdict(dict)
+_nothing: dict[int, Any] = {}
 
 
 def number_of(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> int:
@@ -78,42 +79,15 @@ def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
         return Taken(_array(cupy, exported), exported)
 
 
-def take_operand(candidate: Any) -> Any | None:
+def operand_maker(cupy: Any) -> Callable[[Any], tuple[Any, dict[int, Any]] | None]:
     """A quick `take` for DLPack tensors on the current GPU and its legacy default stream; None for others.
 
-    Makes an operand of a program instead of an array: an address with its `layout`, as of
-    `Device.address_and_layout`. Work on it needs `hold` instead of `sharing`.
+    It makes an operand of a program instead of an array: an address with its `layout`, as of
+    `Device.address_and_layout`. Work on it needs `hold` instead of `sharing`, with what is returned beside it
+    if it is the only operand.
     """
-    try:
-        kind, number = candidate.__dlpack_device__()
-        if kind != dlpack.CUDA:
-            return None
-        operand_of, memory_of, current_device, current_stream = _tools()
-        if (
-            number != current_device()
-            or current_stream().ptr not in LEGACY_STREAMS
-            or _stream_of(candidate, number) not in (None, _LEGACY_STREAM)
-        ):
-            return None
-        capsule = candidate.__dlpack__(stream=_LEGACY_STREAM, max_version=dlpack.VERSION)
-        address, form, _, _ = dlpack.read_versioned(capsule)
-        if not address:
-            return None
-        # Held memory is not reused, so the same address is the same memory.
-        held = _last[number].get(get_ident())
-        operand: Any = None if held is None else held.get(address)
-        if type(operand) is not operand_of or operand.form is not form:
-            low = form.low
-            operand = operand_of(memory_of(address + low, form.num_bytes, capsule, number), -low)
-            operand.form, operand.layout = form, _layout_of(form, number)
-    except Exception:  # `take` raises the error, if there is one
-        return None
-    return operand
-
-
-@cache
-def _tools() -> tuple[Any, ...]:
-    import cupy
+    memory_of, current_device = cupy.cuda.UnownedMemory, cupy.cuda.runtime.getDevice
+    current_stream = cupy.cuda.get_current_stream
 
     class Operand(cupy.cuda.MemoryPointer):  # type: ignore[misc]
         __slots__ = ("form", "layout")
@@ -122,12 +96,33 @@ def _tools() -> tuple[Any, ...]:
         def data(self) -> Any:
             return self
 
-    return (
-        Operand,
-        cupy.cuda.UnownedMemory,
-        cupy.cuda.runtime.getDevice,
-        cupy.cuda.get_current_stream,
-    )
+    def make(candidate: Any) -> tuple[Any, dict[int, Any]] | None:
+        try:
+            kind, number = candidate.__dlpack_device__()
+            if (
+                kind != dlpack.CUDA
+                or number != current_device()
+                or current_stream().ptr not in LEGACY_STREAMS
+                or _stream_of(candidate, number) not in (None, _LEGACY_STREAM)
+            ):
+                return None
+            capsule = candidate.__dlpack__(stream=_LEGACY_STREAM, max_version=dlpack.VERSION)
+            address, form, _ = dlpack.read_versioned(capsule)
+            if not address:
+                return None
+            # Held memory is not reused, so the same address is the same memory.
+            held = _last[number].get(get_ident(), _nothing)
+            operand: Any = held.get(address)
+            if type(operand) is Operand and operand.form is form:
+                return operand, held if len(held) == 1 else {address: operand}
+            low = form.low
+            operand = Operand(memory_of(address + low, form.num_bytes, capsule, number), -low)
+            operand.form, operand.layout = form, _layout_of(form, number)
+        except Exception:  # `take` raises the error, if there is one
+            return None
+        return operand, {address: operand}
+
+    return make
 
 
 @lru_cache(maxsize=1024)
@@ -152,7 +147,7 @@ def _order_after(cupy: Any, number: int, stream: Any, shared: Sequence[Exported]
     waiting = {exported.stream or _LEGACY_STREAM for exported in shared} - {own}
     owners = [exported.owner for exported in shared if exported.stream != own]
     if own == _LEGACY_STREAM and not waiting:
-        hold(cupy, number, {e.address: e.owner for e in shared if e.stream != own})
+        holder(cupy, number)({e.address: e.owner for e in shared if e.stream != own})
         return
     if not waiting and not owners:
         return
@@ -163,22 +158,27 @@ def _order_after(cupy: Any, number: int, stream: Any, shared: Sequence[Exported]
         _held.append((event, owners))
 
 
-def hold(cupy: Any, number: int, shared: dict[int, Any]) -> None:
-    """Hold memory until the work queued on the legacy default stream of a GPU, the current one, is done."""
-    last, thread = _last[number], get_ident()
-    former = last.get(thread)
-    if former == shared:
-        return
-    if former is None or former.keys() != shared.keys():
-        # For every thread, because some may have ended. Each adds its own only after its work was queued.
-        formers = [last.pop(one, {}) for one in [*last]]
-        if formers:
-            event = _recorded(cupy, cupy.cuda.Stream.null)
-            with _lock.held():
-                _held.append((event, formers))
-    last[thread] = shared
-    if _held:
-        _let_go()
+def holder(cupy: Any, number: int) -> Callable[[dict[int, Any]], None]:
+    """`Device.hold` for work queued on the legacy default stream of a GPU, the current one."""
+    last = _last[number]
+
+    def hold(shared: dict[int, Any]) -> None:
+        thread = get_ident()
+        former = last.get(thread)
+        if former is shared or former == shared:
+            return
+        if former is None or former.keys() != shared.keys():
+            # For every thread, because some may have ended. Each adds its own only after its work was queued.
+            formers = [last.pop(one, {}) for one in [*last]]
+            if formers:
+                event = _recorded(cupy, cupy.cuda.Stream.null)
+                with _lock.held():
+                    _held.append((event, formers))
+        last[thread] = shared
+        if _held:
+            _let_go()
+
+    return hold
 
 
 def _recorded(cupy: Any, stream: Any) -> Any:

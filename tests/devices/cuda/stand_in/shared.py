@@ -176,7 +176,7 @@ def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, A
         Tensor=type("Tensor", (WithDlpack,), {}),
         cuda=types.SimpleNamespace(current_stream=lambda n: types.SimpleNamespace(cuda_stream=OTHER_STREAM)),
     )
-    sharing._last.clear()
+    sharing._last[0].clear()
     stand_in = the_stand_in()
     before = sys.modules.get("torch")
     sys.modules["torch"] = torch  # type: ignore[assignment]
@@ -270,7 +270,7 @@ def memory_that_is_held_on_the_default_stream() -> list[int]:
     import cudml
 
     sharing._held.clear()
-    sharing._last.clear()
+    sharing._last[0].clear()
     stand_in = the_stand_in()
     made: list[weakref.ref[Any]] = []
     out = cupy.ndarray((4, 6), np.float32)
@@ -286,7 +286,7 @@ def memory_that_is_held_on_the_default_stream() -> list[int]:
         return sum(array() is not None for array in made)
 
     call(array())
-    sharing._last.clear()
+    sharing._last[0].clear()
     gc.collect()
     stand_in.set(pending_events=1)
     one = array()
