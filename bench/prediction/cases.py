@@ -3,7 +3,7 @@
 import contextlib
 import importlib
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -15,6 +15,7 @@ import numpy as np
 from bench.cases import Case
 from bench.prediction.model import Prediction, extrapolated, library_call, predict
 from bench.sources import Source
+from cudml.devices import get_device
 from cudml.executable import Recent
 from cudml.plans import WAIT_REPORT, KernelLaunch, Params, Plan, Step
 from tests.machine_code.plan import HOPPER, launch_of, memory_of, wait_report
@@ -74,16 +75,19 @@ def planned(operator: str, case: Case, source: type[Source] = Source) -> list[Pl
     inputs = module.make(case, source(np, seed_of(case)))
     noted: list[Planned] = []
 
-    def loaded(planner: Any, desc: Any, options: Any, limits: Any, device: Any) -> tuple[Plan, Any]:
-        plan = planner(desc, HOPPER.limits, *options)
-
+    def load(plan: Plan) -> Callable[..., None]:
         def note(arrays: Sequence[np.ndarray], workspace: Any, stream: Any = None, shift: int = 0) -> None:
             operands = dict(zip(plan.operands, map(aligned, arrays), strict=True))
             noted.append(Planned(plan, operands, shift))
 
-        return plan, note
+        return note
 
-    with _nothing_kept(), mock.patch("cudml.executable._loaded", loaded):
+    cpu = get_device("cpu")
+    with (
+        _nothing_kept(),
+        mock.patch.object(type(cpu), "limits", HOPPER.limits),
+        mock.patch.object(cpu, "load", load),
+    ):
         module.run(case, inputs)
     return noted
 
