@@ -92,6 +92,8 @@ def widened(space: Space, moved: Sequence[int], kept: int = 0) -> Space:
     The `kept` outermost dimensions keep their sizes. Pointers may still be unaligned to the wider item; the
     kernels check that.
     """
+    if len(space.dimensions) <= kept or space.dimensions[0].strides[moved[0]] != 1:
+        return space
     whole = tuple([1 if operand in moved else 0 for operand in range(len(space.offsets))])
     while len(space.dimensions) > kept and space.dimensions[0].strides == whole:
         inner, *outer = space.dimensions
