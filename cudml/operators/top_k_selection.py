@@ -258,12 +258,9 @@ def params_of(
     """The `TopKParams` of `kernels/top_k/rows.cuh`, or a struct derived from it with more members."""
     outermost_first, lengths = selection.outer[::-1], selection.lengths
     sizes = tuple([d.size for d in outermost_first])
-    unused = (0,) * (_MAX_OUTER_DIMENSIONS - len(sizes))
-    length_strides: tuple[int, ...] = (0,) * _MAX_OUTER_DIMENSIONS
-    if lengths is not None:
-        length_strides = tuple([d.strides[3] for d in outermost_first]) + unused
-    steps = [d.strides[:3] for d in outermost_first] + [(0, 0, 0)] * len(unused)
-    input_strides, value_strides, index_strides = zip(*steps, strict=True)
+    # By operand; that of the lengths may be missing.
+    strides = [*zip(*[d.strides for d in outermost_first], strict=True)] or [()] * 4
+    strides.append((0,) * len(sizes))
     divisions = selection.divisions[::-1]
     order = key_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
     return Params(
@@ -283,14 +280,14 @@ def params_of(
             "sample_rank": sample_rank,
             "sample_scope": sample_scope,
             "list_capacity": list_capacity,
-            "outer_multipliers": (*[multiplier for multiplier, _ in divisions], *unused),
-            "outer_shifts": (*[shift for _, shift in divisions], *unused),
+            "outer_multipliers": tuple([multiplier for multiplier, _ in divisions]),
+            "outer_shifts": tuple([shift for _, shift in divisions]),
             "is_wide": int(selection.is_wide),
-            "outer_sizes": sizes + unused,
-            "input_strides": input_strides,
-            "value_strides": value_strides,
-            "index_strides": index_strides,
-            "length_strides": length_strides,
+            "outer_sizes": sizes,
+            "input_strides": strides[0],
+            "value_strides": strides[1],
+            "index_strides": strides[2],
+            "length_strides": strides[3],
             "missing": selection.missing,
             "length_bytes": lengths.size if lengths else 0,
             "length_is_signed": int(lengths is not None and lengths.kind == "i"),
