@@ -6,6 +6,7 @@ A plan is a tuple of steps. A step names its buffers: an operand by its descript
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import gt
 from struct import Struct
 from sys import intern
 from typing import Any, NamedTuple
@@ -117,8 +118,7 @@ class ParamStruct:
     def pack(self, values: Mapping[str, Value]) -> bytes:
         """The bytes in C layout: each member at its natural alignment, padded at the end.
 
-        All arrays may be given by equally many of their first values, of which a struct then has one layout;
-        zeros follow.
+        Arrays may be given by their first values, all by the same number of them; zeros follow.
         """
         if (*values,) != self._names:
             raise ValueError(f"the members are {', '.join(values)}, must be {', '.join(self._names)}")
@@ -127,9 +127,17 @@ class ParamStruct:
             numbers[place : place + 1] = numbers[place]
         layout = self._layouts.get(len(numbers))
         if layout is None:
-            given = [len(value) if isinstance(value, tuple) else 1 for value in values.values()]
-            layout = self._layouts[len(numbers)] = _c_layout(self.members, given)
+            layout = self._layouts[len(numbers)] = self._layout_of(values)
         return layout.pack(*numbers)
+
+    def _layout_of(self, values: Mapping[str, Value]) -> Struct:
+        given = [len(value) if isinstance(value, tuple) else 1 for value in values.values()]
+        declared = [count for _, _, count in self.members]
+        shortened = {given[place] for place in self._arrays}
+        if given != declared and (len(shortened) != 1 or any(map(gt, given, declared))):
+            expected = f"{declared}, or as many of every array"
+            raise ValueError(f"the numbers of values are {given}, must be {expected}: {self}")
+        return _c_layout(self.members, given)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ParamStruct) and self.declarations == other.declarations

@@ -3,14 +3,16 @@
 import ctypes
 import importlib
 import itertools
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Plan, Workspace, ceil_div, round_up
+from cudml.plans import Copy, Fill, KernelLaunch, MatMul, ParamStruct, Plan, Workspace, ceil_div, round_up
 from tests.machine_code.architectures import ARCHITECTURES
-from tests.support.instances import operators
+from tests.support.instances import operators, random_launches
 from tests.support.params import params_of
 
 HOPPER = next(a.limits for a in ARCHITECTURES if a.number == 90)
@@ -37,6 +39,43 @@ def test_parameters_are_packed_as_c_lays_out_a_struct(members: list[tuple[str, i
         given_members[f"member{i}"] = (kind, value if count == 1 else (value,) * count)
     structure = type("Structure", (ctypes.Structure,), {"_fields_": fields})
     assert params_of(**given_members).pack() == bytes(structure(*values))
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(sorted(C_KINDS)), st.booleans()), min_size=1, max_size=9),
+    st.integers(1, 4),
+)
+def test_arrays_may_be_given_by_their_first_values(members: list[tuple[str, bool]], count: int) -> None:
+    """In any order of their numbers, because a layout is kept."""
+    declared = [f"{kind} member{i}" + f"[{count}]" * is_array for i, (kind, is_array) in enumerate(members)]
+    struct = ParamStruct(*declared)
+
+    def values(num_values: int, num_zeros: int = 0) -> dict[str, Any]:
+        return {
+            f"member{i}": (C_KINDS[kind][1],) * num_values + (0,) * num_zeros
+            if is_array
+            else C_KINDS[kind][1]
+            for i, (kind, is_array) in enumerate(members)
+        }
+
+    for n in (count, 0, *range(count)):
+        assert struct.pack(values(n)) == ParamStruct(*declared).pack(values(n, count - n))
+
+
+@pytest.mark.parametrize("given_values", [((1,), (1, 2)), ((1, 2, 3, 4), (1, 2, 3, 4)), ((), (1, 2, 3))])
+def test_arrays_of_other_numbers_of_values_are_refused(given_values: tuple[tuple[int, ...], ...]) -> None:
+    struct = ParamStruct("Int64 sizes[3], strides[3]")
+    with pytest.raises(ValueError, match=r"must be \[3, 3\], or as many of every array: ParamStruct"):
+        struct.pack(dict(zip(("sizes", "strides"), given_values, strict=True)))
+
+
+@pytest.mark.parametrize("operator", operators())
+def test_arrays_of_every_launch_are_whole_or_equally_long(operator: str) -> None:
+    """`pack` checks it only for the first launch of a total number of values."""
+    for launch in itertools.islice(random_launches(operator, HOPPER, np.random.default_rng(0)), 300):
+        counts = [count for _, _, count in launch.params.struct.members]
+        lengths = [len(field.values) for field in launch.params.fields]
+        assert lengths == counts or len({n for n, c in zip(lengths, counts, strict=True) if c > 1}) == 1
 
 
 @given(st.lists(st.integers(0, 2000), max_size=5))
