@@ -87,7 +87,7 @@ def launch_of(
 
 def _joint_blocks(step: KernelLaunch) -> int:
     """Number of neighbouring blocks that share results: of a row of top-k, a recurrence, or a cluster."""
-    fields = {field.name: field.values[0] for field in step.params.fields}
+    fields = {field.name: field.values[0] for field in step.params.fields if field.values}
     if step.cooperative and "blocks_per_row" not in fields:
         return math.prod(step.grid)
     return max(int(fields.get("blocks_per_row", 1)), step.cluster_blocks)
