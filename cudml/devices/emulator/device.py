@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Layout
+from cudml.devices import Array, Layout, Program
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
@@ -122,12 +122,13 @@ class EmulatorDevice:
         call()
         return time.perf_counter() - start
 
-    def load(self, plan: Plan) -> "EmulatorProgram":
+    def load(self, plan: Plan) -> Program:
         """Compile the plan's kernels that are not cached, concurrently.
 
-        Raises CompilerError if there is no compiler, or a kernel does not compile.
+        Raises CompilerError if there is no compiler, or a kernel does not compile. The program raises
+        KernelError if a kernel fails.
         """
-        return EmulatorProgram(plan)
+        return _loaded(plan)
 
 
 def refuse_stream(stream: Any) -> None:
@@ -153,84 +154,91 @@ class _Prepared:
     zeros: Array
 
 
-class EmulatorProgram:
-    """A plan with compiled kernels. Several threads may call it at the same time."""
+class _Kernels:
+    """The compiled kernels of a plan, checked and not; each variant is compiled on first use."""
 
     def __init__(self, plan: Plan) -> None:
-        self.plan = plan
-        self._workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
-        self._temporary_bytes = plan.temporary_bytes
+        self._plan = plan
         self._steps: tuple[_Step, ...] | None = None
         self._checked: CheckedProgram | None = None
-        # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which
-        # would have to survive forks. A call that raises drops its own.
-        self._prepared: list[_Prepared] = []
-        # The other variant, checked or not, is compiled on first use.
         if schedules.current().check or meter.current() is not None:
             self._checked = CheckedProgram(plan)
         else:
             self._steps = self._load_steps()
 
-    def __call__(
-        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-    ) -> None:
-        """Run every step in order; see `cudml.devices.Program`.
+    def run_checked(self, operands: Sequence[Array], schedule: Schedule, shift: int) -> None:
+        """Run every step in check mode, or with a meter."""
+        if self._checked is None:
+            self._checked = CheckedProgram(self._plan)
+        self._checked(operands, schedule, shift)
 
-        Raises TypeError if `stream` is not None, KernelError if a kernel failed.
-        """
-        if stream is not None:
-            refuse_stream(stream)
-        schedule = schedules.current()
-        if schedule.check or meter.current() is not None:
-            if self._checked is None:
-                self._checked = CheckedProgram(self.plan)
-            self._checked(operands, schedule, shift)
-            return
-        try:
-            prepared = self._prepared.pop()
-        except IndexError:
-            prepared = self._prepare(schedule)
-        if prepared.schedule is not schedule:
-            prepared = self._prepare(schedule)
-        addresses = prepared.addresses
-        for number, operand in enumerate(operands):
-            addresses[number] = pointers[id(operand) // POINTER_BYTES + PLACE]
-        if shift:
-            addresses[0] += shift
-        if self._workspace_offsets:
-            if workspace is None:
-                workspace = np.empty(self._temporary_bytes, np.uint8)
-            start = pointers[id(workspace) // POINTER_BYTES + PLACE]
-            for number, offset in self._workspace_offsets:
-                addresses[number] = start + offset
-        for run in prepared.runs:
-            run()
-        self._prepared.append(prepared)
-
-    def _prepare(self, schedule: Schedule) -> _Prepared:
+    def prepare(self, schedule: Schedule) -> _Prepared:
+        """Make what one call at a time needs to run every step by a schedule."""
         if self._steps is None:
             self._steps = self._load_steps()
-        plan = self.plan
-        zero_offsets = plan.offsets(left_zero=True)
-        buffers = BufferTable((*plan.operands, *plan.offsets(), *zero_offsets))
+        plan = self._plan
+        offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
+        buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))
         zeros = np.zeros(plan.zero_bytes, np.uint8)
-        first_zero = len(plan.operands) + len(self._workspace_offsets)
-        for number, offset in enumerate(zero_offsets.values(), first_zero):
+        for number, offset in enumerate(zero_offsets.values(), len(plan.operands) + len(offsets)):
             buffers.addresses[number] = address_of(zeros) + offset
         runs = tuple(step(buffers, schedule) for step in self._steps)
         return _Prepared(schedule, buffers.addresses, runs, zeros)
 
     def _load_steps(self) -> tuple["_Step", ...]:
-        launches = [step for step in self.plan.steps if isinstance(step, KernelLaunch)]
+        launches = [step for step in self._plan.steps if isinstance(step, KernelLaunch)]
         kernels = iter(load_kernels(launches))
         return tuple(
             next(kernels).prepared if isinstance(step, KernelLaunch) else self._library_step(step)
-            for step in self.plan.steps
+            for step in self._plan.steps
         )
 
     def _library_step(self, step: LibraryStep) -> "_Step":
         run = library_steps.prepare(step)
         return lambda buffers, schedule: lambda: run(buffers.by_name())
+
+
+def _loaded(plan: Plan) -> Program:
+    """A plan with compiled kernels, which several threads may run at the same time.
+
+    A function, because calling an object with `__call__` takes longer: 6 % of `top_k`.
+    """
+    kernels = _Kernels(plan)
+    workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
+    temporary_bytes = plan.temporary_bytes
+    # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which would
+    # have to survive forks. A call that raises drops its own.
+    free: list[_Prepared] = []
+
+    def run(operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0) -> None:
+        if stream is not None:
+            refuse_stream(stream)
+        schedule = schedules.current()
+        if schedule.check or meter.current() is not None:
+            kernels.run_checked(operands, schedule, shift)
+            return
+        try:
+            prepared = free.pop()
+        except IndexError:
+            prepared = kernels.prepare(schedule)
+        if prepared.schedule is not schedule:
+            prepared = kernels.prepare(schedule)
+        addresses = prepared.addresses
+        for number, operand in enumerate(operands):
+            addresses[number] = pointers[id(operand) // POINTER_BYTES + PLACE]
+        if shift:
+            addresses[0] += shift
+        if workspace_offsets:
+            if workspace is None:
+                workspace = np.empty(temporary_bytes, np.uint8)
+            start = pointers[id(workspace) // POINTER_BYTES + PLACE]
+            for number, offset in workspace_offsets:
+                addresses[number] = start + offset
+        for run_step in prepared.runs:
+            run_step()
+        free.append(prepared)
+
+    return run
 
 
 #: A step of a program: from a table and a schedule, makes a function that runs it on the table's buffers.

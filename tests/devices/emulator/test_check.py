@@ -10,9 +10,8 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from cudml.devices import emulator
+from cudml.devices import Program, emulator
 from cudml.devices.emulator import build, checked
-from cudml.devices.emulator.device import EmulatorProgram
 from cudml.errors import CompilerError, KernelError
 from cudml.plans import Copy, Fill, KernelLaunch, LibraryStep, MatMul, Plan, Workspace
 from tests.devices.emulator.support import EVERY_ORDER, KERNELS, launch, line_of
@@ -121,7 +120,7 @@ OTHER_COMPILERS = [
 @cache
 def program(
     name: str, has_bug: bool, num_blocks: int, num_threads: int = NUM_THREADS, is_alone: bool = False
-) -> EmulatorProgram:
+) -> Program:
     """A planted kernel; `is_alone` launches its blocks one by one, independent of the table."""
     options = BUGS[name][2] if name in BUGS else EASILY_MISTAKEN.get(name, (0, {}))[1]
     options = {} if is_alone else options
@@ -147,9 +146,8 @@ def run(
     loaded = program(name, has_bug, num_blocks, num_threads, is_alone)
     values = np.arange(1, num_blocks * num_threads + 1, dtype=np.int32)
     out = np.full(num_blocks * num_threads, -1, np.int32)
-    workspace = np.zeros(loaded.plan.temporary_bytes, np.uint8)
     try:
-        loaded((values, out), workspace)
+        loaded((values, out), None)
     finally:
         assert (values == np.arange(1, len(values) + 1)).all()
     return out
@@ -254,7 +252,7 @@ def test_outputs_stay_untouched_when_something_is_found() -> None:
     values, out = np.arange(192, dtype=np.int32), np.full(192, -1, np.int32)
     loaded = program("read_past_the_end", True, 2)
     with emulator.schedule(check=True), pytest.raises(KernelError):
-        loaded((values, out), np.zeros(loaded.plan.temporary_bytes, np.uint8))
+        loaded((values, out), None)
     assert (out == -1).all()
 
 
