@@ -304,10 +304,5 @@ def _makers(
     return _Makers(launch_alone, copy_alone, all_steps)
 
 
-def _are_in_order(buffers: tuple[str | None, ...], plan: Plan) -> bool:
-    """Whether a launch takes the plan's operands, and then at most null pointers."""
-    return buffers == plan.operands + (None,) * buffers.count(None)
-
-
 def _pointer(buffer: Any) -> int:
     return buffer if type(buffer) is int else buffer.data.ptr
