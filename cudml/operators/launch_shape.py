@@ -8,7 +8,7 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import BITS_BY_SIZE, ELEMENTS
 from cudml.operators.index_space import Dimension, Space, divisions_of
 from cudml.operators.path import figure
-from cudml.plans import WARP_LANES, Constants, Limits, Value, ceil_div
+from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, Value, ceil_div
 
 WORD_BYTES = 16
 
@@ -113,6 +113,32 @@ def grid_blocks(num_tiles: int, limits: Limits) -> int:
     """The number of blocks for `num_tiles` tiles: one per tile up to a few waves, then a few tiles each."""
     tiles_each = ceil_div(num_tiles, limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor)
     return ceil_div(num_tiles, tiles_each)
+
+
+def launch_of(
+    source: str,
+    function: str,
+    template: tuple[str | int | bool, ...],
+    num_blocks: int,
+    buffers: tuple[str, ...],
+    params: Params,
+    *,
+    shared_bytes: int = 0,
+    block_threads: int = BLOCK_THREADS,
+    constants: Constants = BLOCK_CONSTANTS,
+) -> KernelLaunch:
+    """A launch of blocks in one dimension."""
+    return KernelLaunch(
+        source,
+        function,
+        template,
+        (num_blocks, 1, 1),
+        (block_threads, 1, 1),
+        buffers,
+        params,
+        shared_bytes,
+        constants=constants,
+    )
 
 
 def index_members(*strides: str) -> tuple[str, ...]:

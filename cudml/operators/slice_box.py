@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from cudml.operators.index_space import Space
-from cudml.operators.launch_shape import BLOCK_CONSTANTS, BLOCK_THREADS, index_members
-from cudml.plans import Constants, KernelLaunch, Params
+from cudml.operators.launch_shape import index_members
 
 #: Operands of a copy's index space.
 SOURCE, TARGET = 0, 1
@@ -35,27 +34,3 @@ class BoxCopy:
         sizes = " x ".join(str(d.size) for d in reversed(self.space.dimensions)) or "1"
         strides = [d.strides for d in reversed(self.space.dimensions)]
         return f"a copy of {sizes} items of {self.space.item_bytes} bytes with strides {strides}"
-
-
-def launch_of(
-    copy: BoxCopy,
-    name: str,
-    template: tuple[str, ...],
-    num_blocks: int,
-    params: Params,
-    shared_bytes: int = 0,
-    block_threads: int = BLOCK_THREADS,
-    constants: Constants = BLOCK_CONSTANTS,
-) -> KernelLaunch:
-    """A launch of `slice/<name>.cu`."""
-    return KernelLaunch(
-        f"slice/{name}.cu",
-        f"slice_{name}",
-        template,
-        (num_blocks, 1, 1),
-        (block_threads, 1, 1),
-        (copy.source, copy.target),
-        params,
-        shared_bytes,
-        constants=constants,
-    )

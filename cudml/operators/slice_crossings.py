@@ -16,8 +16,9 @@ from cudml.operators.launch_shape import (
     WORD_BYTES,
     grid_blocks,
     index_values,
+    launch_of,
 )
-from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy, launch_of
+from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, ceil_div
 
 #: What the kernels are compiled with.
@@ -102,10 +103,11 @@ def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "target_keeps_words": int(keeps_words((other, *outer), TARGET, space.item_bytes)),
     }
     return launch_of(
-        copy,
-        "transpose",
+        "slice/transpose.cu",
+        "slice_transpose",
         (item,),
         grid_blocks(tiles.num_items, limits),
+        (copy.source, copy.target),
         Params(_TRANSPOSED_PARAMS, values),
         shared_bytes=TRANSPOSED_SHARED_BYTES,
         constants=(
@@ -196,10 +198,11 @@ def planes(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "group_shift": group_lanes.bit_length() - 1,
     }
     return launch_of(
-        copy,
-        "planes",
+        "slice/planes.cu",
+        "slice_planes",
         (ITEM_TYPES[item_bytes], str(pixels.pixel_items), "true" if pixels.splits else "false"),
         grid_blocks(ceil_div(pieces.num_items, BLOCK_THREADS // group_lanes), limits),
+        (copy.source, copy.target),
         Params(_PLANES_PARAMS, values),
         shared_bytes=shared_bytes,
         constants=(

@@ -28,6 +28,7 @@ from cudml.operators.launch_shape import (
     WORD_BYTES,
     grid_blocks,
     index_values,
+    launch_of,
     run_shape,
     serial_blocks,
 )
@@ -41,7 +42,7 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
-from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy, launch_of
+from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
 from cudml.operators.slice_crossings import (
     TRANSPOSED_TILE_BYTES,
     alignment_of,
@@ -263,10 +264,11 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "target_is_packed": int(is_packed(space, TARGET)),
     }
     return launch_of(
-        copy,
-        "gather",
+        "slice/gather.cu",
+        "slice_gather",
         (ITEM_TYPES[item_bytes],),
         grid_blocks(num_tiles, limits),
+        (copy.source, copy.target),
         Params(_GATHER_PARAMS, values),
         constants=_GATHER_CONSTANTS[item_bytes],
     )
@@ -296,10 +298,11 @@ def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         **index_values(pieces, source_strides=1, target_strides=1),
     }
     return launch_of(
-        copy,
-        "serial",
+        "slice/serial.cu",
+        "slice_serial",
         (ITEM_TYPES[space.item_bytes],),
         num_blocks,
+        (copy.source, copy.target),
         Params(_SERIAL_PARAMS, values),
         block_threads=1,
         constants=(),
@@ -341,10 +344,11 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "group_shift": shape.group_shift,
     }
     return launch_of(
-        copy,
-        "runs",
+        "slice/runs.cu",
+        "slice_runs",
         (),
         grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
+        (copy.source, copy.target),
         Params(_RUNS_PARAMS, values),
         constants=RUN_CONSTANTS,
     )
@@ -396,10 +400,11 @@ def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "tile_words": tile_words,
     }
     return launch_of(
-        copy,
-        "strided",
+        "slice/strided.cu",
+        "slice_strided",
         (ITEM_TYPES[space.item_bytes],),
         grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits),
+        (copy.source, copy.target),
         Params(_STRIDED_PARAMS, values),
         shared_bytes=STRIDED_SHARED_BYTES,
         block_threads=STRIDED_THREADS,
