@@ -16,7 +16,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cache, lru_cache
 from threading import get_ident
 from typing import Any
 
@@ -158,6 +158,7 @@ def _order_after(cupy: Any, number: int, stream: Any, shared: Sequence[Exported]
         _held.append((event, owners))
 
 
+@cache
 def holder(cupy: Any, number: int) -> Callable[[dict[int, Any]], None]:
     """`Device.hold` for work queued on the legacy default stream of a GPU, the current one."""
     last = _last[number]
