@@ -44,6 +44,7 @@ from cudml.plans import (
     Limits,
     Params,
     Step,
+    Value,
     ceil_div,
     round_up,
 )
@@ -193,22 +194,17 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Any layout: a thread computes where each of its items lies and reads the lane's length."""
     space, axis = _with_axis(lanes)
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
-    return launch_of(
-        "reverse_subsequences/gather.cu",
-        "reverse_gather",
+    return _launch(
+        "gather",
         (ITEM_TYPES[space.item_bytes],),
         grid_blocks(num_tiles, limits),
-        _BUFFERS,
-        Params(
-            PARAMS["gather"],
-            {
-                **lanes.values(space),
-                "num_items": space.num_items,
-                "num_tiles": num_tiles,
-                "axis_stride": lanes.axis.strides[SOURCE],
-                "axis": axis,
-            },
-        ),
+        {
+            **lanes.values(space),
+            "num_items": space.num_items,
+            "num_tiles": num_tiles,
+            "axis_stride": lanes.axis.strides[SOURCE],
+            "axis": axis,
+        },
         constants=(*BLOCK_CONSTANTS, ("kItemsPerThread", GATHER_ITEMS_PER_THREAD)),
     )
 
@@ -224,25 +220,20 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
     row, *rest = space.dimensions
     rows = Space(tuple(rest), space.offsets, space.item_bytes)
     num_blocks, rows_per_block = serial_blocks(rows.num_items, row.size * lanes.item_bytes, limits)
-    return launch_of(
-        "reverse_subsequences/serial.cu",
-        "reverse_serial",
+    return _launch(
+        "serial",
         (ITEM_TYPES[lanes.item_bytes],),
         num_blocks,
-        _BUFFERS,
-        Params(
-            PARAMS["serial"],
-            {
-                **lanes.values(rows),
-                "num_rows": rows.num_items,
-                "rows_per_block": rows_per_block,
-                "row_items": row.size,
-                "row_source_stride": row.strides[SOURCE],
-                "row_target_stride": row.strides[TARGET],
-                "axis_stride": lanes.axis.strides[SOURCE],
-                "axis": axis - 1,
-            },
-        ),
+        {
+            **lanes.values(rows),
+            "num_rows": rows.num_items,
+            "rows_per_block": rows_per_block,
+            "row_items": row.size,
+            "row_source_stride": row.strides[SOURCE],
+            "row_target_stride": row.strides[TARGET],
+            "axis_stride": lanes.axis.strides[SOURCE],
+            "axis": axis - 1,
+        },
         block_threads=1,
         constants=(),
     )
@@ -294,29 +285,24 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     across = Dimension(ceil_div(reach, width), tuple(width * stride for stride in row.strides))
     strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)
     num_blocks, strips_per_block = serial_blocks(strips.num_items, width * lane_bytes, limits)
-    return launch_of(
-        "reverse_subsequences/serial_columns.cu",
-        "reverse_serial_columns",
+    return _launch(
+        "serial_columns",
         (ITEM_TYPES[lanes.item_bytes],),
         num_blocks,
-        _BUFFERS,
-        Params(
-            PARAMS["serial_columns"],
-            {
-                **lanes.values(strips),
-                "num_strips": strips.num_items,
-                "strips_per_block": strips_per_block,
-                "row_items": row.size,
-                "strip_items": width,
-                "lane_items": lane_bytes // lanes.item_bytes,
-                "row_source_stride": row.strides[SOURCE],
-                "row_target_stride": row.strides[TARGET],
-                "row_length_stride": row.strides[LENGTHS],
-                "axis_source_stride": lanes.axis.strides[SOURCE],
-                "axis_target_stride": lanes.axis.strides[TARGET],
-                "is_large": int(is_large),
-            },
-        ),
+        {
+            **lanes.values(strips),
+            "num_strips": strips.num_items,
+            "strips_per_block": strips_per_block,
+            "row_items": row.size,
+            "strip_items": width,
+            "lane_items": lane_bytes // lanes.item_bytes,
+            "row_source_stride": row.strides[SOURCE],
+            "row_target_stride": row.strides[TARGET],
+            "row_length_stride": row.strides[LENGTHS],
+            "axis_source_stride": lanes.axis.strides[SOURCE],
+            "axis_target_stride": lanes.axis.strides[TARGET],
+            "is_large": int(is_large),
+        },
         block_threads=1,
         shared_bytes=stored,
         constants=(
@@ -363,25 +349,20 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     each = Space(in_lengths, lanes.others.offsets, lanes.item_bytes)
     tile_lanes = boxes_of_tile(lanes, limits) * row_lanes
     row_multiplier, row_shift = magic_division(row_lanes, 32)
-    return launch_of(
-        "reverse_subsequences/boxes.cu",
-        "reverse_boxes",
+    return _launch(
+        "boxes",
         (ITEM_TYPES[lanes.item_bytes], row_lanes > 1),
         ceil_div(each.num_items, tile_lanes),
-        _BUFFERS,
-        Params(
-            PARAMS["boxes"],
-            {
-                **lanes.values(each),
-                "num_lanes": each.num_items,
-                "row_multiplier": row_multiplier,
-                "row_shift": row_shift,
-                "box_items": row_lanes * axis_size,
-                "row_lanes": row_lanes,
-                "tile_lanes": tile_lanes,
-                "group_shift": box_group_shift(lanes, tile_lanes),
-            },
-        ),
+        {
+            **lanes.values(each),
+            "num_lanes": each.num_items,
+            "row_multiplier": row_multiplier,
+            "row_shift": row_shift,
+            "box_items": row_lanes * axis_size,
+            "row_lanes": row_lanes,
+            "tile_lanes": tile_lanes,
+            "group_shift": box_group_shift(lanes, tile_lanes),
+        },
         shared_bytes=BOX_TILE_BYTES + WORD_BYTES + round_up(2 * tile_lanes, WORD_BYTES),
         constants=_BOX_CONSTANTS,
     )
@@ -400,25 +381,20 @@ def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *others.dimensions), others.offsets, item_bytes
     )
     begin, end = lanes.extent
-    return launch_of(
-        "reverse_subsequences/lanes.cu",
-        "reverse_lanes",
+    return _launch(
+        "lanes",
         (),
         grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
-        _BUFFERS,
-        Params(
-            PARAMS["lanes"],
-            {
-                **lanes.values(pieces, unit=item_bytes),
-                "num_pieces": pieces.num_items,
-                "piece_bytes": shape.piece_bytes,
-                "source_begin": begin,
-                "source_end": end,
-                "item_bytes": item_bytes,
-                "is_backwards": int(along.strides[SOURCE] < 0),
-                "group_shift": shape.group_shift,
-            },
-        ),
+        {
+            **lanes.values(pieces, unit=item_bytes),
+            "num_pieces": pieces.num_items,
+            "piece_bytes": shape.piece_bytes,
+            "source_begin": begin,
+            "source_end": end,
+            "item_bytes": item_bytes,
+            "is_backwards": int(along.strides[SOURCE] < 0),
+            "group_shift": shape.group_shift,
+        },
         constants=RUN_CONSTANTS,
     )
 
@@ -438,27 +414,22 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *space.dimensions[1:]), space.offsets, item_bytes
     )
     begin, end = lanes.extent
-    return launch_of(
-        "reverse_subsequences/rows.cu",
-        "reverse_rows",
+    return _launch(
+        "rows",
         (),
         grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
-        _BUFFERS,
-        Params(
-            PARAMS["rows"],
-            {
-                **lanes.values(pieces, unit=item_bytes),
-                "num_pieces": pieces.num_items,
-                "run_bytes": run_bytes,
-                "piece_bytes": shape.piece_bytes,
-                "source_begin": begin,
-                "source_end": end,
-                "axis_stride": lanes.axis.strides[SOURCE] * item_bytes,
-                "axis": axis,
-                "item_bytes": item_bytes,
-                "group_shift": shape.group_shift,
-            },
-        ),
+        {
+            **lanes.values(pieces, unit=item_bytes),
+            "num_pieces": pieces.num_items,
+            "run_bytes": run_bytes,
+            "piece_bytes": shape.piece_bytes,
+            "source_begin": begin,
+            "source_end": end,
+            "axis_stride": lanes.axis.strides[SOURCE] * item_bytes,
+            "axis": axis,
+            "item_bytes": item_bytes,
+            "group_shift": shape.group_shift,
+        },
         constants=RUN_CONSTANTS,
     )
 
@@ -502,23 +473,18 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     strips = Space(
         (Dimension(ceil_div(row.size, width), (0, 0, 0)), *outer), others.offsets, lanes.item_bytes
     )
-    return launch_of(
-        "reverse_subsequences/columns.cu",
-        "reverse_columns",
+    return _launch(
+        "columns",
         (ITEM_TYPES[lanes.item_bytes],),
         strips.num_items,
-        _BUFFERS,
-        Params(
-            PARAMS["columns"],
-            {
-                **lanes.values(strips),
-                "num_columns": row.size,
-                "axis_source_stride": along.strides[SOURCE],
-                "axis_target_stride": along.strides[TARGET],
-                "column_length_stride": row.strides[LENGTHS],
-                "column_shift": width.bit_length() - 1,
-            },
-        ),
+        {
+            **lanes.values(strips),
+            "num_columns": row.size,
+            "axis_source_stride": along.strides[SOURCE],
+            "axis_target_stride": along.strides[TARGET],
+            "column_length_stride": row.strides[LENGTHS],
+            "column_shift": width.bit_length() - 1,
+        },
         shared_bytes=round_up(width * lanes.item_bytes * along.size, WORD_BYTES),
     )
 
@@ -530,6 +496,29 @@ def _with_axis(lanes: Lanes) -> tuple[Space, int]:
     ordered = sorted((*others.dimensions, placed), key=lambda dimension: abs(dimension.strides[TARGET]))
     axis = next(i for i, dimension in enumerate(ordered) if dimension is placed)
     return Space(tuple(ordered), others.offsets, others.item_bytes), axis
+
+
+def _launch(
+    name: str,
+    template: tuple[str | int | bool, ...],
+    num_blocks: int,
+    values: dict[str, Value],
+    shared_bytes: int = 0,
+    block_threads: int = BLOCK_THREADS,
+    constants: Constants = BLOCK_CONSTANTS,
+) -> KernelLaunch:
+    """A launch of `reverse_subsequences/<name>.cu`."""
+    return launch_of(
+        f"reverse_subsequences/{name}.cu",
+        f"reverse_{name}",
+        template,
+        num_blocks,
+        _BUFFERS,
+        Params(PARAMS[name], values),
+        shared_bytes=shared_bytes,
+        block_threads=block_threads,
+        constants=constants,
+    )
 
 
 def why_columns(lanes: Lanes, limits: Limits) -> str | None:
