@@ -1,0 +1,93 @@
+"""Descriptors whose plans reach every instance of the kernels of GRU."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.operators.activations import Activation
+from cudml.operators.gru import GruDesc
+from cudml.tensors import TensorDesc
+from proof.instances import Promise, random_size
+
+#: (T, N, I, H): what one block does, and what a grid does on small and large GPUs, without and with matrix
+#: instructions, with fixed items and others; products for each step; single steps of one sequence and of
+#: several.
+_SIZES = (
+    (16, 4, 24, 40),
+    (16, 600, 24, 24),
+    (16, 600, 24, 40),
+    (16, 1, 32, 256),
+    (16, 1, 32, 512),
+    (16, 4, 32, 256),
+    (16, 16, 32, 256),
+    (16, 1, 32, 1024),
+    (16, 2, 32, 1024),
+    (16, 16, 32, 1024),
+    (16, 64, 32, 1024),
+    (16, 1, 32, 2048),
+    (16, 128, 32, 2048),
+    (1, 1, 32, 64),
+    (1, 4, 32, 64),
+)
+
+PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
+
+
+def descriptors() -> Iterator[GruDesc]:
+    """Every size with every template argument: data type, standard activations or not, both orders; and
+    lengths of another type than descriptors have, as the array function takes them."""
+    lengths = TensorDesc(DataType.INT64, (1, 1, 1, _SIZES[0][1]))
+    for number, descriptor in enumerate(_layers()):
+        if number == 0:
+            yield replace(descriptor, sequence_lengths_tensor=lengths)
+        yield descriptor
+
+
+def _layers() -> Iterator[GruDesc]:
+    for num_steps, batch, num_inputs, hidden in _SIZES:
+        for data_type in (DataType.FLOAT32, DataType.FLOAT16):
+            for f in (Activation.sigmoid(), Activation.hard_sigmoid(0.2, 0.5)):
+                for linear_before_reset in (True, False):
+                    yield GruDesc(
+                        TensorDesc(data_type, (1, num_steps, batch, num_inputs)),
+                        TensorDesc(data_type, (1, 1, 3 * hidden, num_inputs)),
+                        TensorDesc(data_type, (1, 1, 3 * hidden, hidden)),
+                        TensorDesc(data_type, (1, 1, 1, 6 * hidden)),
+                        TensorDesc(data_type, (1, 1, batch, hidden)),
+                        TensorDesc(DataType.UINT32, (1, 1, 1, batch)),
+                        TensorDesc(data_type, (num_steps, 1, batch, hidden)),
+                        TensorDesc(data_type, (1, 1, batch, hidden)),
+                        (f, Activation.tanh()),
+                        RecurrentNetworkDirection.FORWARD,
+                        linear_before_reset,
+                    )
+
+
+def any_descriptor(rng: np.random.Generator) -> GruDesc:
+    """Any sizes, directions, activations and choice of optional tensors."""
+    num_steps, batch = random_size(rng, 512), random_size(rng, 256)
+    num_inputs, hidden = random_size(rng, 2048), random_size(rng, 2048)
+    direction = RecurrentNetworkDirection(int(rng.integers(3)))
+    count = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
+    data_type = DataType.FLOAT32 if rng.integers(2) else DataType.FLOAT16
+    activations = (Activation.sigmoid(), Activation.tanh(), Activation.hard_sigmoid(0.2, 0.5))
+    chosen = (0, 1) * count if rng.integers(2) else rng.integers(3, size=2 * count)
+
+    def optional(data_type: DataType, *sizes: int) -> TensorDesc | None:
+        return TensorDesc(data_type, sizes) if rng.integers(2) else None
+
+    return GruDesc(
+        TensorDesc(data_type, (1, num_steps, batch, num_inputs)),
+        TensorDesc(data_type, (1, count, 3 * hidden, num_inputs)),
+        TensorDesc(data_type, (1, count, 3 * hidden, hidden)),
+        optional(data_type, 1, 1, count, 6 * hidden),
+        optional(data_type, 1, count, batch, hidden),
+        optional(DataType.INT64 if rng.integers(2) else DataType.UINT32, 1, 1, 1, batch),
+        TensorDesc(data_type, (num_steps, count, batch, hidden)),
+        optional(data_type, 1, count, batch, hidden),
+        tuple(activations[i] for i in chosen),
+        direction,
+        bool(rng.integers(2)),
+    )

@@ -1,0 +1,135 @@
+"""Descriptors whose plans reach every instance of the kernels of TOP_K1 and TOP_K."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from cudml.dtypes import BITS_BY_SIZE
+from cudml.enums import AxisDirection, DataType
+from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
+from cudml.operators.top_k_columns import COLUMNS
+from cudml.tensors import TensorDesc
+from proof.instances import Promise, random_size
+from proof.instances.slice import any_strides
+from proof.sass.architectures import ARCHITECTURES
+
+#: Columns as many as blocks of one architecture filter at once if two share each of them.
+_SHARED_COLUMNS = tuple(
+    ((10_000, COLUMNS * architecture.num_multiprocessors), 0, k)
+    for architecture in ARCHITECTURES
+    for k in (32, 64, 128)
+)
+
+#: Rows as many as groups of sixteen lanes that one architecture runs at once, which are more than warps.
+_ROWS_OF_ONE_WAVE = tuple(
+    ((COLUMNS * architecture.num_multiprocessors, 512), 1, 32) for architecture in ARCHITECTURES
+)
+
+#: (sizes, axis, k): one for every path and size of a path.
+_SHAPES = (
+    ((100, 32), 1, 1),
+    ((100, 200), 1, 1),
+    ((100, 260), 1, 1),
+    ((64, 128_256), 1, 1),
+    *(((4096, length), 1, k) for length in (64, 128, 256, 512, 1024, 2048) for k in (8, 16, 32, 33)),
+    ((16_384, 512), 1, 32),
+    *_ROWS_OF_ONE_WAVE,
+    ((4096, 256), 1, 129),
+    ((4096, 1024), 1, 129),
+    ((4096, 1024), 1, 257),
+    ((4096, 1024), 1, 513),
+    ((1024, 100), 0, 513),
+    *(((4096, 2000), 1, k) for k in (128, 129, 257)),
+    *(((4096, length), 1, 1000) for length in (2000, 4000, 6000, 8000, 12_000)),
+    *(((400, length), 1, k) for length in (4096, 8192) for k in (8, 16, 32)),
+    ((100, 1 << 20), 0, 4),
+    *(((4000, 4096), 0, k) for k in (10, 32, 64, 128)),
+    ((100_000, 50), 0, 10),
+    *_SHARED_COLUMNS,
+    ((8192, 64), 0, 10),
+    ((2049, 2), 0, 2049),
+    ((4096, 20_000), 1, 5000),
+    ((4096, 30_000), 1, 29_000),
+    ((4096, 20_000), 1, 50),
+    ((4096, 20_000), 1, 2048),
+    ((4, 1 << 16), 1, 50),
+    ((4, 1 << 15), 1, 100),
+    ((1, 1 << 24), 1, 50),
+    ((4, 1 << 16), 1, 5000),
+)
+
+PROMISES = {
+    "top_k_arg_max": Promise(wide_loads=True),
+    "top_k_arg_max_block": Promise(wide_loads=True),
+    "top_k_block_filter": Promise(wide_loads=True),
+    "top_k_block_choose": Promise(wide_loads=True),
+    "top_k_block_sort": Promise(wide_loads=True),
+    "top_k_block_radix": Promise(wide_loads=True),
+    "top_k_cluster": Promise(wide_loads=True),
+    "top_k_grid_radix": Promise(wide_loads=True),
+    "top_k_groups": Promise(wide_loads=True),
+    "top_k_warp_select": Promise(wide_loads=True),
+}
+
+
+#: The same of ragged rows, whose instances differ from those by a few lines: one for every path, and the size
+#: of a word.
+_RAGGED_SHAPES = (
+    ((100, 32), 1, 1, 4),
+    ((64, 128_256), 1, 1, 4),
+    ((4096, 64), 1, 8, 4),
+    ((4096, 256), 1, 8, 2),
+    ((4096, 1024), 1, 129, 4),
+    ((4096, 1024), 1, 257, 8),
+    *(((4096, 2000), 1, k, size) for k, size in ((128, 4), (129, 4), (257, 2))),
+    *(((4096, length), 1, 1000, 4) for length in (2000, 4000, 6000)),
+    *(((4096, length), 1, 1000, 2) for length in (8000, 12_000)),
+    ((100, 1 << 20), 0, 4, 4),
+    *(((4000, 4096), 0, k, 4) for k in (10, 32, 64, 128)),
+    ((100_000, 50), 0, 10, 8),
+    *((*shape, 4) for shape in _SHARED_COLUMNS),
+    ((8192, 64), 0, 10, 4),
+    ((4096, 20_000), 1, 5000, 4),
+    ((4096, 30_000), 1, 29_000, 4),
+    ((4096, 20_000), 1, 50, 2),
+    ((4096, 20_000), 1, 2048, 4),
+    ((4, 1 << 16), 1, 50, 4),
+    ((4, 1 << 15), 1, 100, 4),
+    ((4, 1 << 16), 1, 5000, 8),
+)
+
+
+def descriptors() -> Iterator[TopK1Desc]:
+    """Every shape with every width of a word, and the ragged ones."""
+    for size in (1, 2, 4, 8):
+        for sizes, axis, k in _SHAPES:
+            yield TopK1Desc(*_members(sizes, axis, k, size))
+    for sizes, axis, k, size in _RAGGED_SHAPES:
+        lengths = TensorDesc(DataType.INT32, tuple(1 if d == axis else n for d, n in enumerate(sizes)))
+        yield RaggedTopKDesc(*_members(sizes, axis, k, size), lengths, 0)
+
+
+def _members(sizes: tuple[int, ...], axis: int, k: int, size: int) -> tuple[Any, ...]:
+    out = tuple(k if d == axis else n for d, n in enumerate(sizes))
+    value = BITS_BY_SIZE[size]
+    tensors = TensorDesc(value, sizes), TensorDesc(value, out), TensorDesc(DataType.UINT32, out)
+    return *tensors, axis, k, AxisDirection.DECREASING
+
+
+def any_descriptor(rng: np.random.Generator) -> TopK1Desc:
+    """Up to 3 dimensions in any order in memory, every type of a descriptor, any axis and k."""
+    rank = int(rng.integers(1, 4))
+    axis = int(rng.integers(rank))
+    sizes = tuple(random_size(rng, 1 << (24 if d == axis else 12)) for d in range(rank))
+    k = min(random_size(rng, 1 << 16), sizes[axis])
+    out = tuple(k if d == axis else size for d, size in enumerate(sizes))
+    element = BITS_BY_SIZE[int(rng.choice([1, 2, 4, 8]))]
+    return TopK1Desc(
+        TensorDesc(element, sizes, any_strides(rng, sizes)),
+        TensorDesc(element, out, any_strides(rng, out)),
+        TensorDesc(DataType.UINT32 if rng.integers(2) else DataType.UINT64, out),
+        axis,
+        k,
+        AxisDirection(int(rng.integers(2))),
+    )

@@ -1,0 +1,98 @@
+// Memory as kernels see it: ranges of global memory, the shared storage of blocks.
+#pragma once
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "encoding.h"
+#include "lanes.h"
+
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline std::string hex(uint64_t value) {
+  char text[32];
+  snprintf(text, sizeof text, "0x%llx", (unsigned long long)value);
+  return text;
+}
+
+enum class Use { kLoad, kStore, kAtomic };
+
+inline std::string name_of(Use use) {
+  const char* const names[] = {"load", "store", "atomic access"};
+  return names[(int)use];
+}
+inline std::string told(Use use, int size, uint64_t address) {
+  return name_of(use) + " of " + std::to_string(size) + " bytes at " + hex(address);
+}
+
+// The place of an access of global memory. Plain stores are counted.
+inline uint8_t* global_place(const Request& launch, uint64_t address, int size, Use use) {
+  for (uint32_t n = 0; n < launch.num_ranges; ++n) {
+    const auto& [begin, bytes, place, written, is_in_l2] = launch.ranges[n];
+    const uint64_t offset = address - begin;
+    if (offset >= bytes || offset + size > bytes) continue;
+    if (use != Use::kLoad && !written)
+      throw Failure(name_of(use) + " to an input, at " + hex(address));
+    for (int i = 0; use == Use::kStore && i < size; ++i)
+      written[offset + i] += written[offset + i] < 255;
+    return place + offset;
+  }
+  throw Failure(told(use, size, address) + " is outside every buffer");
+}
+
+// Shared storage starts behind what the system reserves on sm_90, and that of the blocks of a cluster is
+// 16 MiB apart in the window of each.
+constexpr uint32_t kReservedSharedBytes = 1024;
+constexpr int kSharedRankShift = 24;
+// The upper half of a generic address that means shared storage.
+constexpr uint32_t kSharedWindow = 0x01000000;
+
+// How many turns the banks of shared storage need for an access of 32 lanes: lanes with different words in one
+// bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. Those of atomic accesses
+// to one word do, too. Source: CUDA C++ programming guide, shared memory of compute capability 5.x and later.
+inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool takes_turns) {
+  const int group = size == 16 ? 8 : size == 8 ? 16 : 32, words = std::max(1, size / 4);
+  int turns = 0;
+  for (int first = 0; first < kLanes; first += group) {
+    uint64_t seen[32][kLanes];
+    int in_bank[32] = {}, most = 0;
+    each_lane(mask & kAll >> (32 - group) << first, [&](int lane) {
+      for (uint64_t word = addresses[lane] / 4, end = word + words; word < end; ++word) {
+        uint64_t* known = seen[word % 32];
+        int& count = in_bank[word % 32];
+        if (takes_turns || std::find(known, known + count, word) == known + count)
+          known[count++] = word;
+        most = std::max(most, count);
+      }
+    });
+    turns += most;
+  }
+  return turns;
+}
+
+// How many lanes have the address that most of them have.
+inline int most_of_one(const U64& addresses, Mask mask) {
+  int most = 0;
+  while (mask) {
+    const Mask same = mask & mask_of(addresses == addresses[__builtin_ctz(mask)]);
+    most = std::max(most, __builtin_popcount(same));
+    mask &= ~same;
+  }
+  return most;
+}
+
+// The sectors of 32 bytes that an access touches, each once. An aligned access of a lane lies in one.
+inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
+  int count = 0;
+  each_lane(mask, [&](int lane) {
+    const uint64_t sector = addresses[lane] / 32;
+    // The sector before is the likeliest.
+    int known = count;
+    while (known && sectors[known - 1] != sector) --known;
+    if (!known) sectors[count++] = sector;
+  });
+  return count;
+}

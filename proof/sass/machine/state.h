@@ -1,0 +1,209 @@
+// What an instruction finds and changes: the registers of a warp, its block, the launch.
+#pragma once
+#include <memory>
+#include <utility>
+
+#include "encoding.h"
+#include "lanes.h"
+#include "memory.h"
+
+constexpr int kNumScoreboards = 6;
+// The number of the barrier that all blocks of a cluster wait at.
+constexpr uint32_t kClusterBarrier = 16;
+
+// What an access of memory was, for the clock: filled by the instruction, read by the schedule.
+struct Access {
+  int num_sectors = 0;  // of global memory
+  uint64_t sectors[kLanes];
+  int wavefronts = 0;  // of shared storage
+  bool is_store = false, is_strong = false, is_atomic = false;
+  int updates = 0;         // of the word that most lanes update
+  bool is_remote = false;  // of shared storage of another block of the cluster
+  bool is_fence = false;
+  void reset() {
+    num_sectors = wavefronts = 0;
+    is_store = is_strong = is_atomic = is_remote = is_fence = false;
+  }
+};
+
+// What lanes do: run, or wait for those of a convergence barrier, a mask, a mask at one place, a block.
+enum class Wait : uint8_t { kNone, kConvergence, kWarp, kCollective, kBarrier, kExited };
+
+struct Block;
+
+struct Warp {
+  Block* block = nullptr;
+  uint32_t number = 0;
+  Bits registers[kNumRegisters] = {};
+  Flags predicates[kTruePredicate + 1] = {};
+  Mask convergence[16] = {};  // who meets at a BSYNC
+  U32 pc = {};
+  U32 waits_for = {};           // the barrier, or the mask of a WARPSYNC
+  Mask waiting[6] = {kAll};     // the lanes of each `Wait`
+  uint32_t current = 0;         // where the lanes that run now are
+  uint32_t steps_in_group = 0;  // since they were chosen among several
+  Mask next = 0;                // the lanes that run next, 0 where none can
+  double ready_at = 0;
+  Cause cause = Cause::kStart;  // of `ready_at`
+  uint32_t cause_pc = 0;
+  double scoreboards[kNumScoreboards] = {};
+  uint32_t scoreboard_pcs[kNumScoreboards] =
+      {};  // the instructions that are the last to count them down
+  Access access;
+  std::vector<uint8_t> local;  // memory of the lanes, one after another
+
+  Warp() {
+    for (int n = kZeroRegister; n < kNumRegisters; ++n) registers[n].defined = splat(kAll);
+    predicates[kTruePredicate] = {kAll, kAll};
+  }
+  // Waits until a time, if that is later than what it waits for already.
+  void wait_until(double time, Cause why, uint32_t why_pc) {
+    if (time <= ready_at) return;
+    ready_at = time, cause = why, cause_pc = why_pc;
+  }
+  Mask in(Wait wait) const { return waiting[(int)wait]; }
+  Mask live() const { return ~in(Wait::kExited); }
+  Mask running_at(uint32_t place) const {
+    return in(Wait::kNone) & where([=](uint32_t at) { return at == place; }, pc);
+  }
+  void move(Mask lanes, Wait to) {
+    for (Mask& mask : waiting) mask &= ~lanes;
+    waiting[(int)to] |= lanes;
+  }
+  void go_to(Mask lanes, uint32_t place) { pc = choose(lanes, splat(place), pc); }
+};
+
+struct Block {
+  explicit Block(const Request& launch)
+      : launch(launch), shared(kReservedSharedBytes + launch.shared_bytes, 0xa5) {}
+
+  const Request& launch;
+  uint32_t number = 0, index[3] = {};
+  std::vector<std::unique_ptr<Block>>* cluster = nullptr;  // its blocks by rank
+  uint32_t rank = 0, multiprocessor = 0;
+  std::vector<uint8_t> shared;
+  std::vector<std::unique_ptr<Warp>> warps;
+  int num_live = 0;  // of its warps
+  uint64_t clock = 0;
+  // What threads bring to a barrier that reduces, and what came of the last one.
+  struct Reduction {
+    bool any = false, all = true, wants_all = false;
+    uint32_t count = 0;
+  } brought, reduced;
+};
+
+// One instruction executed by the lanes `mask` of a warp: operands in, results out.
+struct Step {
+  Warp& warp;
+  const Instruction& instruction;
+  const uint32_t pc;
+  Mask mask;  // the lanes that execute it: those that are here and whose guard holds
+  mutable uint32_t touched = 0;  // bit n is set once operand n was read or written
+
+  // Whether it has any of some suffixes.
+  template <typename... Suffixes>
+  bool has(Suffixes... suffixes) const {
+    return ((instruction.suffixes[suffixes / 64] >> suffixes % 64 & 1) || ...);
+  }
+  int count() const { return instruction.num_operands; }
+  bool allows_undefined() const;
+  const Operand& operand(int n) const {
+    touched |= 1u << n;
+    return instruction.operands[n];
+  }
+  // Which kind an operand is, which does not use it.
+  Kind kind(int n) const { return n < count() ? instruction.operands[n].kind : Kind::kNone; }
+  bool is_predicate(int n) const { return kind(n) == Kind::kPredicate; }
+  // An operand that has no meaning here may only be RZ, URZ, or a predicate that is always as given.
+  void require_zero(int n) const;
+  void require_constant(int n, bool value) const;
+  // Every operand has a meaning: one that was not used makes the result wrong.
+  void require_all_used() const {
+    if (touched != (1u << count()) - 1) unknown();
+  }
+
+  U32 u32(int n) const;
+  U64 u64(int n) const;
+  F32 f32(int n) const;  // flushed as .FTZ says
+  // Of an operand that is neither negated nor inverted.
+  U32 word(int n, int which = 0) const;
+  U64 words(int n) const { return pair(word(n, 0), word(n, 1)); }
+  // As it is in the register: the caller applies flags, and takes its half of one with halves.
+  U32 raw_word(int n, int which = 0, bool has_halves = false) const;
+  Bits bits(int n) const;
+  Mask predicate(int n) const { return predicate(operand(n)); }
+  Mask predicate(const Operand& operand) const;
+  U64 address(int n) const;
+
+  void set(int n, Bits value, int which = 0) const;
+  void set(int n, U32 value, int which = 0) const { set(n, Bits{value, splat(kAll)}, which); }
+  void set(int n, U64 value) const { set(n, low(value), 0), set(n, high(value), 1); }
+  void set(int n, F32 value) const;  // flushed as .FTZ says, with the NaN of instructions
+  void set_predicate(int n, Mask value, Mask defined = kAll) const;
+
+  [[noreturn]] void fail(const std::string& what) const { throw Failure(what); }
+  [[noreturn]] void unknown() const { fail("an instruction that is not known in this form"); }
+
+ private:
+  U32 register_word(int number, uint32_t used = kAll) const;
+  U32 constant(const Operand& operand, int which) const;
+};
+
+// With the signs that an operand asks for: of integers, and of floating point, whose sign is a bit.
+template <typename Vector>
+Vector with_signs(Vector value, uint8_t flags) {
+  const Vector sign = -(value >> (8 * sizeof value[0] - 1));  // all bits of those below zero
+  if (flags & kAbsolute) value = (value ^ sign) - sign;
+  if (flags & kInverted) value = ~value;
+  return flags & kNegated ? -value : value;
+}
+inline U32 with_sign_bits(U32 bits, uint8_t flags) {
+  if (flags & kAbsolute) bits &= 0x7fffffffu;
+  return flags & kNegated ? bits ^ 0x80000000u : bits;
+}
+
+// The lanes where a comes before b, or whatever else the suffixes ask; integers are never unordered.
+template <typename Vector>
+Mask compared(const Step& step, Vector a, Vector b) {
+  const Mask less = where([](auto x, auto y) { return x < y; }, a, b);
+  const Mask equal = where([](auto x, auto y) { return x == y; }, a, b);
+  const Mask unordered = where([](auto x, auto y) { return x != x || y != y; }, a, b);
+  const Mask more = ~(less | equal | unordered);
+  const std::pair<Suffix, Mask> meanings[] = {
+      {mEQ, equal},       {mEQU, equal | unordered}, {mNE, less | more},  {mNEU, ~equal},
+      {mLT, less},        {mLTU, less | unordered},  {mLE, less | equal}, {mLEU, ~more},
+      {mGT, more},        {mGTU, more | unordered},  {mGE, more | equal}, {mGEU, ~less},
+      {mNUM, ~unordered}, {mNAN, unordered}};
+  for (const auto& [suffix, found] : meanings)
+    if (step.has(suffix)) return found;
+  step.unknown();
+}
+// What the suffixes make of two values: of a comparison and another predicate, of memory and a lane, of lanes.
+uint64_t combined(const Step& step, uint64_t a, uint64_t b, int size = 4);
+
+// A row of the table of instructions. `also` are opcodes of the same meaning, such as those of the uniform
+// datapath. `form` has the suffixes that it knows.
+struct Entry {
+  const char* name;
+  const char* also;
+  Pipe pipe;
+  const char* form;
+  const char* source;
+  void (*function)(const Step&);
+};
+std::vector<Entry>& entries();
+inline bool add(const Entry& entry) { return entries().push_back(entry), true; }
+
+// INSTRUCTION(name, also, pipe, suffixes, source) { what it does to `step` }
+#define INSTRUCTION(name, also, pipe, form, source)             \
+  static void run_##name([[maybe_unused]] const Step&);         \
+  [[maybe_unused]] static const bool is_added_##name =          \
+      add({#name, also, Pipe::pipe, form, source, run_##name}); \
+  static void run_##name([[maybe_unused]] const Step& step)
+
+// An instruction whose result is the value of an expression.
+#define VALUE(name, also, pipe, form, source, value) \
+  INSTRUCTION(name, also, pipe, form, source) { step.set(0, value); }
+
+// The special registers as the disassembler spells them, in the order of their numbers; in integer.cpp.
+std::string special_names();
