@@ -21,6 +21,8 @@ struct TaggedFloats {
   using Words = WordPair;
   using Value = float;
   static constexpr int kNumWords = 2;  // per load
+  // Loads of a thread under way at once, as registers allow.
+  static constexpr int kLoadsInFlight = 4;
   // Whether a float32 arrives unchanged.
   static constexpr bool kIsExact = true;
 
@@ -31,8 +33,10 @@ struct TaggedFloats {
   __device__ __forceinline__ static Word word(Value value, UInt32 tag) {
     return static_cast<UInt64>(tag) << 32 | __float_as_uint(value);
   }
-  __device__ __forceinline__ static bool has_tag(Word word, UInt32 tag) {
-    return static_cast<UInt32>(word >> 32) == tag;
+  // Words have the tag if no bit of their differences is among these.
+  static constexpr UInt32 kTagBits = 0xffffffff;
+  __device__ __forceinline__ static UInt32 difference(Word word, UInt32 tag) {
+    return static_cast<UInt32>(word >> 32) ^ tag;
   }
   // The values go to neighbouring places, the first of which is a multiple of kNumWords.
   __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
@@ -49,6 +53,7 @@ struct TaggedHalves {
   using Words = WordQuad;
   using Value = UInt16;
   static constexpr int kNumWords = 4;
+  static constexpr int kLoadsInFlight = 8;
   static constexpr bool kIsExact = false;
 
   __device__ __forceinline__ static Words load(const Word* address) {
@@ -58,8 +63,9 @@ struct TaggedHalves {
     return half_bits_from_float(number);
   }
   __device__ __forceinline__ static Word word(Value value, UInt32 tag) { return tag << 16 | value; }
-  __device__ __forceinline__ static bool has_tag(Word word, UInt32 tag) {
-    return word >> 16 == (tag & 0xffff);
+  static constexpr UInt32 kTagBits = 0xffff0000;
+  __device__ __forceinline__ static UInt32 difference(Word word, UInt32 tag) {
+    return word ^ tag << 16;
   }
   __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
     const UInt32* words = from.words;
@@ -70,14 +76,15 @@ struct TaggedHalves {
   }
 };
 
-// Whether the first `num_words` of the words have arrived; the others are never sent.
+// How the tags of the first `num_words` of the words differ; the others are never sent. Without a branch, as
+// it follows the load that everybody waits for.
 template <class Format>
-__device__ __forceinline__ bool have_come(const typename Format::Words& from, int num_words,
-                                          UInt32 tag) {
-  bool all = Format::has_tag(from.words[0], tag);
+__device__ __forceinline__ UInt32 differences(const typename Format::Words& from, int num_words,
+                                              UInt32 tag) {
+  UInt32 found = 0;
 #pragma unroll
-  for (int i = 1; i < Format::kNumWords; ++i) {
-    all = all && (i >= num_words || Format::has_tag(from.words[i], tag));
+  for (int i = 0; i < Format::kNumWords; ++i) {
+    found |= i < num_words ? Format::difference(from.words[i], tag) : 0;
   }
-  return all;
+  return found & Format::kTagBits;
 }

@@ -122,6 +122,39 @@ __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 val
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
 
+// ---- Copies of floats from global to shared storage that occupy no register and that nothing waits for
+// until wait(), which the thread calls before it reads them. Other threads need a barrier as well.
+
+template <int kCount>
+struct FloatCopies {
+  // Only for architectures that cannot copy without registers.
+  float* places[kCount] = {};
+  float values[kCount];
+
+  __device__ __forceinline__ void start(int i, float* to, const float* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(
+                     static_cast<UInt32>(__cvta_generic_to_shared(to))),
+                 "l"(from)
+                 : "memory");
+#else
+    places[i] = to;
+    values[i] = *from;
+#endif
+  }
+  __device__ __forceinline__ void wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#else
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (places[i] != nullptr) *places[i] = values[i];
+      places[i] = nullptr;
+    }
+#endif
+  }
+};
+
 // To be called in a loop that waits for a write of another block.
 __device__ __forceinline__ void give_way() {}
 

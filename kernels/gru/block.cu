@@ -4,6 +4,7 @@
 // Requires: a warp for every 16 hidden units, up to the limit of a block; then several passes.
 // Chosen when: the weights fit one multiprocessor, or no grid of several blocks can run.
 
+#include "gru/fixed_item.cuh"
 #include "gru/product.cuh"
 
 constexpr int kBlockThreads = 256;
@@ -16,7 +17,8 @@ struct alignas(16) SharedWords {
   float words[4];
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
+// Items are fixed (kIsFixed) if a block has one sequence and its threads have all hidden units in one pass.
+template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 struct WholeBlock {
   Layer<Element> layer;
   using Weights = ResidentWeights<Element, kBlockUnits, 1, kBlockRegisterChunks>;
@@ -24,6 +26,8 @@ struct WholeBlock {
   // Rows of one sequence each: the states of two steps in turn if linear before reset, else the states, the
   // reset states and the update gates.
   float* rows;
+  // The inputs of a step, if items are fixed.
+  float* inputs;
   Int64 first_sequence;
   int num_sequences;
 
@@ -36,11 +40,6 @@ struct WholeBlock {
   }
   __device__ __forceinline__ float* buffer(int which) const {
     return rows + which * static_cast<int>(layer.params.group_batch) * row_stride();
-  }
-
-  // Whether every thread has the same hidden unit and sequence in every step.
-  __device__ __forceinline__ bool has_fixed_items() const {
-    return layer.params.num_passes == 1 && num_sequences == 1;
   }
 
   // The hidden unit that the thread finishes in a pass.
@@ -57,23 +56,16 @@ struct WholeBlock {
     return layer.load_inputs(layer.time(step, length), n, unit);
   }
 
-  // One step or half step of a sequence, for the units of a pass. If items are fixed, `fixed_inputs` are the
-  // inputs of this step and become those of the next one.
+  // One step or half step of a sequence, for the units of a pass.
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void process(UInt32 step, int pass, int sequence,
-                                          GateInputs& fixed_inputs) const {
+  __device__ __forceinline__ void process(UInt32 step, int pass, int sequence) const {
     const int unit = owned_unit(pass);
     const Int64 n = first_sequence + sequence;
     const UInt32 length = layer.length(n);
     const bool is_mine = owns_pair<kBlockUnits>() && unit < hidden() && step < length;
 
     // The loads from global memory are in flight while the products are computed.
-    GateInputs inputs = fixed_inputs;
-    if (!has_fixed_items()) {
-      inputs = load_inputs(step, pass, sequence);
-    } else if (kLast == kNumGates) {
-      fixed_inputs = load_inputs(step + 1, pass, sequence);
-    }
+    const GateInputs inputs = load_inputs(step, pass, sequence);
     GateBiases biases = {};
     if (is_mine) biases = layer.load_biases(unit);
 
@@ -105,14 +97,45 @@ struct WholeBlock {
   }
 
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void process_all(UInt32 step, GateInputs& fixed_inputs) const {
+  __device__ __forceinline__ void process_all(UInt32 step) const {
     for (int pass = 0; pass < layer.params.num_passes; ++pass) {
       for (int sequence = 0; sequence < num_sequences; ++sequence) {
-        process<kFirst, kLast>(step, pass, sequence, fixed_inputs);
+        process<kFirst, kLast>(step, pass, sequence);
       }
     }
     // What this half step wrote is complete before the next one reads it, and what it read is read
     // before it is overwritten.
+    __syncthreads();
+  }
+
+  // One step or half step, for an item that the thread has in every step.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void process_fixed(FixedItem<Element, kBlockThreads>& item,
+                                                UInt32 step) const {
+    const int from = kLinearBeforeReset ? static_cast<int>(step & 1) : kFirst == kCandidate ? 1 : 0;
+    float sums[kBlockUnits][kLast - kFirst];
+    weights.template multiply<kFirst, kLast, 1>(sums, buffer(from), row_stride(), 0);
+    reduce_rows(sums);
+    if (item.exists) {
+      const GateInputs inputs = item.fetched_inputs();
+      const Activations activations = layer.activations();
+      if constexpr (kLinearBeforeReset) {
+        item.state = step_linear_before_reset<kStandard>(activations, inputs, item.biases, sums[0],
+                                                         item.state);
+        buffer(1 - from)[item.unit] = item.state;
+      } else if constexpr (kFirst == kUpdate) {
+        const UpdateAndReset gates =
+            step_gates<kStandard>(activations, inputs, item.biases, sums[0]);
+        item.update = gates.update;
+        buffer(1)[item.unit] = gates.reset * item.state;
+      } else {
+        item.state = step_candidate<kStandard>(activations, inputs, item.biases, sums[0][0],
+                                               item.update, item.state);
+        buffer(0)[item.unit] = item.state;
+      }
+      if (kLast == kNumGates) item.finish_step(step);
+    }
+    // As in process_all.
     __syncthreads();
   }
 
@@ -145,19 +168,32 @@ struct WholeBlock {
     __syncthreads();
 
     const UInt32 steps = num_steps();
-    GateInputs fixed_inputs = load_inputs(0, 0, 0);
+    if constexpr (kIsFixed) {
+      const int unit = owned_unit(0);
+      FixedItem<Element, kBlockThreads> item(layer, first_sequence, unit,
+                                             owns_pair<kBlockUnits>() && unit < hidden(), inputs);
+      for (UInt32 step = 0; step < steps; ++step) {
+        if constexpr (kLinearBeforeReset) {
+          process_fixed<kUpdate, kNumGates>(item, step);
+        } else {
+          process_fixed<kUpdate, kCandidate>(item, step);
+          process_fixed<kCandidate, kNumGates>(item, step);
+        }
+      }
+      return;
+    }
     for (UInt32 step = 0; step < steps; ++step) {
       if constexpr (kLinearBeforeReset) {
-        process_all<kUpdate, kNumGates>(step, fixed_inputs);
+        process_all<kUpdate, kNumGates>(step);
       } else {
-        process_all<kUpdate, kCandidate>(step, fixed_inputs);
-        process_all<kCandidate, kNumGates>(step, fixed_inputs);
+        process_all<kUpdate, kCandidate>(step);
+        process_all<kCandidate, kNumGates>(step);
       }
     }
   }
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
+template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     gru_block(const float* projection, const Element* recurrence, const Element* bias,
               const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
@@ -170,9 +206,10 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const Layer<Element> layer = {projection, recurrence, bias,   initial,  lengths,
                                 sequence,   single,     params, direction};
   const Int64 first_sequence = group * params.group_batch;
-  WholeBlock<Element, kStandard, kLinearBeforeReset> block = {
+  WholeBlock<Element, kStandard, kLinearBeforeReset, kIsFixed> block = {
       layer,
       {layer, nullptr, nullptr, {}},
+      shared.words + (kIsFixed ? kNumGates * kBlockThreads : 0),
       shared.words,
       first_sequence,
       static_cast<int>(min(params.group_batch, params.batch_size - first_sequence))};

@@ -8,6 +8,7 @@
 
 #include "common/exchange.cuh"
 #include "common/wait.cuh"
+#include "gru/fixed_item.cuh"
 #include "gru/layer.cuh"
 
 constexpr int kGridThreads = 256;
@@ -54,9 +55,14 @@ struct GridPart {
 //   multiply_round<kFirst, kLast>(pass, count, sums): each warp's part of the products of `count` states for
 //     the gates kFirst to kLast - 1;
 //   sum_place(warp, gate, row, unit): the place of an item's sum among those.
-template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset>
+//   inputs: shared, kNumGates * kGridThreads floats, if items are fixed.
+//
+// Items are fixed (kIsFixed) if the block has one pass and its sequences one round.
+template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset,
+          bool kIsFixed>
 struct ExchangedGrid {
   using Word = typename Format::Word;
+  using Value = typename Format::Value;
 
   Layer<Element> layer;
   GridPart part;
@@ -124,7 +130,7 @@ struct ExchangedGrid {
         if (sources[i] == nullptr) continue;
         // If the thread has given up, the states are unspecified.
         patience.wait(
-            kWaitForStates, [&] { return have_come<Format>(words[i], num_words[i], tag); },
+            kWaitForStates, [&] { return differences<Format>(words[i], num_words[i], tag) == 0; },
             [&] { words[i] = Format::load(sources[i]); });
         // Columns past the hidden size stay 0: words there are never sent, so they are 0, too.
         Format::unpack(words[i], block().states + targets[i]);
@@ -148,6 +154,22 @@ struct ExchangedGrid {
     if constexpr (kIsSecondHalf) return *carried_of(n, unit);
     if constexpr (Format::kIsExact) return {};
     return {0.0f, step == 0 ? layer.initial_state(n, unit) : carried_of(n, unit)->state};
+  }
+
+  // The products of an item, from the sums of all warps, for the gates from kFirst on.
+  template <int kFirst, int kNumProducts>
+  __device__ __forceinline__ void add_up(float (&products)[kNumProducts], const float* sums_of_pass,
+                                         int row, int pass_unit) const {
+#pragma unroll
+    for (int gate = 0; gate < kNumProducts; ++gate) {
+      float sums[kGridWarps];
+#pragma unroll
+      for (int warp = 0; warp < kGridWarps; ++warp) {
+        sums[warp] = sums_of_pass[block().sum_place(warp, kFirst + gate, row, pass_unit)];
+      }
+      products[gate] =
+          ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
   }
 
   // The gates kFirst to kLast - 1 of the sequences [first, first + count) at one step.
@@ -200,16 +222,7 @@ struct ExchangedGrid {
 
       if (is_mine) {
         float products[kLast - kFirst];
-#pragma unroll
-        for (int gate = 0; gate < kLast - kFirst; ++gate) {
-          float sums[kGridWarps];
-#pragma unroll
-          for (int warp = 0; warp < kGridWarps; ++warp) {
-            sums[warp] = sums_of_pass[block().sum_place(warp, kFirst + gate, row, pass_unit)];
-          }
-          products[gate] = ((sums[0] + sums[1]) + (sums[2] + sums[3])) +
-                           ((sums[4] + sums[5]) + (sums[6] + sums[7]));
-        }
+        add_up<kFirst>(products, sums_of_pass, row, pass_unit);
         finish<kFirst, kLast>(activations, inputs, biases, products, before, step, length, n, unit);
       }
       if (pass + 1 < num_passes) load_pass(pass + 1);
@@ -252,6 +265,163 @@ struct ExchangedGrid {
     }
   }
 
+  // The loads of a thread that bring an exchange into shared storage: every `ahead` words of one row, so that
+  // places in memory and in shared storage are as far apart.
+  struct Loads {
+    const Word* first;  // of exchanges with even numbers
+    Int64 words_per_buffer;
+    int target;  // in `states`
+    int ahead;
+    int count;
+  };
+
+  __device__ __forceinline__ Loads loads_of_thread() const {
+    const int per_row = loads_per_row();
+    const int num_rows = static_cast<int>(part.num_sequences);
+    int threads_per_row = kGridThreads;
+    while (threads_per_row * num_rows > kGridThreads) threads_per_row /= 2;
+    const int thread = threadIdx.x;
+    const int row = thread / threads_per_row;
+    const int load = thread % threads_per_row;
+    Loads loads;
+    loads.first = exchanged(0, part.first_sequence + row) + load * Format::kNumWords;
+    loads.words_per_buffer =
+        layer.params.num_directions * layer.params.batch_size * (Format::kNumWords * per_row);
+    loads.target = row * block().row_stride() + load * Format::kNumWords;
+    loads.ahead = threads_per_row * Format::kNumWords;
+    loads.count = row < num_rows && load < per_row
+                      ? (per_row - load + threads_per_row - 1) / threads_per_row
+                      : 0;
+    return loads;
+  }
+
+  // The thread's next kNumLoads loads of an exchange, or if they are not all there, `left` of them. Words of
+  // the last load past the hidden size are never sent.
+  template <int kNumLoads, bool kAreAllThere, bool kIsWhole>
+  __device__ __forceinline__ void gather_some(UInt32 tag, const Word* source, Value* target,
+                                              int ahead, int left, int num_last_words) {
+    typename Format::Words words[kNumLoads];
+    const auto is_there = [&](int i) { return kAreAllThere || i < left; };
+    const auto load = [&](int i) { words[i] = Format::load(source + i * ahead); };
+#pragma unroll
+    for (int i = 0; i < kNumLoads; ++i) {
+      if constexpr (!kAreAllThere) words[i] = {};
+      if (is_there(i)) load(i);
+    }
+    const auto missing = [&](int i) {
+      const int num_words = kIsWhole || i + 1 < left ? Format::kNumWords : num_last_words;
+      return is_there(i) ? differences<Format>(words[i], num_words, tag) : 0;
+    };
+    // If the thread has given up, the states are unspecified.
+    patience.wait(
+        kWaitForStates,
+        [&] {
+          UInt32 any = 0;
+#pragma unroll
+          for (int i = 0; i < kNumLoads; ++i) any |= missing(i);
+          return any == 0;
+        },
+        [&] {
+#pragma unroll
+          for (int i = 0; i < kNumLoads; ++i) {
+            if (missing(i) != 0) load(i);
+          }
+        });
+#pragma unroll
+    for (int i = 0; i < kNumLoads; ++i) {
+      if (is_there(i)) Format::unpack(words[i], target + i * ahead);
+    }
+  }
+
+  // All sequences send in every step.
+  __device__ __forceinline__ void gather_all(UInt32 tag, const Loads& loads) {
+    constexpr int kMost = Format::kLoadsInFlight;
+    const Word* source = loads.first + (tag & 1) * loads.words_per_buffer;
+    Value* target = block().states + loads.target;
+    const int ahead = loads.ahead;
+    int left = loads.count;
+    if (hidden() % Format::kNumWords != 0) {
+      const int first_word = static_cast<int>(threadIdx.x) * Format::kNumWords % ahead;
+      const int num_last_words = hidden() - first_word - (left - 1) * ahead;
+#pragma unroll 1
+      for (; left > 0; --left, source += ahead, target += ahead) {
+        gather_some<1, true, false>(tag, source, target, ahead, left, num_last_words);
+      }
+      return;
+    }
+#pragma unroll 1
+    for (; left >= kMost; left -= kMost, source += kMost * ahead, target += kMost * ahead) {
+      gather_some<kMost, true, true>(tag, source, target, ahead, kMost, 0);
+    }
+    if (left > 1) {
+      gather_some<kMost - 1, false, true>(tag, source, target, ahead, left, 0);
+    } else if (left > 0) {
+      gather_some<1, true, true>(tag, source, target, ahead, 1, 0);
+    }
+  }
+
+  // The gates kFirst to kLast - 1 of a step, for an item that the thread has in every step.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void process_fixed(FixedItem<Element, kGridThreads>& item,
+                                                const Loads& loads, Word* sent, UInt32 step,
+                                                UInt32 num_steps) {
+    constexpr bool kIsSecondHalf = kFirst == kCandidate;
+    const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
+    if (tag > 0) gather_all(tag, loads);
+    // The states are complete before any thread multiplies them.
+    __syncthreads();
+    block().template multiply_round<kFirst, kLast>(0, static_cast<int>(part.num_sequences),
+                                                   block().partials);
+    // All warps' sums are complete before they are added up, and all states read before the next ones
+    // replace them. The next sums are written after another barrier.
+    __syncthreads();
+    if (!item.exists) return;
+
+    float products[kLast - kFirst];
+    add_up<kFirst>(products, block().partials, threadIdx.x / Block::kPassUnits,
+                   threadIdx.x % Block::kPassUnits);
+    const GateInputs inputs = item.fetched_inputs();
+    const Activations activations = layer.activations();
+    const auto send_next = [&](float value) {
+      store_relaxed(sent + ((tag + 1) & 1) * loads.words_per_buffer,
+                    Format::word(Format::value_of(value), tag + 1));
+    };
+    if constexpr (kLinearBeforeReset) {
+      item.state = step_linear_before_reset<kStandard>(activations, inputs, item.biases, products,
+                                                       item.state);
+    } else if constexpr (kFirst == kUpdate) {
+      const UpdateAndReset gates =
+          step_gates<kStandard>(activations, inputs, item.biases, products);
+      item.update = gates.update;
+      send_next(gates.reset * item.state);
+      return;
+    } else {
+      item.state = step_candidate<kStandard>(activations, inputs, item.biases, products[0],
+                                             item.update, item.state);
+    }
+    if (step + 1 < num_steps) send_next(item.state);
+    item.finish_step(step);
+  }
+
+  __device__ __forceinline__ void run_fixed(UInt32 num_steps) {
+    const int row = threadIdx.x / Block::kPassUnits;
+    const int unit = part.first_unit + static_cast<int>(threadIdx.x) % Block::kPassUnits;
+    FixedItem<Element, kGridThreads> item(layer, part.first_sequence + row, unit,
+                                          row < part.num_sequences && unit < hidden(),
+                                          block().inputs);
+    gather_initial(part.first_sequence, static_cast<int>(part.num_sequences));
+    const Loads loads = loads_of_thread();
+    Word* const sent = exchanged(0, item.n) + unit;
+    for (UInt32 step = 0; step < num_steps; ++step) {
+      if constexpr (kLinearBeforeReset) {
+        process_fixed<kUpdate, kNumGates>(item, loads, sent, step, num_steps);
+      } else {
+        process_fixed<kUpdate, kCandidate>(item, loads, sent, step, num_steps);
+        process_fixed<kCandidate, kNumGates>(item, loads, sent, step, num_steps);
+      }
+    }
+  }
+
   // The longest sequence of the group; the same in every thread.
   __device__ __forceinline__ UInt32 num_steps() const {
     if (layer.lengths == nullptr) return layer.params.num_steps;
@@ -277,6 +447,10 @@ struct ExchangedGrid {
     __syncthreads();
 
     const UInt32 steps = num_steps();
+    if constexpr (kIsFixed) {
+      run_fixed(steps);
+      return;
+    }
     for (UInt32 step = 0; step < steps; ++step) {
       if constexpr (kLinearBeforeReset) {
         process<kUpdate, kNumGates>(step);

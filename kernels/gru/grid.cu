@@ -11,21 +11,25 @@
 // in registers next to the weights.
 constexpr int kGridUnits = 2;
 // Sequences whose products are accumulated together.
-constexpr int kGridBatch = 2;
+constexpr int kGridBatch = 4;
 // Chunks of 256 columns whose weights are in registers.
 constexpr int kGridRegisterChunks = 4;
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
-struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeReset>, TaggedFloats,
-                                 Element, kStandard, kLinearBeforeReset> {
+template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
+struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>,
+                                 TaggedFloats, Element, kStandard, kLinearBeforeReset, kIsFixed> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kGridRegisterChunks>;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
+  // Activations that are not known when the kernel is compiled need registers of their own: with four
+  // sequences, NVRTC 12.0 spills.
+  static constexpr int kBatch = kStandard || kIsFixed ? kGridBatch : kGridBatch / 2;
 
   using Grid = typename GridBlock::ExchangedGrid;
   using Grid::layer;
   using Grid::part;
 
   Weights weights;
+  float* inputs;
   float* states;
   float* partials;  // parity of the pass, warp, gate, sequence, unit
 
@@ -43,12 +47,12 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
 
   __device__ __forceinline__ void load_weights() { weights.load(part.first_unit, kPassUnits); }
 
-  // The warp's part of the products of kBatch states from `row` on.
-  template <int kFirst, int kLast, int kBatch>
+  // The warp's part of the products of kCount states from `row` on.
+  template <int kFirst, int kLast, int kCount>
   __device__ __forceinline__ void multiply(int row, int pass, float* sums_of_pass) const {
-    constexpr int kPairs = kBatch * kGridUnits;
+    constexpr int kPairs = kCount * kGridUnits;
     float sums[kPairs][kLast - kFirst];
-    weights.template multiply<kFirst, kLast, kBatch>(sums, states + row * row_stride(),
+    weights.template multiply<kFirst, kLast, kCount>(sums, states + row * row_stride(),
                                                      row_stride(), pass);
     reduce_rows(sums);
     if (owns_pair<kPairs>()) {
@@ -65,28 +69,34 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
   template <int kFirst, int kLast>
   __device__ __forceinline__ void multiply_round(int pass, int count, float* sums_of_pass) const {
     int done = 0;
-    for (; done + kGridBatch <= count; done += kGridBatch) {
-      multiply<kFirst, kLast, kGridBatch>(done, pass, sums_of_pass);
+    for (; done + kBatch <= count; done += kBatch) {
+      multiply<kFirst, kLast, kBatch>(done, pass, sums_of_pass);
     }
-    for (; done < count; ++done) multiply<kFirst, kLast, 1>(done, pass, sums_of_pass);
+    if (kBatch > 2 && done + 2 <= count) {
+      multiply<kFirst, kLast, 2>(done, pass, sums_of_pass);
+      done += 2;
+    }
+    if (done < count) multiply<kFirst, kLast, 1>(done, pass, sums_of_pass);
   }
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset>
+template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_grid(const float* projection, const Element* recurrence, const Element* bias,
              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
              UInt64* exchange, float* carried, Element* overflow, WaitReport* report,
              GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
-  using Block = GridBlock<Element, kStandard, kLinearBeforeReset>;
+  using Block = GridBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>;
   const GridPart part = GridPart::of_block(params, Block::kPassUnits);
   const Layer<Element> layer = {projection, recurrence, bias,   initial,       lengths,
                                 sequence,   single,     params, part.direction};
   Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried), {report}},
                  {layer, nullptr, nullptr, {}},
                  reinterpret_cast<float*>(shared.words),
+                 nullptr,
                  nullptr};
+  block.states = block.inputs + (kIsFixed ? kNumGates * kGridThreads : 0);
   block.partials = block.states + params.round_batch * block.row_stride();
   const int num_halves = params.num_passes > 1 ? 2 : 1;
   block.weights.stored =

@@ -31,6 +31,7 @@ struct GruParams {
   Float32 activation_firsts[4];
   Float32 activation_seconds[4];
   Float32 clip;
+  Int32 input_size;
 };
 
 __device__ __forceinline__ float to_float(float value) { return value; }
@@ -119,12 +120,13 @@ struct Layer {
     store(single + direction * strides[0] + n * strides[1] + unit * strides[2], state);
   }
 
-  __device__ __forceinline__ void store_sequence(Int64 time, Int64 n, int unit, float state) const {
-    if (sequence == nullptr) return;
+  __device__ __forceinline__ Int64 sequence_offset(Int64 time, Int64 n, int unit) const {
     const Int64* strides = params.sequence_strides;
-    store(
-        sequence + time * strides[0] + direction * strides[1] + n * strides[2] + unit * strides[3],
-        state);
+    return time * strides[0] + direction * strides[1] + n * strides[2] + unit * strides[3];
+  }
+
+  __device__ __forceinline__ void store_sequence(Int64 time, Int64 n, int unit, float state) const {
+    if (sequence != nullptr) store(sequence + sequence_offset(time, n, unit), state);
   }
 
   __device__ __forceinline__ void store_state(UInt32 step, UInt32 length, Int64 n, int unit,

@@ -22,9 +22,9 @@ constexpr int kRowPadding = 8;
 // Floats from one row of partial sums to the next: an odd number, for the same reason.
 constexpr int kSumStride = kRoundBatch + 1;
 
-template <bool kStandard, bool kLinearBeforeReset>
-struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, TaggedHalves,
-                                   Float16, kStandard, kLinearBeforeReset> {
+template <bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
+struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset, kIsFixed>,
+                                   TaggedHalves, Float16, kStandard, kLinearBeforeReset, kIsFixed> {
   static constexpr int kPassUnits = kTilesPerGate * kTileRows;
 
   using Grid = typename MatrixBlock::ExchangedGrid;
@@ -37,6 +37,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
   MatrixRows* stored;
   MatrixRows* overflow;
   UInt16* states;
+  float* inputs;
   float* partials;  // parity of the pass, warp, gate and unit, sequence
 
   __device__ __forceinline__ int num_chunks() const {
@@ -170,14 +171,23 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
     }
     int chunk = pass == 0 ? kRegisterChunks : 0;
     int m = pass == 0 ? 0 : pass * num_chunks() - num_register_chunks();
-#pragma unroll 1
-    for (; chunk < num_chunks(); ++chunk, ++m) {
+    const auto add_chunk = [&](const MatrixRows* tiles) {
       const MatrixColumns columns = load_columns(chunk);
-      const MatrixRows* tiles = chunk_tiles(m);
 #pragma unroll
       for (int tile = kFirstTile; tile < kLastTile; ++tile) {
         sums[tile] = multiply_add(tiles[tile * kGridThreads], columns, sums[tile]);
       }
+    };
+    const int num_stored = layer.params.num_stored_chunks;
+    // Two loops, so that each knows the kind of storage that it reads.
+#pragma unroll(kIsFixed ? 2 : 1)
+    for (; chunk < num_chunks() && m < num_stored; ++chunk, ++m) {
+      add_chunk(stored + m * kPassTiles * kGridThreads + threadIdx.x);
+    }
+#pragma unroll 1
+    for (; chunk < num_chunks(); ++chunk, ++m) {
+      add_chunk(overflow + static_cast<Int64>(m - num_stored) * kPassTiles * kGridThreads +
+                threadIdx.x);
     }
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
 #pragma unroll
@@ -192,14 +202,14 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset>, T
   }
 };
 
-template <bool kStandard, bool kLinearBeforeReset>
+template <bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_matrix_grid(const float* projection, const Float16* recurrence, const Float16* bias,
                     const Float16* initial, const UInt32* lengths, Float16* sequence,
                     Float16* single, UInt32* exchange, float* carried, UInt32* overflow,
                     WaitReport* report, GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
-  using Block = MatrixBlock<kStandard, kLinearBeforeReset>;
+  using Block = MatrixBlock<kStandard, kLinearBeforeReset, kIsFixed>;
   const GridPart part = GridPart::of_block(params, Block::kPassUnits);
   const Layer<Float16> layer = {projection, recurrence, bias,   initial,       lengths,
                                 sequence,   single,     params, part.direction};
@@ -208,7 +218,9 @@ __global__ void __launch_bounds__(kGridThreads, 1)
                  nullptr,
                  nullptr,
                  nullptr,
-                 reinterpret_cast<float*>(shared.words)};
+                 reinterpret_cast<float*>(shared.words),
+                 nullptr};
+  block.partials = block.inputs + (kIsFixed ? kNumGates * kGridThreads : 0);
   const int num_halves = params.num_passes > 1 ? 2 : 1;
   block.stored = reinterpret_cast<MatrixRows*>(block.partials + num_halves * block.sums_per_pass());
   block.states = reinterpret_cast<UInt16*>(block.stored +

@@ -10,6 +10,7 @@
 // affect an existing unit.
 #pragma once
 
+#include "common/for_constants.cuh"
 #include "common/vectors.cuh"
 #include "gru/layer.cuh"
 
@@ -22,21 +23,6 @@ constexpr int kRowsBatch = kVectorRegisters >= 32 ? 6 : 2;
 constexpr int kSumColumns = 256;
 // Columns of a tile's rows that are converted at once if they cannot be read in place.
 constexpr int kUnitColumns = 32;
-
-template <int kNumber>
-struct Constant {
-  static constexpr int value = kNumber;
-};
-
-// Calls `visit` with 0 to kEnd - 1 as constants, because compilers keep an array in registers only if its
-// indices are constant.
-template <int kEnd, int kBegin = 0, class Visit>
-__device__ __forceinline__ void for_constants(const Visit& visit) {
-  if constexpr (kBegin < kEnd) {
-    visit(Constant<kBegin>());
-    for_constants<kEnd, kBegin + 1>(visit);
-  }
-}
 
 __device__ __forceinline__ int num_tiles(int hidden) {
   return (hidden + kTileUnits - 1) / kTileUnits;

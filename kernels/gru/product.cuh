@@ -72,13 +72,16 @@ struct ResidentWeights {
     return quad;
   }
 
+  __device__ __forceinline__ static int quads_per_chunk() {
+    return kNumGates * kUnits * static_cast<int>(blockDim.x);
+  }
+
   // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x apart.
   __device__ __forceinline__ WeightQuad<Element>* chunk_quads(int m) const {
-    const int quads_per_chunk = kNumGates * kUnits * static_cast<int>(blockDim.x);
     const int in_overflow = m - layer.params.num_stored_chunks;
-    WeightQuad<Element>* quads = in_overflow < 0
-                                     ? stored + m * quads_per_chunk
-                                     : overflow + static_cast<Int64>(in_overflow) * quads_per_chunk;
+    WeightQuad<Element>* quads =
+        in_overflow < 0 ? stored + m * quads_per_chunk()
+                        : overflow + static_cast<Int64>(in_overflow) * quads_per_chunk();
     return quads + threadIdx.x;
   }
 
@@ -166,19 +169,35 @@ struct ResidentWeights {
     }
     int chunk = pass == 0 ? kRegisterChunks : 0;
     int m = pass == 0 ? 0 : pass * num_chunks() - num_register_chunks();
+    const int num_stored = layer.params.num_stored_chunks;
+    // Two loops, so that each knows the kind of storage that it reads.
+#pragma unroll 1
+    for (; chunk < num_chunks() && m < num_stored; ++chunk, ++m) {
+      add_kept_chunk<kFirst, kLast, kBatch>(sums, states + column(chunk), row_stride,
+                                            stored + m * quads_per_chunk() + threadIdx.x);
+    }
 #pragma unroll 1
     for (; chunk < num_chunks(); ++chunk, ++m) {
-      const WeightQuad<Element>* quads = chunk_quads(m);
-      add_chunk<kFirst, kLast, kBatch>(
-          sums, states + column(chunk), row_stride, [&](int gate, int i, float (&quad)[kQuad]) {
-            const WeightQuad<Element> weights = quads[(gate * kUnits + i) * blockDim.x];
-#pragma unroll
-            for (int q = 0; q < kQuad; ++q) quad[q] = to_float(weights.values[q]);
-          });
+      add_kept_chunk<kFirst, kLast, kBatch>(
+          sums, states + column(chunk), row_stride,
+          overflow + static_cast<Int64>(m - num_stored) * quads_per_chunk() + threadIdx.x);
     }
   }
 
  private:
+  // Adds the products of a chunk in shared storage or memory; `quads` is the thread's first one.
+  template <int kFirst, int kLast, int kBatch>
+  __device__ __forceinline__ static void add_kept_chunk(
+      float (&sums)[kBatch * kUnits][kLast - kFirst], const float* states, int row_stride,
+      const WeightQuad<Element>* quads) {
+    add_chunk<kFirst, kLast, kBatch>(
+        sums, states, row_stride, [&](int gate, int i, float (&quad)[kQuad]) {
+          const WeightQuad<Element> weights = quads[(gate * kUnits + i) * blockDim.x];
+#pragma unroll
+          for (int q = 0; q < kQuad; ++q) quad[q] = to_float(weights.values[q]);
+        });
+  }
+
   // Adds one chunk's products; `load_weights(gate, unit, quad)` fetches four weights of a row.
   template <int kFirst, int kLast, int kBatch, class LoadWeights>
   __device__ __forceinline__ static void add_chunk(float (&sums)[kBatch * kUnits][kLast - kFirst],

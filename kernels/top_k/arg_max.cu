@@ -6,6 +6,7 @@
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "top_k/fine_key.cuh"
+#include "top_k/last_block.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
 
@@ -231,8 +232,9 @@ struct RowStretch {
   Int64 end;
 
   static __device__ __forceinline__ RowStretch of(Int64 length, UInt32 num_parts) {
-    const UInt32 stretch = (static_cast<UInt32>(length) / num_parts / 64 + 1) * 64;
-    const Int64 begin = min(length, static_cast<Int64>(blockIdx.x) * stretch);
+    // In 64 bits, because a single part of 2^32 - 64 elements or more is rounded up to 2^32.
+    const Int64 stretch = (static_cast<UInt32>(length) / num_parts / 64 + 1) * Int64{64};
+    const Int64 begin = min(length, blockIdx.x * stretch);
     return {static_cast<UInt32>(length), begin, min(length, begin + stretch)};
   }
 };
@@ -265,13 +267,9 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
         // An empty part has no place, and ranks after every other part.
         const UInt32 index = place == kNowhere ? kNowhere : part.first_index + place;
         row_found[blockIdx.x] = {largest, index};
-        __threadfence();  // the result is visible before the block counts as done
-        shared.num_done = atomicAdd(&num_done[row_number], 1);
       }
-      __syncthreads();  // every thread knows whether its block is the last
-      if (shared.num_done != num_parts - 1) continue;
+      if (!is_last_block(&num_done[row_number], num_parts, shared.num_done)) continue;
       if (threadIdx.x == 0) num_done[row_number] = 0;
-      __threadfence();  // the other blocks' results are read after their counts
       PartFirst<Word> first = {0, kNowhere};
       for (UInt32 p = threadIdx.x; p < num_parts; p += kBlockThreads) {
         const PartFirst<Word> other = row_found[p];

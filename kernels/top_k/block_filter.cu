@@ -8,6 +8,7 @@
 #include "top_k/counted_rank.cuh"
 #include "top_k/filter.cuh"
 #include "top_k/gather.cuh"
+#include "top_k/last_block.cuh"
 #include "top_k/list.cuh"
 #include "top_k/network_rank.cuh"
 #include "top_k/row_reader.cuh"
@@ -328,15 +329,9 @@ __global__ void __launch_bounds__(kThreads, 2)
         merged.keys[shared.list_begin + i] = filter.list.keys[i];
         merged.indices[shared.list_begin + i] = filter.list.indices[i];
       }
-      __threadfence();
-      __syncthreads();  // all that this block kept is published before it counts as done
-      if (threadIdx.x == 0) {
-        shared.num_done = atomicAdd(&state->num_done, 1);
-        shared.select.num_listed = 0;
-      }
-      __syncthreads();  // every thread knows whether its block is the last
-      if (shared.num_done != num_meeting - 1) break;
-      __threadfence();  // what the other blocks published is read after their counting
+      if (threadIdx.x == 0) shared.select.num_listed = 0;
+      __syncthreads();  // every thread has written what it keeps before its block counts as done
+      if (!is_last_block(&state->num_done, num_meeting, shared.num_done)) break;
       num_kept = load_relaxed(&state->num_listed);
       step = num_keys = 0;
       filter.floor = {0, true};

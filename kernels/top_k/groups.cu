@@ -9,6 +9,7 @@
 #include "top_k/cut.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/gather.cuh"
+#include "top_k/last_block.cuh"
 #include "top_k/list.cuh"
 #include "top_k/row_loads.cuh"
 #include "top_k/row_reader.cuh"
@@ -341,14 +342,12 @@ __global__ void __launch_bounds__(kThreads, 1)
   write_largest(row, begin, end, log_lanes, row_largest);
 
   // ---- Only the row's last block continues.
-  __syncthreads();  // every thread has written before its block counts as done, which releases all of it
   if (threadIdx.x == 0) {
-    shared.num_done = add_acquire_release(&num_done[row_number], 1);
     shared.num_chosen = 0;
     shared.bounds = {0, 0};
   }
-  __syncthreads();  // every thread knows whether its block is the last, and reads what others wrote after
-  if (shared.num_done != num_parts - 1) return;
+  __syncthreads();  // every thread has written before its block counts as done
+  if (!is_last_block(&num_done[row_number], num_parts, shared.num_done)) return;
   if (threadIdx.x == 0) num_done[row_number] = 0;
 
   const Int64 capacity = params.list_capacity;
