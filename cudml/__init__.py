@@ -1,10 +1,11 @@
 """DirectML's operators on NVIDIA GPUs, as CUDA kernels that also run on the CPU.
 
 The array functions `top_k`, `slice`, `reverse_subsequences` and `gru` accept NumPy arrays, CuPy arrays and
-arrays of other libraries; `compile_operator` accepts DirectML's descriptors. Names are imported on first use.
+arrays of other libraries; `compile_operator` accepts DirectML's descriptors. Names are imported on
+first use, with everything that a call of them reaches on a CPU.
 """
 
-from importlib import import_module
+from cudml.locks import import_unforked
 
 # Type checkers read these imports, the interpreter reads `_HOMES`, and a test compares the two. One list
 # cannot serve both: checkers understand only import statements, and running those would import NumPy and
@@ -97,7 +98,7 @@ if not TYPE_CHECKING:  # checkers do not evaluate it, and would see no name in a
 def __getattr__(name: str) -> "Any":
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    value = getattr(import_unforked(f"{__name__}.{_HOME_OF[name]}"), name)
     globals()[name] = value
     return value
 

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 
 from cudml.dtypes import ElementType
 from cudml.enums import DataType, FeatureLevel, TensorFlags
-from cudml.errors import DescriptorError, Problem
+from cudml.errors import DescriptorError, Problem, a_type
 from cudml.tensors import TensorDesc, is_injective, num_elements
 
 UINT32_MAX = 2**32 - 1
@@ -115,7 +115,9 @@ def check_tensor(problems: Problems, member: str, tensor: object, *, is_output: 
     """Report every broken rule of one tensor descriptor; return whether its sizes are valid."""
     name = camel(member)
     if not isinstance(tensor, TensorDesc):
-        problems.add(name, "type", "a cudml.TensorDesc", repr(tensor))
+        # An array's values would hide the message.
+        got = a_type(tensor) if hasattr(tensor, "shape") else repr(tensor)
+        problems.add(name, "type", "a cudml.TensorDesc", got)
         return False
     if check_enum(problems, f"{name}.DataType", tensor.data_type, DataType) and not _has_type(tensor):
         problems.add(

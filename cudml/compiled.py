@@ -2,23 +2,20 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from cudml.bindings import Member, binding_problems, owned_problems, scratch_problems
 from cudml.devices import Array, Device, Program, get_device
 from cudml.enums import ExecutionFlags, FeatureLevel, TensorFlags
-from cudml.errors import BindingError
+from cudml.errors import BindingError, DeviceError
 from cudml.executable import MAX_GOOD, Recent, load
-from cudml.operators import OPERATORS, operator_type_of
+from cudml.operators import OPERATORS, Descriptor, operator_type_of
 from cudml.plans import WORKSPACE_ALIGNMENT, Plan, round_up
-
-if TYPE_CHECKING:
-    from cudml.operators import Descriptor
 
 
 def compile_operator(
-    desc: "Descriptor",
+    desc: Descriptor,
     *,
     device: "str | Device | None" = None,
     feature_level: FeatureLevel = FeatureLevel.LEVEL_6_4,
@@ -75,21 +72,33 @@ def compile_operator(
     -----
     Source: IDMLDevice::CreateOperator and CompileOperator of DirectML's documentation.
     """
-    kind = operator_type_of(desc)
+    kind = operator_type_of("compile_operator", desc)
     if not isinstance(feature_level, FeatureLevel):
-        raise TypeError(f"feature_level is {feature_level!r}, must be a cudml.FeatureLevel")
+        raise TypeError(f"compile_operator: feature_level is {feature_level!r}, must be a cudml.FeatureLevel")
     if not isinstance(flags, ExecutionFlags):
-        raise TypeError(f"flags is {flags!r}, must be cudml.ExecutionFlags")
+        raise TypeError(f"compile_operator: flags is {flags!r}, must be cudml.ExecutionFlags")
     if not (device is None or isinstance(device, str) or hasattr(device, "limits")):
-        raise TypeError(f"device is {device!r}, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml")
+        expected = "'cpu', 'cuda', 'cuda:N' or a device of cudml"
+        raise TypeError(f"compile_operator: device is {device!r}, must be {expected}")
     # Checked each time, because the cache treats 1.0 and True as 1 but the rules do not.
     OPERATORS[kind].check(desc, feature_level)
-    target = get_device(device) if device is None or isinstance(device, str) else device
+    target = _device_named(device) if device is None or isinstance(device, str) else device
     plan, run = load(OPERATORS[kind].plan, desc, target)
     members = tuple(
         Member(name, getattr(desc, name), is_output=name in plan.outputs) for name in plan.operands
     )
     return CompiledOperator(kind.name, target, plan, run, members)
+
+
+def _device_named(name: str | None) -> Device:
+    """`get_device`, whose errors name the function and the argument."""
+    try:
+        return get_device(name)
+    except ValueError as error:
+        raise ValueError(f"compile_operator: {error}") from None
+    except DeviceError as error:
+        given = "" if name is None else f"device is {name!r}: "
+        raise DeviceError(f"compile_operator: {given}{error}") from None
 
 
 def _no_array() -> None:
@@ -156,7 +165,10 @@ class CompiledOperator:
         ------
         BindingError
             The bindings have problems; the error lists all of them. Nothing was copied.
+        TypeError, ValueError
+            As in `dispatch`. Nothing was copied.
         """
+        self._check_stream(stream)
         resources = [("PersistentResource", persistent_resource, True)]
         found = binding_problems(self.device, self._owned, owned, resources)
         size = self.persistent_resource_size
@@ -230,7 +242,11 @@ class CompiledOperator:
         except KeyError:
             self._check(bindings, temporary_resource)  # raises, because one is missing
             raise
-        self._run(operands, temporary_resource, stream)
+        try:
+            self._run(operands, temporary_resource, stream)
+        except (TypeError, ValueError):
+            self._check_stream(stream)
+            raise
 
     def _ensure_good(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
         """Check the arrays unless such arrays at the same addresses passed before; raise `BindingError`."""
@@ -249,6 +265,13 @@ class CompiledOperator:
         if self.device.has_fixed_arrays:
             self._last = {name: ref(array) for name, array in bindings.items()}
             self._last_scratch = _no_array if temporary_resource is None else ref(temporary_resource)
+
+    def _check_stream(self, stream: Any) -> None:
+        """Raise what is wrong with a stream, with the operator's name, if anything is."""
+        try:
+            self.device.on_stream(stream)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{self.name}: {error}") from None
 
     def _check(self, bindings: Mapping[str, Any], temporary_resource: Any) -> None:
         """Raise `BindingError` with all problems, if there are any."""

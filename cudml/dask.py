@@ -2,16 +2,22 @@
 
 from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
+from operator import index, itemgetter
 from typing import Any, Literal
 
-import dask.array as da
 import numpy as np
-from dask.core import flatten
 
+from cudml.checks import is_integer
+from cudml.errors import a_type, not_installed
 from cudml.functions import gru as _gru
 from cudml.functions import top_k as _top_k
 from cudml.operators.activations import Activation
+
+try:
+    import dask.array as da
+    from dask.core import flatten
+except ModuleNotFoundError as error:
+    raise not_installed("dask", "dask", error) from None
 
 __all__ = ["gru", "top_k"]
 
@@ -23,6 +29,8 @@ def top_k(
     *,
     axis: int = -1,
     mode: Literal["largest", "smallest"] = "largest",
+    nan: Literal["last", "greatest"] = "last",
+    lengths: Any = None,
     split_every: int | None = None,
 ) -> _top_k.TopKResult[Any, Any]:
     """Select the k largest or smallest elements along an axis, best first, and their indices.
@@ -34,8 +42,11 @@ def top_k(
     ----------
     a : dask.array.Array
         At least 1-D, of a type of `cudml.top_k`, in chunks of any sizes.
-    k, axis, mode
+    k, axis, mode, nan
         As for `cudml.top_k`.
+    lengths : array, list or int, optional
+        As for `cudml.top_k`, as a Dask array or another: the number of elements of each row of the whole axis
+        that count. Chunks behind them are read and not looked at.
     split_every : int, optional
         How many chunks are merged at a time; None is Dask's own choice.
 
@@ -47,9 +58,10 @@ def top_k(
     Raises
     ------
     ValueError
-        `k` or `mode` is invalid, or the sizes of the chunks are not known.
+        `k`, `mode`, `nan` or `split_every` is invalid, lengths do not broadcast, or the sizes of the chunks
+        are not known.
     TypeError
-        Not a Dask array, or an unsupported dtype.
+        Not a Dask array, an unsupported dtype, or lengths that are not integers.
     numpy.exceptions.AxisError
         The axis does not exist.
 
@@ -64,21 +76,50 @@ def top_k(
     Notes
     -----
     The result is that of `cudml.top_k` for the whole array: ties are broken by the lower index, for any
-    chunks. Source: `cudml.top_k`, `dask.array.reduction`.
+    chunks. Progress of long work is Dask's: `dask.diagnostics.ProgressBar`, or the dashboard of a cluster,
+    where the tasks are `top_k-chunk`, one for each chunk, and `top_k-merge`. Source: `cudml.top_k`,
+    `dask.array.reduction`.
     """
     if not isinstance(a, da.Array):
-        raise TypeError(f"top_k: a is of type {type(a).__name__}, must be a Dask array")
+        raise TypeError(f"top_k: a is {a_type(a)}, must be a Dask array: dask.array.from_array makes one")
     if any(np.isnan(a.shape)):
         expected = "known sizes: call a.compute_chunk_sizes() first"
         raise ValueError(f"top_k: a has shape {a.shape}, with chunks of unknown sizes, must have {expected}")
-    _top_k._top_k.outputs_for({"a": (a.shape, a.dtype)}, (k, axis, mode, "last"))
-    axis %= a.ndim
+    if split_every is not None and not (is_integer(split_every) and split_every >= 2):
+        raise ValueError(f"top_k: split_every is {split_every!r}, must be None or an integer of at least 2")
+    kinds = {"a": (a.shape, a.dtype)}
+    _top_k._top_k.outputs_for(kinds, (k, axis, mode, nan))
+    k, axis = index(k), index(axis) % a.ndim
+    counts: tuple[da.Array, ...] = ()
+    if lengths is not None:
+        given = lengths if isinstance(lengths, da.Array) else da.from_array(np.asarray(lengths), chunks=-1)
+        if any(np.isnan(given.shape)):
+            expected = "known sizes: call lengths.compute_chunk_sizes() first"
+            raise ValueError(f"top_k: lengths has shape {given.shape}, must have {expected}")
+        _top_k._ragged_top_k.outputs_for(
+            kinds | {"lengths": (given.shape, given.dtype)}, (k, axis, mode, nan)
+        )
+        lanes = (*a.shape[:axis], 1, *a.shape[axis + 1 :])
+        chunks = (*a.chunks[:axis], (1,), *a.chunks[axis + 1 :])
+        # Dask does not broadcast an axis of one element and empty chunks.
+        own = [
+            (1,) if size == 1 else row
+            for size, row in zip(given.shape, chunks[a.ndim - given.ndim :], strict=True)
+        ]
+        counts = (da.broadcast_to(given.rechunk(tuple(own)), lanes, chunks=chunks),)
     starts = np.cumsum((0, *a.chunks[axis][:-1]))
     no_pairs = np.empty((0,) * a.ndim, object)
-    parts = a.map_blocks(
-        _select, k=k, axis=axis, mode=mode, starts=starts, dtype=no_pairs.dtype, meta=no_pairs
+    choice = {"k": k, "axis": axis, "mode": mode, "nan": nan}
+    parts = da.map_blocks(
+        *(_select, a, *counts),
+        **choice,
+        starts=starts,
+        token="top_k-chunk",
+        dtype=no_pairs.dtype,
+        meta=no_pairs,
+        chunks=a.chunks,
     )
-    merge = partial(_merge, k=k, mode=mode)
+    merge = partial(_merge, k=k, mode=mode, nan=nan)
     merged = da.reduction(
         parts,
         chunk=_keep,
@@ -89,13 +130,15 @@ def top_k(
         split_every=split_every,
         concatenate=False,
         output_size=k,
+        name="top_k-merge",
         dtype=no_pairs.dtype,
         meta=no_pairs,
     )
-    values = merged.map_blocks(itemgetter(0), dtype=a.dtype, meta=a._meta)
-    return _top_k.TopKResult(
-        values, merged.map_blocks(itemgetter(1), dtype=np.int64, meta=a._meta.astype(np.int64))
+    values = merged.map_blocks(itemgetter(0), token="top_k-values", dtype=a.dtype, meta=a._meta)
+    indices = merged.map_blocks(
+        itemgetter(1), token="top_k-indices", dtype=np.int64, meta=a._meta.astype(np.int64)
     )
+    return _top_k.TopKResult(values, indices)
 
 
 def gru(
@@ -142,20 +185,20 @@ def gru(
 
     Notes
     -----
-    Source: GRU of ONNX, `cudml.gru`.
+    Progress of long work is Dask's, by chunks of the batch, whose tasks are `gru-chunk`. Source: GRU of ONNX,
+    `cudml.gru`.
     """
     if not isinstance(x, da.Array):
-        raise TypeError(f"gru: x is of type {type(x).__name__}, must be a Dask array")
+        raise TypeError(f"gru: x is {a_type(x)}, must be a Dask array: dask.array.from_array makes one")
     if any(np.isnan(x.shape)):
         expected = "known sizes: call x.compute_chunk_sizes() first"
         raise ValueError(f"gru: x has shape {x.shape}, with chunks of unknown sizes, must have {expected}")
+    if is_integer(sequence_lengths) and x.ndim == 3:  # one number for all sequences
+        sequence_lengths = np.full(x.shape[1], min(max(sequence_lengths, 0), x.shape[0]))
     letters = {"x": "tni", "w": "dgi", "r": "dgh", "b": "de", "h0": "dnh", "sequence_lengths": "n"}
     arguments = zip(letters, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in arguments if array is not None}
-    arrays = {
-        name: array if isinstance(array, da.Array) else da.from_array(np.asanyarray(array), chunks=-1)
-        for name, array in given.items()
-    }
+    arrays = {name: _dask_array(name, array) for name, array in given.items()}
     options = {"direction": direction, "activations": activations, "linear_before_reset": linear_before_reset}
     bound = _gru.clip_bound(clip)
     kinds = {name: (array.shape, array.dtype) for name, array in arrays.items()}
@@ -165,6 +208,7 @@ def gru(
         "n",
         *(item for name, array in arrays.items() for item in (array, letters[name])),
         concatenate=True,
+        token="gru-chunk",
         dtype=object,
         meta=np.empty(0, object),
     )
@@ -173,28 +217,72 @@ def gru(
         sizes = {letter: size for letter, size in zip(axes, shape, strict=True) if letter != "n"}
         meta = x._meta.astype(dtype)
         pick = itemgetter(number)
-        results.append(da.blockwise(pick, axes, pairs, "n", new_axes=sizes, dtype=dtype, meta=meta))
+        token = f"gru-{_gru.GruResult._fields[number]}"
+        results.append(
+            da.blockwise(pick, axes, pairs, "n", new_axes=sizes, token=token, dtype=dtype, meta=meta)
+        )
     return _gru.GruResult(*results)
 
 
+def _dask_array(name: str, array: Any) -> da.Array:
+    """An argument of `gru` as a Dask array."""
+    if isinstance(array, da.Array):
+        return array
+    try:
+        return da.from_array(np.asanyarray(array), chunks=-1)
+    except ValueError as error:
+        raise ValueError(f"gru: {name} is {a_type(array)}, must be an array: {error}") from None
+
+
 def _select(
-    chunk: Any, k: int, axis: int, mode: Any, starts: Any, block_id: tuple[int, ...] = ()
-) -> tuple[Any, Any]:
-    """The top k of a chunk, with indices of the whole axis."""
-    values, indices = _top_k.top_k(chunk, min(k, chunk.shape[axis]), axis=axis, mode=mode)
-    indices += starts[block_id[axis]]
-    return values, indices
+    chunk: Any,
+    lengths: Any = None,
+    *,
+    k: int,
+    axis: int,
+    mode: Any,
+    nan: Any,
+    starts: Any,
+    block_id: tuple[int, ...] = (),
+) -> tuple[Any, Any, Any]:
+    """The top k of a chunk, with indices of the whole axis, and how many count in each row, None for all."""
+    size, start = chunk.shape[axis], int(starts[block_id[axis]])
+    count = min(k, size)
+    if lengths is None:
+        values, indices = _top_k.top_k(chunk, count, axis=axis, mode=mode, nan=nan)
+        indices += start
+        return values, indices, None
+    if lengths.dtype == np.uint64:  # which has numbers that int64 has not
+        lengths = lengths.clip(0, start + size)
+    ends = (lengths.astype(np.int64) - start).clip(0, size)
+    values, indices = _ragged(chunk, count, ends, axis, mode, nan)
+    indices[indices >= 0] += start
+    return values, indices, ends.clip(0, count)
+
+
+def _ragged(a: Any, k: int, lengths: Any, axis: int, mode: Any, nan: Any) -> Any:
+    """`cudml.top_k` of rows that end; lengths on a host are copied to a chunk's GPU."""
+    given = lengths if type(lengths) is type(a) else lengths.tolist()
+    return _top_k.top_k(a, k, axis=axis, mode=mode, nan=nan, lengths=given)
 
 
 def _keep(part: Any, axis: Any, keepdims: bool) -> Any:
     return part
 
 
-def _merge(parts: Any, k: int, mode: Any, axis: tuple[int], keepdims: bool) -> tuple[Any, Any]:
+def _merge(parts: Any, k: int, mode: Any, nan: Any, axis: tuple[int], keepdims: bool) -> tuple[Any, Any, Any]:
     """The top k of several, which are in the order of the axis, so that equal values keep the lower index."""
-    values, indices = (np.concatenate(arrays, axis=axis[0]) for arrays in zip(*flatten([parts]), strict=True))
-    values, places = _top_k.top_k(values, min(k, values.shape[axis[0]]), axis=axis[0], mode=mode)
-    return values, np.take_along_axis(indices, places, axis=axis[0])
+    all_values, all_indices, counts = zip(*flatten([parts]), strict=True)
+    values, indices = (np.concatenate(arrays, axis=axis[0]) for arrays in (all_values, all_indices))
+    count = min(k, values.shape[axis[0]])
+    if counts[0] is None:
+        values, places = _top_k.top_k(values, count, axis=axis[0], mode=mode, nan=nan)
+        return values, np.take_along_axis(indices, places, axis=axis[0]), None
+    # A row ends in one part, and has nothing in those behind it: what counts comes first in all of them.
+    total = sum(counts[1:], counts[0])
+    values, places = _ragged(values, count, total, axis[0], mode, nan)
+    # The place of what is missing is -1, the last one, whose index is -1.
+    return values, np.take_along_axis(indices, places, axis=axis[0]), total.clip(0, count)
 
 
 def _layer(*arrays: Any, names: Sequence[str], **options: Any) -> tuple[Any, Any]:

@@ -57,7 +57,9 @@ _TABLE = (
 
 #: The row of each element type except `UNKNOWN`.
 ELEMENTS: dict[ElementType, ElementInfo] = {row.element_type: row for row in _TABLE}
-_BY_NUMPY_NAME: dict[str, ElementType] = {
+
+#: The element types by NumPy name.
+BY_NUMPY_NAME: dict[str, ElementType] = {
     row.numpy_name: row.element_type for row in _TABLE if row.numpy_name
 } | {"bool": DataType.UINT8}  # False < True as 0 < 1, so ordering and moving bits both agree
 
@@ -80,4 +82,4 @@ BITS_BY_SIZE: dict[int, ElementType] = {
 
 def element_type_of(dtype: Any) -> ElementType | None:
     """The element type of a NumPy or CuPy dtype in native byte order, or None."""
-    return _BY_NUMPY_NAME.get(dtype.name) if dtype.isnative else None
+    return BY_NUMPY_NAME.get(dtype.name) if dtype.isnative else None

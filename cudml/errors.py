@@ -84,25 +84,36 @@ class KernelError(RuntimeError):
         return type(self), (self.reports,)
 
 
+def not_installed(adapter: str, extra: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error of importing an adapter without the package that it adapts to: says what to install."""
+    message = f"cudml.{adapter} needs {error.name}, which is not installed: pip install 'cudml[{extra}]'"
+    return ModuleNotFoundError(message, name=error.name)
+
+
 class ModelError(ValueError):
     """A JSON model or a dictionary is malformed.
 
     Attributes
     ----------
     source, path : str
-        The file ("" for a dictionary) and the keys that lead to the value.
+        The file ("from_dict" for a dictionary) and the keys that lead to the value.
     expected, got : str
         The allowed values, and the actual one.
+    others : tuple of ModelError
+        What else is malformed; the message has a line for each.
     """
 
-    def __init__(self, path: str, expected: str, got: str, source: str = "") -> None:
+    def __init__(
+        self, path: str, expected: str, got: str, source: str = "", others: Sequence["ModelError"] = ()
+    ) -> None:
         self.source = source
         self.path = path
         self.expected = expected
         self.got = got
+        self.others = tuple(others)
         where = f"{source}: {path}" if source else path
-        super().__init__(f"{where} is {got}, must be {expected}")
+        super().__init__("\n  ".join([f"{where} is {got}, must be {expected}", *map(str, others)]))
 
-    def __reduce__(self) -> tuple[type["ModelError"], tuple[str, str, str, str]]:
+    def __reduce__(self) -> tuple[type["ModelError"], tuple[str, str, str, str, tuple["ModelError", ...]]]:
         """As for `ProblemsError`."""
-        return type(self), (self.path, self.expected, self.got, self.source)
+        return type(self), (self.path, self.expected, self.got, self.source, self.others)

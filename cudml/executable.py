@@ -3,10 +3,9 @@
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from cudml.devices import Device, GridTooLargeError, Program
+from cudml.devices import Device, LaunchTooLargeError, Program
 from cudml.devices.shortcuts import plan_option
 from cudml.plans import Plan
 from cudml.settings import print_plan
@@ -37,15 +36,25 @@ class Recent(dict[_Key, _Value]):
 
 
 def load(planner: Planner, desc: Any, device: Device, options: tuple[Any, ...] = ()) -> tuple[Plan, Program]:
-    """The plan of a descriptor, ready to run; with fewer blocks if those of a grid cannot run at once."""
+    """The plan of a descriptor, ready to run; with fewer blocks that run at once if the device lacks room.
+
+    Raises LaunchTooLargeError if no plan has room.
+    """
     limits = device.limits
+    refused: LaunchTooLargeError | None = None
     while True:
-        plan = planner(desc, limits, *options)
+        try:
+            plan = planner(desc, limits, *options)
+        except ValueError as error:
+            if refused is None:
+                raise
+            raise refused from error
         if plan_option() and print_plan():
             print(f"{device.name}: {plan}", file=sys.stderr)
         try:
             return plan, device.load(plan)
-        except GridTooLargeError as error:
-            if error.fits >= limits.resident_blocks:
+        except LaunchTooLargeError as error:
+            lowered = limits.lowered(error.limits)
+            if lowered == limits:
                 raise
-            limits = replace(limits, most_resident_blocks=error.fits)
+            limits, refused = lowered, error

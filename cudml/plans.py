@@ -5,7 +5,7 @@ A plan is a tuple of steps. A step names its buffers: an operand by its descript
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import gt
 from struct import Struct
 from sys import intern
@@ -40,6 +40,14 @@ WAIT_REPORT = "wait_report"
 WORKSPACE_ALIGNMENT = 256
 
 
+def product_workspace_size(num_bytes: int) -> int:
+    """Bytes of a buffer that holds so many at a multiple of `WORKSPACE_ALIGNMENT`, wherever it starts.
+
+    The library asks for that alignment, but a temporary resource may start at any multiple of 16.
+    """
+    return num_bytes + WORKSPACE_ALIGNMENT
+
+
 def ceil_div(numerator: int, denominator: int) -> int:
     """The quotient, rounded up."""
     return -(-numerator // denominator)
@@ -57,7 +65,8 @@ class Limits:
     `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks` is 1 if the
     device has no clusters. `compute_capability` is 0 on the emulator. `warp_lanes` is 1 if blocks of one
     thread are the fastest (a CPU), else 32. `most_resident_blocks` is the number of blocks of a cooperative
-    grid that run at once, if known to be fewer than one per multiprocessor.
+    grid that run at once, if known to be fewer than one per multiprocessor. `product_workspace_bytes` is what
+    the device's library wants for a matrix product, 0 if it wants nothing.
     """
 
     num_multiprocessors: int
@@ -71,12 +80,19 @@ class Limits:
     compute_capability: int
     warp_lanes: int = 32
     most_resident_blocks: int | None = None
+    product_workspace_bytes: int = 0
 
     @property
     def resident_blocks(self) -> int:
         """Maximum size of a cooperative grid, whose blocks can wait for each other; 0 allows none."""
         most = self.most_resident_blocks
         return self.num_multiprocessors if most is None else min(most, self.num_multiprocessors)
+
+    def lowered(self, most: Mapping[str, int]) -> "Limits":
+        """The limits with the named members at most so large."""
+        known = {name: getattr(self, name) for name in most}
+        changed = {name: bound for name, bound in most.items() if known[name] is None or bound < known[name]}
+        return replace(self, **changed) if changed else self
 
 
 class Field(NamedTuple):
@@ -242,7 +258,8 @@ class MatMul:
     """`out = a @ b.T` by the device's library: a is (m, k), b is (n, k), out is float32 (m, n).
 
     All three are packed row-major; offsets are in elements of the respective buffer. `element` is
-    "float32" or "float16", the type of a and b; products are summed in float32.
+    "float32" or "float16", the type of a and b; products are summed in float32. `workspace` is the library's
+    for this step, of `product_workspace_size(workspace_bytes)` bytes; None leaves it to the library.
     """
 
     a: str
@@ -255,9 +272,13 @@ class MatMul:
     a_offset: int = 0
     b_offset: int = 0
     out_offset: int = 0
+    workspace: str | None = None
+    workspace_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"matmul {self.out}[{self.m}, {self.n}] = {self.a} @ {self.b}.T over {self.k}, {self.element}"
+        extra = "" if self.workspace is None else f", {self.workspace_bytes} bytes of {self.workspace}"
+        product = f"{self.out}[{self.m}, {self.n}] = {self.a} @ {self.b}.T over {self.k}"
+        return f"matmul {product}, {self.element}{extra}"
 
 
 @dataclass(frozen=True)
@@ -300,7 +321,7 @@ class Workspace:
     """A named piece of the temporary resource, or of memory that is zero before every run.
 
     The device provides a piece that `is_left_zero`, to one run at a time, and the steps leave it zero again.
-    No launch with such a piece may wait for other blocks: a kernel that gives up leaves it as it is.
+    A kernel with such a piece leaves it zero even if it gives up a wait for other blocks.
     """
 
     name: str

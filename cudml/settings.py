@@ -86,7 +86,7 @@ def print_plan() -> bool:
 def wait_limit() -> float:
     """Seconds that a block waits for other blocks of its grid before it gives up.
 
-    Raises ValueError if CUDML_WAIT_LIMIT is not a positive number.
+    Raises SettingError if CUDML_WAIT_LIMIT is not a positive number.
     """
     text = os.environ.get("CUDML_WAIT_LIMIT") or "10"
     try:
@@ -94,7 +94,7 @@ def wait_limit() -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise ValueError(f"CUDML_WAIT_LIMIT is {text!r}, must be a positive number of seconds")
+        raise SettingError(f"CUDML_WAIT_LIMIT is {text!r}, must be a positive number of seconds")
     return seconds
 
 

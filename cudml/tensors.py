@@ -7,7 +7,7 @@ from math import prod
 from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar, SupportsIndex, TypeVar
 
-from cudml.dtypes import ELEMENTS, ElementInfo, ElementType, element_type_of
+from cudml.dtypes import BY_NUMPY_NAME, ELEMENTS, ElementInfo, ElementType, element_type_of
 from cudml.enums import DataType, TensorFlags
 from cudml.errors import a_type
 
@@ -181,7 +181,10 @@ class TensorDesc(PlainMembers):
             raise TypeError(f"TensorDesc.of: array is {a_type(array)}, must be a NumPy or CuPy array")
         element_type = element_type_of(array.dtype)
         if not isinstance(element_type, DataType):
-            raise TypeError(f"TensorDesc.of: dtype {array.dtype} has no DirectML data type")
+            names = ", ".join(name for name, kind in BY_NUMPY_NAME.items() if isinstance(kind, DataType))
+            raise TypeError(
+                f"TensorDesc.of: array is of dtype {array.dtype}, must be {names}, in native byte order"
+            )
         item_bytes = array.dtype.itemsize
         packed = packed_strides(array.shape)
         # The stride of a dimension of size 1 is never used, so it need not be a multiple.
@@ -190,9 +193,8 @@ class TensorDesc(PlainMembers):
             for size, stride, step in zip(array.shape, array.strides, packed, strict=True)
         )
         if any(stride % item_bytes for stride in strides):
-            raise TypeError(
-                f"TensorDesc.of: strides {array.strides} are not multiples of the item size {item_bytes}"
-            )
+            expected = f"multiples of {item_bytes}, the bytes of an item"
+            raise TypeError(f"TensorDesc.of: array.strides is {array.strides}, must be {expected}")
         strides = tuple(stride // item_bytes for stride in strides)
         return TensorDesc(element_type, array.shape, None if strides == packed else strides)
 

@@ -7,11 +7,12 @@ import re
 import shutil
 import sys
 import time
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from importlib import metadata
-from io import TextIOWrapper
+from io import TextIOWrapper, UnsupportedOperation
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,11 +57,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         ):  # a broken pipe only means that the reader of the output has left
             _complain(error)
         # Unwritten output must not fail again when Python flushes it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        with suppress(UnsupportedOperation):  # a stream that is no file
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_FAILED
     except KeyboardInterrupt:
         _complain("interrupted")
         return EXIT_INTERRUPTED
+    except Exception:
+        # Python's own exit code for this, 1, says that results differ.
+        _progress("")
+        traceback.print_exc()
+        return EXIT_FAILED
     return code
 
 

@@ -8,6 +8,7 @@ Source: "Python Specification for DLPack" and `dlpack.h` 1.1.
 
 import ctypes
 from functools import lru_cache
+from importlib import import_module
 from struct import Struct, unpack
 from typing import Any
 
@@ -26,12 +27,18 @@ CUDA_TYPES = (CUDA, MANAGED)
 #: The newest supported version.
 VERSION = (1, 1)
 
-# Bits of `flags` in a versioned capsule.
-_READ_ONLY, _IS_COPIED = 1, 2
+#: Bits of `flags` in a versioned capsule: memory that must not be written, and a copy, in which anything
+#: written would be lost.
+READ_ONLY = 1 | 2
 
 #: `DLDataTypeCode` of NumPy's types -> the kind and the sizes in bits.
 _KINDS = {0: ("i", (8, 16, 32, 64)), 1: ("u", (8, 16, 32, 64)), 2: ("f", (16, 32, 64)), 5: ("c", (64, 128))}
 _BOOL = 6
+try:
+    _ml_dtypes: Any = import_module("ml_dtypes")
+except Exception:  # absent, or built for another NumPy, which must not stop those who do not need it
+    _ml_dtypes = None
+
 #: `DLDataTypeCode` of the types of ml_dtypes -> the name there and the size in bits.
 _ML_DTYPES = {
     4: ("bfloat16", 16),
@@ -101,8 +108,7 @@ def exported(candidate: Any, stream: int | None = None) -> Exported:
         address, form = _read_old(capsule)
         is_read_only = _is_read_only(candidate)
     else:
-        # Anything written to a copy would be lost.
-        is_read_only = bool(flags & (_READ_ONLY | _IS_COPIED))
+        is_read_only = bool(flags & READ_ONLY)
     return Exported(address, form, capsule, is_read_only)
 
 
@@ -179,10 +185,8 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype[Any]:
     name, size = _ML_DTYPES.get(code, ("", 0))
     if lanes != 1 or bits != size or not name:
         raise ExchangeError(f"of DLPack type {code}, {bits} bits and {lanes} lanes, not a NumPy dtype")
-    try:
-        import ml_dtypes
-
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-    except (AttributeError, ImportError) as error:
-        raise ExchangeError(f"of {name}, which takes ml_dtypes: pip install -U ml_dtypes") from error
+    scalar_type = getattr(_ml_dtypes, name, None)
+    if scalar_type is None:
+        raise ExchangeError(f"of {name}, which takes ml_dtypes: pip install -U ml_dtypes")
+    dtype: np.dtype[Any] = np.dtype(scalar_type)
     return dtype

@@ -1,5 +1,6 @@
 """Arrays of other libraries, shared without a copy through DLPack or the CUDA array interface."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -91,6 +92,23 @@ def cuda_array(candidate: Any) -> Exported:
     place = int(address or 0) if num_elements(shape) else 0
     form = form_of(shape, strides, dtype)
     return Exported(place, form, candidate, bool(is_read_only), stream=_handle(stream))
+
+
+@dataclass
+class _Place:
+    """Memory as NumPy reads it."""
+
+    __array_interface__: dict[str, Any]
+
+
+def array_at(address: int, shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+    """NumPy's array of packed elements at an address of the CPU's memory, which the caller keeps."""
+    sizes = tuple(map(int, shape))
+    if 0 in sizes:  # NumPy takes no null pointer
+        return np.empty(sizes, dtype)
+    size = num_elements(sizes) * dtype.itemsize
+    place = _Place({"version": 3, "data": (int(address), False), "shape": (size,), "typestr": "|u1"})
+    return np.asarray(place).view(dtype).reshape(sizes)
 
 
 def _handle(stream: Any) -> int | None:

@@ -1,14 +1,14 @@
 """Descriptors as dictionaries, in the JSON spelling of DxDispatch."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from enum import Enum, IntEnum, IntFlag
-from functools import cache
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_type_hints
+from functools import cache, partial
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from cudml.checks import camel
-from cudml.dxdispatch.reader import SPECIAL_FLOATS, Node
+from cudml.dxdispatch.reader import SPECIAL_FLOATS, Node, all_of
 from cudml.enums import (
     AxisDirection,
     DataType,
@@ -17,12 +17,9 @@ from cudml.enums import (
     RecurrentNetworkDirection,
     TensorFlags,
 )
-from cudml.operators import OPERATORS, operator_type_of
+from cudml.operators import OPERATORS, Descriptor, operator_type_of
 from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.tensors import TensorDesc
-
-if TYPE_CHECKING:
-    from cudml.operators import Descriptor
 
 Flags = TypeVar("Flags", bound=IntFlag)
 
@@ -52,7 +49,7 @@ _TENSOR_KEYS = (
 )
 
 
-def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
+def from_dict(data: Mapping[str, Any], source: str = "from_dict") -> Descriptor:
     """Convert a dictionary in DxDispatch's JSON form to a descriptor.
 
     Prefixes of enumerations and optional members may be left out. Members may stand next to `Type` instead of
@@ -74,7 +71,7 @@ def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
     Raises
     ------
     ModelError
-        A key is unknown or missing, or its value has the wrong type; the message says which key.
+        Keys are unknown or missing, or their values have the wrong type; the message has a line for each.
 
     Examples
     --------
@@ -97,18 +94,21 @@ def from_dict(data: Mapping[str, Any], source: str = "") -> "Descriptor":
     return read_operator(Node(data, "", source))
 
 
-def read_operator(node: Node, *other_keys: str) -> "Descriptor":
+def read_operator(node: Node, *other_keys: str) -> Descriptor:
     """The descriptor at a position of a model; `other_keys` are allowed next to it and ignored."""
     choices = {kind.name: kind for kind in OPERATORS}
     kind = _type_node(node).choice(choices, _PREFIXES[OperatorType])
     inner = _desc_node(node, other_keys)
-    cls = OPERATORS[kind].descriptor
+    cls: type = OPERATORS[kind].descriptor
     hints = _types_of_members(cls)
     counts = {key: lists for key, lists in _COUNTS.items() if any(camel(m) in lists for m in hints)}
     keys = [camel(member) for member in hints]
     ignored = ("Type", "type", *other_keys) if inner is node else ()
-    inner.only(*keys, *counts, *ignored)
-    values = {member: _member(inner, camel(member), hint) for member, hint in hints.items()}
+    readers: list[Callable[[], Any]] = [
+        partial(_member, inner, camel(member), hint, kind.name) for member, hint in hints.items()
+    ]
+    _, *members = all_of([partial(inner.only, *keys, *counts, *ignored), *readers])
+    values = dict(zip(hints, members, strict=True))
     for key, lists in counts.items():
         measured = next(values[m] for m in values if camel(m) in lists)
         _check_count(inner, key, len(measured))
@@ -122,7 +122,7 @@ def _types_of_members(cls: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in fields(cls)}
 
 
-def to_dict(desc: "Descriptor") -> dict[str, Any]:
+def to_dict(desc: Descriptor) -> dict[str, Any]:
     """Convert a descriptor to a dictionary that `from_dict` reads and `json.dumps` can write.
 
     Members that have their default are left out. Whether the descriptor follows the rules is not checked.
@@ -153,7 +153,7 @@ def to_dict(desc: "Descriptor") -> dict[str, Any]:
     -----
     Source: the guide of DxDispatch, Microsoft's command-line runner of DirectML operators.
     """
-    kind = operator_type_of(desc)
+    kind = operator_type_of("to_dict", desc)
     members: dict[str, Any] = {}
     for field in fields(desc):
         value, key = getattr(desc, field.name), camel(field.name)
@@ -199,14 +199,14 @@ def _desc_node(node: Node, other_keys: Sequence[str]) -> Node:
     return inner
 
 
-def _member(node: Node, key: str, hint: Any) -> Any:
-    """A member, read as the type of its annotation."""
+def _member(node: Node, key: str, hint: Any, operator: str) -> Any:
+    """A member of an operator, read as the type of its annotation."""
     options = get_args(hint)
     if type(None) in options:
         child = node.get(key)
         (hint,) = (option for option in options if option is not type(None))
         return None if child is None else _value(child, hint)
-    return _value(node.need(key, f"given: {_said(hint)}"), hint)
+    return _value(node.need(key, f"{_said(hint)}, which {operator} needs"), hint)
 
 
 def _said(hint: Any) -> str:
@@ -242,20 +242,27 @@ def _tensor(node: Node) -> TensorDesc:
     kind = node.get("Type")
     if kind is not None and kind.text().removeprefix("DML_TENSOR_TYPE_") != "BUFFER":
         kind.fail("DML_TENSOR_TYPE_BUFFER")
-    sizes = inner.need("Sizes", "a list of integers").integers()
-    _check_count(inner, "DimensionCount", len(sizes))
     strides = inner.get("Strides")
     total = inner.get("TotalTensorSizeInBytes")
     alignment = inner.get("GuaranteedBaseOffsetAlignment")
-    return TensorDesc(
-        read_enum(inner.need("DataType", "the name of a data type"), DataType),
-        sizes,
-        None if strides is None else strides.integers(),
-        read_flags(inner.get("Flags"), TensorFlags),
-        # As in DxDispatch, 0 means that the size is computed.
-        None if total is None else total.integer() or None,
-        0 if alignment is None else alignment.integer(),
+    members = all_of(
+        (
+            lambda: read_enum(inner.need("DataType", "the name of a data type"), DataType),
+            lambda: _sizes(inner),
+            lambda: None if strides is None else strides.integers(),
+            lambda: read_flags(inner.get("Flags"), TensorFlags),
+            # As in DxDispatch, 0 means that the size is computed.
+            lambda: None if total is None else total.integer() or None,
+            lambda: 0 if alignment is None else alignment.integer(),
+        )
     )
+    return TensorDesc(*members)
+
+
+def _sizes(node: Node) -> tuple[int, ...]:
+    sizes = node.need("Sizes", "a list of integers").integers()
+    _check_count(node, "DimensionCount", len(sizes))
+    return sizes
 
 
 def _activation(node: Node) -> Activation:

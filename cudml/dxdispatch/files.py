@@ -1,5 +1,6 @@
 """The files that a model names: confined to a folder, and opened so that no symbolic link leads out of it."""
 
+import errno
 import os
 import secrets
 import stat
@@ -7,6 +8,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
+
+import numpy as np
+
+from cudml.errors import ModelError
+
+#: The longest name of a file in bytes, on Linux's file systems.
+_MAX_NAME_BYTES = 255
 
 #: Flags for opening a path step by step, so that a link created after resolution is not followed.
 _STEP_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,6 +40,16 @@ def resolve_inside(root: Path, path: Path, *, allow_outside: bool) -> str:
     return place
 
 
+def check_target(root: Path, path: Path, *, allow_outside: bool) -> None:
+    """Raise what `resolve_inside` raises, and ValueError if no file of that name can be written."""
+    place = resolve_inside(root, path, allow_outside=allow_outside)
+    num_bytes = len(os.fsencode(os.path.basename(place)))
+    if num_bytes > _MAX_NAME_BYTES:
+        raise ValueError(f"{num_bytes} bytes long, more than {_MAX_NAME_BYTES}")
+    if os.path.isdir(place):
+        raise ValueError(f"{place} is a folder")
+
+
 def open_inside(root: Path, path: Path, *, allow_outside: bool) -> BinaryIO:
     """Open a regular file for reading; raises OSError, and what `resolve_inside` raises."""
     place = resolve_inside(root, path, allow_outside=allow_outside)
@@ -41,7 +59,7 @@ def open_inside(root: Path, path: Path, *, allow_outside: bool) -> BinaryIO:
         file = os.open(os.path.basename(place), flags, dir_fd=folder)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise OSError(0, "not a regular file")
+            raise OSError(errno.EINVAL, "not a regular file")
         return os.fdopen(file, "rb")
     except OSError:
         os.close(file)
@@ -67,6 +85,34 @@ def write_inside(root: Path, path: Path, write: Callable[[BinaryIO], object], *,
             with suppress(OSError):
                 os.unlink(scratch, dir_fd=folder)
             raise
+
+
+def read_npy(file: BinaryIO) -> np.ndarray:
+    """The array of an .npy file; raises ValueError if NumPy cannot read it without pickles."""
+    try:
+        return np.lib.format.read_array(file, allow_pickle=False)
+    except Exception as error:  # a broken header ends in anything from TokenError to MemoryError
+        raise ValueError(str(error)) from error
+
+
+def save_inside(root: Path, path: Path, values: np.ndarray, *, allow_outside: bool) -> None:
+    """Save an array: as NumPy's format if the path ends in .npy, else as its bytes.
+
+    Raises ModelError if the file cannot be written, or must not be written there.
+    """
+
+    def write(file: BinaryIO) -> None:
+        if path.suffix.lower() == ".npy":
+            np.save(file, values, allow_pickle=False)
+        else:
+            values.tofile(file)
+
+    try:
+        write_inside(root, path, write, allow_outside=allow_outside)
+    except OutsideError as error:
+        raise ModelError("the file", f"within {root}", f"a link to {error.place}", str(path)) from None
+    except OSError as error:
+        raise ModelError("the file", "writable", f"not written ({error.strerror})", str(path)) from None
 
 
 @contextmanager

@@ -3,15 +3,16 @@
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cudml.checks import camel
 from cudml.dxdispatch.descriptors import read_flags, read_operator
-from cudml.dxdispatch.reader import Node
+from cudml.dxdispatch.reader import Node, Result, all_of
 from cudml.dxdispatch.values import FILE_SUFFIXES, Resource, SourceFolder, read_resource
 from cudml.enums import ExecutionFlags
 from cudml.errors import ModelError
@@ -103,8 +104,8 @@ def load_model(path: str | Path, *, allow_outside: bool = False) -> Model:
     Raises
     ------
     ModelError
-        The file cannot be read, is not JSON, or is not a model of operators that cudml has. The message gives
-        the file, the key path, and the expected and the actual value.
+        The file cannot be read, is not JSON, or is not a model of operators that cudml has. The message has a
+        line for each problem, with the file, the key path, and the expected and the actual value.
 
     Notes
     -----
@@ -173,18 +174,24 @@ def _strict_json(text: str) -> str:
 
 def read_model(node: Node, source: SourceFolder) -> Model:
     """The model of parsed JSON."""
-    node.only("resources", "dispatchables", "commands")
-    resources = {
-        name: read_resource(child, source) for name, child in _named(node.need("resources", "an object"))
-    }
-    dispatchables = {
-        name: _dispatchable(child, resources)
-        for name, child in _named(node.need("dispatchables", "an object"))
-    }
-    commands = node.need("commands", "a list")
-    return Model(
-        resources, dispatchables, tuple(_command(item, resources, dispatchables) for item in commands.items())
+    parts = all_of(
+        (
+            lambda: node.only("resources", "dispatchables", "commands"),
+            lambda: dict(_named(node.need("resources", "an object"))),
+            lambda: dict(_named(node.need("dispatchables", "an object"))),
+            lambda: list(node.need("commands", "a list").items()),
+        )
     )
+    _, resource_nodes, dispatchable_nodes, command_nodes = parts
+    resources = _each(read_resource, resource_nodes, source)
+    dispatchables = _each(_dispatchable, dispatchable_nodes, resources)
+    commands = all_of(partial(_command, item, resources, dispatchables) for item in command_nodes)
+    return Model(resources, dispatchables, tuple(commands))
+
+
+def _each(read: Callable[..., Result], nodes: Mapping[str, Node], *others: Any) -> dict[str, Result]:
+    """What is read of each node, by name."""
+    return dict(zip(nodes, all_of(partial(read, node, *others) for node in nodes.values()), strict=True))
 
 
 def _named(node: Node) -> Iterator[tuple[str, Node]]:

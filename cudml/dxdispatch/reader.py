@@ -2,9 +2,10 @@
 
 import math
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
@@ -61,6 +62,22 @@ def close_hint(name: str, names: Iterable[str]) -> str:
     return f"; the closest is {close[0]}" if close else ""
 
 
+def all_of(readers: Iterable[Callable[[], Any]]) -> list[Any]:
+    """What each reader returns; if some raise `ModelError`, one error with the problems of all."""
+    results = []
+    problems: list[ModelError] = []
+    for read in readers:
+        try:
+            results.append(read())
+        except ModelError as error:
+            alone = ModelError(error.path, error.expected, error.got, error.source)
+            problems += [alone, *error.others]
+    if problems:
+        first, *others = problems
+        raise ModelError(first.path, first.expected, first.got, first.source, others)
+    return results
+
+
 @dataclass(frozen=True)
 class Node:
     """A value, and the keys that lead to it from the top of `source`."""
@@ -110,10 +127,12 @@ class Node:
         return node
 
     def only(self, *keys: str) -> None:
-        """Raise `ModelError` for a key that is not one of these."""
-        for key in self.members():
-            if key not in keys and not key.startswith("$"):
-                self.child(key).fail(f"one of {', '.join(keys)}{close_hint(key, keys)}", "unknown")
+        """Raise `ModelError` for the keys that are not among these."""
+        unknown = [key for key in self.members() if key not in keys and not key.startswith("$")]
+        all_of(
+            partial(self.child(key).fail, f"one of {', '.join(keys)}{close_hint(key, keys)}", "unknown")
+            for key in unknown
+        )
 
     def text(self) -> str:
         """The value, which must be a string."""

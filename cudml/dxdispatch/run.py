@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
 from cudml.compiled import CompiledOperator, compile_operator
 from cudml.devices import Array, Device
-from cudml.dxdispatch.files import OutsideError, resolve_inside, write_inside
+from cudml.dxdispatch.files import OutsideError, check_target, save_inside
 from cudml.dxdispatch.memory import free_bytes, size_text
 from cudml.dxdispatch.model import Binding, Dispatch, Model, Print, WriteFile
 from cudml.dxdispatch.values import Resource
@@ -106,7 +106,7 @@ def run_model(
         progress("")
         if number in targets:
             shape = command.dimensions if isinstance(command, WriteFile) else None
-            _save(folder, targets[number], resource.values_in(data, shape), allow_outside)
+            save_inside(folder, targets[number], resource.values_in(data, shape), allow_outside=allow_outside)
             echo(f"Resource '{command.resource}' written to '{targets[number]}'")
         else:
             is_verbose = isinstance(command, Print) and command.verbose
@@ -131,7 +131,7 @@ def _targets(model: Model, output: Path | None, allow_outside: bool) -> dict[int
             continue
         targets[number] = folder / name
         try:
-            resolve_inside(folder, targets[number], allow_outside=allow_outside)
+            check_target(folder, targets[number], allow_outside=allow_outside)
         except OutsideError as error:
             expected = f"a path within {folder.absolute()} (--allow-outside lifts that)"
             raise ModelError(place, expected, f"a path to {error.place}") from None
@@ -224,18 +224,3 @@ def _text(value: Any) -> str:
     """The shortest text that reads back as the same value; whole numbers as integers."""
     is_whole = value.dtype.kind == "f" and abs(float(value)) < _MAX_WHOLE and float(value).is_integer()
     return str(int(value) if is_whole else value)
-
-
-def _save(folder: Path, path: Path, values: np.ndarray, allow_outside: bool) -> None:
-    def write(file: BinaryIO) -> None:
-        if path.suffix.lower() == ".npy":
-            np.save(file, values)
-        else:
-            values.tofile(file)
-
-    try:
-        write_inside(folder, path, write, allow_outside=allow_outside)
-    except OutsideError as error:
-        raise ModelError("the file", f"within {folder}", f"a link to {error.place}", str(path)) from None
-    except OSError as error:
-        raise ModelError("the file", "writable", f"not written ({error.strerror})", str(path)) from None

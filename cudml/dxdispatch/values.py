@@ -11,7 +11,7 @@ import numpy as np
 
 from cudml.dtypes import ELEMENTS, element_type_of
 from cudml.dxdispatch.descriptors import read_enum
-from cudml.dxdispatch.files import OutsideError, open_inside
+from cudml.dxdispatch.files import OutsideError, open_inside, read_npy
 from cudml.dxdispatch.memory import free_bytes, size_text
 from cudml.dxdispatch.reader import Node
 from cudml.enums import DataType
@@ -260,7 +260,8 @@ def _opened(node: Node, source: SourceFolder) -> BinaryIO:
         try:
             return open_inside(source.folder, folder / node.text(), allow_outside=source.allow_outside)
         except OutsideError as error:
-            if outside is None and os.path.lexists(error.place):
+            # The current folder is only a second guess, of interest if there is such a file.
+            if outside is None and (folder is source.folder or os.path.lexists(error.place)):
                 outside = error.place
         except FileNotFoundError:
             pass
@@ -275,8 +276,8 @@ def _opened(node: Node, source: SourceFolder) -> BinaryIO:
 
 def _npy_values(node: Node, file: BinaryIO) -> np.ndarray:
     try:
-        array = np.lib.format.read_array(file, allow_pickle=False)
-    except Exception as error:  # a broken header ends in anything from TokenError to ZeroDivisionError
+        array = read_npy(file)
+    except ValueError as error:
         node.fail(f"a file that NumPy can read ({error})")
     if array.size == 0:
         node.fail("a file with at least one element", "empty")

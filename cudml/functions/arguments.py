@@ -1,6 +1,6 @@
 """The arguments of array functions: the device they are on, and the errors about wrong ones."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.exceptions import AxisError
+from numpy.ma import MaskedArray
 
-from cudml.checks import MAX_DIMENSIONS, one_of
+from cudml.checks import MAX_DIMENSIONS, is_integer, one_of
 from cudml.devices import Array, Device, Program, device_of, own_types, take
 from cudml.devices.exchange import ExchangeError, Exported
 from cudml.dtypes import BITS_BY_SIZE, INTEGERS, ElementType
@@ -35,6 +36,14 @@ def wrong_argument(function: str, argument: str, got: object, expected: str) -> 
     return f"{function}: {argument} is {got}, must be {expected}"
 
 
+def raise_all(function: str, errors: Sequence[Exception]) -> None:
+    """Raise one error with the texts of all, if there are any: TypeError if one is, else ValueError."""
+    if errors:
+        texts = [str(error).removeprefix(f"{function}: ") for error in errors]
+        is_type = any(isinstance(error, TypeError) for error in errors)
+        raise (TypeError if is_type else ValueError)(f"{function}: {'; '.join(texts)}")
+
+
 def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported | None, Device]:
     """An argument as a plain array of its device's own type, its memory if that is shared, and the device.
 
@@ -43,7 +52,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported
     own = own_types.get(type(candidate))
     if own is not None and (device := own[1].get(own[0](candidate))) is not None:
         return candidate, None, device
-    if isinstance(candidate, np.ma.MaskedArray):
+    if isinstance(candidate, MaskedArray):
         expected = "an array without a mask, such as its .filled(value) or its .data"
         raise TypeError(wrong_argument(function, name, "a masked array", expected))
     expected = "a NumPy array, a CuPy array or an object that shares memory of a CPU or a GPU as they do"
@@ -60,6 +69,8 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported
         return *found[0], found[1]
     if isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
         expected += "; numpy.asarray makes one"
+    if name in _LENGTHS_NAMES:
+        expected = "an integer, a list of integers or an array of integers"
     raise TypeError(wrong_argument(function, name, a_type(candidate), expected))
 
 
@@ -222,7 +233,8 @@ def normalized_axis(function: str, axis: Any, ndim: int) -> int:
         raise ValueError(wrong_argument(function, "axis", None, "an integer: flattening is up to the caller"))
     number = as_integer(function, "axis", axis)
     if not -ndim <= number < ndim:
-        raise AxisError(number, ndim, f"{function}")
+        allowed = f"axis must be from {-ndim} to {ndim - 1}" if ndim else "a must have a dimension"
+        raise AxisError(number, ndim, f"{function}: {allowed}")
     return number % ndim
 
 
@@ -306,8 +318,20 @@ def lengths_on(
     if not host.size:
         host = host.astype(np.int64)
     if host.dtype.kind not in "iu":
-        raise TypeError(wrong_argument(function, name, f"a list of {host.dtype}", "a list of integers"))
+        expected = "a list of integers"
+        if all(is_integer(number) for number in _leaves(lengths)):
+            expected = "a list of integers that one type of 64 bits holds"
+        raise TypeError(wrong_argument(function, name, f"a list of {host.dtype}", expected))
     return upload(device, host)
+
+
+def _leaves(lists: Any) -> Iterator[Any]:
+    """The elements of lists of lists."""
+    for item in lists:
+        if isinstance(item, (list, tuple)):
+            yield from _leaves(item)
+        else:
+            yield item
 
 
 def broadcasts_to(shape: Sequence[int], target: Sequence[int]) -> bool:

@@ -1,5 +1,6 @@
 """How array functions run: cache of planned calls, keyed by layouts and the other arguments."""
 
+import os
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.transfer import assign
 from cudml.overlap import Box, box_of, overlaps
+from cudml.plans import Plan
 from cudml.tensors import num_elements, tensor_of
 
 #: Planned calls that each array function keeps.
@@ -52,6 +54,9 @@ class _PlacesOf(Recent[type, _PlaceOf | None]):
 
 _places_of = _PlacesOf(_MAX_TYPES)
 
+# A child has its parent's arrays on a GPU, but cannot use them: `get_device` says so when it is asked again.
+os.register_at_fork(after_in_child=_places_of.clear)
+
 
 class Call:
     """An array function planned for arrays of certain layouts, ready to run.
@@ -60,6 +65,16 @@ class Call:
     ----------
     has_place : bool
         Whether `run` takes a place within the arrays, on which plans do not depend.
+    takes_operands : bool
+        Whether `run` and `run_on` take operands of the launched program that are not arrays.
+    is_launch : bool
+        Whether all that `run` does, if outputs are given, is to `launch` operands, inputs first.
+    masks : tuple of int
+        For each array that is given, the bits that its address must not have.
+    launch : Program
+        What `run` launches.
+    plan : Plan or None
+        What `launch` runs, if it is one plan; `temporary_bytes` are those of its workspace.
 
     Parameters
     ----------
@@ -102,20 +117,20 @@ class Call:
                 array, converts = None, True
             tensors[row.member] = tensor_of(row.kind, row.sizes, array)
         is_empty = request.is_zero or not [output for output in request.outputs if 0 not in output.shape]
-        self._masks = tuple(masks)
+        self.masks = tuple(masks)
         self.first_mask = masks[0]
         self._make_outputs = device.allocator(made)
         self._boxes = boxes
         self._good: Recent[tuple[int, ...], bool] | None = None
-        self._launch: Program = launch_nothing
+        self.launch: Program = launch_nothing
+        self.plan: Plan | None = None
         if request.is_zero:
             # No method of this call, whose cycle of references would outlive it until a garbage collection.
-            self._launch = partial(_fill_with_zero, self._num_inputs)
-        # Operands need not be arrays.
-        self.takes_operands = is_empty or not converts
+            self.launch = partial(_fill_with_zero, self._num_inputs)
+        self.takes_operands = (is_empty or not converts) and not request.is_zero
         # Set if operands are packed arrays; without the arrays, because the cache must not keep them alive.
         self._rows: list[Argument] | None = None
-        if not self.takes_operands:
+        if converts and not is_empty:
             self._rows = [copy(row) for row in rows]
             for row in self._rows:
                 row.array = None
@@ -123,12 +138,13 @@ class Call:
         if self.has_place:
             self._prepare(request, rows, desc)
         elif desc is not None and request.program is not None:
-            self._launch = request.program(desc, request.options, device)
+            self.launch = request.program(desc, request.options, device)
             self.takes_operands = False
         elif desc is not None:
-            plan, self._launch = load(function.plan, desc, device, request.options)
-            if plan.operands != (*tensors,):
-                raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {plan}")
+            self.plan, self.launch = load(function.plan, desc, device, request.options)
+            if self.plan.operands != (*tensors,):
+                raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {self.plan}")
+        self.is_launch = self.takes_operands and not self.has_place
         if key is not None:
             function.calls[key] = self
 
@@ -142,7 +158,7 @@ class Call:
             good = self._good = Recent(MAX_GOOD)
         if addresses in good:
             return True
-        if any(address & mask for address, mask in zip(addresses, self._masks, strict=True)):
+        if any(address & mask for address, mask in zip(addresses, self.masks, strict=True)):
             return False
         if self._boxes:
             is_written = [number >= self._num_inputs for number in range(len(self._boxes))]
@@ -157,12 +173,26 @@ class Call:
             return self._run_packed(self._rows, inputs, outputs, place)
         if not outputs:
             outputs = self._make_outputs()
-        self._launch((*inputs, *outputs), None)
+        self.launch((*inputs, *outputs), None)
         return outputs
+
+    def run_on(
+        self, stream: Any, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
+    ) -> Sequence[Array]:
+        """`run` in the order of a stream of the device."""
+        if outputs and self.takes_operands:
+            self._launch_on(stream, place, (*inputs, *outputs))
+            return outputs
+        with self.device.on_stream(stream):
+            return self.run(inputs, outputs, place)
+
+    def _launch_on(self, stream: Any, place: Any, operands: Sequence[Array]) -> None:
+        """Compute output operands from input operands, in the order of a stream, if operands are taken."""
+        self.launch(operands, None, stream)
 
     def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
         """Compute output operands from input operands."""
-        self._launch(operands, None)
+        self.launch(operands, None)
 
     def _run_packed(
         self, rows: Sequence[Argument], inputs: Sequence[Array], outputs: Sequence[Array], place: Any
@@ -253,6 +283,20 @@ class ArrayFunction:
         given = all_on_device(self.name, [*inputs], arrays, lengths_axes=self.lengths_axes)
         return [(output.shape, output.dtype) for output in self.check(given, *options).outputs]
 
+    def planned(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        options: Any,
+        stream: Any = None,
+        names: tuple[str, ...] = (),
+    ) -> Call:
+        """The call for arguments as of `find`, planned if it was not, for a caller that launches it itself.
+
+        Raises what the call would raise.
+        """
+        return Unplanned(self, options, stream, names or self.input_names, None).planned(inputs, outputs)
+
     def find(
         self,
         inputs: Sequence[Any],
@@ -260,7 +304,7 @@ class ArrayFunction:
         options: Any,
         stream: Any = None,
         names: tuple[str, ...] = (),
-    ) -> "Call | Shared | Unplanned":
+    ) -> "Call | Held | Bound | Unplanned":
         """Find the planned call for these arguments, or one that normalises and plans first.
 
         Parameters
@@ -278,9 +322,8 @@ class ArrayFunction:
         """
         places: _Places | None = None
         try:
-            if stream is not None:
-                pass
-            elif len(inputs) == 1 and not outputs:  # by far the most frequent case, so it has a fast path
+            # By far the most frequent case, so it has a fast path.
+            if stream is None and len(inputs) == 1 and not outputs:
                 place_of = _places_of[type(inputs[0])]
                 if place_of is not None:
                     address, layout = place_of(inputs[0])
@@ -288,33 +331,42 @@ class ArrayFunction:
                     if call is not None and not address & call.first_mask:
                         return call
                     places = (address,), (layout,)
-                elif operand_makers and (made := operand_makers[0](inputs[0])) is not None:
+                elif operand_makers and (made := operand_makers[0](inputs[0], None, False)) is not None:
                     operand, held = made
                     call = self.calls.get((options, operand.layout))
                     if call is not None and call.takes_operands and not operand.ptr & call.first_mask:
-                        return Shared(call, (operand,), held)
-            elif (found := self._find(inputs, outputs, options, names)) is not None:
+                        if held is not None:
+                            return Held(call, (operand,), held)
+                        return Bound(call, (operand,), (), {operand.ptr: operand}, False, None)
+            elif (found := self._find(inputs, outputs, options, stream, names)) is not None:
                 return found
-        except TypeError:  # something unhashable, or a masked array
+        except (TypeError, ValueError):  # something unhashable, a masked array, or not a stream
             pass
         return Unplanned(self, options, stream, names or self.input_names, places)
 
     def _find(
-        self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any, names: tuple[str, ...]
-    ) -> "Call | Shared | Unplanned | None":
-        """`find` for any number of arrays; None if some of them have to be converted."""
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        options: Any,
+        stream: Any,
+        names: tuple[str, ...],
+    ) -> "Call | Bound | Unplanned | None":
+        """`find` for any number of arrays and any stream; None if some arrays have to be converted."""
         addresses: list[int] = []
         layouts: list[Any] = [options]
-        given, shared = [*inputs], {}
-        for number, array in enumerate((*inputs, *outputs)):
+        given, count = [*inputs, *outputs], len(inputs)
+        shared: dict[int, Any] = {}
+        is_held = True
+        for number, array in enumerate(given):
             place_of = _places_of[type(array)]
             if place_of is not None:
                 address, layout = place_of(array)
-            elif number < len(inputs) and operand_makers and (made := operand_makers[0](array)) is not None:
-                operand = made[0]
+            elif operand_makers and (made := operand_makers[0](array, stream, number >= count)) is not None:
+                operand, held = made
                 address, layout = operand.ptr, operand.layout
-                given[number] = operand
-                shared[operand.ptr] = operand
+                given[number] = shared[address] = operand
+                is_held = is_held and held is not None
             else:
                 return None
             addresses.append(address)
@@ -323,14 +375,18 @@ class ArrayFunction:
         call = self.calls.get(tuple(layouts))
         if call is None or not call.takes(at):
             places = None if shared else (at, tuple(layouts[1:]))
-            return Unplanned(self, options, None, names or self.input_names, places)
-        if not shared:
+            return Unplanned(self, options, stream, names or self.input_names, places)
+        if stream is not None:
+            call.device.check_stream(stream)
+        elif not shared:
             return call
-        return Shared(call, given, shared) if call.takes_operands else None
+        if shared and not call.takes_operands:
+            return None
+        return Bound(call, given[:count], given[count:], shared, is_held, stream)
 
 
-class Shared:
-    """A planned call some of whose inputs are operands in memory of other libraries."""
+class Held:
+    """A planned call some of whose inputs are operands in memory of other libraries, for `Device.hold`."""
 
     __slots__ = ("_call", "_inputs", "_shared")
 
@@ -342,6 +398,42 @@ class Shared:
         results = self._call.run(self._inputs, outputs, place)
         self._call.device.hold(self._shared)
         return results
+
+
+class Bound:
+    """A planned call with its stream, and with operands in memory of other libraries, by address.
+
+    For these, `Device.hold` is enough if they are held, else they take `Device.order_after`.
+    """
+
+    __slots__ = ("_call", "_inputs", "_is_held", "_outputs", "_shared", "_stream")
+
+    def __init__(
+        self,
+        call: Call,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        shared: dict[int, Any],
+        is_held: bool,
+        stream: Any,
+    ) -> None:
+        self._call, self._inputs, self._outputs = call, inputs, outputs
+        self._shared, self._is_held, self._stream = shared, is_held, stream
+
+    def run(self, inputs: Sequence[Any], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
+        """As `Call.run`, with the operands instead of the given arrays."""
+        call, shared, stream = self._call, self._shared, self._stream
+        try:
+            if stream is None:
+                results = call.run(self._inputs, self._outputs, place)
+            else:
+                results = call.run_on(stream, self._inputs, self._outputs, place)
+        finally:
+            if shared and self._is_held:
+                call.device.hold(shared)
+            elif shared:
+                call.device.order_after(shared.values(), stream)
+        return outputs or results
 
 
 @dataclass(slots=True)
@@ -367,21 +459,40 @@ class Unplanned:
         device, arrays = given.device, [*given.arrays.values()]
         own, outs = arrays[: len(inputs)], arrays[len(inputs) :]
         with device.sharing(given.shared):
-            if self.places is None or any(map(is_not, arrays, (*inputs, *outputs))):
-                addresses, layouts = zip(*map(device.address_and_layout, arrays), strict=True)
-            else:
-                addresses, layouts = self.places
-            key: Hashable = _key(self.options, addresses, layouts)
-            try:
-                call = function.calls.get(key)
-            except TypeError:  # options that cannot be part of a key
-                key = call = None
-            if call is None or not call.takes(addresses):
-                call = self._planned(given, key, addresses, layouts, place)
-            results = call.run(own, outs, place)
+            results = self._call_for(given, arrays, (*inputs, *outputs), place).run(own, outs, place)
             if given.made and not outputs:
                 device.retain_for_graph(given.made, results)
         return outputs or results
+
+    def planned(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
+        """The call that `run` would run, which has no place."""
+        function = self.function
+        if self.stream is not None:
+            with on_stream(function.name, inputs[0], self.stream):
+                return replace(self, stream=None).planned(inputs, outputs)
+        given = all_on_device(
+            function.name, self.names, inputs, function.output_names, outputs, function.lengths_axes
+        )
+        with given.device.sharing(given.shared):
+            return self._call_for(given, [*given.arrays.values()], (*inputs, *outputs), None)
+
+    def _call_for(
+        self, given: Arguments, arrays: Sequence[Array], originals: Sequence[Any], place: Any
+    ) -> Call:
+        """The call for arguments, some of which may be arrays made from the original ones."""
+        calls, device = self.function.calls, given.device
+        if self.places is None or any(map(is_not, arrays, originals)):
+            addresses, layouts = zip(*map(device.address_and_layout, arrays), strict=True)
+        else:
+            addresses, layouts = self.places
+        key: Hashable = _key(self.options, addresses, layouts)
+        try:
+            call = calls.get(key)
+        except TypeError:  # options that cannot be part of a key
+            key = call = None
+        if call is None or not call.takes(addresses):
+            call = self._planned(given, key, addresses, layouts, place)
+        return call
 
     def _planned(
         self, given: Arguments, key: Hashable, addresses: Sequence[int], layouts: Sequence[Layout], place: Any

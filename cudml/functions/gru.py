@@ -18,12 +18,13 @@ from cudml.functions.arguments import (
     choice_of,
     dtype_in,
     output_pair,
+    raise_all,
     wrong_argument,
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
 from cudml.functions.calls import ArrayFunction
 from cudml.operators import gru as _operator
-from cudml.operators.activations import Activation, check_activation
+from cudml.operators.activations import Activation, activation_names, check_activation
 
 _FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
 
@@ -48,6 +49,19 @@ _MEMBERS = {
     "h0": "hidden_init_tensor",
     "sequence_lengths": "sequence_lengths_tensor",
 }
+
+#: The shape of each input.
+_SHAPES = {
+    "x": ("T", "N", "I"),
+    "w": ("D", "3H", "I"),
+    "r": ("D", "3H", "H"),
+    "b": ("D", "6H"),
+    "h0": ("D", "N", "H"),
+    "sequence_lengths": ("N",),
+}
+
+#: What says how large a dimension is, for messages.
+_SOURCES = {"T": "x", "N": "x", "I": "x", "D": "direction", "H": "r"}
 
 _OUTPUTS = ("out[0]", "out[1]")
 _OUTPUT_MEMBERS = ("output_sequence_tensor", "output_single_tensor")
@@ -187,8 +201,10 @@ def gru(
     Sums and the state between steps are float32 for both dtypes. A kernel computes the recurrence of a
     sequence with the same bits on every device, independent of the other sequences. But the kernel is chosen
     by size and device, and on a GPU cuBLAS multiplies `x` and `w`, with bits that depend on T, N, the GPU and
-    the release. On a CPU the bits depend on neither T nor N: calls for one step each give those of one call
-    for all, if the state is float32.
+    the release. So it does with the states and `r` where the GPU cannot hold the weights: each step is then a
+    product and a launch for the gates, which the host launches one by one. A CUDA graph of the call does not
+    wait for the host. On a CPU the bits depend on neither T nor N: calls for one step each give those of one
+    call for all, if the state is float32.
 
     Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU, the call
     then raises `KernelError`. On a GPU, the next call of any function on that GPU raises it, even if the
@@ -198,9 +214,9 @@ def gru(
     """
     named = zip(_MEMBERS, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in named if array is not None}
-    if x is None:
-        raise TypeError(wrong_argument("gru", "x", None, "an array"))
     names = tuple(given)
+    if x is None:
+        _check_given(names)
     if isinstance(activations, list):
         activations = tuple(activations)
     bound = clip_bound(clip)
@@ -236,9 +252,7 @@ def _check(
     """The checked arguments of a call."""
     function = "gru"
     arrays = given.arrays
-    for name in ("x", "w", "r"):
-        if name not in names:
-            raise TypeError(wrong_argument(function, name, None, "an array"))
+    _check_given(names)
     way = choice_of(function, "direction", direction, _DIRECTIONS)
     if not isinstance(linear_before_reset, (bool, int, np.bool_)):
         raise TypeError(
@@ -284,6 +298,12 @@ def _check(
     return Request(inputs, outputs, _operator.GruDesc.of_plain, members, (clip,), is_zero=steps == 0)
 
 
+def _check_given(names: Sequence[str]) -> None:
+    """Raise TypeError unless the arrays that each call needs are among those with these names."""
+    needed = (name for name in ("x", "w", "r") if name not in names)
+    raise_all("gru", [TypeError(wrong_argument("gru", name, None, "an array")) for name in needed])
+
+
 def _activations(function: str, activations: Any, num_directions: int) -> tuple[Activation, ...]:
     """f and g of every direction."""
     if activations is None:
@@ -296,6 +316,7 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
         expected = f"of length {count}, f and g of each direction"
         raise ValueError(wrong_argument(function, "activations", f"of length {len(activations)}", expected))
     chosen = []
+    errors: list[Exception] = []
     problems = Problems(function)
     for i, item in enumerate(activations):
         if isinstance(item, Activation):
@@ -304,49 +325,56 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
         elif isinstance(item, str):
             try:
                 chosen.append(Activation(item))
-            except ValueError as error:
-                raise ValueError(f"{function}: activations[{i}]: {error}") from None
+            except ValueError:
+                expected = f"one of {activation_names()}"
+                errors.append(ValueError(wrong_argument(function, f"activations[{i}]", repr(item), expected)))
         else:
             expected = "a name or a cudml.Activation"
-            raise TypeError(wrong_argument(function, f"activations[{i}]", repr(item), expected))
-    if problems.found:
-        raise ValueError(f"{function}: {'; '.join(map(str, problems.found))}")
+            errors.append(TypeError(wrong_argument(function, f"activations[{i}]", repr(item), expected)))
+    raise_all(function, [*errors, *(ValueError(str(problem)) for problem in problems.found)])
     return tuple(chosen)
 
 
 def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str]) -> ElementType:
     """The element type of all inputs except the lengths."""
     kind = dtype_in(function, "x", arrays["x"], _FLOATS)
-    for name in names:
-        if name == "sequence_lengths":
-            dtype_in(function, name, arrays[name], INTEGERS)
-        elif arrays[name].dtype != arrays["x"].dtype:
-            expected = f"of {arrays['x'].dtype}, as x"
-            raise TypeError(wrong_argument(function, name, f"of dtype {arrays[name].dtype}", expected))
+    if "sequence_lengths" in names:
+        dtype_in(function, "sequence_lengths", arrays["sequence_lengths"], INTEGERS)
+    wanted = arrays["x"].dtype
+    others = [name for name in names if name != "sequence_lengths" and arrays[name].dtype != wanted]
+    if others:
+        expected = f"must be of {wanted}, as x"
+        problems = [f"{name} is of dtype {arrays[name].dtype}, {expected}" for name in others]
+        raise TypeError(f"{function}: {'; '.join(problems)}")
     return kind
 
 
 def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) -> tuple[int, int, int]:
     """T, N and H, after comparing every shape with those of x and r and with the direction."""
-    for name, letters in (("x", "(T, N, I)"), ("r", "(D, 3H, H)")):
-        if arrays[name].ndim != 3:
-            raise ValueError(wrong_argument(function, name, f"of shape {tuple(arrays[name].shape)}", letters))
-    steps, batch, num_inputs = arrays["x"].shape
-    hidden = arrays["r"].shape[2]
-    shapes = {
-        "w": ("(D, 3H, I)", (num_directions, 3 * hidden, num_inputs)),
-        "r": ("(D, 3H, H)", (num_directions, 3 * hidden, hidden)),
-        "b": ("(D, 6H)", (num_directions, 6 * hidden)),
-        "h0": ("(D, N, H)", (num_directions, batch, hidden)),
-        "sequence_lengths": ("(N,)", (batch,)),
-    }
-    for name, (letters, shape) in shapes.items():
-        if name in arrays and tuple(arrays[name].shape) != shape:
-            expected = f"{letters} = {shape}, with D = {num_directions}, and H = {hidden} from r"
-            raise ValueError(
-                wrong_argument(function, name, f"of shape {tuple(arrays[name].shape)}", expected)
-            )
+    given = {name: tuple(arrays[name].shape) for name in _SHAPES if name in arrays}
+    problems = []
+    if len(given["x"]) != 3 or len(given["r"]) != 3:
+        wrong = [name for name, shape in given.items() if len(shape) != len(_SHAPES[name])]
+        problems = [f"{name} is of shape {given[name]}, must be {_letters(name)}" for name in wrong]
+    else:
+        (steps, batch, num_inputs), hidden = given["x"], given["r"][2]
+        sizes = {"T": steps, "N": batch, "I": num_inputs, "D": num_directions, "H": hidden}
+        sizes |= {"3H": 3 * hidden, "6H": 6 * hidden}
+        for name, shape in given.items():
+            expected = tuple(sizes[letter] for letter in _SHAPES[name])
+            if shape != expected:
+                letters = dict.fromkeys(letter[-1] for letter in _SHAPES[name])
+                because = ", ".join(f"{one} = {sizes[one]} from {_SOURCES[one]}" for one in letters)
+                problems.append(
+                    f"{name} is of shape {shape}, must be {_letters(name)} = {expected}, with {because}"
+                )
+    if problems:
+        raise ValueError(f"{function}: {'; '.join(problems)}")
     return steps, batch, hidden
+
+
+def _letters(name: str) -> str:
+    return f"({', '.join(_SHAPES[name])}{',' * (len(_SHAPES[name]) == 1)})"
 
 
 _gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2))

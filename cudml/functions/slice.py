@@ -1,6 +1,6 @@
 """The array function `slice`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import index
 from typing import Any, overload
 
@@ -17,6 +17,7 @@ from cudml.functions.arguments import (
     bits_of,
     check_order,
     check_output,
+    raise_all,
     wrong_argument,
 )
 from cudml.functions.array_types import ForeignArray, Integers, NumPyArray, Scalar
@@ -134,15 +135,27 @@ def slice(
 
 def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
     """The checked arguments of a call."""
-    function = "slice"
     array, out = given.arrays["a"], given.arrays.get("out")
-    kind = bits_of(function, "a", array)
-    offsets = as_integers(function, "offsets", offsets, array.ndim)
-    sizes = as_integers(function, "sizes", sizes, array.ndim)
-    strides = (1,) * array.ndim if strides is None else as_integers(function, "strides", strides, array.ndim)
-    bounds = _bounds(function, array, offsets, sizes, strides)
-    if out is not None:
-        check_output(function, "out", out, sizes, array.dtype)
+    errors: list[Exception] = []
+
+    def checked(check: Callable[..., Any], *options: Any) -> Any:
+        """What a check returns; None if it raises, which is kept for the error about all arguments."""
+        try:
+            return check("slice", *options)
+        except (TypeError, ValueError) as error:
+            errors.append(error)
+            return None
+
+    kind = checked(bits_of, "a", array)
+    offsets = checked(as_integers, "offsets", offsets, array.ndim)
+    sizes = checked(as_integers, "sizes", sizes, array.ndim)
+    strides = (1,) * array.ndim if strides is None else checked(as_integers, "strides", strides, array.ndim)
+    bounds: Any = None
+    if offsets is not None and sizes is not None and strides is not None:
+        bounds = checked(_bounds, array, offsets, sizes, strides)
+    if out is not None and sizes is not None:
+        checked(check_output, "out", out, sizes, array.dtype)
+    raise_all("slice", errors)
     dtype = array.dtype
     source = Argument("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
     target = Argument("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
@@ -177,27 +190,30 @@ def _bounds(
 def _check_box(
     function: str, shape: Sequence[int], offsets: Sequence[int], sizes: Sequence[int], strides: Sequence[int]
 ) -> None:
-    """Raise ValueError unless every element of a box lies in an array of a shape."""
+    """Raise ValueError, with all that is wrong, unless every element of a box lies in an array of a shape."""
+    errors: list[Exception] = []
+
+    def add(argument: str, got: object, expected: str) -> None:
+        errors.append(ValueError(wrong_argument(function, argument, got, expected)))
+
     for i, n in enumerate(shape):
         offset, size, stride = offsets[i], sizes[i], strides[i]
+        before = len(errors)
         if size < 0:
-            raise ValueError(wrong_argument(function, f"sizes[{i}]", size, "0 or more"))
+            add(f"sizes[{i}]", size, "0 or more")
+        elif size and not n:
+            add(f"sizes[{i}]", size, f"0, because dimension {i} is empty")
         if stride == 0:
-            raise ValueError(wrong_argument(function, f"strides[{i}]", 0, "any integer but 0"))
-        if size and not n:
-            raise ValueError(
-                wrong_argument(function, f"sizes[{i}]", size, f"0, because dimension {i} is empty")
-            )
-        largest = n - 1 if size else n
+            add(f"strides[{i}]", 0, "any integer but 0")
+        largest = n - 1 if size and n else n
         if not 0 <= offset <= largest:
-            expected = f"from 0 to {largest}, {'an element' if size else 'a place'} of dimension {i}"
-            raise ValueError(wrong_argument(function, f"offsets[{i}]", offset, expected))
+            expected = f"from 0 to {largest}, {'an element' if largest < n else 'a place'} of dimension {i}"
+            add(f"offsets[{i}]", offset, expected)
         last = offset + (size - 1) * stride
-        if size and not 0 <= last < n:
+        if len(errors) == before and size and not 0 <= last < n:
             got = f"{last} = {offset} + ({size} - 1) * {stride}"
-            raise ValueError(
-                wrong_argument(function, f"the last element of dimension {i}", got, f"from 0 to {n - 1}")
-            )
+            add(f"the last element of dimension {i}", got, f"from 0 to {n - 1}")
+    raise_all(function, errors)
 
 
 class _SliceCall(Call):
@@ -242,6 +258,12 @@ class _SliceCall(Call):
     def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
         _, launch, shift = self._at(place)
         launch(operands, None, None, shift)
+
+    def _launch_on(self, stream: Any, place: Any, operands: Sequence[Array]) -> None:
+        last = self._last
+        if last[0] != place:
+            last = self._last = self._at(place)
+        last[1](operands, None, stream, last[2])
 
     def _at(self, offsets: Any) -> tuple[Any, Program, int]:
         """The offsets, the program that copies the box there, and the shift of its pointer."""

@@ -196,7 +196,9 @@ def top_k(
     Notes
     -----
     Ties are broken by the lower index in both modes. All NaNs are equal, and so are -0.0 and +0.0; the values
-    keep their bits. The same input gives the same bits on every device. Source: `numpy.top_k` for the
+    keep their bits. The same input gives the same bits on every device. The array API's `top_k`, of the draft
+    that follows version 2025.12, has `axis` and `mode` alone and says nothing of order, ties and NaN:
+    `cudml.cupy.top_k` has its signature. Source: `numpy.top_k` for the
     signature and the default order of NaN, ONNX's TopK for the other one, TOP_K1 of DirectML's documentation
     for ties.
     """

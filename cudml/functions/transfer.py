@@ -21,7 +21,7 @@ def upload(device: Device, array: np.ndarray[Any, Any]) -> Array:
     if isinstance(moved, np.ndarray):
         assign(moved, array)
     else:
-        moved.set(np.ascontiguousarray(array))
+        moved.set(np.asarray(array, order="C"))  # of no dimensions, too: `ascontiguousarray` adds one
     return moved
 
 

@@ -1,5 +1,6 @@
 """Cut the graph of a model into stretches for ONNX Runtime and single nodes for cudml, in an order to run."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
@@ -56,6 +57,24 @@ def cut(
         steps += [ready] if ready else []
         steps += own
     return [step if isinstance(step, onnx.NodeProto) else _stretch(step, steps, graph) for step in steps]
+
+
+def check_names(graph: onnx.GraphProto) -> None:
+    """Raise ValueError unless every value has one origin, and the graph's outputs have one."""
+    inputs = [value.name for value in graph.input]
+    made = [name for node in graph.node for name in node.output if name]
+    initial = {tensor.name for tensor in graph.initializer}
+    initial |= {tensor.values.name for tensor in graph.sparse_initializer}
+    # An initializer of an input's name is the input's default.
+    origins = Counter([*inputs, *(initial - set(inputs)), *made])
+    twice = [name for name, count in origins.items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"the graph makes {', '.join(twice)} more than once, must be in static single assignment form"
+        )
+    missing = [value.name for value in graph.output if value.name not in origins]
+    if missing:
+        raise ValueError(f"the graph's output {', '.join(missing)} must be an output of a node, and is not")
 
 
 def constants_of(graph: onnx.GraphProto) -> list[onnx.TensorProto]:

@@ -6,12 +6,15 @@ from typing import Any
 import numpy as np
 import onnx
 
+from cudml.checks import one_of
+from cudml.enums import OperatorType
 from cudml.functions.gru import clip_bound, gru
 from cudml.functions.reverse_subsequences import reverse_subsequences
 from cudml.functions.slice import slice as slice_of
 from cudml.functions.top_k import top_k
 from cudml.onnx.cut import label
-from cudml.operators.activations import ACTIVATIONS, Activation
+from cudml.onnx.values import type_text
+from cudml.operators.activations import ACTIVATIONS, Activation, activation_names
 
 #: Computes the outputs of a node from its inputs, None for those left out, on a stream.
 Runner = Callable[[Sequence[Any], Any], Sequence[Any]]
@@ -23,17 +26,58 @@ HOST_INPUTS = {"TopK": (1,), "Slice": (1, 2, 3, 4)}
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
-def runner_of(node: onnx.NodeProto, opset: int) -> Runner:
+#: The values that ONNX allows of attributes whose type says less, and their defaults.
+_CHOICES: dict[str, dict[str, tuple[Sequence[Any], Any]]] = {
+    "GRU": {"direction": (("forward", "reverse", "bidirectional"), "forward"), "layout": ((0, 1), 0)},
+    "ReverseSequence": {"batch_axis": ((0, 1), 1), "time_axis": ((0, 1), 0)},
+    "Slice": {},
+    "TopK": {"largest": ((0, 1), 1), "sorted": ((0, 1), 1)},
+}
+
+
+def runner_of(node: onnx.NodeProto, opset: int, ir_version: int) -> Runner:
     """What runs a node.
 
-    Raises ValueError if an attribute has a value that ONNX does not have.
+    Raises ValueError, in the words of ONNX's checker or with the attribute, if ONNX does not allow the node.
     """
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = ir_version, {"": opset}
+    try:
+        onnx.checker.check_node(node, context)
+    except onnx.checker.ValidationError as error:
+        raise ValueError(f"{label(node)}: {error}") from None
     attributes = {item.name: _value(item) for item in node.attribute}
+    for name, (allowed, default) in _CHOICES[node.op_type].items():
+        value = attributes.setdefault(name, default)
+        if value not in allowed:
+            raise ValueError(f"{label(node)}: {name} is {value!r}, must be {one_of([*map(repr, allowed)])}")
+    if node.op_type == "ReverseSequence" and attributes["batch_axis"] == attributes["time_axis"]:
+        raise ValueError(
+            f"{label(node)}: batch_axis and time_axis are {attributes['time_axis']}, must be two axes"
+        )
     if node.op_type == "GRU":
+        if attributes.get("hidden_size", 1) < 1:
+            raise ValueError(f"{label(node)}: hidden_size is {attributes['hidden_size']}, must be at least 1")
         attributes["activations"] = _activations(label(node), attributes)
         clip_bound(attributes.get("clip"), label(node))
     make = _MAKERS[node.op_type]
     return lambda inputs, stream: make(attributes, opset, inputs, stream)
+
+
+def check_types(node: onnx.NodeProto, opset: int, kinds: Sequence[int]) -> None:
+    """Raise ValueError for an input whose element type ONNX does not allow beside that of the first.
+
+    `kinds` has the element type of each input, 0 for those left out. The first one's is `why_not`'s matter.
+    """
+    declared = onnx.defs.get_schema(node.op_type, opset).inputs
+    for formal, kind in zip(declared[1:], kinds[1:], strict=False):
+        same = formal.type_str == declared[0].type_str
+        allowed = [type_text(kinds[0])] if same else sorted(formal.types)
+        if kind and type_text(kind) not in allowed:
+            because = f", as {declared[0].name}" * same
+            raise ValueError(
+                f"{label(node)}: input {formal.name} is {type_text(kind)}, must be {one_of(allowed)}{because}"
+            )
 
 
 def why_not(op_type: str, kind: int) -> str | None:
@@ -56,17 +100,28 @@ def _input(inputs: Sequence[Any], position: int) -> Any:
 
 
 def _top_k(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: Any) -> Sequence[Any]:
-    k = attributes["k"] if opset < 10 else int(np.asarray(inputs[1]).item())
-    mode: Any = "largest" if attributes.get("largest", 1) else "smallest"
+    k = attributes["k"] if opset < 10 else _only_value("K", inputs[1])
+    mode: Any = "largest" if attributes["largest"] else "smallest"
     return top_k(inputs[0], k, axis=attributes.get("axis", -1), mode=mode, nan="greatest", stream=stream)
+
+
+def _only_value(name: str, values: np.ndarray) -> int:
+    if values.size != 1:
+        raise ValueError(f"input {name} is of shape {values.shape}, must have one element")
+    return int(values.item())
 
 
 def _reverse(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: Any) -> Sequence[Any]:
     array, lengths = inputs
+    batch_axis, time_axis = attributes["batch_axis"], attributes["time_axis"]
+    if array.ndim < 2:
+        raise ValueError(f"input is of shape {tuple(array.shape)}, must have at least 2 dimensions")
+    if lengths.shape != (array.shape[batch_axis],):
+        expected = f"({array.shape[batch_axis]},), the size of axis {batch_axis} of input"
+        raise ValueError(f"sequence_lens is of shape {tuple(lengths.shape)}, must be of {expected}")
     shape = [1] * array.ndim
-    shape[attributes.get("batch_axis", 1)] = -1
-    axis = attributes.get("time_axis", 0)
-    return (reverse_subsequences(array, lengths.reshape(shape), axis, stream=stream),)
+    shape[batch_axis] = -1
+    return (reverse_subsequences(array, lengths.reshape(shape), time_axis, stream=stream),)
 
 
 def _slice(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: Any) -> Sequence[Any]:
@@ -79,6 +134,7 @@ def _slice(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream
         starts, ends, axes, steps = (
             None if values is None else np.asarray(values).tolist() for values in host
         )
+    _check_slice(array.ndim, starts, ends, axes, steps)
     ranges = [range(size) for size in array.shape]
     for number, (start, end) in enumerate(zip(starts, ends, strict=True)):
         axis, step = axes[number] if axes else number, steps[number] if steps else 1
@@ -93,14 +149,33 @@ def _slice(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream
     return (slice_of(array, starts, sizes, steps, stream=stream),)
 
 
+def _check_slice(rank: int, starts: Any, ends: Any, axes: Any, steps: Any) -> None:
+    """Raise ValueError unless the lists fit one another and the array."""
+    lists = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    for name, values in lists.items():
+        if values is not None and (not isinstance(values, list) or len(values) != len(starts)):
+            raise ValueError(f"{name} is {values}, must be a list as long as starts, {starts}")
+    if len(starts) > rank:
+        raise ValueError(f"starts is {starts}, must have at most {rank} elements, one per dimension of data")
+    if axes and not all(-rank <= axis < rank for axis in axes):
+        raise ValueError(f"axes is {axes}, must be from {-rank} to {rank - 1}")
+    if axes and len({axis % rank for axis in axes}) < len(axes):
+        raise ValueError(f"axes is {axes}, must name each axis once")
+    if steps and 0 in steps:
+        raise ValueError(f"steps is {steps}, must not have 0")
+
+
 def _gru(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: Any) -> Sequence[Any]:
     x, w, r, b, lengths, h0 = (_input(inputs, position) for position in range(6))
-    is_batch_first = attributes.get("layout", 0)
+    hidden_size, is_batch_first = attributes.get("hidden_size"), attributes["layout"]
+    if hidden_size is not None and tuple(r.shape[2:]) != (hidden_size,):
+        expected = f"the last size of input R, which is of shape {tuple(r.shape)}"
+        raise ValueError(f"hidden_size is {hidden_size}, must be {expected}")
     if is_batch_first:
         x, h0 = x.swapaxes(0, 1), None if h0 is None else h0.swapaxes(0, 1)
     sequence, single = gru(
         *(x, w, r, b, h0, lengths),
-        direction=attributes.get("direction", "forward"),
+        direction=attributes["direction"],
         activations=attributes["activations"],
         linear_before_reset=bool(attributes.get("linear_before_reset", 0)),
         clip=attributes.get("clip"),
@@ -115,16 +190,29 @@ def _activations(node: str, attributes: dict[str, Any]) -> list[Activation] | No
     """f and g of each direction; the lists of alpha and beta have an entry for each that takes one."""
     if "activations" not in attributes:
         return None
+    names = attributes["activations"]
+    count = 4 if attributes["direction"] == "bidirectional" else 2
+    if len(names) != count:
+        raise ValueError(f"{node}: activations is {names}, must be {count} names, f and g of each direction")
     given = {name: iter(attributes.get(f"activation_{name}", ())) for name in ("alpha", "beta")}
     found = []
-    for name in attributes["activations"]:
+    for number, name in enumerate(names):
         try:
             activation = Activation(name)
-        except ValueError as error:
-            raise ValueError(f"{node}: {error}") from None
-        members = zip(ACTIVATIONS[activation.operator_type].parameters, activation.parameters, strict=True)
-        values = [next(given.get(member, iter(())), default) for member, default in members]
-        found.append(Activation(activation.operator_type, values))
+        except ValueError:
+            got = f"activations[{number}] is {name!r}"
+            raise ValueError(f"{node}: {got}, must be one of {activation_names()}") from None
+        members = ACTIVATIONS[activation.operator_type].parameters
+        values = [next(given.get(member, iter(())), None) for member in members]
+        if activation.operator_type == OperatorType.ACTIVATION_SCALED_TANH and None in values:
+            member = members[values.index(None)]
+            raise ValueError(
+                f"{node}: activation_{member} has no value for {name}, must have one: ONNX has no default"
+            )
+        parameters = zip(values, activation.parameters, strict=True)
+        found.append(
+            Activation(activation.operator_type, [d if value is None else value for value, d in parameters])
+        )
     return found
 
 

@@ -5,72 +5,68 @@ paths.
 """
 
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cudml.enums import FeatureLevel, OperatorType
 from cudml.errors import a_type
+from cudml.operators import gru, reverse_subsequences, slice, top_k
 from cudml.plans import Limits, Plan
 
-if TYPE_CHECKING:
-    from cudml.operators.gru import GruDesc
-    from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
-    from cudml.operators.slice import Slice1Desc, SliceDesc
-    from cudml.operators.top_k import TopK1Desc, TopKDesc
-
-    Descriptor = SliceDesc | TopKDesc | GruDesc | ReverseSubsequencesDesc | Slice1Desc | TopK1Desc
+Descriptor = (
+    slice.SliceDesc
+    | top_k.TopKDesc
+    | gru.GruDesc
+    | reverse_subsequences.ReverseSubsequencesDesc
+    | slice.Slice1Desc
+    | top_k.TopK1Desc
+)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """Where to find an operator: its module in this folder, and the descriptor's class in the module.
+    """A module of this folder, and the class of descriptors in it that the operator has."""
 
-    A module is imported when it is first needed, so that a call of one operator does not load all of them.
-    """
-
-    module: str
-    descriptor_name: str
+    _definition: Any
+    descriptor: type[Descriptor]
 
     @property
-    def descriptor(self) -> Any:
-        """The descriptor's class."""
-        return getattr(self._loaded, self.descriptor_name)
+    def module(self) -> str:
+        """The module's name, which the operator's other files share."""
+        return str(self._definition.__name__).rpartition(".")[2]
 
     def check(self, desc: Any, level: FeatureLevel) -> None:
         """Raise `DescriptorError` with every rule of the level that the descriptor breaks."""
-        self._loaded.check(desc, level)
+        self._definition.check(desc, level)
 
     def plan(self, desc: Any, limits: Limits) -> Plan:
         """The plan of a valid descriptor."""
-        plan: Plan = self._loaded.plan(desc, limits)
+        plan: Plan = self._definition.plan(desc, limits)
         return plan
-
-    @property
-    def _loaded(self) -> Any:
-        return import_module(f"{__name__}.{self.module}")
 
 
 #: One line per operator.
 OPERATORS: dict[OperatorType, Operator] = {
-    OperatorType.SLICE: Operator("slice", "SliceDesc"),
-    OperatorType.TOP_K: Operator("top_k", "TopKDesc"),
-    OperatorType.GRU: Operator("gru", "GruDesc"),
-    OperatorType.REVERSE_SUBSEQUENCES: Operator("reverse_subsequences", "ReverseSubsequencesDesc"),
-    OperatorType.SLICE1: Operator("slice", "Slice1Desc"),
-    OperatorType.TOP_K1: Operator("top_k", "TopK1Desc"),
+    OperatorType.SLICE: Operator(slice, slice.SliceDesc),
+    OperatorType.TOP_K: Operator(top_k, top_k.TopKDesc),
+    OperatorType.GRU: Operator(gru, gru.GruDesc),
+    OperatorType.REVERSE_SUBSEQUENCES: Operator(
+        reverse_subsequences, reverse_subsequences.ReverseSubsequencesDesc
+    ),
+    OperatorType.SLICE1: Operator(slice, slice.Slice1Desc),
+    OperatorType.TOP_K1: Operator(top_k, top_k.TopK1Desc),
 }
 
-_BY_CLASS = {(f"{__name__}.{row.module}", row.descriptor_name): kind for kind, row in OPERATORS.items()}
+_BY_CLASS: dict[type, OperatorType] = {row.descriptor: kind for kind, row in OPERATORS.items()}
 
 
-def operator_type_of(descriptor: object) -> OperatorType:
-    """The operator that a descriptor describes.
+def operator_type_of(function: str, descriptor: object) -> OperatorType:
+    """The operator that a descriptor, an argument of a function, describes.
 
     Raises TypeError, which lists the types of descriptors, if it is not one.
     """
-    cls = type(descriptor)
-    kind = _BY_CLASS.get((cls.__module__, cls.__qualname__))
+    kind = _BY_CLASS.get(type(descriptor))
     if kind is None:
-        names = ", ".join(row.descriptor_name for row in OPERATORS.values())
-        raise TypeError(f"desc is {a_type(descriptor)}, must be one of cudml's {names}")
+        names = ", ".join(row.descriptor.__name__ for row in OPERATORS.values())
+        hint = "; cudml.from_dict makes one" * isinstance(descriptor, dict)
+        raise TypeError(f"{function}: desc is {a_type(descriptor)}, must be one of cudml's {names}{hint}")
     return kind

@@ -121,6 +121,11 @@ def _plain_numbers(values: object) -> object:
     return tuple(v if isinstance(v, (int, float)) or not isinstance(v, Real) else float(v) for v in values)
 
 
+def activation_names() -> str:
+    """The names of all activations, for messages."""
+    return ", ".join(sorted(info.onnx_name for info in _TABLE))
+
+
 def _row_named(name: str) -> ActivationInfo:
     """The row of an ONNX name, which may be in any case.
 
@@ -128,8 +133,7 @@ def _row_named(name: str) -> ActivationInfo:
     """
     row = _BY_ONNX_NAME.get(name.lower())
     if row is None:
-        names = ", ".join(sorted(info.onnx_name for info in _TABLE))
-        raise ValueError(f"unknown activation {name!r}, must be one of {names}")
+        raise ValueError(f"Activation: operator_type is {name!r}, must be one of {activation_names()}")
     return row
 
 

@@ -222,13 +222,16 @@ def layer_of(desc: GruDesc, clip: float = math.inf) -> Layer:
 def plan(desc: GruDesc, limits: Limits, clip: float = math.inf, *, path: str | None = None) -> Plan:
     """The plan of a valid descriptor: project the input for all steps, then run them all in one launch.
 
+    Where the chip cannot hold the weights, a product of the library and a launch for the gates take each step
+    instead, or two of each if the reset gate comes before the candidate's product.
+
     Strides of the tensors may be negative, because the array functions use them.
 
-    The bits of a result depend on the path, because each path sums in its own order. The bits of the
-    recurrence depend on nothing else, neither on the batch nor on the device. The device's library (cuBLAS on
-    a GPU) projects the input. The bits of that product depend on its shape, and so on T and N, on the device
-    and on the library's version. The paths for a CPU, "serial" and "panels", project the input themselves;
-    both give the same bits, on every machine and for every T and N.
+    The bits of a result depend on the path, because each path sums in its own order. Except on the path
+    "products", the bits of the recurrence depend on nothing else, neither on the batch nor on the device. The
+    device's library (cuBLAS on a GPU) projects the input. The bits of that product depend on its shape, and
+    so on T and N, on the device and on the library's version. The paths for a CPU, "serial" and "panels",
+    project the input themselves; both give the same bits, on every machine and for every T and N.
 
     The inputs of all activations are bounded to [-clip, clip], which ONNX has and DirectML lacks.
 

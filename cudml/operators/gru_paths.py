@@ -1,8 +1,10 @@
 """How a GRU layer is computed: the input's projection, the paths of the recurrence, and the choice.
 
-Every path multiplies all inputs by their weights at once, with the matrix product of the device's library or
-in a kernel for the CPU, and then runs all steps in one launch that keeps the weights of the recurrence on the
-chip. The choice follows estimates made from `THRESHOLDS` of gru_shapes.py.
+Most paths multiply all inputs by their weights at once, with the matrix product of the device's library or in
+a kernel for the CPU, and then run all steps in one launch that keeps the weights of the recurrence on the
+chip. A single step is one launch that does both. Where the chip cannot hold the weights, every step is a
+product of the library and a launch for the gates. The choice follows estimates made from `THRESHOLDS` of
+gru_shapes.py.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,8 +18,13 @@ from cudml.operators.gru_shapes import (
     MATRIX_EXCHANGED_BYTES,
     MATRIX_EXCHANGED_STATES,
     NUM_GATES,
+    PRODUCTS_FINISH,
+    PRODUCTS_HALF,
+    PRODUCTS_START,
     SERIAL_BIAS_ROWS,
     SERIAL_ROWS,
+    STEP_CARRIED_ROWS,
+    STEP_COUNTS_BYTES,
     SUM_COLUMNS,
     THRESHOLDS,
     TILE_MAX_UNITS,
@@ -30,11 +37,18 @@ from cudml.operators.gru_shapes import (
     matrix_clocks,
     matrix_shape,
     panel_products,
+    products_blocks,
+    products_clocks,
+    products_shape,
+    projection_clocks,
     serial_shape,
+    step_clocks,
+    step_shape,
 )
 from cudml.operators.path import Choice, Path, Steps, by_name
 from cudml.operators.slice_paths import tensor_copy_step
 from cudml.plans import (
+    MAX_GRID_BLOCKS,
     WAIT_REPORT,
     Copy,
     Fill,
@@ -43,8 +57,11 @@ from cudml.plans import (
     MatMul,
     Params,
     ParamStruct,
+    Step,
     Value,
     Workspace,
+    ceil_div,
+    product_workspace_size,
     round_up,
 )
 from cudml.tensors import TensorDesc, num_elements
@@ -57,9 +74,19 @@ _Recurrence = Callable[[Layer, Places, Limits], Steps]
 
 #: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
 _WAITS = ("the states that other blocks send",)
+#: The same of kernels/gru/step.cu.
+_STEP_WAITS = ("the reset states of other blocks",)
 
 #: Bytes of a length as the recurrence takes it, and threads of a block that converts others.
 _LENGTH_BYTES, _LENGTH_THREADS = 4, 128
+
+#: A product's workspace holds partial sums. The library never fails with this much (NVIDIA's documentation of
+#: `cublasSetWorkspace`), and takes more than `Limits.product_workspace_bytes` for no size.
+_LEAST_PRODUCT_WORKSPACE = 16 << 10
+
+#: For less than a large product, an estimate from above: tiles of at most so many rows and columns, and a
+#: partial sum of each for so many products at least.
+_PRODUCT_TILE, _PARTIAL_PRODUCTS = 128, 64
 
 #: The maximum number of activations of a layer.
 _MAX_ACTIVATIONS = 4
@@ -74,6 +101,7 @@ _GRU_PARAMS = ParamStruct(
     "Int32 hidden_size, num_directions, direction, num_groups, num_shards, num_passes, round_batch",
     f"Int32 num_stored_chunks, activation_codes[{_MAX_ACTIVATIONS}]",
     f"Float32 activation_firsts[{_MAX_ACTIVATIONS}], activation_seconds[{_MAX_ACTIVATIONS}], clip",
+    "Int32 input_size",
 )
 
 
@@ -136,29 +164,48 @@ def project(layer: Layer, limits: Limits) -> Steps:
     b, (b_steps, b_spaces) = packed(layer, "weight_tensor", limits)
     m = layer.num_steps * layer.batch_size
     n = layer.num_directions * NUM_GATES * layer.hidden_size
+    room = _product_workspace(m, n, layer.input_size, limits)
     product = MatMul(
-        a=a, b=b, out="projection", m=m, n=n, k=layer.input_size, element=layer.element.numpy_name
+        a=a,
+        b=b,
+        out="projection",
+        m=m,
+        n=n,
+        k=layer.input_size,
+        element=layer.element.numpy_name,
+        workspace="product_workspace" if room else None,
+        workspace_bytes=room,
     )
-    return (*a_steps, *b_steps, product), (*a_spaces, *b_spaces, Workspace("projection", 4 * m * n))
+    spaces = (Workspace("product_workspace", product_workspace_size(room)),) if room else ()
+    return (*a_steps, *b_steps, product), (*a_spaces, *b_spaces, Workspace("projection", 4 * m * n), *spaces)
+
+
+def _product_workspace(m: int, n: int, k: int, limits: Limits) -> int:
+    """Bytes of the library's workspace for a product: what the device recommends, less for a small one."""
+    tiles = round_up(m, _PRODUCT_TILE) * round_up(n, _PRODUCT_TILE)
+    partial_sums = 4 * tiles * ceil_div(k, _PARTIAL_PRODUCTS)
+    return min(limits.product_workspace_bytes, max(partial_sums, _LEAST_PRODUCT_WORKSPACE))
 
 
 def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(block_shape, layer, limits)
     overflow = _overflow(layer, shape)
-    launch = _launch(layer, shape, "block", (*_tensors(layer, places), *_names(overflow)))
+    buffers = (*_tensors(layer, places), *_names(overflow))
+    launch = _launch(layer, shape, "block", buffers, shape.is_fixed)
     return (launch,), overflow
 
 
 def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(grid_shape, layer, limits)
     row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, EXCHANGED_STATES)
-    return _exchanging(layer, shape, "grid", places, row_bytes, carries=not layer.linear_before_reset)
+    carries = not (layer.linear_before_reset or shape.is_fixed)
+    return _exchanging(layer, shape, "grid", places, row_bytes, carries)
 
 
 def _matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(matrix_shape, layer, limits)
     row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, MATRIX_EXCHANGED_STATES)
-    return _exchanging(layer, shape, "matrix_grid", places, row_bytes, carries=True)
+    return _exchanging(layer, shape, "matrix_grid", places, row_bytes, carries=not shape.is_fixed)
 
 
 def _exchanging(
@@ -175,10 +222,84 @@ def _exchanging(
     overflow = _overflow(layer, shape)
     spaces = (*_names(exchange), *_names(carried), *_names(overflow))
     buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
-    launch = _launch(layer, shape, name, buffers)._replace(cooperative=True, waits=_WAITS)
+    launch = _launch(layer, shape, name, buffers, shape.is_fixed)._replace(cooperative=True, waits=_WAITS)
     # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *carried, *overflow)
+
+
+def _step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """A single launch; unless linear before reset, its blocks wait for those that run."""
+    shape = step_shape(layer)
+    items = layer.num_directions * layer.batch_size * layer.hidden_size
+    spaces: tuple[Workspace, ...] = ()
+    if not layer.linear_before_reset:
+        carried = Workspace("carried", 4 * STEP_CARRIED_ROWS * items)
+        spaces = carried, Workspace("counts", STEP_COUNTS_BYTES, is_left_zero=True)
+    names = tuple(space.name for space in spaces) or (None, None)
+    read = (places.get(name, name) for name in ("input_tensor", "weight_tensor"))
+    waits = bool(spaces)
+    buffers = (*read, *_tensors(layer, places)[1:], *names, WAIT_REPORT if waits else None)
+    launch = _launch(layer, shape, "step", buffers, shape.group_batch)
+    if waits:
+        return (launch._replace(waits=_STEP_WAITS),), spaces
+    return (launch._replace(grid=(shape.num_shards, shape.num_groups, layer.num_directions)),), spaces
+
+
+def _products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """For each step the products with the states, and a launch for the gates after each.
+
+    The steps of the plan are the same objects for every step of the sequence: blocks count in memory.
+    """
+    hidden, batch, directions = layer.hidden_size, layer.batch_size, layer.num_directions
+    shape = products_shape(layer)
+    rows = directions * batch
+    items = rows * hidden
+    # Products without the candidate, whose product follows the reset gate, and the candidate's.
+    firsts = ((0, NUM_GATES),) if layer.linear_before_reset else ((0, 2), (2, 1))
+    room = _product_workspace(batch, NUM_GATES * hidden, hidden, limits)
+    spaces = [
+        Workspace("states", 4 * items),
+        Workspace("operands", layer.element_bytes * items),
+        Workspace("sums", 4 * max(count for _, count in firsts) * items),
+        Workspace("counts", 4 * rows * shape.num_shards),
+    ]
+    if not layer.linear_before_reset:
+        spaces.append(Workspace("updates", 4 * items))
+    if room:
+        spaces.append(Workspace("step_product_workspace", product_workspace_size(room)))
+    projection, _, *others = _tensors(layer, places)
+    updates = None if layer.linear_before_reset else "updates"
+    buffers = (projection, "sums", *others, "states", "operands", updates, "counts")
+
+    def launch(phase: int) -> KernelLaunch:
+        return _launch(layer, shape, "products", buffers, phase)
+
+    def products(first: int, count: int) -> list[Step]:
+        """Of some gates' rows of the weights, in each direction."""
+        return [
+            MatMul(
+                a="operands",
+                b=places["recurrence_tensor"],
+                out="sums",
+                m=batch,
+                n=count * hidden,
+                k=hidden,
+                element=layer.element.numpy_name,
+                a_offset=direction * batch * hidden,
+                b_offset=(direction * NUM_GATES + first) * hidden * hidden,
+                out_offset=direction * batch * count * hidden,
+                workspace="step_product_workspace" if room else None,
+                workspace_bytes=room,
+            )
+            for direction in range(directions)
+        ]
+
+    step: list[Step] = []
+    for number, (first, count) in enumerate(firsts, 1):
+        is_last = number == len(firsts)
+        step += [*products(first, count), launch(PRODUCTS_FINISH if is_last else PRODUCTS_HALF)]
+    return (launch(PRODUCTS_START), *step * layer.num_steps), tuple(spaces)
 
 
 def _serial_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
@@ -231,15 +352,18 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
         constants=CONSTANTS["serial_prepare"],
     )
     last = copies[-1].name if panels else None
-    launch = _launch(layer, shape, "serial", (*_tensors(layer, places), states.name, last))
-    launch = launch._replace(template=(*launch.template, panels), block=(1, 1, 1))
+    launch = _launch(layer, shape, "serial", (*_tensors(layer, places), states.name, last), panels)
+    launch = launch._replace(block=(1, 1, 1))
     return (prepare, launch), (projection, *copied, states)
 
 
-def _complete(recurrence: _Recurrence, *, multiplies: bool = False) -> Callable[[Layer, Limits], Steps]:
+def _complete(
+    recurrence: _Recurrence, *, multiplies: bool = False, reads_lengths: bool = False
+) -> Callable[[Layer, Limits], Steps]:
     """`Path.steps`: pack the tensors, project the input, run the recurrence.
 
-    `multiplies` says that the recurrence's own kernels project the input.
+    `multiplies` says that the recurrence's own kernels project the input, `reads_lengths` that they take
+    lengths from where they are bound if they can: blocks look at those of their own items alone.
     """
 
     def steps(layer: Layer, limits: Limits) -> Steps:
@@ -249,7 +373,9 @@ def _complete(recurrence: _Recurrence, *, multiplies: bool = False) -> Callable[
         for member in members:
             places[member], part = packed(layer, member, limits)
             parts.append(part)
-        snapshot = snapshot_of_lengths(layer, limits)
+        lengths = layer.tensors.get("sequence_lengths_tensor")
+        is_ready = lengths is not None and lengths.data_type == DataType.UINT32 and lengths.is_packed
+        snapshot: Steps = ((), ()) if reads_lengths and is_ready else snapshot_of_lengths(layer, limits)
         if snapshot[1]:
             places["sequence_lengths_tensor"] = snapshot[1][0].name
         parts += [snapshot, recurrence(layer, places, limits)]
@@ -258,6 +384,10 @@ def _complete(recurrence: _Recurrence, *, multiplies: bool = False) -> Callable[
         )
 
     return steps
+
+
+def _is_one_step(layer: Layer, limits: Limits) -> bool:
+    return layer.num_steps == 1
 
 
 def _any_layer(layer: Layer, limits: Limits) -> bool:
@@ -283,6 +413,18 @@ PATHS = by_name(
         lambda layer, limits: matrix_shape(layer, limits) is not None,
         _complete(_matrix_steps),
     ),
+    Path(
+        "step",
+        "one step of few sequences",
+        _is_one_step,
+        _complete(_step_steps, multiplies=True, reads_lengths=True),
+    ),
+    Path(
+        "products",
+        "weights that do not fit on the chip, and many sequences: a product for each step",
+        lambda layer, limits: products_blocks(layer) <= MAX_GRID_BLOCKS,
+        _complete(_products_steps),
+    ),
     Path("panels", "more steps on a CPU", _any_layer, _complete(_panel_steps, multiplies=True)),
     Path("serial", "a few steps on a CPU", _any_layer, _complete(_serial_steps, multiplies=True)),
 )
@@ -306,6 +448,13 @@ def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
         clocks["grid"] = grid_clocks(grid, layer)
     if (matrix := matrix_shape(layer, limits)) is not None and matrix.num_shards > 1:
         clocks["matrix_grid"] = matrix_clocks(matrix, layer)
+    # What no other kernel can hold is refused, as on every path.
+    if clocks and products_blocks(layer) <= MAX_GRID_BLOCKS:
+        clocks["products"] = products_clocks(layer, limits)
+    if layer.num_steps == 1:
+        more = projection_clocks(layer, limits)
+        clocks = {name: count + more for name, count in clocks.items()}
+        clocks["step"] = step_clocks(step_shape(layer), layer, limits)
     if not clocks:
         raise ValueError(_too_large(layer, limits))
     taken = min(clocks, key=clocks.__getitem__)
@@ -345,9 +494,12 @@ def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
     return (Workspace("overflow", num_bytes),) if num_bytes else ()
 
 
-def _launch(layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...]) -> KernelLaunch:
+def _launch(
+    layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...], variant: bool | int
+) -> KernelLaunch:
+    """The launch of a recurrence; `variant` is the kernel's last template argument."""
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
-    template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset
+    template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset, variant
     if name != "matrix_grid":
         template = layer.element.cpp, *template
     return KernelLaunch(
@@ -394,6 +546,7 @@ def _params(layer: Layer, shape: Shape) -> Params:
         "activation_firsts": (*(p[0] for p in parameters), *[0.0] * missing),
         "activation_seconds": (*(p[1] for p in parameters), *[0.0] * missing),
         "clip": layer.clip,
+        "input_size": layer.input_size,
     }
     return Params(_GRU_PARAMS, values)
 

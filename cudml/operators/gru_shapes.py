@@ -13,7 +13,7 @@ from cudml.dtypes import ElementInfo
 from cudml.enums import OperatorType, RecurrentNetworkDirection
 from cudml.operators.activations import ACTIVATIONS, Activation
 from cudml.operators.path import figure
-from cudml.plans import WARP_LANES, Constants, Limits, ceil_div
+from cudml.plans import WARP_LANES, Constants, Limits, ceil_div, round_up
 from cudml.tensors import TensorDesc
 
 NUM_GATES = 3
@@ -23,6 +23,9 @@ NUM_GATES = 3
 GROUPS_PER_WARP = 4
 COLUMNS_PER_WARP = 32
 QUAD = 4
+
+# kernels/gru/fixed_item.cuh: bytes of a step's inputs in shared storage, for blocks of up to 256 threads.
+FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 
 # kernels/gru/block.cu: hidden units of a thread, warps of a block at most.
 BLOCK_UNITS = 4
@@ -34,8 +37,19 @@ GRID_WARPS = 8
 
 # kernels/gru/grid.cu
 GRID_UNITS = 2
-GRID_BATCH = 2
+GRID_BATCH = 4
 GRID_REGISTER_CHUNKS = 4
+
+# kernels/gru/step.cu: hidden units and sequences of a task, rows of floats that its halves keep.
+STEP_UNITS = 4
+STEP_BATCH = 4
+STEP_CARRIED_ROWS = 3
+STEP_COUNTS_BYTES = 12
+STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
+
+# kernels/gru/products.cu: hidden units of a block, and what a launch does.
+PRODUCTS_THREADS = 256
+PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
 
 # kernels/gru/matrix_grid.cu
 MATRIX_TILES = 2
@@ -81,6 +95,7 @@ _PRODUCT_CONSTANTS: Constants = (
 _GRID_CONSTANTS: Constants = (
     ("kGridThreads", GRID_WARPS * WARP_LANES),
     ("sizeof(Carried)", CARRIED_BYTES),
+    ("4 * kNumGates * kGridThreads", FIXED_INPUT_BYTES),
     ("kWaitForStates", 1),
 )
 _PANEL_CONSTANTS: Constants = ((f"{TILE_MAX_UNITS} % kTileUnits", 0), ("kSumColumns", SUM_COLUMNS))
@@ -93,6 +108,7 @@ CONSTANTS: dict[str, Constants] = {
         ("kBlockThreads", BLOCK_MAX_WARPS * WARP_LANES),
         ("kBlockUnits", BLOCK_UNITS),
         ("kBlockRegisterChunks", BLOCK_REGISTER_CHUNKS),
+        ("4 * kNumGates * kBlockThreads", FIXED_INPUT_BYTES),
     ),
     "grid": (
         *_LAYER_CONSTANTS,
@@ -103,6 +119,21 @@ CONSTANTS: dict[str, Constants] = {
         ("kGridRegisterChunks", GRID_REGISTER_CHUNKS),
         ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
         ("TaggedFloats::kNumWords", EXCHANGED_STATES),
+    ),
+    "step": (
+        *_LAYER_CONSTANTS,
+        ("kStepUnits", STEP_UNITS),
+        ("kStepThreads", STEP_THREADS),
+        ("kWaitForResets", 1),
+        ("sizeof(StepCounts)", STEP_COUNTS_BYTES),
+        ("sizeof(CarriedRows) / sizeof(float*)", STEP_CARRIED_ROWS),
+    ),
+    "products": (
+        *_LAYER_CONSTANTS,
+        ("kProductsThreads", PRODUCTS_THREADS),
+        ("kStart", PRODUCTS_START),
+        ("kHalf", PRODUCTS_HALF),
+        ("kFinish", PRODUCTS_FINISH),
     ),
     "matrix_grid": (
         *_LAYER_CONSTANTS,
@@ -136,7 +167,9 @@ class Thresholds:
     block_step_clocks: int = figure(
         1100, "machine code", "predicted 2500 and 3200 a step for 3 and 4 chunks, 6200 for 10"
     )
-    block_chunk_clocks: int = figure(470, "machine code", "loads wait for each other, products for loads")
+    block_chunk_clocks: int = figure(
+        500, "machine code", "loads wait for each other, products for loads; 550 is right in as many cases"
+    )
 
     #: Clocks of a step on a grid: of an exchange through the L2 cache,
     exchange_clocks: int = figure(
@@ -145,9 +178,17 @@ class Thresholds:
     #: of a round of states in a pass, from the first product to the last gate, and of one of its sequences;
     round_clocks: int = figure(990, "machine code", "predicted 6900 a step for 3 passes of one sequence")
     sequence_clocks: int = figure(130, "machine code", "its share of adding up partial sums, and of gates")
+    #: of a task of a single step, apart from reading its weights, and of its second half;
+    task_clocks: int = figure(1500, "estimate", "a read of memory, a product, the gates")
+    #: of a further launch of the same call;
+    launch_clocks: int = figure(2900, "micro-figure", "two empty kernels, 1.47 us more than one")
+    #: of the host, for a product and the launch after it, while it is not ahead of the GPU;
+    product_host_clocks: int = figure(
+        20000, "estimate", "10 us: four calls of the driver and cuBLAS by Python"
+    )
     #: of a pass by matrix instructions.
     matrix_pass_clocks: int = figure(
-        2200, "machine code", "predicted 3800 a step for 96 hidden units, 3300 for 384; within 15 %"
+        1400, "machine code", "1400 with 500 for a chunk in one block: no choice of the scan is 10 % slower"
     )
 
     #: Warp instructions that a multiprocessor issues per clock.
@@ -163,6 +204,13 @@ class Thresholds:
 
     #: Accesses to shared storage that take as long as a warp's adding up of partial sums.
     reduction_clocks_per_warp: int = figure(9, "estimate", "three shuffles of three sums")
+
+    #: Products of float32 that a multiprocessor adds up per clock,
+    products_per_clock: int = figure(128, "documentation", "CUDA C++ Programming Guide, throughput of FFMA")
+    #: rows of the least tile of the library, which takes as long for fewer,
+    product_rows: int = figure(64, "estimate", "grids of fewer sequences are predicted to be faster")
+    #: and those of a matrix instruction.
+    matrix_instruction_products: int = figure(2048, "documentation", "PTX: mma.m16n8k16")
 
     #: Clocks of a multiprocessor per matrix instruction.
     clocks_per_matrix_instruction: int = figure(3, "estimate", "four tensor cores side by side")
@@ -246,7 +294,8 @@ class Shape:
     `state_bytes` each, are in shared storage at a time, next to `fixed_bytes` of other data. A pass has
     `num_chunks` chunks of weights, in pieces of `piece_bytes` that a thread loads at once.
     `num_register_chunks` of the first pass are in registers and `num_stored_chunks` of the others in shared
-    storage. Weights that are not in registers are read once for `product_batch` sequences.
+    storage. Weights that are not in registers are read once for `product_batch` sequences. Whether items are
+    fixed says if a thread has the same hidden unit and sequence in every step.
     """
 
     num_warps: int
@@ -263,6 +312,7 @@ class Shape:
     num_stored_chunks: int = 0
     fixed_bytes: int = 0
     product_batch: int = 1
+    is_fixed: bool = False
 
     @property
     def num_threads(self) -> int:
@@ -329,6 +379,18 @@ def _stored(shape: Shape, limits: Limits) -> Shape:
     return replace(shape, num_stored_chunks=min(shape.num_spilled_chunks, fitting))
 
 
+def _filled(shape: Shape, limits: Limits, round_batch: int) -> Shape:
+    """The shape with weights in shared storage, and fixed items if a thread has at most one.
+
+    That takes one pass, and no more sequences than the block's threads finish at once.
+    """
+    if shape.num_passes == 1 and shape.group_batch <= round_batch:
+        fixed = replace(shape, is_fixed=True, fixed_bytes=shape.fixed_bytes + FIXED_INPUT_BYTES)
+        if fixed.shared_bytes <= limits.shared_bytes_per_block:
+            return _stored(fixed, limits)
+    return _stored(shape, limits)
+
+
 def block_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The shape of the kernel with all hidden units in one block; None if the states do not fit."""
     num_tiles = ceil_div(layer.hidden_size, BLOCK_UNITS * GROUPS_PER_WARP)
@@ -355,7 +417,7 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
         piece_bytes=QUAD * layer.element_bytes,
         num_register_chunks=min(BLOCK_REGISTER_CHUNKS, num_chunks),
     )
-    return _stored(shape, limits)
+    return _filled(shape, limits, 1)
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
@@ -411,7 +473,7 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
         num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
         product_batch=GRID_BATCH,
     )
-    return _stored(shape, limits)
+    return _filled(shape, limits, shape.round_batch)
 
 
 def grid_clocks(shape: Shape, layer: Layer) -> int:
@@ -458,7 +520,9 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | N
         num_register_chunks=min(MATRIX_REGISTER_CHUNKS, num_chunks),
         fixed_bytes=min(num_passes, 2) * MATRIX_SUM_BYTES,
     )
-    return _stored(shape, limits) if shape.shared_bytes <= limits.shared_bytes_per_block else None
+    if shape.shared_bytes > limits.shared_bytes_per_block:
+        return None
+    return _filled(shape, limits, shape.round_batch)
 
 
 def matrix_clocks(shape: Shape, layer: Layer) -> int:
@@ -473,6 +537,87 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     step = num_exchanges * (THRESHOLDS.exchange_clocks + gathered)
     step += shape.num_passes * THRESHOLDS.matrix_pass_clocks + num_rounds * product
     return shape.load_clocks() + layer.num_steps * step
+
+
+def step_shape(layer: Layer) -> Shape:
+    """The shape of the kernel of a single step: a block for each task."""
+    group_batch = 1 if layer.batch_size == 1 else STEP_BATCH
+    sums = 2 * STEP_UNITS * NUM_GATES * group_batch
+    return Shape(
+        num_warps=STEP_THREADS // WARP_LANES,
+        thread_units=0,
+        num_groups=ceil_div(layer.batch_size, group_batch),
+        group_batch=group_batch,
+        num_shards=ceil_div(layer.hidden_size, STEP_UNITS),
+        num_passes=1,
+        round_batch=group_batch,
+        state_bytes=0,
+        num_chunks=0,
+        piece_bytes=0,
+        num_register_chunks=0,
+        fixed_bytes=4 * (sums + 1),
+    )
+
+
+def step_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
+    """Clocks that the kernel of a single step is estimated to take."""
+    tasks = layer.num_directions * shape.num_groups * shape.num_shards
+    row_bytes = (layer.input_size + layer.hidden_size) * layer.element_bytes
+    of_task = STEP_UNITS * NUM_GATES * row_bytes // THRESHOLDS.l2_bytes_per_clock
+    halves = 1 if layer.linear_before_reset else 2
+    return ceil_div(tasks, limits.num_multiprocessors) * (halves * THRESHOLDS.task_clocks + of_task)
+
+
+def products_shape(layer: Layer) -> Shape:
+    """The shape of the kernel of gates after products: blocks of units of one sequence."""
+    return Shape(
+        num_warps=PRODUCTS_THREADS // WARP_LANES,
+        thread_units=0,
+        num_groups=layer.batch_size,
+        group_batch=1,
+        num_shards=ceil_div(layer.hidden_size, PRODUCTS_THREADS),
+        num_passes=1,
+        round_batch=1,
+        state_bytes=0,
+        num_chunks=0,
+        piece_bytes=0,
+        num_register_chunks=0,
+    )
+
+
+def products_blocks(layer: Layer) -> int:
+    """The number of blocks of that kernel."""
+    shape = products_shape(layer)
+    return layer.num_directions * shape.num_groups * shape.num_shards
+
+
+def products_clocks(layer: Layer, limits: Limits) -> int:
+    """Clocks that a product and a launch for each step, or two of each, are estimated to take.
+
+    Reading the operands and the arithmetic are counted one after the other, because no library reaches both
+    limits at once. The launches of a plan are made one by one, so the host may take longer than the GPU.
+    """
+    hidden, halves = layer.hidden_size, 1 if layer.linear_before_reset else 2
+    weights = layer.num_directions * NUM_GATES * hidden * hidden
+    rows = layer.num_directions * layer.batch_size * hidden
+    num_bytes = layer.element_bytes * weights + 8 * (NUM_GATES + 1) * rows
+    per_clock = THRESHOLDS.products_per_clock
+    if layer.element_bytes == 2:
+        per_clock = THRESHOLDS.matrix_instruction_products // THRESHOLDS.clocks_per_matrix_instruction
+    multiplied = round_up(layer.batch_size, THRESHOLDS.product_rows)
+    products = weights * multiplied // (limits.num_multiprocessors * per_clock)
+    read = num_bytes // (limits.num_multiprocessors * THRESHOLDS.l2_bytes_per_clock)
+    launches = halves * (layer.num_directions + 1) * THRESHOLDS.launch_clocks
+    host = halves * THRESHOLDS.product_host_clocks
+    return THRESHOLDS.launch_clocks + layer.num_steps * max(launches + products + read, host)
+
+
+def projection_clocks(layer: Layer, limits: Limits) -> int:
+    """Clocks of the launches before a recurrence that does not multiply the input itself."""
+    rows = layer.num_directions * NUM_GATES * layer.hidden_size
+    num_bytes = rows * layer.input_size * layer.element_bytes
+    read = num_bytes // (limits.num_multiprocessors * THRESHOLDS.l2_bytes_per_clock)
+    return THRESHOLDS.launch_clocks + read
 
 
 def panel_products(layer: Layer, limits: Limits) -> int:

@@ -19,6 +19,7 @@ from cudml.checks import (
     check_sizes,
     check_support,
     check_tensor,
+    is_integer,
 )
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.index_space import Space, dimensions_of
@@ -177,18 +178,27 @@ def _check_slice(
 ) -> None:
     """Check that `SLICE`'s sizes are the output's, and that the last element read lies in the input."""
     count = source.dimension_count if source else None
-    offsets_ok = check_integers(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
+    check_integers(problems, "Offsets", desc.offsets, count, 0, UINT32_MAX)
     sizes_ok = check_integers(problems, "Sizes", desc.sizes, count, 1, UINT32_MAX)
-    strides_ok = check_integers(problems, "Strides", desc.strides, count, 1, UINT32_MAX)
+    check_integers(problems, "Strides", desc.strides, count, 1, UINT32_MAX)
     if sizes_ok and target and target.dimension_count == len(desc.sizes):
         check_sizes(problems, "output_tensor", target, desc.sizes, "as Sizes")
-    if not (source and offsets_ok and sizes_ok and strides_ok):
+    if not source or not all(
+        _has_integers(member, count) for member in (desc.offsets, desc.sizes, desc.strides)
+    ):
         return
     for i, in_size in enumerate(source.sizes):
         last = desc.offsets[i] + (desc.sizes[i] - 1) * desc.strides[i]
-        if last >= in_size:
+        # Numbers out of their own range were reported above.
+        in_range = desc.offsets[i] >= 0 and desc.sizes[i] >= 1 and desc.strides[i] >= 1
+        if in_range and last >= in_size:
             expected = f"at most {in_size - 1}, the last element of InputTensor.Sizes[{i}] = {in_size}"
             problems.add(f"Offsets[{i}] + (Sizes[{i}] - 1) * Strides[{i}]", "bounds", expected, last)
+
+
+def _has_integers(values: object, count: int | None) -> bool:
+    """Whether a member is a sequence of `count` integers, of any range."""
+    return isinstance(values, tuple) and len(values) == count and all(map(is_integer, values))
 
 
 def _check_slice1(
@@ -196,32 +206,25 @@ def _check_slice1(
 ) -> None:
     """Check that `SLICE1`'s window lies in the input, and that the output is no larger than it allows."""
     count = source.dimension_count if source else None
-    offsets_ok = check_integers(
-        problems, "InputWindowOffsets", desc.input_window_offsets, count, 0, UINT32_MAX
-    )
-    sizes_ok = check_integers(problems, "InputWindowSizes", desc.input_window_sizes, count, 1, UINT32_MAX)
-    strides_ok = check_integers(
-        problems, "InputWindowStrides", desc.input_window_strides, count, _INT32_MIN, _INT32_MAX
-    )
-    if strides_ok:
-        for i, stride in enumerate(desc.input_window_strides):
+    offsets, sizes, strides = desc.input_window_offsets, desc.input_window_sizes, desc.input_window_strides
+    check_integers(problems, "InputWindowOffsets", offsets, count, 0, UINT32_MAX)
+    check_integers(problems, "InputWindowSizes", sizes, count, 1, UINT32_MAX)
+    if check_integers(problems, "InputWindowStrides", strides, count, _INT32_MIN, _INT32_MAX):
+        for i, stride in enumerate(strides):
             if stride == 0:
                 problems.add(f"InputWindowStrides[{i}]", "range", "any integer but 0", stride)
-                strides_ok = False
-    if source and offsets_ok and sizes_ok:
+    if source and _has_integers(offsets, count) and _has_integers(sizes, count):
         for i, in_size in enumerate(source.sizes):
-            end = desc.input_window_offsets[i] + desc.input_window_sizes[i]
-            if end > in_size:
+            end = offsets[i] + sizes[i]
+            in_range = offsets[i] >= 0 and sizes[i] >= 1  # else reported above
+            if in_range and end > in_size:
                 expected = f"at most {in_size}, InputTensor.Sizes[{i}]"
                 problems.add(f"InputWindowOffsets[{i}] + InputWindowSizes[{i}]", "bounds", expected, end)
-    if (
-        target
-        and sizes_ok
-        and strides_ok
-        and (target.dimension_count == len(desc.input_window_sizes) == len(desc.input_window_strides))
-    ):
+    if target and all(_has_integers(member, target.dimension_count) for member in (sizes, strides)):
         for i, out_size in enumerate(target.sizes):
-            window, stride = desc.input_window_sizes[i], abs(desc.input_window_strides[i])
+            window, stride = sizes[i], abs(strides[i])
+            if window < 1 or not stride or not _INT32_MIN <= strides[i] <= _INT32_MAX:
+                continue  # reported above
             largest = 1 + (window - 1) // stride
             if out_size > largest:
                 expected = (

@@ -156,10 +156,11 @@ class Thresholds:
 
     #: The same for planes that are joined.
     min_joined_plane_bytes: Mapping[tuple[int, int], int] = figure(
-        {(1, 2): 24, (1, 3): 24, (1, 4): 24, (2, 2): 180, (2, 3): 82, (2, 4): 500},
+        {(1, 2): 24, (1, 3): 24, (1, 4): 24, (2, 2): 180, (2, 3): 82, (2, 4): 120},
         "machine code",
         "predicted us as above: lines of 17 bytes 187, 167, 161, 25 bytes 129, 124, 128; 65 halves 94, 82, "
-        "103, 97 halves 68, 64, 85, 251 halves 64, 64, 70; in 3 planes 33 halves 86, 41 halves 71",
+        "103, 97 halves 68, 64, 85, 251 halves 64, 64, 64; in 3 planes 33 halves 86, 41 halves 71; 63 "
+        "halves in 4 planes 67",
     )
 
     #: The same for a single plane; pixels of other sizes do not pay.

@@ -36,6 +36,7 @@ from cudml.operators.top_k_short import (
     SELECT_MAX_KS,
     SELECT_MAX_ROW_LENGTHS,
     SORT_MAX_ROW_LENGTH,
+    fine_params,
     select_fits,
     warp_select,
     warp_sort,
@@ -173,9 +174,10 @@ class Thresholds:
 
     #: And columns of so many bytes, whose groups are at least this part for these k.
     columns_min_bytes: int = figure(
-        3 << 20,
+        (5 << 19) + 1,
         "machine code",
-        "predicted 15.5 us, 12.0 by block_filter, for 264 columns of 2048; of 512 columns 15.5 and 18.6",
+        "predicted 15.5 us, 12.0 by block_filter, for 264 columns of 2048; of 512 columns 15.5 and 18.6; "
+        "14.6 and 16.3 for 64 of 10241 and k = 3",
     )
     columns_min_part_of_columns: tuple[float, ...] = figure(
         (0.0, 1 / 8, 2 / 5, 1.0),
@@ -303,6 +305,21 @@ def _serial(selection: Selection, limits: Limits) -> Steps:
     )
     num_bytes = blocks * list_bytes
     return (launch,), () if in_shared else (Workspace("lists", num_bytes),)
+
+
+def _serial_arg_max(selection: Selection, limits: Limits) -> Steps:
+    rows_per_block = ceil_div(THRESHOLDS.serial_min_elements, selection.row_length)
+    at_once = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
+    launch = KernelLaunch(
+        source="top_k/serial_arg_max.cu",
+        function="top_k_serial_arg_max",
+        template=(selection.word, selection.element.kind == "f", *selection.raggedness),
+        grid=(min(ceil_div(selection.num_rows, rows_per_block), at_once), 1, 1),
+        block=(1, 1, 1),
+        buffers=selection.operands,
+        params=fine_params(selection),
+    )
+    return (launch,), ()
 
 
 def _can_arg_max(selection: Selection, limits: Limits) -> bool:
@@ -438,6 +455,12 @@ def _grid_radix(selection: Selection, limits: Limits) -> Steps:
 
 
 PATHS = by_name(
+    Path(
+        "serial_arg_max",
+        "a k of 1 on a CPU",
+        lambda selection, limits: limits.warp_lanes == 1 and selection.k == 1,
+        _serial_arg_max,
+    ),
     Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
     Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
     Path("arg_max", "a k of 1", _can_arg_max, arg_max),
@@ -462,7 +485,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     """The path that is estimated to be the fastest, and why."""
     t, length = THRESHOLDS, selection.row_length
     if limits.warp_lanes != WARP_LANES:
-        return Choice(PATHS["serial"], "blocks of one thread")
+        path = "serial_arg_max" if selection.k == 1 else "serial"
+        return Choice(PATHS[path], "blocks of one thread")
     if _can_arg_max(selection, limits) and arg_max_pays(selection, limits):
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if (why := _why_threads(selection, limits)) is not None:

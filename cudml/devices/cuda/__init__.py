@@ -16,16 +16,20 @@ from cudml.devices.cuda.device import (
     status,
     take,
 )
+from cudml.devices.cuda.kernel import pointer
+from cudml.devices.cuda.streams import StreamHandle
 
 __all__ = [
     "CudaDevice",
     "Status",
+    "StreamHandle",
     "devices",
     "get_device",
     "is_own",
     "number_of",
     "operand_maker",
     "plain",
+    "pointer",
     "status",
     "take",
 ]

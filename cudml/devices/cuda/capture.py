@@ -15,7 +15,7 @@ valid.
 from collections.abc import Sequence
 from typing import Any
 
-from cudml.devices.locks import Lock
+from cudml.locks import Lock
 
 #: The attribute of CuPy's `PooledMemory` that holds what must live as long as the memory.
 _ATTRIBUTE = "_cudml_captured"

@@ -1,7 +1,8 @@
 """The GPUs of this machine as devices, through CuPy: arrays, limits, and loading of plans."""
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -9,20 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array, Layout, shortcuts
-from cudml.devices.cuda import capture, sharing
+from cudml.devices import shortcuts
+from cudml.devices.cuda import capture, cublas, sharing
 from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
 from cudml.devices.cuda.streams import LEGACY_STREAMS, Streams
 from cudml.devices.cuda.zeros import Zeros
 from cudml.devices.exchange import Exported, Taken
+from cudml.devices.interface import Array, Layout
 from cudml.errors import DeviceError
+from cudml.locks import import_unforked
 from cudml.plans import Limits
 
 #: The oldest GPUs that the CUDA 13 compiler supports.
 MIN_COMPUTE_CAPABILITY = 75
 
 # Values of `cudaError`.
+_ERROR_INITIALIZATION = 3
 _ERROR_INSUFFICIENT_DRIVER = 35
 _ERROR_NO_DEVICE = 100
 
@@ -33,10 +37,28 @@ class Status:
 
     usable: bool
     reason: str
+    is_lost_by_fork: bool = False
 
+
+#: The only status of a child that was forked after its parent used CUDA.
+_LOST = Status(
+    False,
+    "it was used before this process was forked, and CUDA does not work in such a child; start the process "
+    "by multiprocessing's method 'spawn', or use CUDA in children only",
+    is_lost_by_fork=True,
+)
 
 #: The result of the last probe, if it was usable.
 _usable: list[Status] = []
+
+
+def _lose_in_child() -> None:
+    if _usable:
+        _usable[:] = [_LOST]
+        devices.clear()
+
+
+os.register_at_fork(after_in_child=_lose_in_child)
 
 
 def status() -> Status:
@@ -58,7 +80,7 @@ def status() -> Status:
 
 def _probe() -> Status:
     try:
-        import cupy
+        cupy = import_unforked("cupy")
     except ModuleNotFoundError as error:
         if error.name == "cupy":
             return Status(False, "CuPy is not installed: pip install 'cudml[cuda13]' or 'cudml[cuda12]'")
@@ -69,7 +91,9 @@ def _probe() -> Status:
     try:
         count = runtime.getDeviceCount()
     except Exception as error:
-        return Status(False, _driver_problem(error))
+        # So CUDA says it to a child whose parent used it through another library.
+        is_lost = getattr(error, "status", None) == _ERROR_INITIALIZATION
+        return _LOST if is_lost else Status(False, _driver_problem(error))
     problems = [_device_problem(runtime, number) for number in range(count)]
     told = ", ".join(
         f"cuda:{number} {problem or f'of compute capability {_compute_capability(runtime, number) / 10:.1f}'}"
@@ -119,9 +143,7 @@ def get_device(number: int | None = None) -> "CudaDevice":
     found = status()
     if not found.usable:
         raise DeviceError(f"CUDA cannot be used: {found.reason}")
-    import cupy
-
-    runtime = cupy.cuda.runtime
+    runtime = import_unforked("cupy").cuda.runtime
     if number is None:
         number = int(runtime.getDevice())
         if number not in devices and _device_problem(runtime, number) is not None:
@@ -140,14 +162,14 @@ def get_device(number: int | None = None) -> "CudaDevice":
 
 def is_own(candidate: Any) -> bool:
     """Whether an object is a CuPy array, without importing CuPy."""
-    cupy = sys.modules.get("cupy")
-    return cupy is not None and isinstance(candidate, cupy.ndarray)
+    # Another thread may be importing CuPy; nobody has an array of it before that is done.
+    ndarray = getattr(sys.modules.get("cupy"), "ndarray", None)
+    return ndarray is not None and isinstance(candidate, ndarray)
 
 
 def plain(array: Any) -> Array:
     """A CuPy array as one of CuPy's own class: a view of an array of a subclass."""
-    import cupy
-
+    cupy = sys.modules["cupy"]
     return array if type(array) is cupy.ndarray else cupy.ndarray.view(array, type=cupy.ndarray)
 
 
@@ -163,7 +185,7 @@ def take(candidate: Any, where: tuple[int, int] | None) -> Taken:
 
 
 @cache
-def operand_maker() -> Callable[[Any], tuple[Any, dict[int, Any]] | None]:
+def operand_maker() -> Callable[[Any, Any, bool], tuple[Any, dict[int, Any] | None] | None]:
     """What quickly makes operands of programs from other libraries' arrays: `sharing.operand_maker`."""
     return sharing.operand_maker(_cupy_for_arrays())
 
@@ -177,9 +199,7 @@ def _cupy_for_arrays() -> Any:
     found = status()
     if not found.usable:
         raise DeviceError(found.reason)
-    import cupy
-
-    return cupy
+    return import_unforked("cupy")
 
 
 @lru_cache(maxsize=64)
@@ -222,8 +242,7 @@ class CudaDevice:
     has_fixed_arrays = True
 
     def __init__(self, number: int) -> None:
-        import cupy
-
+        cupy = import_unforked("cupy")
         self.name = f"cuda:{number}"
         self.number = number
         self._cupy = cupy
@@ -233,7 +252,7 @@ class CudaDevice:
         self._lent: Any = type("LentMemory", (cupy.cuda.UnownedMemory,), {})
         #: The limits that the driver reports for this GPU.
         self.limits = self._read_limits()
-        self._as_stream = Streams(cupy, number)
+        self._as_stream = self.check_stream = Streams(cupy, number)
         self._zeros = Zeros(cupy, number, self.scratch)
         self._programs = ProgramLoader(
             cupy, number, self.limits, self._as_stream, self.scratch, self._zeros.address
@@ -258,6 +277,7 @@ class CudaDevice:
             max_cluster_blocks=PORTABLE_CLUSTER_BLOCKS if capability >= 90 else 1,
             l2_bytes=attribute("L2CacheSize"),
             compute_capability=capability,
+            product_workspace_bytes=cublas.workspace_bytes(capability),
         )
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
@@ -298,7 +318,7 @@ class CudaDevice:
 
     def scratch(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None, part: int = 0) -> Array:
         """Allocate uninitialised bytes for a call; during a capture they stay allocated (`capture.py`)."""
-        if not self._is_captured(stream):
+        if not self.is_captured(stream):
             return self.empty((num_bytes,), np.uint8, stream)
         former = capture.former_scratch(outputs, part, num_bytes)
         if former is not None:
@@ -310,7 +330,7 @@ class CudaDevice:
 
     def retain_for_graph(self, made: Sequence[Array], outputs: Sequence[Array]) -> None:
         """During a capture, let arrays live as long as the outputs made from them (`capture.py`)."""
-        if self._is_captured(None):
+        if self.is_captured(None):
             for array in made:
                 if not self._is_of_a_graph(array):
                     capture.keep_scratch(array, outputs, None)
@@ -335,7 +355,8 @@ class CudaDevice:
         graph nodes allocate and free, or from a library that keeps it for the graph."""
         return isinstance(array.data.mem, (self._cupy.cuda.MemoryAsync, self._lent))
 
-    def _is_captured(self, stream: Any) -> bool:
+    def is_captured(self, stream: Any) -> bool:
+        """Whether a graph is made of the work on a stream (None: the current one)."""
         cuda = self._cupy.cuda
         handle = (cuda.get_current_stream(self.number) if stream is None else self._as_stream(stream)).ptr
         return handle not in LEGACY_STREAMS and bool(cuda.runtime.streamIsCapturing(handle))
@@ -362,6 +383,11 @@ class CudaDevice:
                 stream = self._cupy.cuda.Stream.from_external(stream)
             with stream:
                 yield
+
+    def order_after(self, operands: Collection[Any], stream: Any = None) -> None:
+        """Let other libraries' later work on memory they share wait for the work on a stream."""
+        own = self._cupy.cuda.get_current_stream() if stream is None else self._as_stream(stream)
+        sharing.order_after(self._cupy, self.number, own, operands)
 
     def raise_reported(self) -> None:
         """Raise KernelError if a finished kernel gave up a wait; no driver call is made."""

@@ -9,11 +9,12 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from cudml.devices import GridTooLargeError
+from cudml.devices.cuda.driver import max_active_clusters
+from cudml.devices.interface import LaunchTooLargeError
 from cudml.devices.kernel_text import kernel_text
-from cudml.devices.locks import Lock
 from cudml.devices.sources import kernel_root
 from cudml.errors import CompilerError, DeviceError
+from cudml.locks import Lock, import_unforked
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits
 
 #: Maximum number of blocks along x, y and z, the same on every GPU.
@@ -69,9 +70,10 @@ class Kernel:
     def allow(self, launch: KernelLaunch, limits: Limits, device: str) -> None:
         """Allow the kernel the shared storage and the cluster size of a launch that the device can run.
 
-        Raises GridTooLargeError if the grid is cooperative and more than the device holds at once, so that a
-        plan with fewer blocks may do; CuPy would shrink it with a warning. Raises ValueError if the device
-        cannot run the launch for another reason, or the grid is empty, for which CuPy would launch one block.
+        Raises LaunchTooLargeError if the grid is cooperative and more than the device holds at once, which
+        CuPy would shrink with a warning, or if the device holds no cluster, whose launch would fail: another
+        plan may do. Raises ValueError if the device cannot run the launch for another reason, or the grid is
+        empty, for which CuPy would launch one block.
         """
         grid, threads, shared_bytes = launch.grid, math.prod(launch.block), launch.shared_bytes
         (x, y, z), (most_x, most_y, most_z) = grid, MAX_GRID
@@ -97,8 +99,17 @@ class Kernel:
                 self._raw.max_dynamic_shared_size_bytes = self._shared_bytes
         if launch.cluster_blocks > PORTABLE_CLUSTER_BLOCKS:
             self._driver.funcSetAttribute(self.function.ptr, _NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)
+        handle = self.function.ptr
+        if launch.cluster_blocks > 1:
+            size = launch.cluster_blocks
+            if not max_active_clusters(handle, grid, launch.block, shared_bytes, size):
+                problem = _refused(
+                    launch,
+                    f"clusters of {size} blocks, {device} has no room for one ({threads} threads and "
+                    f"{shared_bytes} bytes of shared storage a block)",
+                )
+                raise LaunchTooLargeError(str(problem), max_cluster_blocks=size // 2)
         if launch.cooperative:
-            handle = self.function.ptr
             resident = self._driver.occupancyMaxActiveBlocksPerMultiprocessor(handle, threads, shared_bytes)
             fits, num_blocks = resident * limits.num_multiprocessors, math.prod(grid)
             if num_blocks > fits:
@@ -108,7 +119,7 @@ class Kernel:
                     f"{threads} threads and {shared_bytes} bytes of shared storage on each of "
                     f"{limits.num_multiprocessors} multiprocessors)",
                 )
-                raise GridTooLargeError(str(problem), fits)
+                raise LaunchTooLargeError(str(problem), most_resident_blocks=fits)
 
 
 def _refused(launch: KernelLaunch, problem: str) -> ValueError:
@@ -118,12 +129,16 @@ def _refused(launch: KernelLaunch, problem: str) -> ValueError:
 
 @cache
 def _by_value_type() -> Any:
-    from cupy.cuda.function import CPointer
+    base: Any = import_unforked("cupy.cuda.function").CPointer
 
-    class ByValue(CPointer):  # type: ignore[misc]
+    class ByValue(base):  # type: ignore[misc]
         """The address of bytes in host memory, which CuPy passes to the driver, and what holds them."""
 
-        __slots__ = ("held",)
+        __slots__ = ("held", "ptr")
+
+        @property
+        def data(self) -> Any:
+            return self
 
     return ByValue
 
@@ -133,6 +148,16 @@ def by_value(data: bytes) -> Any:
     held = array("B", data)
     argument = _by_value_type()(held.buffer_info()[0])
     argument.held = held
+    return argument
+
+
+def pointer(address: int) -> Any:
+    """An operand or a workspace of programs at an address; launched faster than an integer or an array.
+
+    Not for work that is captured in a graph, nor for an operand that is shifted.
+    """
+    argument = by_value(address.to_bytes(8, "little"))
+    argument.ptr = address
     return argument
 
 

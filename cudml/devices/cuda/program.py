@@ -10,13 +10,13 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from cudml.devices import Array, Program
 from cudml.devices.cuda import cublas
 from cudml.devices.cuda.kernel import Kernel, by_value
-from cudml.devices.cuda.streams import Streams
+from cudml.devices.cuda.streams import StreamHandle, Streams
 from cudml.devices.cuda.wait_reports import WaitReports
-from cudml.devices.locks import Lock
+from cudml.devices.interface import Array, Program
 from cudml.errors import DeviceError
+from cudml.locks import Lock, import_unforked
 from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
 
 # Runs a step with the addresses or arrays of operands and workspaces, and the stream or None.
@@ -87,7 +87,10 @@ class ProgramLoader:
         slots = {name: slot for slot, name in enumerate([*plan.operands, *starts, *zero_starts])}
         if isinstance(only, Copy) and not starts:
             return makers.copy_alone(self._prepare_copy(only, slots))
-        steps = [self._prepare_step(step, slots) for step in plan.steps]
+        # A plan may have the same step thousands of times.
+        distinct = {id(step): step for step in plan.steps}
+        prepared = {key: self._prepare_step(step, slots) for key, step in distinct.items()}
+        steps = [prepared[id(step)] for step in plan.steps]
         outputs = [plan.operands.index(output) for output in plan.outputs]
         scratch = plan.temporary_bytes, tuple(starts.values())
         zeros = plan.zero_bytes, tuple(zero_starts.values())
@@ -139,14 +142,15 @@ class ProgramLoader:
 
     def _prepare_matmul(self, step: MatMul, slots: dict[str, int]) -> _Run:
         a, b, out = slots[step.a], slots[step.b], slots[step.out]
+        # A workspace is an address already. Without one, a is passed and not used.
+        workspace = slots[step.a if step.workspace is None else step.workspace]
         m, n, k = step.m, step.n, step.k
         if not m or not n:
             return lambda buffers, stream: None
         if max(m, n, k) > cublas.MAX_SIZE:
             raise ValueError(f"{step}: cuBLAS takes sizes up to {cublas.MAX_SIZE}")
         try:
-            from cupy_backends.cuda.libs import cublas as binding
-
+            binding = import_unforked("cupy_backends.cuda.libs.cublas")
             get_handle = cublas.handles(binding.__file__, self._number).get
             multiply = cublas.product(binding.__file__, step)
         except (AttributeError, ImportError, OSError, DeviceError) as error:
@@ -159,7 +163,12 @@ class ProgramLoader:
         def run(buffers: Sequence[Any], stream: Any) -> None:
             chosen = current_stream() if stream is None else stream
             multiply(
-                get_handle(), chosen.ptr, _pointer(buffers[a]), _pointer(buffers[b]), _pointer(buffers[out])
+                get_handle(),
+                chosen.ptr,
+                _pointer(buffers[a]),
+                _pointer(buffers[b]),
+                _pointer(buffers[out]),
+                buffers[workspace],
             )
 
         return run
@@ -240,7 +249,7 @@ def _makers(
             if gave_up.value:
                 raise_reported()
             if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
-                stream = as_stream(stream)
+                stream = stream if type(stream) is StreamHandle else as_stream(stream)
             arguments = [*operands, *params]
             if shift:
                 arguments[0] = operands[0].data + shift
@@ -260,7 +269,7 @@ def _makers(
             if gave_up.value:
                 raise_reported()
             if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
-                stream = as_stream(stream)
+                stream = stream if type(stream) is StreamHandle else as_stream(stream)
             if shift:
                 operands = (operands[0].data.ptr + shift, *operands[1:])
             if current_device() == number:
@@ -282,7 +291,7 @@ def _makers(
             if gave_up.value:
                 raise_reported()
             if stream is not None and (type(stream) is not stream_type or stream.device_id != number):
-                stream = as_stream(stream)
+                stream = stream if type(stream) is StreamHandle else as_stream(stream)
             if shift:
                 operands = (operands[0].data.ptr + shift, *operands[1:])
             if workspace is None and num_bytes:

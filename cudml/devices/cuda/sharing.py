@@ -14,17 +14,18 @@ and keeps the arrays alive.
 
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache, lru_cache
 from threading import get_ident
 from typing import Any
 
-from cudml.devices import Layout, dlpack
+from cudml.devices import dlpack
 from cudml.devices.cuda.driver import relaxed_capture
-from cudml.devices.cuda.streams import LEGACY_STREAMS
+from cudml.devices.cuda.streams import LEGACY_STREAMS, StreamHandle, Streams
 from cudml.devices.exchange import ExchangeError, Exported, Form, Taken, cuda_array
-from cudml.devices.locks import Lock
+from cudml.devices.interface import Layout
+from cudml.locks import Lock
 
 #: The protocols' handle of the legacy default stream. CuPy's, 0, is ambiguous to them.
 _LEGACY_STREAM = 1
@@ -79,50 +80,70 @@ def take(cupy: Any, candidate: Any, where: tuple[int, int] | None) -> Taken:
         return Taken(_array(cupy, exported), exported)
 
 
-def operand_maker(cupy: Any) -> Callable[[Any], tuple[Any, dict[int, Any]] | None]:
-    """A quick `take` for DLPack tensors on the current GPU and its legacy default stream; None for others.
+def operand_maker(cupy: Any) -> Callable[[Any, Any, bool], tuple[Any, dict[int, Any] | None] | None]:
+    """A quick `take` for DLPack tensors on the current GPU and a stream of it; None for others.
 
     It makes an operand of a program instead of an array: an address with its `layout`, as of
-    `Device.address_and_layout`. Work on it needs `hold` instead of `sharing`, with what is returned beside it
-    if it is the only operand.
+    `Device.address_and_layout`. Work on it needs `order_after` instead of `sharing`. If all that happens on
+    the legacy default stream, `hold` is enough, with what is returned beside the operand if it is the only
+    one.
     """
     memory_of, current_device = cupy.cuda.UnownedMemory, cupy.cuda.runtime.getDevice
-    current_stream = cupy.cuda.get_current_stream
+    current_stream, read_only = cupy.cuda.get_current_stream, dlpack.READ_ONLY
 
     class Operand(cupy.cuda.MemoryPointer):  # type: ignore[misc]
-        __slots__ = ("form", "layout")
+        __slots__ = ("form", "layout", "stream")
 
         @property
         def data(self) -> Any:
             return self
 
-    def make(candidate: Any) -> tuple[Any, dict[int, Any]] | None:
+        @property
+        def address(self) -> int:
+            return int(self.ptr)
+
+        @property
+        def owner(self) -> Any:
+            return self
+
+    def make(candidate: Any, stream: Any, is_written: bool) -> tuple[Any, dict[int, Any] | None] | None:
         try:
             kind, number = candidate.__dlpack_device__()
-            if (
-                kind != dlpack.CUDA
-                or number != current_device()
-                or current_stream().ptr not in LEGACY_STREAMS
-                or _stream_of(candidate, number) not in (None, _LEGACY_STREAM)
-            ):
+            if kind != dlpack.CUDA or number != current_device():
                 return None
-            capsule = candidate.__dlpack__(stream=_LEGACY_STREAM, max_version=dlpack.VERSION)
-            address, form, _ = dlpack.read_versioned(capsule)
-            if not address:
+            handle = (current_stream() if stream is None else _streams(cupy, number)(stream)).ptr
+            other = _stream_of(candidate, number)
+            if handle not in LEGACY_STREAMS:
+                is_held = False
+                if _is_captured(cupy, handle):
+                    return None
+            else:
+                is_held = other is None or other == _LEGACY_STREAM
+            capsule = candidate.__dlpack__(stream=handle or _LEGACY_STREAM, max_version=dlpack.VERSION)
+            address, form, flags = dlpack.read_versioned(capsule)
+            if not address or (is_written and flags & read_only):
                 return None
-            # Held memory is not reused, so the same address is the same memory.
-            held = _last[number].get(get_ident(), _nothing)
-            operand: Any = held.get(address)
-            if type(operand) is Operand and operand.form is form:
-                return operand, held if len(held) == 1 else {address: operand}
+            if is_held:
+                # Held memory is not reused, so the same address is the same memory.
+                held = _last[number].get(get_ident(), _nothing)
+                operand: Any = held.get(address)
+                if type(operand) is Operand and operand.form is form:
+                    return operand, held if len(held) == 1 else {address: operand}
+            elif _held:
+                _let_go()
             low = form.low
             operand = Operand(memory_of(address + low, form.num_bytes, capsule, number), -low)
-            operand.form, operand.layout = form, _layout_of(form, number)
+            operand.form, operand.layout, operand.stream = form, _layout_of(form, number), other
         except Exception:  # `take` raises the error, if there is one
             return None
-        return operand, {address: operand}
+        return operand, {address: operand} if is_held else None
 
     return make
+
+
+@cache
+def _streams(cupy: Any, number: int) -> Streams:
+    return Streams(cupy, number)
 
 
 @lru_cache(maxsize=1024)
@@ -131,25 +152,24 @@ def _layout_of(form: Form, number: int) -> Layout:
 
 
 @contextmanager
-def sharing(cupy: Any, number: int, shared: Sequence[Exported]) -> Iterator[None]:
+def sharing(cupy: Any, number: int, shared: Collection[Exported]) -> Iterator[None]:
     """A context in which a GPU is current; the owners of shared memory then wait for the work done in it."""
     with cupy.cuda.Device(number):
         try:
             yield
         finally:
-            _order_after(cupy, number, cupy.cuda.get_current_stream(), shared)
+            order_after(cupy, number, cupy.cuda.get_current_stream(), shared)
 
 
-def _order_after(cupy: Any, number: int, stream: Any, shared: Sequence[Exported]) -> None:
+def order_after(cupy: Any, number: int, stream: Any, shared: Collection[Any]) -> None:
+    """Let the owners of shared memory, each an `Exported` or an operand, wait for the work on a stream."""
     own = _protocol_handle(stream.ptr)
-    if _is_captured(cupy, stream.ptr):
-        return
     waiting = {exported.stream or _LEGACY_STREAM for exported in shared} - {own}
     owners = [exported.owner for exported in shared if exported.stream != own]
+    if not (waiting or owners) or _is_captured(cupy, stream.ptr):
+        return
     if own == _LEGACY_STREAM and not waiting:
         holder(cupy, number)({e.address: e.owner for e in shared if e.stream != own})
-        return
-    if not waiting and not owners:
         return
     event = _recorded(cupy, stream)
     for other in waiting:
@@ -201,7 +221,7 @@ def _wait(cupy: Any, stream: int, other: int) -> None:
     """Let a stream wait for the work queued on another one, given by its protocol handle."""
     if _protocol_handle(stream) == other:
         return
-    event = _recorded(cupy, cupy.cuda.ExternalStream(other))
+    event = _recorded(cupy, StreamHandle(other))
     cupy.cuda.runtime.streamWaitEvent(stream, event.ptr)
 
 

@@ -9,17 +9,14 @@ from cudml.errors import a_type
 #: The handles of CUDA's legacy default stream, which every GPU has.
 LEGACY_STREAMS = (0, 1)
 
-#: The handle of the default stream of each thread.
-PER_THREAD_STREAM = 2
-
 #: CuPy's `device_id` of a stream that belongs to every GPU, or to an unknown one.
 _ANY_DEVICE = -1
 
 _EXPECTED = "None, a CuPy stream, an object with __cuda_stream__ or an integer handle"
 
 
-class _StreamHandle:
-    """The handle of a stream, in the form that CuPy's launch and `Stream.from_external` accept."""
+class StreamHandle:
+    """The handle of a stream, as CuPy's launches, events and `Stream.from_external` accept it."""
 
     __slots__ = ("ptr",)
 
@@ -34,7 +31,7 @@ class Streams:
     """Converts streams for the GPU with a number."""
 
     def __init__(self, cupy: Any, number: int) -> None:
-        self._kinds = (cupy.cuda.Stream, cupy.cuda.ExternalStream)
+        self._cupy_stream = cupy.cuda.Stream
         self._number = number
 
     def __call__(self, stream: Any) -> Any:
@@ -45,9 +42,9 @@ class Streams:
         Raises TypeError unless it is a CuPy stream, an object with `__cuda_stream__` or an integer,
         ValueError for a stream of another GPU or a negative handle.
         """
-        if type(stream) is int:
-            return _handle(stream)
-        if isinstance(stream, self._kinds):
+        if type(stream) is int and stream >= 0:  # first, because adapters give one in each call
+            return StreamHandle(stream)
+        if isinstance(stream, self._cupy_stream):
             self._check_device(stream.device_id)
             return stream
         if isinstance(stream, (int, np.integer)) and not isinstance(stream, (bool, np.bool_)):
@@ -72,10 +69,10 @@ class Streams:
             raise ValueError(f"stream is one of cuda:{number}, must be one of cuda:{self._number}")
 
 
-def _handle(ptr: int) -> _StreamHandle:
+def _handle(ptr: int) -> StreamHandle:
     if ptr < 0:
         raise ValueError(f"stream is the handle {ptr}, must be 0 or more")
-    return _StreamHandle(ptr)
+    return StreamHandle(ptr)
 
 
 def _number_of(stream: Any) -> int | None:

@@ -10,7 +10,7 @@ import ctypes
 from typing import Any
 
 from cudml.devices import waits
-from cudml.devices.locks import Lock
+from cudml.locks import Lock
 from cudml.plans import KernelLaunch
 
 _PAGE_BYTES = 4096

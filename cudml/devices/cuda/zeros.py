@@ -1,24 +1,29 @@
 """Memory of one GPU that is zero, and that kernels leave zero for the next call: counters and the like.
 
-Work on a stream runs in order, so all calls on a stream share a piece. A replay of a captured graph may run
-beside it, so a captured call has a piece of its own, tied to the outputs as its scratch is (`capture.py`).
-Pieces are cut from chunks that were zero before they were first used, and are never given back: no call
-waits, and nothing is launched but the kernels. Only kernels that always end use them, so they stay zero.
+Work on a stream runs in order, so all calls on a stream share a piece. Streams are told apart by the
+driver's number: a new stream may get the handle of a destroyed one, whose kernels may still run. A replay of
+a captured graph may run beside its stream, so a captured call has a piece of its own, tied to the outputs as
+its scratch is (`capture.py`). Pieces are cut from chunks that were zero before they were first used, and are
+never given back, 256 bytes or more for each stream: no call waits, and nothing is launched but the kernels.
+Only kernels that always end use them, and leave them zero even if they give up a wait.
 """
 
 from collections.abc import Callable, Sequence
-from threading import get_ident
 from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array
 from cudml.devices.cuda import capture
-from cudml.devices.cuda.streams import LEGACY_STREAMS, PER_THREAD_STREAM
-from cudml.devices.locks import Lock
+from cudml.devices.cuda.driver import stream_id
+from cudml.devices.cuda.streams import LEGACY_STREAMS
+from cudml.devices.interface import Array
+from cudml.locks import Lock
 
 _CHUNK_BYTES = 1 << 20
 _LEAST_BYTES = 256
+
+#: In place of the legacy default stream's number, which need not be asked for.
+_LEGACY = -1
 
 #: The parts of a captured call whose memory this is, as it is cut and as the graph fills it.
 _PART, _PART_TO_FILL = -2, -3
@@ -33,8 +38,8 @@ class Zeros:
         self._scratch = scratch
         self._current_stream = cupy.cuda.get_current_stream
         self._is_capturing = cupy.cuda.runtime.streamIsCapturing
-        # Address and size by stream.
-        self._of_stream: dict[int | tuple[int, int], tuple[int, int]] = {}
+        # Address and size by `stream_id`, or _LEGACY.
+        self._of_stream: dict[int, tuple[int, int]] = {}
         self._chunks: list[Array] = []
         self._used = 0  # of the last chunk
         self._lock = Lock()
@@ -42,13 +47,12 @@ class Zeros:
     def address(self, num_bytes: int, outputs: Sequence[Array], stream: Any = None) -> int:
         """Where `num_bytes` zeros are for the kernels of one call that writes the outputs on the stream."""
         handle = (self._current_stream(self._number) if stream is None else stream).ptr
-        key: int | tuple[int, int] = handle
         if handle in LEGACY_STREAMS:
-            key = 0
+            key = _LEGACY
         elif self._is_capturing(handle):
             return self._of_graph(num_bytes, outputs, stream)
-        elif handle == PER_THREAD_STREAM:
-            key = handle, get_ident()
+        else:
+            key = stream_id(handle)
         address, size = self._of_stream.get(key, (0, 0))
         if size < num_bytes:
             with self._lock.held():

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from cudml import settings
-from cudml.devices import locks, sources
+from cudml import locks, settings
+from cudml.devices import sources
 from cudml.devices.emulator import cache_files, elf, processes
 from cudml.devices.emulator.processes import Scratch
 from cudml.devices.kernel_text import SIGNATURE, assertions

@@ -18,13 +18,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from cudml import settings
-from cudml.devices import locks
+from cudml import locks, settings
 from cudml.devices.emulator import cache_size, processes
 from cudml.devices.emulator.processes import Scratch
 from cudml.errors import CompilerError
 
 _DIGEST_BYTES = 32
+
+#: The number of the user who may do anything anyway.
+_ROOT = 0
 
 #: Age in seconds from which a scratch folder is no longer in use by a build.
 _ABANDONED_AFTER = 24 * 3600
@@ -51,11 +53,38 @@ def _require_own_folder(path: Path) -> None:
         _check_own(path, os.fstat(descriptor))
     finally:
         os.close(descriptor)
-    # Anyone who can rename a folder can replace it at any time.
-    for parent in path.resolve().parents:
-        mode = parent.stat().st_mode
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise PermissionError(f"{parent} has mode {stat.S_IMODE(mode):04o}: others can replace {path}")
+    for parent in _folders_on_the_way(path):
+        _require_safe_parent(parent, path)
+
+
+def _require_safe_parent(parent: Path, path: Path) -> None:
+    """Raise PermissionError if others can replace what is in a folder, at any time.
+
+    Those are its owner, unless that is the user or root, and whoever can write it. In a sticky folder, such
+    as /tmp, only the owner of a file can replace it.
+    """
+    status = parent.stat()
+    if status.st_uid not in (os.geteuid(), _ROOT):
+        raise PermissionError(f"{parent} belongs to user {status.st_uid}, who can replace {path}")
+    mode = status.st_mode
+    if mode & (stat.S_IWGRP | stat.S_IWOTH) and not mode & stat.S_ISVTX:
+        raise PermissionError(f"{parent} has mode {stat.S_IMODE(mode):04o}: others can replace {path}")
+
+
+def _folders_on_the_way(path: Path) -> list[Path]:
+    """Every folder in which the system looks up a part of an absolute path, or of a symbolic link in it."""
+    folders = []
+    current, parts = Path(path.anchor), list(path.parts[1:])
+    while parts:
+        folders.append(current)
+        found = current.parent if parts[0] == os.pardir else current / parts[0]
+        if found.is_symlink():
+            target = found.readlink()
+            current = Path(target.anchor) if target.is_absolute() else current
+            parts[:1] = target.parts[1:] if target.is_absolute() else target.parts
+        else:
+            current, parts = found, parts[1:]
+    return folders
 
 
 def make_folder(path: Path) -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator.launch import BufferTable, Kernel, WaitReports, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.emulator.structures import Check, Region
+from cudml.devices.interface import Array
 from cudml.errors import KernelError
 from cudml.plans import WORKSPACE_ALIGNMENT, KernelLaunch, LibraryStep, Plan
 from cudml.tensors import byte_extent
@@ -121,7 +121,8 @@ class CheckedProgram:
         shared = 0
         for step in self._plan.steps:
             if isinstance(step, KernelLaunch):
-                num_blocks = int(np.prod(step.grid)) if step.cooperative else step.cluster_blocks
+                all_live = step.cooperative or step.waits
+                num_blocks = int(np.prod(step.grid)) if all_live else step.cluster_blocks
                 shared = max(shared, num_blocks * step.shared_bytes)
         needed = (sum(buffers) + shared) * _BYTES_PER_BYTE
         available = _available_bytes()

@@ -2,21 +2,22 @@
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.ma import MaskedArray
 
-from cudml.devices import Array, Layout, Program
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
 from cudml.devices.emulator.checked import CheckedProgram
 from cudml.devices.emulator.launch import BufferTable, load_kernels
 from cudml.devices.emulator.schedule import Schedule
 from cudml.devices.exchange import Exported
+from cudml.devices.interface import Array, Layout, Program
 from cudml.devices.shortcuts import PLACE, POINTER_BYTES, address_of, pointers
 from cudml.errors import a_type
 from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
@@ -70,7 +71,7 @@ class EmulatorDevice:
 
     def owns(self, array: Any) -> bool:
         """Whether the array is a NumPy array without a mask, which kernels would ignore."""
-        return isinstance(array, np.ndarray) and not isinstance(array, np.ma.MaskedArray)
+        return isinstance(array, np.ndarray) and not isinstance(array, MaskedArray)
 
     def address(self, array: Array) -> int:
         """Address of element (0, ..., 0)."""
@@ -110,7 +111,14 @@ class EmulatorDevice:
         """An empty context: a call is complete when it returns, so nothing has to be ordered."""
         return nullcontext()
 
+    def check_stream(self, stream: Any) -> None:
+        """Raise TypeError unless the stream is None, because a CPU has no streams."""
+        refuse_stream(stream)
+
     def hold(self, operands: dict[int, Any]) -> None:
+        """Do nothing: a call is complete when it returns."""
+
+    def order_after(self, operands: Collection[Any], stream: Any = None) -> None:
         """Do nothing: a call is complete when it returns."""
 
     def raise_reported(self) -> None:

@@ -7,7 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cudml.devices import locks, sources, waits
+from cudml import locks
+from cudml.devices import sources, waits
 from cudml.devices.emulator import build, cache_files, symbols
 from cudml.devices.emulator.processes import build_together
 from cudml.devices.emulator.schedule import ORDERS, Schedule
@@ -201,7 +202,8 @@ class Kernel:
             block=Dim(*launch.block),
             cluster_blocks=launch.cluster_blocks,
             shared_bytes=launch.shared_bytes,
-            cooperative=launch.cooperative,
+            # Blocks that wait for others run beside them, as on a GPU.
+            cooperative=launch.cooperative or bool(launch.waits),
             workers=schedule.num_workers,
             order=ORDERS.index(schedule.order),
             strict=schedule.is_strict,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.devices import Array
+from cudml.devices.interface import Array
 from cudml.plans import Copy, Fill, LibraryStep, MatMul
 
 #: Number of elements of a half-precision operand of a matrix product that are converted at a time.

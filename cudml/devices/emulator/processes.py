@@ -7,17 +7,18 @@ for any reason.
 
 import contextlib
 import os
+import queue
 import secrets
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from threading import Thread, current_thread
 from typing import Any, TypeVar
 
-from cudml.devices import locks
+from cudml import locks
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -39,6 +40,13 @@ _START = 'echo $$ >&0; exec "$@" </dev/null'
 
 #: Exit codes of a shell that cannot run a command.
 _CANNOT_RUN = (126, 127)
+
+#: Compilers that run at once, more than there are CPUs: they wait for files, too.
+_THREADS_BESIDE_CPUS = 4
+
+#: A wait for threads looks this often, in seconds, whether it was interrupted: Python can miss a signal that
+#: comes just before it blocks.
+_LOOK_SECONDS = 0.1
 
 #: Write ends of the guards' pipes. A forked child must not keep them open.
 _lifelines: set[int] = set()
@@ -169,19 +177,19 @@ class _Batch:
 
     def __init__(self) -> None:
         self._processes: set[subprocess.Popen[str]] = set()
-        self._is_stopped = False
+        self.is_stopped = False
 
     def add(self, process: "subprocess.Popen[str]") -> None:
         # Added before the test: `stop` either finds the process in the set or has set the flag before.
         self._processes.add(process)
-        if self._is_stopped:
+        if self.is_stopped:
             _kill(process)
 
     def remove(self, process: "subprocess.Popen[str]") -> None:
         self._processes.discard(process)
 
     def stop(self) -> None:
-        self._is_stopped = True
+        self.is_stopped = True
         for process in list(self._processes):
             _kill(process)
 
@@ -189,21 +197,51 @@ class _Batch:
 _batch: ContextVar[_Batch | None] = ContextVar("cudml_compilers", default=None)
 
 
-def build_together(build: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+def build_together(build: Callable[[_Item], _Result], items: Collection[_Item]) -> list[_Result]:
     """Call `build(item)` for every item in threads; an exception in one stops the compilers of all.
 
-    A single item gets a thread too, because the calling thread only waits, which Ctrl-C can interrupt.
+    A single item gets a thread too, because the calling thread only waits, which Ctrl-C can interrupt. The
+    threads are not those of `concurrent.futures`: the modules that it imports have functions that are called
+    before and after a fork, and must not be imported while one waits for `locks.no_fork`.
     """
     batch = _Batch()
+    numbered = enumerate(tuple(items))  # each thread takes the next one
+    results: dict[int, _Result] = {}
+    errors: list[BaseException] = []
+    ended: set[Thread] = set()
+    bell: queue.SimpleQueue[None] = queue.SimpleQueue()  # rung by each thread that ends
 
-    def build_one(item: _Item) -> _Result:
+    def build_some() -> None:
         _batch.set(batch)
-        return build(item)
-
-    with ThreadPoolExecutor() as pool:
         try:
-            return list(pool.map(build_one, items))
-        except BaseException:
+            for number, item in numbered:
+                if batch.is_stopped:
+                    return
+                results[number] = build(item)
+        except BaseException as error:
+            errors.append(error)
             batch.stop()
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        finally:
+            ended.add(current_thread())
+            bell.put(None)
+
+    def wait_for(threads: Collection[Thread]) -> None:
+        # `Thread.join` takes a thread for ended once an interrupt has come while it waited (Python 3.11).
+        while not ended.issuperset(threads):
+            with contextlib.suppress(queue.Empty):
+                bell.get(timeout=_LOOK_SECONDS)
+
+    num_threads = min(len(items), (os.cpu_count() or 1) + _THREADS_BESIDE_CPUS)
+    threads = [Thread(target=build_some) for _ in range(num_threads)]
+    try:
+        for thread in threads:
+            thread.start()
+        wait_for(threads)
+    except BaseException:
+        batch.stop()
+        raise
+    finally:  # the compilers have ended, their folders are being removed
+        wait_for([thread for thread in threads if thread.ident is not None])
+    if errors:
+        raise errors[0]
+    return [results[number] for number in range(len(items))]

@@ -90,25 +90,36 @@ def environment_schedule() -> Schedule:
     return _from_environment[1]
 
 
+#: The values of a flag; an option without a value sets it.
+_FLAGS = {"": True, "1": True, "0": False}
+
+
 def _read_flag(text: str) -> bool:
-    return {"": True, "1": True, "0": False}[text]
+    if text not in _FLAGS:
+        raise ValueError(text)
+    return _FLAGS[text]
 
 
 def _read_integer(text: str) -> int:
     return int(text, 0)
 
 
-_READERS: dict[str, Callable[[str], Any]] = {
-    "order": str,
-    "seed": _read_integer,
-    "poison": _read_integer,
-    "strict": _read_flag,
-    "guard": _read_flag,
-    "check": _read_flag,
-    "workers": _read_integer,
-    "time_limit": float,
-    "stack_kib": _read_integer,
-    "warp_lanes": _read_integer,
+#: How an option's text is read, and what it must be.
+_Reader = tuple[Callable[[str], Any], str]
+_FLAG: _Reader = _read_flag, "0, 1 or left out, which is 1"
+_INTEGER: _Reader = _read_integer, "an integer"
+
+_READERS: dict[str, _Reader] = {
+    "order": (str, "a name"),
+    "seed": _INTEGER,
+    "poison": _INTEGER,
+    "strict": _FLAG,
+    "guard": _FLAG,
+    "check": _FLAG,
+    "workers": _INTEGER,
+    "time_limit": (float, "a number of seconds"),
+    "stack_kib": _INTEGER,
+    "warp_lanes": _INTEGER,
 }
 
 
@@ -116,11 +127,14 @@ def _parse(text: str) -> Schedule:
     options: dict[str, Any] = {}
     for option in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = option.partition("=")
-        try:
-            options[name] = _READERS[name](value)
-        except (ValueError, KeyError):
+        if name not in _READERS:
             known = f"NAME=VALUE with NAME one of {', '.join(_READERS)}"
-            raise SettingError(f"CUDML_EMULATOR has {option!r}; it takes {known}") from None
+            raise SettingError(f"CUDML_EMULATOR has {option!r}; it takes {known}")
+        read, expected = _READERS[name]
+        try:
+            options[name] = read(value)
+        except ValueError:
+            raise SettingError(f"CUDML_EMULATOR: {name} is {value!r}, must be {expected}") from None
     try:
         return Schedule(**options)
     except ValueError as error:

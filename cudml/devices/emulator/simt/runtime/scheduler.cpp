@@ -17,6 +17,9 @@ namespace {
 
 constexpr int kNobody = -1;
 
+// In the random order, one of so many choices may leave a block that could go on for another one of its group.
+constexpr uint32_t kChoicesOfABlock = 16;
+
 // Idle rounds between two looks at the clock, and the minimum before polling counts as endless.
 constexpr uint64_t kRoundsPerClock = 256, kLeastIdleRounds = 4096;
 constexpr uint64_t kRoundsBeforeSleep = 64;
@@ -139,8 +142,10 @@ void idle_round(Worker& worker) {
 // Makes the next thread of any block of the worker current and returns it; kNobody if all blocks are done or
 // the launch was aborted elsewhere.
 int pick_any(Worker& worker) {
-  for (;;) {
-    if (!worker.block->done) {
+  bool stays = worker.num_resident == 1 || worker.launch->spec->order != kOrderRandom ||
+               worker.random.below(kChoicesOfABlock) != 0;
+  for (;; stays = true) {
+    if (stays && !worker.block->done) {
       const int thread = pick(worker, *worker.block);
       if (thread != kNobody) return thread;
     }

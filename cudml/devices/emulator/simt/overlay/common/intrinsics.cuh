@@ -92,6 +92,25 @@ __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 val
   __atomic_store_n(address, value, __ATOMIC_RELEASE);
 }
 
+// ---- Copies from global to shared storage, which happen as late as they may.
+
+template <int kCount>
+struct FloatCopies {
+  float* places[kCount] = {};
+  const float* sources[kCount];
+
+  __device__ __forceinline__ void start(int i, float* to, const float* from) {
+    places[i] = to;
+    sources[i] = from;
+  }
+  __device__ __forceinline__ void wait() {
+    for (int i = 0; i < kCount; ++i) {
+      if (places[i] != nullptr) *places[i] = *sources[i];
+      places[i] = nullptr;
+    }
+  }
+};
+
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
 // Each poll lets every thread that can run take a turn.

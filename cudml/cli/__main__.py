@@ -1,7 +1,0 @@
-"""`python -m cudml.cli`, where the `cudml` command is not in PATH."""
-
-import sys
-
-from cudml.cli.main import main
-
-sys.exit(main())
