@@ -22,6 +22,8 @@ COMMANDS = {
     "threads": "bench.threads",
     "dask": "bench.dask",
     "build-peers": "bench.native",
+    "day": "bench.day.command",
+    "compare": "bench.compare",
 }
 
 
@@ -32,6 +34,7 @@ def main(arguments: list[str]) -> int:
         return command
     options = _parser().parse_args(arguments)
     target = get_target(options.device, options.commit)
+    path = options.results / f"{target.slug}.csv"
     runner = Runner(
         target,
         timer_of(target),
@@ -41,11 +44,11 @@ def main(arguments: list[str]) -> int:
             peers=options.peers,
             seconds=options.seconds,
             deadline=time.monotonic() + 60 * options.minutes,
+            done=results.cases_of(path, target.environment["commit"]) if options.resume else frozenset(),
         ),
         tell=lambda text: print(text, file=sys.stderr, flush=True),
     )
     print(f"{target.name}: " + ", ".join(f"{k} {v}" for k, v in target.environment.items() if v))
-    path = options.results / f"{target.slug}.csv"
     for operator in [options.operator] if options.operator else OPERATORS:
         for row in runner.run(operator):
             print(_line(row), flush=True)
@@ -109,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
         help="where the CSV file is",
     )
     parser.add_argument("--dry", action="store_true", help="write no file")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out cases that the file has of the same commit"
+    )
     parser.add_argument("--commit", help="recorded in the rows if git is not available")
     return parser
 

@@ -47,8 +47,10 @@ class Peer:
     `prepare(case, inputs)` does what is not to be timed (converting arrays, loading weights) and returns
     the call to time, or None where the peer cannot do the case. `contract` says in what its result is
     allowed to differ from cudml's. Its result is checked like cudml's own where that is empty, or if it
-    `is_checked`, because the data of the cases do not show the difference. `needs` names the modules that
-    have to be importable; `devices` the kinds it runs on.
+    `is_checked`, because the data of the cases do not show the difference; otherwise by `check`, which
+    compares what the contract leaves. `needs` names the modules that have to be importable; `devices` the
+    kinds it runs on. One that `has_own_stream` does not wait for the null stream, where events are recorded:
+    its call ends when the result is there, and the host's clock times it.
     """
 
     prepare: Callable[[Any, Inputs], Callable[[], Any] | None]
@@ -56,6 +58,8 @@ class Peer:
     needs: tuple[str, ...] = ()
     devices: tuple[str, ...] = ("cpu", "cuda")
     is_checked: bool = False
+    check: Callable[[Any, Inputs, Any], str] | None = None
+    has_own_stream: bool = False
 
 
 class OperatorBench(Protocol):

@@ -14,7 +14,7 @@ import dask.array as da
 import numpy as np
 
 import cudml.dask
-from tests.oracle.top_k import top_k
+from proof.oracle.top_k import top_k
 
 
 class Case(NamedTuple):

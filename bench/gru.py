@@ -88,6 +88,8 @@ CASES: tuple[GruCase, ...] = (
     _case("grid", 256, 8, 1024, 1024),
     _case("grid", 256, 32, 1024, 1024),
     _case("grid", 256, 128, 1024, 1024, "float16"),
+    _case("grid", 256, 128, 1024, 1024),
+    _case("grid", 256, 128, 2048, 2048),
     _case("grid", 256, 1, 2048, 2048, "float16"),
     _case("grid", 256, 8, 2048, 2048),
     _case("grid", 256, 8, 256, 256, linear_before_reset=False),
@@ -98,6 +100,7 @@ CASES: tuple[GruCase, ...] = (
     _case("streaming", 1, 1, 64, 64),
     _case("streaming", 1, 1, 256, 256, quick=True),
     _case("streaming", 1, 8, 256, 256),
+    _case("streaming", 1, 1, 400, 400, linear_before_reset=False),
     _case("a few steps", 3, 1, 256, 256),
 )
 
@@ -109,12 +112,15 @@ def make(case: GruCase, source: Source) -> Inputs:
     def weights(*shape: int) -> Any:
         return ((2 * source.uniform(shape) - 1) * np.float32(bound)).astype(dtype)
 
-    return {
+    inputs = {
         "x": source.normal((case.steps, case.batch, case.input_size), dtype),
         "w": weights(d, 3 * h, case.input_size),
         "r": weights(d, 3 * h, h),
         "b": weights(d, 6 * h),
     }
+    if case.steps == 1:  # a model that streams starts from the state of the frame before
+        inputs["h0"] = source.normal((d, case.batch, h), dtype)
+    return inputs
 
 
 def run(case: GruCase, inputs: Inputs) -> Any:
@@ -123,6 +129,7 @@ def run(case: GruCase, inputs: Inputs) -> Any:
         inputs["w"],
         inputs["r"],
         inputs["b"],
+        inputs.get("h0"),
         direction=case.direction,
         linear_before_reset=case.linear_before_reset,
     )
@@ -161,6 +168,7 @@ def _reference(case: GruCase, inputs: Inputs, precision: Any) -> Any:
     """The sequence by the formulas; in float32 a float16 case rounds its state to float16 every step."""
     return gru_by_formulas(
         *(inputs[name] for name in "xwrb"),
+        inputs.get("h0"),
         precision=precision,
         direction=case.direction,
         linear_before_reset=case.linear_before_reset,
@@ -207,6 +215,7 @@ def _torch_gru(
 
         module = _torch_module(case, inputs)
         x = to_torch(inputs["x"])
+        h0 = to_torch(inputs["h0"]) if "h0" in inputs else None
         if module is None or (allow_tf32 and case.dtype != "float32") or (graph and not x.is_cuda):
             return None
 
@@ -214,7 +223,7 @@ def _torch_gru(
             if x.is_cuda:
                 torch.backends.cudnn.allow_tf32 = allow_tf32
             with torch.inference_mode():
-                sequence, single = module(x)
+                sequence, single = module(x, h0)
             steps, batch, _ = sequence.shape
             return sequence.view(steps, batch, case.num_directions, -1).transpose(1, 2), single
 
@@ -264,27 +273,30 @@ def _onnxruntime(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
     import onnxruntime
     from onnx import helper
 
-    sizes = {"x": [case.steps, case.batch, case.input_size], "sequence": None, "single": None}
-    x, sequence, single = (
-        helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in sizes.items()
-    )
+    given = {name: inputs[name] for name in ("x", "h0") if name in inputs}
+    sizes = {name: list(array.shape) for name, array in given.items()} | {"sequence": None, "single": None}
+    infos = {
+        name: helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+        for name, shape in sizes.items()
+    }
     node = helper.make_node(
         "GRU",
-        ["x", "w", "r", "b"],
+        ["x", "w", "r", "b", *(["", "h0"] if "h0" in given else [])],
         ["sequence", "single"],
         hidden_size=case.hidden_size,
         direction=case.direction,
         linear_before_reset=int(case.linear_before_reset),
     )
     weights = [onnx.numpy_helper.from_array(inputs[name], name) for name in "wrb"]
-    graph = helper.make_graph([node], "layer", [x], [sequence, single], weights)
+    results = [infos[name] for name in ("sequence", "single")]
+    graph = helper.make_graph([node], "layer", [infos[name] for name in given], results, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
-    return lambda: session.run(None, {"x": inputs["x"]})
+    return lambda: session.run(None, given)
 
 
 PEERS = {

@@ -1,7 +1,8 @@
 """`python -m bench machine-code`: facts about the machine code of every kernel instance, as a table.
 
 Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra), and no GPU. `--check` writes nothing and prints what
-differs from the committed table.
+differs from the committed table. `--architecture` makes the rows of one, by this machine's NVRTC, and
+compares them with those of the committed table.
 """
 
 import argparse
@@ -14,11 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from cudml.devices import get_device
 from cudml.plans import KernelLaunch
-from tests.machine_code.architectures import ARCHITECTURES, Architecture
-from tests.machine_code.compiler import nvrtc_version, unavailable
-from tests.machine_code.facts import MATRIX_OPCODES, Facts, facts_of
-from tests.support.instances import batches
+from proof.instances import batches
+from proof.sass.architectures import ARCHITECTURES, Architecture
+from proof.sass.compiler import nvrtc_version, unavailable
+from proof.sass.facts import MATRIX_OPCODES, Facts, facts_of
 
 TABLE = Path(__file__).parent / "results" / "machine_code.csv"
 
@@ -94,9 +96,17 @@ def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Ro
     )
 
 
-def measured() -> list[Row]:
-    """The rows of every instance on every architecture; earlier compilations are taken from the cache."""
-    work = [(architecture, batch) for architecture in ARCHITECTURES for batch in batches(architecture.limits)]
+def measured(architectures: Sequence[Architecture] = ARCHITECTURES, only: str = "") -> list[Row]:
+    """The rows of every instance on architectures; earlier compilations are taken from the cache.
+
+    Those of sources whose path contains the text `only`.
+    """
+    work = [
+        (architecture, batch)
+        for architecture in architectures
+        for batch in batches(architecture.limits)
+        if only in batch[0].source
+    ]
 
     def rows(item: tuple[Architecture, list[KernelLaunch]]) -> list[Row]:
         architecture, batch = item
@@ -148,6 +158,12 @@ def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
     return found
 
 
+def _own_architecture() -> str:
+    """That of the current GPU."""
+    limits = get_device("cuda").limits
+    return f"sm_{limits.compute_capability}"
+
+
 def main(arguments: Sequence[str]) -> int:
     """Write the table, or compare it."""
     parser = argparse.ArgumentParser(prog="python -m bench machine-code", description=__doc__)
@@ -155,15 +171,31 @@ def main(arguments: Sequence[str]) -> int:
         "--check", action="store_true", help="write nothing; exit with 1 if the table differs"
     )
     parser.add_argument("--output", type=Path, default=TABLE, metavar="FILE", help="default: %(default)s")
+    parser.add_argument(
+        "--architecture",
+        choices=["own", *(architecture.name for architecture in ARCHITECTURES)],
+        help="the only one; own is that of this machine's GPU (default: all)",
+    )
+    parser.add_argument("--only", default="", metavar="TEXT", help="sources whose path contains it")
     options = parser.parse_args(arguments)
+    if (options.architecture or options.only) and options.output == TABLE and not options.check:
+        parser.error("--architecture and --only need --output or --check: the committed table has all rows")
     if unavailable():
         print(unavailable(), file=sys.stderr)
         return 2
-    table = Table(nvrtc_version(), tuple(measured()))
-    changed = differences(recorded(options.output).rows, table.rows)
+    name = _own_architecture() if options.architecture == "own" else options.architecture
+    architectures = [one for one in ARCHITECTURES if name in (None, one.name)]
+    if not architectures:
+        print(f"{name} is none of {', '.join(one.name for one in ARCHITECTURES)}", file=sys.stderr)
+        return 2
+    table = Table(nvrtc_version(), tuple(measured(architectures, options.only)))
+    before = recorded(TABLE if name or options.only else options.output)
+    same = [row for row in before.rows if name in (None, row.architecture) and options.only in row.source]
+    changed = differences(same, table.rows)
     for line in changed:
         print(line)
-    print(f"{len(table.rows)} rows by NVRTC {table.version}, {len(changed)} differ", file=sys.stderr)
+    told = f"{len(table.rows)} rows by NVRTC {table.version}, {len(changed)} differ"
+    print(f"{told} from those by NVRTC {before.version}", file=sys.stderr)
     if options.check:
         return 1 if changed else 0
     options.output.parent.mkdir(parents=True, exist_ok=True)

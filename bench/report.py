@@ -1,23 +1,33 @@
-"""`python -m bench report`: tables for README.md and results/README.md, and plots, from the CSV files."""
+"""`python -m bench report`: README.md's and results/README.md's tables, and plots, from the CSV files."""
 
 import argparse
 import importlib
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from bench import results
+from bench.prediction import native_peers, standing
 from bench.prediction import table as predicted
 from bench.results import Row
 from bench.runner import OPERATORS
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-SLOWER_BEGIN, SLOWER_END = "<!-- slower:begin -->", "<!-- slower:end -->"
+PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->", "<!-- peers:end -->"
 
 #: Files that are no measurements of operators.
-OTHERS = ("-micro", "machine_code", "predicted-h200", "_scan", "top_k_traffic")
+OTHERS = (
+    "published",
+    "-micro",
+    "machine_code",
+    "predicted-h200",
+    "predicted-peers",
+    "_scan",
+    "top_k_traffic",
+)
 
-#: Number of cases per operator in README.md, the first of its list; results/README.md has all.
-README_CASES = 6
+#: What the benchmarks time as a limit, not as a library that does the same.
+LIMITS = ("copy",)
 
 
 def main(arguments: list[str]) -> int:
@@ -43,17 +53,15 @@ def main(arguments: list[str]) -> int:
     if not devices:
         print(f"no results of present cases in {folder}")
         return 1
-    between = "\n".join(device_text(rows, README_CASES) for rows in devices.values())
-    readme_text = replaced(readme_text, between, str(readme))
+    readme_text = replaced(readme_text, "\n\n".join(map(summary, devices.values())), str(readme))
+    tables = "\n".join(map(device_text, devices.values()))
     predictions = predicted.read(folder / predicted.TABLE.name)[1]
     if predictions:
-        readme_text = replaced(
-            readme_text, slower_text(predictions), str(readme), begin=SLOWER_BEGIN, end=SLOWER_END
-        )
-    (folder / "README.md").write_text(
-        "# Results\n\nWritten by `python -m bench report`.\n\n"
-        + "\n".join(map(device_text, devices.values()))
-    )
+        found = standing.standings(predictions, native_peers.read(folder / native_peers.TABLE.name))
+        counts = standing.counts(found)
+        readme_text = replaced(readme_text, counts, str(readme), begin=PEERS_BEGIN, end=PEERS_END)
+        tables += f"\n{standing.section(found)}"
+    (folder / "README.md").write_text(f"# Results\n\nWritten by `python -m bench report`.\n\n{tables}")
     readme.write_text(readme_text)
     if predictions:
         draw_predictions(predictions, folder / "predicted-h200.svg")
@@ -80,7 +88,29 @@ def operators_of(rows: list[Row]) -> list[str]:
     return [operator for operator in OPERATORS if any(row.operator == operator for row in rows)]
 
 
-def device_text(rows: list[Row], max_cases: int | None = None) -> str:
+def summary(rows: list[Row]) -> str:
+    """For each operator, each peer's time over cudml's, and in how many cases cudml is faster."""
+    lines = [
+        f"on {rows[0].device} | cases | time over cudml's, geometric mean (cases in which cudml is faster)"
+    ]
+    lines += ["---|---:|---"]
+    for operator in operators_of(rows):
+        chosen = [row for row in rows if row.operator == operator and row.cache == reported_cache(rows)]
+        own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}
+        ratios: dict[str, list[float]] = {}
+        for row in chosen:
+            if row.case in own and row.implementation not in ("cudml", *LIMITS):
+                ratios.setdefault(row.implementation, []).append(row.median_us / own[row.case])
+        told = [
+            f"{peer} {times(geometric_mean(found))} ({sum(ratio > 1 for ratio in found)}"
+            + (f" of {len(found)})" if len(found) < len(own) else ")")
+            for peer, found in ratios.items()
+        ]
+        lines.append(f"`{operator}` | {len(own)} | {'; '.join(told)}")
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def device_text(rows: list[Row]) -> str:
     """The device and versions of the runs, and a table for each operator."""
     first = rows[0]
     parts = {"driver": first.driver, "CUDA": first.cuda, "CuPy": first.cupy, "torch": first.torch}
@@ -92,7 +122,7 @@ def device_text(rows: list[Row], max_cases: int | None = None) -> str:
     lines = [f"**{first.device}** ({'; '.join([*told, how])}).", ""]
     for operator in operators_of(rows):
         chosen = [row for row in rows if row.operator == operator and row.cache == cache]
-        lines += [table(chosen, max_cases), ""]
+        lines += [table(chosen), ""]
         contracts = {row.implementation: row.contract for row in chosen if row.contract}
         if contracts:
             lines += ["; ".join(f"{name}: {contract}" for name, contract in contracts.items()) + ".", ""]
@@ -104,7 +134,7 @@ def reported_cache(rows: list[Row]) -> str:
     return "cold" if any(row.cache == "cold" for row in rows) else "warm"
 
 
-def table(rows: list[Row], max_cases: int | None = None) -> str:
+def table(rows: list[Row]) -> str:
     """One line per case: cudml's time and bandwidth, every peer's time, and its ratio to cudml's."""
     peers = list(dict.fromkeys(row.implementation for row in rows if row.implementation != "cudml"))
     by_case: dict[str, dict[str, Row]] = {}
@@ -113,7 +143,7 @@ def table(rows: list[Row], max_cases: int | None = None) -> str:
     header = [f"`{rows[0].operator}`", "cudml", "rate", *peers]
     lines = [" | ".join(header), " | ".join(["---", *["---:"] * (len(header) - 1)])]
     measured = [(case, found) for case, found in by_case.items() if "cudml" in found]
-    for case, found in measured[:max_cases]:
+    for case, found in measured:
         own = found["cudml"]
         cells = [case, microseconds(own.median_us), own.rate]
         for peer in peers:
@@ -133,17 +163,6 @@ def times(ratio: float) -> str:
 def microseconds(time_us: float) -> str:
     """Format a number with about three digits."""
     return f"{time_us:,.0f} us" if time_us >= 100 else f"{time_us:.1f} us"
-
-
-def slower_text(rows: list[predicted.Row]) -> str:
-    """The cases in which the kernels of CuPy are predicted to be faster."""
-    compared = [row for row in rows if row.cupy_us]
-    slower = [row for row in compared if row.cupy_us < row.time_us]
-    lines = [
-        f"* `{row.operator}`, {row.case}: {row.time_us:.4g} us, CuPy {row.cupy_us:.4g} us" for row in slower
-    ]
-    count = f"{len(slower)} of the {len(compared)} compared cases"
-    return "\n".join([f"CuPy's own kernels are predicted to be faster in {count}:", "", *lines])
 
 
 def replaced(text: str, between: str, name: str, begin: str = BEGIN, end: str = END) -> str:

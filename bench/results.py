@@ -65,8 +65,8 @@ class Row:
 
     @property
     def gb_per_s(self) -> float:
-        """Bytes moved divided by the median time, in 1e9 bytes per second."""
-        return self.bytes_moved / self.median_us / 1000
+        """Bytes moved divided by the median time, in 1e9 bytes per second; a stand-in may take no time."""
+        return self.bytes_moved / self.median_us / 1000 if self.median_us else float("inf")
 
     @property
     def rate(self) -> str:
@@ -80,6 +80,11 @@ def read(path: Path) -> list[Row]:
         return []
     with path.open(newline="") as file:
         return [_row(record) for record in csv.DictReader(file)]
+
+
+def cases_of(path: Path, commit: str) -> frozenset[tuple[str, str]]:
+    """The operators and cases of which a file has rows of a commit."""
+    return frozenset((row.operator, row.case) for row in read(path) if row.commit == commit)
 
 
 def merge(path: Path, rows: Iterable[Row]) -> None:

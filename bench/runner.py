@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from bench.cases import Case, OperatorBench, Peer, WrongResultError
+from bench.cases import Case, Inputs, OperatorBench, Peer, WrongResultError
 from bench.results import Row
 from bench.sources import Source
 from bench.targets import Target, from_jax, from_torch, installed
@@ -20,13 +20,17 @@ OPERATORS = ("top_k", "gru", "slice", "reverse_subsequences")
 
 @dataclass(frozen=True)
 class Options:
-    """`names` is matched anywhere in a case's name; `deadline` is on time.monotonic's clock."""
+    """`names` is matched anywhere in a case's name; `deadline` is on time.monotonic's clock.
+
+    Cases that are `done`, as operator and name, are left out.
+    """
 
     quick: bool = False
     names: re.Pattern[str] = re.compile("")
     peers: bool = False
     seconds: float = 0.2
     deadline: float = float("inf")
+    done: frozenset[tuple[str, str]] = frozenset()
 
 
 class Runner:
@@ -42,6 +46,7 @@ class Runner:
         self._timer = timer
         self._options = options
         self._tell = tell
+        self._told: set[str] = set()
 
     def run(self, operator: str) -> Iterator[Row]:
         """Rows of every selected case, as they are measured."""
@@ -49,6 +54,8 @@ class Runner:
         for case in module.CASES:
             if self._selected(case):
                 self.num_cases += 1
+                if (operator, case.name) in self._options.done:
+                    continue
                 with emulator.schedule(workers=1):  # because NumPy uses one thread
                     rows = list(self._run_case(operator, module, case))
                 yield from rows
@@ -73,7 +80,7 @@ class Runner:
         }
         try:
             if self._options.peers:
-                calls |= self._peers(module, case, inputs, where)
+                calls |= self._peers(operator, module, case, inputs, where)
             for implementation, (call, peer) in calls.items():
                 yield from self._measure(operator, module, case, inputs, implementation, call, peer)
         finally:
@@ -81,12 +88,20 @@ class Runner:
             inputs.clear()
             self._release_memory()
 
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)
+
     def _peers(
-        self, module: OperatorBench, case: Case, inputs: dict[str, Any], where: str
+        self, operator: str, module: OperatorBench, case: Case, inputs: dict[str, Any], where: str
     ) -> dict[str, tuple[Callable[[], Any], Peer]]:
         calls = {}
         for name, peer in module.PEERS.items():
-            if self._target.kind not in peer.devices or not installed(peer.needs):
+            if self._target.kind not in peer.devices:
+                continue
+            if not installed(peer.needs):
+                self._tell_once(f"{operator}: {name} is left out, it needs {', '.join(peer.needs)}")
                 continue
             try:
                 call = peer.prepare(case, inputs)
@@ -108,10 +123,11 @@ class Runner:
         peer: Peer,
     ) -> Iterator[Row]:
         try:
-            checks = peer.is_checked or not peer.contract
-            checked = self._check(module, case, inputs, implementation, call) if checks else ""
+            check = module.check if peer.is_checked or not peer.contract else peer.check
+            checked = self._check(check, case, inputs, implementation, call) if check else ""
             timings = {
-                cache: self._timer.measure(call, cache, self._options.seconds) for cache in self._timer.caches
+                cache: self._timer.measure(call, cache, self._options.seconds, by_host=peer.has_own_stream)
+                for cache in self._timer.caches
             }
         except WrongResultError as error:
             self.problems.append(f"{operator}, {case.name}, {implementation}: WRONG RESULT: {error}")
@@ -121,6 +137,7 @@ class Runner:
                 f"{operator}, {case.name}, {implementation}: {type(error).__name__}: {error}"
             )
             return
+        by_host = ["timed by the host's clock"] if peer.has_own_stream else []
         for cache, timing in timings.items():
             yield Row(
                 operator=operator,
@@ -135,17 +152,22 @@ class Runner:
                 bytes_moved=module.bytes_moved(case),
                 steps=module.steps(case) if hasattr(module, "steps") else 0,
                 checked=checked,
-                contract=peer.contract,
+                contract=", ".join([*filter(None, [peer.contract]), *by_host]),
                 device=self._target.name,
                 **self._target.environment,
             )
 
     def _check(
-        self, module: OperatorBench, case: Case, inputs: dict[str, Any], implementation: str, call: Any
+        self,
+        check: Callable[[Any, Inputs, Any], str],
+        case: Case,
+        inputs: Inputs,
+        implementation: str,
+        call: Any,
     ) -> str:
         """The result of the comparison; a peer that differs is still timed, and its row says so."""
         try:
-            return module.check(case, inputs, _arrays(call()))
+            return check(case, inputs, _arrays(call()))
         except WrongResultError as error:
             if implementation == "cudml":
                 raise

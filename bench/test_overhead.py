@@ -14,6 +14,7 @@ from dataclasses import replace
 from importlib.util import find_spec
 from itertools import cycle
 from timeit import timeit
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ TOP_K_BAR, SLICE_BAR, DISPATCH_BAR = 1.0, 0.65, 1.4
 
 #: The same, as a multiple of the plain call: with new offsets, or arguments that need a conversion.
 NEW_OFFSET_BAR, CONVERTED_BAR = 1.2, 1.5
+
+#: The same of `cudml.torch.topk` of a CUDA tensor, of `top_k` with a stream, and of both arguments of other
+#: libraries, as a multiple of `top_k` of CuPy's array. PyTorch itself takes as long to make two outputs
+#: and to look where a tensor is.
+TORCH_ON_GPU_BAR, STREAM_BAR, ALL_CONVERTED_BAR = 1.5, 1.5, 3
 
 #: Microseconds that an adapter may add to the array function on the CPU: a call by PyTorch, a node of ONNX.
 TORCH_BAR_US, ONNX_BAR_US = 6, 15
@@ -138,6 +144,64 @@ def test_top_k_of_a_dlpack_input(timed: Any, x: Any) -> None:
 
     foreign = Exporter(x)
     timed(lambda: cudml.top_k(foreign, 16), lambda: cudml.top_k(x, 16), CONVERTED_BAR)
+
+
+class Unordered(Exporter):
+    """The same, of a library that never waits."""
+
+    def __init__(self, array: Any) -> None:
+        super().__init__(array)
+        export = self.__dlpack__
+        self.__dlpack__ = lambda stream, max_version: export(stream=-1, max_version=max_version)
+
+
+def test_top_k_of_dlpack_with_outputs(timed: Any, cupy: Any, x: Any) -> None:
+    import cudml
+
+    out = cupy.ndarray((SHAPE[0], 16), np.float32), cupy.ndarray((SHAPE[0], 16), np.int64)
+    foreign, foreign_out = Unordered(x), (Unordered(out[0]), Unordered(out[1]))
+    timed(
+        lambda: cudml.top_k(foreign, 16, out=foreign_out),
+        lambda: cudml.top_k(x, 16, out=out),
+        ALL_CONVERTED_BAR,
+    )
+
+
+def test_top_k_on_a_stream_handle(timed: Any, cupy: Any, x: Any) -> None:
+    import cudml
+
+    out = cupy.ndarray((SHAPE[0], 16), np.float32), cupy.ndarray((SHAPE[0], 16), np.int64)
+    timed(lambda: cudml.top_k(x, 16, out=out, stream=0x7000), lambda: cudml.top_k(x, 16, out=out), STREAM_BAR)
+
+
+def test_torch_topk_on_a_gpu(timed: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's build for a CPU has no tensor on a GPU: one on the CPU goes the way of such a tensor."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install -e '.[torch]'")
+    import cudml
+    import cudml.torch as adapter
+    from tests.support import gpu_tensors
+
+    stream = SimpleNamespace(cuda_stream=0)
+    bits = adapter._bits_of_keys("CPU", "ADInplaceOrView", "AutogradCPU", "AutocastCPU", "BackendSelect")
+
+    def straight(input: Any, k: int, dim: int, largest: bool) -> Any:
+        assert adapter._goes_straight(input)
+        return adapter._topk_on_gpu(input, k, dim, largest)
+
+    with gpu_tensors.tensors() as tensors:
+        adapter.topk(tensors.on_gpu(np.zeros(SHAPE, np.float32)), 16)
+        ((key, planned),) = adapter._planned.items()
+        tensor = torch.zeros(SHAPE)
+        known = tuple(tensor.get_device() if n == 3 else part for n, part in enumerate(key))
+        monkeypatch.setitem(adapter._planned, known, planned)
+        monkeypatch.setattr(adapter, "_STRAIGHT_KEYS", bits)
+        monkeypatch.setattr(adapter, "_topk_operator", straight)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda number: stream)
+        timed(
+            lambda: adapter.topk(tensor, 16),
+            lambda: cudml.top_k(x, 16, nan="greatest"),
+            TORCH_ON_GPU_BAR,
+        )
 
 
 def test_top_k_of_a_subclass(timed: Any, cupy: Any, x: Any) -> None:
@@ -295,7 +359,7 @@ def test_onnx_topk(added: Any, rows: np.ndarray) -> None:
     session = onnx_session("(float[M, 64] x, int64[N] n) => (float[M, K] y, int64[M, K] i) {"
                            " k = Constant<value_ints = [4]>()  y, i = TopK(x, k) }")  # fmt: skip
     feeds = {"x": rows, "n": np.full(64, 3)}
-    added(lambda: session.run(feeds), lambda: cudml.top_k(rows, 4, nan="greatest"), ONNX_BAR_US)
+    added(lambda: session.run(None, feeds), lambda: cudml.top_k(rows, 4, nan="greatest"), ONNX_BAR_US)
 
 
 def test_onnx_chain(added: Any, rows: np.ndarray) -> None:
@@ -306,7 +370,7 @@ def test_onnx_chain(added: Any, rows: np.ndarray) -> None:
     feeds = {"x": rows, "n": np.full(64, 3)}
     across = feeds["n"][np.newaxis]
     added(
-        lambda: session.run(feeds),
+        lambda: session.run(None, feeds),
         lambda: cudml.reverse_subsequences(rows, across, axis=0),
         ONNX_BAR_US,
         count=3,

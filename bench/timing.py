@@ -55,8 +55,11 @@ class Timer(Protocol):
     def caches(self) -> tuple[str, ...]:
         """The cache states that `measure` supports, the one to report first."""
 
-    def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
-        """Call repeatedly for about `seconds`, after a warm-up."""
+    def measure(self, call: Callable[[], Any], cache: str, seconds: float, by_host: bool = False) -> Timing:
+        """Call repeatedly for about `seconds`, after a warm-up.
+
+        With `by_host`, the host's clock times calls that end when their results are there.
+        """
 
 
 class HostTimer:
@@ -64,7 +67,7 @@ class HostTimer:
 
     caches = ("warm",)
 
-    def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
+    def measure(self, call: Callable[[], Any], cache: str, seconds: float, by_host: bool = False) -> Timing:
         estimate_us = _elapsed_us(call)
         return Timing.of([_elapsed_us(call) for _ in range(_repeats(seconds, estimate_us))])
 
@@ -89,7 +92,7 @@ class CudaTimer:
         self._never = cupy.zeros(1, dtype=cupy.uint32)
         self._blocks = 8 * cupy.cuda.Device().attributes["MultiProcessorCount"]
 
-    def measure(self, call: Callable[[], Any], cache: str, seconds: float) -> Timing:
+    def measure(self, call: Callable[[], Any], cache: str, seconds: float, by_host: bool = False) -> Timing:
         cupy = self._cupy
         synchronize = cupy.cuda.get_current_stream().synchronize
         for _ in range(2):  # The first call builds and allocates.
@@ -99,6 +102,8 @@ class CudaTimer:
         synchronize()
         queued_us = _elapsed_us(call)
         total_us = queued_us + _elapsed_us(synchronize)
+        if by_host:
+            return Timing.of([self._by_host_us(call, cache) for _ in range(_repeats(seconds, total_us))])
         delay_us = min(2 * queued_us + 20, MAX_DELAY_US)
 
         events = []
@@ -115,6 +120,12 @@ class CudaTimer:
         synchronize()
         times_us = [1000 * cupy.cuda.get_elapsed_time(start, stop) for start, stop in events]
         return Timing.of(times_us, statistics.median(host_us))
+
+    def _by_host_us(self, call: Callable[[], Any], cache: str) -> float:
+        if cache == "cold":
+            self._flush()
+        self._cupy.cuda.get_current_stream().synchronize()
+        return _elapsed_us(call)
 
     def _flush(self) -> None:
         words = self._flush_words

@@ -108,8 +108,10 @@ __global__ void __cluster_dims__(kBlocks, 1, 1)
 }
 
 // Ways to give a slice to every block of the cluster, and to wait for all slices. A warp pushes to
-// one block after the other. `kArrivals` is what an mbarrier counts besides bytes.
+// one block after the other, but for `kSpreads`: then each thread takes vectors of any block.
+// `kArrivals` is what an mbarrier counts besides bytes.
 struct AsyncStores {
+  static constexpr bool kSpreads = false;
   static constexpr bool kStages = false;
   static constexpr bool kSuspends = true;
   static constexpr UInt32 kArrivals = 1;
@@ -125,8 +127,13 @@ struct AsyncStoresTested : AsyncStores {
   static constexpr bool kSuspends = false;
 };
 
+struct AsyncStoresOfAll : AsyncStores {
+  static constexpr bool kSpreads = true;
+};
+
 // One copy by the copy engine out of this block's own shared storage.
 struct BulkCopy {
+  static constexpr bool kSpreads = false;
   static constexpr bool kStages = true;
   static constexpr bool kSuspends = true;
   static constexpr UInt32 kArrivals = 1;
@@ -144,6 +151,7 @@ struct BulkCopy {
 
 // Ordinary stores, then one arrival that releases them.
 struct StoresAndArrival {
+  static constexpr bool kSpreads = false;
   static constexpr bool kStages = false;
   static constexpr bool kSuspends = true;
   static constexpr UInt32 kArrivals = 0;  // one from each block instead
@@ -201,9 +209,17 @@ __global__ void __cluster_dims__(kBlocks, 1, 1)
       __syncthreads();  // The slice is staged before the copy engine reads it.
     }
     const UInt32 place = micro::shared_address(buffer + rank * slice);
-    for (UInt32 target = threadIdx.x / 32; target < kBlocks; target += blockDim.x / 32) {
-      Push::push(micro::in_block(place, target), v, staged, slice,
-                 micro::in_block(mbarrier, target));
+    if constexpr (Push::kSpreads) {
+      for (Int32 i = threadIdx.x; i < slice * kBlocks; i += blockDim.x) {
+        const UInt32 target = i / slice;
+        micro::push_16_bytes(micro::in_block(place + 16 * (i % slice), target), v,
+                             micro::in_block(mbarrier, target));
+      }
+    } else {
+      for (UInt32 target = threadIdx.x / 32; target < kBlocks; target += blockDim.x / 32) {
+        Push::push(micro::in_block(place, target), v, staged, slice,
+                   micro::in_block(mbarrier, target));
+      }
     }
     bool late = true;
     for (Int32 poll = 0; poll < kMaxPolls && late; ++poll) {

@@ -9,6 +9,7 @@ from bench.micro.figures import Figure, Gpu, Kernel
 
 GROUP = "cluster"
 SIZES = (2, 4, 8, 16)
+WIDTHS = (128, 512, 1024, 2048, 8192, 16384)
 
 #: The kernel's ways to push.
 PUSHES = {
@@ -63,22 +64,32 @@ def _of_size(gpu: Gpu, size: int, rounds: int = 1000) -> Iterator[Figure]:
             call(size, 32, np.uint32(rank), np.int32(rounds), clocks)
         yield Figure(GROUP, f"load from block {rank}, {told}", int(clocks[0]) / rounds, "clocks")
 
-    for width in (128, 512, 1024, 2048, 8192, 16384):
+    for width in WIDTHS:
+        call = _kernel(gpu, f"push_exchange<{size}, AsyncStoresOfAll>", size, shared_bytes=16 + 2 * 4 * width)
+        for num_clusters in (1, gpu.num_multiprocessors // size // 2):
+            us = _exchange_us(gpu, call, size * num_clusters, width, rounds)
+            name = f"pushed exchange of {width} words, {told}, {num_clusters} at once"
+            yield Figure(GROUP, name, us, "us")
+
+    for width in WIDTHS:
         shared_bytes = 16 + 2 * 4 * (width + width // size)
         for method, how in PUSHES.items():
             call = _kernel(gpu, f"push_exchange<{size}, {method}>", size, shared_bytes=shared_bytes)
-            result, gave_up = gpu.int64(2), gpu.uint32()
-            grid = size * (gpu.num_multiprocessors // size // 2)
-            call(grid, 256, np.int32(width), np.int32(rounds), result, gave_up)
-            if int(gave_up[0]):
-                raise RuntimeError("a wait within a cluster did not end")
-            us = int(result[0]) / rounds / 1000
+            us = _exchange_us(gpu, call, size * (gpu.num_multiprocessors // size // 2), width, rounds)
             yield Figure(GROUP, f"exchange of {width} words by {how}, {told}", us, "us")
 
     for shared_bytes in (0, 100 << 10, 200 << 10, 227 << 10):
         call = _kernel(gpu, f"push_exchange<{size}, AsyncStores>", size, shared_bytes=shared_bytes)
         name = f"active at once, {told}, 256 threads and {shared_bytes >> 10} KiB shared a block"
         yield Figure(GROUP, name, _active_clusters(call, size, shared_bytes), "clusters")
+
+
+def _exchange_us(gpu: Gpu, call: Kernel, grid: int, width: int, rounds: int) -> float:
+    result, gave_up = gpu.int64(2), gpu.uint32()
+    call(grid, 256, np.int32(width), np.int32(rounds), result, gave_up)
+    if int(gave_up[0]):
+        raise RuntimeError("a wait within a cluster did not end")
+    return int(result[0]) / rounds / 1000
 
 
 def _kernel(gpu: Gpu, name: str, size: int, shared_bytes: int = 0) -> Kernel:

@@ -22,14 +22,21 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(GROUPS)}; default: all")
     parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
     parser.add_argument("--commit", help="recorded if git is not available")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave out groups that the file has of the same commit"
+    )
     options = parser.parse_args(arguments)
     if unknown := set(options.groups) - set(GROUPS):
         parser.error(f"no such group: {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
     target = get_target("cuda", options.commit)
     gpu = Gpu(target)
-    figures: list[Figure] = []
+    path = options.results / f"{target.slug}-micro.csv"
+    done = groups_of(path, target.environment["commit"]) if options.resume else set()
     failed = False
     for group in options.groups or GROUPS:
+        if group in done:
+            continue
+        figures: list[Figure] = []
         try:
             for figure in GROUPS[group](gpu):
                 figures.append(figure)
@@ -38,8 +45,16 @@ def main(arguments: list[str]) -> int:
             failed = True
             print(f"{group}: {type(error).__name__}: {error}", file=sys.stderr)
         gpu.xp.get_default_memory_pool().free_all_blocks()
-    merge(options.results / f"{target.slug}-micro.csv", figures, target.environment)
+        merge(path, figures, target.environment)  # at once, so that nothing is lost when a later group hangs
     return 1 if failed else 0
+
+
+def groups_of(path: Path, commit: str) -> set[str]:
+    """The groups of which a file has figures of a commit."""
+    if not path.exists():
+        return set()
+    with path.open(newline="") as file:
+        return {record["group"] for record in csv.DictReader(file) if record["commit"] == commit}
 
 
 def merge(path: Path, figures: list[Figure], environment: Mapping[str, str]) -> None:

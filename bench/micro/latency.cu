@@ -99,9 +99,9 @@ extern "C" __global__ void ping_pong(UInt32* words, Int32 partner, Int32 num_rou
   }
 }
 
-// Every slice is written to kCopies vectors, and a block reads one of them: all blocks reading the
-// same few lines would wait for each other at the L2.
-template <int kCopies>
+// A poll takes kWordsPerPoll words, 1 or 4. Every slice is written to kCopies vectors, and a block
+// reads one of them: all blocks reading the same few lines would wait for each other at the L2.
+template <int kWordsPerPoll, int kCopies>
 __global__ void exchange(UInt32* buffers, Int32 width, Int32 num_steps, Int64* result,
                          UInt32* gave_up) {
   const Int32 slice = width / gridDim.x;
@@ -116,8 +116,9 @@ __global__ void exchange(UInt32* buffers, Int32 width, Int32 num_steps, Int64* r
     }
     const UInt32* own_copy = buffer + blockIdx.x % kCopies * width;
     bool late = false;
-    for (Int32 i = threadIdx.x * 4; i < width; i += blockDim.x * 4) {
-      late |= !micro::wait_for_4(own_copy + i, step);
+    for (Int32 i = threadIdx.x * kWordsPerPoll; i < width; i += blockDim.x * kWordsPerPoll) {
+      late |= kWordsPerPoll == 1 ? !micro::wait_for(own_copy + i, step)
+                                 : !micro::wait_for_4(own_copy + i, step);
     }
     // This block has read every word of the step before any of its threads writes the next one.
     if (__syncthreads_or(late)) {

@@ -9,6 +9,15 @@ import numpy as np
 from bench.micro.figures import Figure, Gpu
 
 GROUP = "latency"
+EXCHANGE_BLOCKS = (8, 16, 32, 64, 128)
+EXCHANGE_WIDTHS = (512, 1024, 2048, 8192)
+
+#: How an exchange polls and writes -> words of a poll, vectors that a slice is written to.
+EXCHANGES = {
+    "polls of 4 bytes": (1, 1),
+    "polls of 16 bytes": (4, 1),
+    **{f"written {copies} times": (4, copies) for copies in (2, 4, 8)},
+}
 
 
 def measure(gpu: Gpu) -> Iterator[Figure]:
@@ -63,15 +72,20 @@ def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figur
 def _exchanges(gpu: Gpu, num_steps: int = 2000) -> Iterator[Figure]:
     """Every block sends its slice to all blocks and waits for the whole vector: a step of a recurrence."""
     calls = {
-        copies: gpu.kernel("latency.cu", f"exchange<{copies}>", cooperative=True) for copies in (1, 2, 4, 8)
+        how: gpu.kernel("latency.cu", f"exchange<{words}, {copies}>", cooperative=True)
+        for how, (words, copies) in EXCHANGES.items()
     }
-    for num_blocks in (8, 16, 32, 64, 128):
-        for width in (512, 1024, 2048, 8192):
-            for copies, call in calls.items():
-                buffers, result, gave_up = gpu.uint32(2 * copies * width), gpu.int64(), gpu.uint32()
+    for num_blocks in EXCHANGE_BLOCKS:
+        for width in EXCHANGE_WIDTHS:
+            for how, call in calls.items():
+                buffers, result, gave_up = (
+                    gpu.uint32(2 * EXCHANGES[how][1] * width),
+                    gpu.int64(),
+                    gpu.uint32(),
+                )
                 call(num_blocks, 256, buffers, np.int32(width), np.int32(num_steps), result, gave_up)
                 _require_finished(gave_up)
-                told = f"exchange of {width} words between {num_blocks} blocks, written {copies} times"
+                told = f"exchange of {width} words between {num_blocks} blocks, {how}"
                 yield Figure(GROUP, told, int(result[0]) / num_steps / 1000, "us")
 
 

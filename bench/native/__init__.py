@@ -22,6 +22,8 @@ class Library:
     """A library of one source, `NAME.cu`.
 
     `includes` are folders of installed packages, `links` libraries of them that it needs at run time.
+    `sources` has a file of this folder for each of these that carries a CUDA runtime of its own: over another
+    runtime, it takes the library's place.
     """
 
     name: str
@@ -29,6 +31,12 @@ class Library:
     includes: tuple[tuple[str, str], ...]
     links: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
+
+    def files(self, is_over_runtime: bool) -> list[Path]:
+        """What is compiled: its own file and, over another runtime, those of `sources`."""
+        replacing = [name for _, name in self.sources if is_over_runtime]
+        return [Path(__file__).parent / name for name in (f"{self.name}.cu", *replacing)]
 
 
 #: By the name of the command's argument. The options of RAFT are those of its own build.
@@ -50,22 +58,32 @@ LIBRARIES = {
             "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
             "-DRAFT_SYSTEM_LITTLE_ENDIAN=1",
         ),
+        (("lib64/librmm.so", "rmm.cpp"),),
     ),
 }
 
 
 def unavailable(library: Library) -> str | None:
     """Why a library cannot be built; None if it can."""
-    if shutil.which("nvcc") is None:
-        return "nvcc is not on the PATH"
+    if nvcc() is None:
+        return "there is no nvcc: pip install -e '.[peers]'"
     missing = [f"{package}/{path}" for package, path in library.includes if not _installed(package, path)]
     if missing:
         return f"{', '.join(missing)} is not installed: pip install -e '.[peers]'"
     return None
 
 
-def build(library: Library, architecture: str, folder: Path = BUILD) -> Path:
+def nvcc() -> str | None:
+    """The compiler, of the wheel `nvidia-cuda-nvcc` or of a toolkit in PATH."""
+    installed = _installed("nvidia", "cu13/bin/nvcc")
+    return str(installed) if installed else shutil.which("nvcc")
+
+
+def build(library: Library, architecture: str, folder: Path = BUILD, runtime: Path | None = None) -> Path:
     """Build a library for an architecture ("sm_90"), and put beside it what it needs.
+
+    With `runtime`, a library in place of the CUDA runtime's that is loaded before it, the kernels in it are
+    not compressed, and the library's `sources` are compiled into it.
 
     Raises RuntimeError if it cannot be built, with what the compiler says.
     """
@@ -74,11 +92,15 @@ def build(library: Library, architecture: str, folder: Path = BUILD) -> Path:
         raise RuntimeError(f"{library.name}: {why}")
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / f"{library.name}.so"
-    needed = [shutil.copy(_installed(package, path) or path, folder) for package, path in library.links]
-    command = ["nvcc", "-O3", f"-arch={architecture}", f"-std={library.standard}", *library.options]
+    replaced = dict(library.sources) if runtime else {}
+    links = [(package, path) for package, path in library.links if path not in replaced]
+    needed = [shutil.copy(_installed(package, path) or path, folder) for package, path in links]
+    command = [nvcc() or "", "-O3", f"-arch={architecture}", f"-std={library.standard}", *library.options]
     command += ["-shared", "-Xcompiler", "-fPIC", "-Xlinker", "-rpath=$ORIGIN"]
     command += [f"-I{_installed(package, path)}" for package, path in library.includes]
-    command += [str(Path(__file__).parent / f"{library.name}.cu"), *map(str, needed), "-o", str(target)]
+    if runtime:
+        command += ["-cudart", "none", "--compress-mode=none", "-Xlinker", str(runtime)]
+    command += [*map(str, library.files(runtime is not None)), *map(str, needed), "-o", str(target)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{library.name}: nvcc exits with {done.returncode}\n{done.stderr}")

@@ -16,7 +16,7 @@ int select(void* handle, const void* input, void* values, int64_t* indices, int6
            int64_t length, int64_t k, bool is_largest, cudaStream_t stream) {
   auto& resources = *static_cast<raft::resources*>(handle);
   try {
-    raft::resource::set_cuda_stream(resources, rmm::cuda_stream_view{stream});
+    raft::resource::set_cuda_stream(resources, cuda::stream_ref{stream});
     raft::matrix::select_k<Value, int64_t>(
         resources,
         raft::make_device_matrix_view<const Value, int64_t>(static_cast<const Value*>(input),

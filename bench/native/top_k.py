@@ -4,8 +4,11 @@ import ctypes
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import numpy as np
+
 from bench import native
 from bench.cases import Inputs
+from bench.targets import library_of
 
 #: The types that the libraries have functions for.
 _DTYPES = ("float32", "float16")
@@ -23,10 +26,22 @@ class Case(Protocol):
 
 
 def _results(case: Case, a: Any, index_type: str) -> tuple[Any, Any]:
+    xp, shape = library_of(a), (case.num_rows, case.k)
+    return xp.empty(shape, a.dtype), xp.empty(shape, index_type)
+
+
+def _pointers(*arrays: Any) -> list[int]:
+    """Addresses of arrays of CuPy, or of NumPy over a stand-in for the runtime."""
+    return [a.ctypes.data if library_of(a) is np else a.data.ptr for a in arrays]
+
+
+def _stream(a: Any) -> int:
+    """The current stream."""
+    if library_of(a) is np:
+        return 0
     import cupy
 
-    shape = (case.num_rows, case.k)
-    return cupy.empty(shape, a.dtype), cupy.empty(shape, index_type)
+    return int(cupy.cuda.get_current_stream().ptr)
 
 
 def raft_select_k(case: Case, inputs: Inputs) -> Callable[[], Any] | None:
@@ -34,8 +49,6 @@ def raft_select_k(case: Case, inputs: Inputs) -> Callable[[], Any] | None:
     library = native.load("raft")
     if library is None or case.inner > 1 or case.dtype not in _DTYPES:
         return None
-    import cupy
-
     a = inputs["a"]
     values, indices = _results(case, a, "int64")
     library.raft_resources.restype = ctypes.c_void_p
@@ -48,9 +61,8 @@ def raft_select_k(case: Case, inputs: Inputs) -> Callable[[], Any] | None:
     is_largest = int(case.mode == "largest")
 
     def call() -> Any:
-        pointers = [array.data.ptr for array in (a, values, indices)]
         sizes = case.num_rows, case.row_length, case.k
-        if function(handle, *pointers, *sizes, is_largest, cupy.cuda.get_current_stream().ptr):
+        if function(handle, *_pointers(a, values, indices), *sizes, is_largest, _stream(a)):
             raise RuntimeError("raft::matrix::select_k failed")
         return values, indices
 
@@ -62,8 +74,6 @@ def cub_device_top_k(case: Case, inputs: Inputs) -> Callable[[], Any] | None:
     library = native.load("cub")
     if library is None or case.num_rows > 1 or case.inner > 1 or case.dtype not in _DTYPES:
         return None
-    import cupy
-
     a = inputs["a"]
     values, indices = _results(case, a, "int32")
     function = library[f"cub_top_k_{case.dtype}"]
@@ -77,17 +87,16 @@ def cub_device_top_k(case: Case, inputs: Inputs) -> Callable[[], Any] | None:
     rest = case.row_length, case.k, int(case.mode == "largest")
 
     def run(temporary: int | None) -> None:
-        pointers = [array.data.ptr for array in (a, values, indices)]
-        stream = cupy.cuda.get_current_stream().ptr
-        error = function(temporary, ctypes.byref(num_bytes), *pointers, *rest, stream)
+        pointers = _pointers(a, values, indices)
+        error = function(temporary, ctypes.byref(num_bytes), *pointers, *rest, _stream(a))
         if error:
             raise RuntimeError(f"cub::DeviceTopK failed with CUDA error {error}")
 
     run(None)
-    temporary = cupy.empty(max(num_bytes.value, 1), "uint8")
+    temporary = library_of(a).empty(max(num_bytes.value, 1), "uint8")
 
     def call() -> Any:
-        run(temporary.data.ptr)
+        run(*_pointers(temporary))
         return values, indices
 
     return call

@@ -1,7 +1,10 @@
 """`python -m bench predict`: the time of every case on an H200, from the machine code; needs no GPU.
 
 Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra). Writes bench/results/predicted-h200.csv; `--check` only
-compares with it, `--micro` predicts the held-out rows of bench/micro. bench/PREDICTION.md explains the model.
+compares with it, `--micro` predicts the held-out rows of bench/micro, `--peers` other libraries' kernels into
+bench/results/predicted-peers.csv, `--published` puts published times of them on other GPUs beside the model's
+in bench/results/published.csv. `--trace CASE` prints where a warp of a case's kernels spends its clocks,
+by instruction and by line of the source. bench/PREDICTION.md explains the model.
 """
 
 import argparse
@@ -10,12 +13,13 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from bench.prediction import micro, peers
+from bench.prediction import micro, native_peers, peers, published, trace
 from bench.prediction.cases import predicted
+from bench.prediction.rows import CONSTANTS, measured, reason
 from bench.prediction.table import TABLE, Row, differences, read, table_text
 from bench.runner import OPERATORS
-from tests.machine_code.compiler import nvrtc_version, unavailable
-from tests.machine_code.sass.rates import MEMORY_RATE
+from proof.sass.compiler import nvrtc_version, unavailable
+from proof.sass.rates import MEMORY_RATE
 
 
 def row_of(operator: str, case: Any) -> Row:
@@ -42,7 +46,8 @@ def row_of(operator: str, case: Any) -> Row:
         *(round(found.counts[name]) for name in ("l1_sectors", "l2_sectors", "memory_sectors", "barriers")),
         found.warps,
         round(found.counts["waves"], 2),
-        " ".join(name.replace(", ", ",") for name in kernels),
+        # Each step of a plan may be the same kernels again.
+        " ".join(name.replace(", ", ",") for name in dict.fromkeys(kernels)),
     )
 
 
@@ -63,7 +68,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--case", default="", metavar="NAME", help="cases whose name contains it")
     parser.add_argument("--check", action="store_true", help="write nothing, print the differences")
     parser.add_argument("--micro", action="store_true", help="predict the held-out rows of bench/micro")
+    parser.add_argument(
+        "--peers", action="store_true", help="predict CUB's and RAFT's top-k and PyTorch's GRU cells"
+    )
+    parser.add_argument("--published", action="store_true", help="compare with published times")
+    parser.add_argument("--trace", metavar="CASE", help="print where a warp spends its clocks")
+    parser.add_argument("--warp", type=int, default=0, metavar="N", help="of --trace (default: %(default)s)")
     options = parser.parse_args(arguments)
+    if options.trace:
+        return _trace(parser, options)
+    if options.published and (options.micro or options.peers or options.operator or options.case):
+        parser.error("--published has cases of its own: no operator, --case, --micro or --peers with it")
+    if options.peers and (options.micro or options.operator not in (None, "top_k", "gru")):
+        parser.error("--peers is about cases of top_k and gru: no other operator and no --micro with it")
     if options.micro and (options.operator or options.check):
         parser.error("--micro is about rows of bench/micro: no operator and no --check with it")
     chosen = [] if options.micro else cases(options.operator, options.case)
@@ -74,6 +91,10 @@ def main(arguments: list[str]) -> int:
         return 1
     if options.micro:
         return _micro(options.case)
+    if options.published:
+        return published.main(options.check)
+    if options.peers:
+        return native_peers.main(options.operator, options.case, options.check)
     version, recorded = read()
     peer = {
         (module, name): time_us
@@ -98,7 +119,28 @@ def main(arguments: list[str]) -> int:
     return 1 if found else 0
 
 
+def _trace(parser: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    """Print the traces of the only case that has a name, or whose name contains it."""
+    if options.micro or options.peers or options.published or options.check or options.case:
+        parser.error("--trace is about one case: no --case, --check, --micro, --peers or --published with it")
+    found = cases(options.operator, options.trace)
+    found = [pair for pair in found if pair[1].name == options.trace] or found
+    if len(found) != 1:
+        names = "; ".join(f"{operator}: {case.name}" for operator, case in found)
+        parser.error(f"one case has to have {options.trace!r} in its name, {len(found)} have: {names}")
+    if reason := unavailable():
+        print(reason, file=sys.stderr)
+        return 1
+    for one in trace.traces(*found[0], warp=options.warp):
+        print(*one.text(), sep="\n")
+    return 0
+
+
 def _micro(names: str) -> int:
+    """Every row of the micro-figures whose name has a text; those that are not predicted say why."""
+    for name in measured():
+        if names in name and (why := CONSTANTS.get(name) or reason(name)):
+            print(f"{name:<72}{'gives' if name in CONSTANTS else 'not modelled:'} {why}")
     rows = []
     for row in micro.compared(names):
         rows.append(row)
@@ -108,5 +150,6 @@ def _micro(names: str) -> int:
             f"{row.predicted:>8.4g} {row.error:>+7.1%}{trivial}",
             flush=True,
         )
-    print("\n".join(micro.summary(rows)))
-    return 0
+    failures = micro.failures(rows)
+    print("\n".join([*micro.summary(rows), *failures]))
+    return 1 if failures else 0

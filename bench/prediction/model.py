@@ -1,17 +1,18 @@
 """The time of a launch: one multiprocessor's work on its share of the blocks, and the rest.
 
-`bench/PREDICTION.md` derives it. Constants are here and in tests/machine_code/sass/rates.py.
+`bench/PREDICTION.md` derives it. Constants are here and in proof/sass/rates.py.
 """
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from cudml.plans import Copy, LibraryStep, MatMul, round_up
-from tests.machine_code.sass.encoding import PIPES
-from tests.machine_code.sass.launch import Counts, Launch, run
-from tests.machine_code.sass.rates import CLOCK_HZ, MEMORY_RATE, NUM_MULTIPROCESSORS, h200
+from proof.sass.encoding import PIPES
+from proof.sass.launch import Buffer, Counts, Launch, run
+from proof.sass.rates import H200, L2_BYTES, Gpu, h200
 
 #: Measured, rows of the group `launch`: an empty kernel between two events, and a second one after it.
 LAUNCH_US = 3.456
@@ -33,7 +34,7 @@ LIMITS = (
     *("alu", "fma", "heavy", "half", "tensor", "special", "reduction", "uniform"),
 )
 #: From the datasheet of the H200, dense; TF32 is not used for float32.
-_FLOPS = {"float16": 989e12, "float32": 67e12}
+FLOPS = {"float16": 989e12, "float32": 67e12}
 
 #: What is counted, of the whole device.
 COUNTS = ("instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barriers", "waves")
@@ -44,7 +45,7 @@ class Prediction:
     """The time of a launch, or of several one after another.
 
     Clocks are of the multiprocessor with the most work; `limits` has the least it would take if nothing but
-    one resource bounded it. `counts` are by the names in `COUNTS`.
+    one resource bounded it. `counts` are by the names in `COUNTS`. `clock_hz` is that of the GPU.
     """
 
     launches: int
@@ -53,11 +54,12 @@ class Prediction:
     clocks: float
     limits: dict[str, float]
     counts: dict[str, float]
+    clock_hz: float = H200.clock_hz
 
     @property
     def time_us(self) -> float:
         """By events with a cold L2, as bench/ measures it."""
-        return self.overhead_us + self.clocks / CLOCK_HZ * 1e6
+        return self.overhead_us + self.clocks / self.clock_hz * 1e6
 
     @property
     def bound(self) -> str:
@@ -83,25 +85,63 @@ class Prediction:
         )
 
 
-def num_active(launch: Launch) -> int:
+class SecondLevel:
+    """The buffers that the launches of a call leave in the L2, which is cold before the first."""
+
+    def __init__(self) -> None:
+        self._left: list[Buffer] = []
+
+    def before(self, launch: Launch) -> Launch:
+        """The launch with the buffers that are there when it starts; those that it uses are there after."""
+        found = replace(launch, in_l2=[b for b in launch.buffers if b in self._left])
+        self.touch(launch.bound)
+        return found
+
+    def touch(self, buffers: Sequence[Buffer]) -> None:
+        """Use buffers: they stay with those before if all fit, alone if these do, else none is known to."""
+        others = [b for b in self._left if b not in buffers]
+        choices = ([*others, *buffers], [*buffers])
+        self._left = next((c for c in choices if sum(b.array.nbytes for b in c) <= L2_BYTES), [])
+
+
+def in_order(parts: Iterable[tuple[Hashable, Prediction]]) -> Prediction:
+    """The time of a call's launches; a kernel, known by a name, is cold but once."""
+    known: set[Hashable] = set()
+    found = []
+    for name, part in parts:
+        found.append(replace(part, overhead_us=part.overhead_us - COLD_US * (name in known)))
+        known.add(name)
+    return reduce(operator.add, found)
+
+
+def num_active(launch: Launch, gpu: Gpu = H200) -> int:
     """Number of multiprocessors that have a block."""
-    return min(launch.num_blocks, NUM_MULTIPROCESSORS)
+    return min(launch.num_blocks, gpu.num_multiprocessors)
 
 
-def run_some(launch: Launch, blocks: Sequence[int], num_multiprocessors: int) -> Counts:
-    """Run some blocks of a launch, evenly on some multiprocessors."""
+def run_some(
+    launch: Launch,
+    blocks: Sequence[int],
+    num_multiprocessors: int,
+    traced: tuple[int, int] | None = None,
+    gpu: Gpu = H200,
+) -> Counts:
+    """Run some blocks of a launch, evenly on some multiprocessors; `traced` is a block and its warp."""
     resident = min(launch.resident_blocks, math.ceil(len(blocks) / num_multiprocessors))
     first = resident * num_multiprocessors
     if launch.cluster_blocks == 1:  # in the order in which multiprocessors are filled: each gets every n-th
         dealt = [b for n in range(num_multiprocessors) for b in blocks[:first][n::num_multiprocessors]]
         blocks = [*dealt, *blocks[first:]]
     limited = replace(launch, resident_blocks=resident)
-    return run(limited, blocks, num_multiprocessors=num_multiprocessors, rates=h200(num_active(launch)))
+    active = num_active(launch, gpu)
+    stands_for = active / num_multiprocessors if launch.joint_blocks == 1 else 1.0
+    rates = h200(active, stands_for, gpu)
+    return run(limited, blocks, num_multiprocessors=num_multiprocessors, rates=rates, traced=traced)
 
 
-def blocks_to_run(launch: Launch) -> tuple[int, list[Sequence[int]]]:
+def blocks_to_run(launch: Launch, gpu: Gpu = H200) -> tuple[int, list[Sequence[int]]]:
     """A number of multiprocessors and all blocks that they get, or a few waves of them and twice as many."""
-    active = num_active(launch)
+    active = num_active(launch, gpu)
     num_run, share = min(_NEIGHBOURS, active), launch.num_blocks / active
     sampled = _SAMPLED_WAVES * launch.resident_blocks
     if launch.joint_blocks > 1:
@@ -113,16 +153,16 @@ def blocks_to_run(launch: Launch) -> tuple[int, list[Sequence[int]]]:
     return num_run, [_spread(launch, n * num_run) for n in (sampled, 2 * sampled)]
 
 
-def predict(launch: Launch) -> Prediction:
+def predict(launch: Launch, gpu: Gpu = H200) -> Prediction:
     """Run one multiprocessor's share of a launch, or a few waves of it, and derive the total time."""
-    num_run, samples = blocks_to_run(launch)
-    runs = [run_some(launch, blocks, num_run) for blocks in samples]
+    num_run, samples = blocks_to_run(launch, gpu)
+    runs = [run_some(launch, blocks, num_run, gpu=gpu) for blocks in samples]
     clocks = float(runs[-1].totals.clocks)
     if len(runs) > 1:  # the other waves are on the line through both
         less, more = (counts.num_blocks / num_run for counts in runs)
-        beyond = launch.num_blocks / num_active(launch) - more
+        beyond = launch.num_blocks / num_active(launch, gpu) - more
         clocks += beyond * (clocks - runs[0].totals.clocks) / (more - less)
-    return _prediction(launch, runs[-1], clocks)
+    return _prediction(launch, runs[-1], clocks, gpu)
 
 
 def _spread(launch: Launch, count: int) -> list[int]:
@@ -140,24 +180,35 @@ def extrapolated(less: Prediction, more: Prediction, factor: float) -> Predictio
     return more.combined(less, lambda large, small: large + factor * (large - small))
 
 
-def library_call(step: LibraryStep) -> Prediction:
-    """A call of the driver or of cuBLAS, at the limits of memory and of the datasheet's arithmetic."""
-    operations = 0.0
+def library_call(step: LibraryStep, gpu: Gpu = H200) -> Prediction:
+    """A call of the driver or of cuBLAS, at the limits of memory and of an H200's arithmetic."""
+    seconds = 0.0
     if isinstance(step, MatMul):
-        operations = 2.0 * step.m * step.n * step.k / _FLOPS[step.element]
+        seconds = 2.0 * step.m * step.n * step.k / FLOPS[step.element]
         item = 2 if step.element == "float16" else 4
         num_bytes = item * step.k * (step.m + step.n) + 4 * step.m * step.n
     else:
         num_bytes = step.num_bytes * (2 if isinstance(step, Copy) else 1)
-    used = {"DRAM": num_bytes / MEMORY_RATE * CLOCK_HZ, "tensor": operations * CLOCK_HZ}
-    sectors = dict.fromkeys(("l1_sectors", "l2_sectors", "memory_sectors"), num_bytes / 32)
+    return at_limits(num_bytes, num_bytes, seconds, gpu)
+
+
+def at_limits(num_bytes: int, of_memory: int, seconds: float = 0.0, gpu: Gpu = H200) -> Prediction:
+    """A launch that waits for nothing but its bytes and arithmetic: so many bytes are of memory, the others
+    are in the L2, and the arithmetic takes so many seconds.
+    """
+    used = {
+        "DRAM": of_memory / gpu.memory_rate * gpu.clock_hz,
+        "L2": (num_bytes - of_memory) / gpu.l2_rate * gpu.clock_hz,
+        "tensor": seconds * gpu.clock_hz,
+    }
+    sectors = dict.fromkeys(("l1_sectors", "l2_sectors"), num_bytes / 32) | {"memory_sectors": of_memory / 32}
     limits, counts = dict.fromkeys(LIMITS, 0.0) | used, dict.fromkeys(COUNTS, 0.0) | sectors
-    return Prediction(1, LAUNCH_US + COLD_US, 0, max(limits.values()), limits, counts)
+    return Prediction(1, LAUNCH_US + COLD_US, 0, max(limits.values()), limits, counts, gpu.clock_hz)
 
 
-def _prediction(launch: Launch, found: Counts, clocks: float) -> Prediction:
-    active, totals = num_active(launch), found.totals
-    rates = h200(active)
+def _prediction(launch: Launch, found: Counts, clocks: float, gpu: Gpu) -> Prediction:
+    active, totals = num_active(launch, gpu), found.totals
+    rates = h200(active, gpu=gpu)
     limits = {
         "issue": totals.instructions / 4,
         "shared": totals.wavefronts,
@@ -173,13 +224,14 @@ def _prediction(launch: Launch, found: Counts, clocks: float) -> Prediction:
     counted = ("instructions", "sectors", "l2_sectors", "memory_sectors", "barriers")
     scale = launch.num_blocks / found.num_blocks
     counts = [getattr(totals, name) * scale for name in counted]
-    waves = launch.num_blocks / (NUM_MULTIPROCESSORS * launch.resident_blocks)
+    waves = launch.num_blocks / (gpu.num_multiprocessors * launch.resident_blocks)
     warps = math.ceil(math.prod(launch.block) / 32)
     return Prediction(
         1,
         LAUNCH_US + COLD_US,
-        min(launch.resident_blocks, math.ceil(launch.num_blocks / NUM_MULTIPROCESSORS)) * warps,
+        min(launch.resident_blocks, math.ceil(launch.num_blocks / gpu.num_multiprocessors)) * warps,
         clocks,
         {name: limit * scale / active for name, limit in limits.items()},
         dict(zip(COUNTS, (*counts, waves), strict=True)),
+        gpu.clock_hz,
     )

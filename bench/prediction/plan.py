@@ -1,44 +1,87 @@
 """`python -m bench plan OPERATOR`: the path chosen for each point of a scan, and the times of all that can.
 
-Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra), and no GPU. Prints the points with their times, then those
-of which another path is predicted to take 10 % less, and for top-k jumps of more than 1.5 times between
-neighbouring sizes. Writes bench/results/OPERATOR_scan.csv, unless the options choose other points.
+Prints the points with their times, then those of which another path takes 10 % less, and for top-k jumps of
+more than 1.5 times between neighbouring sizes. Times are predicted for an H200, which needs CuPy, NVRTC and
+nvdisasm (the `nvrtc` extra) and no GPU. `--random N --seed S` draws problems from the operator's
+whole domain instead, and ends with how far the choices are from the best. If the options choose no points,
+bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on this GPU, whose table is
+GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 """
 
 import argparse
 import sys
 from typing import Any
 
-from bench.prediction.scan import OPERATORS, Point, Scan, dear, scan_of
+from bench import results
+from bench.checks import WrongResultError
+from bench.paths import PathTimer, measured_rows, origin_of
+from bench.prediction.draw import drawn, regret_line
+from bench.prediction.scan import OPERATORS, Point, Scan, dear, predicted_by, scan_of
 from bench.prediction.scans import top_k
-from tests.machine_code.compiler import nvrtc_version, unavailable
+from bench.targets import get_target
+from bench.timing import timer_of
+from cudml.devices import get_device
+from proof.sass.compiler import nvrtc_version, unavailable
 
 
 def main(arguments: list[str]) -> int:
-    """Print the scan; return 1 if it finds a jump or a dear choice, or if nothing can be predicted."""
+    """Print the scan.
+
+    Returns 1 if a prediction finds a jump or a dear choice, or nothing can be predicted; of a measurement, if
+    the paths of a point do not agree.
+    """
     parser = _parser()
     options = parser.parse_args(arguments)
-    if reason := unavailable():
-        print(reason, file=sys.stderr)
-        return 1
     scan = scan_of(options.operator)
-    every = scan.points()
     points = [point for point in _points(scan, options) if options.point in str(point)]
     if not points:
         parser.error(f"no point has {options.point!r} in its text")
+    if options.measure and options.random:
+        parser.error("--random draws problems for predictions, --measure takes the points of a scan")
+    if options.measure:
+        return _measure(scan, points, options)
+    if reason := unavailable():
+        print(reason, file=sys.stderr)
+        return 1
     rows = []
     for point in points:
         rows.append(scan.row_of(point))
         print(rows[-1], flush=True)
-    if points == every:
-        scan.table.write_text(scan.table_text(nvrtc_version(), rows))
+    if points == scan.points():
+        scan.table.write_text(scan.table_text(predicted_by(nvrtc_version()), rows))
+    if options.random:
+        print(regret_line(rows, options.seed))
+        return 0
+    return 1 if _print_findings(scan, rows) else 0
+
+
+def _measure(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
+    target = get_target("cuda", options.commit)
+    paths = PathTimer(target, timer_of(target), get_device("cuda"), options.seconds)
+    table = scan.measured_table(target.slug, options.results)
+    try:
+        for row in measured_rows(scan, points, paths, table, origin_of(target), options.resume):
+            print(row, flush=True)
+            target.xp.get_default_memory_pool().free_all_blocks()
+    except WrongResultError as error:
+        print(f"WRONG RESULT: {error}", file=sys.stderr)
+        return 1
+    origin, rows = scan.read(table)
+    print(origin)
+    _print_findings(scan, [row for row in rows if row.point in set(points)])
+    return 0
+
+
+def _print_findings(scan: Scan[Any], rows: list[Any]) -> list[str]:
     found = [*scan.findings(rows), *dear(rows)]
     print("\n".join([f"{len(rows)} points, {len(found)} findings", *found]))
-    return 1 if found else 0
+    return found
 
 
 def _points(scan: Scan[Any], options: argparse.Namespace) -> list[Point]:
-    """Those of the operator's table, or of top-k's options."""
+    """Those of the operator's table, of top-k's options, or drawn ones."""
+    if options.random:
+        return drawn(scan, options.random, options.seed)
     if not getattr(options, "rows", None):
         return scan.points()
     wanted = (tuple(given) for given in (options.rows, options.k, options.length))
@@ -53,9 +96,31 @@ def _parser() -> argparse.ArgumentParser:
     for name in OPERATORS:
         own = operators.add_parser(name)
         own.add_argument("--point", default="", metavar="TEXT", help="points whose text contains it")
+        own.add_argument(
+            "--random",
+            type=_at_least_one,
+            metavar="N",
+            help="draw so many problems of the whole domain instead",
+        )
+        own.add_argument("--seed", type=int, default=0, help="of the drawn ones (default %(default)s)")
+        own.add_argument("--measure", action="store_true", help="measure on this GPU, predict nothing")
+        own.add_argument(
+            "--seconds", type=float, default=0.02, help="for one path of a point (default %(default)s)"
+        )
+        own.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
+        own.add_argument("--commit", help="of a measurement, if git is not available")
+        own.add_argument(
+            "--resume", action="store_true", help="leave out points that the table has of the same origin"
+        )
         if name == "top_k":
             _add_lines(own)
     return parser
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise ValueError(text)
+    return number
 
 
 def _add_lines(parser: argparse.ArgumentParser) -> None:

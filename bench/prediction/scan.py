@@ -13,22 +13,24 @@ import math
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
-from functools import cache, reduce
-from operator import add
+from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from bench.checks import require_identical
 from bench.prediction import model
 from bench.prediction.cases import STEPS, Planned, beyond, launches_of
-from bench.prediction.model import Prediction, extrapolated, library_call, predict, run_some
+from bench.prediction.model import Prediction, extrapolated, in_order, library_call, predict, run_some
 from bench.results import RESULTS
-from cudml.plans import KernelLaunch, Plan
+from bench.sources import Source
+from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.settings import cache_dir
-from tests.machine_code.sass import machine, rates
-from tests.machine_code.sass.launch import Launch
-from tests.machine_code.sass.rates import NUM_MULTIPROCESSORS
+from proof.sass import machine, rates
+from proof.sass.launch import Launch
+from proof.sass.plan import HOPPER
+from proof.sass.rates import NUM_MULTIPROCESSORS
 
 #: The most times that the chosen path may take of what the best one takes.
 MOST_OF_BEST = 1.1
@@ -41,12 +43,29 @@ class Point(abc.ABC):
     """A problem: a frozen dataclass of words, numbers, and tuples of numbers."""
 
     @abc.abstractmethod
-    def plan(self, path: str | None = None) -> Plan:
-        """The plan on an H200, by a path or by the chosen one."""
+    def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
+        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""
 
     @abc.abstractmethod
     def operands(self) -> dict[str, np.ndarray]:
         """The memory of each operand by member."""
+
+    def drawn(self, source: Source) -> dict[str, Any]:
+        """The contents, for a measurement, of operands that `operands` leaves untouched."""
+        return {}
+
+    def check(self, operands: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> None:
+        """Compare the outputs by path and member, which all have to have the same bits.
+
+        Raises
+        ------
+        WrongResultError
+            Two paths differ, or one has another result than the operator's.
+        """
+        (first, expected), *others = results.items()
+        for path, outputs in others:
+            for name, got in outputs.items():
+                require_identical(got, expected[name], f"{name} of {path} and {first}")
 
     @property
     def contents(self) -> str:
@@ -105,47 +124,59 @@ class Row(Generic[P]):
 class Scan(Generic[P]):
     """An operator's points, the paths that are compared, and their table.
 
-    `findings` are an operator's own, beside points for which another path takes less time.
+    `draw` makes a point of the operator's whole domain from random numbers. `findings` are an operator's own,
+    beside points for which another path takes less time.
     """
 
     operator: str
     names: tuple[str, ...]
     point_type: type[P]
     points: Callable[[], list[P]]
+    draw: Callable[[np.random.Generator], P]
     findings: Callable[[Iterable[Row[P]]], Iterable[str]] = lambda rows: ()
 
     @property
     def table(self) -> Path:
-        """The committed table."""
+        """The committed table of predicted times."""
         return RESULTS / f"{self.operator}_scan.csv"
 
-    def chosen(self, point: P) -> str:
-        """The path that the planner takes."""
-        chosen = point.plan()
-        return next(name for name, plan in self._plans(point).items() if plan == chosen)
+    def measured_table(self, slug: str, folder: Path = RESULTS) -> Path:
+        """The table of times measured on a GPU."""
+        return folder / f"{slug}-{self.operator}_scan.csv"
+
+    def chosen(self, point: P, limits: Limits = HOPPER.limits) -> str:
+        """The path that the planner takes.
+
+        Raises ValueError if it is not one of those that are compared.
+        """
+        chosen = point.plan(limits=limits)
+        for name, plan in self.plans(point, limits).items():
+            if plan == chosen:
+                return name
+        raise ValueError(f"{point}: the planner takes none of {', '.join(self.names)}")
 
     def row_of(self, point: P) -> Row[P]:
         """Predict the chosen path, and the others that may be nearly as fast."""
-        chosen, plans = self.chosen(point), self._plans(point)
+        chosen, plans = self.chosen(point), self.plans(point)
         least = _time_of(plans.pop(chosen), point)
         others = {name: _time_of(plan, point, MOST_OF_BEST * least) for name, plan in plans.items()}
         times = {chosen: least} | {name: time for name, time in others.items() if time is not None}
         return Row(point, chosen, {name: round(time, 2) for name, time in times.items()})
 
-    def _plans(self, point: P) -> dict[str, Plan]:
+    def plans(self, point: P, limits: Limits = HOPPER.limits) -> dict[str, Plan]:
         """The plans of the paths that can do it."""
         found = {}
         for name in self.names:
             try:
-                found[name] = point.plan(name)
+                found[name] = point.plan(name, limits)
             except ValueError:
                 continue
         return found
 
-    def table_text(self, version: str, rows: Iterable[Row[P]]) -> str:
-        """The file's text."""
+    def table_text(self, origin: str, rows: Iterable[Row[P]]) -> str:
+        """The file's text; its first line says where the times come from."""
         text = io.StringIO()
-        text.write(f"# Predicted, not measured. NVRTC {version}\n")
+        text.write(f"# {origin}\n")
         writer = csv.writer(text, lineterminator="\n")
         columns = [field.name for field in fields(self.point_type)]  # type: ignore[arg-type]
         writer.writerow([*columns, "chosen", *self.names])
@@ -155,18 +186,27 @@ class Scan(Generic[P]):
             )
         return text.getvalue()
 
-    def read(self) -> tuple[str, list[Row[P]]]:
-        """The version of NVRTC that made the code, and the rows; no rows if there is no file."""
-        if not self.table.exists():
-            return "none", []
-        first, *lines = self.table.read_text().splitlines()
+    def read(self, path: Path | None = None) -> tuple[str, list[Row[P]]]:
+        """Where the times of a table come from, and its rows; no rows if there is no file.
+
+        The table is the committed one, unless another is given.
+        """
+        path = path or self.table
+        if not path.exists():
+            return "", []
+        first, *lines = path.read_text().splitlines()
         kinds = typing.get_type_hints(self.point_type)
         rows = []
         for line in csv.DictReader(lines):
             point = self.point_type(**{name: _value_of(kind, line[name]) for name, kind in kinds.items()})
             times = {name: float(line[name]) for name in self.names if line.get(name)}
             rows.append(Row(point, line["chosen"], times))
-        return first.removeprefix("# Predicted, not measured. NVRTC "), rows
+        return first.removeprefix("# "), rows
+
+
+def predicted_by(version: str) -> str:
+    """The origin of times that are predicted from the machine code of a version of NVRTC."""
+    return f"Predicted, not measured. NVRTC {version}"
 
 
 def scan_of(operator: str) -> Scan[Any]:
@@ -176,7 +216,7 @@ def scan_of(operator: str) -> Scan[Any]:
 
 
 def dear(rows: Iterable[Row[P]]) -> Iterator[str]:
-    """Points of which another path is predicted to take less time."""
+    """Points of which another path takes less time."""
     for row in rows:
         ratio = row.time_us / row.times[row.best]
         if ratio > MOST_OF_BEST:
@@ -194,14 +234,16 @@ def _time_of(plan: Plan, point: Point, most: float = math.inf) -> float | None:
 
 def _predicted(plan: Plan, point: Point, num_steps: int, most: float) -> Prediction | None:
     """Of a plan whose recurrence takes so many steps, 0 for its own."""
-    parts = [library_call(step) for step in plan.steps if not isinstance(step, KernelLaunch)]
+    parts = [
+        (type(step).__name__, library_call(step)) for step in plan.steps if not isinstance(step, KernelLaunch)
+    ]
     skipped: list[Launch] = []
     for step, launch in launches_of(Planned(plan, point.operands()), num_steps):
         is_bounded = launch.joint_blocks == 1 and most < math.inf
         if is_bounded and _kept(step, launch, point, _least, skipped).time_us > most:
             return None
-        parts.append(_kept(step, launch, point, predict, skipped))
-    return reduce(add, parts)
+        parts.append((step.name_expression, _kept(step, launch, point, predict, skipped)))
+    return in_order(parts)
 
 
 def _least(launch: Launch) -> Prediction:
@@ -231,7 +273,8 @@ def _kept(
     among the `skipped` ones, and run first.
     """
     shape = (launch.grid, launch.block, launch.shared_bytes, launch.cluster_blocks, launch.resident_blocks)
-    decides = (how.__name__, shape, launch.joint_blocks, step.buffers, point.contents, launch.code.constants)
+    contents = (step.buffers, [b in launch.in_l2 for b in launch.buffers], point.contents)
+    decides = (how.__name__, shape, launch.joint_blocks, contents, launch.code.constants)
     key = hashlib.sha256(_model() + bytes(launch.code.instructions) + step.params.pack())
     key.update(repr(decides).encode())
     path = cache_dir() / "predictions" / f"{key.hexdigest()}.json"

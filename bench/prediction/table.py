@@ -1,15 +1,19 @@
-"""The committed table of predicted times: its rows, its text, and differences from it."""
+"""The committed tables of predicted times, how they are read and written; differences from cudml's own."""
 
 import csv
 import io
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bench.results import RESULTS
 
 TABLE = RESULTS / "predicted-h200.csv"
+_TITLE = "# Predicted, not measured."
+
+#: A dataclass of texts and numbers, a column for each member.
+R = TypeVar("R")
 
 #: The relative change of a case's time from which on the table differs.
 TOLERANCE = 0.05
@@ -56,24 +60,36 @@ class Row:
         return f"{self.operator:<12.12} {self.case:<60.60}{time}  {self.bound:<9}{self.kernels}"
 
 
+def read_rows(kind: type[R], path: Path) -> tuple[str, list[R]]:
+    """What the first line of a table says of its origin, and the rows; nothing if there is no file."""
+    if not path.exists():
+        return "", []
+    first, *lines = path.read_text().splitlines()
+    types: dict[str, Any] = {field.name: field.type for field in fields(kind)}  # type: ignore[arg-type]
+    rows = [kind(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(lines)]
+    return first.removeprefix(_TITLE).strip(), rows
+
+
+def text_of(kind: type[R], rows: Iterable[R], origin: str = "") -> str:
+    """The text of a table."""
+    text = io.StringIO()
+    text.write(f"{_TITLE} {origin}".rstrip() + "\n")
+    names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)  # type: ignore[call-overload]
+    return text.getvalue()
+
+
 def read(path: Path = TABLE) -> tuple[str, list[Row]]:
     """The version of NVRTC that made the code, and the rows; no rows if there is no file."""
-    if not path.exists():
-        return "none", []
-    first, *lines = path.read_text().splitlines()
-    types: dict[str, Any] = {field.name: field.type for field in fields(Row)}
-    rows = [Row(**{name: types[name](text) for name, text in row.items()}) for row in csv.DictReader(lines)]
-    return first.removeprefix("# Predicted, not measured. NVRTC "), rows
+    origin, rows = read_rows(Row, path)
+    return origin.removeprefix("NVRTC ") or "none", rows
 
 
 def table_text(version: str, rows: Iterable[Row]) -> str:
     """The file's text."""
-    text = io.StringIO()
-    text.write(f"# Predicted, not measured. NVRTC {version}\n")
-    writer = csv.DictWriter(text, [field.name for field in fields(Row)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(row) for row in rows)
-    return text.getvalue()
+    return text_of(Row, rows, f"NVRTC {version}")
 
 
 def differences(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:

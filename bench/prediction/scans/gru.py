@@ -1,23 +1,32 @@
 """Recurrences on both sides of the sizes at which another path takes over: one block, and several."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
+from bench.checks import WrongResultError
+from bench.gru import GruCase, check, make
 from bench.prediction import scan
+from bench.prediction.draw import log_uniform, one
 from bench.prediction.scan import Scan
+from bench.sources import Source
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators import gru
 from cudml.operators.activations import Activation
 from cudml.operators.gru import GruDesc
 from cudml.operators.gru_paths import PATHS
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.machine_code.plan import HOPPER
-from tests.machine_code.sass.launch import zeros
+from proof.sass.launch import zeros
+from proof.sass.plan import HOPPER
 
-#: Paths of a GPU.
-NAMES = tuple(name for name in PATHS if name not in ("serial", "panels"))
+#: The inputs' members, and the names that the benchmark gives them.
+_NAMES = {"input_tensor": "x", "weight_tensor": "w", "recurrence_tensor": "r", "bias_tensor": "b"}
+
+#: Paths of a GPU that run all steps in one launch.
+NAMES = tuple(name for name in PATHS if name not in ("serial", "panels", "products"))
 
 #: Steps: so many that the launches are a small part of the time.
 NUM_STEPS = 256
@@ -57,14 +66,47 @@ class Point(scan.Point):
             True,
         )
 
-    def plan(self, path: str | None = None) -> Plan:
-        """The plan on an H200, by a path or by the chosen one."""
-        return gru.plan(self.desc, HOPPER.limits, path=path)
+    def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
+        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""
+        return gru.plan(self.desc, limits, path=path)
 
     def operands(self) -> dict[str, np.ndarray]:
         """Memory that is not touched."""
         desc = self.desc
         return {name: zeros(getattr(desc, name).span_bytes) for name in self.plan().operands}
+
+    @property
+    def _case(self) -> GruCase:
+        return GruCase(
+            name=str(self),
+            steps=NUM_STEPS,
+            batch=self.batch,
+            input_size=self.hidden,
+            hidden_size=self.hidden,
+            dtype=self.dtype,
+        )
+
+    def drawn(self, source: Source) -> dict[str, Any]:
+        """As the benchmark draws them."""
+        made = make(self._case, source)
+        return {member: made[name].reshape(-1) for member, name in _NAMES.items()}
+
+    def check(self, operands: Mapping[str, Any], results: Mapping[str, Mapping[str, Any]]) -> None:
+        """Every path within the benchmark's bound, because each adds in an order of its own."""
+        case, hidden = self._case, self.hidden
+        weights = (1, 3 * hidden, hidden)
+        shapes = {"x": (NUM_STEPS, self.batch, hidden), "w": weights, "r": weights, "b": (1, 6 * hidden)}
+        inputs = {
+            name: operands[member].view(self.dtype).reshape(shapes[name]) for member, name in _NAMES.items()
+        }
+        for path, result in results.items():
+            sequence = result["output_sequence_tensor"].view(self.dtype)
+            single = result["output_single_tensor"].view(self.dtype)
+            got = (sequence.reshape(NUM_STEPS, 1, self.batch, -1), single.reshape(1, self.batch, -1))
+            try:
+                check(case, inputs, got)
+            except WrongResultError as error:
+                raise WrongResultError(f"{path}: {error}") from None
 
 
 def points() -> list[Point]:
@@ -79,4 +121,9 @@ def points() -> list[Point]:
     return found
 
 
-SCAN = Scan("gru", NAMES, Point, points)
+def draw(random: np.random.Generator) -> Point:
+    """Any batch and hidden size up to those of large models."""
+    return Point(one(random, "float32", "float16"), log_uniform(random, 1, 256), log_uniform(random, 1, 2048))
+
+
+SCAN = Scan("gru", NAMES, Point, points, draw)

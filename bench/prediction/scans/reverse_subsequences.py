@@ -2,22 +2,25 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bench.prediction import scan
 from bench.prediction.cases import aligned
+from bench.prediction.draw import box, log_uniform, one
 from bench.prediction.scan import Scan
 from bench.prediction.scans.slice import NUM_BYTES, near
+from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import reverse_subsequences
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
 from cudml.operators.reverse_subsequences_paths import PATHS, THRESHOLDS
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.machine_code.plan import HOPPER
-from tests.machine_code.sass.launch import zeros
+from proof.sass.launch import zeros
+from proof.sass.plan import HOPPER
 
 #: Paths of a GPU; when the driver copies rests on measured times.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "serial_columns", "copy"))
@@ -51,9 +54,9 @@ class Point(scan.Point):
             lengths = TensorDesc(DataType.UINT32, lane_sizes, (1, *(0 for _ in sizes[1:])))
         return ReverseSubsequencesDesc(tensor, lengths, tensor, self.axis)
 
-    def plan(self, path: str | None = None) -> Plan:
-        """The plan on an H200, by a path or by the chosen one."""
-        return reverse_subsequences.plan(self.desc, HOPPER.limits, path=path)
+    def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
+        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""
+        return reverse_subsequences.plan(self.desc, limits, path=path)
 
     def operands(self) -> dict[str, np.ndarray]:
         """Memory that is not touched, and lengths from none to the whole axis."""
@@ -66,6 +69,10 @@ class Point(scan.Point):
             "sequence_lengths_tensor": aligned(lengths),
             "output_tensor": zeros(desc.output_tensor.span_bytes),
         }
+
+    def drawn(self, source: Source) -> dict[str, Any]:
+        """Any bits."""
+        return {"input_tensor": source.bits((self.desc.input_tensor.span_bytes,), np.uint8)}
 
 
 def points() -> list[Point]:
@@ -82,11 +89,20 @@ def points() -> list[Point]:
             sizes = (NUM_BYTES // (64 * size * item), 64, size)
             found += [Point(item, sizes, 1, gap, "row") for gap in (0, 2)]
     for item in (1, 2, 4):
-        for box in near(THRESHOLDS.max_box_bytes, item):
-            found.append(Point(item, (NUM_BYTES // (box * item), max(3, box // 9), 9), 1))
+        for size in near(THRESHOLDS.max_box_bytes, item):
+            found.append(Point(item, (NUM_BYTES // (size * item), max(3, size // 9), 9), 1))
         for row in near(THRESHOLDS.min_strip_row_bytes, item):
             found.append(Point(item, (NUM_BYTES // (256 * row * item), 256, row), 1, gap=4))
     return found
 
 
-SCAN = Scan("reverse_subsequences", NAMES, Point, points)
+def draw(random: np.random.Generator) -> Point:
+    """Tensors of two to four dimensions, any axis, with gaps between rows, and lengths of both kinds."""
+    item = one(random, *BITS_BY_SIZE)
+    num_bytes = log_uniform(random, 1 << 10, NUM_BYTES // 2)
+    sizes = box(random, num_bytes // item, int(random.integers(2, 5)))
+    gap = one(random, 0, 0, log_uniform(random, 1, 16))
+    return Point(item, sizes, int(random.integers(len(sizes))), gap, one(random, "own", "own", "row"))
+
+
+SCAN = Scan("reverse_subsequences", NAMES, Point, points, draw)

@@ -3,25 +3,31 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from bench.prediction import scan
+from bench.prediction.draw import box, log_uniform, one
 from bench.prediction.scan import Scan
+from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators import slice
 from cudml.operators.slice import SliceDesc
 from cudml.operators.slice_paths import PATHS, THRESHOLDS
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.machine_code.plan import HOPPER
-from tests.machine_code.sass.launch import zeros
+from proof.sass.launch import zeros
+from proof.sass.plan import HOPPER
 
 #: Paths of a GPU; when the driver copies rests on measured times.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "driver"))
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 NUM_BYTES = 128 << 20
+
+#: Bytes of a drawn output, at most; with steps between its items, the source has up to eight times as many.
+_MAX_DRAWN_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -43,14 +49,18 @@ class Point(scan.Point):
         target = TensorDesc(BITS_BY_SIZE[self.item_bytes], self.sizes)
         return SliceDesc(source, target, (0,) * len(self.sizes), self.sizes, (1,) * len(self.sizes))
 
-    def plan(self, path: str | None = None) -> Plan:
-        """The plan on an H200, by a path or by the chosen one."""
-        return slice.plan(self.desc, HOPPER.limits, path=path)
+    def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
+        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""
+        return slice.plan(self.desc, limits, path=path)
 
     def operands(self) -> dict[str, np.ndarray]:
         """Memory that is not touched."""
         desc = self.desc
         return {name: zeros(getattr(desc, name).span_bytes) for name in ("input_tensor", "output_tensor")}
+
+    def drawn(self, source: Source) -> dict[str, Any]:
+        """Any bits."""
+        return {"input_tensor": source.bits((self.desc.input_tensor.span_bytes,), np.uint8)}
 
 
 def near(least: int, item: int, factors: Iterable[float] = (0.5, 1, 1.5, 4)) -> list[int]:
@@ -86,4 +96,21 @@ def _across(item: int, other: int, line: int) -> Point:
     return Point(item, (count, other, line), (other * line, 1, other))
 
 
-SCAN = Scan("slice", NAMES, Point, points)
+def draw(random: np.random.Generator) -> Point:
+    """Boxes of one to four dimensions in any order, with gaps between rows and steps between items."""
+    item = one(random, *BITS_BY_SIZE)
+    num_bytes = log_uniform(random, 1 << 10, _MAX_DRAWN_BYTES)
+    sizes = box(random, num_bytes // item, int(random.integers(1, 5)))
+    order = [*range(len(sizes))]  # from the slowest dimension of the source to the fastest
+    if one(random, False, False, True):
+        random.shuffle(order)
+    strides = [0] * len(sizes)
+    stride = log_uniform(random, 2, 8) if one(random, False, False, True) else 1
+    for dimension in reversed(order):
+        strides[dimension] = stride
+        gap = log_uniform(random, 1, 16) if one(random, False, True) else 0
+        stride = stride * sizes[dimension] + gap
+    return Point(item, sizes, tuple(strides))
+
+
+SCAN = Scan("slice", NAMES, Point, points, draw)

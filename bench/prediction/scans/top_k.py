@@ -6,23 +6,25 @@ change of kernels between them, where a wrong threshold would show.
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 
 from bench.prediction import scan
+from bench.prediction.cases import aligned
+from bench.prediction.draw import log_uniform, one
 from bench.prediction.scan import Row, Scan
 from bench.sources import Source
 from cudml.dtypes import element_type_of
 from cudml.enums import AxisDirection, DataType
 from cudml.operators import top_k
 from cudml.operators.top_k_paths import PATHS
-from cudml.plans import KernelLaunch, Plan
+from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.machine_code.plan import HOPPER
-from tests.machine_code.sass.launch import zeros
+from proof.sass.launch import zeros
+from proof.sass.plan import HOPPER
 
 #: The most times that one size may take of what its neighbour takes, beyond the ratio of both sizes.
 MOST_JUMP = 1.5
@@ -34,6 +36,12 @@ NAMES = tuple(name for name in PATHS if name != "serial")
 _MAX_BYTES = 1 << 26
 #: Elements that are repeated to fill a problem: no power of two, so that rows differ.
 _PERIOD = (1 << 20) + 7
+
+#: Bounds of drawn problems.
+_MAX_ROWS, _MAX_LENGTH, _MAX_K = 1 << 17, 1 << 22, 1 << 13
+#: One drawn problem of so many sorts whole rows.
+_WHOLE_ROWS = 16
+_DTYPES = ("float32", "float32", "float16", "float64", "int8", "int32", "uint16", "int64")
 
 Layout = Literal["rows", "columns"]
 
@@ -65,9 +73,9 @@ class Point(scan.Point):
         source = TensorDesc(element, sizes(self.row_length))
         return top_k.TopK1Desc(source, values, indices, axis, self.k, AxisDirection.DECREASING)
 
-    def plan(self, path: str | None = None) -> Plan:
-        """The plan on an H200, by a path or by the chosen one."""
-        return top_k.plan(self.desc, HOPPER.limits, True, path=path)
+    def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
+        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""
+        return top_k.plan(self.desc, limits, True, path=path)
 
     def operands(self) -> dict[str, np.ndarray]:
         """The same numbers for all lengths, and results that are not touched."""
@@ -191,4 +199,47 @@ def _jumps(rows: Iterable[Row[Point]], member: str) -> Iterator[str]:
                 yield f"{ratio:.2f} times: {member} {size}, {less.chosen} {less.time_us} us, and {more}"
 
 
-SCAN = Scan("top_k", NAMES, Point, points, jumps)
+@dataclass(frozen=True, order=True)
+class RaggedPoint(Point):
+    """Rows or columns of which the first elements count, from none to all."""
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}, ragged"
+
+    @property
+    def desc(self) -> top_k.TopK1Desc:
+        """What `cudml.top_k` computes with `lengths`."""
+        even = super().desc
+        sizes = tuple(1 if d == even.axis else size for d, size in enumerate(even.input_tensor.sizes))
+        members = {field.name: getattr(even, field.name) for field in fields(even)}
+        return top_k.RaggedTopKDesc(
+            **members, sequence_lengths_tensor=TensorDesc(DataType.UINT32, sizes), missing=0
+        )
+
+    def operands(self) -> dict[str, np.ndarray]:
+        """Those of even rows, and lengths that are as likely each."""
+        lengths = np.random.default_rng(1).integers(
+            0, self.row_length, self.num_rows, np.uint32, endpoint=True
+        )
+        return {**super().operands(), "sequence_lengths_tensor": aligned(lengths)}
+
+    @property
+    def contents(self) -> str:
+        """Numbers of this type, and lengths."""
+        return f"{super().contents} of {self.num_rows} rows up to {self.row_length}"
+
+
+def draw(random: np.random.Generator) -> Point:
+    """Rows or columns, even or ragged, of any number, length and k up to what is predicted in seconds."""
+    layout, dtype = one(random, "rows", "rows", "columns"), one(random, *_DTYPES)
+    num_elements = _MAX_BYTES // np.dtype(dtype).itemsize
+    num_rows = log_uniform(random, 1, _MAX_ROWS)
+    row_length = log_uniform(random, 1, min(_MAX_LENGTH, num_elements // num_rows))
+    k = log_uniform(random, 1, min(row_length, _MAX_K))
+    if random.integers(_WHOLE_ROWS) == 0:
+        k = row_length
+    kind = one(random, Point, Point, RaggedPoint)
+    return kind(layout, dtype, num_rows, row_length, k)
+
+
+SCAN = Scan("top_k", NAMES, Point, points, draw, jumps)
