@@ -11,7 +11,12 @@ import pytest
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
+from proof.stand_in import loaded as loaded_stand_in
 from tests.devices.cuda.stand_in.process import Run, running
+from tests.support import over_stand_in
+
+# Before anything asks whether there is a GPU.
+over_stand_in.load()
 
 # The first example of a kernel compiles it, and other work may run at the same time.
 hypothesis.settings.register_profile("cudml", deadline=None)
@@ -19,7 +24,7 @@ hypothesis.settings.load_profile("cudml")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--sanitize`: the emulator observes every memory access; `--planted`: tests of the tests."""
+    """Options that choose the tests, and how kernels run on the CPU."""
     parser.addoption("--sanitize", action="store_true", help="run kernels in the CPU emulator's check mode")
     parser.addoption(
         "--planted", action="store_true", help="plant defects in a copy and see tests catch them"
@@ -29,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--every-architecture", action="store_true", help="compile for seven architectures, not one"
+    )
+    parser.addoption(
+        "--all-cases",
+        action="store_true",
+        help=f"over the stand-in for CUDA, run every case, not {over_stand_in.MAX_CASES} of each test",
     )
 
 
@@ -43,17 +53,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the tests that need an option.
+    """Deselect the tests that need an option, and the cases of a CPU's kernels from those on a GPU.
 
     The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
     A marker's tests take long, so they are left out without the option of its name.
     """
-    left_out = set()
+    left_out = {i for i in items if i.get_closest_marker("gpu") and i.get_closest_marker("cpu_only")}
     if config.getoption("--sanitize"):
         left_out |= {item for item in items if "emulator" in item.path.parts}
     for marker in ("planted", "predictions", "every_architecture"):
         if not config.getoption(f"--{marker.replace('_', '-')}"):
             left_out |= {item for item in items if item.get_closest_marker(marker)}
+    if loaded_stand_in() is not None:
+        over_stand_in.skip_those_that_need_a_gpu(items)
+        if not config.getoption("--all-cases"):
+            left_out |= over_stand_in.beyond_some_of_each(item for item in items if item not in left_out)
     config.hook.pytest_deselected(items=list(left_out))
     items[:] = [item for item in items if item not in left_out]
 

@@ -23,8 +23,8 @@ from onnx import helper
 import cudml
 from cudml import AxisDirection, TensorDesc
 from cudml.devices import Device, emulator, get_device
-from tests.oracle.reverse_subsequences import reverse_lanes
-from tests.oracle.top_k import BFLOAT16, top_k
+from proof.oracle.reverse_subsequences import reverse_lanes
+from proof.oracle.top_k import BFLOAT16, top_k
 from tests.support import assert_identical, to_device
 from tests.support.onnx_adapter import Call, gru_by_its_formulas, run_array_function, run_descriptor
 from tests.support.random_arrays import Placed, memory_with, place, random_layout, values_of

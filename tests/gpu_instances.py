@@ -2,16 +2,24 @@
 
     compute-sanitizer --tool memcheck --error-exitcode 1 python -m tests.gpu_instances
 
-Of the descriptors in `tests/support/instances/` it takes the smallest that reaches each instance. Every
+Of the descriptors in `proof/instances/` it takes the smallest that reaches each instance. Every
 operand and every workspace is an allocation of its own, no byte larger than it must be, so that an access
 outside is seen; results are the business of the other tests.
-`racecheck`, `synccheck` and `initcheck` work as well.
+`racecheck`, `synccheck` and `initcheck` work as well. With `--journal FILE` the same command goes on after
+one that was stopped or failed: an instance that ended the process is not run again. `--build` runs nothing,
+and leaves every instance in CuPy's cache.
 """
 
 import argparse
+import csv
 import importlib
+import os
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, zip_longest
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +27,13 @@ import numpy as np
 from cudml.devices.cuda import CudaDevice, get_device
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.support.instances import operators
+from proof.instances import operators
 
 #: Lengths are drawn up to here: most of them within the axes of the small descriptors, some beyond.
 MAX_LENGTH = 1000
+
+#: The state of a plan that was interrupted from outside.
+STOPPED = "stopped"
 
 
 def names_of(plan: Plan) -> set[str]:
@@ -92,29 +103,90 @@ def run(device: CudaDevice, descriptor: Any, plan: Plan, rng: np.random.Generato
     cupy.cuda.get_current_stream().synchronize()
 
 
-def main() -> None:
-    """All operators, or those named on the command line."""
+def in_turns(operators_chosen: Sequence[str], limits: Limits, max_bytes: int) -> list[tuple[Any, Plan]]:
+    """The smallest descriptors of each operator, one of each in turn: if time ends early, all had some."""
+    of_each = [list(smallest(operator, limits, max_bytes)) for operator in operators_chosen]
+    return [pair for pair in chain(*zip_longest(*of_each)) if pair is not None]
+
+
+class Journal:
+    """A CSV file of plans, by the names of their kernels: begun, and then ran or failed, with the error.
+
+    One that was only begun ended the process; one that was stopped is run again.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self.states: dict[str, str] = {}
+        if path is not None and path.exists():
+            with path.open(newline="") as file:
+                self.states = {row["kernels"]: row["state"] for row in csv.DictReader(file)}
+        elif path is not None:
+            path.write_text("kernels,state,error\n")
+
+    def note(self, kernels: str, state: str, error: str = "") -> None:
+        """At once, because the process may end."""
+        self.states[kernels] = state
+        if self._path is not None:
+            with self._path.open("a", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerow((kernels, state, error))
+
+    @property
+    def problems(self) -> list[str]:
+        """Every plan that an error kept from its end."""
+        return [f"{name}: {state}" for name, state in self.states.items() if state not in ("ran", STOPPED)]
+
+
+def build(device: CudaDevice, plans: Sequence[Plan]) -> None:
+    """Compile and load every kernel, many at a time: the compiler works without Python's lock."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(device.load, plans))
+
+
+def main() -> int:
+    """All operators, or those named on the command line; return 1 if an instance failed."""
     parser = argparse.ArgumentParser(description="Run every kernel instance once on the GPU.")
     parser.add_argument("operators", nargs="*", metavar="OPERATOR", help="default: all")
     parser.add_argument("--max-mib", type=float, default=64, help="leave out larger descriptors")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing after this long")
+    parser.add_argument("--journal", type=Path, metavar="FILE", help="note what ran, leave out what is noted")
+    parser.add_argument("--build", action="store_true", help="compile and load alone")
     options = parser.parse_args()
     import cupy
 
-    cupy.cuda.set_allocator(None)  # each array its own cudaMalloc: a pool would hide accesses outside
     device = get_device()
+    chosen = options.operators or [*operators()]
+    begun = time.monotonic()
+    plans = in_turns(chosen, device.limits, int(options.max_mib * 2**20))
+    if options.build:
+        build(device, [plan for _, plan in plans])
+        print(f"{len(set().union(*(names_of(plan) for _, plan in plans)))} instances are built")
+        return 0
+    cupy.cuda.set_allocator(None)  # each array its own cudaMalloc: a pool would hide accesses outside
     rng = np.random.default_rng(0)
-    end = time.monotonic() + options.seconds
-    for operator in options.operators or operators():
-        count = 0
-        for descriptor, plan in smallest(operator, device.limits, int(options.max_mib * 2**20)):
-            if time.monotonic() > end:
-                print(f"{operator}: no time for more")
-                break
+    journal = Journal(options.journal)
+    for number, (descriptor, plan) in enumerate(plans, 1):
+        kernels = "; ".join(sorted(names_of(plan)))
+        if journal.states.get(kernels, STOPPED) != STOPPED:
+            continue
+        if time.monotonic() - begun > options.seconds:
+            print("no time for more")
+            break
+        journal.note(kernels, "begun")
+        print(f"{number} of {len(plans)}: {kernels}", flush=True)
+        try:
             run(device, descriptor, plan, rng)
-            count += len(names_of(plan))
-            print(f"{operator} {count}: {', '.join(sorted(names_of(plan)))}", flush=True)
+        except KeyboardInterrupt:
+            journal.note(kernels, STOPPED)
+            raise
+        except Exception as error:  # the GPU may be lost to this process: another one goes on
+            journal.note(kernels, "failed", str(error))
+            raise
+        journal.note(kernels, "ran")
+    print(f"{len(plans)} plans, {len(journal.problems)} did not run to their end")
+    print("\n".join(journal.problems), file=sys.stderr)
+    return 1 if journal.problems else 0
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -1,5 +1,6 @@
 """The rules that descriptors share, each broken by itself, with its message."""
 
+import numpy as np
 import pytest
 
 from cudml import DataType, DescriptorError, FeatureLevel, TensorDesc, TensorFlags
@@ -52,6 +53,7 @@ def test_good_tensors_have_no_problem(tensor: TensorDesc) -> None:
     ("tensor", "message"),
     [
         (None, "InputTensor is None, must be a cudml.TensorDesc"),
+        (np.zeros(2), "InputTensor is a numpy.ndarray, must be a cudml.TensorDesc"),
         (TensorDesc(0, (2,)), "InputTensor.DataType is 0, must be a cudml.DataType: UNKNOWN, FLOAT32, "),  # type: ignore[arg-type]
         (
             TensorDesc(DataType.UNKNOWN, (2,)),

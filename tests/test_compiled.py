@@ -11,6 +11,7 @@ from cudml import (
     BindingError,
     DataType,
     DescriptorError,
+    DeviceError,
     ExecutionFlags,
     FeatureLevel,
     ReverseSubsequencesDesc,
@@ -48,9 +49,18 @@ def test_an_invalid_stream_is_refused_before_any_work(device: Device, stream: ob
     """On a CPU that is everything: a stream that is silently left out would be a mistake unnoticed."""
     arrays = bound(device)
     before = to_numpy(arrays["output_tensor"]).copy()
-    with pytest.raises(TypeError, match=r"^stream is (an object|a str|a bool), must be None"):
+    with pytest.raises(TypeError, match=r"^REVERSE_SUBSEQUENCES: stream is (an object|a str|a bool), m"):
         compile_operator(REVERSE, device=device).dispatch(**arrays, stream=stream)
     assert_identical(arrays["output_tensor"], before)
+
+
+def test_an_error_names_the_device_that_is_asked_for() -> None:
+    expected = "must be 'cpu', 'cuda' or 'cuda:N' with N a device number"
+    for name in ("gpu", "CPU", "cuda:x"):
+        with pytest.raises(ValueError, match=f"^compile_operator: device is '{name}', {expected}"):
+            compile_operator(REVERSE, device=name)
+    with pytest.raises(DeviceError, match=r"^compile_operator: device is 'cuda:99': "):
+        compile_operator(REVERSE, device="cuda:99")
 
 
 def test_a_cpu_takes_no_stream() -> None:
@@ -61,8 +71,10 @@ def test_a_cpu_takes_no_stream() -> None:
     message = "stream is an int, must be None on cpu, which has no streams"
     with pytest.raises(TypeError, match=message):
         device.empty((1,), np.uint8, 1)
-    with pytest.raises(TypeError, match=message):
-        operator.initialize(input_tensor=X, stream=1)
+    for named in (operator, compile_operator(REVERSE, device=device)):  # it has nothing to copy
+        owned_arrays = {"input_tensor": X} if named is operator else {}
+        with pytest.raises(TypeError, match=f"^REVERSE_SUBSEQUENCES: {message}"):
+            named.initialize(**owned_arrays, persistent_resource=np.empty(64, np.uint8), stream=1)
     operator.initialize(input_tensor=X)
     arrays = bound(device)
     del arrays["input_tensor"]
@@ -104,13 +116,14 @@ def test_feature_level_decides() -> None:
 
 
 def test_other_types_of_arguments_are_refused() -> None:
-    with pytest.raises(
-        TypeError, match="desc is a dict, must be one of cudml's SliceDesc, TopKDesc, GruDesc, "
-    ):
+    types = "one of cudml's SliceDesc, TopKDesc, GruDesc, .*; cudml.from_dict makes one"
+    with pytest.raises(TypeError, match=f"compile_operator: desc is a dict, must be {types}"):
         compile_operator({}, device="cpu")
     with pytest.raises(TypeError, match=r"device is 0, must be 'cpu', 'cuda', 'cuda:N' or a device of cudml"):
         compile_operator(REVERSE, device=0)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"feature_level is 25600, must be a cudml\.FeatureLevel"):
+    with pytest.raises(
+        TypeError, match=r"compile_operator: feature_level is 25600, must be a cudml\.FeatureLevel"
+    ):
         compile_operator(REVERSE, device="cpu", feature_level=0x6400)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"flags is 1, must be cudml\.ExecutionFlags"):
         compile_operator(REVERSE, device="cpu", flags=1)  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'c
 distributed = pytest.importorskip("distributed", reason="Dask is not installed: pip install 'cudml[dask]'")
 
 import dask.array as da  # noqa: E402
+from dask.callbacks import Callback  # noqa: E402
+from dask.diagnostics import ProgressBar  # noqa: E402
 
 import cudml  # noqa: E402
 import cudml.dask as adapter  # noqa: E402
@@ -37,12 +39,69 @@ def test_top_k_is_that_of_the_whole_array(number: int, rng: np.random.Generator)
         a[rng.random(shape) < 0.1] = np.nan
     axis = int(rng.integers(-a.ndim, a.ndim))
     options: Any = {"axis": axis, "mode": str(rng.choice(["largest", "smallest"]))}
+    options["nan"] = str(rng.choice(["last", "greatest"]))
     k = int(rng.integers(0, shape[axis] + 1))
     result = adapter.top_k(chunked(rng, a), k, **options, split_every=int(rng.integers(2, 5)))
     expected = cudml.top_k(a, k, **options)
     assert [(r.shape, r.dtype) for r in result] == [(e.shape, e.dtype) for e in expected]
     for got, right in zip(dask.compute(*result, scheduler="synchronous"), expected, strict=True):
         assert_identical(got, right)
+
+
+@pytest.mark.parametrize("number", range(40))
+def test_rows_of_a_chunked_array_may_end_anywhere(number: int, rng: np.random.Generator) -> None:
+    """In any chunk or behind the axis, with NaNs and the worst value among what counts."""
+    shape = tuple(rng.integers(1, 14, rng.integers(1, 4)).tolist())
+    a = rng.integers(0, 4, shape).astype(rng.choice(["f4", "i8", "u1", "f2"]))
+    if a.dtype.kind == "f":
+        a[rng.random(shape) < 0.2] = np.nan
+        a[rng.random(shape) < 0.2] = rng.choice([-np.inf, np.inf])
+    axis = int(rng.integers(0, a.ndim))
+    options: Any = {"axis": axis, "mode": str(rng.choice(["largest", "smallest"]))}
+    options["nan"] = str(rng.choice(["last", "greatest"]))
+    k = int(rng.integers(0, shape[axis] + 1))
+    sizes = [1 if place == axis or rng.random() < 0.3 else size for place, size in enumerate(shape)]
+    lengths: Any = rng.integers(-2, shape[axis] + 3, sizes).astype(rng.choice(["i1", "i8"]))
+    if rng.random() < 0.3:
+        lengths = lengths.astype("i8").astype("u8")  # what was below 0 is behind every axis
+    expected = cudml.top_k(a, k, **options, lengths=lengths)
+    # NumPy makes float64 of a list of numbers that only uint64 holds and others.
+    plain = lengths if lengths.dtype == np.uint64 else lengths.tolist()
+    for given in (lengths, chunked(rng, lengths), plain):
+        result = adapter.top_k(chunked(rng, a), k, **options, lengths=given, split_every=2)
+        assert [(r.shape, r.dtype) for r in result] == [(e.shape, e.dtype) for e in expected]
+        for got, right in zip(dask.compute(*result, scheduler="synchronous"), expected, strict=True):
+            assert_identical(got, right)
+
+
+def test_what_is_missing_never_comes_before_nan() -> None:
+    """Not even after two merges, where the first has more than k that count."""
+    a = da.from_array(np.full(12, np.nan), chunks=3)
+    values, indices = dask.compute(*adapter.top_k(a, 2, lengths=7, split_every=2))
+    assert np.isnan(values).all()
+    assert indices.tolist() == [0, 1]
+
+
+def test_lengths_of_a_narrow_type_end_rows_of_a_long_axis() -> None:
+    a = np.arange(1000.0)
+    values, indices = dask.compute(
+        *adapter.top_k(da.from_array(a, chunks=300), 2, lengths=np.array([100], "i1"))
+    )
+    assert [values.tolist(), indices.tolist()] == [[99, 98], [99, 98]]
+
+
+def test_progress_is_told_by_chunks(capsys: pytest.CaptureFixture[str]) -> None:
+    """By names that a dashboard shows, and by Dask's own bar."""
+    done: list[str] = []
+    counting = Callback(posttask=lambda key, *_: done.append(key[0].rpartition("-")[0]))
+    with counting, ProgressBar(dt=0.01):
+        dask.compute(*adapter.top_k(da.ones(20, chunks=4), 2), scheduler="synchronous", optimize_graph=False)
+        x = da.ones((2, 6, 2), chunks=(2, 2, 2), dtype="f4")
+        weights = np.ones((1, 6, 2), "f4")
+        dask.compute(*adapter.gru(x, weights, weights), scheduler="synchronous", optimize_graph=False)
+    assert [done.count(name) for name in ("top_k-chunk", "gru-chunk")] == [5, 3]
+    assert {"top_k-merge", "top_k-values", "top_k-indices", "gru-sequence"} <= {*done}
+    assert "100% Completed" in capsys.readouterr().out
 
 
 def test_top_k_computes_each_chunk_once() -> None:
@@ -77,13 +136,35 @@ def test_gru_is_that_of_the_whole_batch(direction: Any, rng: np.random.Generator
         assert_identical(got, right)
 
 
+def test_gru_takes_one_length_for_all_sequences(rng: np.random.Generator) -> None:
+    x, w, r = (rng.standard_normal(s, dtype=np.float32) for s in ((5, 4, 3), (1, 6, 3), (1, 6, 2)))
+    for length in (2, 9, -1):
+        got = dask.compute(*adapter.gru(da.from_array(x, chunks=(5, 2, 3)), w, r, sequence_lengths=length))
+        for ours, right in zip(got, cudml.gru(x, w, r, sequence_lengths=length), strict=True):
+            assert_identical(ours, right)
+
+
 @pytest.mark.parametrize(
     ("error", "message", "call"),
     [
-        (TypeError, "a is of type ndarray, must be a Dask array", lambda: adapter.top_k(np.ones(3), 2)),  # type: ignore[arg-type]
+        (TypeError, "a is a numpy.ndarray, must be a Dask array", lambda: adapter.top_k(np.ones(3), 2)),  # type: ignore[arg-type]
         (ValueError, "k is 4, must be from 0 to the size", lambda: adapter.top_k(da.ones(3), 4)),
         (ValueError, "mode is 'x', must be", lambda: adapter.top_k(da.ones(3), 1, mode="x")),  # type: ignore[arg-type]
-        (np.exceptions.AxisError, "axis 1 is out of", lambda: adapter.top_k(da.ones(3), 1, axis=1)),
+        (ValueError, "split_every is 'x', must be N", lambda: adapter.top_k(da.ones(3), 1, split_every="x")),  # type: ignore[arg-type]
+        (ValueError, "split_every is 1, must be None", lambda: adapter.top_k(da.ones(3), 1, split_every=1)),
+        (ValueError, "nan is 'x', must be", lambda: adapter.top_k(da.ones(3), 1, nan="x")),  # type: ignore[arg-type]
+        (TypeError, "lengths is of dtype float64", lambda: adapter.top_k(da.ones(3), 1, lengths=[1.5])),
+        (
+            ValueError,
+            r"lengths is of shape \(2,\), must be of a shape that broadcasts to \(1,\)",
+            lambda: adapter.top_k(da.ones(3), 1, lengths=[1, 2]),
+        ),
+        (
+            ValueError,
+            r"lengths has shape \(nan,\), must have known sizes: call lengths\.compute_chunk_sizes",
+            lambda: adapter.top_k(da.ones(3), 1, lengths=da.ones(3, dtype=int)[da.ones(3) > 0]),
+        ),
+        (np.exceptions.AxisError, "axis must be from -1 to 0", lambda: adapter.top_k(da.ones(3), 1, axis=1)),
         (
             ValueError,
             r"chunks of unknown sizes, must have known sizes: call a\.compute_chunk_sizes\(\) first",
@@ -93,6 +174,11 @@ def test_gru_is_that_of_the_whole_batch(direction: Any, rng: np.random.Generator
             TypeError,
             "w is None, must be an array",
             lambda: adapter.gru(da.ones((2, 2, 2), dtype="f4"), None, np.ones((1, 6, 3), "f4")),
+        ),
+        (
+            ValueError,
+            "gru: b is a list, must be an array: ",
+            lambda: adapter.gru(da.ones((2, 2, 2), dtype="f4"), [0], [0], [[1, [2]]]),
         ),
         (
             ValueError,

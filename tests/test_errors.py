@@ -16,6 +16,13 @@ ERRORS: list[Exception] = [
 ]
 
 
+def test_problems_of_a_model_survive_it_too() -> None:
+    error = ModelError("commands", "a list", "{}", "a.json", [ModelError("resources", "an object", "[]")])
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == "a.json: commands is {}, must be a list\n  resources is [], must be an object"
+    assert [(other.path, other.got) for other in again.others] == [("resources", "[]")]
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_errors_survive_the_way_between_processes(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))

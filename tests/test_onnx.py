@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import cudml.onnx as adapter
+from cudml.devices import emulator
 from cudml.onnx.nodes import OPS
 from tests.operators.test_conformance import RECORDS, VECTORS, call_of, check, group_of
 from tests.support.onnx_adapter import Call
@@ -29,7 +31,7 @@ class Rep(onnx.backend.base.BackendRep):
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
         assert [row.runs_on for row in self.session.placed] == ["cudml"]
-        return tuple(self.session.run(dict(zip(self.session.inputs, inputs, strict=True))).values())
+        return tuple(self.session.run(None, dict(zip(self.session.inputs, inputs, strict=True))))
 
 
 class Backend(onnx.backend.base.Backend):
@@ -59,7 +61,9 @@ def model_of(call: Call) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), None)
         for name, array in feeds.items()
     ]
-    node = helper.make_node(call.op, names, outputs, **call.attrs)
+    # The records' lists of whole numbers may stand for floats.
+    floats = {name: [*map(float, call.attrs[name])] for name in call.attrs if name.startswith("activation_")}
+    node = helper.make_node(call.op, names, outputs, **call.attrs | floats)
     kinds = [infos[0].type.tensor_type.elem_type, TensorProto.INT64 if call.op == "TopK" else 0]
     results = [
         helper.make_tensor_value_info(name, kind or kinds[0], None)
@@ -80,7 +84,7 @@ def test_recorded_calls(record: dict[str, Any]) -> None:
     model, feeds = model_of(call_of(record))
     session = adapter.Session(model, ops=OPS, providers=PROVIDERS)
     assert session.placed[0].runs_on == "cudml"
-    check(record, list(session.run(feeds).values()))
+    check(record, list(session.run_named(feeds).values()))
 
 
 GRU_MODEL = """
@@ -100,21 +104,22 @@ def gru_model(rng: np.random.Generator, options: str = "") -> onnx.ModelProto:
 
 
 def test_state_is_carried_without_a_copy(rng: np.random.Generator) -> None:
-    """One step at a time, with the state carried, is the whole sequence at once, bit for bit."""
+    """On a CPU, one step at a time with the state carried is the whole sequence at once, bit for bit."""
     session = adapter.Session(gru_model(rng), providers=PROVIDERS)
     x = rng.standard_normal((7, 3, 2), dtype=np.float32)
     state = rng.standard_normal((1, 3, 4), dtype=np.float32)
-    whole = session.run({"x": x, "h_in": state})
-    carry = {"h_out": "h_in"}
-    steps = [session.run({"x": x[:1], "h_in": state}, carry=carry)]
-    for step in x[1:]:
-        assert np.shares_memory(session._held["h_in"], steps[-1]["h_out"])
-        steps.append(session.run({"x": step[None]}, ["y", "h_out"], carry=carry))
+    with emulator.schedule(warp_lanes=1):
+        whole = session.run_named({"x": x, "h_in": state})
+        carry = {"h_out": "h_in"}
+        steps = [session.run_named({"x": x[:1], "h_in": state}, carry=carry)]
+        for step in x[1:]:
+            assert np.shares_memory(session._held["h_in"], steps[-1]["h_out"])
+            steps.append(session.run_named({"x": step[None]}, ["y", "h_out"], carry=carry))
     assert np.array_equal(np.concatenate([step["y"] for step in steps]), whole["y"])
     assert np.array_equal(steps[-1]["h_out"], whole["h_out"])
-    session.run({"x": x, "h_in": state})
-    with pytest.raises(ValueError, match="feeds lacks h_in"):
-        session.run({"x": x})
+    session.run_named({"x": x, "h_in": state})
+    with pytest.raises(ValueError, match="input_feed lacks h_in"):
+        session.run_named({"x": x})
 
 
 @pytest.mark.parametrize(
@@ -135,8 +140,114 @@ def test_options_of_gru(options: str, rng: np.random.Generator) -> None:
         "x": rng.standard_normal((5, 3, 2), dtype=np.float32),
         "h_in": rng.standard_normal((1, 3, 4), dtype=np.float32),
     }
-    for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(model, feeds), strict=True):
+    for ours, theirs in zip(session.run_named(feeds).values(), by_onnxruntime(model, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"clip": 0.3}, {"clip": 0.3, "linear_before_reset": 1}], ids=str)
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_batch_first_is_the_same_gru(
+    direction: str, attributes: dict[str, Any], rng: np.random.Generator
+) -> None:
+    """With all inputs, and as many sequences as directions. ONNX Runtime has no layout 1 to compare with."""
+    num_directions = 1 + (direction == "bidirectional")
+    batch = num_directions
+    sizes = {
+        "x": (5, batch, 3),
+        "w": (num_directions, 12, 3),
+        "r": (num_directions, 12, 4),
+        "b": (num_directions, 24),
+        "n": (batch,),
+        "h": (num_directions, batch, 4),
+    }
+    feeds = {name: 2 * rng.standard_normal(size, np.float32) for name, size in sizes.items()}
+    feeds["n"] = rng.integers(1, 6, batch).astype(np.int32)
+    results = []
+    for layout in (0, 1):
+        node = helper.make_node(
+            "GRU",
+            ["x", "w", "r", "b", "n", "h"],
+            ["y", "y_h"],
+            hidden_size=4,
+            direction=direction,
+            layout=layout,
+            **attributes,
+        )
+        infos = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), None)
+            for name, array in feeds.items()
+        ]
+        outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y", "y_h")]
+        graph = helper.make_graph([node], "layer", infos, outputs)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=10)
+        given = dict(feeds)
+        if layout:
+            given |= {name: np.ascontiguousarray(feeds[name].swapaxes(0, 1)) for name in ("x", "h")}
+        session = adapter.Session(model, ops=OPS, providers=PROVIDERS)
+        results.append([*session.run_named(given).values()])
+        if not layout:
+            for ours, theirs in zip(results[0], by_onnxruntime(model, feeds), strict=True):
+                np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+    (sequence, single), (first_sequence, first_single) = results
+    assert np.array_equal(first_sequence.transpose(1, 2, 0, 3), sequence)
+    assert np.array_equal(first_single.swapaxes(0, 1), single)
+
+
+ONNX_ACTIVATIONS: dict[str, Callable[[Any, float, float], Any]] = {
+    "Affine": lambda x, alpha, beta: alpha * x + beta,
+    "ScaledTanh": lambda x, alpha, beta: alpha * np.tanh(beta * x),
+    "ThresholdedRelu": lambda x, alpha, beta: np.where(x >= alpha, x, 0),
+}
+
+
+def hidden_gate_model(name: str, attributes: dict[str, Any]) -> onnx.ModelProto:
+    """A GRU of one unit whose update gate is 0, so that its output is the hidden gate's activation of x."""
+    names = ["Sigmoid", name]
+    node = helper.make_node(
+        "GRU", ["x", "w", "r", "b"], ["y"], activations=names, hidden_size=1, **attributes
+    )
+    weights = {
+        "w": np.array([[[0], [0], [1]]], np.float32),
+        "r": np.zeros((1, 3, 1), np.float32),
+        "b": np.array([[-200, 0, 0, 0, 0, 0]], np.float32),
+    }
+    graph = helper.make_graph(
+        [node],
+        "gate",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["T", 1, 1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [onnx.numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=10)
+
+
+@pytest.mark.parametrize("name", ONNX_ACTIVATIONS)
+@pytest.mark.parametrize(
+    ("alpha", "beta"),
+    # ONNX's defaults: of ThresholdedRelu 1, of Affine (an operator until opset 6) 1 and 0.
+    [(0.5, 0.25), (-0.75, 2.0), (1.0, 0.0)],
+)
+def test_gru_computes_activations_by_onnx_formulas(name: str, alpha: float, beta: float) -> None:
+    """Where alpha or beta is left out, ONNX Runtime takes 0; ONNX says that it is the operator's default."""
+    x = np.array([-3, -0.75, -0.5, 0, 0.25, 0.5, 0.75, 1, 1.5, 4], np.float32).reshape(-1, 1, 1)
+    given = {"activation_alpha": [alpha], "activation_beta": [beta]}
+    if name == "ThresholdedRelu":
+        del given["activation_beta"]
+    expected = ONNX_ACTIVATIONS[name](x.astype(np.float64), alpha, beta).reshape(-1, 1, 1, 1)
+    bound = 2 * np.finfo(np.float32).eps * np.abs(expected).max()  # a product, a sum and a tanh are rounded
+    model = hidden_gate_model(name, given)
+    (ours,) = adapter.Session(model, providers=PROVIDERS).run_named({"x": x}).values()
+    (theirs,) = by_onnxruntime(model, {"x": x})
+    # At its threshold, ThresholdedRelu is x in the text of GRU, and 0 in the operator's, and in both here.
+    at_threshold = (x == alpha).reshape(-1, 1, 1, 1) & (name == "ThresholdedRelu")
+    assert np.array_equal(ours[at_threshold], theirs[at_threshold])
+    assert np.abs(ours - expected)[~at_threshold].max() <= bound
+    assert np.abs(theirs - expected)[~at_threshold].max() <= bound
+    if (alpha, beta) == (1.0, 0.0) and name != "ScaledTanh":
+        (left_out,) = (
+            adapter.Session(hidden_gate_model(name, {}), providers=PROVIDERS).run_named({"x": x}).values()
+        )
+        assert np.array_equal(left_out, ours)
 
 
 #: Two layers of an LSTM that run backwards, as converters write a bidirectional layer of Keras.
@@ -163,7 +274,7 @@ def test_layers_that_run_backwards(rng: np.random.Generator) -> None:
             "x": rng.standard_normal((batch, steps, 6), dtype=np.float32),
             "n": rng.integers(1, steps + 1, batch),
         }
-        for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(model, feeds), strict=True):
+        for ours, theirs in zip(session.run_named(feeds).values(), by_onnxruntime(model, feeds), strict=True):
             assert np.array_equal(ours, theirs)
 
 
@@ -190,7 +301,7 @@ def test_types_that_cudml_lacks_run_on_onnx_runtime() -> None:
     session = session_of(TYPES.replace("LAYER", "z = Neg(w)"))
     assert session.placed == placed[:3]
     a, x = np.array([["p"], ["q"], ["r"], ["s"]], object), np.arange(4, dtype=np.float32)[:, None]
-    results = session.run({"a": a, "x": x})
+    results = session.run_named({"a": a, "x": x})
     assert [results["c"].ravel().tolist(), results["y"].ravel().tolist()] == [[*"pqrs"], [2, 1, 0, 3]]
 
 
@@ -263,10 +374,10 @@ def test_a_graph_is_cut_where_it_has_to_be(name: str) -> None:
     feeds = {"a": np.array([3, 1, 4, 1.5], np.float32), "b": np.array([2, 7, 1, 8], np.float32)}
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
     if "bfloat16" in name:  # for which ONNX Runtime has no TopK on a CPU
-        assert session.run(feeds)["sum"].tolist() == [7.0, 4.5]
+        assert session.run_named(feeds)["sum"].tolist() == [7.0, 4.5]
         return
     theirs = by_onnxruntime(model, feeds)
-    for ours, right in zip(session.run(feeds).values(), theirs, strict=True):
+    for ours, right in zip(session.run_named(feeds).values(), theirs, strict=True):
         assert np.array_equal(ours, right)
 
 
@@ -281,7 +392,7 @@ def test_every_type_goes_in_and_comes_out(kind: str) -> None:
     )
     a = np.array([True, False, True, True]).astype({"double": "float64", "string": "str"}.get(kind, kind))
     a = a.astype(object) if kind == "string" else a
-    result = session.run({"a": a})
+    result = session.run_named({"a": a})
     assert [result["b"].tolist(), result["c"].tolist()] == [a[1:3].tolist(), a.tolist()]
     assert [result[name].dtype for name in "bc"] == [a.dtype, a.dtype]
 
@@ -295,7 +406,7 @@ def test_ops_choose_what_cudml_runs(rng: np.random.Generator) -> None:
     for ops, placed in ((OPS, ["Slice", "ReverseSequence"]), (("Slice",), ["Slice"]), ((), [])):
         session = session_of(text, ops=ops)
         assert [row.op for row in session.placed if row.runs_on == "cudml"] == placed
-        result = session.run({"a": a})["b"]
+        result = session.run_named({"a": a})["b"]
         expected = result if expected is None else expected
         assert np.array_equal(result, expected)
     assert np.array_equal(expected[:2, 0], a[[2, 1], 0])
@@ -305,7 +416,7 @@ def test_topk_breaks_ties_by_the_lower_index_and_ranks_nan_first() -> None:
     session = session_of("g (float[6] a) => (float[4] v, int64[4] i) "
                          "{ k = Constant<value_ints = [4]>() v, i = TopK(a, k) }")  # fmt: skip
     a = np.array([1, np.nan, 7, 7, np.nan, 2], np.float32)
-    assert session.run({"a": a})["i"].tolist() == [1, 4, 2, 3]
+    assert session.run_named({"a": a})["i"].tolist() == [1, 4, 2, 3]
 
 
 def test_inputs_are_left_as_they_are(rng: np.random.Generator) -> None:
@@ -313,9 +424,9 @@ def test_inputs_are_left_as_they_are(rng: np.random.Generator) -> None:
     feeds = {"x": np.ones((5, 3, 2), np.float32)[::2], "h_in": np.ones((1, 3, 4), np.float32)}
     for array in feeds.values():
         array.flags.writeable = False
-    first = session.run(feeds)
+    first = session.run_named(feeds)
     kept = {name: array.copy() for name, array in first.items()}
-    session.run({"x": feeds["x"] * 2, "h_in": feeds["h_in"]})
+    session.run_named({"x": feeds["x"] * 2, "h_in": feeds["h_in"]})
     for name, array in first.items():
         assert np.array_equal(array, kept[name])
     assert (feeds["x"] == 1).all()
@@ -325,9 +436,18 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
     def run() -> Any:
         session = adapter.Session(gru_model(np.random.default_rng(0)), providers=PROVIDERS)
         x, state = np.zeros((5, 3, 2), np.float32), np.zeros((1, 3, 4), np.float32)
-        session.run({"x": x, "h_in": state} | feeds, *arguments, **options)
+        session.run_named({"x": x, "h_in": state} | feeds, *arguments, **options)
 
     return run
+
+
+@pytest.mark.parametrize("content", [b'{"resources": {}}', b"\xff\xfe\xff"], ids=["text", "bytes"])
+@pytest.mark.parametrize("suffix", ["onnx", "json", "textproto", "onnxtxt"])
+def test_a_file_of_any_format_that_is_no_model_is_named(tmp_path: Path, suffix: str, content: bytes) -> None:
+    path = tmp_path / f"model.{suffix}"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=rf"^Session: \S*model\.{suffix} is not an ONNX model: "):
+        adapter.Session(path)
 
 
 @pytest.mark.parametrize(
@@ -335,7 +455,24 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
     [
         (ValueError, "is not an ONNX model", lambda: adapter.Session(io.BytesIO(b"\xff\xff\xff"))),
         (FileNotFoundError, "no.onnx", lambda: adapter.Session("no.onnx")),
-        (TypeError, "path is a bytes, must be a path, a file", lambda: adapter.Session(b"\x08\x0a")),
+        (
+            TypeError,
+            "path_or_bytes is a bytearray, must be a path, a m",
+            lambda: adapter.Session(bytearray(9)),
+        ),
+        (
+            TypeError,
+            "path_or_bytes is an int, must be a path, a model's bytes, a file or",
+            lambda: adapter.Session(3),
+        ),
+        (TypeError, "path_or_bytes is a NoneType, must be a path, a m", lambda: adapter.Session(None)),
+        (TypeError, "ops is 3, must be a coll", lambda: adapter.Session(onnx.ModelProto(), ops=3)),  # type: ignore[arg-type]
+        (TypeError, "providers is 3, must", lambda: adapter.Session(onnx.ModelProto(), providers=3)),  # type: ignore[arg-type]
+        (
+            TypeError,
+            "providers has 3, must be of n",
+            lambda: adapter.Session(onnx.ModelProto(), providers=[3]),
+        ),
         (TypeError, "ops is 'TopK', must be a coll", lambda: adapter.Session(onnx.ModelProto(), ops="TopK")),
         (
             TypeError,
@@ -344,8 +481,8 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
         ),
         (
             TypeError,
-            "feeds is a list, must be a mapping",
-            lambda: session_of(CUTS["beside each other"][0]).run([1]),  # type: ignore[arg-type]
+            "input_feed is a list, must be a mapping",
+            lambda: session_of(CUTS["beside each other"][0]).run_named([1]),  # type: ignore[arg-type]
         ),
         (
             ValueError,
@@ -354,7 +491,7 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
         ),
         (
             ValueError,
-            "providers has NoProvider, ONNX Runtime has",
+            "providers has NoProvider, must be of those of ONNX Runtime: .*CPUExecutionProvider",
             lambda: adapter.Session(onnx.ModelProto(), providers=["NoProvider"]),
         ),
         (
@@ -367,7 +504,7 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
             "while running Reshape node",
             lambda: session_of(
                 "g (float[4] a) => (float[3] b) { n = Constant<value_ints = [3]>() b = Reshape(a, n) }"
-            ).run({"a": np.zeros(4, np.float32)}),
+            ).run_named({"a": np.zeros(4, np.float32)}),
         ),
         (
             ValueError,
@@ -376,10 +513,10 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
         ),
         (
             ValueError,
-            "Session: GRU of y: unknown activation 'Foo', must be one of Affine",
+            r"Session: GRU of y: activations\[0\] is 'Foo', must be one of Affine",
             lambda: adapter.Session(gru_model(np.random.default_rng(0), ', activations = ["Foo", "Tanh"]')),
         ),
-        (ValueError, "feeds has z, must be of x, h_in", _run({"z": np.zeros(1)})),
+        (ValueError, "input_feed has z, must be of x, h_in", _run({"z": np.zeros(1)})),
         (TypeError, "input x is of dtype float64, must be of float32", _run({"x": np.zeros((5, 3, 2))})),
         (TypeError, "input x is of dtype >f4, must be of float32", _run({"x": np.zeros((5, 3, 2), ">f4")})),
         (
@@ -387,7 +524,11 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
             r"input x is of shape \(5, 3\), must be of \('T', 'N', 2\)",
             _run({"x": np.zeros((5, 3), np.float32)}),
         ),
-        (ValueError, "outputs has z, must be of y, h_out", _run({}, ["z"])),
+        (TypeError, "input x is of dtype object, must be of float32", _run({"x": np.array([None])})),
+        (TypeError, "input x is of dtype <U1, must be of float32", _run({"x": "x"})),
+        (TypeError, "output_names is 3, must be a collection of names", _run({}, 3)),
+        (TypeError, "carry is an int, must be a mapping of outputs to inputs", _run({}, carry=3)),
+        (ValueError, "output_names has z, must be of y, h_out", _run({}, ["z"])),
         (ValueError, "carry has z, must be of x, h_in", _run({}, carry={"h_out": "z"})),
         (
             TypeError,
@@ -399,3 +540,163 @@ def _run(feeds: dict[str, Any], *arguments: Any, **options: Any) -> Callable[[],
 def test_errors_name_what_is_wrong(error: type[Exception], message: str, call: Callable[[], Any]) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def model_of_node(op: str, inputs: dict[str, np.ndarray], opset: int = 21, **attributes: Any) -> Any:
+    """A model of one node named "it", with an output or, of TopK, two."""
+    outputs = ["y", "i"] if op == "TopK" else ["y"]
+    node = helper.make_node(op, [*inputs], outputs, name="it", **attributes)
+    kinds = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), None)
+        for name, array in inputs.items()
+        if name
+    ]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph([node], "one", kinds, results)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+
+
+SCORES = {"a": np.zeros((3, 4), np.float32)}
+LENGTHS = SCORES | {"n": np.array([1, 2, 3, 4])}
+WEIGHTS = {name: np.zeros(shape, np.float32) for name, shape in
+           (("x", (1, 1, 2)), ("w", (1, 12, 2)), ("r", (1, 12, 4)))}  # fmt: skip
+
+
+def int64s(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "opset", "attributes", "message"),
+    [
+        ("TopK", SCORES, 9, {}, "it: Required attribute 'k' is missing"),
+        ("TopK", SCORES, 9, {"k": 2.7}, "'it : k'. Expected: 'INT', actual: 'FLOAT'"),
+        ("TopK", SCORES, 21, {}, r"it: .*has input size 1 not in range \[min=2, max=2\]"),
+        ("TopK", SCORES | {"k": int64s(1)}, 21, {"axes": 1}, "it: Unrecognized attribute: axes"),
+        ("TopK", SCORES | {"k": int64s(1)}, 21, {"largest": 2}, "it: largest is 2, must be 0 or 1"),
+        (
+            "TopK",
+            SCORES | {"k": np.array([2.7], np.float32)},
+            21,
+            {},
+            r"it: input K is tensor\(float\), must be tensor\(int64\)",
+        ),
+        ("GRU", WEIGHTS, 21, {"activations": [1]}, "'it : activations'. Expected: 'STRINGS', actual: 'INTS'"),
+        ("GRU", WEIGHTS, 21, {"activations": ["Tanh"]}, r"it: activations is \['Tanh'\], must be 2 names"),
+        (
+            "GRU",
+            WEIGHTS,
+            21,
+            {"activations": ["Tanh", "ScaledTanh"], "activation_alpha": [1.0]},
+            "it: activation_beta has no value for ScaledTanh, must have one",
+        ),
+        (
+            "GRU",
+            WEIGHTS,
+            21,
+            {"direction": "up"},
+            "it: direction is 'up', must be 'forward', 'reverse' or 'bid",
+        ),
+        ("GRU", WEIGHTS, 21, {"layout": 2}, "it: layout is 2, must be 0 or 1"),
+        ("GRU", WEIGHTS, 21, {"hidden_size": 0}, "it: hidden_size is 0, must be at least 1"),
+        (
+            "GRU",
+            WEIGHTS | {"b": np.zeros((1, 24), np.float32), "n": int64s(1)},
+            21,
+            {},
+            r"it: input sequence_lens is tensor\(int64\), must be tensor\(int32\)",
+        ),
+        (
+            "GRU",
+            WEIGHTS | {"r": np.zeros((1, 12, 4), np.float16)},
+            21,
+            {},
+            r"it: input R is tensor\(float16\), must be tensor\(float\), as X",
+        ),
+        ("ReverseSequence", SCORES, 21, {}, r"it: .*has input size 1 not in range \[min=2, max=2\]"),
+        ("ReverseSequence", LENGTHS, 21, {"batch_axis": 2}, "it: batch_axis is 2, must be 0 or 1"),
+        ("ReverseSequence", LENGTHS, 21, {"time_axis": -1}, "it: time_axis is -1, must be 0 or 1"),
+        (
+            "ReverseSequence",
+            LENGTHS,
+            21,
+            {"time_axis": 1},
+            "batch_axis and time_axis are 1, must be two axes",
+        ),
+        ("Slice", SCORES, 9, {"starts": [1]}, "it: Required attribute 'ends' is missing"),
+    ],
+)
+def test_nodes_that_onnx_does_not_allow_are_refused_when_loaded(
+    op: str, inputs: dict[str, np.ndarray], opset: int, attributes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=f"^Session: {'it' * message.startswith('it')}") as caught:
+        adapter.Session(model_of_node(op, inputs, opset, **attributes), ops=OPS, providers=PROVIDERS)
+    caught.match(message)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "message"),
+    [
+        ("TopK", SCORES | {"k": int64s(1, 2)}, {}, r"input K is of shape \(2,\), must have one element"),
+        ("TopK", SCORES | {"k": int64s(5)}, {}, "top_k: k is 5, must be"),
+        ("TopK", SCORES | {"k": int64s(1)}, {"axis": 2}, "axis 2 is out of bounds"),
+        ("GRU", WEIGHTS, {"hidden_size": 3}, "hidden_size is 3, must be the last size of input R"),
+        (
+            "ReverseSequence",
+            SCORES | {"n": int64s(1, 2)},
+            {},
+            r"sequence_lens is of shape \(2,\), must be of \(4,\), the size of axis 1 of input",
+        ),
+        ("ReverseSequence", {"a": SCORES["a"][0], "n": int64s(1)}, {}, r"\(4,\), must have at least 2 dim"),
+        ("Slice", SCORES | {"s": int64s(0), "e": int64s(1, 2)}, {}, r"ends is \[1, 2\], must be a list as l"),
+        (
+            "Slice",
+            SCORES | {"s": int64s(0, 0, 0), "e": int64s(1, 2, 3)},
+            {},
+            "starts is .*at most 2 elements",
+        ),
+        (
+            "Slice",
+            SCORES | {"s": int64s(0), "e": int64s(1), "x": int64s(2)},
+            {},
+            r"axes is \[2\], must be from -2 to 1",
+        ),
+        (
+            "Slice",
+            SCORES | {"s": int64s(0, 0), "e": int64s(1, 1), "x": int64s(0, -2)},
+            {},
+            "must name each axis once",
+        ),
+        (
+            "Slice",
+            SCORES | {"s": int64s(0), "e": int64s(1), "x": int64s(1), "t": int64s(0)},
+            {},
+            r"steps is \[0\], must not have 0",
+        ),
+    ],
+)
+def test_inputs_that_onnx_does_not_allow_are_refused_when_run(
+    op: str, inputs: dict[str, np.ndarray], attributes: dict[str, Any], message: str
+) -> None:
+    session = adapter.Session(model_of_node(op, inputs, **attributes), ops=OPS, providers=PROVIDERS)
+    assert [row.runs_on for row in session.placed] == ["cudml"]
+    with pytest.raises(ValueError, match=r"^Session: it: ") as caught:
+        session.run_named({name: array for name, array in inputs.items() if name})
+    caught.match(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "(float[4] a) => (float[2] b) { k = Constant<value_ints = [2]>() b, b = TopK(a, k) }",
+            "makes b more",
+        ),
+        ("(float[4] a, float[4] a) => (float[4] b) { b = Neg(a) }", "makes a more than once"),
+        ("(float[4] a) => (float[4] a) { a = Neg(a) }", "makes a more than once, must be in static single"),
+        ("(float[4] a) => (float[4] c) { b = Neg(a) }", "output c must be an output of a node"),
+    ],
+)
+def test_a_graph_gives_each_value_one_origin(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Session: the graph.*{message}"):
+        session_of(f"g {text}")

@@ -51,7 +51,7 @@ def test_real_models(name: str) -> None:
     feeds = make_inputs(path)
     session = adapter.Session(path, providers=PROVIDERS)
     assert [row.runs_on for row in session.placed if row.op == "GRU"] == ["cudml"] * num_layers
-    ours, exact = session.run(feeds), with_exact_layers(path).run(feeds)
+    ours, exact = session.run_named(feeds), with_exact_layers(path).run_named(feeds)
     for name, theirs in zip(session.outputs, by_onnxruntime(path, feeds), strict=True):
         assert ours[name].dtype == theirs.dtype
         found, usual = (np.abs(r.astype(np.float64) - exact[name]).max() for r in (ours[name], theirs))
@@ -68,7 +68,7 @@ def test_slices_of_a_real_model(rng: np.random.Generator) -> None:
     feeds = {"input": rng.uniform(-1, 1, (20, 576)).astype(np.float32), "h": state, "c": state}
     session = adapter.Session(path, ops=("Slice",), providers=PROVIDERS)
     assert [row.runs_on for row in session.placed] == ["cudml"] * 5
-    for ours, theirs in zip(session.run(feeds).values(), by_onnxruntime(path, feeds), strict=True):
+    for ours, theirs in zip(session.run_named(feeds).values(), by_onnxruntime(path, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -88,7 +88,7 @@ def test_reversals_of_a_real_model() -> None:
     model = hebrew_model(path)
     session = adapter.Session(model, providers=PROVIDERS)
     assert [(row.op, row.runs_on) for row in session.placed] == [("ReverseSequence", "cudml")] * 5
-    ours = session.run(feeds)
+    ours = session.run_named(feeds)
     exact = by_onnxruntime(hebrew_model(path, np.float64), feeds)
     for result, theirs, true in zip(ours.values(), by_onnxruntime(model, feeds), exact, strict=True):
         assert result.dtype == theirs.dtype

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cudml.plans import Copy, Fill, KernelLaunch, MatMul, ParamStruct, Plan, Workspace, ceil_div, round_up
-from tests.machine_code.architectures import ARCHITECTURES
-from tests.support.instances import operators, random_launches
+from proof.instances import operators, random_launches
+from proof.sass.architectures import ARCHITECTURES
 from tests.support.params import params_of
 
 HOPPER = next(a.limits for a in ARCHITECTURES if a.number == 90)
@@ -98,8 +98,12 @@ def test_pieces_that_are_left_zero_are_not_in_the_temporary_resource() -> None:
     assert (plan.offsets(left_zero=True), plan.zero_bytes) == ({"first": 0, "second": 512}, 768)
 
 
-def test_no_kernel_that_may_give_up_has_memory_to_leave_zero() -> None:
-    """It would not be left so."""
+#: Kernels that leave their counters zero even if they give up a wait: tests/operators/test_waits.py.
+LEAVE_ZEROS = ("gru_step",)
+
+
+def test_kernels_that_may_give_up_have_no_memory_to_leave_zero() -> None:
+    """It would not be left so, but by those that see to it."""
     functions = set()
     for name, module in operators().items():
         plan_of = importlib.import_module(f"cudml.operators.{name}").plan
@@ -108,7 +112,7 @@ def test_no_kernel_that_may_give_up_has_memory_to_leave_zero() -> None:
             zeros = plan.offsets(left_zero=True)
             for step in plan.steps:
                 if isinstance(step, KernelLaunch) and zeros.keys() & set(step.buffers):
-                    assert not step.waits
+                    assert not step.waits or step.function in LEAVE_ZEROS
                     functions.add(step.function)
     assert "top_k_block_filter" in functions
 

@@ -68,7 +68,7 @@ def test_of_describes_strides_only_where_there_is_something_to_say() -> None:
 
 @pytest.mark.parametrize("array", [np.zeros(2, complex), np.zeros(2, ">f4"), np.array([None])])
 def test_of_refuses_dtypes_that_directml_lacks(array: np.ndarray) -> None:
-    with pytest.raises(TypeError, match="has no DirectML data type"):
+    with pytest.raises(TypeError, match=r"of dtype .*, must be float32, .*, bool, in native byte order$"):
         TensorDesc.of(array)
 
 
@@ -82,7 +82,7 @@ def test_of_refuses_other_objects(value: object, kind: str) -> None:
 
 def test_of_refuses_strides_between_elements() -> None:
     records = np.zeros(3, np.dtype([("a", "u1"), ("b", "<f4")], align=False))
-    with pytest.raises(TypeError, match=r"strides \(5,\) are not multiples of the item size 4"):
+    with pytest.raises(TypeError, match=r"array\.strides is \(5,\), must be multiples of 4, the b"):
         TensorDesc.of(records["b"])
 
 

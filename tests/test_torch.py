@@ -3,7 +3,8 @@
 import copy
 import io
 import itertools
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,10 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'cudml[torch]'")
 
 import torch._inductor.config as inductor  # noqa: E402
+from torch._subclasses import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.overrides import BaseTorchFunctionMode  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import cudml.torch as adapter  # noqa: E402
 
@@ -94,8 +99,16 @@ SPARSE = torch.zeros(4).to_sparse()
 @pytest.mark.parametrize(
     ("error", "message", "given"),
     [
-        (RuntimeError, "k is 5, must be at most 4", (torch.zeros(4), 5)),
-        (RuntimeError, "k is -1, must not be negative", (torch.zeros(4), -1)),
+        (RuntimeError, "k is 5, must be from 0 to 4, the size of dim -1", (torch.zeros(4), 5)),
+        (RuntimeError, "k is -1, must be from 0 to 4, the size of dim -1", (torch.zeros(4), -1)),
+        (RuntimeError, "k is -1, must be from 0 to 1", (torch.tensor(1.0), -1)),
+        (RuntimeError, "k is 1180591620717411303424, must be from 0 to 4", (torch.zeros(4), 2**70)),
+        (TypeError, "k is 1.5, must be an integer", (torch.zeros(4), 1.5)),
+        (TypeError, "k is None, must be an integer", (torch.tensor(1.0), None)),
+        (TypeError, "dim is 0.0, must be an integer", (torch.zeros(4), 1, 0.0)),
+        (IndexError, "dim is 1180591620717411303424, must be from -1 to 0", (torch.zeros(4), 1, 2**70)),
+        (TypeError, "largest is None, must be True or False", (torch.zeros(4), 1, 0, None)),
+        (TypeError, "largest is 'no', must be True or False", (torch.zeros(4), 1, 0, "no")),
         (IndexError, "dim is 1, must be from -1 to 0", (torch.zeros(4), 1, 1)),
         (TypeError, r"input is of torch\.complex64, must be", (torch.zeros(4, dtype=torch.complex64), 1)),
         (TypeError, r"input is of torch\.float32, torch\.sparse_coo and on cpu, must", (SPARSE, 1)),
@@ -103,7 +116,7 @@ SPARSE = torch.zeros(4).to_sparse()
     ],
 )
 def test_topk_names_what_is_wrong(error: type[Exception], message: str, given: tuple[Any, ...]) -> None:
-    with pytest.raises(error, match=message):
+    with pytest.raises(error, match=f"^topk: {message}"):
         adapter.topk(*given)
 
 
@@ -112,14 +125,14 @@ def test_gradients_are_refused() -> None:
     layer = adapter.GRU(INPUTS, HIDDEN)
     x = torch.zeros(STEPS, BATCH, INPUTS)
     with torch.enable_grad():
-        with pytest.raises(RuntimeError, match="computes no gradients, and input requires one"):
+        with pytest.raises(RuntimeError, match=r"^topk: cudml computes no gradients, and input requires one"):
             adapter.topk(leaf, 2)
         with pytest.raises(
             RuntimeError, match="weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0 require one"
         ):
             layer(x)
         layer.requires_grad_(False)(x)
-        with pytest.raises(RuntimeError, match="input requires one"):
+        with pytest.raises(RuntimeError, match=r"^GRU: .* input requires one"):
             layer(x.requires_grad_())
     layer(x)
     assert adapter.topk(leaf, 2).values.tolist() == [0, 0]
@@ -127,11 +140,203 @@ def test_gradients_are_refused() -> None:
 
 def test_operators_keep_the_rules_of_torch_library() -> None:
     """Schema, fake tensors and traces agree with what the operators do."""
-    torch.library.opcheck(torch.ops.cudml.topk.default, (torch.randn(3, 9), 2, 1, True))
+    a = torch.randn(3, 9)
+    torch.library.opcheck(torch.ops.cudml.topk.default, (a, 2, 1, True))
+    counts = torch.tensor([[9], [1], [0]])
+    torch.library.opcheck(torch.ops.cudml.topk_ragged.default, (a, counts, 2, 1, True))
+    out = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.int64)
+    torch.library.opcheck(torch.ops.cudml.topk_into.default, (a, counts, 2, 1, True, *out))
     w, r, b = torch.randn(2, 72, INPUTS), torch.randn(2, 72, HIDDEN), torch.randn(2, 144)
     x, h0 = torch.randn(STEPS, BATCH, INPUTS), torch.randn(2, BATCH, HIDDEN)
     lengths = torch.arange(BATCH).to(torch.uint32)
     torch.library.opcheck(torch.ops.cudml.gru.default, (x, w, r, b, h0, lengths))
+
+
+@pytest.mark.parametrize("index_type", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+def test_topk_of_rows_of_given_lengths_into_given_tensors(
+    dtype: torch.dtype, index_type: torch.dtype
+) -> None:
+    """Each row is a stable sort of its own elements; a second call writes the same tensors again."""
+    lengths = torch.tensor([[0, 7, 3, 99, -1, 2]])
+    for largest in (True, False):
+        values = torch.empty(2, 4, 6, dtype=dtype).transpose(0, 1)
+        indices = torch.empty(6, 2, 4, dtype=index_type).permute(2, 1, 0)
+        for type_of_lengths in (torch.int32, torch.int64):
+            a = (torch.randn(4, 9, 6) * 3).to(dtype)
+            found = adapter.topk(a, 2, 1, largest, lengths=lengths, out=(values, indices))
+            assert found.values is values
+            assert found.indices is indices
+            made = adapter.topk(a, 2, 1, largest, lengths=lengths.to(type_of_lengths))
+            for row, lane in itertools.product(range(4), range(6)):
+                count = min(max(int(lengths[0, lane]), 0), 9)
+                right, places = stable(a[row, :count, lane], min(count, 2), 0, largest)
+                for result in (found, made):
+                    assert torch.equal(result.values[row, : len(right), lane], right)
+                    expected = [*places.tolist(), *[-1] * (2 - len(places))]
+                    assert result.indices[row, :, lane].tolist() == expected
+    plain = adapter.topk(a, 2, 1, out=(values, indices))
+    assert torch.equal(plain.indices.long(), stable(a, 2, 1, True)[1])
+
+
+INTO = torch.empty(2), torch.empty(2, dtype=torch.int64)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "given"),
+    [
+        (TypeError, r"lengths is a list, must be a torch\.Tensor of an integer type", {"lengths": [1]}),
+        (TypeError, r"lengths is of torch\.float32, must be one of", {"lengths": torch.zeros(1)}),
+        (TypeError, "lengths is on meta, must be on cpu", {"lengths": torch.ones(1, device="meta").int()}),
+        (
+            RuntimeError,
+            r"lengths is of shape \(4,\), must be of a shape that broadcasts to \(1,\)",
+            {"lengths": torch.ones(4).int()},
+        ),
+        (TypeError, "out is a torch.Tensor, must be a pair of tensors", {"out": torch.zeros(2)}),
+        (TypeError, "out is a tuple, must be a pair of tensors", {"out": INTO[:1]}),
+        (TypeError, r"out\[1\] is a list, must be a torch\.Tensor", {"out": (INTO[0], [])}),
+        (TypeError, r"out\[0\] is of torch\.float64, must be one of", {"out": (INTO[0].double(), INTO[1])}),
+        (TypeError, r"out\[1\] is of torch\.int16, must be one of", {"out": (INTO[0], INTO[1].short())}),
+        (
+            RuntimeError,
+            r"out\[0\] is of shape \(4,\), must be \(2,\)",
+            {"out": (torch.empty(4), INTO[1])},
+        ),
+        (TypeError, r"out\[1\] is on meta, must be on cpu", {"out": (INTO[0], INTO[1].to("meta"))}),
+        (RuntimeError, "k is 5, must be from 0 to 4", {"k": 5, "out": INTO}),
+        (IndexError, "dim is 1, must be from -1 to 0", {"dim": 1, "out": INTO}),
+        (TypeError, "k is 1.5, must be an integer", {"k": 1.5, "lengths": torch.ones(1).int()}),
+    ],
+)
+def test_topk_names_what_is_wrong_with_lengths_and_out(
+    error: type[Exception], message: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=f"^topk: {message}"):
+        adapter.topk(torch.zeros(4), **{"k": 2} | given)
+
+
+def test_topk_writes_over_no_tensor_it_reads_and_computes_no_gradients() -> None:
+    a = torch.zeros(4)
+    with pytest.raises(ValueError, match=r"out\[0\] is overlapping a, must be in memory of its own"):
+        adapter.topk(a, 2, out=(a[1:3], INTO[1]))
+    leaf = torch.zeros(4, requires_grad=True)
+    written = torch.zeros(2, requires_grad=True)
+    with torch.enable_grad():
+        with pytest.raises(RuntimeError, match="computes no gradients, and input requires one"):
+            adapter.topk(leaf, 2, lengths=torch.ones(1).int())
+        with pytest.raises(RuntimeError, match=r"computes no gradients, and out\[0\] requires one"):
+            adapter.topk(a, 2, out=(written, INTO[1]))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_lengths_and_out_are_compiled_whole(backend: str) -> None:
+    """What was written before is read before, and what is written is read behind it."""
+
+    def step(a: Tensor, lengths: Tensor, values: Tensor, indices: Tensor) -> Any:
+        before = values * 2
+        result = adapter.topk(a + 1, 3, lengths=lengths, out=(values, indices))
+        return before, result.values + 1, adapter.topk(a, 2, lengths=lengths).indices
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=backend)
+    with torch._dynamo.config.patch(error_on_recompile=True), inductor.patch(compile_threads=1):
+        for rows in (4, 6, 3):
+            a, lengths = torch.randn(rows, 9), torch.randint(0, 10, (rows, 1))
+            written = [(torch.ones(rows, 3), torch.zeros(rows, 3, dtype=torch.int32)) for _ in range(2)]
+            found, right = (
+                function(a, lengths, *out) for function, out in zip((compiled, step), written, strict=True)
+            )
+            for one, other in zip((*found, *written[0]), (*right, *written[1]), strict=True):
+                assert torch.equal(one, other)
+
+
+def test_vmap_of_topk_is_one_call_of_many() -> None:
+    a, lengths = torch.randn(3, 4, 9, 2), torch.randint(0, 10, (3, 4, 1, 2))
+    expected = adapter.topk(a, 3, 2, lengths=lengths)
+    plain = stable(a, 3, 2, True)[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # PyTorch's, about an operator without a rule
+        for in_dim, dim in itertools.product((0, 1), (1, -2)):
+            mapped = torch.vmap(lambda a, dim=dim: adapter.topk(a, 3, dim), in_dim, in_dim)(a)
+            assert torch.equal(mapped.indices, plain)
+        ragged = torch.vmap(lambda a, n: adapter.topk(a, 3, 1, lengths=n))(a, lengths)
+        assert torch.equal(ragged.indices, expected.indices)
+        one = torch.vmap(lambda a, n: adapter.topk(a, 3, 1, lengths=n), (0, None))(a, lengths[1])
+        assert torch.equal(one.indices[1], expected.indices[1])
+        values, indices = torch.empty(3, 4, 3, 2), torch.empty(3, 4, 3, 2, dtype=torch.int32)
+        torch.vmap(lambda a, n, *out: adapter.topk(a, 3, 1, lengths=n, out=out) and n)(
+            a, lengths, values, indices
+        )
+        assert torch.equal(values, expected.values)
+        assert torch.equal(indices.long(), expected.indices)
+        with pytest.raises(RuntimeError, match=r"^topk: out\[0\] is one for a whole batch of torch\.vmap"):
+            torch.vmap(lambda a: adapter.topk(a, 3, 1, out=(values[0], indices[0])) and a)(a)
+        with pytest.raises(IndexError, match="dim is 3, must be from -3 to 2"):
+            torch.vmap(lambda a: adapter.topk(a, 3, 3))(a)
+
+
+@pytest.mark.parametrize("has_weights", [False, True])
+def test_vmap_of_gru(has_weights: bool) -> None:
+    """A batch of inputs and states, and of layers, gives what single calls give."""
+    layer, _, _ = layers(CONFIGURATIONS[0] | {"bidirectional": True, "num_layers": 2})
+    many = [layers(CONFIGURATIONS[0] | {"bidirectional": True, "num_layers": 2})[0] for _ in range(3)]
+    x, h0 = torch.randn(3, STEPS, BATCH, INPUTS), torch.randn(3, 4, BATCH, HIDDEN)
+    if has_weights:
+        weights, _ = torch.func.stack_module_state(many)
+        run = lambda given, *a: torch.func.functional_call(layer, given, a)  # noqa: E731
+        found = torch.vmap(run)(weights, x, h0)
+    else:
+        found = torch.vmap(layer)(x, h0)
+    for number in range(3):
+        wanted = (many[number] if has_weights else layer)(x[number], h0[number])
+        for one, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one[number], right)
+
+
+@pytest.mark.parametrize("options", [{}, {"bidirectional": True}, {"batch_first": True, "num_layers": 2}])
+def test_traces_of_jit_take_other_sizes_and_changed_weights(options: dict[str, Any]) -> None:
+    """Nothing is a constant of the trace, whether the layer was called before or not."""
+    layer = adapter.GRU(INPUTS, HIDDEN, **options)
+    if options:
+        layer(torch.randn(STEPS, BATCH, INPUTS))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        traced = torch.jit.trace(layer, (torch.randn(STEPS, BATCH, INPUTS),))
+        top = torch.jit.trace(lambda a: tuple(adapter.topk(a, 2)), (torch.randn(3, 5),))
+    x = torch.randn(4, 3, INPUTS)
+    for _ in range(2):
+        for got, right in zip(traced(x), layer(x), strict=True):
+            assert torch.equal(got, right)
+        layer.weight_hh_l0.mul_(0.5)
+    a = torch.randn(6, 9)
+    assert torch.equal(top(a)[1], adapter.topk(a, 2).indices)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_autocast_rounds_input_state_and_weights(dtype: torch.dtype) -> None:
+    """To the bits of a layer that was made of that type; what autocast did not make is not used outside."""
+    ours, theirs, exact = layers(CONFIGURATIONS[0] | {"num_layers": 2, "bidirectional": True, "bias": True})
+    x, h0 = torch.randn(STEPS, BATCH, INPUTS), torch.randn(4, BATCH, HIDDEN)
+    narrow = copy.deepcopy(ours).to(dtype)
+    expected = narrow(x.to(dtype), h0.to(dtype))
+    packed = torch.nn.utils.rnn.pack_sequence([*x.transpose(0, 1)])
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    with torch.autocast("cpu", dtype=dtype):
+        for function, given in ((ours, x), (ours, x.to(dtype)), (ours, packed), (compiled, x)):
+            for got, right in zip(function(given, h0), expected, strict=True):
+                got = torch.nn.utils.rnn.unpack_sequence(got) if hasattr(got, "batch_sizes") else got
+                got = torch.stack(got, 1) if isinstance(got, list) else got
+                assert got.dtype is dtype
+                assert torch.equal(got, right)
+        assert adapter.topk(x, 2).values.dtype is torch.float32 is torch.topk(x, 2).values.dtype
+    with pytest.raises(TypeError, match=r"weight_ih_l0 is torch\.float32 on cpu, must be"):
+        ours(x.to(dtype))
+    assert ours(x)[0].dtype is torch.float32
+    rounded, _ = exact.to(dtype).double()(x.to(dtype).double(), h0.to(dtype).double())
+    plain, _ = theirs.to(dtype)(x.to(dtype), h0.to(dtype))
+    errors = [(one - rounded).abs().max().item() for one in (expected[0], plain)]
+    assert 0 < errors[0] <= errors[1]
 
 
 def layers(configuration: dict[str, Any], **more: Any) -> tuple[Any, Any, Any]:
@@ -315,8 +520,23 @@ def test_gru_names_what_no_tensor_is_checked_for() -> None:
         TypeError, match=r"x is of torch\.float32, torch\.sparse_coo and on cpu, must be dense"
     ):
         layer(torch.zeros(STEPS, BATCH, INPUTS).to_sparse())
+    state: Any = [0.0]
+    packed = torch.nn.utils.rnn.pack_sequence([torch.zeros(STEPS, INPUTS)] * 2, enforce_sorted=False)
+    for given in (torch.zeros(STEPS, BATCH, INPUTS), packed):
+        with pytest.raises(TypeError, match=r"^GRU: hx is a list, must be a torch\.Tensor"):
+            layer(given, state)
+    with pytest.raises(RuntimeError, match=rf"^GRU: hx has size \(1, 1, {HIDDEN}\), must have \(1, 2"):
+        layer(packed, torch.zeros(1, 1, HIDDEN))
+    with pytest.raises(ValueError, match=r"^GRU\(4, hidden_size=0\): hidden_size must be greater than zero"):
+        adapter.GRU(4, hidden_size=0)
     with pytest.raises(ValueError, match="proj_size is for LSTM"):
         adapter.GRU(INPUTS, HIDDEN, proj_size=2)
+
+
+@pytest.mark.parametrize("model", [3, None, torch.nn.GRU, [torch.nn.GRU(1, 1)]])
+def test_convert_names_what_is_no_module(model: Any) -> None:
+    with pytest.raises(TypeError, match=r"^convert: model is an? \w+, must be a torch\.nn\.Module"):
+        adapter.convert(model)
 
 
 def test_gru_names_the_tensor_of_another_type() -> None:
@@ -324,7 +544,7 @@ def test_gru_names_the_tensor_of_another_type() -> None:
     x, state = torch.zeros(STEPS, BATCH, INPUTS), torch.zeros(1, BATCH, HIDDEN)
     with pytest.raises(TypeError, match=r"hx is torch\.float16 on cpu, must be torch\.float32 on cpu"):
         layer(x, state.half())
-    with pytest.raises(TypeError, match=r"input is of torch\.float64, must be one of torch\.float16, torch"):
+    with pytest.raises(TypeError, match=r"input is of torch\.float64, must be one of torch\.bfloat16"):
         layer.double()(x.double())
 
 
@@ -384,15 +604,69 @@ def test_exported() -> None:
     torch.testing.assert_close(program.module()(x), model(x))
 
 
-@pytest.mark.parametrize("is_captured", [True, False])
-def test_scratch_of_a_captured_graph_comes_from_pytorch(
-    monkeypatch: pytest.MonkeyPatch, is_captured: bool
-) -> None:
-    """With a tensor and a device that only pretend to be CUDA's."""
+def test_scratch_of_a_captured_graph_comes_from_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a device that pretends to be CUDA's; the graphs are in `devices/cuda/test_torch_tensors.py`."""
     lent: list[torch.Tensor] = []
     device = SimpleNamespace(allocating=lambda allocate: nullcontext(lent.append(allocate(24))))
     monkeypatch.setattr(adapter.cuda, "get_device", lambda number: device)
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: is_captured)
-    with adapter._graph_memory(SimpleNamespace(is_cuda=True, device=torch.device("cpu"))):
+    with adapter._graph_memory(torch.zeros(3)):
         pass
-    assert [(made.nbytes, made.dtype) for made in lent] == [(24, torch.uint8)] * is_captured
+    assert [(made.nbytes, made.dtype) for made in lent] == [(24, torch.uint8)]
+
+
+class Plain(torch.nn.Parameter):
+    """A subclass of a tensor that changes no function."""
+
+
+class Watching(Tensor):
+    """One that sees every function."""
+
+
+def _seen_by(transform: Callable[[Callable[[Tensor], Tensor]], Callable[[Tensor], Any]]) -> bool:
+    """Whether an operator on what a transformed function gets would go straight to its kernel."""
+    seen = []
+
+    def function(a: Tensor) -> Tensor:
+        seen.append(adapter._goes_straight(a))
+        return a + 1
+
+    transform(function)(torch.zeros(3))
+    return all(seen)
+
+
+def test_the_dispatcher_is_passed_by_only_if_it_would_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the keys of a CPU tensor in the place of a CUDA tensor's."""
+    keys = ("CPU", "ADInplaceOrView", "AutogradCPU", "AutocastCPU", "BackendSelect")
+    monkeypatch.setattr(adapter, "_STRAIGHT_KEYS", adapter._bits_of_keys(*keys))
+    a = torch.zeros(3)
+    with torch.inference_mode():
+        straight = [a, a.requires_grad_(), a[1:], torch.nn.Parameter(a), Plain(a), torch.ones(2)]
+        assert all(map(adapter._goes_straight, straight))
+    with torch.autocast("cpu"):
+        assert adapter._goes_straight(a)
+    others = [a.as_subclass(Watching), torch._neg_view(a), a.to_sparse(), torch.zeros(3, device="meta")]
+    assert not any(map(adapter._goes_straight, others))
+    with FakeTensorMode() as mode:
+        assert not adapter._goes_straight(mode.from_tensor(a))
+    contexts = [
+        FakeTensorMode(),
+        FlopCounterMode(display=False),
+        BaseTorchFunctionMode(),
+        torch.profiler.profile(),
+    ]
+    for context in contexts:
+        with context:
+            assert not adapter._goes_straight(a), context
+    assert adapter._goes_straight(a)
+    transforms = {
+        "none": lambda function: function,
+        "vmap": torch.vmap,
+        "grad": lambda function: torch.func.grad(lambda a: function(a).sum()),
+        "functionalize": torch.func.functionalize,
+        "trace": lambda function: lambda a: torch.jit.trace(function, (a,)),
+        "make_fx": make_fx,
+    }
+    found = {name: _seen_by(transform) for name, transform in transforms.items()}
+    assert found == dict.fromkeys(found, False) | {"none": True}
+    compiled = torch.compile(lambda a: a + adapter._goes_straight(a), backend="eager", fullgraph=True)
+    assert compiled(torch.zeros(1)).item() == 0

@@ -20,9 +20,9 @@ import cudml
 from cudml.cli import demo
 from cudml.cli import main as cli
 from cudml.devices import Device, cuda, get_device
+from proof.oracle import reverse_subsequences as reverse_oracle
+from proof.oracle import top_k as top_k_oracle
 from tests.dxdispatch.test_model import SLICE_MODEL, with_change, written
-from tests.oracle import reverse_subsequences as reverse_oracle
-from tests.oracle import top_k as top_k_oracle
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -206,6 +206,19 @@ def test_ctrl_c_ends_without_a_traceback(
     assert capsys.readouterr().err == "cudml: interrupted\n"
 
 
+def test_a_defect_of_cudml_itself_is_no_difference(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would exit with 1, which says that results differ."""
+
+    def run(case: demo.Case, device: Device) -> demo.Outcome:
+        raise KeyError("case")
+
+    monkeypatch.setattr(demo, "run_case", run)
+    assert cli.main(["demo", "--device", "cpu"]) == 2
+    assert capsys.readouterr().err.endswith("KeyError: 'case'\n")
+
+
 def test_unknown_devices_exit_with_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in (["demo"], ["dispatch", str(written(tmp_path, SLICE_MODEL))]):
         assert cli.main([*command, "--device", "tpu"]) == 2
@@ -309,7 +322,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 def run_cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a separate interpreter."""
     return subprocess.run(
-        [sys.executable, "-m", "cudml.cli", *map(str, arguments)],
+        [sys.executable, "-m", "cudml", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -323,7 +336,7 @@ def run_cli(*arguments: str | Path, **environment: str) -> subprocess.CompletedP
 def test_a_full_disk_is_reported_without_a_traceback(is_unbuffered: str) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "cudml.cli", "info"],
+            [sys.executable, "-m", "cudml", "info"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -343,7 +356,7 @@ def test_a_closed_pipe_ends_without_a_traceback(tmp_path: Path) -> None:
         "commands": [{"type": "print", "resource": "r"}] * 4,
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "cudml.cli", "dispatch", str(written(tmp_path, model)), "--device", "cpu"],
+        [sys.executable, "-m", "cudml", "dispatch", str(written(tmp_path, model)), "--device", "cpu"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=ROOT,
@@ -361,7 +374,7 @@ def test_closed_outputs_are_no_crash(closed: tuple[int, ...], tmp_path: Path) ->
     close = 'exec "$@"' + "".join(f" {descriptor}>&-" for descriptor in closed)
     command = ["dispatch", str(written(tmp_path, SLICE_MODEL)), "--device", "cpu"]
     done = subprocess.run(
-        ["/bin/sh", "-c", close, "sh", sys.executable, "-m", "cudml.cli", *command],
+        ["/bin/sh", "-c", close, "sh", sys.executable, "-m", "cudml", *command],
         capture_output=True,
         text=True,
         cwd=ROOT,
@@ -389,7 +402,7 @@ def test_progress_shows_on_a_terminal_and_goes_again(tmp_path: Path) -> None:
     reader, writer = pty.openpty()
     command = ["dispatch", str(written(tmp_path, SLICE_MODEL)), "--device", "cpu", "--iterations", "3"]
     done = subprocess.run(
-        [sys.executable, "-m", "cudml.cli", *command],
+        [sys.executable, "-m", "cudml", *command],
         stdout=subprocess.PIPE,
         stderr=writer,
         text=True,
@@ -435,7 +448,7 @@ def test_ctrl_c_ends_a_long_run_of_iterations(tmp_path: Path) -> None:
         "1000000000",
     ]
     process = subprocess.Popen(
-        [sys.executable, "-u", "-m", "cudml.cli", *command],
+        [sys.executable, "-u", "-m", "cudml", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

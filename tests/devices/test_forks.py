@@ -1,5 +1,6 @@
 """Forks while other threads hold locks: the child can use everything."""
 
+import ast
 import itertools
 import os
 import re
@@ -18,8 +19,9 @@ import numpy as np
 import pytest
 
 import cudml
-from cudml.devices import emulator, locks
-from cudml.devices.emulator import build, cache_files, processes
+from cudml import locks
+from cudml.devices import emulator
+from cudml.devices.emulator import build, cache_files, launch, processes
 from tests.support.new_process import in_new_process, run_limited
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -126,6 +128,162 @@ def test_children_forked_under_load(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert int(result.stdout) > 1
     assert not list(cache.glob("tmp*"))
+
+
+#: Threads make their first, second and hundredth call while children are forked, which call the same.
+FIRST_CALLS = """
+import os, random, signal, sys, threading, time, warnings
+
+import cudml
+
+warnings.simplefilter("ignore", DeprecationWarning)  # threads are what this is about
+num_children, seed = map(int, sys.argv[1:])
+generator = random.Random(seed)
+sys.setswitchinterval(1e-4)
+
+
+def top_k():
+    function = cudml.top_k  # imports NumPy, too
+    import numpy as np
+
+    for _ in range(100):
+        assert function(np.arange(64.0), 3).indices.tolist() == [63, 62, 61]
+
+
+def move():
+    function, other = cudml.slice, cudml.reverse_subsequences
+    import numpy as np
+
+    for _ in range(100):
+        assert function(np.arange(64.0), (5,), (2,)).tolist() == [5, 6]
+        assert other(np.arange(4.0), 3).tolist() == [2, 1, 0, 3]
+
+
+def compile_and_refuse():
+    function, refused = cudml.compile_operator, cudml.DescriptorError
+    desc = {"InputTensor": {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 8]}, "Axis": 3, "K": 3}
+    desc["OutputValueTensor"] = {"DataType": "FLOAT32", "Sizes": [1, 1, 1, 3]}
+    desc["OutputIndexTensor"] = {"DataType": "UINT32", "Sizes": [1, 1, 1, 3]}
+    for _ in range(100):
+        function(cudml.from_dict({"Type": "TOP_K", "Desc": desc}), device="cpu")
+        try:
+            function(cudml.from_dict({"Type": "TOP_K", "Desc": {**desc, "K": 9}}), device="cpu")
+        except refused:
+            pass
+        else:
+            raise AssertionError("K is larger than the axis")
+
+
+uses = (top_k, move, compile_and_refuse)
+threads = [threading.Thread(target=use) for use in uses]
+for thread in threads:
+    thread.start()
+children = []
+for number in range(num_children):
+    time.sleep(generator.random() * 0.05)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        for use in uses:
+            use()
+        os._exit(0)
+    children.append(child)
+for thread in threads:
+    thread.join()
+codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+assert not any(codes), codes
+"""
+
+
+@pytest.mark.parametrize("are_built", [True, False])
+def test_children_forked_during_first_calls(are_built: bool, tmp_path: Path) -> None:
+    environment = dict(os.environ)
+    if not are_built:
+        environment["CUDML_CACHE_DIR"] = str(tmp_path)
+    for seed in range(1 if not are_built else 3):
+        command = [sys.executable, "-c", FIRST_CALLS, "8", str(seed)]
+        result = run_limited(command, 300, env=environment)
+        assert result.returncode == 0, f"seed {seed}: {result.stderr}"
+
+
+#: Prints the modules that calls import, unless a fork would wait for the end of it.
+CALLS_BESIDE_IMPORTS = """
+import sys, warnings
+
+import ml_dtypes
+import torch
+
+import cudml
+from cudml import locks
+from cudml.devices import emulator
+
+for name in cudml.__all__:
+    getattr(cudml, name)
+sys.modules["tempfile"].tempdir = None  # as in a new process
+np = sys.modules["numpy"]
+found = []
+
+
+class Observer:
+    def find_spec(self, name, path, target=None):
+        if not locks.no_fork._is_owned() and name != "ziglang":  # looked for, but not imported
+            found.append(name)
+        return None
+
+
+sys.meta_path.insert(0, Observer())
+
+
+def refused(function, *arguments, **options):
+    try:
+        function(*arguments, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        return str(error)
+    raise AssertionError(f"{function} took {arguments}")
+
+
+x = np.linspace(0, 1, 64, dtype=np.float32).reshape(8, 8)
+for array in (x, x.astype(ml_dtypes.bfloat16), torch.from_numpy(x).to(torch.bfloat16), x[:, ::-2], x[:0]):
+    cudml.top_k(array, 2)
+    cudml.slice(array, (0, 1), (0, 2))
+    cudml.reverse_subsequences(array, 1)
+cudml.top_k(x, 2, lengths=[[1]] * 8, out=(np.empty((8, 2), np.float32), np.empty((8, 2), np.uint32)))
+w = np.ones((1, 12, 4), np.float32)
+cudml.gru(np.ones((3, 2, 4), np.float32), w, w, activations=["HardSigmoid", "Tanh"])
+with emulator.schedule(check=True):
+    cudml.slice(x, (0, 0), (1, 1))
+with cudml.emulator_report() as report:
+    cudml.slice(x, (0, 0), (1, 1))
+str(report)
+tensor, output = (cudml.TensorDesc(cudml.DataType.FLOAT32, sizes) for sizes in ((1, 1, 8, 8), (1, 1, 8, 3)))
+desc = cudml.SliceDesc(tensor, output, (0, 0, 0, 0), (1, 1, 8, 3), (1, 1, 1, 1))
+cudml.from_dict(cudml.to_dict(desc))
+operator = cudml.compile_operator(desc)
+operator.dispatch(input_tensor=x.reshape(1, 1, 8, 8), output_tensor=np.empty((1, 1, 8, 3), np.float32))
+refused(cudml.compile_operator, desc, device="cuda")
+refused(operator.dispatch, input_tensor=x)
+refused(cudml.top_k, x, 9)
+refused(cudml.top_k, x, "two")
+refused(cudml.top_k, np.ma.array(x), 1)
+refused(cudml.slice, [["a"]], (0,), (1,))
+refused(cudml.gru, x, x, x)
+refused(cudml.from_dict, {"Type": "TOPK"})
+print(*found)
+"""
+
+
+@pytest.mark.parametrize("folder", ["new", "a file"])
+def test_calls_import_nothing(folder: str, tmp_path: Path) -> None:
+    """A child could wait forever for a module that another thread of its parent was importing."""
+    pytest.importorskip("torch")
+    cache = tmp_path / "cache"
+    if folder == "a file":
+        cache.touch()
+    environment = {**os.environ, "CUDML_CACHE_DIR": str(cache), "CUDML_KEEP_SOURCE": "1"}
+    result = run_limited([sys.executable, "-c", CALLS_BESIDE_IMPORTS], 300, env=environment)
+    assert result.returncode == 0, result.stderr
+    assert ("cache folder" in result.stderr) == (folder == "a file")
+    assert result.stdout.split() == []
 
 
 #: Stays in `dl_iterate_phdr`, once `stay` is set, until `stay` is 0 again. That function holds the lock which
@@ -317,6 +475,54 @@ def test_a_build_does_not_wait_for_a_child_forked_meanwhile() -> None:
     assert not is_waiting
 
 
+@in_new_process
+def test_a_fork_waits_until_a_kernel_is_loaded() -> None:
+    """The loader's lock is not free in a child that is forked while another thread has it."""
+    path, monkeypatch = build.runtime(), pytest.MonkeyPatch()
+    begun = slowed(monkeypatch, launch.ctypes, "CDLL")
+    is_loaded = threading.Event()
+
+    def load() -> None:
+        launch._load.__wrapped__(path)
+        is_loaded.set()
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    assert begun.wait(60)
+    moment = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    waited = time.monotonic() - moment
+    os.waitpid(child, 0)
+    thread.join()
+    assert is_loaded.is_set()
+    assert waited > 0.2
+
+
+def test_libraries_are_loaded_where_no_fork_can_be() -> None:
+    """Every call of the dynamic loader in the package is in a `with locks.no_fork`."""
+    loads, guarded = 0, 0
+    for path in (ROOT / "cudml").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        loads += sum(map(is_load, ast.walk(tree)))
+        guarded += len(
+            {
+                (node.lineno, node.col_offset)
+                for block in ast.walk(tree)
+                if isinstance(block, ast.With)
+                and any(ast.unparse(item.context_expr) == "locks.no_fork" for item in block.items)
+                for node in ast.walk(block)
+                if is_load(node)
+            }
+        )
+    assert guarded == loads >= 3
+
+
+def is_load(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "CDLL"
+
+
 @pytest.mark.parametrize("user", ["a new temporary folder", "the test of the compiler"])
 @in_new_process
 def test_a_child_can_use_the_temporary_folder(user: str) -> None:
@@ -348,6 +554,9 @@ def test_every_lock_of_the_package_is_one_of_these() -> None:
     found = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "cudml").rglob("*.py")
-        if re.search(r"threading\.\w*(Lock|Condition|Semaphore)\(|cached_property", path.read_text())
+        if re.search(
+            r"(threading\.\w*(Lock|Condition|Semaphore)|RLock|allocate_lock)\(|cached_property",
+            path.read_text(),
+        )
     }
-    assert found == {"cudml/devices/locks.py"}
+    assert found == {"cudml/locks.py"}

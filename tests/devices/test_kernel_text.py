@@ -11,12 +11,12 @@ from cudml.devices.emulator import build
 from cudml.devices.kernel_text import assertions, kernel_text
 from cudml.errors import CompilerError
 from cudml.plans import KernelLaunch, Params
+from proof.instances import instances, operators, planned_launches
+from proof.sass.architectures import ARCHITECTURES
+from proof.sass.compiler import compile_cubin, unavailable
 from tests.devices.cuda.stand_in import cases
 from tests.devices.cuda.stand_in.cases import scale_launch, scale_plan
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
-from tests.machine_code.architectures import ARCHITECTURES
-from tests.machine_code.compiler import compile_cubin, unavailable
-from tests.support.instances import instances, operators, planned_launches
 from tests.support.params import params_of
 
 LIMITS = ARCHITECTURES[0].limits

@@ -245,8 +245,8 @@ def changed(path: str, value: Any) -> dict[str, Any]:
         ("Type", "DML_OPERATOR_RNN", "Type is 'DML_OPERATOR_RNN', must be one of SLICE, TOP_K, GRU, REVERSE"),
         ("Type", "SLICE2", "TOP_K1; the closest is SLICE"),
         ("Desc", [], "Desc is [], must be an object"),
-        ("Desc.Axis", ..., "Desc.Axis is missing, must be given: an integer"),
-        ("Desc.Axis", None, "Desc.Axis is missing, must be given: an integer"),
+        ("Desc.Axis", ..., "Desc.Axis is missing, must be an integer, which REVERSE_SUBSEQUENCES needs"),
+        ("Desc.Axis", None, "Desc.Axis is missing, must be an integer, which REVERSE_SUBSEQUENCES needs"),
         ("Desc.Axis", "1", "Desc.Axis is '1', must be an integer"),
         ("Desc.Axis", True, "Desc.Axis is True, must be an integer"),
         ("Desc.Axis", 1.0, "Desc.Axis is 1.0, must be an integer"),
@@ -256,7 +256,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
             "Desc.Axes is unknown, must be one of InputTensor, SequenceLengthsTensor, OutputTensor, Axis; "
             "the closest is Axis",
         ),
-        ("Desc.InputTensor", ..., "Desc.InputTensor is missing, must be given: a tensor"),
+        ("Desc.InputTensor", ..., "Desc.InputTensor is missing, must be a tensor, which REV"),
         ("Desc.InputTensor", 5, "Desc.InputTensor is 5, must be an object"),
         (
             "Desc.InputTensor.Type",
@@ -305,8 +305,26 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_a_wrong_dictionary_is_reported_by_its_key_path(path: str, value: Any, message: str) -> None:
     with pytest.raises(ModelError) as caught:
         from_dict(changed(path, value))
+    assert str(caught.value).startswith("from_dict: ")
     assert message in str(caught.value)
-    assert caught.value.source == ""
+    assert caught.value.source == "from_dict"
+
+
+def test_all_problems_of_a_dictionary_are_reported_at_once() -> None:
+    tensor = {"DataType": "FLOAT", "Sizes": [1, "x"]}
+    data = {"Type": "TOP_K1", "Desc": {"InputTensor": tensor, "Foo": 1, "Bar": 2, "Axis": 1.5}}
+    with pytest.raises(ModelError) as caught:
+        from_dict(data)
+    assert [problem.path for problem in (caught.value, *caught.value.others)] == [
+        *("Desc.Foo", "Desc.Bar", "Desc.InputTensor.DataType", "Desc.InputTensor.Sizes[1]"),
+        *("Desc.OutputValueTensor", "Desc.OutputIndexTensor", "Desc.Axis", "Desc.K", "Desc.AxisDirection"),
+    ]
+    lines = str(caught.value).split("\n  ")
+    assert lines[3:5] == [
+        "from_dict: Desc.InputTensor.Sizes[1] is 'x', must be an integer",
+        "from_dict: Desc.OutputValueTensor is missing, must be a tensor, which TOP_K1 needs",
+    ]
+    assert len(lines) == 9
 
 
 def test_wrong_activations_are_reported() -> None:

@@ -71,6 +71,14 @@ def test_the_current_folder_is_looked_in_where_the_model_lies_above_it(
     load_model(written(folder, reading("input.npy")), allow_outside=True)
 
 
+def test_a_path_outside_that_has_no_file_names_the_option_too(folder: Path) -> None:
+    for path in ("../none.npy", "/none.npy"):
+        with pytest.raises(ModelError, match=r"is a path to /.*none.npy, must be .*--allow-outside"):
+            load_model(written(folder, reading(path)))
+    with pytest.raises(ModelError, match=r"sourcePath is 'none.npy', must be a file in [^ ]*$"):
+        load_model(written(folder, reading("none.npy")))
+
+
 def test_links_that_stay_inside_are_followed(folder: Path) -> None:
     (folder / "sub").mkdir()
     (folder / "sub/link.npy").symlink_to("../input.npy")

@@ -566,3 +566,25 @@ def test_broken_text_takes_time_in_proportion_to_its_length(text: str, tmp_path:
     path.write_text("[" + text * (2**20 // len(text)))
     with pytest.raises(ModelError, match="is not JSON"):
         load_model(path)
+
+
+def test_all_problems_of_a_model_are_reported_at_once(tmp_path: Path) -> None:
+    """Those of resources before those of what uses them."""
+    model = with_change("resources", "input", "initialValuesDataType", value="FLOAT")
+    model["resources"]["output"] = {}
+    model["dispatchables"]["slice"] = {}
+    with pytest.raises(ModelError) as caught:
+        load_model(written(tmp_path, model))
+    lines = str(caught.value).split("\n  ")
+    assert [line.removeprefix(f"{tmp_path}/model.json: ").split(" is ")[0] for line in lines] == [
+        "resources.input.initialValuesDataType",
+        "resources.output.initialValues",
+    ]
+    model = with_change("dispatchables", "slice", "desc", "Strides", value=...)
+    del model["dispatchables"]["slice"]["desc"]["Offsets"]
+    with pytest.raises(ModelError) as caught:
+        load_model(written(tmp_path, model))
+    assert [problem.path for problem in (caught.value, *caught.value.others)] == [
+        "dispatchables.slice.desc.Offsets",
+        "dispatchables.slice.desc.Strides",
+    ]

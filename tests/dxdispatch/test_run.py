@@ -120,15 +120,32 @@ def test_resources_are_saved_where_that_is_asked_for(device: Device, tmp_path: P
     assert (tmp_path / "out/a.bin").read_bytes() == expected.tobytes()
 
 
-@pytest.mark.parametrize("name", ["no-folder/a.npy", "folder.npy"])
-def test_a_file_that_cannot_be_written_is_reported(name: str, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "no-folder").write_text("")
-    (tmp_path / "folder.npy").mkdir()
-    command = {"type": "writeFile", "resource": "output", "targetPath": name}
+    command = {"type": "writeFile", "resource": "output", "targetPath": "no-folder/a.npy"}
     model = load_model(written(tmp_path, with_change("commands", 1, value=command)))
-    expected = re.escape(f"{tmp_path / name}: the file is not written (")
+    expected = re.escape(f"{tmp_path}/no-folder/a.npy: the file is not written (")
     with pytest.raises(ModelError, match=rf"^{expected}.+\), must be writable$"):
+        run_model(model, get_device("cpu"), output=tmp_path, echo=lambda line: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("folder.npy", "is a folder"), (f"{300 * 'n'}.npy", "304 bytes long, more than 255")]
+)
+def test_names_that_no_file_can_have_are_found_before_the_first_command(
+    name: str, reason: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder.npy").mkdir()
+    commands = [
+        {"type": "print", "resource": "output"},
+        {"type": "writeFile", "resource": "output", "targetPath": name},
+    ]
+    model = load_model(written(tmp_path, with_change("commands", value=commands)))
+    with pytest.raises(
+        ModelError, match=rf"^commands\[1\]\.targetPath is .*{reason}\), must be the name of a"
+    ):
         run_model(model, get_device("cpu"), output=tmp_path)
+    assert not (tmp_path / "output.npy").exists()
 
 
 def test_a_name_that_no_file_can_have_is_reported(tmp_path: Path) -> None:

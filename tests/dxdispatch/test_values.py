@@ -118,7 +118,7 @@ def test_a_short_model_of_long_sequences_ends_with_the_size_that_was_asked_for(t
     """In a process with little memory: nothing of the sequence may be made before it is refused."""
     long = resource("INT64", sequence(4294967295, 0, 1))
     model = {"resources": {"long": long}, "dispatchables": {}, "commands": []}
-    command = ["-m", "cudml.cli", "dispatch", str(written(tmp_path, model)), "--device", "cpu"]
+    command = ["-m", "cudml", "dispatch", str(written(tmp_path, model)), "--device", "cpu"]
     limited = f'ulimit -v {3 << 20}; exec "$@"'  # in KiB
     done = subprocess.run(
         ["/bin/sh", "-c", limited, "sh", sys.executable, *command],

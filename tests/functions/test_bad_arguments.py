@@ -48,10 +48,11 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "k huge": ((A, 2**70), {}, ValueError, "k is 1180591620717411303424, must be from 0 to"),
     "k float": ((A, 1.5), {}, TypeError, "k is 1.5, must be an integer"),
     "no elements": ((A[:, :0], 1), {}, ValueError, "k is 1, must be from 0 to the size of axis 1, which is"),
-    "axis": ((A, 1), {"axis": 2}, np.exceptions.AxisError, "axis 2 is out of bounds for array of dimension"),
-    "axis low": ((A, 1), {"axis": -3}, np.exceptions.AxisError, "axis -3 is out of bounds for array of dime"),
+    "axis": ((A, 1), {"axis": 2}, np.exceptions.AxisError, "axis must be from -2 to 1: axis 2 is out of bo"),
+    "axis low": ((A, 1), {"axis": -3}, np.exceptions.AxisError, "axis must be from -2 to 1: axis -3 is o"),
     "axis none": ((A, 1), {"axis": None}, ValueError, "axis is None, must be an integer: flattening is up t"),
     "axis text": ((A, 1), {"axis": "x"}, TypeError, "axis is 'x', must be an integer"),
+    "no axis": ((np.array(1), 0), {}, np.exceptions.AxisError, "a must have a dimension: axis -1 is o"),
     "mode": ((A, 1), {"mode": "max"}, ValueError, "mode is 'max', must be 'largest' or 'smallest'"),
     "mode array": ((A, 1), {"mode": np.array([1, 2])}, ValueError, "mode is array([1, 2]), must be 'large"),
     "mode list": ((A, 1), {"mode": []}, ValueError, "mode is [], must be 'largest' or 'smallest'"),
@@ -65,9 +66,14 @@ TOP_K_ERRORS: dict[str, tuple[tuple[Any, ...], dict[str, Any], type[Exception], 
     "float": ((A, 4), {"out": (A, A)}, TypeError, "out[1] is of dtype float32, must be of int32, in"),
     "out list": ((A, 1), {"out": (A[:, :1].copy(), [1])}, TypeError, "out[1] is a list, must be a NumPy arr"),
     "lengths floats": ((A, 1), {"lengths": [[1.0]] * 3}, TypeError, "lengths is a list of float64, must be"),
+    "lengths text": ((A, 1), {"lengths": [["a"]]}, TypeError, "lengths is a list of <U1, must be a list"),
+    "lengths huge": ((A, 1), {"lengths": [[2**70]]}, TypeError, "lengths is a list of object, must be a list "
+                     "of integers that one type of 64 bits holds"),
+    "lengths wide": ((A, 1), {"lengths": [[2**63], [-1]]}, TypeError, "lengths is a list of float64, must be "
+                     "a list of integers that one type of 64 bits holds"),
     "lengths bools": ((A, 1), {"lengths": A > 0}, TypeError, "lengths is of dtype bool, must be of int8, in"),
-    "lengths bool": ((A, 1), {"lengths": True}, TypeError, "lengths is a bool, must be a NumPy array"),
-    "lengths float": ((A, 1), {"lengths": 2.0}, TypeError, "lengths is a float, must be a NumPy array"),
+    "lengths bool": ((A, 1), {"lengths": True}, TypeError, "lengths is a bool, must be an integer, a list"),
+    "lengths float": ((A, 1), {"lengths": 2.0}, TypeError, "lengths is a float, must be an integer, a list"),
     "lengths gaps": ((A, 1), {"lengths": [[1], [1, 2]]}, ValueError, "lengths is [[1], [1, 2]], must be a l"),
     "lengths shape": ((A, 1), {"lengths": [1, 2, 3]}, ValueError, "lengths is of shape (3,), must be of a s"),
     "lengths whole": ((A, 1), {"lengths": A.astype(int)}, ValueError, "lengths is of shape (3, 4), must be "),
@@ -137,6 +143,71 @@ def test_slice_says_what_is_wrong(given_: tuple[Any, ...], kind: type[Exception]
         assert str(caught.value).startswith(f"slice: {message}")
 
 
+@pytest.mark.parametrize(
+    ("given_", "kind", "problems"),
+    [
+        (
+            (A, 0, {1, 2}, "12"),
+            TypeError,
+            [
+                "offsets is 0, must be a sequence of integers",
+                "sizes is {1, 2}, must be a sequence of integers",
+                "strides is '12', must be a sequence of integers",
+            ],
+        ),
+        (
+            (A, (0,), (1, 1), (1, 1, 1)),
+            ValueError,
+            [
+                "offsets is (0,), of length 1, must be of length 2, one per dimension",
+                "strides is (1, 1, 1), of length 3, must be of length 2, one per dimension",
+            ],
+        ),
+        (
+            (OBJECTS, (0, 2), (2, -1), (1, 0)),
+            TypeError,
+            [
+                "a is of dtype object, must be of a dtype of 1, 2, 4, 8 or 16 bytes without objects",
+                "the last element of dimension 0 is 1 = 0 + (2 - 1) * 1, must be from 0 to 0",
+                "sizes[1] is -1, must be 0 or more",
+                "strides[1] is 0, must be any integer but 0",
+                "offsets[1] is 2, must be from 0 to 1, an element of dimension 1",
+            ],
+        ),
+        (
+            (A, (3, 0), (1, 5)),
+            ValueError,
+            [
+                "offsets[0] is 3, must be from 0 to 2, an element of dimension 0",
+                "the last element of dimension 1 is 4 = 0 + (5 - 1) * 1, must be from 0 to 3",
+            ],
+        ),
+    ],
+    ids=["types", "lengths", "a and box", "box"],
+)
+def test_slice_says_all_that_is_wrong(
+    given_: tuple[Any, ...], kind: type[Exception], problems: list[str]
+) -> None:
+    with pytest.raises(kind) as caught:
+        cudml.slice(*given_)
+    assert str(caught.value) == f"slice: {'; '.join(problems)}"
+
+
+def test_slice_says_what_is_wrong_with_the_output_too() -> None:
+    with pytest.raises(TypeError) as caught:
+        cudml.slice(A, (0, 9), (1, 1), out=np.zeros((1, 1)))
+    assert str(caught.value) == (
+        "slice: offsets[1] is 9, must be from 0 to 3, an element of dimension 1; "
+        "out is of dtype float64, must be of dtype float32"
+    )
+
+
+def test_a_place_outside_of_a_planned_box_is_reported_in_every_dimension() -> None:
+    cudml.slice(A, (0, 0), (2, 2))
+    with pytest.raises(ValueError, match=r"the last element of dimension 0 is 3 .*; offsets\[1\] is 4, must"):
+        cudml.slice(A, (2, 4), (2, 2))
+
+
 def test_a_set_does_not_find_the_call_of_a_tuple() -> None:
     cudml.slice(A, (0, 1), (1, 1))
     with pytest.raises(TypeError, match=r"slice: offsets is \{0, 1\}, must be a sequence"):
@@ -172,15 +243,15 @@ REVERSE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {
     "list of floats": ((A, [[1.0]] * 3), TypeError, "sequence_lengths is a list of float64, must be a li"),
     "list of bools": ((A, [True]), TypeError, "sequence_lengths is a list of bool, must be a list of"),
     "uneven lists": ((A, [[1], [1, 2]]), ValueError, "sequence_lengths is [[1], [1, 2]], must be a list wi"),
-    "bool": ((A, True), TypeError, "sequence_lengths is a bool, must be a NumPy array"),
-    "float": ((A, 2.0), TypeError, "sequence_lengths is a float, must be a NumPy array"),
-    "none": ((A, None), TypeError, "sequence_lengths is a NoneType, must be a NumPy array"),
+    "bool": ((A, True), TypeError, "sequence_lengths is a bool, must be an integer, a list of integers"),
+    "float": ((A, 2.0), TypeError, "sequence_lengths is a float, must be an integer, a list of integers"),
+    "none": ((A, None), TypeError, "sequence_lengths is a NoneType, must be an integer, a li"),
     "floats": ((A, ONES.astype(float)), TypeError, "sequence_lengths is of dtype float64, must be of int8,"),
     "bools": ((A, ONES > 0), TypeError, "sequence_lengths is of dtype bool, must be of int8"),
     "shape": ((A, ONES[:2]), ValueError, "sequence_lengths is of shape (2, 1), must be of a shape that broa"),
     "whole": ((A, A.astype(int)), ValueError, "sequence_lengths is of shape (3, 4), must be of a shape that"),
     "more": ((A, ONES[None]), ValueError, "sequence_lengths is of shape (1, 3, 1), must be of a shape that"),
-    "axis": ((A, ONES, 2), np.exceptions.AxisError, "axis 2 is out of bounds for array of dimension 2"),
+    "axis": ((A, ONES, 2), np.exceptions.AxisError, "axis must be from -2 to 1: axis 2 is out of b"),
     "axis none": ((A, ONES, None), ValueError, "axis is None, must be an integer: flattening is up to the c"),
     "objects": ((OBJECTS, ONES[:1]), TypeError, "a is of dtype object, must be of a dtype of 1, 2, 4, 8 or"),
 }  # fmt: skip
@@ -204,6 +275,13 @@ def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
 
 
 GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+    "no w and r": ({"w": None, "r": None}, TypeError, "w is None, must be an array; r is None, must be an"),
+    "no x and r": ({"x": None, "r": None}, TypeError, "x is None, must be an array; r is None, must be an"),
+    "activation types": (
+        {"activations": [1, "Tan"]},
+        TypeError,
+        "activations[0] is 1, must be a name or a cudml.Activation; activations[1] is 'Tan', must be one of",
+    ),
     "no r": ({"r": None}, TypeError, "r is None, must be an array"),
     "list": ({"w": [1]}, TypeError, "w is a list, must be a NumPy array"),
     "double": ({"x": zeros(2, 1, 3, dtype=float)}, TypeError, "x is of dtype float64, must be of float16 or"),
@@ -211,12 +289,33 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "bias": ({"b": zeros(1, 12, dtype=float)}, TypeError, "b is of dtype float64, must be of float32, as x"),
     "x": ({"x": zeros(2, 3)}, ValueError, "x is of shape (2, 3), must be (T, N, I)"),
     "r": ({"r": zeros(6, 2)}, ValueError, "r is of shape (6, 2), must be (D, 3H, H)"),
+    "w and r": (
+        {"w": zeros(6, 3), "r": zeros(6, 2)},
+        ValueError,
+        "w is of shape (6, 3), must be (D, 3H, I); r is of shape (6, 2), must be (D, 3H, H)",
+    ),
+    "all": (
+        {"w": zeros(1, 5, 3), "b": zeros(12), "h0": zeros(2, 1, 2)},
+        ValueError,
+        "w is of shape (1, 5, 3), must be (D, 3H, I) = (1, 6, 3), with D = 1 from direction, H = 2 from r, "
+        "I = 3 from x; b is of shape (12,), must be (D, 6H) = (1, 12), with D = 1 from direction, "
+        "H = 2 from r; h0 is of shape",
+    ),
+    "types": (
+        {"w": zeros(1, 6, 3, dtype="f2"), "r": zeros(1, 6, 2, dtype=float)},
+        TypeError,
+        "w is of dtype float16, must be of float32, as x; r is of dtype float64, must be of float32, as x",
+    ),
     "r rows": ({"r": zeros(1, 5, 2)}, ValueError, "r is of shape (1, 5, 2), must be (D, 3H, H) = (1, 6, 2),"),
     "w": ({"w": zeros(1, 6, 4)}, ValueError, "w is of shape (1, 6, 4), must be (D, 3H, I) = (1, 6, 3), with"),
-    "b": ({"b": zeros(12)}, ValueError, "b is of shape (12,), must be (D, 6H) = (1, 12), with D = 1, and H"),
+    "b": ({"b": zeros(12)}, ValueError, "b is of shape (12,), must be (D, 6H) = (1, 12), with D = 1 from"),
     "h0": ({"h0": zeros(1, 2)}, ValueError, "h0 is of shape (1, 2), must be (D, N, H) = (1, 1, 2), with D ="),
     "D": ({"direction": "bidirectional"}, ValueError, "w is of shape (1, 6, 3), must be (D, 3H, I) = (2, 6,"),
-    "lengths": ({"sequence_lengths": np.array(1)}, ValueError, "sequence_lengths is of shape (), must be (N"),
+    "lengths": (
+        {"sequence_lengths": np.array(1)},
+        ValueError,
+        "sequence_lengths is of shape (), must be (N,) = (1,), with N = 1 from x",
+    ),
     "float lengths": ({"sequence_lengths": zeros(1)}, TypeError, "sequence_lengths is of dtype float32, mus"),
     "direction": ({"direction": "up"}, ValueError, "direction is 'up', must be 'forward', 'reverse', 'back"),
     "direction list": ({"direction": []}, ValueError, "direction is [], must be 'forward', 'reverse'"),
@@ -224,7 +323,7 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "no alpha": ({"activations": [ELU, "Tanh"]}, ValueError, "activations[0].parameters is (), must be 1"),
     "text": ({"activations": [cudml.Activation.elu("x")] * 2}, ValueError, "activations[0].Alpha is 'x', mu"),
     "count": ({"activations": ["Tanh"]}, ValueError, "activations is of length 1, must be of length 2, f an"),
-    "name": ({"activations": ["Tanh", "Tan"]}, ValueError, "activations[1]: unknown activation 'Tan', must"),
+    "name": ({"activations": ["Tanh", "Tan"]}, ValueError, "activations[1] is 'Tan', must be one of Affine"),
     "number": ({"activations": ["Tanh", 5]}, TypeError, "activations[1] is 5, must be a name or a cudml.Act"),
     "string": ({"activations": "Tanh"}, TypeError, "activations is 'Tanh', must be a sequence of names or A"),
     "set": ({"activations": 7}, TypeError, "activations is 7, must be a sequence of names or Activation obj"),

@@ -206,7 +206,7 @@ def test_each_broken_rule_gives_exactly_its_own_problem(
     with pytest.raises(DescriptorError) as caught:
         compile_operator(dataclasses.replace(desc, **changes), device="cpu")
     assert [str(problem) for problem in caught.value.problems] == problems
-    assert caught.value.operator == operator_type_of(desc).name
+    assert caught.value.operator == operator_type_of("compile_operator", desc).name
     assert caught.value.hresult == 0x80070057
 
 
@@ -328,7 +328,7 @@ def broken_descriptors(draw: st.DrawFn) -> Any:
 
 @given(broken_descriptors(), st.sampled_from(FeatureLevel))
 def test_no_descriptor_makes_anything_but_a_descriptor_error(desc: Any, level: FeatureLevel) -> None:
-    operator = OPERATORS[operator_type_of(desc)]
+    operator = OPERATORS[operator_type_of("compile_operator", desc)]
     with contextlib.suppress(DescriptorError):
         operator.check(desc, level)
         # A descriptor that passes can be planned, and is the key of a cache.
@@ -364,7 +364,7 @@ def test_sizes_where_32_bits_overflow_are_planned(size: int) -> None:
     for kind in (I8, U64):
         source = TensorDesc(kind, (size,))
         desc = SliceDesc(source, TensorDesc(kind, (1,)), (size - 1,), (1,), (1,))
-        operator = OPERATORS[operator_type_of(desc)]
+        operator = OPERATORS[operator_type_of("compile_operator", desc)]
         operator.check(desc, FeatureLevel.LEVEL_6_4)
         (launch,) = operator.plan(desc, limits).steps
         assert str(size - 1) in str(launch) or str((size - 1) * source.element.size) in str(launch)
@@ -432,7 +432,7 @@ def test_a_gpu_is_asked_for_where_there_is_none() -> None:
     script += "except cudml.DeviceError as error: print(error)\n"
     done = run_python(script, CUDA_VISIBLE_DEVICES="-1")
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("desc is a NoneType, must be one of cudml's SliceDesc, ")
+    assert lines[0].startswith("compile_operator: desc is a NoneType, must be one of cudml's SliceDesc, ")
     assert lines[1].startswith("CUDA cannot be used: ")
     assert done.returncode == 0
 

@@ -17,7 +17,7 @@ from cudml.functions import reverse_subsequences as reverse_function
 from cudml.functions import slice as slice_function
 from cudml.functions import top_k as top_k_function
 from cudml.functions.calls import Call, Unplanned
-from tests.oracle import top_k as top_k_oracle
+from proof.oracle import top_k as top_k_oracle
 from tests.support import assert_identical
 from tests.support.function_arrays import layer, values
 

@@ -1,6 +1,7 @@
 """The kernels that a CPU is faster with, through the front end: chosen by default, and of the same bits."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,30 +14,37 @@ import cudml
 from cudml.devices import emulator
 from tests.support import assert_identical
 
-
-def _top_k(rng: np.random.Generator) -> Any:
-    return cudml.top_k(rng.integers(0, 50, (7, 5, 300)).astype(np.float16), 20)
-
-
-def _slice(rng: np.random.Generator) -> Any:
-    return cudml.slice(rng.random((9, 40, 30)), (1, 39, 2), (8, 13, 14), (1, -3, 2))
+#: A call of a function on arrays whose size the last argument says.
+SizedCall = Callable[[np.random.Generator, int], Any]
 
 
-def _reverse(rng: np.random.Generator) -> Any:
-    return cudml.reverse_subsequences(rng.random((6, 50, 3)), rng.integers(0, 60, (6, 1, 3)), 1)
+def _top_k(rng: np.random.Generator, size: int) -> Any:
+    return cudml.top_k(rng.integers(0, 50, (7, size, 300)).astype(np.float16), 20)
 
 
-CALLS = {"top_k": _top_k, "slice": _slice, "reverse_subsequences": _reverse}
+def _slice(rng: np.random.Generator, size: int) -> Any:
+    return cudml.slice(rng.random((4 + size, 40, 30)), (1, 39, 2), (3 + size, 13, 14), (1, -3, 2))
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_both_shapes_give_the_same_bits(name: str, rng: np.random.Generator) -> None:
-    call: Callable[[np.random.Generator], Any] = CALLS[name]
+def _reverse(rng: np.random.Generator, size: int) -> Any:
+    return cudml.reverse_subsequences(rng.random((size, 50, 3)), rng.integers(0, 60, (size, 1, 3)), 1)
+
+
+def _gru(rng: np.random.Generator, size: int) -> Any:
+    x, w, r = (rng.random(shape, np.float32) for shape in ((3, size, 5), (1, 18, 5), (1, 18, 6)))
+    return cudml.gru(x, w, r)
+
+
+CALLS: dict[str, SizedCall] = {"top_k": _top_k, "slice": _slice, "reverse_subsequences": _reverse}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_both_shapes_give_the_same_bits(call: SizedCall, rng: np.random.Generator) -> None:
     seed = int(rng.integers(2**32))
     results = []
     for lanes in (1, 32):
         with emulator.schedule(warp_lanes=lanes):
-            got = call(np.random.default_rng(seed))
+            got = call(np.random.default_rng(seed), 5)
         results.append(got if isinstance(got, tuple) else (got,))
     for serial, parallel in zip(*results, strict=True):
         assert_identical(serial, parallel)
@@ -63,6 +71,23 @@ def test_plans_follow_the_schedule() -> None:
         with emulator.schedule(warp_lanes=lanes):
             sources.add(cudml.compile_operator(desc, device="cpu").plan.steps[0].source)
     assert len(sources) == 2
+
+
+@pytest.mark.parametrize("call", [*CALLS.values(), _gru], ids=[*CALLS, "gru"])
+def test_planned_calls_follow_the_schedule(
+    call: SizedCall, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Arrays laid out alike have a plan in each shape, and keep it."""
+    monkeypatch.setenv("CUDML_PRINT_PLAN", "1")
+    kernels = []
+    for lanes in (1, 32, 1, 32):
+        with emulator.schedule(warp_lanes=lanes):
+            call(np.random.default_rng(0), 11)  # a size that no other call has
+        kernels.append(re.findall(r"\w+/(\w+)\.cu", capfd.readouterr().err))
+    assert kernels[0]
+    assert kernels[1]
+    assert kernels[0] != kernels[1]
+    assert kernels[2:] == [[], []]
 
 
 def test_without_settings_a_call_takes_the_kernels_of_a_cpu() -> None:

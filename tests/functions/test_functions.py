@@ -15,8 +15,8 @@ from cudml.devices import Device, get_device
 from cudml.executable import Recent
 from cudml.functions import slice as slice_function
 from cudml.tensors import tensor_of
-from tests.oracle import reverse_subsequences as reverse_oracle
-from tests.oracle import top_k as top_k_oracle
+from proof.oracle import reverse_subsequences as reverse_oracle
+from proof.oracle import top_k as top_k_oracle
 from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import INTEGERS, LAYOUTS, REALS, layer, strided, values
 

@@ -9,7 +9,7 @@ import pytest
 import cudml
 from cudml import Activation
 from cudml.devices import Device, emulator
-from tests.oracle.gru import Weights
+from proof.oracle.gru import Weights
 from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import DIRECTIONS, INTEGERS, LAYOUTS, layer, strided
 from tests.support.gru_runs import STANDARD, Options, assert_as_precise_as_numpy

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 import cudml
-from cudml.devices import take
+from cudml.devices import dlpack, take
 from tests.support import assert_identical
 from tests.support.function_arrays import layer, values
 
@@ -115,7 +114,7 @@ def test_bfloat16_is_taken(rng: np.random.Generator) -> None:
 
 
 def test_bfloat16_without_ml_dtypes_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    monkeypatch.setattr(dlpack, "_ml_dtypes", None)
     with pytest.raises(
         TypeError, match=r"top_k: a is a .*Tensor of bfloat16, which takes ml_dtypes: pip install"
     ):

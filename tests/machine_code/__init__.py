@@ -1,1 +1,1 @@
-"""Compile kernels as CuPy would, without a GPU, and examine the machine code."""
+"""Tests of the kernels' machine code, which need no GPU."""

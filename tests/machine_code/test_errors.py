@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from cudml.errors import CompilerError
-from tests.machine_code import compiler, disassembly
-from tests.machine_code.compiler import compiled_text, unavailable
+from proof.sass import compiler, decode, disassembly, machine
+from proof.sass.compiler import compiled_text, unavailable
+from proof.sass.launch import Buffer, Launch, MachineError, run
 from tests.machine_code.instructions.written import assembled
-from tests.machine_code.sass import decode, machine
-from tests.machine_code.sass.decode import UnknownInstructionError
-from tests.machine_code.sass.launch import Buffer, Launch, MachineError, run
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
@@ -27,6 +25,14 @@ LDC.64 R4, c[0x0][0x218]
 IMAD.WIDE.U32 R2, R0, 0x4, R2
 IMAD.WIDE.U32 R4, R0, 0x4, R4
 """
+
+
+def run_alone(text: str, **options: bool) -> int:
+    """How many instructions a warp executes of code after `_START`."""
+    buffers = [Buffer(np.zeros(128, np.uint32)), Buffer(np.zeros(32, np.uint32), is_output=True)]
+    arguments = np.array([buffer.address for buffer in buffers], np.uint64).tobytes()
+    launch = Launch(assembled(_START + text), arguments, buffers, (1, 1, 1), (32, 1, 1), **options)
+    return int(run(launch).totals.instructions)
 
 
 def failure(text: str, *, threads: int = 32, shared_bytes: int = 0, **options: int) -> str:
@@ -56,13 +62,15 @@ def test_it_says_where() -> None:
         ("STG.E desc[UR4][R4.64], R9", "stores a register that nobody wrote"),
         ("UIADD3 UR4, UR5, 0x1, URZ", "reads UR5, which nobody wrote"),
         ("UMOV UR6, UR9\nUIADD3 UR4, UR6, 0x1, URZ", "reads UR6, which nobody wrote"),
-        # Half of a register, of which a product or a shift keeps something.
+        # Half of a register, of which a product, a sum or a shift keeps something.
         *(
             (f"PRMT R6, R0, 0x7610, R9\n{text}\nVIADD R8, R7, 0x1", f"reads {register}, which nobody wrote")
             for text, register in (
                 ("IMAD.U32 R7, R6, 0x8000, RZ", "R7"),
                 ("IMAD R7, R0, R6, RZ", "R7"),
-                ("IMAD R7, R6, 0x10000, R9", "R9"),
+                ("IMAD R7, R6, 0x10000, R9", "R7"),
+                ("IMAD.IADD R7, R0, 0x1, R6", "R7"),
+                ("IMAD.IADD R7, R0, 0x1, -R6", "R6"),
                 ("IMAD.WIDE.U32 R6, R6, 0x10000, RZ", "R6"),
                 ("SHF.L.U32 R7, R6, 0xf, RZ", "R7"),
                 ("SHF.R.U32.HI R7, RZ, 0x1, R6", "R7"),
@@ -90,17 +98,47 @@ def test_it_says_where() -> None:
             "ISETP.LT.AND P0, PT, R0, 0x5, PT\n@P0 SHFL.IDX PT, R6, R0, 0x9, 0x1f",
             "takes the value of a lane that is not here",
         ),
+        ("LDL R6, [RZ]", "load of 4 bytes at 0x0 is outside of local memory, which ends at 0x0"),
+        ("LDL.64 R6, [RZ+0x4]", "load of 8 bytes at 0x4 is not aligned"),
         ("BRX R0 0x0", "jumps to 0x"),
         ("NOP", "runs past the end of the code"),
         ("BAR.SYNC.DEFER_BLOCKING R0, 0x40", "an instruction that is not known in this form"),
         ("IADD3 R6, R0, `(end), RZ", "an instruction that is not known in this form"),
         ("F2FP.F16.F32 R6, R0, R0", "an instruction that is not known in this form"),
         ("IMAD R6, P0, R0, R0, RZ", "an instruction that is not known in this form"),
+        # Operands that no semantics reads, and signs that none applies.
+        ("EXIT R0", "an instruction that is not known in this form"),
+        ("NOP R0", "an instruction that is not known in this form"),
+        ("IMAD.MOV.U32 R6, RZ, R0, R0", "an instruction that is not known in this form"),
+        ("LOP3.LUT R6, R0, R0, RZ, 0xc0, PT", "an instruction that is not known in this form"),
+        ("LDG.E R6, desc[UR4][R2.64], !PT", "an instruction that is not known in this form"),
+        ("FADD R6, R0, R0, R0", "an instruction that is not known in this form"),
+        ("BSYNC PT, B0", "an instruction that is not known in this form"),
+        ("MATCH.ANY R6, -R0", "an instruction that is not known in this form"),
+        ("IADD3 R6, R0.H1_H1, RZ, RZ", "an instruction that is not known in this form"),
     ],
 )
 def test_instructions(text: str, message: str) -> None:
     ending = "" if text == "NOP" else "\nend:\nEXIT"
     assert re.match(message, failure(text + ending, shared_bytes=64))
+
+
+@pytest.mark.parametrize(
+    "sum_", ["IMAD.IADD R7, R0, 0x1, R6", "IMAD R7, R6, 0x3, R6", "IMAD.MOV R7, RZ, RZ, -R6"]
+)
+def test_sums_of_half_registers(sum_: str) -> None:
+    """What nobody wrote is above the bits that are used, as where a compiler adds numbers of 16 bits."""
+    text = f"PRMT R6, R0, 0x7610, R9\n{sum_}\nPRMT R8, R7, 0x7610, RZ\nVIADD R8, R8, 0x1\nEXIT"
+    assert run_alone(text) == 10
+
+
+@pytest.mark.parametrize(
+    "text", ["IADD3 R6, R9, R9, RZ", "STG.E desc[UR4][R4.64], R9", "SEL R6, R0, R0, P2", "@P1 MOV R6, R0"]
+)
+def test_undefined_registers_may_be_allowed(text: str) -> None:
+    """For code of other compilers, where the value does not matter."""
+    assert "nobody wrote" in failure(f"{text}\nEXIT")
+    assert run_alone(f"{text}\nEXIT", allows_undefined=True) == 7
 
 
 def test_different_barriers() -> None:
@@ -152,8 +190,9 @@ def test_part_of_a_cluster() -> None:
     ],
 )
 def test_unknown_instructions(text: str, message: str) -> None:
-    with pytest.raises(UnknownInstructionError, match=message):
-        assembled(text)
+    """An error where they are executed, not where they are decoded or passed over."""
+    assert re.match(f"an instruction that is not known: .*{message}", failure(f"{text}\nEXIT"))
+    assert run_alone(f"@!PT {text}\nBRA `(end)\n{text}\nend:\nEXIT") == 8
 
 
 def test_an_instruction_of_a_kernel_that_is_not_known() -> None:
@@ -163,8 +202,14 @@ def test_an_instruction_of_a_kernel_that_is_not_known() -> None:
       asm volatile("cp.async.cg.shared.global [%0], [%1], 16, 8;"
         : : "r"((unsigned)__cvta_generic_to_shared(to)), "l"(from));
     }"""
-    with pytest.raises(UnknownInstructionError, match=r"LDGSTS\.E\.BYPASS\.128\.ZFILL .*no suffix ZFILL"):
-        decode.decode(compiled_text(text, "sm_90", ["fills"]).cubin)
+    code = decode.decode(compiled_text(text, "sm_90", ["fills"]).cubin)["fills"]
+    assert code.static_shared_bytes == 16
+    (unknown,) = code.unknown
+    assert re.match(r".*LDGSTS\.E\.BYPASS\.128\.ZFILL .*no suffix ZFILL", unknown)
+    source = Buffer(np.zeros(4, np.uint32))
+    launch = Launch(code, np.uint64(source.address).tobytes(), [source], (1, 1, 1), (1, 1, 1))
+    with pytest.raises(MachineError, match=r"an instruction that is not known: .*no suffix ZFILL"):
+        run(launch)
 
 
 @pytest.mark.parametrize("number", [80, 100])

@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.machine_code.compiler import unavailable
-from tests.machine_code.plan import HOPPER, launch_of
-from tests.machine_code.sass.launch import Buffer, run
+from proof.sass.compiler import unavailable
+from proof.sass.launch import Buffer, run
+from proof.sass.plan import HOPPER, launch_of
 from tests.support.top_k_runs import Options, launches, plan_for
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))

@@ -1,43 +1,20 @@
-"""Predicted times: of micro-kernels against measurements of an H200, of bench/'s cases against the table.
+"""Predicted times of bench/'s cases against the table.
 
 Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
 """
 
-import itertools
-import statistics
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bench.prediction import command, micro, peers, table
+from bench.prediction import command, peers, table
 from bench.prediction.table import Row
-from tests.machine_code.compiler import nvrtc_version, unavailable
+from proof.sass.compiler import nvrtc_version, unavailable
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
 
-#: Of the 70 rows that no constant comes from: what takes seconds. `python -m bench predict --micro` does all.
-HELD_OUT = (
-    "arg-max",
-    "histogram of int8",
-    "histogram of float16",
-    "AsPair, 32 MiB",
-    "copy kernel, 16 MiB",
-)
-
-MEDIAN, WORST = 0.15, 0.35
-
 VERSION, RECORDED = table.read()
-
-
-def test_held_out_rows() -> None:
-    rows = list(itertools.chain.from_iterable(micro.compared(name) for name in HELD_OUT))
-    for group in micro.GROUPS:
-        errors = [abs(row.error) for row in rows if row.group == group]
-        print(group, *(f"{error:.3f}" for error in errors))
-        assert statistics.median(errors) <= MEDIAN
-        assert max(errors) <= WORST
-
 
 #: Most instructions times microseconds of a case that runs without the option: more take over a minute. Of a
 #: recurrence only a few steps are run.

@@ -16,10 +16,10 @@ from cudml.enums import DataType
 from cudml.operators.activations import Activation
 from cudml.operators.top_k_short import SELECT_MAX_ROW_LENGTHS
 from cudml.plans import KernelLaunch
-from tests.machine_code.compiler import unavailable
-from tests.machine_code.plan import HOPPER, memory_of, run_plan
+from proof.instances import batches
+from proof.sass.compiler import unavailable
+from proof.sass.plan import HOPPER, memory_of, run_plan
 from tests.operators.test_sanitized import CASES
-from tests.support.instances import batches
 from tests.support.kernel_cases import (
     Case,
     copy,
@@ -143,13 +143,20 @@ def candidates() -> Iterator[Case]:
         (DataType.FLOAT32, DataType.FLOAT16),
         (standard, others),
         (True, False),
-        ("block", "grid", "matrix_grid"),
+        ("block", "grid", "matrix_grid", "products"),
     ):
         if path != "matrix_grid" or data_type is DataType.FLOAT16:
             layer = gru(
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
             yield Case(layer, path, HOPPER.limits)
+            # With one multiprocessor, a block has several sequences or passes, so that items are not fixed.
+            yield Case(layer, path, replace(HOPPER.limits, num_multiprocessors=1))
+        for batch in (1, 6) if path == "block" else ():
+            layer = gru(
+                1, batch, 12, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
+            )
+            yield Case(layer, "step", HOPPER.limits)
     yield Case(gru(3, 3, 2, 40, length_type=DataType.INT64), limits=HOPPER.limits)
 
 

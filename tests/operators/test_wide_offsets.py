@@ -33,12 +33,13 @@ from cudml.operators.top_k import RaggedTopKDesc
 from cudml.operators.top_k import plan as plan_top_k
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.oracle.reverse_subsequences import reverse_lanes
-from tests.oracle.top_k import ragged_top_k, top_k
+from proof.oracle.reverse_subsequences import reverse_lanes
+from proof.oracle.top_k import ragged_top_k, top_k
 from tests.support import assert_identical, run_plan, set_thresholds
 from tests.support.gru_runs import (
     BIDIRECTIONAL,
     MEMBERS,
+    ONE_STEP_PATHS,
     Options,
     Weights,
     assert_as_precise_as_numpy,
@@ -326,7 +327,10 @@ def test_layers(name: str, path: str, num_packed: int, rng: np.random.Generator)
     # More hidden units than a tile of the CPU's paths has: the next tile begins past 2**32 as well. Such a
     # recurrence weight, of D 3H H elements, has more addresses than a process.
     hidden = 33 if gru_limits(path) is CPU and name != "r" else 6
-    arrays = random_layer(rng, (3, 2, 5, hidden), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
+    # A block of a single step has four sequences: those of the next one begin past 2**32 as well.
+    lengths = [1, 0, 1, 1, 1] if path in ONE_STEP_PATHS else [2, 3]
+    sizes = (3, len(lengths), 5, hidden)
+    arrays = random_layer(rng, sizes, options, dtype=dtypes_of(path)[0], lengths=lengths, path=path)
     run_wide_layer(arrays, options, name, path, num_packed)
 
 

@@ -12,13 +12,22 @@ _BARRIER = re.compile(
 )
 
 #: An operation that orders memory, and one that does the same without.
-_RELAXED = {
+RELAXED = {
     "__syncthreads_or(": "static_cast<int>(",
     "add_release(": "atomicAdd(",
     "add_acquire_release(": "atomicAdd(",
     "store_release(": "store_relaxed(",
     "load_acquire(": "load_relaxed(",
+    "store_release_system(": "store_relaxed(",
 }
+
+#: Tests of what no case observes: the host is no thread of a kernel.
+_TESTS = {
+    "common/wait.cuh": (
+        "tests/machine_code/test_instances.py::test_kernel_instances[sm_90-top_k_grid_radix<UInt16>]",
+    ),
+}
+_NOT_RELEASED = "without a release to the host"
 
 #: Cases that use a file's barriers, the ones first that most of them are needed by.
 _CASES = {
@@ -33,6 +42,12 @@ _CASES = {
         "gru on a grid, weights in memory",
         "gru by matrix instructions, weights in memory",
         "gru on a grid",
+    ),
+    "gru/products.cu": ("gru by products", "gru by products, reset first"),
+    "gru/step.cu": (
+        "gru, a single step of several sequences, reset first",
+        "gru, a single step, reset first",
+        "gru, a single step of several sequences",
     ),
     "reverse_subsequences/boxes.cu": ("short lanes", "more short lanes than blocks have"),
     "reverse_subsequences/columns.cu": ("columns",),
@@ -116,6 +131,11 @@ _CASES = {
         "groups of ragged rows",
         "ragged rows with few elements, by groups of neighbours",
     ),
+    "top_k/last_block.cuh": (
+        "first of two rows by several blocks",
+        "groups of neighbours",
+        "rows filtered by several blocks",
+    ),
     "top_k/load_rows.cuh": (
         "short rows by columns",
         "short rows by warps",
@@ -153,18 +173,18 @@ def _planted() -> Iterator[tuple[str, Defect]]:
             continue
         text = path.read_text()
         places = [(found.start(), found[0], ";") for found in _BARRIER.finditer(text)]
-        for strong, weak in _RELAXED.items():
+        for strong, weak in RELAXED.items():
             places += [(found.start(), strong, weak) for found in re.finditer(re.escape(strong), text)]
         for start, old, new in sorted(places):
             line = text.count("\n", 0, start)
-            # With all that stands before it, a piece of text stands once.
-            before = text[:start]
             defect = Defect(
                 f"kernels/{name}",
-                before + old,
-                before + new,
+                old,
+                new,
                 _CASES.get(name, ()),
-                f"{RACE}|{UNWRITTEN}|{WRONG}|{DIVERGENT}",
+                f"{RACE}|{UNWRITTEN}|{WRONG}|{DIVERGENT}|{_NOT_RELEASED}",
+                _TESTS.get(name, ()),
+                start,
             )
             yield f"{name}:{line + 1} {old.rstrip('(')}", defect
 

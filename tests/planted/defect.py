@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,15 +22,18 @@ DIVERGENT = r"divergent barrier"
 HANGS = r"gave up"
 WRONG = r"AssertionError"
 
-_PARTS = ("bench", "cudml", "kernels", "tests", "pyproject.toml")
+_PARTS = ("bench", "cudml", "kernels", "proof", "tests", "pyproject.toml")
 _TIME_LIMIT = 300
 
 
 @dataclass(frozen=True)
 class Defect:
-    """`old` stands once in `file`; the first of the `cases` that fails reports what `report` matches.
+    """A change of code, `old`, in `file`; the first of the `cases` that fails reports what `report` matches.
 
-    Cases are those of `tests/support/observed_cases.py`. Where there are `tests`, tests are run instead.
+    Code is compared token by token: neither line breaks, spaces nor comments count, so a place survives any
+    formatter. `old` stands there once, or else begins at `start`. Cases are those of
+    `tests/support/observed_cases.py`. Where there are `tests`, tests are run instead, those of a GPU over the
+    stand-in for CUDA.
     """
 
     file: str
@@ -38,12 +42,17 @@ class Defect:
     cases: tuple[str, ...]
     report: str
     tests: tuple[str, ...] = ()
+    start: int | None = None
+    over_stand_in: bool = False
 
     def changed(self, text: str) -> str:
         """The file's text with the defect."""
-        if text.count(self.old) != 1:
-            raise ValueError(f"{self.file} has {text.count(self.old)} times, not once: {self.old}")
-        return text.replace(self.old, self.new)
+        code = _pattern(self.old)
+        at_start = None if self.start is None else code.match(text, self.start)
+        places = [at_start] if at_start else [*code.finditer(text)]
+        if len(places) != 1:
+            raise ValueError(f"{self.file} has {len(places)} times, not once: {self.old}")
+        return text[: places[0].start()] + self.new + text[places[0].end() :]
 
     def escapes(self, copy: Path, cache: Path) -> str | None:
         """Plant it in a copy of the checkout; returns how it escaped its cases, or None if it was caught."""
@@ -51,7 +60,7 @@ class Defect:
         original = path.read_text()
         path.write_text(self.changed(original))
         try:
-            result = _run(self._arguments(), copy, cache)
+            result = _run(self._arguments(), copy, cache, self.over_stand_in)
         finally:
             path.write_text(original)
         if result.returncode == 0:
@@ -67,6 +76,14 @@ class Defect:
         return ("-m", "tests.planted", *self.cases)
 
 
+@cache
+def _pattern(code: str) -> re.Pattern[str]:
+    """Matches the code's tokens with any space and comments between them."""
+    tokens = [re.escape(token) for token in re.findall(r"\w+|[^\w\s]", code)]
+    border = [r"\b" if re.match(r"\w", code.strip()[end]) else "" for end in (0, -1)]
+    return re.compile(border[0] + r"(?:\s|//[^\n]*\n)*".join(tokens) + border[1])
+
+
 def copy_checkout(folder: Path) -> None:
     """The requirements of running cases."""
     for part in _PARTS:
@@ -76,10 +93,13 @@ def copy_checkout(folder: Path) -> None:
             shutil.copy(ROOT / part, folder / part)
 
 
-def _run(arguments: tuple[str, ...], copy: Path, cache: Path) -> subprocess.CompletedProcess[str]:
+def _run(
+    arguments: tuple[str, ...], copy: Path, cache: Path, over_stand_in: bool
+) -> subprocess.CompletedProcess[str]:
     """In a separate process, because a defect may crash it."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment |= {"CUDML_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment["CUDML_TEST_STAND_IN"] = "0" if over_stand_in else ""
     return subprocess.run(
         [sys.executable, *arguments],
         cwd=copy,

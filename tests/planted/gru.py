@@ -1,6 +1,6 @@
 """Defects of the GRU: kernels and plans."""
 
-from tests.planted.defect import BOUNDS, HANGS, RACE, UNWRITTEN, WRONG, Defect
+from tests.planted.defect import BOUNDS, HANGS, NOT_ZERO, RACE, UNWRITTEN, WRONG, Defect
 
 _PATHS = "cudml/operators/gru_paths.py"
 _SHAPES = "cudml/operators/gru_shapes.py"
@@ -12,6 +12,27 @@ DEFECTS = {
         'Workspace("carried", CARRIED_BYTES * (rows * layer.hidden_size - 1))',
         ("gru on a grid, full sequences",),
         BOUNDS,
+    ),
+    "a count short of the blocks after products": Defect(
+        _PATHS,
+        'Workspace("counts", 4 * rows * shape.num_shards)',
+        'Workspace("counts", 4 * rows * shape.num_shards - 4)',
+        ("gru by products",),
+        BOUNDS,
+    ),
+    "finished sequences go on after products": Defect(
+        "kernels/gru/products.cu",
+        "if (step >= length || unit >= hidden) return;",
+        "if (unit >= hidden) return;",
+        ("gru by products",),
+        f"{BOUNDS}|{RACE}|{WRONG}",
+    ),
+    "the reset state is not multiplied": Defect(
+        "kernels/gru/products.cu",
+        "store(rows.operands + item, gates.reset * state);",
+        "store(rows.operands + item, state);",
+        ("gru by products, reset first",),
+        WRONG,
     ),
     "exchanged states four bytes short": Defect(
         _PATHS,
@@ -36,8 +57,8 @@ DEFECTS = {
     ),
     "shared storage of a layer four bytes short": Defect(
         _SHAPES,
-        "self.fixed_bytes + self.round_batch * self.state_bytes + self.num",
-        "self.fixed_bytes - 4 + self.round_batch * self.state_bytes + self.num",
+        "self.fixed_bytes + self.round_batch * self.state_bytes + self.num_stored_chunks",
+        "self.fixed_bytes - 4 + self.round_batch * self.state_bytes + self.num_stored_chunks",
         ("gru in a block", "gru on a grid, weights in memory"),
         BOUNDS,
     ),
@@ -57,8 +78,8 @@ DEFECTS = {
     ),
     "time and direction change places": Defect(
         "kernels/gru/layer.cuh",
-        "sequence + time * strides[0] + direction * strides[1]",
-        "sequence + time * strides[1] + direction * strides[0]",
+        "return time * strides[0] + direction * strides[1]",
+        "return time * strides[1] + direction * strides[0]",
         ("gru in a block, both directions",),
         f"{BOUNDS}|{RACE}|{WRONG}",
     ),
@@ -73,7 +94,7 @@ DEFECTS = {
         "kernels/gru/layer.cuh",
         "if (step == length - 1) store_single",
         "if (step + 2 == length) store_single",
-        ("gru in a block, full sequences",),
+        ("gru in a block, several sequences",),
         WRONG,
     ),
     "the last padded item is not written": Defect(
@@ -108,7 +129,7 @@ DEFECTS = {
         "kernels/gru/block.cu",
         "buffer(1 - from)[place] = next;",
         "buffer(from)[place] = next;",
-        ("gru in a block",),
+        ("gru in a block, several sequences",),
         f"{RACE}|{WRONG}",
     ),
     "sums of both passes in one place": Defect(
@@ -127,8 +148,8 @@ DEFECTS = {
     ),
     "the first word's number stands for all": Defect(
         "kernels/common/exchange.cuh",
-        "for (int i = 1; i < Format::kNumWords; ++i) {",
-        "for (int i = 1; i < 1; ++i) {",
+        "found |= i < num_words ?",
+        "found |= i < 1 ?",
         (
             "gru on a grid, several blocks a sequence, reset first",
             "gru on a grid, several blocks a sequence",
@@ -147,6 +168,48 @@ DEFECTS = {
         ),
         f"{WRONG}|{HANGS}",
     ),
+    "a fixed item's state over the one that is read": Defect(
+        "kernels/gru/block.cu",
+        "buffer(1 - from)[item.unit] = item.state;",
+        "buffer(from)[item.unit] = item.state;",
+        ("gru in a block",),
+        f"{RACE}|{WRONG}",
+    ),
+    "inputs are read before they have come": Defect(
+        "kernels/gru/fixed_item.cuh",
+        "copies.wait();",
+        "",
+        ("gru in a block", "gru on a grid, fixed items"),
+        f"{UNWRITTEN}|{WRONG}",
+    ),
+    "a fixed item's last state is stored a step early": Defect(
+        "kernels/gru/fixed_item.cuh",
+        "if (step + 1 == length) layer.store_single",
+        "if (step + 2 == length) layer.store_single",
+        ("gru in a block, full sequences",),
+        WRONG,
+    ),
+    "finished sequences no longer send": Defect(
+        "kernels/gru/exchanged_grid.cuh",
+        "if (step + 1 < num_steps) send_next(item.state);",
+        "if (step + 1 < item.length) send_next(item.state);",
+        ("gru on a grid, fixed items",),
+        HANGS,
+    ),
+    "one buffer for all exchanges of fixed items": Defect(
+        "kernels/gru/exchanged_grid.cuh",
+        "loads.first + (tag & 1) * loads.words_per_buffer;",
+        "loads.first;",
+        ("gru on a grid, fixed items", "gru on a grid, fixed items, reset first"),
+        f"{WRONG}|{HANGS}",
+    ),
+    "words past the hidden size are waited for": Defect(
+        "kernels/gru/exchanged_grid.cuh",
+        "kIsWhole || i + 1 < left ? Format::kNumWords : num_last_words",
+        "Format::kNumWords",
+        ("gru on a grid, fixed items",),
+        HANGS,
+    ),
     "rows of weights where hidden units end": Defect(
         "kernels/gru/matrix_grid.cu",
         "if (unit < hidden() && column < hidden()) pair = *reinterpret_cast<const UInt32*>(first);",
@@ -160,6 +223,29 @@ DEFECTS = {
         "lane / 4 + i % 2 * 8;",
         ("gru by matrix instructions",),
         f"{WRONG}|{RACE}|{UNWRITTEN}",
+    ),
+    "NaN becomes 0": Defect(
+        "kernels/gru/activations.cuh",
+        "x > b ? x - a : x != x ? x : 0.0f",
+        "x > b ? x - a : 0.0f",
+        (),
+        WRONG,
+        ("tests/operators/gru/test_activations.py::test_special_numbers",),
+    ),
+    "copied weights a column short": Defect(
+        _PATHS,
+        'Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden)',
+        'Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden - 4 * hidden)',
+        (),
+        WRONG,
+        ("tests/operators/test_workspaces.py::test_every_byte_is_used[recurrence_panels of gru_serial]",),
+    ),
+    "a packed tensor an element short": Defect(
+        _PATHS,
+        "num_bytes = num_elements(tensor.sizes) * tensor.element.size",
+        "num_bytes = (num_elements(tensor.sizes) - 1) * tensor.element.size",
+        ("gru in a block, strided tensors", "gru on a CPU, strided tensors"),
+        BOUNDS,
     ),
     "columns past those that are loaded together": Defect(
         "kernels/gru/panels.cuh",
@@ -181,5 +267,40 @@ DEFECTS = {
         "bias_element(1, unit) + bias_element(5, unit)",
         ("gru in a block",),
         WRONG,
+    ),
+    "a step's blocks go on before all reset states are there": Defect(
+        "kernels/gru/step.cu",
+        "load_acquire(&counts->done) == num_tasks",
+        "load_acquire(&counts->done) + 1 >= num_tasks",
+        ("gru, a single step, reset first",),
+        f"{RACE}|{UNWRITTEN}",
+    ),
+    "a step's tickets stay taken": Defect(
+        "kernels/gru/step.cu",
+        "*counts = {0, 0, 0};",
+        "counts->done = counts->left = 0;",
+        ("gru, a single step, reset first",),
+        NOT_ZERO,
+    ),
+    "a step's block that never leaves": Defect(
+        "kernels/gru/step.cu",
+        "if (threadIdx.x == 0 && shared.ticket >= 2 * num_tasks) leave(counts);",
+        "",
+        ("gru, a single step, reset first",),
+        NOT_ZERO,
+    ),
+    "a step's carried rows four bytes short": Defect(
+        _PATHS,
+        'Workspace("carried", 4 * STEP_CARRIED_ROWS * items)',
+        'Workspace("carried", 4 * STEP_CARRIED_ROWS * items - 4)',
+        ("gru, a single step, reset first",),
+        BOUNDS,
+    ),
+    "a step's sequence past the last": Defect(
+        "kernels/gru/step.cu",
+        "b < num_there ? num_columns : 0",
+        "num_columns",
+        ("gru, a single step of several sequences", "gru, a single step of several sequences, reset first"),
+        BOUNDS,
     ),
 }

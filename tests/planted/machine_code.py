@@ -31,4 +31,12 @@ DEFECTS = {
         _SLOWER,
         tests=(f"{_PREDICTED}[reverse_subsequences-short rows 16777216 x 12 axis 1 uint8]",),
     ),
+    "accesses of a line that do not wait for each other": Defect(
+        "proof/sass/machine/schedule.cpp",
+        "return line.begin(at, clocks);",
+        "return line.begin(at, 0);",
+        (),
+        r"exchange of 512 words between \d+ blocks, polls of \d+ bytes: -\d",
+        tests=("tests/machine_code/test_micro.py::test_a_model_that_forgets_is_caught[contention]",),
+    ),
 }

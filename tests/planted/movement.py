@@ -6,6 +6,8 @@ _COPY = "cudml/operators/slice_paths.py"
 _CROSSING = "cudml/operators/slice_crossings.py"
 _REVERSAL = "cudml/operators/reverse_subsequences_lanes.py"
 
+_NARROW_ROWS = "tests/operators/reverse_subsequences/test_paths.py::test_rows_of_one_thread_of_any_width"
+
 DEFECTS = {
     "a tile past the row's end": Defect(
         "kernels/slice/strided.cu",
@@ -174,6 +176,22 @@ DEFECTS = {
         "return place < length ? length - place : place;",
         ("rows of one length",),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
+    ),
+    "a narrow row's last byte on a CPU": Defect(
+        "kernels/reverse_subsequences/serial.cu",
+        "second(num_bytes - kBytes)",
+        "second(num_bytes - kBytes - 1)",
+        (),
+        f"{BOUNDS}|{WRONG}",
+        (_NARROW_ROWS,),
+    ),
+    "items past a sequence's own on a CPU": Defect(
+        "kernels/reverse_subsequences/serial.cu",
+        "mirrored + ((place - mirrored) & mirrored >> 63)",
+        "mirrored < 0 ? 0 : mirrored",
+        (),
+        WRONG,
+        (_NARROW_ROWS,),
     ),
     "the offset of lengths for the target's": Defect(
         _REVERSAL,

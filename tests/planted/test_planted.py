@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted import gru, machine_code, movement, top_k, wide_offsets
-from tests.planted.barriers import BARRIERS
+from tests.planted import cuda, gru, host, machine_code, movement, top_k, wide_offsets
+from tests.planted.barriers import BARRIERS, RELAXED
 from tests.planted.defect import ROOT, copy_checkout
 from tests.support.observed_cases import CASES
 
-DEFECTS = {**top_k.DEFECTS, **gru.DEFECTS, **movement.DEFECTS, **wide_offsets.DEFECTS, **machine_code.DEFECTS}
+FILES = (top_k, gru, movement, host, cuda, wide_offsets, machine_code)
+DEFECTS = {name: defect for file in FILES for name, defect in file.DEFECTS.items()}
 ALL = {**DEFECTS, **BARRIERS}
 
 _CONSTANT = re.compile(r"\b[A-Z_][A-Z_]+\b")
@@ -34,7 +35,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("name", ALL)
 def test_it_is_caught(name: str, copy: Path, cache: Path) -> None:
     how = ALL[name].escapes(copy, cache)
-    assert how is None, how
+    assert how is None, f"{name}: {how}"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -50,6 +51,24 @@ def test_it_can_be_planted(name: str) -> None:
     for test in defect.tests:
         file, function = test.split("[")[0].split("::")
         assert f"def {function}(" in (ROOT / file).read_text()
+
+
+@pytest.mark.parametrize("name", [name for name, defect in DEFECTS.items() if defect.start is None])
+def test_it_can_be_planted_in_a_reformatted_file(name: str) -> None:
+    """With a line for each word, and without comments, the same tokens change."""
+    defect = DEFECTS[name]
+    text = (ROOT / defect.file).read_text()
+    assert _words(defect.changed(_words(text))) == _words(defect.changed(text))
+
+
+def _words(text: str) -> str:
+    return "\n".join(re.sub(r"//.*", "", text).split())
+
+
+def test_every_function_that_orders_memory_is_removed_somewhere() -> None:
+    text = (ROOT / "kernels/common/intrinsics.cuh").read_text()
+    ordering = set(re.findall(r"\b(\w*(?:release|acquire)\w*)\(", re.sub(r"//.*", "", text)))
+    assert {name.removesuffix("(") for name in RELAXED} >= ordering
 
 
 def test_there_are_many_kinds_of_defects() -> None:

@@ -5,10 +5,40 @@ from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, NOT_ZERO, RACE
 _PATHS = "cudml/operators/top_k_paths.py"
 _ARG_MAX = "cudml/operators/top_k_arg_max.py"
 _ARG_MAX_KERNEL = "kernels/top_k/arg_max.cu"
+_LAST_BLOCK = "kernels/top_k/last_block.cuh"
 _COLUMNS = "cudml/operators/top_k_columns.py"
 _COLUMNS_KERNEL = "kernels/top_k/columns.cu"
 
 DEFECTS = {
+    "a key tells the sign of a zero": Defect(
+        "kernels/common/ordering_key.cuh",
+        "(positive != 0 || order.negative_zero == 0)",
+        "true",
+        (),
+        WRONG,
+        ("tests/operators/top_k/test_results.py::test_every_path_keeps_the_bits_of_zeros_and_nans",),
+    ),
+    "the last batch of a row is not searched on a CPU": Defect(
+        "kernels/top_k/serial_arg_max.cu",
+        "consider(largest, begin);",
+        "",
+        ("first of ascending rows on a CPU",),
+        WRONG,
+    ),
+    "elements past a column's length on a CPU": Defect(
+        "kernels/top_k/serial_arg_max.cu",
+        "found = Several::load(ends + kFirst).if_above(number, found, Several::all(0));",
+        "",
+        ("first of ragged columns on a CPU",),
+        WRONG,
+    ),
+    "rows past those that a byte numbers on a CPU": Defect(
+        "kernels/top_k/serial_arg_max.cu",
+        "kMaxRows = static_cast<Word>(~Word{0});",
+        "kMaxRows = ~UInt32{0};",
+        ("first of columns behind what a byte numbers on a CPU",),
+        WRONG,
+    ),
     "the first of equal lanes by the higher index": Defect(
         _ARG_MAX_KERNEL,
         "return ~largest_of_lanes<kLanes>(~place);",
@@ -38,9 +68,9 @@ DEFECTS = {
         BOUNDS,
     ),
     "parts are counted without an atomic": Defect(
-        _ARG_MAX_KERNEL,
-        "atomicAdd(&num_done[row_number], 1)",
-        "num_done[row_number]++",
+        _LAST_BLOCK,
+        "add_acquire_release(num_done, 1)",
+        "(*num_done)++",
         ("first of two rows by several blocks",),
         RACE,
     ),
@@ -95,8 +125,8 @@ DEFECTS = {
     ),
     "a list is sorted by less than all its registers": Defect(
         _COLUMNS_KERNEL,
-        "for (int r = 0; r < kPerLane; ++r) {\n    // One",
-        "for (int r = 0; r < 1; ++r) {\n    // One",
+        "for (int r = 0; r < kPerLane; ++r) { const Item other = from_lane_xor(",
+        "for (int r = 0; r < 1; ++r) { const Item other = from_lane_xor(",
         ("columns for a larger k", "columns for the largest k"),
         f"{WRONG}|{UNWRITTEN}|{BOUNDS}",
     ),
@@ -144,8 +174,8 @@ DEFECTS = {
     ),
     "places are taken without an atomic": Defect(
         "kernels/top_k/filter.cuh",
-        "const UInt32 place = atomicAdd(&shared.num_listed, 1);\n    list",
-        "const UInt32 place = shared.num_listed++;\n    list",
+        "const UInt32 place = atomicAdd(&shared.num_listed, 1); list.keys[place] = word;",
+        "const UInt32 place = shared.num_listed++; list.keys[place] = word;",
         ("filtered rows",),
         RACE,
     ),
@@ -158,8 +188,8 @@ DEFECTS = {
     ),
     "the list's counter is not cleared": Defect(
         "kernels/top_k/block_filter.cu",
-        "if (threadIdx.x == 0) shared.select.num_listed = 0;\n\n",
-        "\n\n",
+        "if (threadIdx.x == 0) shared.select.num_listed = 0; uint4 ahead",
+        "uint4 ahead",
         ("filtered rows",),
         UNWRITTEN,
     ),
@@ -237,8 +267,8 @@ DEFECTS = {
     ),
     "candidates listed without a barrier": Defect(
         "kernels/top_k/warp_select.cu",
-        "__syncwarp();  // the candidates are listed before other lanes read of them",
-        "",
+        "__syncwarp(); return total;",
+        "return total;",
         ("longer rows by warps",),
         f"{RACE}|{UNWRITTEN}",
     ),
@@ -397,9 +427,9 @@ DEFECTS = {
         WRONG,
     ),
     "blocks are counted without an atomic": Defect(
-        "kernels/top_k/block_filter.cu",
-        "atomicAdd(&state->num_done, 1)",
-        "state->num_done++",
+        _LAST_BLOCK,
+        "add_acquire_release(num_done, 1)",
+        "(*num_done)++",
         ("rows filtered by several blocks",),
         RACE,
     ),
@@ -456,8 +486,8 @@ DEFECTS = {
     ),
     "groups that were counted before are counted again": Defect(
         "kernels/top_k/groups.cu",
-        "if (threadIdx.x == 0) shared.num_chosen = 0;  // before",
-        "// before",
+        "if (threadIdx.x == 0) shared.num_chosen = 0;",
+        "",
         ("groups, few results, ascending",),
         f"{BOUNDS}|{WRONG}|{UNWRITTEN}",
     ),

@@ -48,19 +48,19 @@ def _products() -> Iterator[tuple[str, Defect]]:
             name = path.relative_to(_KERNELS).as_posix()
             text = path.read_text()
             for found in _PRODUCT.finditer(text):
-                # With all that stands before it, a piece of text stands once.
                 before = text[: found.start()]
                 line = before[before.rfind("\n") + 1 :] + text[found.start() :].partition("\n")[0]
                 if any(piece in line for piece in _NARROW):
                     continue
                 defect = Defect(
                     f"kernels/{name}",
-                    before + found[0],
-                    f"{before}static_cast<int>({found[0]})",
+                    found[0],
+                    f"static_cast<int>({found[0]})",
                     (),
                     # A read at a wrong place may end the process.
                     f"{WRONG}|{BOUNDS}|{MISALIGNED}|{UNWRITTEN}|Segmentation fault",
                     tuple(_TESTS + test for test in tests),
+                    found.start(),
                 )
                 column = found.start() - text.rfind("\n", 0, found.start())
                 yield f"{name}:{before.count(chr(10)) + 1}:{column} {found[0]} in 32 bits", defect
@@ -105,8 +105,8 @@ _LISTED = {
     ),
     "a step's place in 32 bits": _cut(
         "kernels/gru/layer.cuh",
-        "sequence + time * strides[0] +",
-        "sequence + static_cast<int>(time * strides[0]) +",
+        "return time * strides[0] +",
+        "return static_cast<int>(time * strides[0]) +",
         "test_layers",
     ),
 }

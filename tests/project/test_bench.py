@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+import time
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
@@ -20,13 +21,14 @@ from bench.checks import WrongResultError, require_error_within, require_identic
 from bench.micro import command
 from bench.micro.clusters import PUSHES
 from bench.micro.figures import Figure
-from bench.prediction import peers
+from bench.prediction import native_peers, peers, standing
 from bench.prediction import table as predicted
+from bench.prediction.rows import GROUPS
 from bench.results import Row
 from bench.sources import Source
 from bench.targets import get_target
-from bench.timing import HostTimer, Timing
-from tests.machine_code.compiler import compile_cubin, unavailable
+from bench.timing import CudaTimer, HostTimer, Timing
+from proof.sass.compiler import compile_cubin, unavailable
 from tests.support.new_process import in_new_process
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +37,7 @@ MICRO = Path(runner.__file__).parent / "micro"
 #: Kernels of the micro-figures that between them instantiate everything in their files.
 MICRO_INSTANCES = {
     "launches.cu": ("empty", "last_block"),
-    "latency.cu": ("exchange<1>", "exchange<8>", "ping_pong", "spin_clocks"),
+    "latency.cu": ("exchange<1, 1>", "exchange<4, 8>", "ping_pong", "spin_clocks"),
     "bandwidth.cu": (
         "read_vectors<4>",
         "copy_vectors<4>",
@@ -75,7 +77,7 @@ class OneCallTimer:
 
     caches = ("warm",)
 
-    def measure(self, call: Any, cache: str, seconds: float) -> Timing:
+    def measure(self, call: Any, cache: str, seconds: float, by_host: bool = False) -> Timing:
         call()
         return Timing.of([1.0])
 
@@ -144,6 +146,18 @@ def test_a_peer_that_differs_is_timed_and_says_so(monkeypatch: pytest.MonkeyPatc
     ]
 
 
+def test_a_peer_that_is_not_installed_is_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("bench.slice")
+    absent = Peer(lambda case, inputs: None, needs=("no_such_library",))
+    monkeypatch.setattr(module, "PEERS", {"absent": absent})
+    told: list[str] = []
+    options = runner.Options(quick=True, peers=True)
+    bench = runner.Runner(get_target("cpu"), OneCallTimer(), options, tell=told.append)
+    assert {row.implementation for row in bench.run("slice")} == {"cudml"}
+    assert bench.num_cases > 1
+    assert told.count("slice: absent is left out, it needs no_such_library") == 1
+
+
 def test_identical_means_bits() -> None:
     zero, negative_zero = np.zeros(3, np.float32), np.array([0, -0.0, 0], np.float32)
     nan = np.array([np.nan], np.float32)
@@ -195,11 +209,26 @@ def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     readme.write_text(f"before\n{report.BEGIN}\nstale\n{report.END}\nafter\n")
     assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
     text = readme.read_text()
-    assert text.startswith(f"before\n{report.BEGIN}\n**A GPU** (medians by CUDA events with a cold L2 cache)")
-    assert f"| {CASE} | 2.0 us | 4 GB/s | 7.0 us (3.5x) |" in text
-    assert "cupy: does less." in text
+    assert text.startswith(f"before\n{report.BEGIN}\n| on A GPU | cases |")
+    assert "| `slice` | 1 | cupy 3.5x (1) |\n" in text
     assert "stale" not in text
     assert text.endswith(f"{report.END}\nafter\n")
+    tables = (folder / "README.md").read_text()
+    assert "**A GPU** (medians by CUDA events with a cold L2 cache" in tables
+    assert f"| {CASE} | 2.0 us | 4 GB/s | 7.0 us (3.5x) |" in tables
+    assert "cupy: does less." in tables
+
+
+def test_summary_is_the_geometric_mean_of_the_cases_with_both_times() -> None:
+    first, second, third = (replace(ROW, case=case, median_us=2.0) for case in ("a", "b", "c"))
+    of_numpy = [
+        replace(first, implementation="numpy"),
+        replace(second, implementation="numpy", median_us=32.0),
+    ]
+    of_all = [replace(row, implementation="torch", median_us=1.0) for row in (first, second, third)]
+    limit = replace(first, implementation="copy", median_us=0.1)
+    told = report.summary([first, second, third, *of_numpy, *of_all, limit])
+    assert told.splitlines()[2:] == ["| `slice` | 3 | numpy 4x (1 of 2); torch 0.5x (0) |"]
 
 
 def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
@@ -214,7 +243,7 @@ def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
     ]
 
 
-def test_readme_lists_the_cases_that_are_predicted_to_be_slower_than_cupy() -> None:
+def test_readme_and_results_say_where_cudml_is_ahead_tied_and_behind() -> None:
     _, rows = predicted.read()
     compared = {(row.operator, row.case) for row in rows if row.cupy_us}
     assert compared == {
@@ -222,10 +251,36 @@ def test_readme_lists_the_cases_that_are_predicted_to_be_slower_than_cupy() -> N
         for operator in peers.OPERATORS
         for case in importlib.import_module(f"bench.{operator}").CASES
     }
-    _, _, rest = (ROOT / "README.md").read_text().partition(f"{report.SLOWER_BEGIN}\n")
-    told, end, _ = rest.partition(f"\n{report.SLOWER_END}")
+    readme = (ROOT / "README.md").read_text()
+    _, _, rest = readme.partition(f"{report.PEERS_BEGIN}\n")
+    told, end, _ = rest.partition(f"\n{report.PEERS_END}")
     assert end
-    assert told == report.slower_text(rows)
+    found = standing.standings(rows, native_peers.read())
+    assert told == standing.counts(found)
+    assert sum(map(int, re.findall(r" (\d+) (?=\|)", told))) == len(found)
+    _, begin, rest = (ROOT / "bench/results/README.md").read_text().partition("**NVIDIA H200**")
+    assert begin + rest == standing.section(found)
+    assert rest.count("\n| behind |") == sum(one.verdict == "behind" for one in found) > 0
+    for error in (standing.WORST_ERROR["DRAM"], standing.WORST_ERROR_ELSEWHERE):
+        assert f"{100 * error:.0f} %" in readme
+
+
+@pytest.mark.parametrize(
+    ("own_us", "peer_us", "verdict"),
+    [(10, 13.6, "ahead"), (10, 13.4, "tie"), (13.4, 10, "tie"), (13.6, 10, "behind")],
+)
+def test_ahead_means_by_more_than_the_error_of_the_model(own_us: float, peer_us: float, verdict: str) -> None:
+    one = standing.Standing("top_k", "a", "cub", own_us, peer_us, ("DRAM", "latency"))
+    assert one.verdict == verdict
+
+
+def test_the_error_of_the_model_is_what_its_proof_allows() -> None:
+    """Of rows that memory binds the streaming group's; the largest of all groups elsewhere."""
+    streams = standing.Standing("slice", "a", "CuPy", 10, 11.5, ("DRAM", "DRAM"))
+    assert streams.error == GROUPS["streaming"].worst
+    assert replace(streams, bounds=("DRAM", "")).error == streams.error
+    elsewhere = replace(streams, bounds=("DRAM", "launch")).error
+    assert elsewhere == max(group.worst for group in GROUPS.values())
 
 
 def test_report_needs_its_markers_and_writes_nothing_without(tmp_path: Path) -> None:
@@ -322,3 +377,36 @@ def test_threads_prints_a_row_for_each_operator_and_number_of_threads(
     assert [(operator, count) for operator, count, _, _ in rows] == expected
     assert all(int(rate) > 0 for _, _, rate, _ in rows)
     assert [ratio for _, count, _, ratio in rows if count == "1"] == ["1.00"] * len(runner.OPERATORS)
+
+
+class _Stream:
+    """CuPy with nothing but the current stream's synchronisation: no event can be recorded."""
+
+    def __init__(self) -> None:
+        self.cuda = self
+        self.num_synchronizations = 0
+
+    def get_current_stream(self) -> "_Stream":
+        return self
+
+    def synchronize(self) -> None:
+        self.num_synchronizations += 1
+
+
+def test_calls_on_other_streams_are_timed_by_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer, flushes = CudaTimer.__new__(CudaTimer), []
+    timer._cupy = _Stream()
+    monkeypatch.setattr(CudaTimer, "_flush", lambda timer: flushes.append(timer))
+    cold = timer.measure(lambda: time.sleep(0.002), "cold", 0.01, by_host=True)
+    num_cold = len(flushes)
+    warm = timer.measure(lambda: time.sleep(0.002), "warm", 0.01, by_host=True)
+    assert cold.median_us >= 2000 <= warm.median_us
+    assert cold.host_us is None
+    # The cache is made cold before every call, and its reads have ended before the clock starts.
+    assert num_cold - (len(flushes) - num_cold) == cold.repeats
+    assert timer._cupy.num_synchronizations >= cold.repeats + warm.repeats
+
+
+def test_jax_is_a_peer_with_a_stream_of_its_own() -> None:
+    own = {name for name, peer in importlib.import_module("bench.top_k").PEERS.items() if peer.has_own_stream}
+    assert own == {"jax.lax.top_k"}

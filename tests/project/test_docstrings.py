@@ -21,7 +21,7 @@ MODULES = sorted(
 FRAMEWORKS = {
     "cudml.torch": "torch",
     "cudml.dask": "dask",
-    "cudml.jax": "jax",
+    "cudml.jax.functions": "jax",
     "cudml.onnx.session": "onnxruntime",
 }
 

@@ -1,6 +1,7 @@
 """C++ peers of the benchmarks: built where nvcc and their headers are, and clear about what is missing."""
 
 import ctypes
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,16 +40,39 @@ def test_error_of_the_compiler(tmp_path: Path) -> None:
 
 def test_missing_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(native, "_installed", lambda package, path: None)
     assert native.main(["cub"]) == 1
-    assert capsys.readouterr().err == "cub_top_k: nvcc is not on the PATH\n"
+    assert capsys.readouterr().err == "cub_top_k: there is no nvcc: pip install -e '.[peers]'\n"
 
 
 def test_missing_headers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native.shutil, "which", lambda name: name)
+    monkeypatch.setattr(native, "nvcc", lambda: "nvcc")
     library = replace(CUB, includes=(("no_such_package", "include"), ("numpy", "no_such_folder")))
     assert native.unavailable(library) == (
         "no_such_package/include, numpy/no_such_folder is not installed: pip install -e '.[peers]'"
     )
+
+
+def test_a_library_with_a_runtime_of_its_own_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RAFT's librmm.so is linked, but over another runtime rmm.cpp is compiled in its place."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **named: object) -> subprocess.CompletedProcess[str]:
+        commands.append([Path(word).name for word in command])
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(native, "unavailable", lambda library: None)
+    monkeypatch.setattr(native, "_installed", lambda package, path: tmp_path / path)
+    monkeypatch.setattr(native.shutil, "copy", lambda path, folder: folder / path.name)
+    monkeypatch.setattr(native.subprocess, "run", run)
+    for runtime in (None, tmp_path / "libcudart.so.13"):
+        native.build(native.LIBRARIES["raft"], "sm_90", tmp_path, runtime)
+    names = {"librmm.so", "librapids_logger.so", "rmm.cpp", "raft_select_k.cu", "libcudart.so.13"}
+    alone, over = (names & set(command) for command in commands)
+    assert alone == {"librmm.so", "librapids_logger.so", "raft_select_k.cu"}
+    assert over == {"rmm.cpp", "librapids_logger.so", "raft_select_k.cu", "libcudart.so.13"}
 
 
 def test_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Built and installed packages have everything they need, in particular the kernels."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -9,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+
+import cudml
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBE = "import cudml; from cudml.devices.sources import kernel_root; print(kernel_root())"
@@ -56,10 +59,32 @@ def test_wheel_holds_the_package_and_the_kernels(archives: tuple[Path, Path]) ->
 def test_sdist_holds_everything(archives: tuple[Path, Path]) -> None:
     with tarfile.open(archives[0]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames() if archive.getmember(name).isfile()}
-    folders = ("cudml", "kernels", "tests", "docs", "examples", "bench")
+    folders = ("cudml", "kernels", "proof", "tests", "docs", "examples", "bench")
     expected = {name for folder in folders for name in files_below(ROOT / folder, folder)}
     assert under(names, *folders) == expected
-    assert {"pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE"} <= names
+    files = {"README", "CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY"}
+    assert {"pyproject.toml", "CITATION.cff", "LICENSE", *(f"{name}.md" for name in files)} <= names
+
+
+def test_the_release_is_of_one_version(archives: tuple[Path, Path]) -> None:
+    """That of the package, whose changes the changelog has and which is cited."""
+    version = re.escape(cudml.__version__)
+    assert re.search(rf"^version: {version}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    assert re.search(rf"^## {version}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert all(f"cudml-{cudml.__version__}" in archive.name for archive in archives)
+
+
+def test_the_extra_all_has_every_adapter(archives: tuple[Path, Path]) -> None:
+    """Those that users install; CuPy's exclude each other."""
+    with zipfile.ZipFile(archives[1]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+        told = wheel.read(name).decode()
+    needed: dict[str, set[str]] = {}
+    for requirement, extra in re.findall(r"^Requires-Dist: (.*); extra == '(\w+)'$", told, re.MULTILINE):
+        needed.setdefault(extra, set()).add(requirement)
+    adapters = needed.keys() & {path.stem for path in (ROOT / "cudml").iterdir()}
+    assert {"dask", "jax", "onnx", "torch"} <= adapters
+    assert needed["all"] == set().union(*(needed[name] for name in adapters))
 
 
 def test_installed_package_finds_its_own_kernels(archives: tuple[Path, Path], tmp_path: Path) -> None:

@@ -56,36 +56,52 @@ def test_example_prints_what_the_page_says(code: str, printed: str) -> None:
 
 
 def test_first_example_is_on_the_first_screen() -> None:
+    """With what it is, and the two commands."""
     assert README.index("```python") < README.index("pip install") < README.index("## ")
     assert len(EXAMPLES[0][0].splitlines()) <= 8
+    first_screen = README.splitlines()[:40]
+    assert sum(" -m venv " in line for line in first_screen) == 2
+    assert "## Install" in first_screen
 
 
 def test_environment_variables_are_those_of_the_settings() -> None:
-    table = README[README.index("## Environment variables") :]
+    table = (ROOT / "docs/settings.md").read_text()
     documented = re.findall(r"^\| `(CUDML_\w+)` \|", table, re.MULTILINE)
     assert documented == re.findall(r"^(CUDML_\w+)  ", settings.__doc__, re.MULTILINE)
 
 
 def test_platforms_are_what_the_package_requires() -> None:
-    table = README[README.index("## Platforms") : README.index("## Operators")]
+    table = README[README.index("## Install") : README.index("## Operators")]
+    flat = " ".join(table.split())
     project = (ROOT / "pyproject.toml").read_text()
     (python,) = re.findall(r'^requires-python = ">=(.*)"', project, re.MULTILINE)
     (numpy,) = re.findall(r'^dependencies = \["numpy>=(.*)"\]', project, re.MULTILINE)
-    assert f"| {python} or later, with NumPy {numpy} or later |" in table
-    assert f"compute capability {MIN_COMPUTE_CAPABILITY / 10} " in table
+    assert f"Python {python} or later, with NumPy {numpy} or later" in flat
+    assert f"compute capability {MIN_COMPUTE_CAPABILITY / 10} " in flat
+    (torch,) = re.findall(r'^torch = \["torch>=(.*)"\]', project, re.MULTILINE)
+    assert f"PyTorch {torch} or later |" in table
     wheels = re.findall(r'^cuda(\d+) = \["cupy-cuda\d+x>=(.*),<(\d+)"', project, re.MULTILINE)
     assert [name for name, *_ in wheels] == ["12", "13"]
     for name, oldest, beyond in wheels:
-        (row,) = (line for line in table.splitlines() if line.startswith(f"| `cuda{name}` | CUDA {name}.x: "))
-        assert row.endswith(f"; CuPy {oldest} or {int(beyond) - 1} |")
+        (row,) = (
+            line
+            for line in table.splitlines()
+            if line.startswith(f"| CUDA {name}.x | `pip install '.[cuda{name}]'` |")
+        )
+        assert oldest.startswith(f"{int(beyond) - 1}.")
+        assert row.endswith(f"; CuPy {int(beyond) - 1}, from {oldest} on |")
 
 
 def test_report_is_what_the_emulator_reports() -> None:
+    page = (ROOT / "docs/kernel_authors.md").read_text()
     with emulator.schedule("forward", check=True), pytest.raises(cudml.KernelError) as caught:
         run_planted("stale_exchange", True, 1)
-    assert caught.value.reports[0].replace(f"{ROOT}/", "") in " ".join(README.split())
+    assert caught.value.reports[0].replace(f"{ROOT}/", "") in " ".join(page.split())
 
 
 def test_links_lead_somewhere() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", README):
+    for target, place in re.findall(r"\]\(([^)#]+)(#[^)]*)?\)", README):
         assert target.startswith("https://") or (ROOT / target).exists(), target
+        if place:
+            headings = re.findall(r"^#+ (.*)$", (ROOT / target).read_text(), re.MULTILINE)
+            assert place[1:] in [heading.lower().replace(" ", "-") for heading in headings]

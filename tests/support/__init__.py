@@ -24,6 +24,16 @@ ORDERS = (("forward", 0), ("reverse", 0), ("random", 1), ("random", 2), ("random
 POISONS = (0x7FC00000, 0x3F800000)
 
 
+def is_for_a_cpu(path: str) -> bool:
+    """Whether a path's kernels have blocks of one thread: they are not compiled for a GPU."""
+    return path == "panels" or path.startswith("serial")
+
+
+def marks_of(path: str) -> tuple[pytest.MarkDecorator, ...]:
+    """The marks of a test's case that runs a path."""
+    return (pytest.mark.cpu_only,) if is_for_a_cpu(path) else ()
+
+
 def schedules() -> Iterator[contextlib.AbstractContextManager[Any]]:
     """Every thread order with every poison, as contexts for launches."""
     for (order, seed), poison in itertools.product(ORDERS, POISONS):

@@ -18,11 +18,11 @@ from cudml.operators.slice import Slice1Desc
 from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc, byte_extent, packed_strides
-from tests.oracle.gru import Weights
-from tests.oracle.reverse_subsequences import reverse_lanes
-from tests.oracle.slice import slice1_elements
-from tests.oracle.top_k import ragged_top_k as ragged_first_k
-from tests.oracle.top_k import top_k as first_k
+from proof.oracle.gru import Weights
+from proof.oracle.reverse_subsequences import reverse_lanes
+from proof.oracle.slice import slice1_elements
+from proof.oracle.top_k import ragged_top_k as ragged_first_k
+from proof.oracle.top_k import top_k as first_k
 from tests.support.gru_runs import Options, assert_as_precise_as_numpy
 from tests.support.layouts import Layout
 
@@ -234,13 +234,17 @@ def gru(
     has_lengths: bool = True,
     length_type: DataType = DataType.UINT32,
     pads: tuple[int, int, int] = (0, 0, 0),
+    input_pad: int = 0,
 ) -> GruDesc:
-    """A layer with every optional tensor, but perhaps lengths; rows of states are `pads` apart."""
+    """A layer with every optional tensor, but perhaps lengths.
+
+    Rows of states are `pads` apart, those of the input and the weights `input_pad`.
+    """
     directions = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
     return GruDesc(
-        TensorDesc(data_type, (1, num_steps, batch, inputs)),
-        TensorDesc(data_type, (1, directions, 3 * hidden, inputs)),
-        TensorDesc(data_type, (1, directions, 3 * hidden, hidden)),
+        _padded(data_type, (1, num_steps, batch, inputs), input_pad),
+        _padded(data_type, (1, directions, 3 * hidden, inputs), input_pad),
+        _padded(data_type, (1, directions, 3 * hidden, hidden), input_pad),
         TensorDesc(data_type, (1, 1, directions, 6 * hidden)),
         _padded(data_type, (1, directions, batch, hidden), pads[0]),
         TensorDesc(length_type, (1, 1, 1, batch)) if has_lengths else None,

@@ -54,6 +54,20 @@ CASES = {
     "columns for the largest k": Case(top_k((1200, 5), 101, HALF, axis=0), "columns", content="ascending"),
     "columns by several blocks": Case(top_k((5000, 5), 7, axis=0), "columns", SIX),
     "few columns by several blocks": Case(top_k((2060, 3), 32, axis=0), "columns", SIX, "any"),
+    "first of rows on a CPU": Case(top_k((9, 301), 1, HALF), limits=CPU, skew=3),
+    "first of short rows on a CPU": Case(top_k((90, 9), 1, BYTE), limits=CPU),
+    "first of long rows on a CPU": Case(top_k((2, 9001), 1, DataType.FLOAT32), limits=CPU, content="any"),
+    "first of rows in gaps on a CPU": Case(top_k((40, 7, 30), 1, LONG, axis=0), limits=CPU),
+    "first of ascending rows on a CPU": Case(
+        top_k((9, 301), 1, HALF), limits=CPU, skew=3, content="ascending"
+    ),
+    "first of columns on a CPU": Case(top_k((300, 70), 1, BYTE, axis=0), limits=CPU),
+    "first of columns behind what a byte numbers on a CPU": Case(
+        top_k((300, 70), 1, BYTE, axis=0), limits=CPU, content="steps"
+    ),
+    "first of ragged columns on a CPU": Case(
+        top_k((300, 70), 1, HALF, axis=0, length_type=HALF), limits=CPU
+    ),
     "short rows on a CPU": Case(top_k((700, 21), 4), limits=CPU),
     "short rows by warps": Case(top_k((300, 60), 7), "warp_select", ONE),
     "longer rows by warps": Case(top_k((5, 250), 16, LONG), "warp_select"),
@@ -219,12 +233,44 @@ CASES = {
     "gru by matrix instructions, full sequences": Case(
         gru(3, 3, 2, 40, data_type=DataType.FLOAT16, pads=(1, 2, 3)), "matrix_grid", length=3
     ),
+    "gru on a grid, fixed items": Case(gru(4, 3, 2, 21), "grid"),
+    "gru on a grid, fixed items, reset first": Case(
+        gru(4, 3, 2, 12, linear_before_reset=False, activations=OTHERS, direction=BIDIRECTIONAL), "grid"
+    ),
+    "gru by matrix instructions, fixed items, reset first": Case(
+        gru(4, 3, 2, 42, data_type=DataType.FLOAT16, linear_before_reset=False), "matrix_grid"
+    ),
+    "gru in a block, fixed items, reset first": Case(gru(3, 3, 2, 40, linear_before_reset=False), "block"),
+    "gru in a block, several sequences": Case(gru(3, 9, 2, 40, pads=(1, 2, 3)), "block", length=3),
     "gru in a block, one step": Case(gru(3, 4, 2, 40), "block", length=1),
     "gru in a block, no steps": Case(gru(3, 4, 2, 40), "block", length=0),
+    "gru by products": Case(gru(3, 3, 2, 300, pads=(1, 2, 3)), "products"),
+    "gru by products, reset first": Case(
+        gru(
+            3, 3, 2, 20, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False,
+            direction=BIDIRECTIONAL,
+        ),
+        "products",
+    ),
+    "gru, a single step": Case(gru(1, 1, 130, 9), "step", length=1),
+    "gru, a single step of several sequences": Case(
+        gru(1, 6, 7, 10, direction=BIDIRECTIONAL, pads=(1, 2, 3)), "step", length=1
+    ),
+    "gru, a single step, reset first": Case(gru(1, 1, 4, 300, linear_before_reset=False), "step", length=1),
+    "gru, a single step of several sequences, reset first": Case(
+        gru(1, 5, 9, 10, linear_before_reset=False, activations=OTHERS, direction=BIDIRECTIONAL),
+        "step",
+        length=1,
+    ),
+    "gru, a single step of halves, reset first": Case(
+        gru(1, 2, 12, 20, data_type=DataType.FLOAT16, linear_before_reset=False), "step", length=1
+    ),
     "gru on a CPU, reset first, full sequences": Case(
         gru(3, 8, 2, 9, linear_before_reset=False), "serial", CPU, length=3
     ),
     "gru in a block, full sequences": Case(gru(3, 4, 2, 40, pads=(1, 2, 3)), "block", length=3),
+    "gru in a block, strided tensors": Case(gru(2, 3, 5, 20, input_pad=1), "block"),
+    "gru on a CPU, strided tensors": Case(gru(2, 3, 5, 20, input_pad=1), "panels", CPU),
     "gru on a CPU, one step": Case(gru(1, 3, 2, 9, pads=(1, 2, 3)), "serial", CPU, length=1),
     "gru on a CPU, full sequences": Case(gru(3, 17, 2, 9, pads=(1, 2, 3)), "panels", CPU, length=3),
     "gru on a CPU, a whole panel": Case(gru(2, 5, 17, 33, linear_before_reset=False), "panels", CPU),

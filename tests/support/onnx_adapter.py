@@ -14,7 +14,7 @@ import onnx
 import cudml
 from cudml import Activation, AxisDirection, DataType, RecurrentNetworkDirection, TensorDesc
 from cudml.devices import Device
-from tests.oracle.gru import Weights, gru
+from proof.oracle.gru import Weights, gru
 from tests.support import to_device, to_numpy
 
 #: ONNX lets a slice that steps backwards say "to the first element" by the largest integer, too.

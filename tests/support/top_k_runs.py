@@ -13,7 +13,7 @@ from cudml.operators.top_k_paths import PATHS
 from cudml.operators.top_k_selection import Selection, selection_of
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
-from tests.oracle.top_k import BFLOAT16, top_k
+from proof.oracle.top_k import BFLOAT16, top_k
 from tests.support import assert_identical, to_device
 from tests.support.layouts import Layout, at_alignment, lay_out
 

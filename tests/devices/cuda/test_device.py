@@ -11,15 +11,19 @@ from typing import Any
 import pytest
 
 from cudml.plans import Fill, MatMul, Workspace
+from proof.sass.compiler import device_options, nvrtc_options
 from tests.devices.cuda.stand_in import cases, products, streams
 from tests.devices.cuda.stand_in.cases import scale_launch, scale_plan
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
-from tests.machine_code.compiler import device_options, nvrtc_options
 
 pytestmark = NEEDS_STAND_IN
 
 #: The number in `cudaMemcpyKind`: the driver looks at the addresses.
 DEFAULT_KIND = 4
+
+#: Values of `CUresult`, and of `CUlaunchAttributeID`.
+INVALID_VALUE, INVALID_CLUSTER_SIZE = 1, 912
+CLUSTER_DIMENSION = 4
 
 
 def pointers(launch: Any) -> list[int]:
@@ -120,6 +124,15 @@ def test_program_of_another_device_runs_there_and_leaves_the_current_one(stand_i
             "a cooperative grid of 265 blocks, 264 fit on cuda:0 (2 of 128 threads and 0 bytes of shared "
             "storage on each of 132 multiprocessors)",
         ),
+        *(
+            (
+                {"grid": (8, 1, 1), "cluster_blocks": 8, "shared_bytes": 1024},
+                settings,
+                "clusters of 8 blocks, cuda:0 has no room for one (128 threads and 1024 bytes of shared "
+                "storage a block)",
+            )
+            for settings in ({"active_clusters": 0}, {"cluster_status": INVALID_CLUSTER_SIZE})
+        ),
     ],
 )
 def test_launch_that_cannot_run_is_refused(
@@ -127,7 +140,8 @@ def test_launch_that_cannot_run_is_refused(
 ) -> None:
     plan = scale_plan(scale_launch(**changes))
     kind, message = stand_in(cases.refused, plan, **settings)
-    assert kind == ("GridTooLargeError" if "cooperative" in changes else "ValueError")
+    may_do_with_less = "cooperative" in changes or bool({"active_clusters", "cluster_status"} & {*settings})
+    assert kind == ("LaunchTooLargeError" if may_do_with_less else "ValueError")
     assert text in message
     assert "scale.cu: scale<Float32, 0>: " in message
 
@@ -182,6 +196,23 @@ def test_clusters_beyond_the_portable_size_are_asked_for(stand_in: Run) -> None:
     assert [c for c in calls if c.startswith("cuFuncSetAttribute")] == ["cuFuncSetAttribute 14 1 device 0"]
 
 
+def test_room_for_clusters_is_asked_for_the_launch_at_every_load(stand_in: Run) -> None:
+    launch = scale_launch(variant=3, grid=(16, 1, 1), block=(64, 1, 1), shared_bytes=512, cluster_blocks=8)
+    plans = scale_plan(launch), scale_plan(launch._replace(grid=(24, 1, 1))), scale_plan(variant=3)
+    calls = stand_in(cases.calls_of_loading, *((0, plan) for plan in plans))
+    shape, size = "block 64 1 1 shared 512", "size 8 1 1"
+    assert [call for call in calls if call.startswith("cuOccupancy")] == [
+        f"cuOccupancyMaxActiveClusters grid {blocks} 1 1 {shape} attributes 1 id {CLUSTER_DIMENSION} {size}"
+        for blocks in (16, 24)
+    ]
+
+
+def test_driver_that_cannot_tell_the_room_for_clusters_is_an_error(stand_in: Run) -> None:
+    plan = scale_plan(scale_launch(grid=(8, 1, 1), cluster_blocks=8))
+    told = stand_in(cases.refused, plan, cluster_status=INVALID_VALUE)
+    assert told[1] == f"cuOccupancyMaxActiveClusters failed with status {INVALID_VALUE}"
+
+
 def test_threads_that_come_first_build_once(stand_in: Run) -> None:
     calls = stand_in(cases.calls_of_loading_at_once, scale_plan(variant=4), 8)
     assert [call for call in calls if call.startswith("cuModule")] == ["cuModuleLoadData device 0"]
@@ -199,18 +230,29 @@ def test_fill_sets_the_bytes_it_names(stand_in: Run) -> None:
     assert data[:256] == b"\xee" * 256
 
 
+@pytest.mark.parametrize("shift", [0, 16])
 @pytest.mark.parametrize("how", ["current", "named", "captured"])
 @pytest.mark.parametrize(("element", "cuda_type", "size"), [("float32", 0, 4), ("float16", 2, 2)])
-def test_matmul_is_one_exact_gemm(stand_in: Run, element: str, cuda_type: int, size: int, how: str) -> None:
-    step = MatMul("a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6)
-    seen = stand_in(products.multiply, step, how)
+def test_matmul_is_one_exact_gemm(
+    stand_in: Run, element: str, cuda_type: int, size: int, how: str, shift: int
+) -> None:
+    """Its workspace is the plan's, where cuBLAS takes it, for every call: the stream's discards the last."""
+    step = MatMul(
+        "a", "b", "out", m=5, n=7, k=3, element=element, a_offset=2, b_offset=4, out_offset=6,
+        workspace="room", workspace_bytes=5000,
+    )  # fmt: skip
+    seen = stand_in(products.multiply, step, how, shift)
     handle = seen["calls"][-1][1]
     a, b, out = seen["addresses"]
     compute_32f, default_algorithm = 68, -1
     # Column-major: out.T (7, 5) = b (7, 3) @ a.T (3, 5), with b stored as its own transpose.
     product = (1, 0, 7, 5, 3, 1, b + 4 * size, cuda_type, 3, a + 2 * size, cuda_type, 3, 0, out + 6 * 4, 0, 7)
+    (room,) = [int(call[2]) for call in seen["calls"] if call[0] == "cublasSetWorkspace_v2"]
+    assert room % 256 == 0
+    assert room - (seen["resource"] + 256) == (256 - shift) % 256
     assert [call for call in seen["calls"] if call[0] != "cublasCreate_v2"] == [
         ["cublasSetStream_v2", handle, str(seen["stream"])],
+        ["cublasSetWorkspace_v2", handle, str(room), "5000"],
         ["cublasGemmEx", handle, *map(str, product), str(compute_32f), str(default_algorithm)],
     ], "a handle of its own needs no mode to be set"
     assert seen["error"] == ""

@@ -4,7 +4,6 @@ What can be tested without one is in `test_cuda_device.py`; that operators are r
 with the operators.
 """
 
-import importlib.util
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from cudml.devices import cuda, take
 from cudml.plans import Copy, Fill, KernelLaunch, MatMul, Plan, Workspace
+from proof import stand_in
 from tests.devices.cuda.stand_in.cases import KERNELS
 from tests.support.params import params_of
 
@@ -77,7 +77,7 @@ def whole_numbers(count: int) -> np.ndarray:
 
 @pytest.mark.parametrize("how", ["current", "cupy", "integer"])
 def test_work_is_ordered_on_the_stream(gpu: cuda.CudaDevice, stream: Any, how: str) -> None:
-    count = 1 << 22
+    count = 1 << (14 if stand_in.loaded() else 22)  # a GPU is late only with much to do
     program = gpu.load(
         plan_of(scale_step(count, 2.0), scale_step(count, 3.0, buffers=("out", "bias", "out")))
     )
@@ -144,12 +144,13 @@ def test_long_stretch_is_copied_in_the_order_of_its_stream(gpu: cuda.CudaDevice,
 
     import cudml
 
-    size = 80 << 18
-    values = np.arange(size + 8, dtype=np.float32)
+    long = 80 << 18
+    values = np.arange(long + 8, dtype=np.float32)
     with stream:
-        a = cupy.empty(size + 8, np.float32)
-        for first in (0, 1, 4):
-            a.fill(-1)
+        a = cupy.empty(long + 8, np.float32)
+        # A kernel copies what is not on whole words.
+        for first, size in ((0, long), (1, 1 << 16 if stand_in.loaded() else long), (4, long)):
+            a.data.memset_async(0xEE, a.nbytes)
             a.set(values)
             assert np.array_equal(cudml.slice(a, (first,), (size,)).get(), values[first : first + size])
 
@@ -269,10 +270,11 @@ def test_limits_are_the_drivers(gpu: cuda.CudaDevice) -> None:
     assert limits.compute_capability == int(cupy.cuda.Device(gpu.number).compute_capability)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.real_gpu("PyTorch brings a CUDA runtime of its own")
 def test_tensor_of_another_library_is_shared(gpu: cuda.CudaDevice) -> None:
-    import torch
-
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("PyTorch is built without CUDA")
     tensor = torch.arange(12, device="cuda", dtype=torch.float32).reshape(3, 4)
     array = take(tensor)[0].array
     assert (array.data.ptr, array.shape) == (tensor.data_ptr(), (3, 4))

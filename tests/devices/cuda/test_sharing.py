@@ -3,6 +3,7 @@
 What runs in the stand-in's process is in `stand_in/shared.py`.
 """
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -82,26 +83,45 @@ ORDERS: dict[tuple[str, str], tuple[list[str], list[str]]] = {
     ("dlpack", "default"): (["work on default"], ["default"]),
     ("torch", "own"): (["work on own", "record own", "other's waits for all of own"], ["own"]),
     ("torch", "other's"): (["work on other's"], ["other's"]),
+    ("torch", "default"): (
+        ["work on default", "record default", "other's waits for all of default"],
+        ["default"],
+    ),
+    ("dlpack out", "own"): (["work on own", "record own", "default waits for all of own"], ["own"]),
+    ("dlpack out", "default"): (["work on default"], ["default"]),
+    ("torch out", "other's"): (["work on other's"], ["other's"]),
 }
 
 
+@pytest.mark.parametrize("is_argument", [False, True], ids=["current", "argument"])
 @pytest.mark.parametrize(("what", "own"), ORDERS, ids=[f"{what} on {own}" for what, own in ORDERS])
-def test_work_is_ordered_with_the_stream_of_the_other_library(stand_in: Run, what: str, own: str) -> None:
+def test_work_is_ordered_with_the_stream_of_the_other_library(
+    stand_in: Run, what: str, own: str, is_argument: bool
+) -> None:
     """Before it and after it, only by events; nothing here waits on the host."""
     steps, asked = ORDERS[what, own]
-    assert stand_in(shared.order_of_streams, what, own) == {"steps": steps, "asked": asked}
+    seen = stand_in(shared.order_of_streams, what, own, is_argument=is_argument)
+    assert seen == {"steps": steps, "asked": asked}
 
 
+@pytest.mark.parametrize("is_argument", [False, True], ids=["current", "argument"])
 @pytest.mark.parametrize("what", ["interface", "dlpack", "torch", "out"])
-def test_captured_work_is_ordered_by_the_graph(stand_in: Run, what: str) -> None:
+def test_captured_work_is_ordered_by_the_graph(stand_in: Run, what: str, is_argument: bool) -> None:
     """An event of another stream would invalidate the capture."""
-    seen = stand_in(shared.order_of_streams, what, "own", captured=True)
+    seen = stand_in(shared.order_of_streams, what, "own", captured=True, is_argument=is_argument)
     assert seen == {"steps": ["work on own"], "asked": [] if what in ("interface", "out") else ["none"]}
 
 
-def test_memory_is_held_until_the_work_on_it_is_done(stand_in: Run) -> None:
+@pytest.mark.parametrize("on", ["the default stream", "a current stream", "a stream", "a handle"])
+def test_calls_with_outputs_and_streams_are_found(stand_in: Run, on: str) -> None:
+    found = stand_in(shared.calls_that_are_found, on)
+    assert found == dict.fromkeys(found, (True, True))
+
+
+@pytest.mark.parametrize(("how", "counts"), [("interface", [1, 2, 1, 0]), ("dlpack", [1, 2, 1, 1])])
+def test_memory_is_held_until_the_work_on_it_is_done(stand_in: Run, how: str, counts: list[int]) -> None:
     """Two arrays are held, and the third call releases them; memory ordered by its own stream is not held."""
-    assert stand_in(shared.memory_that_is_held) == [1, 2, 1, 0]
+    assert stand_in(shared.memory_that_is_held, how) == counts
 
 
 def test_memory_is_held_on_the_default_stream_without_an_event_for_each_call(stand_in: Run) -> None:
@@ -113,6 +133,15 @@ def test_arrays_of_others_find_the_call_that_was_planned(stand_in: Run) -> None:
     found = stand_in(shared.warm_calls_of_others)
     assert len(found) == 12
     assert all(found.values()), found
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
+@pytest.mark.parametrize("handle", [0, shared.OTHER_STREAM], ids=["default", "own"])
+def test_a_warm_call_of_pytorch_is_one_launch_on_its_stream(stand_in: Run, handle: int) -> None:
+    """Over the stand-in the tensors only say that they are on a GPU; nothing asks them for DLPack."""
+    asked = ["streamIsCapturing"] if handle else []
+    expected = {"calls": [*asked, "cuLaunchKernel"], "is right": True, "asked": []}
+    assert stand_in(shared.calls_of_torch, handle) == expected
 
 
 def test_objects_that_do_not_keep_to_the_protocol_are_reported(stand_in: Run) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from cudml.devices import GridTooLargeError
+from cudml.devices import LaunchTooLargeError
 from cudml.executable import load
 from cudml.operators import gru
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from tests.devices.cuda.stand_in import waits
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run
 from tests.operators.gru.test_descriptor import LIMITS, gru_of
@@ -30,9 +30,18 @@ def test_next_call_raises_what_a_kernel_gave_up(stand_in: Run, which: str) -> No
     assert (found["afterwards"], found["launches"]) == ("", int(which != "raise_reported"))
 
 
-def test_grid_that_cannot_be_resident_gets_another_plan(stand_in: Run) -> None:
-    for name, (error, cooperative) in stand_in(waits.grids_where_none_fits).items():
+@pytest.mark.parametrize(
+    ("kind", "question"),
+    [
+        ("grid", "cuOccupancyMaxActiveBlocksPerMultiprocessor"),
+        ("cluster", "cuOccupancyMaxActiveClusters"),
+    ],
+)
+def test_launch_without_room_gets_another_plan(stand_in: Run, kind: str, question: str) -> None:
+    """By array function, dispatch and adapter: one plan is refused, and the next does without."""
+    for name, (error, asked, cooperative) in stand_in(waits.launches_where_none_fits, kind).items():
         assert error == "", name
+        assert {*asked} == {question}, name
         assert cooperative, name
         assert not any(cooperative), name
 
@@ -49,12 +58,13 @@ class SharedDevice:
     def load(self, plan: Plan) -> Any:
         launch: Any = plan.steps[-1]
         if launch.cooperative and launch.grid[0] > self._fits[0]:
-            raise GridTooLargeError("too large", self._fits.pop(0) if len(self._fits) > 1 else self._fits[0])
+            fits = self._fits.pop(0) if len(self._fits) > 1 else self._fits[0]
+            raise LaunchTooLargeError("too large", most_resident_blocks=fits)
         return plan
 
 
 @pytest.mark.parametrize(
-    ("fits", "function"), [([40], "gru_grid"), ([100, 7], "gru_grid"), ([0], "gru_block")]
+    ("fits", "function"), [([40], "gru_grid"), ([100, 7], "gru_products"), ([0], "gru_products")]
 )
 def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> None:
     """As under MPS or in a part of a GPU, and where kernels differ in how many of their blocks fit."""
@@ -65,13 +75,38 @@ def test_plan_shrinks_until_its_blocks_fit(fits: list[int], function: str) -> No
     plan, _ = load(gru.plan, desc, device)
     launch: Any = plan.steps[-1]
     assert launch.function == function
-    assert launch.grid[0] <= max(least, 1)
+    assert not launch.cooperative or launch.grid[0] <= least
+
+
+def test_device_without_room_for_any_plan_says_what_has_none() -> None:
+    """Not that a smaller plan does not exist."""
+    device: Any = SharedDevice([0])
+
+    def planned(desc: Any, limits: Limits) -> Plan:
+        if limits.resident_blocks == 0:
+            raise ValueError("there is no such plan")
+        return gru.plan(desc, limits)
+
+    with pytest.raises(LaunchTooLargeError, match="too large"):
+        load(planned, gru_of(7, 1, 1024), device)
+    with pytest.raises(ValueError, match="there is no such plan"):
+        load(lambda desc, limits: planned(desc, replace(limits, most_resident_blocks=0)), None, device)
+
+
+def test_limits_are_lowered_and_never_raised() -> None:
+    assert LIMITS.lowered({"max_cluster_blocks": 4}) == replace(LIMITS, max_cluster_blocks=4)
+    assert LIMITS.lowered({"max_cluster_blocks": 8, "num_multiprocessors": 200}) == LIMITS
+    none = LIMITS.lowered({"most_resident_blocks": 0})
+    assert none == replace(LIMITS, most_resident_blocks=0)
+    assert none.lowered({"most_resident_blocks": 3, "max_cluster_blocks": 1}) == replace(
+        none, max_cluster_blocks=1
+    )
 
 
 def test_plan_that_does_not_shrink_is_an_error() -> None:
     device: Any = SharedDevice([0])
     fixed = gru.plan(gru_of(7, 1, 1024), LIMITS)
-    with pytest.raises(GridTooLargeError):
+    with pytest.raises(LaunchTooLargeError):
         load(lambda desc, limits: fixed, None, device)
 
 

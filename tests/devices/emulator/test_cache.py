@@ -107,11 +107,43 @@ def test_a_folder_of_another_user_is_not_used(place: Path, monkeypatch: pytest.M
         cache_files.folder.warn()
 
 
-def test_a_folder_that_others_can_replace_is_not_used(place: Path) -> None:
+@pytest.mark.parametrize("shared", [0o777, 0o775, 0o757])
+def test_a_folder_that_others_can_replace_is_not_used(place: Path, shared: int) -> None:
     planted = plant(place)
-    place.parent.parent.chmod(0o777)
+    place.parent.parent.chmod(shared)
     assert cache_files.cached(NAME, build) != planted
-    with pytest.warns(RuntimeWarning, match=r"parent has mode 0777: others can replace"):
+    with pytest.warns(RuntimeWarning, match=rf"parent has mode 0{shared:o}: others can replace"):
+        cache_files.folder.warn()
+
+
+@pytest.mark.parametrize("shared", [0o1777, 0o1775])
+def test_nobody_else_can_replace_a_folder_in_a_sticky_one(place: Path, shared: int) -> None:
+    place.mkdir(parents=True)
+    place.chmod(0o700)
+    place.parent.chmod(0o700)
+    place.parent.parent.chmod(shared)
+    assert cache_files.cached(NAME, build) == place / NAME
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+@pytest.mark.parametrize("mode_of_parent", [0o755, 0o1777])
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_whose_parent_belongs_to_another_user_is_not_used(
+    place: Path, monkeypatch: pytest.MonkeyPatch, mode_of_parent: int, is_link: bool
+) -> None:
+    planted = plant(place)
+    parent = place.parent.parent
+    if is_link:
+        parent = parent.with_name("others")
+        parent.mkdir()
+        (parent / "link").symlink_to(f"../{place.parent.parent.name}")
+        monkeypatch.setenv("CUDML_CACHE_DIR", str(parent / "link" / place.parent.name))
+        found = cache_files.cached(NAME, lambda scratch, path: pytest.fail("not found"))
+        assert found.samefile(planted)
+    parent.chmod(mode_of_parent)
+    os.chown(parent, 1234, 1234)
+    assert not cache_files.cached(NAME, build).samefile(planted)
+    with pytest.warns(RuntimeWarning, match=rf"{parent.name} belongs to user 1234, who can replace"):
         cache_files.folder.warn()
 
 

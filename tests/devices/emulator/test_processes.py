@@ -55,7 +55,16 @@ sleep 61
 """
 
 CTRL_C = """
+import shutil
 import threading
+
+remove = shutil.rmtree
+
+def remove_slowly(*arguments, **options):
+    time.sleep(0.3)  # the call must not return meanwhile
+    remove(*arguments, **options)
+
+shutil.rmtree = remove_slowly
 
 def interrupt():
     global sent

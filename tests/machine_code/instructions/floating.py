@@ -289,12 +289,12 @@ HALVES = {
 }
 
 
-def _matrix_operands(depth: int) -> Callable[[np.random.Generator], list[Array]]:
+def _matrix_operands(depth: int, kind: str) -> Callable[[np.random.Generator], list[Array]]:
     """Numbers of a few bits, so that every order of a sum is exact."""
 
     def make(rng: np.random.Generator) -> list[Array]:
         halves = (rng.integers(-8, 9, size=NUM_VALUES * depth // n) / 4 for n in (2, 4))
-        words = [half.astype(np.float16).view(np.uint32) for half in halves]
+        words = [_packed(half, kind) for half in halves]
         return [*words, rng.integers(-50, 50, size=4 * NUM_VALUES).astype(np.float32)]
 
     return make
@@ -304,13 +304,27 @@ def _matrix_operands(depth: int) -> Callable[[np.random.Generator], list[Array]]
 _WEIGHTS = (1, 3, 7, 13)
 
 
-def _product(depth: int) -> Callable[..., Array]:
+def _packed(numbers: Array, kind: str) -> Array:
+    """Two in a word; a bfloat16 is the upper half of a float32."""
+    if kind == "f16":
+        return numbers.astype(np.float16).view(np.uint32)
+    return (numbers.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.uint32)
+
+
+def _elements(words: Array, kind: str) -> Array:
+    """The inverse of `_packed`."""
+    if kind == "f16":
+        return words.view(np.float16)
+    return (words.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def _product(depth: int, kind: str) -> Callable[..., Array]:
     """Lanes hold elements as in the figures of the PTX ISA, mma.m16n8k8 and mma.m16n8k16."""
     group, member = np.divmod(np.arange(32), 4)
 
     def expected(a: Array, b: Array, c: Array) -> Array:
-        of_a = a.view(np.float16).reshape(-1, 32, depth // 2)
-        of_b = b.view(np.float16).reshape(-1, 32, depth // 4)
+        of_a = _elements(a, kind).reshape(-1, 32, depth // 2)
+        of_b = _elements(b, kind).reshape(-1, 32, depth // 4)
         left, right = np.zeros((len(of_a), 16, depth)), np.zeros((len(of_a), depth, 8))
         for n in range(depth // 2):
             left[:, group + 8 * (n // 2 % 2), 2 * member + n % 2 + 8 * (n // 4)] = of_a[:, :, n]
@@ -323,24 +337,28 @@ def _product(depth: int) -> Callable[..., Array]:
     return expected
 
 
-def _matrix(depth: int) -> Snippet:
+def _matrix(depth: int, kind: str = "f16") -> Snippet:
     words = {"a": depth // 4, "b": depth // 8, "c": 4}
     lists, inputs, number = [], [], 4
     for letter, count in words.items():
         lists.append("{" + ", ".join(f"%{number + k}" for k in range(count)) + "}")
         number += count
-        kind = "f" if letter == "c" else "r"
-        inputs += [f'"{kind}"(p{letter}[{count} * i + {k}])' for k in range(count)]
+        constraint = "f" if letter == "c" else "r"
+        inputs += [f'"{constraint}"(p{letter}[{count} * i + {k}])' for k in range(count)]
     body = f"""float d0, d1, d2, d3;
-      asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.f16.f16.f32 "
+      asm volatile("mma.sync.aligned.m16n8k{depth}.row.col.f32.{kind}.{kind}.f32 "
         "{{%0, %1, %2, %3}}, {", ".join(lists)};"
         : "=f"(d0), "=f"(d1), "=f"(d2), "=f"(d3) : {", ".join(inputs)});
       r = d0 + 3 * d1 + 7 * d2 + 13 * d3;"""
-    form = {8: "HMMA.1688.F32", 16: "HMMA.16816.F32"}[depth]
-    return Snippet("u32 u32 f32 -> f32", body, _product(depth), form, operands=_matrix_operands(depth))
+    form = {8: "HMMA.1688.F32", 16: "HMMA.16816.F32"}[depth] + ".BF16" * (kind == "bf16")
+    operands = _matrix_operands(depth, kind)
+    return Snippet("u32 u32 f32 -> f32", body, _product(depth, kind), form, operands=operands)
 
 
-MATRICES = {f"mma.m16n8k{depth}": _matrix(depth) for depth in (8, 16)}
+MATRICES = {
+    **{f"mma.m16n8k{depth}": _matrix(depth) for depth in (8, 16)},
+    "mma.m16n8k16.bf16": _matrix(16, "bf16"),
+}
 
 SNIPPETS = {**ARITHMETIC, **COMPARISONS, **FUNCTIONS, **CONVERSIONS, **HALVES, **MATRICES}
 SNIPPETS |= {f"{name}, uniform": uniform(SNIPPETS[name]) for name in ("fma.rn", "div.rn")}

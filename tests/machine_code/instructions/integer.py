@@ -167,7 +167,38 @@ def _funnel(direction: str, mode: str) -> Snippet:
     return Snippet(_WORDS, ptx(f"shf.{direction}.{mode}.b32 %0, %1, %2, %3;"), expected)
 
 
+def _mask(mode: str) -> Snippet:
+    """`bmsk` of PTX: ones from a position on."""
+
+    def expected(a: Array, b: Array) -> Array:
+        wrap = mode == "wrap"
+        start, count = (ints(x) % 32 if wrap else np.minimum(ints(x), 32) for x in (a, b))
+        return wrapped(((1 << count) - 1) << start, "u32")
+
+    form = "BMSK" + ".W" * (mode == "wrap")
+    return Snippet("u32 u32 -> u32", ptx(f"bmsk.{mode}.b32 %0, %1, %2;"), expected, form)
+
+
+def _extension(mode: str, kind: str) -> Snippet:
+    """`szext` of PTX: the lower bits with the highest of them as the sign."""
+
+    def expected(a: Array, b: Array) -> Array:
+        width = ints(b) % 32 if mode == "wrap" else np.minimum(ints(b), 32)
+        low = ints(a) % (1 << width)
+        is_negative = (kind == "s32") & (width > 0) & (low * 2 >= 1 << width)
+        return wrapped(low - is_negative * (1 << width), "u32")
+
+    form = "SGXT" + ".W" * (mode == "wrap") + ".U32" * (kind == "u32")
+    return Snippet("u32 u32 -> u32", ptx(f"szext.{mode}.{kind} %0, %1, %2;"), expected, form)
+
+
 SHIFTS = {
+    **{f"bmsk.{mode}": _mask(mode) for mode in ("clamp", "wrap")},
+    **{
+        f"szext.{mode}.{kind}": _extension(mode, kind)
+        for mode in ("clamp", "wrap")
+        for kind in ("s32", "u32")
+    },
     **{
         name: _shift(name, kind)
         for name, kind in (
@@ -295,6 +326,18 @@ def _least(function: Callable[..., Array], kind: str) -> Snippet:
     return Snippet(f"{kind} {kind} -> {kind}", f"r = {name}(a, b);", function, form)
 
 
+def _least_halves(name: str, kind: str) -> Snippet:
+    function = {"min": np.minimum, "max": np.maximum}[name]
+    halves = {"u": np.uint16, "s": np.int16}[kind[0]]
+
+    def expected(a: Array, b: Array) -> Array:
+        found: Array = function(a.view(halves), b.view(halves)).view(np.uint32)
+        return found
+
+    body = f'asm("{name}.{kind} %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));'
+    return Snippet("u32 u32 -> u32", body, expected, f"VIMNMX.{kind[0].upper()}16x2")
+
+
 def _least_of_three(name: str, kind: str) -> Snippet:
     function = {"min": np.minimum, "max": np.maximum}[name]
     return Snippet(
@@ -331,6 +374,11 @@ OTHERS = {
         f"{function.__name__}.{kind}": _least(function, kind)
         for function in (np.minimum, np.maximum)
         for kind in ("s32", "u32")
+    },
+    **{
+        f"{name} of halves, {kind}": _least_halves(name, kind)
+        for name in ("min", "max")
+        for kind in ("s16x2", "u16x2")
     },
     **{
         f"{name} of three, {kind}": _least_of_three(name, kind)

@@ -74,6 +74,16 @@ GLOBAL = {
     "16 bytes": _of_four("global", "global", "LDG.E.128 STG.E.128"),
     "16 bytes, nc": _of_four("global.nc", "global", "LDG.E.128.CONSTANT"),
     "16 bytes, strong": _of_four("relaxed.gpu.global", "relaxed.gpu.global", "LDG.E.128.STRONG.GPU"),
+    **{
+        f"ld{hint}": _load(f".global{hint}", "u32", f"LDG.E.{form}")
+        for hint, form in {
+            ".lu": "LU",
+            ".cs": "EF",
+            ".L1::no_allocate": "NA",
+            ".L2::128B": "LTC128B",
+        }.items()
+    },
+    "st.cs": _store(".global.cs", "u32", "STG.E.EF"),
     "fence": Snippet("u32 -> u32", "__threadfence(); r = a;", _same, "MEMBAR.SC.GPU"),
 }
 
@@ -295,4 +305,24 @@ CLUSTERS = {
     ),
 }
 
-SNIPPETS = {**GLOBAL, **SHARED, **COPIES, **ATOMICS, **CLUSTERS}
+
+def _local(kind: str, form: str) -> Snippet:
+    """Threads fill arrays of 16 with the values of their neighbours, change a place and read another one."""
+    body = f"""volatile {_C_TYPES[kind]} z[16];
+      for (int k = 0; k < 16; ++k) z[k] = pa[(i + k) % {NUM_VALUES}];
+      z[b % 16] = 7; r = z[(b >> 4) % 16];"""
+
+    def expected(a: Array, b: Array) -> Array:
+        held = np.stack([np.roll(a, -k) for k in range(16)])
+        held[b % 16, np.arange(a.size)] = 7
+        return held[(b >> 4) % 16, np.arange(a.size)]
+
+    return Snippet(f"{kind} u32 -> {kind}", body, expected, form)
+
+
+LOCAL = {
+    "local array": _local("u32", "STL LDL"),
+    "local array of bytes": _local("u8", "STL.U8 LDL.U8"),
+}
+
+SNIPPETS = {**GLOBAL, **LOCAL, **SHARED, **COPIES, **ATOMICS, **CLUSTERS}

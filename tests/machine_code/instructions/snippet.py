@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.machine_code.compiler import compiled_text
-from tests.machine_code.cubin import kernels_of
+from proof.sass.compiler import compiled_text
+from proof.sass.cubin import kernels_of
+from proof.sass.decode import decode
+from proof.sass.launch import Buffer, Launch, run
+from proof.sass.plan import HOPPER, Kernel
 from tests.machine_code.instructions.values import NUM_VALUES, TYPES, Array, operand_values
-from tests.machine_code.plan import HOPPER, Kernel
-from tests.machine_code.sass.decode import decode
-from tests.machine_code.sass.launch import Buffer, Launch, run
 
 _C_TYPES = {
     **{f"u{bits}": f"uint{bits}_t" for bits in (8, 16, 32, 64)},
@@ -128,7 +128,6 @@ extern "C" __global__ void {cluster}{name}({", ".join([*parameters, f"{result}* 
             buffers,
             grid=(NUM_VALUES // self.block, 1, 1),
             block=(self.block, 1, 1),
-            shared_bytes=kernel.facts.shared_bytes,
             cluster_blocks=self.cluster_blocks,
         )
         executed = zip(kernel.code.texts, run(launch).executed, strict=True)

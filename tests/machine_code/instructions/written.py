@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tests.machine_code.cubin import Kernel as Facts
+from proof.sass.cubin import Kernel as Facts
+from proof.sass.decode import Code, Line, code_of
+from proof.sass.launch import Buffer, Launch, MachineError, run
+from proof.sass.plan import Kernel
+from tests.machine_code.instructions import integer
 from tests.machine_code.instructions.snippet import Snippet
 from tests.machine_code.instructions.values import TYPES, Array, ints, wrapped
-from tests.machine_code.plan import Kernel
-from tests.machine_code.sass.decode import Code, Line, code_of
 
 _NO_FACTS = Facts(registers=16, stack_bytes=0, shared_bytes=0, code_bytes=0, max_threads=0, parameters=())
 _ARGUMENTS = 0x210
@@ -137,6 +139,14 @@ SNIPPETS: Mapping[str, Written] = {
             "SHF.L.U32": "SHF.L.U32 R10, R11, 0x10, RZ",
         }.items()
     },
+    "the lesser of halves, of which nobody wrote the upper one": Written(
+        "u32 u32 -> u32",
+        """PRMT R11, R4, 0x7610, R11
+        VIMNMX.U16x2 R12, R11, R6, PT
+        LOP3.LUT R10, R12, 0xffff, RZ, 0xc0, !PT""",
+        lambda a, b: np.minimum(a & 0xFFFF, b & 0xFFFF),
+        "VIMNMX.U16x2",
+    ),
     "selp.f32": Written(
         "f32 f32 s32 -> f32",
         "ISETP.GT.AND P0, PT, R8, 0x5, PT\nFSEL R10, -R4, |R6|, P0",
@@ -206,13 +216,32 @@ SNIPPETS: Mapping[str, Written] = {
             "GE.U32.AND": np.greater_equal,
             "LT.U32.AND": np.less,
             "GT.U32.OR": np.greater,
+            "LE.OR": np.less_equal,
         }.items()
     },
     **{
         f"setp.{name}.{kind}, uniform": _wide_uniform_comparison(name, kind, function)
         for kind in ("s64", "u64")
-        for name, function in {"GE": np.greater_equal, "GT": np.greater, "NE": np.not_equal}.items()
+        for name, function in {
+            "EQ": np.equal,
+            "GE": np.greater_equal,
+            "GT": np.greater,
+            "LT": np.less,
+            "NE": np.not_equal,
+        }.items()
     },
+    "setp of 64 bits or another predicate, uniform": Written(
+        "s64 s64 -> u32",
+        """UISETP.LT.U32.AND UP1, UPT, UR4, UR6, UPT
+          UISETP.EQ.U32.AND UP0, UPT, UR4, UR6, UPT
+          UISETP.EQ.OR.EX UP0, UPT, UR5, UR7, UP1, UP0
+          UMOV UR10, 0x7
+          USEL UR10, UR10, 0x9, UP0
+          MOV R10, UR10""",
+        lambda a, b: np.where((a == b) | (a.astype(np.uint32) < b.astype(np.uint32)), 7, 9),
+        "UISETP.EQ.OR.EX",
+        is_uniform=True,
+    ),
     **{
         f"generic, {8 * size} bits": Written(
             f"u{8 * size} -> u{8 * size}",
@@ -273,6 +302,56 @@ SNIPPETS: Mapping[str, Written] = {
         "BRA.U",
         is_uniform=True,
     ),
+    "the lanes of a convergence barrier, kept in a register": Written(
+        "u32 -> u32",
+        """BSSY B0, `(meet)
+        BMOV.32.CLEAR R8, B0
+        BMOV.32 R9, B0
+        BMOV.32 B0, R8
+        ISETP.GE.U32.AND P0, PT, R4, 0x10, PT
+        @P0 BRA `(late)
+        meet:
+        BSYNC B0
+        VOTE.ANY R10, PT, PT
+        IADD3 R10, R10, R9, RZ
+        BRA `(end)
+        late:
+        BRA `(meet)
+        end:""",
+        lambda a: np.full(a.shape, 2**32 - 1, np.uint32),
+        "BMOV.32.CLEAR BMOV.32",
+        operands=_some_late,
+    ),
+    "bmsk, uniform": Written(
+        "u32 u32 -> u32",
+        "UBMSK UR10, UR4, UR6\nMOV R10, UR10",
+        integer.SNIPPETS["bmsk.clamp"].expected,
+        "UBMSK",
+        is_uniform=True,
+    ),
+    "szext, uniform": Written(
+        "u32 u32 -> u32",
+        "USGXT UR10, UR4, UR6\nMOV R10, UR10",
+        integer.SNIPPETS["szext.clamp.s32"].expected,
+        "USGXT",
+        is_uniform=True,
+    ),
+    "whether a word is the same for all lanes": Written(
+        "u32 -> u32",
+        "R2UR P0, UR6, R4\nSEL R10, RZ, 0x1, P0",
+        lambda a: np.repeat((a.reshape(-1, 32) != a.reshape(-1, 32)[:, :1]).any(axis=1), 32).astype("u4"),
+        "R2UR",
+        operands=lambda rng: [rng.integers(0, 5, 512, np.uint32) // 4 * (np.arange(512) % 64 < 32)],
+    ),
+    "an exit of some lanes": Written(
+        "u32 -> u32",
+        """MOV R10, 0x5
+        ISETP.LT.U32.AND P0, PT, R4, 0x10, PT
+        EXIT !P0""",
+        lambda a: np.where(a < 16, 5, 0).astype(np.uint32),
+        "EXIT",
+        operands=_some_late,
+    ),
     "a warp that came apart": Written(
         "u32 -> u32",
         """UMOV UR6, 0xffffffff
@@ -298,3 +377,36 @@ SNIPPETS: Mapping[str, Written] = {
         operands=_some_late,
     ),
 }
+
+
+class FormRunner:
+    """Runs an instruction by itself, on registers that are zero and addresses that exist.
+
+    See `proof.sass.forms` for the registers of addresses.
+    """
+
+    _BYTES = 4096
+    _SHARED_PLACE = 0x800
+
+    def __init__(self) -> None:
+        self._memory = Buffer(np.zeros(self._BYTES, np.uint8), is_output=True)
+        place = self._memory.address + self._BYTES // 2
+        start = [f"MOV R{number}, RZ" for number in range(80)]
+        start += [f"UMOV UR{number}, URZ" for number in range(62)]
+        start += [
+            f"{'U' * is_uniform}PLOP3.LUT {letter}1, {letter}T, {letter}T, {letter}T, {letter}T, 0x8, 0x0"
+            for is_uniform, letter in enumerate(("P", "UP"))
+        ]
+        start += [f"MOV R2, {place & 0xFFFFFFFF:#x}", f"MOV R3, {place >> 32:#x}"]
+        start += [f"MOV R4, {self._SHARED_PLACE:#x}", f"UMOV UR4, {self._SHARED_PLACE:#x}"]
+        self._start = "\n".join(start)
+
+    def refusal(self, form: str) -> str:
+        """The machine's error, "" for none."""
+        code = assembled(f"{self._start}\n{form}\nend:\nEXIT")
+        launch = Launch(code, bytes(64), [self._memory], (1, 1, 1), (32, 1, 1), 3 * self._SHARED_PLACE)
+        try:
+            run(launch)
+        except MachineError as error:
+            return str(error)
+        return ""

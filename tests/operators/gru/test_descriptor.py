@@ -257,7 +257,7 @@ def test_activations_by_name() -> None:
     assert Activation("Sigmoid") == Activation.sigmoid()
     assert Activation("hardsigmoid") == Activation.hard_sigmoid(0.2, 0.5)
     assert Activation("TANH") == TANH
-    with pytest.raises(ValueError, match=r"unknown activation 'Hardmax', must be one of Affine, Celu"):
+    with pytest.raises(ValueError, match=r"^Activation: operator_type is 'Hardmax', must be one of Affine"):
         Activation("Hardmax")
 
 
@@ -277,6 +277,7 @@ LIMITS = Limits(
     max_cluster_blocks=8,
     l2_bytes=50 << 20,
     compute_capability=90,
+    product_workspace_bytes=32 << 20,
 )
 
 
@@ -321,11 +322,31 @@ def test_path_follows_the_device() -> None:
     assert path(gru_of(7, 1, 64), LIMITS) == "gru_block"
     assert path(gru_of(7, 1, 1024), LIMITS) == "gru_grid"
     # One multiprocessor takes longer to load the weights than for some steps.
-    assert path(gru_of(1, 1, 96), LIMITS) == "gru_grid"
+    assert path(gru_of(2, 1, 96), LIMITS) == "gru_grid"
     assert path(gru_of(1000, 1, 96), LIMITS) == "gru_block"
     assert path(gru_of(7, 8, 1024, data_type=F16), LIMITS) == "gru_matrix_grid"
     assert path(gru_of(7, 1, 1024, 2), replace(LIMITS, num_multiprocessors=3)) == "gru_block"
     assert path(gru_of(7, 1, 1024), replace(LIMITS, warp_lanes=1)) == "gru_serial"
+
+
+def test_weights_that_do_not_fit_the_chip_are_multiplied_by_the_library() -> None:
+    def path(batch: int, hidden: int, data_type: DataType) -> str:
+        return plan(gru_of(256, batch, hidden, data_type=data_type), LIMITS).steps[-1].function
+
+    assert path(128, 2048, F16) == path(128, 2048, F32) == path(128, 1024, F32) == "gru_products"
+    assert path(8, 2048, F32) == path(1, 2048, F16) == path(32, 512, F32) == "gru_grid"
+    assert path(8, 2048, F16) == path(32, 1024, F16) == "gru_matrix_grid"
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(("linear_before_reset", "products"), [(True, 1), (False, 2)])
+def test_steps_by_products_repeat_the_same_objects(linear_before_reset, products, directions) -> None:
+    """So that a plan of thousands of steps is small, and a device prepares each but once."""
+    layer = replace(gru_of(5000, 2, 8, directions), linear_before_reset=linear_before_reset)
+    found = plan(layer, LIMITS, path="products")
+    distinct = {id(step) for step in found.steps}
+    assert len(distinct) == 2 + products * (directions + 1)
+    assert len(found.steps) == 2 + 5000 * products * (directions + 1)
 
 
 def test_weights_are_copied_where_they_are_read_often() -> None:
@@ -342,8 +363,12 @@ def test_weights_are_copied_where_they_are_read_often() -> None:
 @pytest.mark.parametrize(
     ("desc", "limits", "expected"),
     [
-        (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+"),
-        (gru_of(7, 8, 1024, data_type=F16), LIMITS, r"matrix_grid: .* block \d+, grid \d+, matrix_grid \d+"),
+        (gru_of(7, 1, 64), LIMITS, r"block: estimated clocks: block \d+, grid \d+, products \d+"),
+        (
+            gru_of(7, 8, 1024, data_type=F16),
+            LIMITS,
+            r"matrix_grid: .* block \d+, grid \d+, matrix_grid \d+, .*",
+        ),
         (gru_of(8, 1, 64), replace(LIMITS, warp_lanes=1), "panels: 8 products of a batch, 8 or more"),
         (gru_of(1, 1, 64), replace(LIMITS, warp_lanes=1), "serial: 1 products of a batch, fewer than 8"),
     ],
@@ -354,22 +379,67 @@ def test_choice_prints_its_reason(desc: GruDesc, limits: Limits, expected: str) 
     assert plan(desc, limits) == plan(desc, limits, path=choice.path.name)
 
 
-def test_one_step_exchanges_nothing() -> None:
-    """A call per step, as decoders make, costs one product and one launch if no state is exchanged."""
+@pytest.mark.parametrize("linear_before_reset", [True, False])
+def test_one_step_is_one_ordinary_launch(linear_before_reset: bool) -> None:
+    """A call per step, as decoders make, costs one launch, without a product or a fill before it."""
     for hidden in (4, 32, 1024):
-        one, several = (plan(gru_of(num_steps, 1, hidden), LIMITS) for num_steps in (1, 2))
-        assert [type(step) for step in one.steps] == [MatMul, KernelLaunch]
-        assert [space.name for space in one.workspaces] == ["projection"]
+        layers = (gru_of(num_steps, 1, hidden) for num_steps in (1, 2))
+        one, several = (
+            plan(replace(layer, linear_before_reset=linear_before_reset), LIMITS) for layer in layers
+        )
+        (launch,) = one.steps
+        assert isinstance(launch, KernelLaunch)
+        assert (launch.function, launch.cooperative) == ("gru_step", False)
         assert ("exchange" in several.offsets()) == several.steps[-1].cooperative
+
+
+def test_one_step_of_many_sequences_multiplies_them_at_once() -> None:
+    """Each four sequences read the weights again, which takes longer than a product for all."""
+    assert [plan(gru_of(1, batch, 1024), LIMITS).steps[-1].function for batch in (4, 64)] == [
+        "gru_step",
+        "gru_products",
+    ]
+
+
+def test_one_step_reads_packed_lengths_where_they_are() -> None:
+    layer = gru_of(1, 3, 16)
+    lengths = TensorDesc(DataType.UINT32, (1, 1, 1, 3))
+    assert len(plan(replace(layer, sequence_lengths_tensor=lengths), LIMITS).steps) == 1
+    strided = replace(lengths, strides=(6, 6, 6, 2))
+    assert len(plan(replace(layer, sequence_lengths_tensor=strided), LIMITS).steps) == 2
+
+
+@pytest.mark.parametrize(
+    ("desc", "recommended", "num_bytes"),
+    [
+        # 7 x 192 sums of 8 products: tiles of 128 x 128, one partial sum of each.
+        (gru_of(7, 1, 64), 32 << 20, 4 * 128 * 256),
+        (gru_of(7, 1, 64), 64 << 10, 64 << 10),
+        (gru_of(1000, 32, 1024), 32 << 20, 32 << 20),
+        (gru_of(1000, 32, 1024), 4 << 20, 4 << 20),
+        (gru_of(7, 1, 64), 0, 0),
+    ],
+)
+def test_product_has_a_workspace_of_its_size(desc: GruDesc, recommended: int, num_bytes: int) -> None:
+    """Of what the device recommends at most; a library that wants none gets none."""
+    limits = replace(LIMITS, product_workspace_bytes=recommended)
+    found = plan(desc, limits)
+    (product,) = [step for step in found.steps if isinstance(step, MatMul) and step.out == "projection"]
+    sizes = {space.name: space.num_bytes for space in found.workspaces}
+    assert product.workspace_bytes == num_bytes
+    assert (product.workspace in sizes) == (num_bytes > 0)
+    if num_bytes:
+        assert sizes[product.workspace] == num_bytes + 256
+        assert f", {num_bytes} bytes of product_workspace" in str(product)
 
 
 def test_plan_refuses_unknown_and_impossible_paths() -> None:
     with pytest.raises(
-        ValueError, match="path is 'warp', must be block, grid, matrix_grid, panels or serial"
+        ValueError, match="path is 'warp', must be block, grid, matrix_grid, step, products, panels or serial"
     ):
         plan(GRU, LIMITS, path="warp")
     refused = "'matrix_grid' cannot compute a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"
     with pytest.raises(ValueError, match=refused):
         plan(GRU, LIMITS, path="matrix_grid")
     with pytest.raises(ValueError, match="hidden size 65536 does not fit the 65536 bytes"):
-        plan(gru_of(1, 1, 65536), replace(LIMITS, shared_bytes_per_block=65536))
+        plan(gru_of(2, 1, 65536), replace(LIMITS, shared_bytes_per_block=65536))

@@ -10,7 +10,7 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc, check, plan
 from cudml.tensors import TensorDesc
-from tests.oracle.reverse_subsequences import reverse_lanes
+from proof.oracle.reverse_subsequences import reverse_lanes
 from tests.support import assert_identical, run_plan, schedules, to_device
 from tests.support.layouts import Layout, lay_out, layouts, run_on_bytes
 

@@ -178,3 +178,13 @@ def test_message_tells_the_level_that_allows_it() -> None:
         "InputTensor.DataType is INT64, must be FLOAT32, FLOAT16, INT32, INT16, INT8, UINT32, UINT16 "
         "or UINT8 at feature level 2_1 (allowed from 4_1)",
     ]
+
+
+def test_a_dimension_with_a_problem_does_not_hide_those_of_others() -> None:
+    broken = replace(SLICE, strides=(1, 0, 2, 3), offsets=(0, 0, 2, 9))
+    assert problems(broken)[1:] == [
+        "Offsets[2] + (Sizes[2] - 1) * Strides[2] is 4, must be at most 3, "
+        "the last element of InputTensor.Sizes[2] = 4",
+        "Offsets[3] + (Sizes[3] - 1) * Strides[3] is 12, must be at most 3, "
+        "the last element of InputTensor.Sizes[3] = 4",
+    ]

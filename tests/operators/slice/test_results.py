@@ -10,7 +10,7 @@ from cudml.dtypes import BITS_BY_SIZE, ExtendedType
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.slice import Slice1Desc, SliceDesc, check, plan
 from cudml.tensors import TensorDesc
-from tests.oracle.slice import slice1_elements, slice_elements
+from proof.oracle.slice import slice1_elements, slice_elements
 from tests.support import assert_identical, run_plan, schedules, to_device
 from tests.support.layouts import Layout, lay_out, layouts, run_on_bytes
 

@@ -1,13 +1,16 @@
 """The path for k = 1: ties of equal and of different bits, rows of every length, and parts of a row."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from cudml.devices import Device
+from cudml.devices import Device, emulator
 from cudml.enums import DataType
 from cudml.operators import top_k_arg_max
+from cudml.operators.top_k_selection import MAX_ROW_LENGTH
+from cudml.plans import KernelLaunch, Params, ParamStruct, Plan
 from tests.operators.top_k.test_results import hard_values
 from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, plan_for
 
@@ -73,3 +76,25 @@ def test_ties_between_the_parts_of_a_row(
             (launch,) = launches(plan_for(x, options, limits))
             assert launch.grid[0] >= 2 * num_rows
             check_top_k(device, x, options, limits)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 13, 264])
+@pytest.mark.parametrize("short_of_longest", [0, 1, 62, 63, 64, 65, 2**31])
+def test_parts_cover_the_longest_rows(num_parts: int, short_of_longest: int) -> None:
+    """Each begins where the one before ends, at a multiple of 64; rows are too long to be allocated."""
+    length = MAX_ROW_LENGTH - short_of_longest
+    begins, ends = np.zeros((2, num_parts), np.int64)
+    step = KernelLaunch(
+        source=str(Path(__file__).parent / "kernels" / "stretches.cu"),
+        function="stretches",
+        template=(),
+        grid=(num_parts, 1, 1),
+        block=(1, 1, 1),
+        buffers=("begins", "ends"),
+        params=Params(ParamStruct("Int64 row_length"), {"row_length": length}),
+    )
+    emulator.get_device().load(Plan("test", ("begins", "ends"), (step,)))([begins, ends], None)
+    assert (begins[0], ends[-1]) == (0, length)
+    assert (begins[1:] == ends[:-1]).all()
+    assert (begins[1:] % 64 == 0).all()
+    assert (ends > begins).all()

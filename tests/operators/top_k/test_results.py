@@ -15,7 +15,7 @@ from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.top_k import TopK1Desc, TopKDesc, check, plan
 from cudml.operators.top_k_selection import fine_order
 from cudml.tensors import TensorDesc
-from tests.oracle.top_k import top_k
+from proof.oracle.top_k import top_k
 from tests.support import assert_identical, run_plan, to_device
 from tests.support.layouts import lay_out, layouts
 from tests.support.random_arrays import edge_values
@@ -121,6 +121,26 @@ def test_hardest_values_in_both_orders(
             options = Options(size // 2, largest=largest, nan_last=nan_last)
             for path in possible_paths(x, options, device.limits):
                 check_top_k(device, x, Options(size // 2, -1, largest, nan_last, path))
+
+
+@pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if dtype.kind not in "iu"], ids=str)
+@pytest.mark.parametrize("k", [1, 2, 4, 9, 33])
+def test_every_path_keeps_the_bits_of_zeros_and_nans(
+    device: Device, dtype: np.dtype, k: int, rng: np.random.Generator
+) -> None:
+    """Elements of one key have bits of their own, in rows of few results and of nothing else."""
+    bits = hard_values(dtype, 60, rng).view(f"u{dtype.itemsize}")
+    sign = bits.dtype.type(1 << (8 * dtype.itemsize - 1))
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        numbers = bits.view(dtype).astype(np.float64)
+    zeros, nans = np.array([0, sign], bits.dtype), bits[np.isnan(numbers)]
+    for kinds in (zeros, nans, np.concatenate([zeros, nans, bits[numbers == 1]])):
+        for row_length in (k, k + 2, 15 * k, 30 * k):
+            x = rng.choice(kinds, (7, row_length)).view(dtype)
+            for axis, source in ((1, x), (0, np.ascontiguousarray(x.T))):
+                options = Options(k, axis, bool(rng.integers(2)), bool(rng.integers(2)))
+                for path in possible_paths(source, options, device.limits):
+                    check_top_k(device, source, replace(options, path=path))
 
 
 def nearly_equal(dtype: np.dtype, size: int) -> np.ndarray:

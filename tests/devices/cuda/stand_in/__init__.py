@@ -4,7 +4,6 @@ import ctypes
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,7 +41,6 @@ class Launch:
     stream: int
     device: int
     arguments: tuple[bytes, ...]
-    module: int
 
 
 class StandIn:
@@ -54,8 +52,9 @@ class StandIn:
 
     def set(self, **settings: int) -> None:
         """`num_devices`, `resident_blocks`, `max_threads_of_kernel`, `compute_capability`, the handle of the
-        `captured_stream`, 0 for none, the number of the `old_device` of capability 7.0, -1 for none, and
-        whether what comes before an event is still to be done: `pending_events`."""
+        `captured_stream`, 0 for none, the number of the `old_device` of capability 7.0, -1 for none,
+        whether what comes before an event is still to be done: `pending_events`, and the `active_clusters`
+        of a launch and the `cluster_status` with which the driver tells them."""
         for name, value in settings.items():
             if self._library.stand_in_set(name.encode(), ctypes.c_long(value)):
                 raise KeyError(name)
@@ -66,12 +65,6 @@ class StandIn:
         self._library.stand_in_set_parameters(len(parameter_sizes), sizes)
         self._library.stand_in_clear()
         self.set(record_calls=1)
-
-    def set_parameters_of(self, module: int, parameter_sizes: Sequence[int]) -> None:
-        """The sizes for the only kernel of a module, by its number from 1 in the order of loading."""
-        sizes = (ctypes.c_size_t * len(parameter_sizes))(*parameter_sizes)
-        if self._library.stand_in_set_parameters_of(module, len(parameter_sizes), sizes):
-            raise OverflowError("too many modules")
 
     def calls(self) -> list[str]:
         """The calls since `record()`, one line each."""
@@ -97,7 +90,6 @@ def _parse_launch(line: str) -> Launch:
         shared_bytes=integers("shared", 1)[0],
         stream=integers("stream", 1)[0],
         device=integers("device", 1)[0],
-        module=integers("module", 1)[0],
         arguments=tuple(map(bytes.fromhex, words[words.index("arguments") + 1 :])),
     )
 

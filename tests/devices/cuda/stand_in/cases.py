@@ -137,7 +137,7 @@ def refused(plan: Plan, **settings: int) -> tuple[str, str]:
     except Exception as error:
         return type(error).__name__, str(error)
     finally:
-        _stand_in.set(resident_blocks=2, max_threads_of_kernel=1024)
+        _stand_in.set(resident_blocks=2, max_threads_of_kernel=1024, active_clusters=15, cluster_status=0)
     return "", ""
 
 
@@ -203,8 +203,9 @@ def filled_bytes(value: int, num_bytes: int) -> tuple[list[str], bytes]:
     program = device.load(plan)
     workspace = device.empty((plan.temporary_bytes,), np.uint8)
     workspace.set(np.full(plan.temporary_bytes, 0xEE, np.uint8))
+    arrays = operands(device)
     _stand_in.record()
-    program(operands(device), workspace)
+    program(arrays, workspace)
     calls = _stand_in.calls()
     return calls, workspace.get().tobytes()
 

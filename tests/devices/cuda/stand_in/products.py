@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cudml.plans import MatMul, Plan
+import numpy as np
+
+from cudml.plans import MatMul, Plan, Workspace, product_workspace_size
 from tests.devices.cuda.stand_in import SONAME
 from tests.devices.cuda.stand_in.cases import addresses, operands, the_stand_in
 
@@ -36,9 +38,17 @@ def cublas() -> Iterator[None]:
         del sys.modules[name], libs.cublas
 
 
-def multiply(step: MatMul, how: str) -> dict[str, Any]:
+def workspaces_of(step: MatMul) -> tuple[Workspace, ...]:
+    """Another piece, so that the product's does not begin the temporary resource, and the product's."""
+    if step.workspace is None:
+        return ()
+    size = product_workspace_size(step.workspace_bytes)
+    return Workspace("other", 8), Workspace(step.workspace, size)
+
+
+def multiply(step: MatMul, how: str, shift: int = 0) -> dict[str, Any]:
     """The calls of cuBLAS for a plan of one product: on the current stream, on one that is named, or while
-    that is captured."""
+    that is captured. The temporary resource starts `shift` bytes from a multiple of 256."""
     import cupy
 
     from cudml.devices import cuda
@@ -46,13 +56,15 @@ def multiply(step: MatMul, how: str) -> dict[str, Any]:
     device = cuda.get_device(0)
     arrays = operands(device)
     stream = None if how == "current" else cupy.cuda.Stream(non_blocking=True)
+    plan = Plan("TEST", ("a", "b", "out"), (step,), workspaces_of(step), ("out",))
+    resource = device.empty((plan.temporary_bytes + shift,), np.uint8)[shift:]
     with cublas():
-        program = device.load(Plan("TEST", ("a", "b", "out"), (step,), (), ("out",)))
+        program = device.load(plan)
         the_stand_in().set(captured_stream=stream.ptr if stream and how == "captured" else 0)
         the_stand_in().record()
         error = ""
         try:
-            program(arrays, None, stream)
+            program(arrays, resource if plan.workspaces else None, stream)
         except Exception as raised:
             error = f"{type(raised).__name__}: {raised}"
         finally:
@@ -61,6 +73,7 @@ def multiply(step: MatMul, how: str) -> dict[str, Any]:
         "calls": [line.split() for line in the_stand_in().calls() if line.startswith("cublas")],
         "stream": stream.ptr if stream else 0,
         "addresses": addresses(arrays),
+        "resource": resource.data.ptr,
         "error": error,
     }
 

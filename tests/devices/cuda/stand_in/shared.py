@@ -4,6 +4,7 @@ import ctypes
 import sys
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -152,11 +153,17 @@ def read_only_arrays() -> dict[str, tuple[str, str, int]]:
     return found
 
 
-def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, Any]:
-    """The events, waits and launches, in order, of a call with an array of another library."""
+def order_of_streams(
+    what: str, own: str, captured: bool = False, is_argument: bool = False
+) -> dict[str, Any]:
+    """The events, waits and launches, in order, of a call with an array of another library.
+
+    Its stream is the current one, or the argument.
+    """
     import cupy
 
     import cudml
+    from cudml.devices import take
 
     array, out = cupy.ndarray((4, 6), np.float32), cupy.ndarray((4, 6), np.float32)
     streams = {
@@ -171,6 +178,8 @@ def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, A
         "dlpack": lambda: WithDlpack(array),
         "torch": lambda: torch.Tensor(array),
         "out": lambda: WithInterface(out, OTHER_STREAM),
+        "dlpack out": lambda: WithDlpack(out),
+        "torch out": lambda: torch.Tensor(out),
     }
     torch = types.SimpleNamespace(
         Tensor=type("Tensor", (WithDlpack,), {}),
@@ -181,15 +190,17 @@ def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, A
     before = sys.modules.get("torch")
     sys.modules["torch"] = torch  # type: ignore[assignment]
     try:
+        take(WithDlpack(array))
         one = given[what]()
-        with stream:
+        argument = stream.ptr if is_argument else None
+        with nullcontext() if is_argument else stream:
             cudml.slice(array, (3, 5), (4, 6), (-1, -1), out=out)
             stand_in.set(captured_stream=stream.ptr if captured else 0)
             stand_in.record()
-            if what == "out":
-                cudml.slice(array, (3, 5), (4, 6), (-1, -1), out=one)
+            if "out" in what.split():
+                cudml.slice(array, (3, 5), (4, 6), (-1, -1), out=one, stream=argument)
             else:
-                cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out)
+                cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out, stream=argument)
             calls = stand_in.calls()
     finally:
         stand_in.set(captured_stream=0)
@@ -215,9 +226,10 @@ def order_of_streams(what: str, own: str, captured: bool = False) -> dict[str, A
     return {"steps": steps, "asked": asked}
 
 
-def memory_that_is_held() -> list[int]:
+def memory_that_is_held(how: str) -> list[int]:
     """How many arrays of another library are alive after calls that took one each, of which the caller keeps
-    none: while the work is to be done, when it is, and after the next call."""
+    none: while the work is to be done, when it is, and after the next call; then after one on a stream that
+    the array names, or on another library's if it names none."""
     import gc
     import weakref
 
@@ -227,16 +239,26 @@ def memory_that_is_held() -> list[int]:
 
     sharing._held.clear()
     stand_in = the_stand_in()
-    alive: weakref.WeakSet[Any] = weakref.WeakSet()
+    made: list[weakref.ref[Any]] = []
     out = cupy.ndarray((4, 6), np.float32)
 
-    def call() -> int:
-        one = WithInterface(cupy.ndarray((4, 6), np.float32))
-        alive.add(one)
-        cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out)
-        del one
+    def array(stream: int | None = None) -> Any:
+        one = cupy.ndarray((4, 6), np.float32)
+        given: Any = WithInterface(one, stream) if how == "interface" else WithDlpack(one)
+        made.append(weakref.ref(one))
+        return given
+
+    def num_alive() -> int:
         gc.collect()
-        return len(alive)
+        return sum(one() is not None for one in made)
+
+    cudml.slice(array(), (3, 5), (4, 6), (-1, -1), out=out)
+    sharing._last[0].clear()
+    sharing._held.clear()
+
+    def call() -> int:
+        cudml.slice(array(), (3, 5), (4, 6), (-1, -1), out=out)
+        return num_alive()
 
     counts = []
     with cupy.cuda.Stream(non_blocking=True):
@@ -248,13 +270,9 @@ def memory_that_is_held() -> list[int]:
     gc.collect()
     with cupy.cuda.ExternalStream(OTHER_STREAM):
         stand_in.set(pending_events=1)
-        one = WithInterface(cupy.ndarray((4, 6), np.float32), OTHER_STREAM)
-        alive.add(one)
-        cudml.slice(one, (3, 5), (4, 6), (-1, -1), out=out)
-        del one
+        cudml.slice(array(OTHER_STREAM), (3, 5), (4, 6), (-1, -1), out=out)
         stand_in.set(pending_events=0)
-        gc.collect()
-        counts.append(len(alive))
+        counts.append(num_alive())
     sharing._held.clear()
     return counts
 
@@ -338,6 +356,90 @@ def warm_calls_of_others() -> dict[str, bool]:
                 read = {int.from_bytes(word, "little") for word in launch.arguments}
                 found[f"{function} of {name}"] = bool(read & {array.data.ptr for array in (x, *layer)})
     return found
+
+
+def calls_that_are_found(on: str) -> dict[str, tuple[bool, bool]]:
+    """For each function and kind of array: whether an equal call that writes outputs of that kind, in the
+    order of a stream, normalises nothing, and whether its only launch has that stream and all the memory."""
+    from unittest.mock import patch
+
+    import cupy
+
+    import cudml
+    from cudml.functions.calls import Unplanned
+
+    x, lengths = cupy.ndarray((5, 7), np.float32), cupy.ndarray((5, 1), np.int32)
+    best, turned = cupy.ndarray((5, 3), np.float32), cupy.ndarray((5, 7), np.float32)
+    places = cupy.ndarray((5, 3), np.int64)
+    stream = cupy.cuda.Stream(non_blocking=True)
+    current, argument, handle = {
+        "the default stream": (cupy.cuda.Stream.null, None, 0),
+        "a current stream": (stream, None, stream.ptr),
+        "a stream": (cupy.cuda.Stream.null, stream, stream.ptr),
+        "a handle": (cupy.cuda.Stream.null, stream.ptr, stream.ptr),
+    }[on]
+    kinds: dict[str, Callable[[Any], Any]] = {"cupy": lambda array: array, "dlpack": WithDlpack}
+    calls: dict[str, tuple[Callable[[Callable[[Any], Any]], Any], list[Any]]] = {
+        "top_k": (
+            lambda kind: cudml.top_k(kind(x), 3, out=(kind(best), kind(places)), stream=argument),
+            [x, best, places],
+        ),
+        "slice": (
+            lambda kind: cudml.slice(kind(x), (4, 6), (5, 7), (-1, -1), out=kind(turned), stream=argument),
+            [turned],  # a slice shifts the pointer of its input
+        ),
+        "reverse_subsequences": (
+            lambda kind: cudml.reverse_subsequences(
+                kind(x), kind(lengths), out=kind(turned), stream=argument
+            ),
+            [x, lengths, turned],
+        ),
+    }
+    found = {}
+    stand_in = the_stand_in()
+    with current:
+        for name, kind in kinds.items():
+            for function, (call, arrays) in calls.items():
+                call(kind)
+                is_found = True
+                stand_in.record(*[8] * len(arrays), *[8] * (function == "slice"))
+                with patch.object(Unplanned, "run", side_effect=AssertionError("not found")):
+                    try:
+                        call(kind)
+                    except AssertionError:
+                        is_found = False
+                launched = [
+                    (launch.stream, {int.from_bytes(word, "little") for word in launch.arguments})
+                    for launch in stand_in.launches()
+                ]
+                memory = {array.data.ptr for array in arrays}
+                is_right = len(launched) == 1 and launched[0][0] == handle and memory <= launched[0][1]
+                found[f"{function} of {name}"] = is_found, is_right
+    return found
+
+
+def calls_of_torch(handle: int) -> dict[str, Any]:
+    """A warm `cudml.torch.topk` while a stream is PyTorch's current one: what it asks of the driver, whether
+    its launch has that stream and the addresses of the tensors, and which streams DLPack was asked for."""
+    import cudml.torch
+    from tests.support import gpu_tensors
+
+    stand_in = the_stand_in()
+    with gpu_tensors.tensors() as tensors:
+        assert isinstance(tensors, gpu_tensors.StandInTensors)
+        tensors.current = types.SimpleNamespace(ptr=handle)
+        a = tensors.on_gpu(np.zeros((4, 300), np.float32))
+        cudml.torch.topk(a, 5)
+        tensors.asked.clear()
+        stand_in.record(8, 8, 8)
+        found = cudml.torch.topk(a, 5)
+    (launch,) = stand_in.launches()
+    written = [int.from_bytes(word, "little") for word in launch.arguments]
+    return {
+        "calls": [call.split()[0] for call in stand_in.calls()],
+        "is right": (launch.stream, written) == (handle, [one.data_ptr() for one in (a, *found)]),
+        "asked": tensors.asked,
+    }
 
 
 def refused_objects() -> dict[str, str]:

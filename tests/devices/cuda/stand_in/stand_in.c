@@ -1,7 +1,9 @@
 // A stand-in for a GPU under CuPy: the driver's entry points that CuPy looks up by name, and twins
 // of the functions of CuPy's runtime binding, which `tests/devices/cuda/stand_in/__init__.py` puts in their
 // place. Above it CuPy and cudml run unchanged. Memory is host memory, copies and fills happen,
-// kernels do nothing; calls can be recorded, a launch with the bytes of its arguments.
+// kernels do nothing; calls can be recorded, a launch with the bytes of its arguments. A call takes
+// next to no time, so the host's time of a call can be measured over it; `proof/stand_in/` is the one
+// over which kernels run, and in which each call goes through Python.
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,8 +15,8 @@
 static struct {
   long num_devices, record_calls, resident_blocks, max_threads_of_kernel, compute_capability;
   long captured_stream, old_device, pending_events;
-  long skips_fills;  // where memory larger than this machine's must not be touched
-} settings = {2, 0, 2, 1024, 90, 0, -1, 0, 0};
+  long active_clusters, cluster_status;  // what the driver says of clusters, and its error
+} settings = {2, 0, 2, 1024, 90, 0, -1, 0, 15, 0};
 
 enum { kMaxParameters = 32 };
 static int num_parameters;
@@ -55,8 +57,10 @@ int stand_in_set(const char* name, long value) {
     settings.resident_blocks = value;
   else if (!strcmp(name, "max_threads_of_kernel"))
     settings.max_threads_of_kernel = value;
-  else if (!strcmp(name, "skips_fills"))
-    settings.skips_fills = value;
+  else if (!strcmp(name, "active_clusters"))
+    settings.active_clusters = value;
+  else if (!strcmp(name, "cluster_status"))
+    settings.cluster_status = value;
   else if (!strcmp(name, "compute_capability"))
     settings.compute_capability = value;
   else if (!strcmp(name, "captured_stream"))
@@ -67,17 +71,6 @@ int stand_in_set(const char* name, long value) {
     settings.pending_events = value;
   else
     return 1;
-  return 0;
-}
-
-// Those of the only kernel of a module that is yet to be loaded.
-enum { kMaxModules = 1024 };
-static size_t* module_sizes[kMaxModules];  // how many, then each
-int stand_in_set_parameters_of(int module, int count, const size_t* sizes) {
-  if (module >= kMaxModules) return 1;
-  module_sizes[module] = malloc((count + 1) * sizeof(size_t));
-  module_sizes[module][0] = count;
-  memcpy(module_sizes[module] + 1, sizes, count * sizeof(size_t));
   return 0;
 }
 
@@ -213,19 +206,44 @@ Object* runtime_memcpyAsync(intptr_t to, intptr_t from, size_t size, int kind, i
 }
 Object* runtime_memset(intptr_t to, int value, size_t size, int skip) {
   CALLED("memset %zu", size);
-  if (!settings.skips_fills) memset((void*)to, value, size);
+  memset((void*)to, value, size);
   return none();
 }
 Object* runtime_memsetAsync(intptr_t to, int value, size_t size, intptr_t stream, int skip) {
   CALLED("memsetAsync %d %zu stream %ld device %d", value, size, (long)stream, current_device);
-  if (!settings.skips_fills) memset((void*)to, value, size);
+  memset((void*)to, value, size);
   return none();
 }
 
+// A stream's handle comes again at once when it was destroyed; its number does not.
+enum { kMaxStreams = 1024, kFirstHandle = 0x5000, kHandleStep = 16 };
+static unsigned long long last_stream_id = 10;
+static unsigned long long stream_ids[kMaxStreams];
+static intptr_t destroyed_streams[kMaxStreams];
+static int num_streams, num_destroyed_streams;
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+
 intptr_t runtime_streamCreateWithPriority(unsigned flags, int priority, int skip) {
-  static intptr_t last = 0x5000;
   CALLED("streamCreate");
-  return last += 16;
+  pthread_mutex_lock(&streams_lock);
+  const intptr_t handle = num_destroyed_streams ? destroyed_streams[--num_destroyed_streams]
+                                                : kFirstHandle + kHandleStep * num_streams++;
+  const intptr_t number = (handle - kFirstHandle) / kHandleStep;
+  if (number >= kMaxStreams) abort();
+  stream_ids[number] = ++last_stream_id;
+  pthread_mutex_unlock(&streams_lock);
+  return handle;
+}
+int cuStreamGetId(intptr_t stream, unsigned long long* id) {
+  static __thread unsigned long long of_thread;
+  CALLED("cuStreamGetId");
+  pthread_mutex_lock(&streams_lock);
+  if (stream == 2 && !of_thread) of_thread = ++last_stream_id;
+  const intptr_t number = (stream - kFirstHandle) / kHandleStep;
+  const int is_own = number >= 0 && number < num_streams;  // else made up by a test
+  *id = stream == 2 ? of_thread : is_own ? stream_ids[number] : (unsigned long long)stream << 32;
+  pthread_mutex_unlock(&streams_lock);
+  return 0;
 }
 intptr_t runtime_streamCreateWithFlags(unsigned flags, int skip) {
   return runtime_streamCreateWithPriority(flags, 0, skip);
@@ -233,6 +251,9 @@ intptr_t runtime_streamCreateWithFlags(unsigned flags, int skip) {
 intptr_t runtime_streamCreate(int skip) { return runtime_streamCreateWithPriority(0, 0, skip); }
 Object* runtime_streamDestroy(intptr_t stream, int skip) {
   CALLED("streamDestroy");
+  pthread_mutex_lock(&streams_lock);
+  if (num_destroyed_streams < kMaxStreams) destroyed_streams[num_destroyed_streams++] = stream;
+  pthread_mutex_unlock(&streams_lock);
   return none();
 }
 Object* runtime_streamSynchronize(intptr_t stream, int skip) {
@@ -317,6 +338,10 @@ int cublasSetStream_v2(intptr_t handle, intptr_t stream) {
   CALLED("cublasSetStream_v2 %ld %ld", (long)handle, (long)stream);
   return 0;
 }
+int cublasSetWorkspace_v2(intptr_t handle, intptr_t workspace, size_t size) {
+  CALLED("cublasSetWorkspace_v2 %ld %ld %zu", (long)handle, (long)workspace, size);
+  return workspace % 256 ? 7 : 0;  // CUBLAS_STATUS_INVALID_VALUE
+}
 int cublasGemmEx(intptr_t handle, int op_a, int op_b, int m, int n, int k, const float* alpha,
                  intptr_t a, int type_a, int pitch_a, intptr_t b, int type_b, int pitch_b,
                  const float* beta, intptr_t c, int type_c, int pitch_c, int compute,
@@ -370,21 +395,41 @@ Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const char* func
   return kSuccess;
 }
 
-static void record_launch(const char* call, const char* function, const unsigned* shape,
-                          void* stream, void** parameters) {
-  const unsigned long module = strtoul(function, NULL, 10);
-  const int is_known = module < kMaxModules && module_sizes[module];
-  const size_t* sizes = is_known ? module_sizes[module] + 1 : parameter_sizes;
-  const int count = is_known ? (int)module_sizes[module][0] : num_parameters;
+// The start of CUlaunchConfig, and of CUlaunchAttribute with the value of a cluster's dimension.
+typedef struct {
+  int id, pad;
+  unsigned cluster[16];
+} Attribute;
+typedef struct {
+  unsigned grid[3], block[3], shared_bytes;
+  void* stream;
+  const Attribute* attributes;
+  unsigned num_attributes;
+} Config;
+Result cuOccupancyMaxActiveClusters(int* clusters, const char* function, const Config* config) {
+  const Attribute* first = config->attributes;
+  CALLED(
+      "cuOccupancyMaxActiveClusters grid %u %u %u block %u %u %u shared %u attributes %u id %d "
+      "size %u %u %u",
+      config->grid[0], config->grid[1], config->grid[2], config->block[0], config->block[1],
+      config->block[2], config->shared_bytes, config->num_attributes, first->id, first->cluster[0],
+      first->cluster[1], first->cluster[2]);
+  *clusters = (int)settings.active_clusters;
+  return (int)settings.cluster_status;
+}
+
+static void record_launch(const char* call, const unsigned* shape, void* stream,
+                          void** parameters) {
+  const size_t* sizes = parameter_sizes;
+  const int count = num_parameters;
   size_t size =
       512;  // of the line, which is appended as one because threads launch at the same time
   for (int i = 0; i < count; ++i) size += 2 * sizes[i] + 1;
   char* line = malloc(size);
   char* end = line;
-  end += sprintf(
-      end, "%s module %lu grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments",
-      call, module, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6],
-      (long)(intptr_t)stream, current_device);
+  end += sprintf(end, "%s grid %u %u %u block %u %u %u shared %u stream %ld device %d arguments",
+                 call, shape[0], shape[1], shape[2], shape[3], shape[4], shape[5], shape[6],
+                 (long)(intptr_t)stream, current_device);
   for (int i = 0; i < count; ++i) {
     *end++ = ' ';
     for (size_t byte = 0; byte < sizes[i]; ++byte)
@@ -400,7 +445,7 @@ Result cuLaunchKernel(const char* function, unsigned grid_x, unsigned grid_y, un
                       void* stream, void** parameters, void** extra) {
   if (settings.record_calls) {
     unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
-    record_launch(__func__, function, shape, stream, parameters);
+    record_launch(__func__, shape, stream, parameters);
   }
   return kSuccess;
 }
@@ -411,7 +456,7 @@ Result cuLaunchCooperativeKernel(const char* function, unsigned grid_x, unsigned
                                  void** parameters) {
   if (settings.record_calls) {
     unsigned shape[] = {grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes};
-    record_launch(__func__, function, shape, stream, parameters);
+    record_launch(__func__, shape, stream, parameters);
   }
   return kSuccess;
 }

@@ -67,43 +67,70 @@ def _error_of(run: Any) -> str:
     return ""
 
 
-def grids_where_none_fits() -> dict[str, tuple[str, list[bool]]]:
-    """The errors of calls whose grids would not be resident, and whether their launches are cooperative."""
+#: Rows of top-k that a GPU computes by a cooperative grid and by clusters if it has room, and the setting of
+#: one that has none: length, k, and the setting's name.
+ROWS = {"grid": ((1 << 19, 60), "resident_blocks"), "cluster": ((12_288, 2048), "active_clusters")}
+
+
+def launches_where_none_fits(kind: str) -> dict[str, tuple[str, list[str], list[bool]]]:
+    """The errors of calls whose first plan has no room, the driver's answers that they asked for, and whether
+    their launches are cooperative."""
     import cupy
 
     import cudml
     from tests.devices.cuda.stand_in.products import cublas
 
-    row = cupy.ndarray((1, 1 << 19), np.float32)
-    layer = [cupy.ndarray(shape, np.float16) for shape in ((3, 8, 4), (1, 3072, 4), (1, 3072, 1024))]
+    (length, k), setting = ROWS[kind]
+    row = cupy.ndarray((1, length), np.float32)
+    layer = [cupy.ndarray(shape, np.float16) for shape in ((3, 8, 4), (1, 2880, 4), (1, 2880, 960))]
     desc = cudml.TopK1Desc(
-        cudml.TensorDesc(cudml.DataType.FLOAT32, (1, 1 << 19)),
-        cudml.TensorDesc(cudml.DataType.FLOAT32, (1, 60)),
-        cudml.TensorDesc(cudml.DataType.UINT32, (1, 60)),
+        cudml.TensorDesc(cudml.DataType.FLOAT32, (1, length)),
+        cudml.TensorDesc(cudml.DataType.FLOAT32, (1, k)),
+        cudml.TensorDesc(cudml.DataType.UINT32, (1, k)),
         1,
-        60,
+        k,
         cudml.AxisDirection.DECREASING,
     )
 
     def dispatch() -> None:
         operator = cudml.compile_operator(desc, device="cuda")
-        results = cupy.ndarray((1, 60), np.float32), cupy.ndarray((1, 60), np.uint32)
+        results = cupy.ndarray((1, k), np.float32), cupy.ndarray((1, k), np.uint32)
         operator.dispatch(input_tensor=row, output_value_tensor=results[0], output_index_tensor=results[1])
 
     calls = {
-        "top_k": lambda: cudml.top_k(row, 60),
-        "gru": lambda: cudml.gru(*layer),
+        "top_k": lambda: cudml.top_k(row, k),
         "dispatch": dispatch,
+        "adapter": lambda: _top_k_of_numpy(row, k),
     }
+    if kind == "grid":
+        calls["gru"] = lambda: cudml.gru(*layer)
     stand_in = the_stand_in()
-    stand_in.set(resident_blocks=0)
+    stand_in.set(**{setting: 0})
     try:
         with cublas():
             found = {}
             for name, run in calls.items():
                 stand_in.record()
                 error = _error_of(run)
-                found[name] = error, [launch.cooperative for launch in stand_in.launches()]
+                asked = [call.split()[0] for call in stand_in.calls() if call.startswith("cuOccupancy")]
+                found[name] = error, asked, [launch.cooperative for launch in stand_in.launches()]
             return found
     finally:
-        stand_in.set(resident_blocks=2)
+        stand_in.set(resident_blocks=2, active_clusters=15)
+
+
+def _top_k_of_numpy(row: Any, k: int) -> Any:
+    """`numpy.top_k` of a CuPy array, as NumPy 2.6 calls it once cudml is installed there."""
+    import cupy
+
+    import cudml
+
+    def top_k(a: Any, k: int, /, **options: Any) -> Any: ...
+
+    top_k.__module__ = "numpy"
+    undo = cudml.install_cupy()
+    try:
+        # With an option, so that the call is not the array function's own, whose plan is known.
+        return row.__array_function__(top_k, (cupy.ndarray,), (row, k), {"mode": "smallest"})
+    finally:
+        undo()

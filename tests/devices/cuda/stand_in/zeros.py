@@ -19,7 +19,7 @@ def plan_with(num_bytes: int) -> Plan:
     return scale_plan(launch, workspaces=spaces)
 
 
-class _Calls:
+class Calls:
     """Calls of programs: where their launches had the zeros, and the calls of the driver."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ def addresses_by_stream() -> dict[str, int]:
     """Where calls on several streams have their zeros."""
     import cupy
 
-    call, streams = _Calls(), [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
+    call, streams = Calls(), [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]
     found = {
         "first": call(8, streams[0]),
         "second": call(8, streams[1]),
@@ -78,7 +78,7 @@ def calls_of_a_warm_call() -> list[str]:
     """The calls of the driver and the runtime by a second call."""
     import cupy
 
-    call, stream = _Calls(), cupy.cuda.Stream(non_blocking=True)
+    call, stream = Calls(), cupy.cuda.Stream(non_blocking=True)
     call(8, stream)
     call(8, stream)
     return call.names()
@@ -88,7 +88,7 @@ def pieces_of_captured_calls() -> dict[str, int]:
     """Where calls that are captured have their zeros, and how often these were set to zero."""
     import cupy
 
-    call, stream = _Calls(), cupy.cuda.Stream(non_blocking=True)
+    call, stream = Calls(), cupy.cuda.Stream(non_blocking=True)
     arrays = [operands(call.device) for _ in range(2)]
     found = {"stream": call(8, stream), "first": call.captured(stream, 8, arrays[0])}
     found["fills"] = call.names().count("memsetAsync") + call.names().count("streamSynchronize")
@@ -104,7 +104,7 @@ def piece_where_nothing_is_left() -> dict[str, Any]:
 
     from cudml.devices import cuda
 
-    call, stream = _Calls(), cupy.cuda.Stream(non_blocking=True)
+    call, stream = Calls(), cupy.cuda.Stream(non_blocking=True)
     fresh = zeros.Zeros(cupy, 0, call.device.scratch)
     with mock.patch.multiple(cuda.get_device(0)._programs, _zeros=fresh.address, _makers=None):
         arrays = operands(call.device)

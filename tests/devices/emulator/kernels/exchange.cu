@@ -16,7 +16,7 @@ __device__ float receive(const typename Format::Word* buffer, int index, UInt32 
   constexpr int kNumWords = Format::kNumWords;
   const int place = index % kNumWords;
   typename Format::Words words = Format::load(buffer + (index - place));
-  while (!Format::has_tag(words.words[place], tag)) {
+  while ((Format::difference(words.words[place], tag) & Format::kTagBits) != 0) {
     give_way();
     words = Format::load(buffer + (index - place));
   }

@@ -1,0 +1,231 @@
+"""CUB's top-k, its host code over the stand-in for the CUDA runtime: exact results, and times as recorded.
+
+Skipped where NVRTC, nvdisasm, nvcc or CCCL is not installed: `pip install 'cudml[nvrtc,peers]'`.
+"""
+
+import ctypes
+import struct
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench import gru, native, top_k
+from bench.cases import WrongResultError
+from bench.prediction import command, micro, native_peers, torch_cells
+from bench.prediction.model import COLD_US, FLOPS, LAUNCH_US, NEXT_LAUNCH_US
+from cudml.plans import Fill
+from proof.runtime import library as stand_in
+from proof.runtime.fat_binary import cubins
+from proof.sass.compiler import unavailable
+from proof.sass.rates import CLOCK_HZ, L2_BYTES, MEMORY_RATE
+
+WHY = unavailable() or stand_in.unavailable() or native.unavailable(native.LIBRARIES["cub"])
+needs_cub = pytest.mark.skipif(WHY is not None, reason=str(WHY))
+
+CUB = "cub.DeviceTopK"
+OF_NAME = {case.name: case for case in top_k.CASES}
+SMALL = OF_NAME["latency 1 x 1000 k 5 float32"]
+RECORDED = native_peers.read()
+
+
+@needs_cub
+@pytest.mark.parametrize("name", [SMALL.name, "language model 1 x 32000 k 50 float16"])
+def test_results_are_exact_and_times_as_recorded(name: str) -> None:
+    row = native_peers.predicted(OF_NAME[name], CUB)
+    assert row is not None
+    assert row.launches > 1
+    assert native_peers.differences(RECORDED, [row]) == []
+
+
+@needs_cub
+def test_a_kernel_is_cold_once_and_the_l2_keeps_its_buffers() -> None:
+    recorder = native_peers.Recorder()
+    launch = micro.bandwidth_launch("read", 1)
+    recorder._launch("read", launch)
+    alone = recorder.total()
+    recorder._launch("read", launch)
+    both = recorder.total()
+    assert both.overhead_us == pytest.approx(alone.overhead_us + NEXT_LAUNCH_US)
+    assert both.counts["memory_sectors"] == alone.counts["memory_sectors"] > 0
+    recorder.begin()
+    recorder._transfer(Fill("", 1 << 20), [launch.buffers[0]])
+    recorder._launch("read", launch)
+    filled = recorder.total()
+    assert filled.counts["memory_sectors"] < 1.1 * alone.counts["memory_sectors"]
+    assert filled.overhead_us == pytest.approx(both.overhead_us + COLD_US)
+
+
+def planted(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    monkeypatch.setitem(top_k.PEERS, CUB, replace(top_k.PEERS[CUB], **changes))
+
+
+@needs_cub
+def test_a_wrong_result_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = top_k.PEERS[CUB].prepare
+
+    def prepare(case: Any, inputs: Any) -> Any:
+        call = real(case, inputs)
+        assert call is not None
+
+        def spoiled() -> Any:
+            values, indices = call()
+            indices[0, 1] = indices[0, 0]
+            return values, indices
+
+        return spoiled
+
+    planted(monkeypatch, prepare=prepare)
+    row = native_peers.predicted(SMALL, CUB)
+    assert row is not None
+    assert (row.time_us, row.launches) == (0, 0)
+    assert row.note == "wrong result: indices of lane 0 are not 5 different ones of the lane"
+
+
+@needs_cub
+def test_an_error_of_a_kernel_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An input that is not in the device's memory."""
+    monkeypatch.setattr(stand_in.Runtime, "array", lambda runtime, data: data)
+    row = native_peers.predicted(SMALL, CUB)
+    assert row is not None
+    assert row.time_us == 0
+    assert row.note.startswith("not executed: load of 4 bytes at 0x")
+    assert "is outside every buffer: " in row.note
+
+
+@needs_cub
+def test_an_error_that_the_program_ignores_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = stand_in.Runtime._launch
+
+    def launch(runtime: stand_in.Runtime, *given: Any) -> None:
+        real(runtime, *given)
+        runtime._error = ValueError("late")
+
+    monkeypatch.setattr(stand_in.Runtime, "_launch", launch)
+    row = native_peers.predicted(SMALL, CUB)
+    assert row is not None
+    assert (row.time_us, row.note) == (0, "not executed: late")
+
+
+def test_a_peer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "nvcc", lambda: None)
+    row = native_peers.predicted(SMALL, CUB)
+    assert row is not None
+    assert row.note == "not executed: there is no nvcc: pip install -e '.[peers]'"
+    recorded = [replace(row, note="", time_us=5.0)]
+    assert native_peers.differences(recorded, [row]) == [f"{SMALL.name}, {CUB}: {row.note}, recorded: a time"]
+
+
+def test_large_cases_are_named_and_others_left_out() -> None:
+    row = native_peers.predicted(OF_NAME["neighbours 1 x 1000000000 k 64 float32"], CUB)
+    assert row is not None
+    assert row.note == "not executed: more than 16777216 elements"
+    assert native_peers.predicted(OF_NAME["serving 64 x 128256 k 50 float32"], CUB) is None
+
+
+def test_differences() -> None:
+    row = native_peers.Row(SMALL.name, CUB, "1.2", 10.0, 3, "launch", "")
+    where = f"{SMALL.name}, {CUB}"
+    for changed, told in (
+        (replace(row, time_us=10.4), []),
+        (replace(row, time_us=10.6), [f"{where}: 10.6 us, recorded: 10.0 us"]),
+        (replace(row, time_us=9.4), [f"{where}: 9.4 us, recorded: 10.0 us"]),
+        (replace(row, version="1.3"), [f"{where}: version 1.3, recorded: 1.2"]),
+        (
+            replace(row, peer="x"),
+            [f"{SMALL.name}, x: not in predicted-peers.csv; run `python -m bench predict --peers`"],
+        ),
+    ):
+        assert native_peers.differences([row], [changed]) == told
+
+
+def test_every_peer_of_a_case_is_in_the_table() -> None:
+    expected = {
+        (case.name, peer)
+        for case in top_k.CASES
+        for peer in native_peers.PEERS
+        if native_peers.can(case, peer)
+    } | {(case.name, native_peers.TORCH) for case in gru.CASES if case.linear_before_reset}
+    assert {row.key for row in RECORDED} == expected
+    assert all(bool(row.time_us) != bool(row.note) for row in RECORDED)
+
+
+def test_cells_of_pytorch_are_as_recorded() -> None:
+    rows = list(native_peers.rows_of("gru"))
+    assert {row.operator for row in rows} == {"gru"}
+    assert native_peers.differences(RECORDED, rows) == []
+
+
+@pytest.mark.parametrize("case", gru.CASES, ids=lambda case: case.name)
+def test_cells_of_pytorch_are_no_slower_than_they_can_be(case: gru.GruCase) -> None:
+    """A layer's launches are of a graph, its weights are read once, and its products have all arithmetic."""
+    found = torch_cells.predicted(case)
+    assert (found is None) == (not case.linear_before_reset)
+    if found is None:
+        return
+    steps = case.steps * case.num_directions
+    assert found.launches == case.num_directions + 2 * steps + 1
+    products = 6.0 * case.hidden_size * (case.input_size + case.hidden_size) * case.batch * steps
+    weights = 3 * case.hidden_size * case.hidden_size * np.dtype(case.dtype).itemsize
+    rereads = max(0, weights - L2_BYTES) * steps / MEMORY_RATE
+    least = max(products / FLOPS[case.dtype], rereads) * 1e6
+    launches = LAUNCH_US + (found.launches - 1) * torch_cells.GRAPH_LAUNCH_US
+    assert found.overhead_us == pytest.approx(launches + 4 * COLD_US)
+    assert least < found.time_us - found.overhead_us
+    assert found.limits["tensor"] / CLOCK_HZ == pytest.approx(products / FLOPS[case.dtype])
+
+
+def test_the_table_is_read_as_it_was_written() -> None:
+    assert native_peers.TABLE.read_text() == native_peers.table_text(RECORDED)
+
+
+def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command.main(["slice", "--peers"])
+    assert "--peers is about cases of top_k and gru" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda values, indices: indices.__setitem__((0, 0), 999), "are not 3 different ones of the lane"),
+        (lambda values, indices: indices.__setitem__((0, 0), 7), "values of lane 0: 1 of 3 elements differ"),
+        (
+            lambda values, indices: (indices.__setitem__((0, 0), 7), values.__setitem__((0, 0), 7)),
+            "values of lane 0 are not the 3 largest",
+        ),
+        (
+            lambda values, indices: (values[...].sort(), indices[...].sort()),
+            "values are not sorted",
+        ),
+    ],
+)
+def test_checks_of_peers_find_faults(change: Any, message: str) -> None:
+    case = top_k.TopKCase(name="", num_rows=1, row_length=20, k=3)
+    a = np.arange(20, dtype=np.float32)[None]
+    values, indices = a[:, :16:-1].copy(), np.arange(19, 16, -1)[None].copy()
+    assert top_k.check_sorted(case, {"a": a}, (values, indices)) == "1 lanes exact, apart from ties"
+    change(values, indices)
+    with pytest.raises(WrongResultError, match=message):
+        top_k.check_sorted(case, {"a": a}, (values, indices))
+
+
+def fat_binary(*entries: tuple[int, bytes]) -> Any:
+    """A fat binary of entries of a kind and a payload."""
+    body = b"".join(
+        struct.pack("<HHIQ", kind, 0, 64, len(data)).ljust(64, b"\0") + data for kind, data in entries
+    )
+    return ctypes.create_string_buffer(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body)
+
+
+def test_fat_binaries() -> None:
+    ptx, other = (1, b".version"), (2, b"\x7fELF".ljust(64, b"\0"))
+    readable = fat_binary(ptx, other)
+    assert cubins(ctypes.addressof(readable), 90) == []
+    compressed = fat_binary(ptx, (2, b"(\xb5/\xfd"))
+    with pytest.raises(ValueError, match="a compressed fat binary: nvcc --compress-mode=none"):
+        cubins(ctypes.addressof(compressed), 90)
+    nothing = ctypes.create_string_buffer(16)
+    with pytest.raises(ValueError, match="a fat binary begins with 0xba55ed50, this with 0x0"):
+        cubins(ctypes.addressof(nothing), 90)
