@@ -1,14 +1,15 @@
 """Fail if tests that CI should run were skipped: a broken extra would go unnoticed otherwise.
 
-    python .ci/ran.py RESULTS.xml [--some MODULE...] [--all MODULE...]
+    python .ci/ran.py RESULTS.xml [--some MODULE...] [--all MODULE...] [--least NUMBER] [--seconds NUMBER]
 
 RESULTS.xml is pytest's --junitxml. Of the modules after --some at least one test must have run, of those
-after --all every test.
+after --all every test; of all modules together --least tests, in at most --seconds.
 """
 
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
 
@@ -18,20 +19,37 @@ def main() -> None:
     parser.add_argument("results")
     parser.add_argument("--some", nargs="+", default=[], metavar="MODULE")
     parser.add_argument("--all", nargs="+", default=[], metavar="MODULE")
+    parser.add_argument("--least", type=int, default=0, metavar="NUMBER")
+    parser.add_argument("--seconds", type=float, metavar="NUMBER")
     options = parser.parse_args()
-    cases = list(ElementTree.parse(options.results).iter("testcase"))
+    root = ElementTree.parse(options.results).getroot()
+    cases = list(root.iter("testcase"))
     wrong = []
     for module in (*options.some, *options.all):
-        own = [case for case in cases if case.get("classname") == module]
-        skipped = [case.find("skipped") for case in own if case.find("skipped") is not None]
-        num_run = len(own) - len(skipped)
-        print(f"{module}: {num_run} tests ran, {len(skipped)} were skipped")
-        for reason, count in Counter(skip.get("message") for skip in skipped).items():
-            print(f"  {count} x {reason}")
-        if num_run == 0 or (skipped and module in options.all):
-            wrong.append(module)
+        num_run, num_skipped = _told(module, [case for case in cases if case.get("classname") == module])
+        if num_run == 0 or (num_skipped and module in options.all):
+            wrong.append(f"tests of {module} that have to run were skipped")
+    if options.least:
+        num_run, _ = _told("together", cases)
+        if num_run < options.least:
+            wrong.append(f"{num_run} tests ran, {options.least} have to")
+    if options.seconds is not None:
+        seconds = sum(float(suite.get("time", "nan")) for suite in root.iter("testsuite"))
+        print(f"in {seconds:.0f} s")
+        if not seconds <= options.seconds:
+            wrong.append(f"{seconds:.0f} s, {options.seconds:.0f} is the limit")
     if wrong:
-        sys.exit(f"tests that have to run were skipped: {', '.join(wrong)}")
+        sys.exit("\n".join(wrong))
+
+
+def _told(name: str, cases: Sequence[ElementTree.Element]) -> tuple[int, int]:
+    """How many tests ran and how many were skipped, printed with the reasons."""
+    reasons = [skip.get("message") for case in cases if (skip := case.find("skipped")) is not None]
+    num_run = len(cases) - len(reasons)
+    print(f"{name}: {num_run} tests ran, {len(reasons)} were skipped")
+    for reason, count in Counter(reasons).items():
+        print(f"  {count} x {reason}")
+    return num_run, len(reasons)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,19 @@
-"""Sphinx: `sphinx-build -W docs build/site`."""
+"""Sphinx: `sphinx-build -W docs build/site`. Needs the `docs` extra alone, and Python 3.11."""
+
+import inspect
+import os
+import shutil
+from pathlib import Path
+from typing import Any, get_overloads
+
+from docutils import nodes
+from sphinx import addnodes
+from sphinx.application import Sphinx
+from sphinx.transforms.post_transforms import SphinxPostTransform
 
 import cudml
+
+ROOT = Path(__file__).resolve().parents[1]
 
 project = "cudml"
 version = release = cudml.__version__
@@ -13,11 +26,71 @@ html_title = "cudml"
 html_theme_options = {"show_toc_level": 2, "navigation_with_keys": False}
 html_show_copyright = False
 
+# Pages of classes list what the class itself defines, not what an enumeration has from int.
+templates_path = ["_templates"]
 autosummary_generate = True
 autodoc_typehints = "none"
 napoleon_google_docstring = False
-# The README's links lead to files of the repository, which are not pages.
-suppress_warnings = ["myst.xref_missing", "myst.header"]
+# Pages include parts of files whose first heading is not a page's.
+suppress_warnings = ["myst.header"]
 myst_heading_anchors = 3
 exclude_patterns = []
 nitpicky = False
+
+#: Files of the repository that are pages here.
+PAGES = {"CONTRIBUTING.md": "contributing", "bench/PREDICTION.md": "prediction", "bench/results": "results"}
+
+#: Where the site has copies of other files that pages link to.
+FILES = "files"
+
+_copied: set[str] = set()
+
+
+class FilesOfTheRepository(SphinxPostTransform):
+    """Links by the path from the root of the repository, or from `bench/`, lead to a page or to a copy."""
+
+    default_priority = 8  # before MyST looks for pages alone
+
+    def run(self, **options: Any) -> None:
+        """Replace the links of a page."""
+        for node in list(self.document.findall(addnodes.pending_xref)):
+            uri = self._uri(node.get("reftarget", "")) if node["reftype"] == "myst" else None
+            if uri is not None:
+                node.replace_self(nodes.reference("", "", *node.children, internal=True, refuri=uri))
+
+    def _uri(self, target: str) -> str | None:
+        page = self.env.docname
+        for path in (target, f"bench/{target}"):
+            if path in PAGES:
+                return self.app.builder.get_relative_uri(page, PAGES[path])
+            if (ROOT / path).is_file():
+                _copied.add(path)
+                return os.path.relpath(f"{FILES}/{path}", Path(page).parent)
+        return None
+
+
+def _copy_files(app: Sphinx, problem: Exception | None) -> None:
+    for path in _copied:
+        copy = Path(app.outdir, FILES, path)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / path, copy)
+
+
+def _signature_of_torch(
+    app: Sphinx, what: str, name: str, object_: Any, options: Any, signature: str | None, returns: str | None
+) -> tuple[str, None] | None:
+    """That of `torch.nn.GRU` for the class that takes the same arguments, `(*args, **options)`."""
+    if name != "cudml.torch.GRU":
+        return None
+    import torch
+
+    _, *parameters = inspect.signature(get_overloads(torch.nn.GRU.__init__)[0]).parameters.values()
+    shown = [one.replace(annotation=inspect.Parameter.empty) for one in parameters]
+    return str(inspect.Signature(shown)), None
+
+
+def setup(app: Sphinx) -> None:
+    """Called by Sphinx."""
+    app.add_post_transform(FilesOfTheRepository)
+    app.connect("build-finished", _copy_files)
+    app.connect("autodoc-process-signature", _signature_of_torch)

