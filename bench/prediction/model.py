@@ -12,7 +12,7 @@ from functools import reduce
 from cudml.plans import Copy, LibraryStep, MatMul, round_up
 from proof.sass.encoding import PIPES
 from proof.sass.launch import Buffer, Counts, Launch, run
-from proof.sass.rates import H200, L2_BYTES, Gpu, h200
+from proof.sass.rates import H200, L2_BYTES, NUM_MULTIPROCESSORS, Gpu, h200
 
 #: Measured, rows of the group `launch`: an empty kernel between two events, and a second one after it.
 LAUNCH_US = 3.456
@@ -20,6 +20,10 @@ NEXT_LAUNCH_US = 1.472
 #: From the first block's start to its first instruction with a cold L2: code, arguments and page tables come
 #: from memory. The time of `read, 1 MiB` over an empty kernel, minus the machine's time for it.
 COLD_US = 0.8
+
+#: Multiprocessors on which clusters of a number of blocks find room, with one large block on each; the others
+#: are where a part of the chip does not divide by the cluster. Measured, rows `active at once` of 200 KiB.
+CLUSTER_MULTIPROCESSORS = {1: NUM_MULTIPROCESSORS, 2: 66 * 2, 4: 30 * 4, 8: 15 * 8}
 
 #: Waves of blocks that are run, and as many again, if there are more than both; the number of
 #: multiprocessors; the number of neighbouring blocks in a sample.
@@ -114,9 +118,21 @@ def in_order(parts: Iterable[tuple[Hashable, Prediction]]) -> Prediction:
     return reduce(operator.add, found)
 
 
+def num_usable(launch: Launch, gpu: Gpu = H200) -> int:
+    """Number of multiprocessors that can have a block: whole clusters, as large a part as of an H200."""
+    of_h200 = CLUSTER_MULTIPROCESSORS[launch.cluster_blocks]
+    return (
+        of_h200
+        * gpu.num_multiprocessors
+        // NUM_MULTIPROCESSORS
+        // launch.cluster_blocks
+        * launch.cluster_blocks
+    )
+
+
 def num_active(launch: Launch, gpu: Gpu = H200) -> int:
     """Number of multiprocessors that have a block."""
-    return min(launch.num_blocks, gpu.num_multiprocessors)
+    return min(launch.num_blocks, num_usable(launch, gpu))
 
 
 def run_some(
@@ -144,6 +160,9 @@ def blocks_to_run(launch: Launch, gpu: Gpu = H200) -> tuple[int, list[Sequence[i
     active = num_active(launch, gpu)
     num_run, share = min(_NEIGHBOURS, active), launch.num_blocks / active
     sampled = _SAMPLED_WAVES * launch.resident_blocks
+    if launch.cluster_blocks > 1:  # one group of multiprocessors that holds a cluster, and all it gets
+        size = launch.joint_blocks
+        return size, [range(size * math.ceil(launch.num_blocks / active))]
     if launch.joint_blocks > 1:
         wanted = round_up(math.ceil(num_run * share), launch.joint_blocks)
         joint = range(min(launch.num_blocks, wanted))
@@ -224,7 +243,7 @@ def _prediction(launch: Launch, found: Counts, clocks: float, gpu: Gpu) -> Predi
     counted = ("instructions", "sectors", "l2_sectors", "memory_sectors", "barriers")
     scale = launch.num_blocks / found.num_blocks
     counts = [getattr(totals, name) * scale for name in counted]
-    waves = launch.num_blocks / (gpu.num_multiprocessors * launch.resident_blocks)
+    waves = launch.num_blocks / (num_usable(launch, gpu) * launch.resident_blocks)
     warps = math.ceil(math.prod(launch.block) / 32)
     return Prediction(
         1,

@@ -29,6 +29,10 @@ CONSTANTS = {
     "barrier, release and acquire, cluster of 2": "a fence",
     "barrier, relaxed, cluster of 2": "the barrier of a cluster",
     "load from block 1, cluster of 8": "the way to another block of a cluster",
+    **{
+        f"active at once, cluster of {size}, 256 threads and 200 KiB shared a block": "room for clusters"
+        for size in (2, 4, 8)
+    },
     "read, 1 MiB": "the cold start",
     **{f"read, {mib} MiB": "the bandwidth of memory" for mib in (64, 256, 1024, 4096)},
 }
@@ -39,7 +43,9 @@ NOT_MODELLED = {
     r"host time of a .*": "time of the host",
     r"a kernel of a graph of 100, in order": "launches of a graph have costs of their own",
     r"pushed exchange of .*": "asynchronous stores and their barriers, which no kernel of cudml has",
-    r"active at once, .*": "no time: how many clusters fit, which depends on the chip's disabled parts",
+    r"active at once, cluster of (16,.*|.*and (0|100|227) KiB.*)": (
+        "no time: how many clusters fit, which depends on the chip's disabled parts"
+    ),
 }
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,11 +15,19 @@ import pytest
 from bench.micro import bandwidth, clusters, latency, launches, selection
 from bench.micro.figures import Kernel
 from bench.prediction import command, micro, waits
-from bench.prediction.model import COLD_US, LAUNCH_US, Prediction, SecondLevel, in_order, predict
+from bench.prediction.model import (
+    COLD_US,
+    LAUNCH_US,
+    Prediction,
+    SecondLevel,
+    blocks_to_run,
+    in_order,
+    predict,
+)
 from bench.prediction.rows import CONSTANTS, GROUPS, NOT_MODELLED, held_out, measured, reason
 from proof.sass.compiler import unavailable
 from proof.sass.encoding import Rates
-from proof.sass.launch import Buffer, zeros
+from proof.sass.launch import Buffer, Launch, zeros
 from proof.sass.rates import L2_BYTES, h200
 
 needs_compiler = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -47,6 +56,19 @@ def test_every_row_has_one_place() -> None:
     for name in held_out():
         assert [group for group, one in GROUPS.items() if re.fullmatch(one.pattern, name)], name
     assert len(names) == len(CONSTANTS) + len(held_out()) + sum(reason(name) is not None for name in names)
+
+
+@pytest.mark.parametrize(
+    ("size", "num_clusters", "waves"),
+    [(2, 66, 1), (2, 67, 2), (4, 30, 1), (4, 31, 2), (4, 64, 3), (8, 16, 2)],
+)
+def test_clusters_take_the_waves_that_were_measured(size: int, num_clusters: int, waves: int) -> None:
+    """A group of multiprocessors that holds a cluster runs as many as follow each other on it."""
+    launch = Launch(
+        Mock(), b"", [], (size * num_clusters, 1, 1), (256, 1, 1), cluster_blocks=size, joint_blocks=size
+    )
+    num_multiprocessors, (blocks,) = blocks_to_run(launch)
+    assert (num_multiprocessors, len(blocks)) == (size, size * waves)
 
 
 @needs_compiler
