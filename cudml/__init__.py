@@ -41,13 +41,15 @@ if TYPE_CHECKING:
     from cudml.functions.slice import slice as slice
     from cudml.functions.top_k import TopKResult as TopKResult
     from cudml.functions.top_k import top_k as top_k
-    from cudml.operators.activations import Activation as Activation
-    from cudml.operators.gru import GruDesc as GruDesc
-    from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc as ReverseSubsequencesDesc
-    from cudml.operators.slice import Slice1Desc as Slice1Desc
-    from cudml.operators.slice import SliceDesc as SliceDesc
-    from cudml.operators.top_k import TopK1Desc as TopK1Desc
-    from cudml.operators.top_k import TopKDesc as TopKDesc
+    from cudml.operators.gru.activations import Activation as Activation
+    from cudml.operators.gru.operator import GruDesc as GruDesc
+    from cudml.operators.reverse_subsequences.operator import (
+        ReverseSubsequencesDesc as ReverseSubsequencesDesc,
+    )
+    from cudml.operators.slice.operator import Slice1Desc as Slice1Desc
+    from cudml.operators.slice.operator import SliceDesc as SliceDesc
+    from cudml.operators.top_k.operator import TopK1Desc as TopK1Desc
+    from cudml.operators.top_k.operator import TopKDesc as TopKDesc
     from cudml.tensors import TensorDesc as TensorDesc
 
 __version__ = "0.1.0"
@@ -81,11 +83,11 @@ _HOMES = {
     "functions.reverse_subsequences": ("reverse_subsequences",),
     "functions.slice": ("slice",),
     "functions.top_k": ("TopKResult", "top_k"),
-    "operators.activations": ("Activation",),
-    "operators.gru": ("GruDesc",),
-    "operators.reverse_subsequences": ("ReverseSubsequencesDesc",),
-    "operators.slice": ("Slice1Desc", "SliceDesc"),
-    "operators.top_k": ("TopK1Desc", "TopKDesc"),
+    "operators.gru.activations": ("Activation",),
+    "operators.gru.operator": ("GruDesc",),
+    "operators.reverse_subsequences.operator": ("ReverseSubsequencesDesc",),
+    "operators.slice.operator": ("Slice1Desc", "SliceDesc"),
+    "operators.top_k.operator": ("TopK1Desc", "TopKDesc"),
     "tensors": ("TensorDesc",),
 }
 

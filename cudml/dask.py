@@ -11,7 +11,7 @@ from cudml.checks import is_integer
 from cudml.errors import a_type, not_installed
 from cudml.functions import gru as _gru
 from cudml.functions import top_k as _top_k
-from cudml.operators.activations import Activation
+from cudml.operators.gru.activations import Activation
 
 try:
     import dask.array as da

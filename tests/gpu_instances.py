@@ -48,7 +48,7 @@ def tensors_of(descriptor: Any, plan: Plan) -> dict[str, TensorDesc]:
 
 def smallest(operator: str, limits: Limits, max_bytes: int) -> Iterator[tuple[Any, Plan]]:
     """Descriptors, small ones first, that each reach an instance which none before has reached."""
-    plan_of = importlib.import_module(f"cudml.operators.{operator}").plan
+    plan_of = importlib.import_module(f"cudml.operators.{operator}.operator").plan
     planned = [
         (descriptor, plan_of(descriptor, limits)) for descriptor in operators()[operator].descriptors()
     ]

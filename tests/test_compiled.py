@@ -181,7 +181,7 @@ def test_plans_name_the_outputs() -> None:
         members = [m for m in row.descriptor.__dataclass_fields__ if m.endswith("tensor")]
         outputs = {member for member in members if member.startswith("output")}
         assert outputs
-        if row.module == "slice":
+        if row.room == "slice":
             plan = compile_operator(copy_desc(TensorDesc(F32, (2,))), device="cpu").plan
             assert set(plan.outputs) == outputs
 

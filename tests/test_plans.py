@@ -106,7 +106,7 @@ def test_kernels_that_may_give_up_have_no_memory_to_leave_zero() -> None:
     """It would not be left so, but by those that see to it."""
     functions = set()
     for name, module in operators().items():
-        plan_of = importlib.import_module(f"cudml.operators.{name}").plan
+        plan_of = importlib.import_module(f"cudml.operators.{name}.operator").plan
         for descriptor in module.descriptors():
             plan = plan_of(descriptor, HOPPER)
             zeros = plan.offsets(left_zero=True)

@@ -15,9 +15,9 @@ from cudml.functions.reverse_subsequences import reverse_subsequences
 from cudml.functions.slice import slice
 from cudml.functions.top_k import top_k
 from cudml.functions.transfer import download, upload
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
-from cudml.operators.slice import SliceDesc
-from cudml.operators.top_k import TopK1Desc
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
+from cudml.operators.slice.operator import SliceDesc
+from cudml.operators.top_k.operator import TopK1Desc
 from cudml.tensors import TensorDesc
 
 #: Maximum error of a GRU against float64, relative to the error of NumPy in float32.

@@ -18,7 +18,7 @@ from cudml.enums import (
     TensorFlags,
 )
 from cudml.operators import OPERATORS, Descriptor, operator_type_of
-from cudml.operators.activations import ACTIVATIONS, Activation
+from cudml.operators.gru.activations import ACTIVATIONS, Activation
 from cudml.tensors import TensorDesc
 
 Flags = TypeVar("Flags", bound=IntFlag)

@@ -16,7 +16,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction
-from cudml.operators import reverse_subsequences as _operator
+from cudml.operators.reverse_subsequences import operator as _operator
 from cudml.tensors import num_elements
 
 

@@ -22,8 +22,8 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, Integers, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction, Call, launch_nothing
-from cudml.operators import slice as _operator
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
+from cudml.operators.slice import operator as _operator
 from cudml.tensors import TensorDesc, packed_strides
 
 #: The bits of a shift that affect the alignment of items.

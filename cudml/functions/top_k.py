@@ -35,8 +35,8 @@ from cudml.functions.array_types import (
 )
 from cudml.functions.calls import ArrayFunction
 from cudml.functions.top_k_parts import PartedTopK
-from cudml.operators import top_k as _operator
-from cudml.operators.top_k_selection import MAX_ROW_LENGTH, worst_value
+from cudml.operators.top_k import operator as _operator
+from cudml.operators.top_k.rows import MAX_ROW_LENGTH, worst_value
 from cudml.tensors import num_elements
 
 _REALS: dict[str, ElementType] = {

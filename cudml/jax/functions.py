@@ -16,7 +16,7 @@ from cudml.errors import a_type
 from cudml.functions import gru as _gru
 from cudml.functions import top_k as _top_k
 from cudml.jax.calls import call, check_version, register
-from cudml.operators.activations import Activation
+from cudml.operators.gru.activations import Activation
 
 _MAX_INDEX = int(np.iinfo(np.int32).max)
 

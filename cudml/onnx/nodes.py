@@ -14,7 +14,7 @@ from cudml.functions.slice import slice as slice_of
 from cudml.functions.top_k import top_k
 from cudml.onnx.cut import label
 from cudml.onnx.values import type_text
-from cudml.operators.activations import ACTIVATIONS, Activation, activation_names
+from cudml.operators.gru.activations import ACTIVATIONS, Activation, activation_names
 
 #: Computes the outputs of a node from its inputs, None for those left out, on a stream.
 Runner = Callable[[Sequence[Any], Any], Sequence[Any]]

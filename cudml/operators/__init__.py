@@ -1,7 +1,7 @@
 """Operators, and the table of them.
 
-For an operator X, `X.py` has the descriptor, the support table, the check and the plan; `X_paths.py` has its
-paths.
+An operator X has a folder: `X/operator.py` is the descriptor, the support table, the check and the plan,
+`X/paths.py` the ways to compute it and the choice between them.
 """
 
 from dataclasses import dataclass
@@ -9,7 +9,10 @@ from typing import Any
 
 from cudml.enums import FeatureLevel, OperatorType
 from cudml.errors import a_type
-from cudml.operators import gru, reverse_subsequences, slice, top_k
+from cudml.operators.gru import operator as gru
+from cudml.operators.reverse_subsequences import operator as reverse_subsequences
+from cudml.operators.slice import operator as slice
+from cudml.operators.top_k import operator as top_k
 from cudml.plans import Limits, Plan
 
 Descriptor = (
@@ -24,15 +27,15 @@ Descriptor = (
 
 @dataclass(frozen=True)
 class Operator:
-    """A module of this folder, and the class of descriptors in it that the operator has."""
+    """The module of an operator's definition, and the class of descriptors in it that the operator has."""
 
     _definition: Any
     descriptor: type[Descriptor]
 
     @property
-    def module(self) -> str:
-        """The module's name, which the operator's other files share."""
-        return str(self._definition.__name__).rpartition(".")[2]
+    def room(self) -> str:
+        """The name of its folder, here and among kernels and tests."""
+        return str(self._definition.__name__).split(".")[-2]
 
     def check(self, desc: Any, level: FeatureLevel) -> None:
         """Raise `DescriptorError` with every rule of the level that the descriptor breaks."""

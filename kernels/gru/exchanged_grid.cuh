@@ -16,7 +16,7 @@ constexpr int kGridWarps = kGridThreads / kWarpSize;
 // Loads that a thread has in flight.
 constexpr int kLoadsInFlight = 4;
 
-// Numbers of the waits; `cudml/operators/gru_paths.py` has their names.
+// Numbers of the waits; `cudml/operators/gru/paths.py` has their names.
 constexpr UInt32 kWaitForStates = 1;
 
 struct alignas(16) SharedWords {

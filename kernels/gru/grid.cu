@@ -2,7 +2,7 @@
 // Idea: a block keeps its rows of R on chip; a step multiplies, applies the gates, sends states.
 // Ownership: a group of blocks shares the hidden units of some sequences; 8 warps split columns.
 // Requires: all blocks resident, `exchange` zeroed, shared storage for states, sums and chunks.
-// Chosen when: several blocks per direction are estimated to be faster than one (gru_paths.py).
+// Chosen when: several blocks per direction are estimated to be faster than one (gru/paths.py).
 
 #include "gru/exchanged_grid.cuh"
 #include "gru/product.cuh"

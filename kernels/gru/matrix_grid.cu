@@ -2,7 +2,7 @@
 // Idea: as gru/grid.cu, but R stays in registers as matrix operands, and states are sent as half.
 // Ownership: a group of blocks shares the units of 8 sequences at a time; 8 warps split columns.
 // Requires: all blocks resident, `exchange` zeroed, and `carried` for the states in float32.
-// Chosen when: the type is float16 and this is estimated to be the fastest (gru_paths.py).
+// Chosen when: the type is float16 and this is estimated to be the fastest (gru/paths.py).
 
 #include "gru/exchanged_grid.cuh"
 

@@ -22,7 +22,7 @@ constexpr int kThreads = 256;
 constexpr UInt32 kMinEnough = 128;
 constexpr UInt32 kMaxCounted = 128;
 
-// What the sample is taken from, numbered as in `cudml/operators/top_k_filter.py`.
+// What the sample is taken from, numbered as in `cudml/operators/top_k/filter.py`.
 constexpr Int32 kFirstOfPart = 0;  // the part's first tile, whose k-th key is a bound and no guess
 constexpr Int32 kAcrossPart = 1;
 constexpr Int32 kAcrossRow = 2;

@@ -54,7 +54,7 @@ def promise_of(launch: KernelLaunch) -> Promise:
 def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
     """Every launch of every descriptor's plan on a device of these limits."""
     for name, module in operators().items():
-        plan = importlib.import_module(f"cudml.operators.{name}").plan
+        plan = importlib.import_module(f"cudml.operators.{name}.operator").plan
         for descriptor in module.descriptors():
             for step in plan(descriptor, limits).steps:
                 if isinstance(step, KernelLaunch):
@@ -63,7 +63,7 @@ def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
 
 def random_launches(operator: str, limits: Limits, rng: np.random.Generator) -> Iterator[KernelLaunch]:
     """Launches of random descriptors of an operator, without end."""
-    plan = importlib.import_module(f"cudml.operators.{operator}").plan
+    plan = importlib.import_module(f"cudml.operators.{operator}.operator").plan
     module = operators()[operator]
     while True:
         for step in plan(module.any_descriptor(rng), limits).steps:

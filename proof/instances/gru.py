@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from cudml.enums import DataType, RecurrentNetworkDirection
-from cudml.operators.activations import Activation
-from cudml.operators.gru import GruDesc
+from cudml.operators.gru.activations import Activation
+from cudml.operators.gru.operator import GruDesc
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 

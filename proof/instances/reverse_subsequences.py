@@ -6,7 +6,7 @@ import numpy as np
 
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
 from cudml.tensors import TensorDesc, packed_strides
 from proof.instances import Promise, random_size
 from proof.instances.slice import any_strides

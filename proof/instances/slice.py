@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cudml.dtypes import BITS_BY_SIZE
-from cudml.operators.slice import Slice1Desc
+from cudml.operators.slice.operator import Slice1Desc
 from cudml.tensors import TensorDesc, packed_strides
 from proof.instances import Promise, random_size
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import AxisDirection, DataType
-from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
-from cudml.operators.top_k_columns import COLUMNS
+from cudml.operators.top_k.columns import COLUMNS
+from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 from proof.instances.slice import any_strides

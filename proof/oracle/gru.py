@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from cudml.enums import OperatorType, RecurrentNetworkDirection
-from cudml.operators.activations import Activation
+from cudml.operators.gru.activations import Activation
 
 _SQRT_2 = 1.4142135623730951
 

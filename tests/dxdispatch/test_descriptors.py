@@ -30,7 +30,7 @@ from cudml import (
     to_dict,
 )
 from cudml.operators import OPERATORS
-from cudml.operators.activations import ACTIVATIONS
+from cudml.operators.gru.activations import ACTIVATIONS
 
 F32, U32 = DataType.FLOAT32, DataType.UINT32
 

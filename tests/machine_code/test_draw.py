@@ -9,7 +9,7 @@ from bench.prediction import plan as command
 from bench.prediction.draw import box, drawn, log_uniform, regret_line
 from bench.prediction.scan import OPERATORS, Row, scan_of
 from bench.prediction.scans import gru, top_k
-from cudml.operators.top_k import LENGTHS
+from cudml.operators.top_k.rows import LENGTHS
 from proof.sass.compiler import unavailable
 
 

@@ -70,7 +70,7 @@ def test_committed_table_has_every_instance() -> None:
 
 
 def test_every_operator_has_its_instances() -> None:
-    assert set(operators()) == {row.module for row in OPERATORS.values()}
+    assert set(operators()) == {row.room for row in OPERATORS.values()}
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES, ids=lambda a: a.name)

@@ -13,8 +13,8 @@ import pytest
 
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators.activations import Activation
-from cudml.operators.top_k_short import SELECT_MAX_ROW_LENGTHS
+from cudml.operators.gru.activations import Activation
+from cudml.operators.top_k.lanes import SELECT_MAX_ROW_LENGTHS
 from cudml.plans import KernelLaunch
 from proof.instances import batches
 from proof.sass.compiler import unavailable

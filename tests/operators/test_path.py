@@ -9,20 +9,16 @@ import pytest
 from cudml.operators.path import Basis, Path
 
 #: The modules with `PATHS` and `choose_path`.
-PATHS = ("slice_paths", "reverse_subsequences_paths", "gru_paths", "top_k_paths")
+PATHS = ("slice.paths", "reverse_subsequences.paths", "gru.paths", "top_k.paths")
 
 #: The modules with `THRESHOLDS`.
 THRESHOLDS = (
     "launch_shape",
-    "slice_paths",
-    "reverse_subsequences_paths",
-    "gru_shapes",
-    "top_k_arg_max",
-    "top_k_cluster",
-    "top_k_columns",
-    "top_k_filter",
-    "top_k_groups",
-    "top_k_paths",
+    "slice.paths",
+    "reverse_subsequences.paths",
+    "gru.shapes",
+    *(f"top_k.{name}" for name in ("arg_max", "cluster", "columns", "filter", "groups", "paths")),
+    *(f"top_k.{name}" for name in ("radix", "serial")),
 )
 
 

@@ -12,7 +12,7 @@ from cudml.devices import emulator
 from cudml.devices.sources import kernel_root
 from cudml.enums import DataType
 from cudml.errors import KernelError
-from cudml.operators.slice import SliceDesc, plan
+from cudml.operators.slice.operator import SliceDesc, plan
 from cudml.tensors import TensorDesc
 from proof.instances import operators, planned_launches
 from tests.support.kernel_cases import CPU, GPU, Case

@@ -11,26 +11,25 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.enums import AxisDirection, DataType
-from cudml.operators import (
-    gru_paths,
-    launch_shape,
-    reverse_subsequences_paths,
-    slice_paths,
-    top_k_arg_max,
-    top_k_columns,
-    top_k_filter,
-    top_k_paths,
-)
-from cudml.operators.gru import GruDesc
-from cudml.operators.gru import plan as plan_gru
+from cudml.operators import launch_shape
+from cudml.operators.gru import paths as gru_paths
+from cudml.operators.gru.operator import GruDesc
+from cudml.operators.gru.operator import plan as plan_gru
 from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
-from cudml.operators.reverse_subsequences import plan as plan_reversal
-from cudml.operators.reverse_subsequences_paths import lanes_of
-from cudml.operators.slice_box import SOURCE, TARGET, BoxCopy
-from cudml.operators.slice_paths import copy_step
-from cudml.operators.top_k import RaggedTopKDesc
-from cudml.operators.top_k import plan as plan_top_k
+from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
+from cudml.operators.reverse_subsequences.operator import plan as plan_reversal
+from cudml.operators.reverse_subsequences.paths import lanes_of
+from cudml.operators.slice import paths as slice_paths
+from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
+from cudml.operators.slice.paths import copy_step
+from cudml.operators.top_k import arg_max as top_k_arg_max
+from cudml.operators.top_k import columns as top_k_columns
+from cudml.operators.top_k import filter as top_k_filter
+from cudml.operators.top_k import paths as top_k_paths
+from cudml.operators.top_k import radix as top_k_radix
+from cudml.operators.top_k.operator import RaggedTopKDesc
+from cudml.operators.top_k.operator import plan as plan_top_k
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
@@ -294,7 +293,7 @@ def test_parts_of_a_column(rng: np.random.Generator, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("path", ["block_radix", "grid_radix"])
 def test_many_of_a_column(path: str, rng: np.random.Generator) -> None:
     """More than a network sorts are listed by index, from loads of several elements."""
-    select("columns of several tiles", top_k_paths._NETWORK_MAX_K + 1, GPU, path, rng)
+    select("columns of several tiles", top_k_radix._NETWORK_MAX_K + 1, GPU, path, rng)
 
 
 def select(case: str, k: int, limits: Limits, path: str, rng: np.random.Generator) -> Plan:

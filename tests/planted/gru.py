@@ -2,8 +2,8 @@
 
 from tests.planted.defect import BOUNDS, HANGS, NOT_ZERO, RACE, UNWRITTEN, WRONG, Defect
 
-_PATHS = "cudml/operators/gru_paths.py"
-_SHAPES = "cudml/operators/gru_shapes.py"
+_PATHS = "cudml/operators/gru/paths.py"
+_SHAPES = "cudml/operators/gru/shapes.py"
 
 DEFECTS = {
     "carried state one item short": Defect(

@@ -2,9 +2,9 @@
 
 from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
-_COPY = "cudml/operators/slice_paths.py"
-_CROSSING = "cudml/operators/slice_crossings.py"
-_REVERSAL = "cudml/operators/reverse_subsequences_lanes.py"
+_COPY = "cudml/operators/slice/paths.py"
+_CROSSING = "cudml/operators/slice/crossings.py"
+_REVERSAL = "cudml/operators/reverse_subsequences/lanes.py"
 
 _NARROW_ROWS = "tests/operators/reverse_subsequences/test_paths.py::test_rows_of_one_thread_of_any_width"
 

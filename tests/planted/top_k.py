@@ -2,11 +2,11 @@
 
 from tests.planted.defect import BOUNDS, HANGS, MASK, MISALIGNED, NOT_ZERO, RACE, UNWRITTEN, WRONG, Defect
 
-_PATHS = "cudml/operators/top_k_paths.py"
-_ARG_MAX = "cudml/operators/top_k_arg_max.py"
+_RADIX = "cudml/operators/top_k/radix.py"
+_ARG_MAX = "cudml/operators/top_k/arg_max.py"
 _ARG_MAX_KERNEL = "kernels/top_k/arg_max.cu"
 _LAST_BLOCK = "kernels/top_k/last_block.cuh"
-_COLUMNS = "cudml/operators/top_k_columns.py"
+_COLUMNS = "cudml/operators/top_k/columns.py"
 _COLUMNS_KERNEL = "kernels/top_k/columns.cu"
 
 DEFECTS = {
@@ -506,14 +506,14 @@ DEFECTS = {
         f"{UNWRITTEN}|{BOUNDS}|{WRONG}",
     ),
     "lists four bytes short, by several blocks": Defect(
-        _PATHS,
+        _RADIX,
         'Workspace("lists", selection.num_rows * 2 * capacity * selection.pair_bytes)',
         'Workspace("lists", selection.num_rows * 2 * capacity * selection.pair_bytes - 4)',
         ("grid radix, full lists",),
         BOUNDS,
     ),
     "lists four bytes short, by a thread": Defect(
-        _PATHS,
+        "cudml/operators/top_k/serial.py",
         "num_bytes = blocks * list_bytes",
         "num_bytes = blocks * list_bytes - 4",
         ("lists in memory on a CPU",),
@@ -534,42 +534,42 @@ DEFECTS = {
         f"{BOUNDS}|{WRONG}",
     ),
     "lists four bytes short, by a block": Defect(
-        _PATHS,
+        _RADIX,
         'Workspace("lists", blocks * list_bytes)',
         'Workspace("lists", blocks * list_bytes - 4)',
         ("block radix through memory, full lists",),
         BOUNDS,
     ),
     "lists four bytes short, in shared storage": Defect(
-        _PATHS,
+        _RADIX,
         "shared_bytes=storage_bytes + (list_bytes if in_shared else 0)",
         "shared_bytes=storage_bytes + (list_bytes - 4 if in_shared else 0)",
         ("block radix, full lists",),
         BOUNDS,
     ),
     "a copy four bytes short, in shared storage": Defect(
-        _PATHS,
+        _RADIX,
         "shared_bytes=storage_bytes + list_shared_bytes",
         "shared_bytes=storage_bytes + list_shared_bytes - 4",
         ("grid radix by counting, a full list",),
         BOUNDS,
     ),
     "kept elements four bytes short": Defect(
-        "cudml/operators/top_k_filter.py",
+        "cudml/operators/top_k/filter.py",
         'Workspace("kept", selection.num_rows * kept_bytes)',
         'Workspace("kept", selection.num_rows * kept_bytes - 4)',
         ("a row of ties filtered by groups of blocks",),
         BOUNDS,
     ),
     "counts four bytes short": Defect(
-        _PATHS,
+        _RADIX,
         'Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS)',
         'Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS - 4)',
         ("grid radix, full lists",),
         BOUNDS,
     ),
     "the row's state is not cleared": Defect(
-        _PATHS,
+        _RADIX,
         'return (Fill("states", state_bytes), launch), workspaces',
         "return (launch,), workspaces",
         ("grid radix",),

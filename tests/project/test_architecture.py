@@ -89,7 +89,7 @@ def kernel_files() -> list[Path]:
 
 def operators() -> list[str]:
     """The names that an operator's files share."""
-    return sorted({row.module for row in OPERATORS.values()})
+    return sorted({row.room for row in OPERATORS.values()})
 
 
 def relative(path: Path) -> str:
@@ -128,7 +128,7 @@ def imports(path: Path) -> set[str]:
 
 
 def part_of(path: Path) -> str:
-    """`operators` for cudml/operators/gru.py, `plans` for cudml/plans.py."""
+    """`operators` for cudml/operators/gru/operator.py, `plans` for cudml/plans.py."""
     return path.relative_to(PACKAGE).with_suffix("").parts[0]
 
 
@@ -197,9 +197,10 @@ def test_no_module_that_is_called_around_forks_is_imported(path: Path) -> None:
 
 @pytest.mark.parametrize("name", operators())
 def test_operator_has_its_six_places(name: str) -> None:
-    for path in (PACKAGE / "operators", ROOT / "proof/oracle", ROOT / "bench"):
+    for path in (ROOT / "proof/oracle", ROOT / "bench"):
         assert (path / f"{name}.py").is_file()
-    assert (PACKAGE / f"operators/{name}_paths.py").is_file()
+    for file in ("operator.py", "paths.py"):
+        assert (PACKAGE / "operators" / name / file).is_file()
     assert list((ROOT / f"tests/operators/{name}").glob("test_*.py"))
     assert list((KERNELS / name).glob("*.cu"))
 
@@ -214,7 +215,7 @@ def test_operator_is_in_the_readme(name: str) -> None:
 def test_operator_file_reads_in_one_order(name: str) -> None:
     """Descriptor, support table, check, plan."""
     line = {}
-    for node in ast.parse((PACKAGE / f"operators/{name}.py").read_text()).body:
+    for node in ast.parse((PACKAGE / f"operators/{name}/operator.py").read_text()).body:
         if isinstance(node, ast.ClassDef) and node.name.endswith("Desc"):
             line.setdefault("Desc", node.lineno)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):

@@ -9,8 +9,8 @@ import numpy as np
 
 from cudml.devices import Device
 from cudml.enums import DataType, RecurrentNetworkDirection
-from cudml.operators.activations import Activation
-from cudml.operators.gru import GruDesc, plan
+from cudml.operators.gru.activations import Activation
+from cudml.operators.gru.operator import GruDesc, plan
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.oracle.gru import Weights, gru

@@ -11,11 +11,11 @@ import numpy as np
 from cudml.devices import emulator
 from cudml.dtypes import ElementType
 from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
-from cudml.operators.activations import Activation
-from cudml.operators.gru import GruDesc
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
-from cudml.operators.slice import Slice1Desc
-from cudml.operators.top_k import RaggedTopKDesc, TopK1Desc
+from cudml.operators.gru.activations import Activation
+from cudml.operators.gru.operator import GruDesc
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
+from cudml.operators.slice.operator import Slice1Desc
+from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc, byte_extent, packed_strides
 from proof.oracle.gru import Weights
@@ -56,13 +56,13 @@ class Case:
 
     @property
     def operator(self) -> str:
-        """The module of the operator."""
-        return type(self.descriptor).__module__.rpartition(".")[2]
+        """The folder of the operator."""
+        return type(self.descriptor).__module__.split(".")[-2]
 
     def plan(self) -> Plan:
         """The steps."""
         choice = {} if self.path is None else {"path": self.path}
-        plan: Plan = import_module(f"cudml.operators.{self.operator}").plan(
+        plan: Plan = import_module(f"cudml.operators.{self.operator}.operator").plan(
             self.descriptor, self.limits, **choice
         )
         return plan

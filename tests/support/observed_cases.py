@@ -7,7 +7,7 @@ import numpy as np
 from cudml.devices import emulator
 from cudml.dtypes import ExtendedType
 from cudml.enums import DataType, RecurrentNetworkDirection
-from cudml.operators.activations import Activation
+from cudml.operators.gru.activations import Activation
 from tests.support import ORDERS
 from tests.support.kernel_cases import (
     CPU,

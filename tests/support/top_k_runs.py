@@ -8,9 +8,9 @@ import numpy as np
 from cudml.devices import Device
 from cudml.dtypes import ElementType, element_type_of
 from cudml.enums import AxisDirection, DataType
-from cudml.operators.top_k import TopK1Desc, plan
-from cudml.operators.top_k_paths import PATHS
-from cudml.operators.top_k_selection import Selection, selection_of
+from cudml.operators.top_k.operator import TopK1Desc, plan
+from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.rows import Selection, selection_of
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.oracle.top_k import BFLOAT16, top_k

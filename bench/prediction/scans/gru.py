@@ -13,10 +13,10 @@ from bench.prediction.draw import log_uniform, one
 from bench.prediction.scan import Scan
 from bench.sources import Source
 from cudml.enums import DataType, RecurrentNetworkDirection
-from cudml.operators import gru
-from cudml.operators.activations import Activation
-from cudml.operators.gru import GruDesc
-from cudml.operators.gru_paths import PATHS
+from cudml.operators.gru import operator as gru
+from cudml.operators.gru.activations import Activation
+from cudml.operators.gru.operator import GruDesc
+from cudml.operators.gru.paths import PATHS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros

@@ -14,9 +14,9 @@ from bench.prediction.scans.slice import NUM_BYTES, near
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import reverse_subsequences
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc
-from cudml.operators.reverse_subsequences_paths import PATHS, THRESHOLDS
+from cudml.operators.reverse_subsequences import operator as reverse_subsequences
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
+from cudml.operators.reverse_subsequences.paths import PATHS, THRESHOLDS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros

@@ -12,9 +12,9 @@ from bench.prediction.draw import box, log_uniform, one
 from bench.prediction.scan import Scan
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
-from cudml.operators import slice
-from cudml.operators.slice import SliceDesc
-from cudml.operators.slice_paths import PATHS, THRESHOLDS
+from cudml.operators.slice import operator as slice
+from cudml.operators.slice.operator import SliceDesc
+from cudml.operators.slice.paths import PATHS, THRESHOLDS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros

@@ -19,8 +19,8 @@ from bench.prediction.scan import Row, Scan
 from bench.sources import Source
 from cudml.dtypes import element_type_of
 from cudml.enums import AxisDirection, DataType
-from cudml.operators import top_k
-from cudml.operators.top_k_paths import PATHS
+from cudml.operators.top_k import operator as top_k
+from cudml.operators.top_k.paths import PATHS
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cudml.enums import OperatorType
-from cudml.operators.activations import ACTIVATIONS, Activation
+from cudml.operators.gru.activations import ACTIVATIONS, Activation
 from cudml.plans import Params, ParamStruct
 from proof.oracle.gru import apply
 from tests.devices.emulator.support import launch

@@ -8,9 +8,9 @@ import pytest
 
 from cudml.enums import DataType, FeatureLevel, OperatorType, RecurrentNetworkDirection, TensorFlags
 from cudml.errors import DescriptorError
-from cudml.operators.activations import ACTIVATIONS, Activation
-from cudml.operators.gru import GruDesc, check, layer_of, plan
-from cudml.operators.gru_paths import choose_path
+from cudml.operators.gru.activations import ACTIVATIONS, Activation
+from cudml.operators.gru.operator import GruDesc, check, layer_of, plan
+from cudml.operators.gru.paths import choose_path
 from cudml.plans import KernelLaunch, Limits, MatMul
 from cudml.tensors import TensorDesc
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import cudml
 from cudml.devices import Device, emulator
-from cudml.operators.activations import ACTIVATIONS, Activation
-from cudml.operators.gru_paths import PATHS
+from cudml.operators.gru.activations import ACTIVATIONS, Activation
+from cudml.operators.gru.paths import PATHS
 from cudml.plans import Fill, Plan
 from tests.support import assert_identical, marks_of, schedules
 from tests.support.gru_runs import (

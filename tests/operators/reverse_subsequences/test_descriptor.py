@@ -7,7 +7,7 @@ import pytest
 from cudml.checks import ALL11, BASE8
 from cudml.enums import DataType, FeatureLevel, TensorFlags
 from cudml.errors import DescriptorError
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc, check
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, check
 from cudml.tensors import TensorDesc
 
 F32, U32 = DataType.FLOAT32, DataType.UINT32

@@ -13,9 +13,10 @@ import cudml
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import index_space, launch_shape, reverse_subsequences_paths
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc, plan
-from cudml.operators.reverse_subsequences_paths import PATHS, choose_path, lanes_of, reversal_step
+from cudml.operators import index_space, launch_shape
+from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, plan
+from cudml.operators.reverse_subsequences.paths import PATHS, choose_path, lanes_of, reversal_step
 from cudml.plans import Copy, Plan, Step
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes

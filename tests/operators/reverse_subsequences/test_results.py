@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType, FeatureLevel
-from cudml.operators.reverse_subsequences import ReverseSubsequencesDesc, check, plan
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, check, plan
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
 from tests.support import assert_identical, run_plan, schedules, to_device

@@ -7,7 +7,7 @@ import pytest
 from cudml.checks import ALL11, BASE8
 from cudml.enums import DataType, FeatureLevel, TensorFlags
 from cudml.errors import DescriptorError
-from cudml.operators.slice import Slice1Desc, SliceDesc, check
+from cudml.operators.slice.operator import Slice1Desc, SliceDesc, check
 from cudml.tensors import TensorDesc
 
 F32 = DataType.FLOAT32

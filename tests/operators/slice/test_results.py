@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import BITS_BY_SIZE, ExtendedType
 from cudml.enums import DataType, FeatureLevel
-from cudml.operators.slice import Slice1Desc, SliceDesc, check, plan
+from cudml.operators.slice.operator import Slice1Desc, SliceDesc, check, plan
 from cudml.tensors import TensorDesc
 from proof.oracle.slice import slice1_elements, slice_elements
 from tests.support import assert_identical, run_plan, schedules, to_device

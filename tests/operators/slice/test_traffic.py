@@ -11,11 +11,12 @@ from cudml.devices.emulator import emulator_report, get_device
 from cudml.devices.emulator.meter import LaunchTraffic
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators import launch_shape, slice_paths
+from cudml.operators import launch_shape
 from cudml.operators.index_space import Space, dimensions_of
-from cudml.operators.reverse_subsequences_paths import reversal_step
-from cudml.operators.slice_crossings import TRANSPOSED_TILE_BYTES
-from cudml.operators.slice_paths import copy_step, tensor_copy_step
+from cudml.operators.reverse_subsequences.paths import reversal_step
+from cudml.operators.slice import paths as slice_paths
+from cudml.operators.slice.crossings import TRANSPOSED_TILE_BYTES
+from cudml.operators.slice.paths import copy_step, tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.operators.slice.test_paths import strided_layout
 from tests.support import set_thresholds

@@ -8,8 +8,8 @@ import pytest
 
 from cudml.devices import Device, emulator
 from cudml.enums import DataType
-from cudml.operators import top_k_arg_max
-from cudml.operators.top_k_selection import MAX_ROW_LENGTH
+from cudml.operators.top_k import arg_max as top_k_arg_max
+from cudml.operators.top_k.rows import MAX_ROW_LENGTH
 from cudml.plans import KernelLaunch, Params, ParamStruct, Plan
 from tests.operators.top_k.test_results import hard_values
 from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, plan_for

@@ -7,7 +7,7 @@ import pytest
 from cudml.checks import BASE8
 from cudml.enums import AxisDirection, DataType, FeatureLevel, TensorFlags
 from cudml.errors import DescriptorError
-from cudml.operators.top_k import TopK1Desc, TopKDesc, check
+from cudml.operators.top_k.operator import TopK1Desc, TopKDesc, check
 from cudml.tensors import TensorDesc
 
 F32, U32 = DataType.FLOAT32, DataType.UINT32

@@ -8,7 +8,7 @@ import pytest
 
 from bench.traffic import Case
 from cudml.devices import emulator
-from cudml.operators.top_k_filter import poisson_quantile, rank_in_sample
+from cudml.operators.top_k.filter import poisson_quantile, rank_in_sample
 from tests.support.kernel_cases import GPU
 from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, plan_for
 

@@ -9,9 +9,9 @@ import cudml
 from cudml.devices import Device, emulator
 from cudml.dtypes import INTEGERS
 from cudml.enums import AxisDirection, DataType
-from cudml.operators.top_k import RaggedTopKDesc, plan
-from cudml.operators.top_k_paths import PATHS
-from cudml.operators.top_k_selection import worst_value
+from cudml.operators.top_k.operator import RaggedTopKDesc, plan
+from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.rows import worst_value
 from cudml.plans import Limits
 from cudml.tensors import TensorDesc
 from proof.oracle.top_k import BFLOAT16, ragged_top_k

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from cudml.devices import Device, emulator
 from cudml.dtypes import ELEMENTS
 from cudml.enums import AxisDirection, DataType, FeatureLevel
-from cudml.operators.top_k import TopK1Desc, TopKDesc, check, plan
-from cudml.operators.top_k_selection import fine_order
+from cudml.operators.top_k.operator import TopK1Desc, TopKDesc, check, plan
+from cudml.operators.top_k.rows import fine_order
 from cudml.tensors import TensorDesc
 from proof.oracle.top_k import top_k
 from tests.support import assert_identical, run_plan, to_device

@@ -18,7 +18,7 @@ from cudml.operators.launch_shape import (
     index_values,
     launch_of,
 )
-from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.slice.box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
 from cudml.plans import KernelLaunch, Limits, Params, ParamStruct, ceil_div
 
 #: What the kernels are compiled with.

@@ -4,11 +4,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k_selection import Selection, select_storage_bytes
-from cudml.operators.top_k_short import FINE_MEMBERS, fine_params
+from cudml.operators.top_k.rows import (
+    FINE_MEMBERS,
+    VECTOR_BYTES,
+    Selection,
+    fine_params,
+    select_storage_bytes,
+)
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
-
-_VECTOR_BYTES = 16
 
 # kernels/top_k/cluster.cu and bucket_rank.cuh
 _THREADS = 512
@@ -79,14 +82,14 @@ class _Shape(NamedTuple):
 
 def _shape(selection: Selection) -> _Shape:
     size = selection.element.size
-    per_load = _VECTOR_BYTES // size
+    per_load = VECTOR_BYTES // size
     # A row may begin with any element of a load.
     chunks = ceil_div(ceil_div(selection.row_length + per_load - 1, per_load), WARP_LANES)
     loads = ceil_div(chunks, _BLOCKS) * WARP_LANES
     max_listed = min(max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length()), _MAX_LISTED)
     list_bytes = max_listed * (size + 4)
     # Where its share of the row was, every block gathers all lists; its own is where its largest keys were.
-    kept_bytes = max(loads * _VECTOR_BYTES, list_bytes)
+    kept_bytes = max(loads * VECTOR_BYTES, list_bytes)
     listed_bytes = round_up(max(loads * size, list_bytes), 8)
     shared_bytes = _STORAGE_BYTES + kept_bytes + listed_bytes + 2 * loads
     return _Shape(max_listed, kept_bytes, listed_bytes, shared_bytes)

@@ -5,79 +5,42 @@ Every path gives the same bits, because every kernel orders by key and then by i
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import isqrt
 
-from cudml.operators.path import Choice, Path, Steps, by_name, figure
-from cudml.operators.top_k_arg_max import arg_max, arg_max_pays
-from cudml.operators.top_k_block_sort import block_sort, block_sort_pays, can_block_sort
-from cudml.operators.top_k_cluster import can_cluster, cluster, cluster_pays
-from cudml.operators.top_k_columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns, filter_columns
-from cudml.operators.top_k_filter import (
+from cudml.operators.path import Choice, Path, by_name, figure
+from cudml.operators.top_k.arg_max import arg_max, arg_max_pays, can_arg_max
+from cudml.operators.top_k.block_sort import block_sort, block_sort_pays, can_block_sort
+from cudml.operators.top_k.cluster import can_cluster, cluster, cluster_pays
+from cudml.operators.top_k.columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns, filter_columns
+from cudml.operators.top_k.filter import (
     block_filter,
     can_filter,
     filter_pays_for_short,
     kept_at_most,
     num_parts,
 )
-from cudml.operators.top_k_groups import can_group, groups
-from cudml.operators.top_k_selection import (
-    BY_COUNTING,
-    BY_DIGITS,
-    BY_NETWORK,
-    DIGIT_BITS,
-    NUM_BINS,
-    Selection,
-    are_columns,
-    blocks_at_once,
-    params_of,
-    select_storage_bytes,
-)
-from cudml.operators.top_k_short import (
-    SELECT_MAX_KS,
-    SELECT_MAX_ROW_LENGTHS,
+from cudml.operators.top_k.groups import can_group, groups
+from cudml.operators.top_k.lanes import (
     SORT_MAX_ROW_LENGTH,
-    fine_params,
-    select_fits,
+    THREAD_LIST_SIZE,
+    can_thread_list,
+    can_warp_select,
+    can_warp_sort,
+    thread_list,
     warp_select,
     warp_sort,
 )
-from cudml.plans import (
-    WAIT_REPORT,
-    WARP_LANES,
-    Fill,
-    KernelLaunch,
-    Limits,
-    Workspace,
-    ceil_div,
-    round_up,
-)
+from cudml.operators.top_k.radix import block_radix, can_share_rows, can_take_blocks, grid_radix
+from cudml.operators.top_k.rows import Selection, are_columns
+from cudml.operators.top_k.serial import can_serial, can_serial_arg_max, serial, serial_arg_max
+from cudml.plans import WARP_LANES, Limits
 
 # Of long rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, and narrower ones.
 _COLUMNS_WORD_BYTES = 4
 
-# kernels/top_k/thread_list.cu
-_THREAD_LIST_SIZE = 4
-_THREAD_LIST_THREADS = 128
-
-# kernels/top_k/block_radix.cu
-_BLOCK_THREADS = 512
-_NETWORK_MAX_K = 512
-_NETWORK_CAPACITY = 4 * _BLOCK_THREADS
-
-# kernels/top_k/grid_radix.cu
-_GRID_THREADS = 512
-
-# kernels/top_k/serial.cu
-_SERIAL_GROUP = 32
-_SERIAL_STORAGE_BYTES = 4 * 256
-
-# kernels/top_k/radix_sort.cuh
-_SORT_BINS = 128
-
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The numbers that decide between the paths of a top-k, and how its work is divided."""
+    """The numbers that decide between the paths of a top-k."""
 
     #: One thread per row pays if there are rows for this part of the threads that the device holds.
     threads_min_part: float = figure(
@@ -224,17 +187,11 @@ class Thresholds:
         1 / 2, "machine code", "predicted 26.6 us, 21.7 by grid_radix, for 262144 float32 and k = 2048"
     )
 
-    #: Blocks that a multiprocessor runs at once.
-    radix_blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
-
     #: Several blocks share a row if there are rows for at most this part of the blocks that run at once,
     grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block per row leaves less than half idle")
 
     #: and rows are at least this long.
     grid_min_row_length: int = figure(1 << 15, "estimate", "shorter rows take less time than the barriers")
-
-    #: Shortest stretch of a row for one block to read.
-    grid_min_stretch: int = figure(2048, "estimate", "four elements per thread")
 
     #: Rows are read twice instead of filtered if they take at most this part of the L2 cache,
     cached_max_part: float = figure(1 / 2, "estimate", "the second pass finds them there")
@@ -254,230 +211,24 @@ class Thresholds:
         2.0, "machine code", "predicted 67 us, 80 by filtering, for 4 x 4194304 float32 and k = 1000"
     )
 
-    #: Blocks that share a row rank its list by comparing all pairs if k is at most the first number times
-    #: the root of the number of blocks, and the list has at most the second number of elements.
-    counted_per_root_block: int = figure(256, "estimate", "pairs grow with the square, blocks share them")
-    counted_max_capacity: int = figure(4096, "estimate", "longer lists are sorted faster than compared")
-
-    #: Smallest number of elements that a list sorted by radix holds beyond k.
-    ordered_min_slack: int = figure(1024, "estimate", "a few more than k save passes over equal digits")
-
-    #: Elements that the list of one thread holds beyond k before it is cut, as a multiple of k.
-    serial_slack: int = figure(2, "estimate", "cuts are then rare, and the list stays in a near cache")
-    #: And at least.
-    serial_min_slack: int = figure(64, "estimate", "two groups of elements")
-
-    #: Smallest number of elements for a block of one thread.
-    serial_min_elements: int = figure(1 << 13, "estimate", "starting a block takes as long as some hundred")
-
-    #: Largest number of lists in memory, one for each block that runs at once.
-    serial_max_lists: int = figure(64, "estimate", "few CPUs have more cores")
-
 
 THRESHOLDS = Thresholds()
 
 
-def _serial(selection: Selection, limits: Limits) -> Steps:
-    # The list is cut when the slack is full.
-    slack = max(THRESHOLDS.serial_slack * selection.k, THRESHOLDS.serial_min_slack)
-    capacity = min(round_up(selection.k + slack, _SERIAL_GROUP), selection.row_length)
-    key_bytes = max(selection.element.size, 4)
-    list_bytes = round_up(capacity, _SERIAL_GROUP) * (2 * key_bytes + 8)
-    in_shared = _SERIAL_STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
-    rows_per_block = ceil_div(THRESHOLDS.serial_min_elements, selection.row_length)
-    at_once = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
-    blocks = min(ceil_div(selection.num_rows, rows_per_block), at_once)
-    if not in_shared:
-        blocks = min(blocks, THRESHOLDS.serial_max_lists)
-    launch = KernelLaunch(
-        source="top_k/serial.cu",
-        function="top_k_serial",
-        template=(selection.word, *selection.raggedness),
-        grid=(blocks, 1, 1),
-        block=(1, 1, 1),
-        buffers=(*selection.operands, None if in_shared else "lists"),
-        params=params_of(selection, list_capacity=capacity),
-        shared_bytes=_SERIAL_STORAGE_BYTES + (list_bytes if in_shared else 0),
-        constants=(
-            ("kGroup", _SERIAL_GROUP),
-            ("sizeof(SerialStorage)", _SERIAL_STORAGE_BYTES),
-        ),
-    )
-    num_bytes = blocks * list_bytes
-    return (launch,), () if in_shared else (Workspace("lists", num_bytes),)
-
-
-def _serial_arg_max(selection: Selection, limits: Limits) -> Steps:
-    rows_per_block = ceil_div(THRESHOLDS.serial_min_elements, selection.row_length)
-    at_once = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
-    launch = KernelLaunch(
-        source="top_k/serial_arg_max.cu",
-        function="top_k_serial_arg_max",
-        template=(selection.word, selection.element.kind == "f", *selection.raggedness),
-        grid=(min(ceil_div(selection.num_rows, rows_per_block), at_once), 1, 1),
-        block=(1, 1, 1),
-        buffers=selection.operands,
-        params=fine_params(selection),
-    )
-    return (launch,), ()
-
-
-def _can_arg_max(selection: Selection, limits: Limits) -> bool:
-    """Whether k is 1."""
-    return limits.warp_lanes == WARP_LANES and selection.k == 1
-
-
-def _can_warp_select(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the lanes of a shape, and k their results."""
-    longest = SELECT_MAX_ROW_LENGTHS[selection.element.size][bisect_left(SELECT_MAX_KS, selection.k)]
-    if limits.warp_lanes != WARP_LANES or selection.row_length > longest:
-        return False
-    return selection.row_length <= SORT_MAX_ROW_LENGTH or select_fits(selection, limits)
-
-
-def _can_warp_sort(selection: Selection, limits: Limits) -> bool:
-    """Whether a row fits the registers of a warp."""
-    return limits.warp_lanes == WARP_LANES and selection.row_length <= SORT_MAX_ROW_LENGTH
-
-
-def _thread_list(selection: Selection, limits: Limits) -> Steps:
-    threads = _THREAD_LIST_THREADS
-    launch = KernelLaunch(
-        source="top_k/thread_list.cu",
-        function="top_k_thread_list",
-        template=(selection.word, _THREAD_LIST_SIZE, *selection.raggedness),
-        grid=(blocks_at_once(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
-        block=(threads, 1, 1),
-        buffers=selection.operands,
-        params=params_of(selection),
-        constants=(("kThreads", threads),),
-    )
-    return (launch,), ()
-
-
-def _can_keep_in_threads(selection: Selection, limits: Limits) -> bool:
-    """Whether a thread's registers hold the results of a row."""
-    return limits.warp_lanes == WARP_LANES and selection.k <= _THREAD_LIST_SIZE
-
-
-def _block_radix(selection: Selection, limits: Limits) -> Steps:
-    by_network = selection.k <= _NETWORK_MAX_K
-    if by_network:
-        capacity, num_lists = _NETWORK_CAPACITY, 1
-    else:
-        capacity, num_lists = _ordered_capacity(selection), 2
-    list_bytes = num_lists * capacity * selection.pair_bytes
-    blocks = blocks_at_once(
-        limits, selection.num_rows, _BLOCK_THREADS, THRESHOLDS.radix_blocks_per_multiprocessor
-    )
-    storage_bytes = select_storage_bytes(_BLOCK_THREADS)
-    in_shared = storage_bytes + list_bytes <= limits.shared_bytes_per_block
-    launch = KernelLaunch(
-        source="top_k/block_radix.cu",
-        function="top_k_block_radix",
-        template=(selection.word, not in_shared, *selection.raggedness),
-        grid=(blocks, 1, 1),
-        block=(_BLOCK_THREADS, 1, 1),
-        buffers=(*selection.operands, None if in_shared else "lists"),
-        params=params_of(
-            selection, list_capacity=capacity, sort_mode=BY_NETWORK if by_network else BY_DIGITS
-        ),
-        shared_bytes=storage_bytes + (list_bytes if in_shared else 0),
-        constants=(
-            ("kThreads", _BLOCK_THREADS),
-            ("sizeof(SelectStorage<kThreads>)", storage_bytes),
-            ("kByNetwork", BY_NETWORK),
-        ),
-    )
-    return (launch,), () if in_shared else (Workspace("lists", blocks * list_bytes),)
-
-
-def _ordered_capacity(selection: Selection) -> int:
-    """The capacity of a list that is sorted by radix: a few more than k save passes over equal digits."""
-    slack = max(selection.k // 4, THRESHOLDS.ordered_min_slack)
-    return round_up(min(selection.k + slack, selection.row_length), 8)
-
-
-def _can_share_rows(selection: Selection, limits: Limits) -> bool:
-    """Whether all blocks run at once, with at least one for each row."""
-    return limits.warp_lanes == WARP_LANES and selection.num_rows <= limits.resident_blocks
-
-
-def _grid_radix(selection: Selection, limits: Limits) -> Steps:
-    # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
-    most_blocks = ceil_div(selection.row_length, THRESHOLDS.grid_min_stretch)
-    blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
-    storage_bytes = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 2), 8)
-    # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
-    fitting = (limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes
-    shared_capacity = min(fitting, THRESHOLDS.counted_max_capacity) & -8
-    evenly = THRESHOLDS.counted_per_root_block * isqrt(blocks_per_row)
-    by_counting = selection.k <= min(evenly, shared_capacity // 2)
-    if by_counting:
-        capacity = min(max(2 * selection.k, 2 * evenly), shared_capacity) & -8
-        list_shared_bytes = capacity * selection.pair_bytes
-    else:
-        capacity = _ordered_capacity(selection)
-        list_shared_bytes = 0
-    num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
-    row_state_bytes = 4 * (64 + num_digits * NUM_BINS)
-    state_bytes = selection.num_rows * row_state_bytes
-    launch = KernelLaunch(
-        source="top_k/grid_radix.cu",
-        function="top_k_grid_radix",
-        template=(selection.word, *selection.raggedness),
-        grid=(selection.num_rows * blocks_per_row, 1, 1),
-        block=(_GRID_THREADS, 1, 1),
-        buffers=(*selection.operands, "states", "counts", "lists", WAIT_REPORT),
-        params=params_of(
-            selection,
-            list_capacity=capacity,
-            sort_mode=BY_COUNTING if by_counting else BY_DIGITS,
-            blocks_per_row=blocks_per_row,
-        ),
-        shared_bytes=storage_bytes + list_shared_bytes,
-        cooperative=True,
-        waits=("the other blocks of the row",),
-        constants=(
-            ("kThreads", _GRID_THREADS),
-            ("sizeof(GridStorage)", storage_bytes),
-            (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
-            ("RadixSort<kThreads>::kBins", _SORT_BINS),
-            ("kByCounting", BY_COUNTING),
-        ),
-    )
-    workspaces = (
-        Workspace("states", state_bytes),
-        Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS),
-        Workspace("lists", selection.num_rows * 2 * capacity * selection.pair_bytes),
-    )
-    return (Fill("states", state_bytes), launch), workspaces
-
-
 PATHS = by_name(
-    Path(
-        "serial_arg_max",
-        "a k of 1 on a CPU",
-        lambda selection, limits: limits.warp_lanes == 1 and selection.k == 1,
-        _serial_arg_max,
-    ),
-    Path("serial", "any rows on a CPU", lambda selection, limits: limits.warp_lanes == 1, _serial),
-    Path("thread_list", "a small k of many rows side by side in memory", _can_keep_in_threads, _thread_list),
-    Path("arg_max", "a k of 1", _can_arg_max, arg_max),
+    Path("serial_arg_max", "a k of 1 on a CPU", can_serial_arg_max, serial_arg_max),
+    Path("serial", "any rows on a CPU", can_serial, serial),
+    Path("thread_list", "a small k of many rows side by side in memory", can_thread_list, thread_list),
+    Path("arg_max", "a k of 1", can_arg_max, arg_max),
     Path("columns", "a small k of rows side by side in memory, or many", can_filter_columns, filter_columns),
-    Path("warp_select", "a small k of short rows", _can_warp_select, warp_select),
-    Path("warp_sort", "short rows", _can_warp_sort, warp_sort),
+    Path("warp_select", "a small k of short rows", can_warp_select, warp_select),
+    Path("warp_sort", "short rows", can_warp_sort, warp_sort),
     Path("block_sort", "k up to 1024 of narrow rows of some thousand elements", can_block_sort, block_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
     Path("cluster", "more results of few rows that fit a cluster", can_cluster, cluster),
     Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
-    Path(
-        "block_radix",
-        "any rows, a block each",
-        lambda selection, limits: limits.warp_lanes == WARP_LANES,
-        _block_radix,
-    ),
-    Path("grid_radix", "fewer long rows than multiprocessors", _can_share_rows, _grid_radix),
+    Path("block_radix", "any rows, a block each", can_take_blocks, block_radix),
+    Path("grid_radix", "fewer long rows than multiprocessors", can_share_rows, grid_radix),
 )
 
 
@@ -487,13 +238,13 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if limits.warp_lanes != WARP_LANES:
         path = "serial_arg_max" if selection.k == 1 else "serial"
         return Choice(PATHS[path], "blocks of one thread")
-    if _can_arg_max(selection, limits) and arg_max_pays(selection, limits):
+    if can_arg_max(selection, limits) and arg_max_pays(selection, limits):
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
-    if _can_warp_select(selection, limits) and _select_pays(selection, limits):
+    if can_warp_select(selection, limits) and _select_pays(selection, limits):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
-    if _can_warp_sort(selection, limits):
+    if can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
     part = _part_of_groups(selection, limits)
     if can_block_sort(selection, limits) and block_sort_pays(selection, limits, part):
@@ -615,7 +366,7 @@ def _are_large_columns(selection: Selection, limits: Limits) -> bool:
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:
     """Why one thread per row pays: rows are neighbours in memory, and fill the device."""
-    if selection.k > _THREAD_LIST_SIZE:
+    if selection.k > THREAD_LIST_SIZE:
         return None
     num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     least = int(THRESHOLDS.threads_min_part * num_threads)

@@ -27,7 +27,7 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
-from cudml.operators.reverse_subsequences_lanes import (
+from cudml.operators.reverse_subsequences.lanes import (
     LENGTHS,
     PARAMS,
     SOURCE,
@@ -36,7 +36,7 @@ from cudml.operators.reverse_subsequences_lanes import (
     box_group_shift,
     lanes_of,
 )
-from cudml.operators.slice_paths import copy_step
+from cudml.operators.slice.paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
     Constants,

@@ -20,8 +20,8 @@ from cudml.checks import (
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.path import named_path
-from cudml.operators.top_k_paths import PATHS, choose_path
-from cudml.operators.top_k_selection import LENGTHS, OUTPUTS, selection_of
+from cudml.operators.top_k.paths import PATHS, choose_path
+from cudml.operators.top_k.rows import LENGTHS, OUTPUTS, selection_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
 

@@ -10,7 +10,7 @@ gru_shapes.py.
 from collections.abc import Callable, Mapping
 
 from cudml.enums import DataType
-from cudml.operators.gru_shapes import (
+from cudml.operators.gru.shapes import (
     CARRIED_BYTES,
     CONSTANTS,
     EXCHANGED_BYTES,
@@ -46,7 +46,7 @@ from cudml.operators.gru_shapes import (
     step_shape,
 )
 from cudml.operators.path import Choice, Path, Steps, by_name
-from cudml.operators.slice_paths import tensor_copy_step
+from cudml.operators.slice.paths import tensor_copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
     WAIT_REPORT,

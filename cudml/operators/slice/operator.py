@@ -23,7 +23,7 @@ from cudml.checks import (
 )
 from cudml.enums import DataType, FeatureLevel
 from cudml.operators.index_space import Space, dimensions_of
-from cudml.operators.slice_paths import copy_step
+from cudml.operators.slice.paths import copy_step
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 from types import MappingProxyType
 
 from cudml.checks import MAX_DIMENSIONS
@@ -49,6 +50,20 @@ TOP_K_MEMBERS = (
 )
 TOP_K_PARAMS = ParamStruct(*TOP_K_MEMBERS)
 
+#: `FineParams` of kernels/top_k/fine_key.cuh.
+FINE_MEMBERS = (
+    *TOP_K_MEMBERS,
+    "UInt64 magnitude, offset, factor, zero, other_zero, first_nan, end_nan, padding",
+    "Int32 vector_rows, loads_by_rows",
+)
+_FINE_PARAMS = ParamStruct(*FINE_MEMBERS)
+
+
+#: Bytes of a load.
+VECTOR_BYTES = 16
+
+#: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
+CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
 
 #: kernels/top_k/threshold.cuh
 DIGIT_BITS = 11
@@ -294,3 +309,25 @@ def params_of(
             **more,
         },
     )
+
+
+def are_vectors(selection: Selection) -> bool:
+    """Whether rows are whole vectors side by side: no row begins within one if the first does not."""
+    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
+    whole = gcd(selection.row_length, *(d.strides[0] for d in selection.outer))
+    return lie_together and whole * selection.element.size % VECTOR_BYTES == 0
+
+
+def fine_params(
+    selection: Selection,
+    struct: ParamStruct = _FINE_PARAMS,
+    *,
+    blocks_per_row: int = 1,
+    list_capacity: int = 0,
+    more: Mapping[str, int] = MappingProxyType({}),
+) -> Params:
+    """The `FineParams` of kernels/top_k/fine_key.cuh, or a struct derived from it with more members."""
+    by_rows = bool(selection.outer) and abs(selection.outer[0].strides[0]) < abs(selection.axis_strides[0])
+    order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
+    more = {**order, "vector_rows": int(are_vectors(selection)), "loads_by_rows": int(by_rows), **more}
+    return params_of(selection, struct, blocks_per_row=blocks_per_row, list_capacity=list_capacity, more=more)

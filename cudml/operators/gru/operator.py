@@ -16,9 +16,9 @@ from cudml.checks import (
     check_tensor,
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
-from cudml.operators.activations import Activation, check_activation
-from cudml.operators.gru_paths import PATHS, choose_path
-from cudml.operators.gru_shapes import Layer
+from cudml.operators.gru.activations import Activation, check_activation
+from cudml.operators.gru.paths import PATHS, choose_path
+from cudml.operators.gru.shapes import Layer
 from cudml.operators.path import named_path
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc

@@ -10,21 +10,24 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k_columns import COLUMNS_MAX_KS
-from cudml.operators.top_k_selection import Selection, are_columns
-from cudml.operators.top_k_short import (
-    CANDIDATE_BYTES,
-    FINE_MEMBERS,
+from cudml.operators.top_k.columns import COLUMNS_MAX_KS
+from cudml.operators.top_k.lanes import (
     SORT_ITEMS,
     SORT_MAX_ROW_LENGTH,
     SORTED_ITEMS,
     THREADS,
-    VECTOR_BYTES,
     WARPS,
     blocks_of_warps,
-    fine_params,
     sort_bytes,
     sorted_items_of,
+)
+from cudml.operators.top_k.rows import (
+    CANDIDATE_BYTES,
+    FINE_MEMBERS,
+    VECTOR_BYTES,
+    Selection,
+    are_columns,
+    fine_params,
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, round_up
 

@@ -17,7 +17,7 @@ from cudml.checks import (
     check_tensor,
 )
 from cudml.enums import DataType, FeatureLevel
-from cudml.operators.reverse_subsequences_paths import reversal_step
+from cudml.operators.reverse_subsequences.paths import reversal_step
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
 

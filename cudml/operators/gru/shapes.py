@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from cudml.checks import camel
 from cudml.dtypes import ElementInfo
 from cudml.enums import OperatorType, RecurrentNetworkDirection
-from cudml.operators.activations import ACTIVATIONS, Activation
+from cudml.operators.gru.activations import ACTIVATIONS, Activation
 from cudml.operators.path import figure
 from cudml.plans import WARP_LANES, Constants, Limits, ceil_div, round_up
 from cudml.tensors import TensorDesc

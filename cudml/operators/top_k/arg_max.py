@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k_selection import Selection
-from cudml.operators.top_k_short import fine_params
+from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
-
-_VECTOR_BYTES = 16
 
 # kernels/top_k/arg_max.cu
 _LANES = (4, 32)
@@ -58,6 +55,11 @@ class Thresholds:
 THRESHOLDS = Thresholds()
 
 
+def can_arg_max(selection: Selection, limits: Limits) -> bool:
+    """Whether k is 1."""
+    return limits.warp_lanes == WARP_LANES and selection.k == 1
+
+
 def arg_max(selection: Selection, limits: Limits) -> Steps:
     """The steps: groups of lanes own rows that are short or many; else one or several blocks own a row."""
     lanes = _lanes(selection, limits)
@@ -79,7 +81,7 @@ def _lanes(selection: Selection, limits: Limits) -> int | None:
     row_bytes = selection.row_length * selection.element.size
     num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     for lanes in _LANES:
-        is_one_batch = row_bytes <= lanes * _LOADS_AHEAD * _VECTOR_BYTES
+        is_one_batch = row_bytes <= lanes * _LOADS_AHEAD * VECTOR_BYTES
         fills_device = selection.num_rows * lanes >= THRESHOLDS.lanes_min_part * num_threads
         # More rows than blocks that run at once: warps have them all under way.
         outnumbers = lanes == WARP_LANES and selection.num_rows > _resident_blocks(limits)

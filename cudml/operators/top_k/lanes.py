@@ -1,18 +1,24 @@
-"""Top-k of rows that fit a warp: the shapes of its kernels."""
+"""Top-k of rows by lanes: a thread for each row, a group of lanes, or a warp."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
 from functools import lru_cache
 from itertools import pairwise
-from math import gcd
-from types import MappingProxyType
 from typing import NamedTuple
 
 from cudml.operators.path import Steps
-from cudml.operators.top_k_selection import TOP_K_MEMBERS, Selection, fine_order, params_of
-from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, Params, ParamStruct, round_up
+from cudml.operators.top_k.rows import (
+    CANDIDATE_BYTES,
+    VECTOR_BYTES,
+    Selection,
+    blocks_at_once,
+    fine_params,
+    params_of,
+)
+from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, ceil_div, round_up
 
-VECTOR_BYTES = 16
+# kernels/top_k/thread_list.cu
+THREAD_LIST_SIZE = 4
+_THREAD_LIST_THREADS = 128
 
 # kernels/top_k/warp_select.cu and kernels/top_k/warp_sort.cu
 WARPS = 4
@@ -24,18 +30,6 @@ SELECT_MAX_KS = (8, 16, 32)
 # kernels/top_k/row_sort.cuh: items per lane, and how many of them an instance sorts that does not sort all.
 SORT_ITEMS = (2, 8, 32)
 SORTED_ITEMS = (4, 8, 16)
-
-#: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
-CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}
-
-
-#: `FineParams` of kernels/top_k/fine_key.cuh.
-FINE_MEMBERS = (
-    *TOP_K_MEMBERS,
-    "UInt64 magnitude, offset, factor, zero, other_zero, first_nan, end_nan, padding",
-    "Int32 vector_rows, loads_by_rows",
-)
-_FINE_PARAMS = ParamStruct(*FINE_MEMBERS)
 
 
 class _Shape(NamedTuple):
@@ -200,23 +194,35 @@ def blocks_of_warps(
     return -(-wanted // rounds), 1, 1
 
 
-def are_vectors(selection: Selection) -> bool:
-    """Whether rows are whole vectors side by side: no row begins within one if the first does not."""
-    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
-    whole = gcd(selection.row_length, *(d.strides[0] for d in selection.outer))
-    return lie_together and whole * selection.element.size % VECTOR_BYTES == 0
+def can_warp_select(selection: Selection, limits: Limits) -> bool:
+    """Whether a row fits the lanes of a shape, and k their results."""
+    longest = SELECT_MAX_ROW_LENGTHS[selection.element.size][bisect_left(SELECT_MAX_KS, selection.k)]
+    if limits.warp_lanes != WARP_LANES or selection.row_length > longest:
+        return False
+    return selection.row_length <= SORT_MAX_ROW_LENGTH or select_fits(selection, limits)
 
 
-def fine_params(
-    selection: Selection,
-    struct: ParamStruct = _FINE_PARAMS,
-    *,
-    blocks_per_row: int = 1,
-    list_capacity: int = 0,
-    more: Mapping[str, int] = MappingProxyType({}),
-) -> Params:
-    """The `FineParams` of kernels/top_k/fine_key.cuh, or a struct derived from it with more members."""
-    by_rows = bool(selection.outer) and abs(selection.outer[0].strides[0]) < abs(selection.axis_strides[0])
-    order = fine_order(selection.element, is_largest=selection.is_largest, nan_last=selection.nan_last)
-    more = {**order, "vector_rows": int(are_vectors(selection)), "loads_by_rows": int(by_rows), **more}
-    return params_of(selection, struct, blocks_per_row=blocks_per_row, list_capacity=list_capacity, more=more)
+def can_warp_sort(selection: Selection, limits: Limits) -> bool:
+    """Whether a row fits the registers of a warp."""
+    return limits.warp_lanes == WARP_LANES and selection.row_length <= SORT_MAX_ROW_LENGTH
+
+
+def can_thread_list(selection: Selection, limits: Limits) -> bool:
+    """Whether a thread's registers hold the results of a row."""
+    return limits.warp_lanes == WARP_LANES and selection.k <= THREAD_LIST_SIZE
+
+
+def thread_list(selection: Selection, limits: Limits) -> Steps:
+    """One launch; a thread owns a row, and keeps its results in registers."""
+    threads = _THREAD_LIST_THREADS
+    launch = KernelLaunch(
+        source="top_k/thread_list.cu",
+        function="top_k_thread_list",
+        template=(selection.word, THREAD_LIST_SIZE, *selection.raggedness),
+        grid=(blocks_at_once(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
+        block=(threads, 1, 1),
+        buffers=selection.operands,
+        params=params_of(selection),
+        constants=(("kThreads", threads),),
+    )
+    return (launch,), ()

@@ -42,8 +42,8 @@ from cudml.operators.path import (
     named_path,
     single_step,
 )
-from cudml.operators.slice_box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
-from cudml.operators.slice_crossings import (
+from cudml.operators.slice.box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.slice.crossings import (
     TRANSPOSED_TILE_BYTES,
     alignment_of,
     crossing,

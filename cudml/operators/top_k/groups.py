@@ -5,11 +5,14 @@ from math import isqrt
 from typing import NamedTuple
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k_selection import Selection, select_storage_bytes
-from cudml.operators.top_k_short import FINE_MEMBERS, fine_params
+from cudml.operators.top_k.rows import (
+    FINE_MEMBERS,
+    VECTOR_BYTES,
+    Selection,
+    fine_params,
+    select_storage_bytes,
+)
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, Workspace, ceil_div, round_up
-
-_VECTOR_BYTES = 16
 
 # kernels/top_k/groups.cu and bucket_rank.cuh
 _THREADS = 512
@@ -54,7 +57,7 @@ class _Shape(NamedTuple):
 
 def _shape(selection: Selection) -> _Shape:
     size, k = selection.element.size, selection.k
-    per_load = _VECTOR_BYTES // size
+    per_load = VECTOR_BYTES // size
     # A row may begin with any element of a load.
     loads = ceil_div(selection.row_length + per_load - 1, per_load)
     chunks = ceil_div(loads, WARP_LANES)

@@ -4,8 +4,7 @@ from bisect import bisect_left
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k_selection import Selection
-from cudml.operators.top_k_short import fine_params
+from cudml.operators.top_k.rows import Selection, fine_params
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 # kernels/top_k/columns.cu

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import exp, inf, isqrt, log
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k_selection import Selection, blocks_at_once, params_of, select_storage_bytes
+from cudml.operators.top_k.rows import Selection, blocks_at_once, params_of, select_storage_bytes
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 # kernels/top_k/block_filter.cu and filter.cuh

@@ -1,0 +1,1 @@
+"""`REVERSE_SUBSEQUENCES`."""

@@ -1,0 +1,1 @@
+"""`SLICE` and `SLICE1`."""
