@@ -29,9 +29,9 @@ TABLE = Path(__file__).parent / "results" / "machine_code.csv"
 class Row:
     """One kernel instance on one architecture.
 
-    `shared_bytes` is what its launch asks for. `blocks` and `warps` are those that one multiprocessor holds
-    at once; `flight_bytes` is what their loads bring at once. Loads and stores are global instructions in
-    the code, `_16` those of 16 bytes; `generic` are accesses whose memory space the compiler did not know.
+    `shared_bytes` are those that its launch asks for. A multiprocessor holds `blocks` and `warps` at once;
+    `flight_bytes` is what their loads bring at once. Loads and stores are global instructions in the code,
+    `_16` those of 16 bytes; `generic` are accesses whose memory space the compiler did not know.
     """
 
     source: str

@@ -83,7 +83,7 @@ def read(path: Path) -> list[Row]:
 
 
 def cases_of(path: Path, commit: str) -> frozenset[tuple[str, str]]:
-    """The operators and cases of which a file has rows of a commit."""
+    """The operators and cases with rows of a commit in a file."""
     return frozenset((row.operator, row.case) for row in read(path) if row.commit == commit)
 
 

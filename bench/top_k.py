@@ -37,7 +37,7 @@ class TopKCase(Case):
 
 
 def _infinite(part: float) -> Callable[[Source, tuple[int, ...], str], Any]:
-    """So many are -inf, as after masking."""
+    """This share of the elements is -inf, as after masking."""
 
     def pattern(source: Source, shape: tuple[int, ...], dtype: str) -> Any:
         kept = source.uniform(shape) < 1 - part

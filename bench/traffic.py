@@ -54,7 +54,7 @@ RANDOM = ("normal", "uniform", "half zeros", "few values")
 
 @dataclass(frozen=True)
 class Case:
-    """A path on rows of a matrix, or its columns; on so many multiprocessors, each with two blocks."""
+    """A path on rows of a matrix, or its columns, on a number of multiprocessors with two blocks each."""
 
     path: str
     dtype: str
@@ -71,7 +71,7 @@ class Case:
 
     @property
     def limits(self) -> cudml.plans.Limits:
-        """A GPU with so many multiprocessors, or a CPU."""
+        """A GPU with that number of multiprocessors, or a CPU."""
         lanes = 1 if self.path == "serial" else GPU.warp_lanes
         return replace(GPU, num_multiprocessors=self.multiprocessors, warp_lanes=lanes)
 

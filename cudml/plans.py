@@ -41,7 +41,7 @@ WORKSPACE_ALIGNMENT = 256
 
 
 def product_workspace_size(num_bytes: int) -> int:
-    """Bytes of a buffer that holds so many at a multiple of `WORKSPACE_ALIGNMENT`, wherever it starts.
+    """Bytes of a buffer that holds `num_bytes` at a multiple of `WORKSPACE_ALIGNMENT`, wherever it starts.
 
     The library asks for that alignment, but a temporary resource may start at any multiple of 16.
     """
@@ -169,7 +169,7 @@ class ParamStruct:
 
 
 def _c_layout(members: Members, given: Sequence[int]) -> Struct:
-    """The layout of a struct of whose members so many values are given."""
+    """The layout of a struct whose members have these numbers of values."""
     text, num_bytes, alignment = "<", 0, 1
     for (_, c_type, count), num_values in zip(members, given, strict=True):
         code, size = C_TYPES[c_type]

@@ -50,7 +50,7 @@ def main(arguments: list[str]) -> int:
 
 
 def groups_of(path: Path, commit: str) -> set[str]:
-    """The groups of which a file has figures of a commit."""
+    """The groups with figures of a commit in a file."""
     if not path.exists():
         return set()
     with path.open(newline="") as file:

@@ -1,4 +1,4 @@
-"""The cases of bench/ as the launches that cudml plans on an H200, in memory of which few pages exist."""
+"""The cases of bench/ as the launches that cudml plans on an H200, in memory that is mapped when written."""
 
 import contextlib
 import importlib
@@ -22,8 +22,8 @@ from proof.sass.plan import HOPPER, launch_of, memory_of, wait_report
 from proof.sass.rates import NUM_MULTIPROCESSORS
 
 #: Larger problems are run at two smaller sizes: of top-k, elements; of a recurrence, steps. Where each block
-#: has a row of its own, those of a few multiprocessors stand for all: then top-k runs whole up to so many
-#: bytes, because its plan depends on the length of a row.
+#: has a row of its own, those of a few multiprocessors stand for all: then top-k runs whole up to
+#: `_MAX_BYTES`, because its plan depends on the length of a row.
 _MAX_ELEMENTS = 1 << 26
 _MAX_BYTES = 1 << 29
 STEPS = (2, 4)

@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def drawn(scan: Scan[P], count: int, seed: int) -> list[P]:
-    """Different points of which the planner takes a path of the scan.
+    """Different points for which the planner takes a path of the scan.
 
     A larger count of the same seed has the same points first.
     """
@@ -44,7 +44,7 @@ def one(random: np.random.Generator, *choices: Value) -> Value:
 
 
 def box(random: np.random.Generator, num_items: int, num_dimensions: int) -> tuple[int, ...]:
-    """Sizes of a box with at most so many items: dimensions drawn one after the other, then shuffled."""
+    """Sizes of a box with at most `num_items` items: dimensions drawn one after the other, then shuffled."""
     sizes = []
     left = num_items
     for _ in range(num_dimensions - 1):
@@ -66,5 +66,5 @@ def _geometric_mean(values: Sequence[float]) -> float:
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:
-    """Of sorted values: the least that is not below so many per cent of them."""
+    """A percentile of sorted values: the least that `percent` of them do not exceed."""
     return values[max(0, math.ceil(len(values) * percent / 100) - 1)]

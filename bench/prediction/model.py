@@ -40,7 +40,7 @@ LIMITS = (
 #: From the datasheet of the H200, dense; TF32 is not used for float32.
 FLOPS = {"float16": 989e12, "float32": 67e12}
 
-#: What is counted, of the whole device.
+#: The counts of a prediction, each of the whole device.
 COUNTS = ("instructions", "l1_sectors", "l2_sectors", "memory_sectors", "barriers", "waves")
 
 
@@ -212,8 +212,9 @@ def library_call(step: LibraryStep, gpu: Gpu = H200) -> Prediction:
 
 
 def at_limits(num_bytes: int, of_memory: int, seconds: float = 0.0, gpu: Gpu = H200) -> Prediction:
-    """A launch that waits for nothing but its bytes and arithmetic: so many bytes are of memory, the others
-    are in the L2, and the arithmetic takes so many seconds.
+    """A launch that waits for nothing but its bytes and arithmetic.
+
+    `of_memory` of its `num_bytes` come from memory, the others from the L2; the arithmetic takes `seconds`.
     """
     used = {
         "DRAM": of_memory / gpu.memory_rate * gpu.clock_hz,

@@ -1,6 +1,6 @@
 """`python -m bench plan OPERATOR`: the path chosen for each point of a scan, and the times of all that can.
 
-Prints the points with their times, then those of which another path takes 10 % less, and for top-k jumps of
+Prints the points with their times, then those for which another path takes 10 % less, and for top-k jumps of
 more than 1.5 times between neighbouring sizes. Times are predicted for an H200, which needs CuPy, NVRTC and
 nvdisasm (the `nvrtc` extra) and no GPU. `--random N --seed S` draws problems from the operator's
 whole domain instead, and ends with how far the choices are from the best. If the options choose no points,
@@ -100,7 +100,7 @@ def _parser() -> argparse.ArgumentParser:
             "--random",
             type=_at_least_one,
             metavar="N",
-            help="draw so many problems of the whole domain instead",
+            help="draw N problems of the whole domain instead",
         )
         own.add_argument("--seed", type=int, default=0, help="of the drawn ones (default %(default)s)")
         own.add_argument("--measure", action="store_true", help="measure on this GPU, predict nothing")

@@ -74,7 +74,7 @@ class Point(abc.ABC):
 
     @property
     def num_steps(self) -> int:
-        """The steps of a recurrence, of which only some run; else 0."""
+        """The steps of a recurrence, most of them extrapolated; else 0."""
         return 0
 
     def cells(self) -> list[str]:
@@ -216,7 +216,7 @@ def scan_of(operator: str) -> Scan[Any]:
 
 
 def dear(rows: Iterable[Row[P]]) -> Iterator[str]:
-    """Points of which another path takes less time."""
+    """Points for which another path takes less time."""
     for row in rows:
         ratio = row.time_us / row.times[row.best]
         if ratio > MOST_OF_BEST:
@@ -233,7 +233,7 @@ def _time_of(plan: Plan, point: Point, most: float = math.inf) -> float | None:
 
 
 def _predicted(plan: Plan, point: Point, num_steps: int, most: float) -> Prediction | None:
-    """Of a plan whose recurrence takes so many steps, 0 for its own."""
+    """The prediction of a plan whose recurrence takes `num_steps`, 0 for its own."""
     parts = [
         (type(step).__name__, library_call(step)) for step in plan.steps if not isinstance(step, KernelLaunch)
     ]
@@ -247,7 +247,7 @@ def _predicted(plan: Plan, point: Point, num_steps: int, most: float) -> Predict
 
 
 def _least(launch: Launch) -> Prediction:
-    """No more than the time of a launch of which each block issues what the one in the middle does."""
+    """A lower bound: each block issues the instructions of the one in the middle, and nothing waits."""
     counts = run_some(launch, [launch.num_blocks // 2], 1)
     clocks = counts.totals.instructions * launch.num_blocks / NUM_MULTIPROCESSORS / 4
     return Prediction(1, model.LAUNCH_US, 0, clocks, {}, {})

@@ -16,7 +16,7 @@ Layout = tuple[tuple[int, ...], tuple[int, ...] | None, Any, bool, int]
 
 
 class LaunchTooLargeError(ValueError):
-    """Blocks of a launch must run at once, and the device has no room for so many.
+    """Blocks of a launch must run at once, and the device has no room for all of them.
 
     `limits` are the members of `Limits` that a launch with room would keep to, by name. Known only once the
     kernel is built; the device may be shared (MPS), a part of a GPU (MIG), or have less room than it reports.

@@ -137,7 +137,7 @@ def gpu_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> An
 
 
 def check_version(header: Path) -> None:
-    """Raise ImportError if XLA, of which this is the header, has another interface.
+    """Raise ImportError if the XLA of this header has another interface.
 
     XLA would refuse the handlers when it starts, and no program of the process could use it.
     """

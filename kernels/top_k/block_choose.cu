@@ -52,7 +52,7 @@ struct ChooseStorage {
   UInt32 digit;
 };
 
-// A row in shared storage. Its elements have slots, of which each part has as many as any may need.
+// A row in shared storage. Elements have slots; every part has the same number of slots.
 template <class Word, int kParts, int kItems>
 struct PartedRow {
   // The place of an element is the complement of its slot, so that the lower index is the larger number.
@@ -89,7 +89,7 @@ struct PartedRow {
 template <int kParts>
 struct WarpSums {
   SharedArray<UInt32, 2 * kParts>& sums;
-  UInt32 turn;  // of two sets of sums, of which one may still be read
+  UInt32 turn;  // which of two sets of sums is written; the other may still be read
 
   // `own` is the warp's; `before` becomes the sum of the warps before.
   __device__ __forceinline__ UInt32 add(UInt32 own, UInt32& before) {

@@ -107,7 +107,7 @@ __device__ __forceinline__ void rank_by_buckets(const List<Word>& list, UInt32* 
     before += own[i];
   }
   if (__syncthreads_or(fullest > kMaxCountedBucket ? 1 : 0) != 0) {  // sums are there, or not used
-    sort_by_network<Word, kThreads>(list, count);  // so many elements that all may read the list
+    sort_by_network<Word, kThreads>(list, count);  // a bucket is too full to count
     for (UInt32 rank = threadIdx.x; rank < k; rank += kThreads) {
       write(rank, list.keys[rank], list.indices[rank]);
     }

@@ -1,6 +1,6 @@
 // Loads the rows of a warp into shared storage, as vectors of 16 bytes or, if elements are not side by side,
 // one by one. `Of` describes them: kRows rows, each a Row whose `vectors` hold kVectors loads of kPerVector
-// elements by each of its lanes, of which kLoadsAhead are in flight at once.
+// elements by each of its lanes, kLoadsAhead of them in flight at once.
 #pragma once
 
 #include "common/intrinsics.cuh"

@@ -16,7 +16,7 @@ struct PartParams : FineParams {
   Int32 part_length;  // the last part may be shorter
 };
 
-// The length of the warp's row, of which it has part `part`.
+// The length of the row that the warp has part `part` of.
 template <bool kIsRagged, int kWarpsOfBlock>
 __device__ __forceinline__ UInt32 shared_row_length(const void* lengths, const PartParams& params,
                                                     const RowStart& start, UInt32 part,

@@ -67,7 +67,7 @@ __device__ __forceinline__ void merge_items(Pair (&items)[kItems]) {
   }
 }
 
-// Sorts the warp's items, of which each half of `2 * distance` lanes is bitonic; item j of a lane is at
+// Sorts the warp's items; each half of `2 * distance` lanes is bitonic before; item j of a lane is at
 // position lane * kItems + j.
 template <class Pair, int kItems>
 __device__ __forceinline__ void merge_warp(Pair (&items)[kItems], int lane, int distance) {

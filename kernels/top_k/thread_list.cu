@@ -32,7 +32,7 @@ struct FirstElements {
 
 constexpr int kThreads = 128;
 
-// Of rows that are at least so many times as long as their results, results are read again, 5 % of the input
+// Where rows are at least this many times as long as their results, results are read again, 5 % of the input
 // at most: predicted 149.7 us, from keys 154.9, for 16 x 135 x 29584 float32 and k = 3.
 constexpr Int64 kLongRow = 20;
 

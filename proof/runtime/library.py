@@ -30,7 +30,7 @@ _SOURCE = Path(__file__).with_name("runtime.cpp")
 #: By which programs ask for the library; one that is loaded already serves them.
 NAME = "libcudart.so.13"
 _MAX_THREADS = 1024
-#: What is in memory that nobody wrote.
+#: The byte that fills memory nobody wrote.
 _UNWRITTEN = 0xA5
 
 

@@ -72,7 +72,7 @@ bool describe(const void* function, int threads, size_t shared_bytes, Facts* fac
   const Kernel* kernel = kernel_of(function);
   return kernel && !host.describe(kernel->name, kernel->image, threads, shared_bytes, facts);
 }
-// Anything that is an address, for streams and events, of which there is nothing to know.
+// Anything that is an address, for streams and events, which have no state here.
 void* token() {
   static char place;
   return &place;

@@ -59,8 +59,8 @@ class Buffer:
 class Launch:
     """A kernel's launch with its parameters as they are packed.
 
-    A multiprocessor holds `resident_blocks` at once. So many neighbours, `joint_blocks`, wait for each other
-    or go on with what others left: none of them can be run without the rest. With `allows_undefined`
+    A multiprocessor holds `resident_blocks` at once. `joint_blocks` neighbours wait for each other or go on
+    with what others left: none of them can be run without the rest. With `allows_undefined`
     registers that nobody wrote may be read and stored, as compilers let them where the value does not matter.
     Earlier launches left the buffers `in_l2` in the second-level cache.
     """

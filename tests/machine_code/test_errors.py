@@ -62,7 +62,7 @@ def test_it_says_where() -> None:
         ("STG.E desc[UR4][R4.64], R9", "stores a register that nobody wrote"),
         ("UIADD3 UR4, UR5, 0x1, URZ", "reads UR5, which nobody wrote"),
         ("UMOV UR6, UR9\nUIADD3 UR4, UR6, 0x1, URZ", "reads UR6, which nobody wrote"),
-        # Half of a register, of which a product, a sum or a shift keeps something.
+        # Half of a register; a product, a sum or a shift keeps a part of it.
         *(
             (f"PRMT R6, R0, 0x7610, R9\n{text}\nVIADD R8, R7, 0x1", f"reads {register}, which nobody wrote")
             for text, register in (

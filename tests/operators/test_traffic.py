@@ -96,7 +96,7 @@ TABLE = {
         Case(reversal((16, 1001), BYTE, 1), "lanes", length=1001),
         16016 + 32 * 16, 16016, 1.142, sequence_lengths_tensor=16 * 4 * 64,
     ),
-    # Every row of a sequence has 16 threads, each of which reads the length.
+    # Every row of a sequence has 16 threads, and each reads the length.
     "rows of one length": moving(
         Case(reversal((4, 16, 256), WORD, 1, one_length_a_row=True)),
         65536, 65536, 1.031, sequence_lengths_tensor=64 * 4 * 16,
@@ -141,7 +141,7 @@ TABLE = {
     "top-k of filtered rows": selecting(
         Case(top_k((2, 8192), 50), "block_filter", ONE, "any"), 4 * 2 * (8192 + 50), 1.006
     ),
-    # Each of a row's four blocks reads a sample of 192 loads first, of which the L2 cache has all but one.
+    # Each of a row's four blocks reads a sample of 192 loads first; the L2 cache has it but for the first.
     "top-k of rows filtered by several blocks": selecting(
         Case(top_k((2, 8192), 50), "block_filter", content="any"),
         4 * 2 * (8192 + 50) + 2 * 4 * 192 * 16, 1.377,

@@ -140,7 +140,7 @@ CASES = {
     "different values filtered by several blocks": Case(
         top_k((1, 80_000), 50), "block_filter", GPU, "any"
     ),
-    # Together they keep so many elements that they merge within groups first.
+    # They keep too many elements for one merge, so they merge within groups first.
     "rows filtered by groups of blocks": Case(top_k((1, 20_000), 300), "block_filter", SIX, "any"),
     "rows filtered by groups of blocks, many results": Case(top_k((2, 13_000), 700), "block_filter", SIX),
     # Each block, then each group, keeps as many as there is room for.

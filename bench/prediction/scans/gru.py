@@ -28,7 +28,7 @@ _NAMES = {"input_tensor": "x", "weight_tensor": "w", "recurrence_tensor": "r", "
 #: Paths of a GPU that run all steps in one launch.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "panels", "products"))
 
-#: Steps: so many that the launches are a small part of the time.
+#: Steps: enough to make the launches a small part of the time.
 NUM_STEPS = 256
 
 
@@ -45,7 +45,7 @@ class Point(scan.Point):
 
     @property
     def num_steps(self) -> int:
-        """The steps, of which only some run."""
+        """The steps, most of them extrapolated."""
         return NUM_STEPS
 
     @property

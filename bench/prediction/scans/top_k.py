@@ -39,7 +39,7 @@ _PERIOD = (1 << 20) + 7
 
 #: Bounds of drawn problems.
 _MAX_ROWS, _MAX_LENGTH, _MAX_K = 1 << 17, 1 << 22, 1 << 13
-#: One drawn problem of so many sorts whole rows.
+#: One in this number of drawn problems sorts whole rows.
 _WHOLE_ROWS = 16
 _DTYPES = ("float32", "float32", "float16", "float64", "int8", "int32", "uint16", "int64")
 
@@ -180,7 +180,7 @@ def _input(dtype: str, count: int) -> np.ndarray:
 
 
 def jumps(rows: Iterable[Row[Point]]) -> Iterator[str]:
-    """Neighbours of a line of which one takes much longer, by more than its size."""
+    """Neighbours on a line: one takes much longer than its size explains."""
     yield from _jumps(rows, "row_length")
     yield from _jumps(rows, "k")
 
@@ -201,7 +201,7 @@ def _jumps(rows: Iterable[Row[Point]], member: str) -> Iterator[str]:
 
 @dataclass(frozen=True, order=True)
 class RaggedPoint(Point):
-    """Rows or columns of which the first elements count, from none to all."""
+    """Rows or columns with lengths of their own, from no element to all."""
 
     def __str__(self) -> str:
         return f"{super().__str__()}, ragged"

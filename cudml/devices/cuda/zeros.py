@@ -87,7 +87,7 @@ class Zeros:
         return self._chunks[-1][first : first + size]
 
     def _cut_from_new_chunk(self, num_bytes: int) -> Array:
-        """The same of a new chunk, of which enough is left for captured calls."""
+        """The same from a new chunk, which keeps enough for captured calls."""
         cupy = self._cupy
         with cupy.cuda.Device(self._number):
             # Zero before any stream uses it.

@@ -22,7 +22,7 @@ class Thresholds:
         1 / 5, "machine code", "predicted 9.0 us by 4 lanes, 11.2 by 32, for 16384 rows of 256 elements"
     )
 
-    #: Blocks own rows that lie side by side if all have at most so many elements.
+    #: Blocks own rows that lie side by side if all rows together have at most this many elements.
     max_apart: int = figure(
         1 << 20,
         "machine code",

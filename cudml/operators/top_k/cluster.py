@@ -1,4 +1,4 @@
-"""Top-k of few long rows, each of which a cluster of blocks reads once and keeps on chip."""
+"""Top-k of few long rows: a cluster of blocks reads a row once and keeps it on chip."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -31,7 +31,7 @@ class Thresholds:
     max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
 
     #: Most rows for each multiprocessor.
-    max_rows: int = figure(4, "estimate", "the blocks of so many rows need no help")
+    max_rows: int = figure(4, "estimate", "more rows keep every multiprocessor busy by a block each")
 
     #: Elements that are listed, at least.
     min_listed: int = figure(256, "estimate", "each block may list some more than its share")
@@ -41,22 +41,22 @@ class Thresholds:
         65, "machine code", "predicted 9.1 us by groups, 9.3 by clusters, for 131072 float32 and k = 64"
     )
 
-    #: if it has so many bytes for each result, one and a half loads,
+    #: if it has at least this many bytes for each result, one and a half loads,
     min_bytes_per_result: int = figure(
         24,
         "machine code",
         "predicted 15.1 us by groups, 10.3 by clusters, for 12288 float32 and k = 2048; of 8192 18 and 45",
     )
 
-    #: if its elements have at least so many bytes,
+    #: if its elements have at least this many bytes,
     min_element_bytes: int = figure(
         2,
         "machine code",
-        "predicted 14.0 us by groups, 17.6 by clusters, for 131072 int8 and k = 100, of which more tie",
+        "predicted 14.0 us by groups, 17.6 by clusters, for 131072 int8 and k = 100: more of them tie",
     )
 
     #: and if the blocks of all clusters are at most this part of the multiprocessors, or twice as many for
-    #: rows of at least so many bytes.
+    #: rows of at least `min_bytes_of_second`.
     max_part: float = figure(
         10 / 11, "micro-figure", "15 clusters of 8 large blocks run at once on 132 multiprocessors"
     )

@@ -27,7 +27,7 @@ class Thresholds:
     min_stretch: int = figure(1 << 11, "estimate", "each block's k results are merged by the last one")
     part_elements: int = figure(1 << 13, "estimate", "two tiles: a sample, the list, its merge")
 
-    #: Longest rows of which all parts take one sample: if its guess fails, one block filters the whole row.
+    #: Longest row whose parts share one sample: if its guess fails, one block filters the whole row.
     max_shared_row: int = figure(1 << 21, "estimate", "a few megabytes")
 
     #: A part is sampled before it is read if it is at least this many samples long.
@@ -59,7 +59,7 @@ class Thresholds:
         512, "estimate", "the list is cut when they are full, which is rare for random rows"
     )
 
-    #: Rows of 8-byte elements that fit a warp are filtered if their blocks take at most so many waves: for
+    #: Rows of 8-byte elements that fit a warp are filtered if their blocks take at most these waves: for
     #: any k, and for more results than the first of these numbers and the second.
     short_waves: tuple[float, float, float] = figure(
         (1, 2, inf),
@@ -139,7 +139,7 @@ def poisson_quantile(expected: float, probability: float) -> int:
 
 
 def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
-    """A rank that the k-th of `sampled` elements rarely exceeds in a sample of so many loads.
+    """A rank that the k-th of `sampled` elements rarely exceeds in a sample.
 
     In random order, the number of the first k elements in a sample follows a Poisson distribution. If
     neighbours are much alike, the number of loads that consist of first elements does. If all of these are

@@ -61,7 +61,7 @@ def _shape(selection: Selection) -> _Shape:
     # A row may begin with any element of a load.
     loads = ceil_div(selection.row_length + per_load - 1, per_load)
     chunks = ceil_div(loads, WARP_LANES)
-    # Twice as many elements that are looked at again as groups, of which each takes as long as two.
+    # Twice as many elements as groups are looked at again; a group takes as long as two elements.
     wanted = max(1, isqrt(2 * selection.row_length // k) // per_load)
     lanes = min(WARP_LANES, 1 << (wanted.bit_length() - 1))
     groups = chunks * WARP_LANES // lanes

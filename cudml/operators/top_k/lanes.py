@@ -50,7 +50,7 @@ class _Shape(NamedTuple):
         return WARP_LANES // self.lanes
 
     def min_threads(self, element_bytes: int, first: int) -> int:
-        """Threads of which a multiprocessor's registers hold at least so many."""
+        """Threads that the registers of a multiprocessor hold at least."""
         if self.capacity > 2048:
             # Shared storage holds as many of the longest rows on a multiprocessor of 228 KiB.
             threads = 384 if self.capacity * element_bytes > 8192 else 512
@@ -103,7 +103,7 @@ def _select_shape(selection: Selection, limits: Limits) -> tuple[_Shape, int]:
 
 
 def select_fits(selection: Selection, limits: Limits) -> bool:
-    """Whether shared storage holds the rows of the shape, of which there must be one."""
+    """Whether shared storage holds the rows of the shape. There must be a shape for the rows."""
     shape, first = _select_shape(selection, limits)
     _, shared_bytes, _ = _select_block(shape, selection.word, selection.element.size, first)
     return shared_bytes <= limits.shared_bytes_per_block
@@ -174,7 +174,7 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
 
 
 def sorted_items_of(selection: Selection, items: int) -> int:
-    """Items per lane that are sorted, of so many."""
+    """How many of a lane's `items` are sorted."""
     return next((n for n in SORTED_ITEMS if selection.k <= n * WARP_LANES and n < items), items)
 
 
@@ -186,7 +186,10 @@ def sort_bytes(selection: Selection, items: int, sorted_items: int) -> int:
 def blocks_of_warps(
     num_rows: int, rows_per_block: int, blocks: int, shared_bytes: int, limits: Limits
 ) -> tuple[int, int, int]:
-    """Blocks that all run at once, with equally many rows; so many fit a multiprocessor's registers."""
+    """The grid: blocks that all run at once, with equally many rows.
+
+    The registers of a multiprocessor hold `blocks` of them.
+    """
     by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
     at_once = limits.num_multiprocessors * max(1, min(blocks, by_storage))
     wanted = -(-num_rows // rows_per_block)

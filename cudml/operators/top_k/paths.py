@@ -47,15 +47,15 @@ class Thresholds:
         1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
     )
 
-    #: Groups of lanes select elements of a word, whatever the k of the kernel; and narrower ones from rows of
-    #: up to so many elements,
+    #: Groups of lanes select elements of a word, whatever the k of the kernel, and narrower ones from rows of
+    #: at most this length,
     select_max_any_k: int = figure(
         64,
         "machine code",
         "predicted 10 us, 19 by sorting, for 16384 x 64 float16 and k = 20; of 65, 62 and 25",
     )
 
-    #: else up to so many results; if rows are few, from rows so long, else up to so many.
+    #: else for at most this many results; few rows, if shorter than the third number, for at most the second.
     select_max_k: int = figure(
         16,
         "machine code",
@@ -96,7 +96,7 @@ class Thresholds:
         "predicted 10.1 us, 8.4 by columns, for 4096 columns of 65 and k = 10; of 128, 8 and 9",
     )
 
-    #: Neighbouring short rows are filtered together for so many results at most,
+    #: Neighbouring short rows are filtered together for at most this many results,
     columns_max_k: int = figure(
         32,
         "machine code",
@@ -110,8 +110,8 @@ class Thresholds:
         "predicted 19 us by lanes, 25 by sorting, for 16384 rows of 256 float16 and k = 20; of 128 43 and 24",
     )
 
-    #: where their groups are at least this part of the number of multiprocessors. So are rows of which lanes
-    #: select more than `select_max_k`.
+    #: where their groups are at least this part of the number of multiprocessors. So are rows that lanes
+    #: would select for a k above `select_max_k`.
     columns_min_part: float = figure(
         1.0,
         "machine code",
@@ -133,9 +133,9 @@ class Thresholds:
         "predicted 38 us, 47 by block_filter, for 1024 x 16384 and k = 32; 41 and 53 for 2112 x 4096 and 64, "
         "38 and 30 of 1024 rows; 36 and 54 for 2112 x 1025 and 65, 70 and 53 of 4096",
     )
-    columns_max_part: float = figure(2.0, "machine code", "so many blocks run at once")
+    columns_max_part: float = figure(2.0, "machine code", "two blocks run at once on a multiprocessor")
 
-    #: And columns of so many bytes, whose groups are at least this part for these k.
+    #: And columns of at least this many bytes whose groups are at least this part, by k.
     columns_min_bytes: int = figure(
         (5 << 19) + 1,
         "machine code",
@@ -150,7 +150,7 @@ class Thresholds:
     )
 
     #: Columns that are at most as many as blocks run at once are searched by digits if they are longer than
-    #: this, too short to be shared, and take at most so many bytes.
+    #: this, too short to be shared, and take at most this many bytes.
     radix_columns_min_length: int = figure(
         2048,
         "machine code",
@@ -172,7 +172,7 @@ class Thresholds:
         "20.8 for 100 x 80000, 26.8 and 24.2 for 64 x 200000; 33 and 30 for 10 x 1000000 and 256",
     )
 
-    #: Rows are so many times as long as k, or longer.
+    #: Rows are at least this many times as long as k.
     groups_min_length_per_result: int = figure(
         4,
         "machine code",
@@ -205,7 +205,7 @@ class Thresholds:
     filter_max_merged: int = figure(
         1 << 16,
         "machine code",
-        "predicted 33 us, 22 by radix, for 262144 float32 and k = 2048, of which 128 blocks keep 2048 each",
+        "predicted 33 us, 22 by radix, for 262144 float32 and k = 2048: 128 blocks keep 2048 elements each",
     )
     radix_max_part: float = figure(
         2.0, "machine code", "predicted 67 us, 80 by filtering, for 4 x 4194304 float32 and k = 1000"

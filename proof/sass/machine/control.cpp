@@ -20,7 +20,7 @@ static Mask chosen(const Step& step) {
   }
   return found;
 }
-// The number of the convergence barrier, in front of which there may be predicates.
+// The number of the convergence barrier; predicates may stand before it.
 static int barrier(const Step& step) {
   for (int n = 0; n < step.count(); ++n)
     if (step.kind(n) == Kind::kBarrier) return step.operand(n).index;

@@ -197,7 +197,7 @@ static U32 extreme(const Step& step, U32 a, U32 b, Mask least) {
   const Mask is_less = step.has(mU32) ? mask_of(a < b) : mask_of((S32)a < (S32)b);
   return choose(~(is_less ^ least), a, b);
 }
-// A half of which somebody wrote all bits is known: compilers leave the upper one to chance.
+// A half whose bits were all written is known: compilers leave the upper one to chance.
 static Bits extreme_halves(const Step& step, Bits a, Bits b, Mask least) {
   const auto extreme_of = [&](U32 x, U32 y) {
     const Mask is_less = step.has(mU16x2) ? mask_of(x < y) : mask_of((S32)x < (S32)y);

@@ -13,7 +13,7 @@ static std::string name_of(const char* file, int number, int first_uniform) {
 
 bool Step::allows_undefined() const { return warp.block->launch.allows_undefined; }
 
-// The word of a register, of which these bits are used.
+// The word of a register; only these bits of it are used.
 U32 Step::register_word(int number, uint32_t used) const {
   const Bits& found = warp.registers[number];
   if (!allows_undefined() && mask & mask_of(~found.defined & used))

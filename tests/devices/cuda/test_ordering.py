@@ -25,7 +25,7 @@ pytestmark = [
 OLD, NEW, NEWER = 1, 2, 3
 SHAPE = (4, 6)
 
-#: A row of so many elements is read by several blocks.
+#: A row of this length is read by several blocks.
 ROW_LENGTH = 140_001
 
 

@@ -12,7 +12,7 @@ constexpr int kTileBytes = 16;
 #endif
 constexpr int kLineBytes = 64;
 
-// The widest register, of which a mirrored one takes little longer than a narrow one.
+// The widest register: mirroring it takes little longer than mirroring a narrow one.
 #if defined(__AVX512BW__)
 constexpr int kMirroredBytes = 64;
 #else
