@@ -9,10 +9,9 @@ from cudml.operators.slice.operator import Slice1Desc
 from cudml.tensors import TensorDesc, packed_strides
 from proof.instances import Promise, random_size
 
-#: Runs move in words of 16 bytes whatever their items; small strides are read and written in such words.
+#: Runs move in words of 16 bytes whatever their items.
 PROMISES = {
     "slice_runs": Promise(wide_loads=True, wide_stores=True, min_warps=24, min_flight_kib=48),
-    "slice_strided": Promise(wide_loads=True, wide_stores=True, min_warps=12, min_flight_kib=48),
     "slice_planes": Promise(wide_loads=True, wide_stores=True, min_warps=32),
     "slice_gather": Promise(min_warps=24),
     "slice_transpose": Promise(min_warps=24, min_flight_kib=48),

@@ -80,10 +80,6 @@ TABLE = {
         Case(copy((32, 301), BYTE, (1, 1), offsets=(0, 44))), 32 * 257 + 24 * 16, 32 * 257, 1.023
     ),
     "mirrored words": moving(Case(copy((4096,), WORD, (-1,))), 16384, 16384, 1.0),
-    # Sectors come whole, so everything from the first to the last element is read.
-    "every other word": moving(Case(copy((8192,), WORD, (2,)), "strided"), 4095 * 8 + 4, 16384, 1.5),
-    "every third word": moving(Case(copy((6144,), WORD, (3,)), "strided"), 2047 * 12 + 4, 8192, 2.0),
-    "every eighth half": moving(Case(copy((16384,), HALF, (8,)), "strided"), 2047 * 16 + 2, 4096, 4.498),
     "every sixteenth word": moving(Case(copy((16384,), WORD, (16,))), 4096, 4096, 1.0),
     "transposed": moving(Case(copy((128, 96), WORD, (1, 1), strides=(1, 128))), 49152, 49152, 1.0),
     # The length of a lane is read by each of the 128 threads that own a piece of it.

@@ -52,7 +52,6 @@ _CASES = {
     "reverse_subsequences/boxes.cu": ("short lanes", "more short lanes than blocks have"),
     "reverse_subsequences/columns.cu": ("columns",),
     "slice/planes.cu": ("bytes of pixels", "halves of planes", "more lines of planes than lanes"),
-    "slice/strided.cu": ("long rows of every third byte", "every third byte", "every other word backwards"),
     "slice/transpose.cu": ("transposed halves in words", "more transposed tiles than blocks"),
     "top_k/arg_max.cu": (
         "first of rows by blocks",

@@ -9,41 +9,6 @@ _REVERSAL = "cudml/operators/reverse_subsequences/lanes.py"
 _NARROW_ROWS = "tests/operators/reverse_subsequences/test_paths.py::test_rows_of_one_thread_of_any_width"
 
 DEFECTS = {
-    "a tile past the row's end": Defect(
-        "kernels/slice/strided.cu",
-        "const Int64 tile_end = reached < end ? reached : end;",
-        "const Int64 tile_end = reached;",
-        ("every third byte",),
-        f"{BOUNDS}|{RACE}|{UNWRITTEN}",
-    ),
-    "a whole word past the tensor's end": Defect(
-        "kernels/slice/strided.cu",
-        "stretch + num_words * kWordBytes > extent.end ? num_words - 1 : num_words;",
-        "stretch + num_words * kWordBytes > extent.end + kWordBytes ? num_words - 1 : num_words;",
-        ("strided bytes from an odd place on",),
-        BOUNDS,
-    ),
-    "a whole word before the tensor's start": Defect(
-        "kernels/slice/strided.cu",
-        "const int whole_begin = stretch < extent.begin ? 1 : 0;",
-        "const int whole_begin = 0;",
-        ("strided bytes from an odd place on",),
-        BOUNDS,
-    ),
-    "every item from its neighbour's place": Defect(
-        "kernels/slice/strided.cu",
-        "const int offset = origin + item * step;",
-        "const int offset = origin + item * step + kItemBytes;",
-        ("every third byte",),
-        f"{WRONG}|{UNWRITTEN}",
-    ),
-    "rows of the target by the source's strides": Defect(
-        "kernels/slice/strided.cu",
-        "target_byte += coordinate * p.target_strides[d];",
-        "target_byte += coordinate * p.source_strides[d];",
-        ("every third byte",),
-        f"{BOUNDS}|{WRONG}",
-    ),
     "a strip of too few items": Defect(
         "kernels/slice/gather.cu",
         "if (first + k * kThreads < num_items) {\n        items[k]",

@@ -291,11 +291,6 @@ CASES = {
     "one byte": Case(copy((3,), BYTE, (1,), offsets=(2,))),
     "rows of bytes": Case(copy((70, 61), BYTE, (1, 1), offsets=(0, 7), out_pad=1), limits=ONE),
     "mirrored rows": Case(copy((9, 333), HALF, (1, -1), out_pad=1), limits=ONE),
-    "every third byte": Case(
-        copy((3, 6000), BYTE, (1, 3), offsets=(0, 1), out_pad=1), "strided", limits=ONE
-    ),
-    "long rows of every third byte": Case(copy((2, 90_001), BYTE, (1, 3)), "strided", limits=ONE, skew=3),
-    "every other word backwards": Case(copy((3, 3000), WORD, (1, -2)), "strided", limits=ONE),
     "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), "transpose", limits=ONE),
     "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), "transpose", ONE),
     "mirrored halves, transposed in words": Case(
@@ -323,12 +318,6 @@ CASES = {
     ),
     "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), skew=5),
     "rows of bytes by several blocks": Case(copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1)),
-    "strided bytes from an odd place on": Case(
-        copy((3, 6001), BYTE, (1, 3), offsets=(0, 5), out_pad=1), "strided", skew=3
-    ),
-    "strided bytes by several blocks": Case(
-        copy((20, 3001), BYTE, (1, 3), offsets=(0, 1), out_pad=1), "strided"
-    ),
     "scattered halves": Case(copy((60, 40, 20), HALF, (2, -3, 9)), limits=ONE),
     "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),
     "lanes": Case(reversal((20, 300), WORD, 1), "lanes", limits=ONE),

@@ -29,6 +29,9 @@ NUM_BYTES = 128 << 20
 #: Bytes of a drawn output, at most; with steps between its items, the source has up to eight times as many.
 _MAX_DRAWN_BYTES = 64 << 20
 
+#: Rows of every second, third and eighth item: bytes of the target around which lengths are, by item.
+_STRIDED_ROW_BYTES = {1: 1536, 2: 65536, 4: 65536}
+
 
 @dataclass(frozen=True)
 class Point(scan.Point):
@@ -74,9 +77,9 @@ def points() -> list[Point]:
     for item, least in THRESHOLDS.min_run_bytes.items():
         for row in near(least, item):
             found.append(Point(item, (NUM_BYTES // (row * item), row), (row + 2, 1)))
-    for item, least in THRESHOLDS.min_strided_row_bytes.items():
+    for item, row_bytes in _STRIDED_ROW_BYTES.items():
         for stride in (2, 3, 8):
-            for row in near(least, item):
+            for row in near(row_bytes, item):
                 found.append(Point(item, (NUM_BYTES // (row * item), row), (row * stride + 1, stride)))
     for item in (1, 2, 4, 8):  # one of the dimensions is short
         found += [_across(item, other, line) for line in (2, 3, 4, 16, 33, 64) for other in (3, 64)]

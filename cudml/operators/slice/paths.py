@@ -54,16 +54,11 @@ from cudml.operators.slice.crossings import (
     tile_sides,
     transpose,
 )
-from cudml.plans import WARP_LANES, Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div, round_up
+from cudml.plans import Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div
 from cudml.tensors import TensorDesc
 
 #: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
-STRIDED_THREADS = 128
-STRIDED_MAX_STRIDE = 8
-STRIDED_MAX_ITEM_BYTES = 4
-# A gap of 4 bytes after every 128 keeps lanes out of each other's banks.
-STRIDED_SHARED_BYTES = STRIDED_THREADS * (STRIDED_MAX_STRIDE + 1) * WORD_BYTES // 128 * 132
 
 #: What `slice/gather.cu` is compiled with, by the size of its items.
 _GATHER_CONSTANTS = {
@@ -85,11 +80,6 @@ _RUNS_PARAMS = ParamStruct(
     *BOX_MEMBERS,
     "Int32 item_bytes, is_reversed, group_shift",
 )
-_STRIDED_PARAMS = ParamStruct(
-    "Int64 num_pieces, row_items, piece_items, source_offset, target_offset, source_begin, source_end",
-    *BOX_MEMBERS,
-    "Int32 stride, tile_words",
-)
 
 
 @dataclass(frozen=True)
@@ -102,23 +92,6 @@ class Thresholds:
         "machine code",
         "predicted us for 128 MiB in rows, runs and gather: of 65 bytes 164 and 122, 97 bytes 113 and 122; "
         "of 65 halves 80 and 64, 97 halves 68 and 64; the same for wider items in rows of 260 bytes and more",
-    )
-
-    #: Shortest rows with a stride, in bytes of the target, by the size of their item.
-    min_strided_row_bytes: Mapping[int, int] = figure(
-        {1: 1536, 2: 65536, 4: 65536},
-        "machine code",
-        "predicted us for 128 MiB, tiles and gather: every other byte in rows of 769 191 and 121, of 2049 "
-        "116 and 121; every third half in rows of 2049 178 and 122, of 32769 127 and 122; every third word "
-        "in rows of 1025 156 and 122, of 16385 124 and 122",
-    )
-
-    #: Widest stride that is worth a tile, by the size of the item.
-    max_tiled_stride: Mapping[int, int] = figure(
-        {1: 2, 2: 8, 4: 8},
-        "machine code",
-        "predicted us for 128 MiB, tiles and gather: every 4th byte in rows of 4097 214 and 152, every 8th "
-        "half in rows of 2049 283 and 269",
     )
 
     #: Least part of its tiles that a matrix fills, by the size of the item: else many lanes have no item, and
@@ -167,9 +140,8 @@ class Thresholds:
     min_single_plane_bytes: Mapping[tuple[int, int], int] = figure(
         {(1, 2): 1024},
         "machine code",
-        "predicted us for 128 MiB, planes, tiles and gather: every other byte in rows of 769 126, 191 and "
-        "121, of 1537 108, 109 and 121, of 2305 104, 117 and 121; every third 131, 139 and 124; every other "
-        "half 96, 95 and 93",
+        "predicted us for 128 MiB, planes and gather: every other byte in rows of 769 126 and 121, of 1537 "
+        "108 and 121, of 2305 104 and 121; every third 131 and 124; every other half 96 and 93",
     )
 
     #: Shortest lines of whole words of 16 bytes, aligned in the target, by the size of their item.
@@ -178,9 +150,6 @@ class Thresholds:
         "machine code",
         "predicted us as above: lines of 16 bytes 117, 93, 90; 8 halves 117, 91, 78, 16 halves 66, 64, 63",
     )
-
-    #: Pieces of rows with a small stride: enough for this many warps per multiprocessor.
-    strided_pieces_per_multiprocessor: int = figure(64, "estimate", "as many warps as it holds")
 
     #: Longest pieces of rows for blocks of one thread.
     max_serial_piece_bytes: int = figure(1 << 16, "estimate", "a row is shared by the cores of a CPU")
@@ -355,70 +324,6 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     )
 
 
-def has_small_stride(copy: BoxCopy, limits: Limits) -> bool:
-    """Whether rows are contiguous in the target and take every s-th narrow item of the source."""
-    space = copy.space
-    if not space.dimensions or space.item_bytes > STRIDED_MAX_ITEM_BYTES:
-        return False
-    source_stride, target_stride = space.dimensions[0].strides
-    return target_stride == 1 and 2 <= abs(source_stride) <= STRIDED_MAX_STRIDE
-
-
-def why_strided(copy: BoxCopy, limits: Limits) -> str | None:
-    """Rows that fill enough of a tile."""
-    item_bytes, stride = copy.space.item_bytes, copy.space.dimensions[0].strides[SOURCE]
-    least, widest = THRESHOLDS.min_strided_row_bytes[item_bytes], THRESHOLDS.max_tiled_stride[item_bytes]
-    if copy.row_bytes < least or abs(stride) > widest:
-        return None
-    return f"rows of {copy.row_bytes} bytes with a stride of {stride}, {least} or more and up to {widest}"
-
-
-def strided(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Rows with a small stride: whole stretches of the source, picked apart in shared storage."""
-    space = copy.space
-    row, *outer = space.dimensions
-    stride = row.strides[SOURCE]
-    tile_words = STRIDED_MAX_STRIDE // abs(stride)
-    tile_items = tile_words * WARP_LANES * WORD_BYTES // space.item_bytes
-    share = ceil_div(
-        space.num_items, limits.num_multiprocessors * THRESHOLDS.strided_pieces_per_multiprocessor
-    )
-    piece_items = min(round_up(share, tile_items), 4 * tile_items)
-    pieces = Space(
-        (Dimension(ceil_div(row.size, piece_items), (0, 0)), *outer), space.offsets, space.item_bytes
-    )
-    begin, end = span_bytes(space, SOURCE)
-    values = {
-        "num_pieces": pieces.num_items,
-        "row_items": row.size,
-        "piece_items": piece_items,
-        "source_offset": space.offsets[SOURCE] * space.item_bytes,
-        "target_offset": space.offsets[TARGET] * space.item_bytes,
-        "source_begin": begin,
-        "source_end": end,
-        **index_values(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
-        "stride": stride,
-        "tile_words": tile_words,
-    }
-    return launch_of(
-        "slice/strided.cu",
-        "slice_strided",
-        (ITEM_TYPES[space.item_bytes],),
-        grid_blocks(ceil_div(pieces.num_items, STRIDED_THREADS // WARP_LANES), limits),
-        (copy.source, copy.target),
-        Params(_STRIDED_PARAMS, values),
-        shared_bytes=STRIDED_SHARED_BYTES,
-        block_threads=STRIDED_THREADS,
-        constants=(
-            ("kThreads", STRIDED_THREADS),
-            ("kWarpSize", WARP_LANES),
-            ("kWordBytes", WORD_BYTES),
-            ("kMaxStride", STRIDED_MAX_STRIDE),
-            ("sizeof(Storage)", STRIDED_SHARED_BYTES),
-        ),
-    )
-
-
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
     """Matrices that fill enough of their tiles, if a line of the target jumps in the source."""
     space = copy.space
@@ -467,7 +372,6 @@ PATHS = by_name(
     Path("runs", "long rows, contiguous or mirrored", is_run, single_step(runs)),
     Path("transpose", "lines of the target across lines of the source", has_crossing, single_step(transpose)),
     Path("planes", "pixels of 2 to 4 narrow items to planes, or back", has_pixels, single_step(planes)),
-    Path("strided", "rows of narrow items with a small stride", has_small_stride, single_step(strided)),
     Path("gather", "any copy", any_copy, single_step(gather)),
 )
 
@@ -477,7 +381,6 @@ _PREFERRED: tuple[tuple[Path[BoxCopy], Reason[BoxCopy]], ...] = (
     (PATHS["runs"], why_runs),
     (PATHS["planes"], why_planes),
     (PATHS["transpose"], why_transpose),
-    (PATHS["strided"], why_strided),
 )
 
 

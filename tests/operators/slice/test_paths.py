@@ -111,8 +111,7 @@ def test_mirrored_rows(copy: tuple[Layout, Layout], seed: int) -> None:
 @settings(deadline=None, max_examples=60)
 @given(copy=copies(st.integers(2, 8) | st.integers(-8, -2)), seed=st.integers(0, 2**32 - 1))
 def test_rows_of_every_sth_item(copy: tuple[Layout, Layout], seed: int) -> None:
-    names = run_every_path(emulator.get_device(), *copy, seed)
-    assert ("strided" in names) == (copy[0].desc.element.size <= 4)
+    assert "gather" in run_every_path(emulator.get_device(), *copy, seed)
 
 
 def across(
@@ -211,7 +210,7 @@ def test_narrow_items_across_in_words_and_one_by_one(
 def test_items_at_addresses_that_are_no_multiple_of_their_size(
     name: str, item_bytes: int, byte_offsets: tuple[int, int]
 ) -> None:
-    strides = {"runs": (90, -1), "strided": (190, 3), "planes": (190, 3), "transpose": (1, 8)}
+    strides = {"runs": (90, -1), "planes": (190, 3), "transpose": (1, 8)}
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((7, 50), kind, strides.get(name, (200, 5)), byte_offsets[0])
     target = strided_layout((7, 50), kind, (53, 1), byte_offsets[1])
@@ -277,7 +276,7 @@ def test_runs_of_several_pieces(
 def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code for 2**31 items or more, on few items."""
     monkeypatch.setattr(index_space, "MAX_NARROW_COUNT", 1)
-    strides = {"runs": (7000, 90, 1), "strided": (9000, 200, -3), "transpose": (9000, 1, 80)}
+    strides = {"runs": (7000, 90, 1), "transpose": (9000, 1, 80)}
     strides["planes"] = (9000, 200, 3)
     sizes, kind = (3, 7, 41), BITS_BY_SIZE[2 if name == "planes" else 4]
     source = strided_layout(sizes, kind, strides.get(name, (9000, 200, 5)), 4)
@@ -293,9 +292,8 @@ CHOSEN = {
     "mirrored rows": ("runs", 2, (100, 1000), (2000, -1)),
     "odd rows of bytes": ("runs", 1, (1000, 99), (150, 1)),
     "short rows of bytes": ("gather", 1, (1000, 33), (50, 1)),
-    "every third item": ("strided", 4, (10, 16384), (50_000, 3)),
-    "every third item of shorter rows": ("gather", 4, (10, 16383), (50_000, 3)),
-    "backwards by two": ("strided", 1, (10, 2000), (4000, -2)),
+    "every third item": ("gather", 4, (10, 16384), (50_000, 3)),
+    "backwards by two": ("gather", 1, (10, 2000), (4000, -2)),
     "columns as rows": ("transpose", 4, (500, 400), (1, 500)),
     "short rows": ("gather", 4, (500, 3), (5, 1)),
     "wide stride": ("gather", 4, (50, 300), (9000, 17)),
@@ -319,7 +317,6 @@ CHOSEN = {
 #: The reason that a choice gives.
 WHY = {
     "runs": r"runs of \d+ bytes, \d+ or more",
-    "strided": r"rows of \d+ bytes with a stride of -?\d, \d+ or more and up to \d",
     "planes": r"\d of \d planes in lines of \d+ bytes, \d+ or more",
     "transpose": r"lines of \d+ items fill [\d.]+ of \d+ tiles, [\d.]+ or more",
     "gather": "nothing else pays",
@@ -376,20 +373,6 @@ def test_runs_are_shaped_by_all_the_bytes_that_are_moved(item_bytes: int) -> Non
     assert (members["run_bytes"], members["piece_bytes"]) == (1 << 20, shape.piece_bytes)
     assert members["num_pieces"] == 64 * shape.pieces_per_run
     assert shape not in (run_shape(1 << 20, total << 20, limits) for total in (1, 4))
-
-
-@pytest.mark.parametrize("item_bytes", [1, 2, 4])
-@pytest.mark.parametrize("stride", [2, 3, -4, 5, -8])
-@pytest.mark.parametrize("row", [600, 100_000, 1 << 28])
-def test_pieces_of_rows_with_a_small_stride_are_whole_tiles(item_bytes: int, stride: int, row: int) -> None:
-    """As the kernel has it: a lane writes `tile_words` words of a tile, and reads 8 for them at most."""
-    source = strided_layout((3, row), BITS_BY_SIZE[item_bytes], (9 * row, stride), 0)
-    space = space_of(source, lay_out((3, row), BITS_BY_SIZE[item_bytes]))
-    launch = copy_step(space, "source", "target", emulator.get_device().limits, path="strided")
-    given_ = {field.name: field.values[0] for field in launch.params.fields}
-    assert given_["tile_words"] * abs(stride) <= 8 < (given_["tile_words"] + 1) * abs(stride)
-    assert given_["piece_items"] * item_bytes % (32 * 16 * given_["tile_words"]) == 0
-    assert given_["num_pieces"] == 3 * -(-row // given_["piece_items"])
 
 
 MIB = 1 << 20
@@ -466,10 +449,8 @@ def test_same_bits_under_every_schedule(name: str, monkeypatch: pytest.MonkeyPat
     """One block, so that it takes several tiles one after another."""
     set_thresholds(monkeypatch, launch_shape, blocks_per_multiprocessor=1)
     set_thresholds(monkeypatch, launch_shape, serial_blocks_per_multiprocessor=1)
-    strides = {"runs": (90, -1), "strided": (1900, 3), "transpose": (1, 70), "planes": (1, 4)}.get(
-        name, (500, 5)
-    )
-    sizes = {"strided": (5, 600), "transpose": (70, 70), "planes": (3, 5000)}.get(name, (70, 60))
+    strides = {"runs": (90, -1), "transpose": (1, 70), "planes": (1, 4)}.get(name, (500, 5))
+    sizes = {"transpose": (70, 70), "planes": (3, 5000)}.get(name, (70, 60))
     kind = BITS_BY_SIZE[2]
     source = strided_layout(sizes, kind, strides, 2)
     target = strided_layout(sizes, kind, (sizes[1] + 1, 1), 6)

@@ -204,7 +204,7 @@ def test_indices_are_narrow_as_long_as_they_fit(size: int, is_wide: int) -> None
         (300, 1, "runs"),
         (300, -1, "runs"),
         (4000, 2, "planes"),
-        (4000, -2, "strided"),
+        (4000, -2, "gather"),
         (300, -9, "gather"),
     ],
 )

@@ -14,7 +14,6 @@ from cudml.enums import DataType
 from cudml.operators import launch_shape
 from cudml.operators.index_space import Space, dimensions_of
 from cudml.operators.reverse_subsequences.paths import reversal_step
-from cudml.operators.slice import paths as slice_paths
 from cudml.operators.slice.crossings import TRANSPOSED_TILE_BYTES
 from cudml.operators.slice.paths import copy_step, tensor_copy_step
 from cudml.plans import KernelLaunch, Plan
@@ -71,29 +70,6 @@ def test_rows_are_read_and_written_once(
     traffic = traffic_of(launch, {"source": source, "target": target})
     assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
     assert traffic.buffers["target"].bytes_written == num_rows * row_bytes
-
-
-@pytest.mark.parametrize("item_bytes", [1, 2, 4])
-@pytest.mark.parametrize("stride", [2, 5, 8, -3])
-def test_a_small_stride_reads_each_sector_once(
-    item_bytes: int, stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sizes = (1, 2, 4)
-    set_thresholds(
-        monkeypatch,
-        slice_paths,
-        max_tiled_stride=dict.fromkeys(sizes, 8),
-        min_strided_row_bytes=dict.fromkeys(sizes, 1),
-        min_single_plane_bytes={},
-    )
-    kind = BITS_BY_SIZE[item_bytes]
-    source = strided_layout((1, 6000), kind, (0, stride), 0)
-    target = strided_layout((1, 6000), kind, (0, 1), 4)
-    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
-    assert launch.function == "slice_strided"
-    traffic = traffic_of(launch, {"source": source, "target": target})
-    assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
-    assert traffic.buffers["target"].bytes_written == 6000 * item_bytes
 
 
 @pytest.mark.parametrize("item_bytes", [1, 2])
