@@ -1,53 +1,52 @@
-"""What a call goes through in Python, counted by the interpreter's profiling hook."""
+"""`python -m tests.support.hops`: the files of cudml that a call of `top_k` goes through, in order.
+
+The first list is that of a call for a shape that was never planned, the second of one that is found again.
+"""
 
 import sys
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import groupby
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
+
+import numpy as np
 
 import cudml
+from cudml.devices import emulator
 
-PACKAGE = str(Path(cudml.__file__).parent)
-
-
-class Hops(NamedTuple):
-    """The files of the package's functions that a call enters, in order; how often the file changes, on the
-    way in or back; and how many functions of Python are called, the package's or others'."""
-
-    entered: list[str]
-    num_changes: int
-    num_calls: int
+PACKAGE = Path(cudml.__file__).parent
 
 
-def hops_of(call: Callable[[], Any]) -> Hops:
-    """Make a call once, and count."""
-    events: list[tuple[str, str]] = []
+def files_of(call: Callable[[], Any]) -> list[str]:
+    """The files of the package whose functions run during a call, each time that the file changes."""
+    entered: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         if event in ("call", "return"):
-            events.append((event, frame.f_code.co_filename))
+            entered.append(frame.f_code.co_filename)
 
     sys.setprofile(note)
     try:
         call()
     finally:
         sys.setprofile(None)
-    own = [(event, file.removeprefix(PACKAGE)) for event, file in events if file.startswith(PACKAGE)]
-    return Hops(
-        [file for event, file in own if event == "call"],
-        sum(former != file for (_, former), (_, file) in pairwise(own)),
-        sum(event == "call" for event, _ in events),
-    )
+    own = [
+        Path(file).relative_to(PACKAGE).as_posix() for file in entered if Path(file).is_relative_to(PACKAGE)
+    ]
+    return [file for file, _ in groupby(own)]
 
 
-def hops_of_top_k(xp: Any) -> tuple[Hops, Hops]:
-    """A call of `top_k` for arrays of a new shape, whose kernel is loaded, and a warm one; `xp` is an array
-    library."""
-    import numpy as np
+def main() -> None:
+    """Print both lists."""
+    with emulator.schedule(warp_lanes=1):
+        first, other = (np.zeros((rows, 1000), np.float32) for rows in (64, 65))
+        for array in (first, first):  # kernels are loaded, the shape is planned
+            cudml.top_k(array, 16)
+        for name, array in (("never planned", other), ("found again", first)):
+            files = files_of(lambda array=array: cudml.top_k(array, 16))
+            print(f"{name}: {len(files) - 1} changes of the file", *files, sep="\n  ")
 
-    first, later = (xp.ndarray((rows, 1000), np.float32) for rows in (64, 65))
-    for array in (first, first):
-        cudml.top_k(array, 16)
-    return hops_of(lambda: cudml.top_k(later, 16)), hops_of(lambda: cudml.top_k(first, 16))
+
+if __name__ == "__main__":
+    main()

@@ -27,15 +27,6 @@ def start(cache_folder: str) -> None:
     _stand_in = load()
 
 
-def hops_of_top_k() -> Any:
-    """`tests.support.hops.hops_of_top_k` for CuPy's arrays."""
-    import cupy
-
-    from tests.support import hops
-
-    return hops.hops_of_top_k(cupy)
-
-
 def the_stand_in() -> StandIn:
     """The stand-in that `start` loaded."""
     return _stand_in
