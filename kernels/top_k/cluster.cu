@@ -2,7 +2,7 @@
 // Idea: k / kBlocks loads of each block with the largest keys bound the k-th key; few reach it.
 // Ownership: the blocks of a cluster share a row; each ranks a part of what all have listed.
 // Requires: elements side by side; a device with clusters.
-// Chosen when: rows are few, and k is neither small nor most of their length.
+// Chosen when: rows are few (8 blocks each, 4 if there are more), k neither small nor most of a row.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -39,7 +39,7 @@ struct alignas(16) ClusterStorage {
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
-template <class Word, class ForEach>
+template <UInt32 kBlocks, class Word, class ForEach>
 __device__ __forceinline__ void search_digit_together(Threshold<Word>& threshold,
                                                       SelectStorage<kThreads>& shared,
                                                       ForEach for_each) {
@@ -114,8 +114,8 @@ struct Range {
 // The largest key of the row, and one that at least kBlocks * `wanted` elements reach: the least of the
 // blocks' bounds, each of which `wanted` of the block's loads reach. All blocks of the cluster return the
 // same. The first bins are clear before.
-template <class Word>
-__device__ __forceinline__ Range<Word> find_range(const Share<Word>& share, UInt32 wanted,
+template <class Word, UInt32 kBlocks>
+__device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& share, UInt32 wanted,
                                                   ClusterStorage& shared) {
   Bins& bins = shared.select.bins;
   share.read(shared.bounds);
@@ -175,6 +175,7 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word>& share, UInt
 
 // The numbers of elements that the blocks have listed: of all, of the block with most, and of this one; in
 // lane r of a warp, of block r and of those before it.
+template <UInt32 kBlocks>
 struct Listed {
   UInt32 total;
   UInt32 most;
@@ -215,10 +216,11 @@ __device__ __forceinline__ void clear(Bins& bins) {
 // Lists the elements of the row that can be among its first k: each block those of its share. All blocks
 // together list at most `most`; and at least k, unless the row has fewer. `places` has room for the block's
 // loads, and the bins are clear afterwards.
-template <class Word>
-__device__ __forceinline__ Listed list_elements(const Share<Word>& share, Range<Word> range,
-                                                UInt32 k, UInt32 most, UInt16* places,
-                                                const List<Word>& list, ClusterStorage& shared) {
+template <class Word, UInt32 kBlocks>
+__device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBlocks>& share,
+                                                         Range<Word> range, UInt32 k, UInt32 most,
+                                                         UInt16* places, const List<Word>& list,
+                                                         ClusterStorage& shared) {
   const Word floor = range.floor;
   share.for_each_largest([&](const Word(&largest)[kAtOnce], UInt32 place) {
     UInt32 passing = 0;
@@ -247,7 +249,7 @@ __device__ __forceinline__ Listed list_elements(const Share<Word>& share, Range<
   });
   clear(shared.select.bins);
   cluster_barrier();  // every block's list is complete before it is counted and read
-  const Listed first = Listed::read(&shared.counts[0], share.rank);
+  const auto first = Listed<kBlocks>::read(&shared.counts[0], share.rank);
   if (first.total <= most) return first;
   // Rare: many elements tie with the k-th, or neighbours are of one size.
   const auto for_each = [&](auto visit) {
@@ -260,20 +262,20 @@ __device__ __forceinline__ Listed list_elements(const Share<Word>& share, Range<
       search_up_to<Word>(range.top - floor, first.total, k), k + k / 4,
       [&](auto visit) { for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); }); },
       [&](auto& threshold, auto visit_each) {
-        search_digit_together(threshold, shared.select, visit_each);
+        search_digit_together<kBlocks>(threshold, shared.select, visit_each);
       });
   for_each([&](Word key, UInt32 index) {
     if (cut.passes(from_floor(key), index)) put(atomicAdd(&shared.counts[1], 1), key, index);
   });
   clear(shared.select.bins);
   cluster_barrier();  // every block's second list is complete before it is counted and read
-  return Listed::read(&shared.counts[1], share.rank);
+  return Listed<kBlocks>::read(&shared.counts[1], share.rank);
 }
 
 // Calls write(rank, key, index) in one of the blocks for each of the first k elements of their lists. Every
 // block gathers all lists, in buckets of keys of equal width; its bins are clear. `list` has room for all.
-template <class Word, class Write>
-__device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed listed,
+template <class Word, UInt32 kBlocks, class Write>
+__device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed<kBlocks> listed,
                                               Range<Word> range, UInt32 k, UInt32 rank,
                                               const List<Word>& list, ClusterStorage& shared,
                                               Write write) {
@@ -374,7 +376,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   }
 }
 
-template <class Word, bool kIsRagged = false>
+template <class Word, UInt32 kBlocks, bool kIsRagged = false>
 __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
     top_k_cluster(const Word* __restrict__ input, Word* values, void* indices, const void* lengths,
                   const __grid_constant__ ClusterParams params) {
@@ -398,15 +400,15 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   const RowStart start = row_start(params, blockIdx.x / kBlocks);
   const Int64 length = block_row_length<kIsRagged>(lengths, params, start, shared.select);
   const RowLoads<Word> row(input + start.input, length, params);
-  const Share<Word> share(row, reinterpret_cast<uint4*>(kept), reinterpret_cast<Word*>(listed_here),
-                          rank);
+  const Share<Word, kBlocks> share(row, reinterpret_cast<uint4*>(kept),
+                                   reinterpret_cast<Word*>(listed_here), rank);
   __syncthreads();  // bounds, counts and bins are clear before they are changed
 
   // ---- Read the row, and find a key that k of its elements reach.
   const Range<Word> range = find_range(share, (k + kBlocks - 1) / kBlocks, shared);
 
   // ---- List the elements that reach it, where the largest keys of loads were.
-  const Listed listed =
+  const auto listed =
       list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
 
   // ---- Rank them, where the row was kept.

@@ -8,14 +8,12 @@
 #include "top_k/row_loads.cuh"
 
 constexpr int kThreads = 512;
-// Blocks of a cluster: as many as every device with clusters supports.
-constexpr UInt32 kBlocks = 8;
 // Loads of a thread that are in flight at once, and how many of them are used at once.
 constexpr UInt32 kAhead = 8;
 constexpr UInt32 kAtOnce = 4;
 
-// A block's share of a row: where it is kept, and the largest fine key of each load.
-template <class Word>
+// A block's share of a row that kBlocks blocks keep: where it is kept, and the largest fine key of each load.
+template <class Word, UInt32 kBlocks>
 struct Share {
   static constexpr UInt32 kPerLoad = RowLoads<Word>::kPerLoad;
 

@@ -80,6 +80,7 @@ _CASES = {
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
     "top_k/cluster.cu": (
         "rows by clusters",
+        "rows by small clusters",
         "ragged rows by clusters",
         "rows by clusters, ascending",
         "rows by clusters, many results that tie",

@@ -23,6 +23,8 @@ from tests.support.kernel_cases import (
     top_k,
 )
 
+#: A GPU of the size of an H200, on which clusters are large.
+LARGE = replace(GPU, num_multiprocessors=132)
 #: So few blocks at once that each takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
 #: Enough blocks at once for several of each of two rows.
@@ -95,12 +97,13 @@ CASES = {
     "groups, few results that tie": Case(top_k((1, 40_003), 40, BYTE), "groups", SIX),
     "groups, every element a result": Case(top_k((3, 50), 50, LONG), "groups", SIX),
     "groups of ragged rows": Case(top_k((5, 9001), 200, HALF, length_type=INT), "groups", SIX),
-    "rows by clusters": Case(top_k((2, 30_000), 200), "cluster", SIX, "any", skew=1),
+    "rows by clusters": Case(top_k((2, 30_000), 200), "cluster", LARGE, "any", skew=1),
+    "rows by small clusters": Case(top_k((2, 30_000), 200), "cluster", SIX, "any", skew=1),
     "rows by clusters, many results": Case(top_k((1, 40_003), 1500, HALF), "cluster", SIX, "any"),
-    "rows by clusters, many results that tie": Case(top_k((1, 20_003), 300, BYTE), "cluster", SIX),
+    "rows by clusters, many results that tie": Case(top_k((1, 20_003), 300, BYTE), "cluster", LARGE),
     "rows by clusters, ascending": Case(top_k((2, 20_003), 700), "cluster", SIX, "ascending"),
     "rows by clusters, every element a result": Case(top_k((3, 50), 50, LONG), "cluster", SIX),
-    "ragged rows by clusters": Case(top_k((5, 9001), 200, HALF, length_type=INT), "cluster", SIX),
+    "ragged rows by clusters": Case(top_k((5, 9001), 200, HALF, length_type=INT), "cluster", LARGE),
     "filtered rows": Case(top_k((3, 9001), 50), "block_filter", ONE),
     "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
     "filtered wide elements in ascending order": Case(

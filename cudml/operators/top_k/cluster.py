@@ -15,7 +15,8 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div,
 
 # kernels/top_k/cluster.cu and bucket_rank.cuh
 _THREADS = 512
-_BLOCKS = 8
+#: Blocks of a cluster by instance, the most that every device with clusters supports first.
+_BLOCKS = (8, 4)
 _MAX_LISTED = 8 * _THREADS
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 16 + 12, 16)
 
@@ -45,7 +46,21 @@ class Thresholds:
     min_bytes_per_result: int = figure(
         24,
         "machine code",
-        "predicted 15.1 us by groups, 10.3 by clusters, for 12288 float32 and k = 2048; of 8192 18 and 45",
+        "predicted 37 us by block_filter, 55 by clusters, for 8 x 4096 float64 and k = 2048, a load each; "
+        "17.6 by groups, 12.3 by clusters, for 24 x 8192",
+    )
+    #: or, of elements up to a word, one load, and the row this many bytes,
+    min_loads_per_result: int = figure(
+        1,
+        "machine code",
+        "predicted us by clusters and by groups: 16.2 and 18.9 for 8 x 8192 float32 and k = 2048, 17.3 and "
+        "31.4 for 30 x 16384 float16 and k = 2000; 17.9 and 17.2 for 8 x 6144 float32 and k = 2048",
+    )
+    min_row_bytes: int = figure(
+        1 << 13,
+        "machine code",
+        "predicted us by clusters and by groups: 13.8 and 28.2 for 4 x 2400 float32 and k = 600, 12.7 and "
+        "11.7 for 1600 and 400",
     )
 
     #: if its elements have at least this many bytes,
@@ -55,16 +70,23 @@ class Thresholds:
         "predicted 14.0 us by groups, 17.6 by clusters, for 131072 int8 and k = 100: more of them tie",
     )
 
-    #: and if the blocks of all clusters are at most this part of the multiprocessors, or twice as many for
-    #: rows of at least `min_bytes_of_second`.
+    #: and if the blocks of all clusters are at most this part of the multiprocessors, where all run at once,
     max_part: float = figure(
-        10 / 11, "micro-figure", "15 clusters of 8 large blocks run at once on 132 multiprocessors"
+        10 / 11, "micro-figure", "30 clusters of 4 large blocks run at once on 132 multiprocessors, 15 of 8"
+    )
+
+    #: or at most twice as many, for at least this k and rows of at least this many bytes.
+    min_k_of_second: int = figure(
+        1025,
+        "machine code",
+        "predicted 25.3 us by clusters, 28.5 by groups, for 31 x 131072 float32 and k = 2048; 22.0 and 20.2 "
+        "for k = 500",
     )
     min_bytes_of_second: int = figure(
-        1 << 18,
+        1 << 17,
         "machine code",
-        "predicted 13.0 us by groups, 11.7 by clusters, for 28 x 65536 float32 and k = 100; of 8192 9.6 and "
-        "10.2",
+        "predicted 18.2 us by clusters, 20.9 by groups, for 31 x 32768 float32 and k = 2048; of 8192 35.7 "
+        "and 19.3",
     )
 
 
@@ -72,27 +94,36 @@ THRESHOLDS = Thresholds()
 
 
 class _Shape(NamedTuple):
-    """Elements of a list; bytes of a block's share of a row, of its list, and of all its shared storage."""
+    """Blocks of a cluster; elements of a list; bytes of a block's share of a row, of its list, and of all its
+    shared storage."""
 
+    blocks: int
     max_listed: int
     kept_bytes: int
     listed_bytes: int
     shared_bytes: int
 
 
-def _shape(selection: Selection) -> _Shape:
+def _shape(selection: Selection, limits: Limits) -> _Shape:
+    """More blocks share a row if all clusters of them run at once, or if fewer cannot hold it."""
+    many, few = (_shape_of(selection, blocks) for blocks in _BLOCKS)
+    run_at_once = many.blocks * selection.num_rows <= THRESHOLDS.max_part * limits.num_multiprocessors
+    return many if run_at_once or few.shared_bytes > limits.shared_bytes_per_block else few
+
+
+def _shape_of(selection: Selection, blocks: int) -> _Shape:
     size = selection.element.size
     per_load = VECTOR_BYTES // size
     # A row may begin with any element of a load.
     chunks = ceil_div(ceil_div(selection.row_length + per_load - 1, per_load), WARP_LANES)
-    loads = ceil_div(chunks, _BLOCKS) * WARP_LANES
+    loads = ceil_div(chunks, blocks) * WARP_LANES
     max_listed = min(max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length()), _MAX_LISTED)
     list_bytes = max_listed * (size + 4)
     # Where its share of the row was, every block gathers all lists; its own is where its largest keys were.
     kept_bytes = max(loads * VECTOR_BYTES, list_bytes)
     listed_bytes = round_up(max(loads * size, list_bytes), 8)
     shared_bytes = _STORAGE_BYTES + kept_bytes + listed_bytes + 2 * loads
-    return _Shape(max_listed, kept_bytes, listed_bytes, shared_bytes)
+    return _Shape(blocks, max_listed, kept_bytes, listed_bytes, shared_bytes)
 
 
 def can_cluster(selection: Selection, limits: Limits) -> bool:
@@ -100,42 +131,48 @@ def can_cluster(selection: Selection, limits: Limits) -> bool:
     t, lie_together = THRESHOLDS, selection.axis_strides[0] == 1 or selection.row_length == 1
     are_few = selection.num_rows <= t.max_rows * limits.num_multiprocessors
     is_small = lie_together and are_few and selection.k <= t.max_k
-    can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS and is_small
-    return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
+    can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS[0] and is_small
+    return can and _shape(selection, limits).shared_bytes <= limits.shared_bytes_per_block
 
 
 def cluster_pays(selection: Selection, limits: Limits) -> bool:
     """Whether rows are few, and k is neither small nor most of a row."""
     t, size = THRESHOLDS, selection.element.size
     row_bytes = selection.row_length * size
-    is_long = row_bytes >= t.min_bytes_per_result * selection.k
-    waves = 2 if row_bytes >= t.min_bytes_of_second else 1
-    are_few = _BLOCKS * selection.num_rows <= waves * t.max_part * limits.num_multiprocessors
+    has_loads = size < 8 and row_bytes >= max(
+        t.min_row_bytes, t.min_loads_per_result * VECTOR_BYTES * selection.k
+    )
+    is_long = has_loads or row_bytes >= t.min_bytes_per_result * selection.k
+    may_follow = selection.k >= t.min_k_of_second and row_bytes >= t.min_bytes_of_second
+    waves = 2 if may_follow else 1
+    are_few = (
+        _shape(selection, limits).blocks * selection.num_rows
+        <= waves * t.max_part * limits.num_multiprocessors
+    )
     return selection.k >= t.min_k and is_long and are_few and size >= t.min_element_bytes
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:
     """One launch of a cluster for each row, which waits for no other."""
-    shape = _shape(selection)
+    shape = _shape(selection, limits)
     launch = KernelLaunch(
         source="top_k/cluster.cu",
         function="top_k_cluster",
-        template=(selection.word, *selection.raggedness),
-        grid=(selection.num_rows * _BLOCKS, 1, 1),
+        template=(selection.word, shape.blocks, *selection.raggedness),
+        grid=(selection.num_rows * shape.blocks, 1, 1),
         block=(_THREADS, 1, 1),
         buffers=selection.operands,
         params=fine_params(
             selection,
             _PARAMS,
-            blocks_per_row=_BLOCKS,
+            blocks_per_row=shape.blocks,
             list_capacity=shape.max_listed,
             more={"kept_bytes": shape.kept_bytes, "listed_bytes": shape.listed_bytes},
         ),
         shared_bytes=shape.shared_bytes,
-        cluster_blocks=_BLOCKS,
+        cluster_blocks=shape.blocks,
         constants=(
             ("kThreads", _THREADS),
-            ("kBlocks", _BLOCKS),
             ("sizeof(ClusterStorage)", _STORAGE_BYTES),
         ),
     )
