@@ -14,6 +14,7 @@ from bench.timing import timer_of
 
 COMMANDS = {
     "report": "bench.report",
+    "plots": "bench.plots",
     "micro": "bench.micro.command",
     "machine-code": "bench.machine_code",
     "predict": "bench.prediction.command",

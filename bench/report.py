@@ -1,10 +1,9 @@
-"""`python -m bench report`: README.md's and results/README.md's tables, and plots, from the CSV files."""
+"""`python -m bench report`: README.md's and results/README.md's tables, from the CSV files."""
 
 import argparse
 import importlib
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any
 
 from bench import results
 from bench.prediction import native_peers, standing
@@ -31,7 +30,7 @@ LIMITS = ("copy",)
 
 
 def main(arguments: list[str]) -> int:
-    """Write the tables, and the plots if matplotlib is installed; return 1 if there is nothing to report."""
+    """Write the tables; return 1 if there is nothing to report."""
     parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__)
     parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
     parser.add_argument(
@@ -63,11 +62,6 @@ def main(arguments: list[str]) -> int:
         tables += f"\n{standing.section(found)}"
     (folder / "README.md").write_text(f"# Results\n\nWritten by `python -m bench report`.\n\n{tables}")
     readme.write_text(readme_text)
-    if predictions:
-        draw_predictions(predictions, folder / "predicted-h200.svg")
-    for path, rows in devices.items():
-        for operator in operators_of(rows):
-            draw(rows, operator, path.with_name(f"{path.stem}-{operator}.svg"))
     return 0
 
 
@@ -172,73 +166,3 @@ def replaced(text: str, between: str, name: str, begin: str = BEGIN, end: str = 
     if not found_begin or not found_end:
         raise SystemExit(f"{name} has no lines {begin} and {end}")
     return f"{before}{begin}\n{between}\n{end}{after}"
-
-
-def plotter(path: Path) -> Any:
-    """matplotlib's interface for files; None, with a message, if it is not installed."""
-    try:
-        import matplotlib
-    except ModuleNotFoundError:
-        print(f"{path.name}: left out, matplotlib is not installed")
-        return None
-    matplotlib.use("svg")
-    matplotlib.rcParams["svg.hashsalt"] = "cudml"  # the same plot gives the same file
-    from matplotlib import pyplot
-
-    return pyplot
-
-
-def draw_predictions(rows: list[predicted.Row], path: Path) -> None:
-    """Plot predicted times relative to the limit of memory, if that is more than a microsecond."""
-    pyplot = plotter(path)
-    if pyplot is None:
-        return
-    chosen = [row for row in rows if row.bound != "launch" and row.limit_us > 1]
-    figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.2 * len(chosen)), layout="constrained")
-    axes.axvline(1, color="black", linewidth=1)
-    for number, bound in enumerate(sorted({row.bound for row in chosen})):
-        places = [n for n, row in enumerate(chosen) if row.bound == bound]
-        times = [chosen[n].time_us / chosen[n].limit_us for n in places]
-        axes.plot(times, places, "osD^vPX*"[number % 8], linestyle="", label=bound)
-    axes.set_xscale("log")
-    axes.set_yticks(range(len(chosen)), [f"{row.operator}: {row.case}" for row in chosen], fontsize=6)
-    axes.set_ylim(len(chosen), -1)
-    axes.grid(axis="x", which="both", alpha=0.3)
-    axes.set_xlabel("predicted time over that of the case's bytes at 4.575 TB/s; shapes say what bounds it")
-    axes.set_title("An H200, predicted from machine code, not measured")
-    axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-
-
-def draw(rows: list[Row], operator: str, path: Path) -> None:
-    """Plot every peer's time relative to cudml's, one row per case; skip without matplotlib or peers."""
-    pyplot = plotter(path)
-    if pyplot is None:
-        return
-    cache = reported_cache(rows)
-    chosen = [row for row in rows if row.operator == operator and row.cache == cache]
-    own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}
-    others = [row for row in chosen if row.implementation != "cudml" and row.case in own]
-    if not others:
-        return
-    cases = list(own)
-    figure, axes = pyplot.subplots(figsize=(9, 0.9 + 0.28 * len(cases)), layout="constrained")
-    axes.axvline(1, color="black", linewidth=1)
-    for number, peer in enumerate(dict.fromkeys(row.implementation for row in others)):
-        of_peer = [row for row in others if row.implementation == peer]
-        axes.plot(
-            [row.median_us / own[row.case] for row in of_peer],
-            [cases.index(row.case) for row in of_peer],
-            "osD^vPX*"[number % 8],
-            label=peer,
-        )
-    axes.set_xscale("log")
-    axes.set_yticks(range(len(cases)), [f"{case}  {microseconds(own[case])}" for case in cases])
-    axes.invert_yaxis()
-    axes.grid(axis="x", which="both", alpha=0.3)
-    axes.set_xlabel(f"time over that of cudml.{operator} (its own time beside each case)")
-    axes.set_title(f"{operator} on {rows[0].device}")
-    axes.legend(fontsize="small")
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)

@@ -19,7 +19,7 @@ PROBE = "import cudml; from cudml.devices.sources import kernel_root; print(kern
 
 def files_below(folder: Path, under: str) -> set[str]:
     """Every file of a folder of the checkout, as it is called in an archive that keeps it at `under`."""
-    made = {"__pycache__", "_api"}  # by the interpreter, and by a build of the site
+    made = {"__pycache__", "_api", "_plots"}  # by the interpreter, and by a build of the site
     found = (path for path in folder.rglob("*") if path.is_file() and not made & set(path.parts))
     return {f"{under}/{path.relative_to(folder).as_posix()}" for path in found}
 

@@ -24,7 +24,7 @@ EXAMPLES = _BLOCK.findall(README)
 #: Those of the site's own pages, by page and number.
 OF_THE_SITE = {
     f"{path.stem}-{number}": block
-    for path in sorted((ROOT / "docs").glob("*.md"))
+    for path in sorted((ROOT / "docs").rglob("*.md"))
     for number, block in enumerate(_BLOCK.findall(path.read_text()))
 }
 

@@ -1,0 +1,257 @@
+"""`python -m bench plots FOLDER`: the site's plots, each for one question, from the CSV files of the results.
+
+The site's build calls `write`, so no plot is committed and none can be out of date.
+"""
+
+import argparse
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import report, results
+from bench.gru import CASES as GRU_CASES
+from bench.gru import GruCase
+from bench.prediction import native_peers
+from bench.prediction import table as predicted
+from bench.prediction.model import FLOPS, LAUNCH_US
+from bench.prediction.rows import measured
+
+#: More rows than this nobody reads.
+MAX_ROWS = 12
+
+#: The series that are drawn as a line across the row: an empty launch and the bytes of the case, and what
+#: `gru_bound_us` says.
+LIMIT, BOUND = "limit of memory", "GRU's own bound"
+
+#: The shape and the colour of each series, the same in every plot.
+MARKS = {
+    "cudml": "oC0",
+    "numpy": "sC1",
+    "numpy.argpartition": "sC1",
+    "torch": "DC2",
+    "torch.topk": "DC2",
+    "torch.gather": "DC2",
+    "torch, GRU cells": "DC2",
+    "torch.sort": "dC5",
+    "jax.lax.top_k": "^C3",
+    "onnxruntime, one thread": "vC4",
+    "copy": "xC7",
+    "CuPy": "sC1",
+    "cub.DeviceTopK": "^C3",
+    "raft.select_k": "vC4",
+    LIMIT: "|k",
+    BOUND: "|k",
+}
+
+#: Registers and shared memory of a multiprocessor of an H200: weights that exceed both lie in several.
+_CHIP_BYTES = 256 * 1024 + 227 * 1024
+_CLOCK_MHZ = 1980
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A question, and the numbers that answer it: for each row its series by name."""
+
+    name: str
+    question: str
+    axis: str
+    rows: Mapping[str, Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Which predicted cases answer it: those whose name matches the pattern."""
+
+    name: str
+    operator: str
+    text: str
+    cases: str
+
+
+QUESTIONS = (
+    Question("top_k-tokens", "top_k", "Tokens of language models", "language|serving|greedy|beam|sampling"),
+    Question(
+        "top_k-experts", "top_k", "Experts of a mixture, segments, a small row", "experts|segments|latency"
+    ),
+    Question("top_k-indexer", "top_k", "Sparse attention, sparse gradients", "indexer|sparse|percentile"),
+    Question(
+        "top_k-neighbours", "top_k", "Neighbours and databases", "neighbours|database|quantised|adversary"
+    ),
+    Question(
+        "top_k-vision", "top_k", "Detection, accuracy, columns", "detect|segmentation|accuracy|columns|whole"
+    ),
+    Question("top_k-data", "top_k", "Does the data matter? 64 rows of 131,072", "patterns 64"),
+    Question("top_k-large-k", "top_k", "Does the data matter? k = 2048", "patterns 256|indexer 256"),
+    Question("gru-models", "gru", "Layers of real models", "(?!grid|streaming|a few|both)"),
+    Question("gru-streaming", "gru", "One step, or three", "streaming|a few"),
+    Question("gru-small-batches", "gru", "256 steps, float32, 1 and 8 sequences", "grid.* N (1|8) .*float32"),
+    Question(
+        "gru-large-batches", "gru", "256 steps, float32, 32 and 128 sequences", "grid.* N (32|128) .*float32"
+    ),
+    Question("gru-float16", "gru", "256 steps, float16", "(grid|both).*float16"),
+    Question("slice-vectors", "slice", "Part of a vector", "part of a vector"),
+    Question("slice-rows", "slice", "Parts of rows", "part of rows|last|one column"),
+    Question("slice-strides", "slice", "Every few elements, float32", "every few.*float32"),
+    Question("slice-types", "slice", "Every few elements, other types", "every few(?!.*float32)"),
+    Question("slice-images", "slice", "Crops and mirrored images", "crop|mirrored|upside|half"),
+    Question("slice-transposes", "slice", "Transposes", "columns|pixels|planes|channels"),
+    Question("reverse-rows", "reverse_subsequences", "Rows", "rows|whole|one row"),
+    Question(
+        "reverse-odd", "reverse_subsequences", "Odd and short rows, small boxes", "odd rows|short|small boxes"
+    ),
+    Question(
+        "reverse-columns", "reverse_subsequences", "Columns and sequences", ".*(columns|sequences|features)"
+    ),
+)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the plots to a folder."""
+    parser = argparse.ArgumentParser(prog="python -m bench plots", description=__doc__)
+    parser.add_argument("folder", type=results.folder, metavar="FOLDER")
+    write(parser.parse_args(arguments).folder)
+    return 0
+
+
+def write(folder: Path) -> None:
+    """Draw every plot into a folder, as SVG, the same bytes from the same numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in (*of_measurements(), *of_predictions()):
+        draw(plot, folder / f"{plot.name}.svg")
+
+
+def of_measurements() -> list[Plot]:
+    """For each device and operator that was measured, the time of each peer over cudml's."""
+    plots = []
+    for path in sorted(results.RESULTS.glob("*.csv")):
+        if path.stem.endswith(report.OTHERS):
+            continue
+        rows = report.current_rows(path)
+        cache = report.reported_cache(rows)
+        for operator in report.operators_of(rows):
+            chosen = [row for row in rows if row.operator == operator and row.cache == cache]
+            own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}
+            shown: dict[str, dict[str, float]] = {}
+            for row in chosen:
+                if row.case in own and row.implementation != "cudml":
+                    label = f"{row.case}   {report.microseconds(own[row.case])}"
+                    shown.setdefault(label, {})[row.implementation] = row.median_us / own[row.case]
+            question = f"How many times as long do others take on {_article(rows[0].device)}?"
+            axis = "time over that of cudml, which is beside each case"
+            plots.append(Plot(f"{path.stem}-{operator}", question, axis, _first(shown)))
+    return plots
+
+
+def of_predictions() -> list[Plot]:
+    """For each question the predicted times of cudml and of peers, and the limit."""
+    _, rows = predicted.read()
+    peers = native_peers.read()
+    gru_cases = {case.name: case for case in GRU_CASES}
+    plots = []
+    for question in QUESTIONS:
+        shown: dict[str, dict[str, float]] = {}
+        for row in rows:
+            if row.operator != question.operator or not re.match(question.cases, row.case):
+                continue
+            series = {"cudml": row.time_us}
+            series |= {"CuPy": row.cupy_us} if row.cupy_us else {}
+            series |= {
+                one.peer: one.time_us for one in peers if (one.operator, one.case) == row.key and one.time_us
+            }
+            if row.operator == "gru":
+                series[BOUND] = gru_bound_us(gru_cases[row.case], row.limit_us)
+            else:
+                series[LIMIT] = LAUNCH_US + row.limit_us
+            shown[row.case] = series
+        total = f" ({MAX_ROWS} of {len(shown)} cases)" if len(shown) > MAX_ROWS else ""
+        axis = "microseconds on an H200, predicted from machine code, not measured"
+        plots.append(Plot(question.name, question.text + total, axis, _first(shown)))
+    return plots
+
+
+def gru_bound_us(case: GruCase, limit_us: float) -> float:
+    """What no kernel on an H200 can beat: an empty launch, and the most of bytes, arithmetic and waiting.
+
+    Each step waits for the one before. Where the recurrent weights of a direction fit a multiprocessor, that
+    takes a barrier of a block at least, else the nearest word from one block to another, twice where the
+    reset gate comes before the product.
+    """
+    figures = measured()
+    per_step = (
+        2 * 3 * case.hidden_size * (case.hidden_size + case.input_size) * case.batch * case.num_directions
+    )
+    arithmetic_us = case.steps * per_step / FLOPS[case.dtype] * 1e6
+    weights = 3 * case.hidden_size**2 * np.dtype(case.dtype).itemsize
+    if weights <= _CHIP_BYTES:
+        wait_us = figures["__syncthreads, 64 threads"] / _CLOCK_MHZ
+    else:
+        wait_us = figures["word from block to block, nearest"]
+    waits = (case.steps - 1) * (1 if case.linear_before_reset else 2)
+    return LAUNCH_US + max(limit_us, arithmetic_us, waits * wait_us)
+
+
+def draw(plot: Plot, path: Path) -> None:
+    """A row for each case, a mark for each series, with a legend above."""
+    pyplot = _pyplot()
+    names = list(plot.rows)
+    figure, axes = pyplot.subplots(figsize=(8, 1.5 + 0.3 * len(names)), layout="constrained")
+    if all("cudml" not in series for series in plot.rows.values()):
+        axes.axvline(1, color="black", linewidth=1)
+    all_series = dict.fromkeys(name for series in plot.rows.values() for name in series)
+    for name in all_series:
+        places = [place for place, series in enumerate(plot.rows.values()) if name in series]
+        values = [series[name] for series in plot.rows.values() if name in series]
+        mark = MARKS.get(name, "PC6")  # of a peer that is new
+        axes.plot(
+            values,
+            places,
+            marker=mark[0],
+            color=mark[1:],
+            markersize=12 if mark == "|k" else 7,
+            markeredgewidth=2 if mark[0] in "|x" else 1,
+            linestyle="",
+            label=name,
+        )
+    _label_times(axes, [value for series in plot.rows.values() for value in series.values()])
+    axes.set_yticks(range(len(names)), names)
+    axes.set_ylim(len(names) - 0.5, -0.5)
+    axes.grid(axis="both", alpha=0.3)
+    axes.set_xlabel(plot.axis, loc="right")
+    figure.suptitle(plot.question, fontweight="bold")
+    figure.legend(loc="outside lower center", ncols=min(4, len(all_series)), frameon=False)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
+
+
+def _label_times(axes: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis with plain numbers, more of them where the values are near to each other."""
+    axes.set_xscale("log")
+    near = max(values) < 30 * min(values)
+    axes.xaxis.set_major_locator(
+        importlib.import_module("matplotlib.ticker").LogLocator(subs=(1, 2, 5) if near else (1,))
+    )
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
+    axes.xaxis.set_minor_formatter(lambda value, _: "")
+
+
+def _first(rows: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, float]]:
+    return dict(islice(rows.items(), MAX_ROWS))
+
+
+def _article(device: str) -> str:
+    return f"an {device}" if device[0] in "AEIOU" else f"a {device}"
+
+
+def _pyplot() -> Any:
+    """matplotlib's interface for files, imported here because the tables do without it."""
+    matplotlib = importlib.import_module("matplotlib")
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "cudml"  # the same plot gives the same file
+    matplotlib.rcParams["font.size"] = 10
+    return importlib.import_module("matplotlib.pyplot")
