@@ -80,9 +80,10 @@ def _parser() -> argparse.ArgumentParser:
 
     demo = commands.add_parser(
         "demo",
-        help="run and check DirectML's worked examples and a realistic case per operator",
+        help="run and check DirectML's worked examples and a realistic case per operator; show three uses",
         description="Runs every worked example of DirectML's documentation and a realistic case per "
-        "operator, and shows expected next to actual results. Exits with 1 if anything differs.",
+        "operator, and shows expected next to actual results; then three uses, and times beside NumPy's. "
+        "Exits with 1 if anything differs.",
     )
     demo.set_defaults(run=_demo)
 
@@ -191,7 +192,7 @@ def _named(device: "Device", asked: str | None) -> str:
 
 
 def _demo(options: argparse.Namespace) -> int:
-    from cudml.cli import demo
+    from cudml.cli import demo, shows
     from cudml.devices import emulator
 
     device = _device(options.device)
@@ -208,6 +209,11 @@ def _demo(options: argparse.Namespace) -> int:
         first, again = outcome.first_seconds, outcome.seconds
         print(f"{outcome.case}: {first:.2f} s the first time, {1000 * again:.1f} ms again, checks included")
     checks = [check for outcome in outcomes for check in outcome.checks]
+    for make in shows.SHOWS:
+        show = make(device)
+        print("\n".join(["", show.title, *(f"  {line}" for line in show.lines)]), flush=True)
+        checks += show.checks
+    print(f"\n{_table(shows.times(device))}\n")
     num_different = sum(not check.is_good for check in checks)
     if num_different:
         print(f"{num_different} of {len(checks)} outputs differ")
