@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import tarfile
@@ -9,6 +10,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import cudml
@@ -64,6 +66,7 @@ def test_sdist_holds_everything(archives: tuple[Path, Path]) -> None:
     assert under(names, *folders) == expected
     files = {"README", "CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY"}
     assert {"pyproject.toml", "CITATION.cff", "LICENSE", *(f"{name}.md" for name in files)} <= names
+    assert {"hatch_build.py", ".ci/run", ".github/workflows/ci.yml", "recipe/recipe.yaml"} <= names
 
 
 def test_the_release_is_of_one_version(archives: tuple[Path, Path]) -> None:
@@ -85,6 +88,48 @@ def test_the_extra_all_has_every_adapter(archives: tuple[Path, Path]) -> None:
     adapters = needed.keys() & {path.stem for path in (ROOT / "cudml").iterdir()}
     assert {"dask", "jax", "onnx", "torch"} <= adapters
     assert needed["all"] == set().union(*(needed[name] for name in adapters))
+
+
+def test_links_of_the_description_work_on_an_index(archives: tuple[Path, Path]) -> None:
+    """Those to files of the repository are text, until it has an address."""
+    hook = runpy.run_path(str(ROOT / "hatch_build.py"))["for_an_index"]
+    readme = (ROOT / "README.md").read_text()
+    with zipfile.ZipFile(archives[1]) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
+        told = wheel.read(name).decode()
+    assert told.endswith(hook(readme, None))
+    links = re.compile(r"\]\(([^)]+)\)")
+    assert any(not link.startswith("https://") for link in links.findall(readme))
+    assert links.findall(told)
+    assert all(link.startswith("https://") for link in links.findall(told))
+    absolute = hook(readme, "https://example.org/cudml/")
+    assert "(https://example.org/cudml/blob/main/docs/settings.md)" in absolute
+    assert len(links.findall(absolute)) == len(links.findall(readme))
+
+
+@pytest.mark.slow
+def test_the_demo_runs_from_the_wheel_in_an_empty_environment(
+    archives: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """With NumPy, which is taken from here so that no index is asked."""
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "venv")], check=True)
+    python = tmp_path / "venv/bin/python"
+    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", archives[1]]
+    subprocess.run(pip, check=True, capture_output=True)
+    (packages,) = (tmp_path / "venv/lib").glob("python*/site-packages")
+    here = Path(np.__file__).parents[1]
+    for path in here.glob("numpy*"):
+        (packages / path.name).symlink_to(path)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [tmp_path / "venv/bin/cudml", "demo", "--device", "cpu"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == "all 21 outputs are as expected"
 
 
 def test_installed_package_finds_its_own_kernels(archives: tuple[Path, Path], tmp_path: Path) -> None:
