@@ -20,11 +20,12 @@ from torch.overrides import BaseTorchFunctionMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import cudml.torch as adapter  # noqa: E402
+from cudml.torch import calls, checks  # noqa: E402
 
 Tensor = torch.Tensor
 
 #: What torch.sort knows.
-SORTED_TYPES = sorted(adapter._TOPK_TYPES - {torch.uint16, torch.uint32, torch.uint64}, key=str)
+SORTED_TYPES = sorted(checks.TOPK_TYPES - {torch.uint16, torch.uint32, torch.uint64}, key=str)
 
 OPTIONS = ("num_layers", "bidirectional", "bias", "batch_first", "unbatched", "has_state")
 CONFIGURATIONS = [
@@ -568,7 +569,7 @@ def test_convert_replaces_every_gru() -> None:
     seen = []
     model.gru.register_forward_hook(lambda *_: seen.append(1))
     assert adapter.convert(model) is model
-    assert [type(m).__module__ for m in (model.gru, model.steps[0])] == ["cudml.torch"] * 2
+    assert [type(m).__module__ for m in (model.gru, model.steps[0])] == ["cudml.torch.layers"] * 2
     assert model.again is model.gru
     assert not model.gru.training
     assert names == list(model.state_dict())
@@ -608,8 +609,8 @@ def test_scratch_of_a_captured_graph_comes_from_pytorch(monkeypatch: pytest.Monk
     """With a device that pretends to be CUDA's; the graphs are in `devices/cuda/test_torch_tensors.py`."""
     lent: list[torch.Tensor] = []
     device = SimpleNamespace(allocating=lambda allocate: nullcontext(lent.append(allocate(24))))
-    monkeypatch.setattr(adapter.cuda, "get_device", lambda number: device)
-    with adapter._graph_memory(torch.zeros(3)):
+    monkeypatch.setattr(calls.cuda, "get_device", lambda number: device)
+    with calls.graph_memory(torch.zeros(3)):
         pass
     assert [(made.nbytes, made.dtype) for made in lent] == [(24, torch.uint8)]
 
@@ -627,7 +628,7 @@ def _seen_by(transform: Callable[[Callable[[Tensor], Tensor]], Callable[[Tensor]
     seen = []
 
     def function(a: Tensor) -> Tensor:
-        seen.append(adapter._goes_straight(a))
+        seen.append(calls.goes_straight(a))
         return a + 1
 
     transform(function)(torch.zeros(3))
@@ -637,17 +638,17 @@ def _seen_by(transform: Callable[[Callable[[Tensor], Tensor]], Callable[[Tensor]
 def test_the_dispatcher_is_passed_by_only_if_it_would_do_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the keys of a CPU tensor in the place of a CUDA tensor's."""
     keys = ("CPU", "ADInplaceOrView", "AutogradCPU", "AutocastCPU", "BackendSelect")
-    monkeypatch.setattr(adapter, "_STRAIGHT_KEYS", adapter._bits_of_keys(*keys))
+    monkeypatch.setattr(calls, "STRAIGHT_KEYS", calls.bits_of_keys(*keys))
     a = torch.zeros(3)
     with torch.inference_mode():
         straight = [a, a.requires_grad_(), a[1:], torch.nn.Parameter(a), Plain(a), torch.ones(2)]
-        assert all(map(adapter._goes_straight, straight))
+        assert all(map(calls.goes_straight, straight))
     with torch.autocast("cpu"):
-        assert adapter._goes_straight(a)
+        assert calls.goes_straight(a)
     others = [a.as_subclass(Watching), torch._neg_view(a), a.to_sparse(), torch.zeros(3, device="meta")]
-    assert not any(map(adapter._goes_straight, others))
+    assert not any(map(calls.goes_straight, others))
     with FakeTensorMode() as mode:
-        assert not adapter._goes_straight(mode.from_tensor(a))
+        assert not calls.goes_straight(mode.from_tensor(a))
     contexts = [
         FakeTensorMode(),
         FlopCounterMode(display=False),
@@ -656,8 +657,8 @@ def test_the_dispatcher_is_passed_by_only_if_it_would_do_nothing(monkeypatch: py
     ]
     for context in contexts:
         with context:
-            assert not adapter._goes_straight(a), context
-    assert adapter._goes_straight(a)
+            assert not calls.goes_straight(a), context
+    assert calls.goes_straight(a)
     transforms = {
         "none": lambda function: function,
         "vmap": torch.vmap,
@@ -668,5 +669,5 @@ def test_the_dispatcher_is_passed_by_only_if_it_would_do_nothing(monkeypatch: py
     }
     found = {name: _seen_by(transform) for name, transform in transforms.items()}
     assert found == dict.fromkeys(found, False) | {"none": True}
-    compiled = torch.compile(lambda a: a + adapter._goes_straight(a), backend="eager", fullgraph=True)
+    compiled = torch.compile(lambda a: a + calls.goes_straight(a), backend="eager", fullgraph=True)
     assert compiled(torch.zeros(1)).item() == 0

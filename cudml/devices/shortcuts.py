@@ -7,7 +7,7 @@ Each was measured by calls with and without it in turns: of `top_k` of a few ele
 More are where they are used: the last place in `functions/slice.py` (16 % of `slice` on the CUDA path), the
 operands without arrays of `devices/cuda/sharing.py` (a DLPack tensor took 7.6 times as long as an array
 before, and takes 1.5 times as long with them), and the tables of array types in `functions/calls.py`, for
-every call, and in `devices/__init__.py`, for calls that are planned. `torch.py` keeps calls by PyTorch's own
+every call, and in `devices/__init__.py`, for calls that are planned. `torch/` keeps calls by PyTorch's own
 layouts, and calls the kernel of `topk` past
 the dispatcher (2.2 times as long with it, 1.5 without). Values that planning makes for each new
 shape (`Space`, `Selection`, `Argument`, ...) have slots and are not frozen: made faster than frozen ones and

@@ -57,7 +57,7 @@ THIRD_PARTY = {
     "devices/cuda/": {"cupy", "cupy_backends", "numpy"},
     "devices/dlpack.py": {"ml_dtypes"},
     "cupy.py": {"cupy"},
-    "torch.py": {"torch"},
+    "torch/": {"torch"},
     "dask.py": {"dask"},
     "jax/": {"jax", "ml_dtypes"},
     "onnx/": {"cupy", "google", "onnx", "onnxruntime"},

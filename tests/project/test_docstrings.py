@@ -19,7 +19,8 @@ MODULES = sorted(
 
 #: Modules that need a framework, which may not be installed.
 FRAMEWORKS = {
-    "cudml.torch": "torch",
+    "cudml.torch.functions": "torch",
+    "cudml.torch.layers": "torch",
     "cudml.dask": "dask",
     "cudml.jax.functions": "jax",
     "cudml.onnx.session": "onnxruntime",

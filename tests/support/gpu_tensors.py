@@ -16,8 +16,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from cudml import torch as adapter
 from cudml.devices import cuda
+from cudml.torch.calls import planned_calls
+from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu
+from cudml.torch.topk_operator import topk_on_cpu, topk_on_gpu
 
 #: Memory of all tensors of a test over the stand-in. It comes once, as that of PyTorch's graphs.
 _ARENA_BYTES = 1 << 24
@@ -218,10 +220,7 @@ def tensors() -> Iterator[Tensors]:
 def taken_for_cuda() -> Iterator[None]:
     """A context in which the operators take a `GpuTensor` for a CUDA tensor."""
     library = torch.library.Library("cudml", "IMPL")
-    computes = {
-        "topk": (adapter._topk_on_gpu, adapter._topk),
-        "gru": (adapter._gru_on_gpu, adapter._gru),
-    }
+    computes = {"topk": (topk_on_gpu, topk_on_cpu), "gru": (gru_on_gpu, gru_on_cpu)}
     for name, (on_gpu, on_cpu) in computes.items():
 
         def compute(first: Any, *others: Any, on_gpu: Any = on_gpu, on_cpu: Any = on_cpu) -> Any:
@@ -230,9 +229,9 @@ def taken_for_cuda() -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # about the kernel in whose place it is
             library.impl(name, compute, "CPU", allow_override=True)
-    adapter._planned.clear()
+    planned_calls.clear()
     try:
         yield
     finally:
         library._destroy()
-        adapter._planned.clear()
+        planned_calls.clear()

@@ -137,7 +137,7 @@ def _calls(tensors: "Tensors", rng: np.random.Generator) -> dict[str, tuple[Call
         tensors.on_gpu(rng.standard_normal(shape, np.float32)) for shape in ((4, 300), (1, 1 << 17))
     )
     layer = [tensors.on_gpu(one) for one in _layer(rng, 1)]
-    cudml.torch._planned.clear()
+    cudml.torch.calls.planned_calls.clear()
     return {
         "topk": (lambda: cudml.torch.topk(short, 5), short),
         "topk with scratch": (lambda: cudml.torch.topk(long, 5), long),
@@ -198,7 +198,7 @@ def test_a_graph_of_pytorch_computes_again(
         tensors.fill(given, one)
         expected.append(tensors.numpy(call()[0]))
     if not is_warm:
-        cudml.torch._planned.clear()
+        cudml.torch.calls.planned_calls.clear()
     found, replay = tensors.captured(call)
     for one, right in zip(values, expected, strict=True):
         tensors.fill(given, one)
@@ -252,7 +252,7 @@ def test_errors_are_those_of_the_first_call(tensors: "Tensors", is_warm: bool) -
     import cudml.torch
 
     given = tensors.on_gpu(np.zeros((4, 30), np.float32))
-    cudml.torch._planned.clear()
+    cudml.torch.calls.planned_calls.clear()
     if is_warm:
         cudml.torch.topk(given, 5)
     for k, dim, error, text in (

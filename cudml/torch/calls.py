@@ -1,0 +1,146 @@
+"""How operators call cudml: tensors as its arrays, PyTorch's stream and memory, calls that are known."""
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from operator import or_
+from typing import Any, NamedTuple
+
+import torch
+from torch.overrides import has_torch_function_unary
+
+from cudml.devices import Program, cuda
+from cudml.executable import Recent
+from cudml.functions.calls import MAX_CALLS, ArrayFunction
+from cudml.torch.checks import NUMPY_TYPES
+
+#: The array of a CPU tensor. Found once.
+from_numpy = torch.from_numpy
+
+
+def bits_of_keys(*names: str) -> int:
+    """Keys of PyTorch's dispatcher as bits; none if this release does not tell them."""
+    keys = torch._C
+    try:
+        bits = [keys.DispatchKeySet(getattr(keys.DispatchKey, name)).raw_repr() for name in names]
+        return int(reduce(or_, bits))
+    except AttributeError:
+        return 0
+
+
+#: Keys of a dense CUDA tensor, and of a thread that does nothing special. With these alone, the dispatcher
+#: calls the operators' CUDA kernels: what wraps tensors, or traces or transforms calls, adds others.
+STRAIGHT_KEYS = bits_of_keys("CUDA", "ADInplaceOrView", "AutogradCUDA", "AutocastCUDA", "BackendSelect")
+
+#: The attribute of a rearranged weight that is an array of the same memory. Making one takes 1.1 us.
+ARRAY = "cudml_array"
+
+
+class Planned(NamedTuple):
+    """A call of an array function for CUDA tensors of certain layouts."""
+
+    launch: Program
+    #: By input, the bits that its address must not have.
+    masks: tuple[int, ...]
+    scratch_bytes: int
+    #: Those of the first output.
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class _Operands(Recent[int, Any]):
+    """Operands of programs by address: PyTorch gives the same memory again and again."""
+
+    def __missing__(self, address: int) -> Any:
+        made = self[address] = cuda.pointer(address)
+        return made
+
+
+class _Streams(Recent[int, cuda.StreamHandle]):
+    """Streams by their handles."""
+
+    def __missing__(self, handle: int) -> cuda.StreamHandle:
+        made = self[handle] = cuda.StreamHandle(handle)
+        return made
+
+
+operands_at, streams = _Operands(4096), _Streams(256)
+
+#: Calls on CUDA tensors by the tensors' layouts and the other arguments, as PyTorch has them; None for those
+#: that take more than addresses. To share the tensors by DLPack takes longer than the whole call.
+planned_calls: Recent[Hashable, Planned | None] = Recent(MAX_CALLS)
+
+
+def goes_straight(tensor: torch.Tensor) -> bool:
+    """Whether an operator on a CUDA tensor would do nothing but call the kernel that is registered for it.
+
+    The dispatcher takes a third of the time of a `topk`, to find that out.
+    """
+    torch_c = torch._C
+    return (
+        STRAIGHT_KEYS != 0
+        and not torch.compiler.is_compiling()
+        and not has_torch_function_unary(tensor)
+        and not torch_c._autograd._profiler_enabled()
+        and not torch_c._dispatch_keys(tensor).raw_repr() & ~STRAIGHT_KEYS
+        and not torch_c._dispatch_tls_local_include_set().raw_repr() & ~STRAIGHT_KEYS
+    )
+
+
+def has_array(tensor: torch.Tensor) -> bool:
+    return tensor.dtype in NUMPY_TYPES and tensor.is_cpu
+
+
+def arrays_of(*tensors: torch.Tensor | None) -> list[Any]:
+    """The arrays that cudml takes for tensors."""
+    arrays: list[Any] = []
+    for tensor in tensors:
+        array: Any = tensor
+        if tensor is not None and (array := tensor.__dict__.get(ARRAY)) is None:
+            # The caller has seen that no gradient is wanted.
+            plain = tensor.detach() if tensor.requires_grad else tensor
+            try:
+                array = plain.numpy() if tensor.is_cpu else plain
+            except TypeError:  # of a type that NumPy lacks; comparing types takes longer
+                array = plain
+        arrays.append(array)
+    return arrays
+
+
+def _public_current_stream(number: int) -> int:
+    return int(torch.cuda.current_stream(number).cuda_stream)
+
+
+#: The handle of PyTorch's current stream of a GPU. The public way makes an object for each call; the other is
+#: what TorchInductor's and Triton's launchers call, and a build without CUDA lacks it.
+current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", _public_current_stream)
+
+
+def is_captured_on(number: int, stream: int) -> bool:
+    return stream != 0 and cuda.get_device(number).is_captured(stream)
+
+
+def graph_memory(like: torch.Tensor) -> AbstractContextManager[None]:
+    """A context in which scratch comes from PyTorch's allocator, which captures a graph."""
+
+    def allocate(num_bytes: int) -> torch.Tensor:
+        return like.new_empty(num_bytes, dtype=torch.uint8)
+
+    return cuda.get_device(like.get_device()).allocating(allocate)
+
+
+def remember(
+    key: Hashable,
+    function: ArrayFunction,
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+    options: tuple[Any, ...],
+    stream: int,
+    names: tuple[str, ...] = (),
+) -> None:
+    """Keep the call of a function that was made with these arguments."""
+    call = function.planned(inputs, outputs, options, stream, names)
+    scratch_bytes = 0 if call.plan is None else call.plan.temporary_bytes
+    layout = tuple(outputs[0].shape), outputs[0].stride()
+    known = Planned(call.launch, call.masks[: len(inputs)], scratch_bytes, *layout)
+    planned_calls[key] = known if call.is_launch else None

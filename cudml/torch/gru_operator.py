@@ -1,0 +1,143 @@
+"""The operator `gru`, a layer in ONNX's order of weights: what it computes, traces and batches."""
+
+from contextlib import nullcontext
+from math import inf
+from operator import and_
+from typing import Any, Literal
+
+import torch
+
+from cudml.functions import gru as gru_function
+from cudml.functions.gru import gru
+from cudml.torch.calls import (
+    arrays_of,
+    current_stream,
+    from_numpy,
+    graph_memory,
+    is_captured_on,
+    operands_at,
+    planned_calls,
+    remember,
+    streams,
+)
+from cudml.torch.library import Dims, batch_first, define
+
+
+def gru_on_cpu(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    r: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if r.shape[0] == 1:  # as for topk; the states of one direction lie as PyTorch's do
+        states, single = gru(*arrays_of(x, w, r, b, h0, lengths), linear_before_reset=True)
+        return from_numpy(states[:, 0]), from_numpy(single)
+    sequence, single = _gru_empty(x, w, r)
+    steps, batch, _ = x.shape
+    num_directions, _, hidden = r.shape
+    states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
+    gru(
+        *arrays_of(x, w, r, b, h0, lengths),
+        direction=_direction(r),
+        linear_before_reset=True,
+        out=tuple(arrays_of(states, single)),
+    )
+    return sequence, single
+
+
+def gru_on_gpu(
+    x: torch.Tensor,
+    w: torch.Tensor,
+    r: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.is_cpu:
+        return gru_on_cpu(x, w, r, b, h0, lengths)  # which refuses the others
+    number = x.get_device()
+    stream = current_stream(number)
+    is_captured = is_captured_on(number, stream)
+    named = zip(gru_function._gru.input_names, (x, w, r, b, h0, lengths), strict=True)
+    given = {name: tensor for name, tensor in named if tensor is not None}
+    names, inputs = tuple(given), given.values()
+    sequence, single = _gru_empty(x, w, r)
+    key = names, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
+    planned = planned_calls.get(key)
+    places = [one.data_ptr() for one in inputs]
+    if planned is not None and not is_captured and not any(map(and_, places, planned.masks)):
+        scratch = x.new_empty(planned.scratch_bytes, dtype=torch.uint8)
+        written = sequence.data_ptr(), single.data_ptr()
+        operands = [operands_at[place] for place in (*places, *written)]
+        planned.launch(operands, operands_at[scratch.data_ptr()], streams[stream])
+        return sequence, single
+    steps, batch, _ = x.shape
+    num_directions, _, hidden = r.shape
+    out = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2), single
+    arrays = dict(zip(names, arrays_of(*inputs), strict=True))
+    with graph_memory(x) if is_captured else nullcontext():
+        gru(**arrays, direction=_direction(r), linear_before_reset=True, out=out, stream=stream)
+    if not is_captured and key not in planned_calls:
+        options = names, _direction(r), None, True, inf
+        remember(key, gru_function._gru, (*arrays.values(),), out, options, stream, names)
+    return sequence, single
+
+
+def _direction(r: torch.Tensor) -> Literal["forward", "bidirectional"]:
+    return "bidirectional" if r.shape[0] == 2 else "forward"
+
+
+def _gru_empty(
+    x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs before they are computed; also what `torch.compile` traces."""
+    steps, batch, _ = x.shape
+    num_directions, _, hidden = r.shape
+    return x.new_empty(steps, batch, num_directions * hidden), x.new_empty(num_directions, batch, hidden)
+
+
+def _gru_batched(
+    info: Any,
+    dims: Dims,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    r: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[int, int]]:
+    """Batches of sequences as one call with more of them; one call for each of several weights."""
+    size = info.batch_size
+    given = (x, w, r, b, h0, lengths)
+    if any(place is not None for place in dims[1:4]):
+        results = [
+            gru_operator(
+                *(
+                    one if one is None or place is None else one.select(place, number)
+                    for one, place in zip(given, dims, strict=True)
+                )
+            )
+            for number in range(size)
+        ]
+        sequences, singles = zip(*results, strict=True)
+        return (torch.stack(sequences), torch.stack(singles)), (0, 0)
+    joined = []
+    for one, place, axis in zip((x, h0, lengths), (dims[0], dims[4], dims[5]), (1, 1, 0), strict=True):
+        if one is not None:  # the batch before the sequences
+            one = batch_first(one, place, size).movedim(0, axis).flatten(axis, axis + 1)
+        joined.append(one)
+    sequence, single = gru_operator(joined[0], w, r, b, *joined[1:])
+    return (sequence.unflatten(1, (size, -1)), single.unflatten(1, (size, -1))), (1, 1)
+
+
+gru_operator = define(
+    "gru(Tensor x, Tensor w, Tensor r, Tensor? b, Tensor? h0, Tensor? lengths)"
+    " -> (Tensor sequence, Tensor single)",
+    "gru",
+    gru_function._gru.input_names,
+    computes={"CPU": gru_on_cpu, "CUDA": gru_on_gpu},
+    empty=_gru_empty,
+    batched=_gru_batched,
+)

@@ -1,0 +1,276 @@
+"""The layer of `cudml.torch`, and the replacement of PyTorch's in a model."""
+
+import itertools
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from cudml.errors import a_type
+from cudml.torch.calls import ARRAY, has_array
+from cudml.torch.checks import GRU_TYPES, check_tensor, check_type, refuse_gradients
+from cudml.torch.gru_operator import gru_operator
+
+#: w, r and b of a layer, as `cudml.gru` takes them.
+_Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+
+#: Identity, address, version and `requires_grad` of each weight.
+_Key = list[tuple[int, int, int, bool]]
+
+
+class _Kept(NamedTuple):
+    """The weights of a module that were rearranged, and what shows that they have not changed since."""
+
+    key: _Key
+    layers: list[_Weights]
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    #: Whether autocast has made them of this type, whatever theirs is.
+    is_autocast: bool
+    #: While these are kept, no other tensor can have the identity or the address of one of them.
+    weights: list[tuple[torch.Tensor, torch.Tensor]]
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor can be computed with these weights."""
+        wants_gradient = (self.requires_grad or tensor.requires_grad) and torch.is_grad_enabled()
+        return not wants_gradient and tensor.dtype is self.dtype and tensor.device == self.device
+
+
+class GRU(torch.nn.RNNBase):
+    """`torch.nn.GRU` for inference: the same arguments, parameters and results.
+
+    Several layers, both directions, `batch_first`, unbatched input, an initial state, and packed sequences;
+    float32, float16 and bfloat16. The parameters are those of `torch.nn.GRU`.
+
+    Raises
+    ------
+    RuntimeError
+        From a call: a tensor requires a gradient, or its size does not fit.
+    TypeError
+        From a call: an unsupported dtype or device.
+
+    Notes
+    -----
+    Weights are rearranged in ONNX's order at the first call, and again when one is replaced or moved, or its
+    version counter changes. The counter ignores writes through `.data`: call `flatten_parameters()` after
+    these.
+
+    Under `torch.autocast`, on a CPU as on a GPU, input, state and weights are rounded to the dtype of
+    autocast, which the results have. All layers of bfloat16 are computed in float32 from its values; only
+    the results are rounded. Source: `torch.nn.GRU`.
+
+    Examples
+    --------
+    >>> import torch, cudml.torch
+    >>> layer = cudml.torch.GRU(4, 8).requires_grad_(False)
+    >>> output, state = layer(torch.zeros(5, 2, 4))
+    >>> output.shape, state.shape
+    (torch.Size([5, 2, 8]), torch.Size([1, 2, 8]))
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if "proj_size" in options:  # which the base class has for LSTM
+            raise ValueError("GRU: proj_size is for LSTM, must be left out")
+        try:
+            super().__init__("GRU", *args, **options)
+        except (TypeError, ValueError) as error:
+            given = ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in options.items())])
+            raise type(error)(f"GRU({given}): {error}") from None
+
+    def flatten_parameters(self) -> None:
+        """Rearrange the weights again at the next call."""
+        self.__dict__.pop("_ordered", None)
+
+    def forward(self, input: Any, hx: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
+        """The state after every step, and the last state of each layer and direction."""
+        if not isinstance(input, PackedSequence):
+            return self._forward_padded(input, hx)
+        padded, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
+        if hx is not None:
+            check_tensor("GRU", hx, "hx")
+            self._check_hidden(hx, padded.shape[1])
+            hx = self.permute_hidden(hx, input.sorted_indices)
+        output, state = self._compute(*_autocast(padded, hx), lengths.to(input.data.device, torch.uint32))
+        output = pack_padded_sequence(output, lengths).data
+        packed = PackedSequence(output, input.batch_sizes, input.sorted_indices, input.unsorted_indices)
+        return packed, self.permute_hidden(state, input.unsorted_indices)
+
+    def _forward_padded(
+        self, input: torch.Tensor, hx: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        check_tensor("GRU", input)
+        input, hx = _autocast(input, hx)
+        if input.dim() not in (2, 3):
+            raise ValueError(f"GRU: input has {input.dim()} dimensions, must have 2 or 3")
+        if hx is not None and hx.dim() != input.dim():
+            raise RuntimeError(f"GRU: hx has {hx.dim()} dimensions, must have {input.dim()}, as input")
+        if input.dim() == 2:
+            output, state = self._compute(input.unsqueeze(1), None if hx is None else hx.unsqueeze(1))
+            return output.squeeze(1), state.squeeze(1)
+        output, state = self._compute(input.transpose(0, 1) if self.batch_first else input, hx)
+        return output.transpose(0, 1) if self.batch_first else output, state
+
+    def _compute(
+        self, x: torch.Tensor, hx: torch.Tensor | None, lengths: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """All layers, of x (T, N, I) and hx (layers * D, N, H)."""
+        if not torch.jit.is_tracing():  # where sizes are tensors, which no branch can see
+            self._check_sizes(x, hx)
+        layers = self._in_onnx_order(x, hx)
+        num_directions = 2 if self.bidirectional else 1
+        dtype = x.dtype
+        if dtype is torch.bfloat16:
+            x, hx = x.float(), None if hx is None else hx.float()
+        states = []
+        for layer, (w, r, b) in enumerate(layers):
+            first = layer * num_directions
+            h0 = None if hx is None else hx[first : first + num_directions]
+            if layer and self.dropout and self.training:
+                x = torch.dropout(x, self.dropout, True)
+            x, single = gru_operator(x, w, r, b, h0, lengths)
+            states.append(single)
+        state = states[0] if len(states) == 1 else torch.cat(states)
+        return (x.to(dtype), state.to(dtype)) if dtype is torch.bfloat16 else (x, state)
+
+    def _check_sizes(self, x: torch.Tensor, hx: torch.Tensor | None) -> None:
+        steps, batch, inputs = x.shape
+        if steps == 0:
+            raise RuntimeError("GRU: input has no steps, must have at least one")
+        if inputs != self.input_size:
+            raise RuntimeError(f"GRU: input.size(-1) is {inputs}, must be input_size = {self.input_size}")
+        if hx is not None:
+            self._check_hidden(hx, batch)
+
+    def _check_hidden(self, hx: torch.Tensor, batch: int) -> None:
+        shape = (self.num_layers * (2 if self.bidirectional else 1), batch, self.hidden_size)
+        if hx.shape != shape:
+            raise RuntimeError(f"GRU: hx has size {tuple(hx.shape)}, must have {shape}")
+
+    def _in_onnx_order(self, x: torch.Tensor, hx: torch.Tensor | None) -> list[_Weights]:
+        """The weights of every layer, rearranged again only if one has changed; checked with the input."""
+        own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
+        names = self._flat_weights_names
+        given = weights = [own[name] if name in own else getattr(self, name) for name in names]
+        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+        key = None if is_traced else _key(weights)
+        kept: _Kept | None = self.__dict__.get("_ordered")
+        is_autocast = torch.is_autocast_enabled(x.device.type)
+        is_known = kept is not None and kept.key == key is not None and kept.is_autocast is is_autocast
+        if kept is not None and is_known and kept.takes(x) and (hx is None or kept.takes(hx)):
+            return kept.layers
+        named = dict(zip(names, weights, strict=True))
+        refuse_gradients("GRU", input=x, hx=hx, **named)
+        check_type("GRU", "input", x, GRU_TYPES)
+        if is_autocast:
+            weights = [weight.to(x.dtype) for weight in weights]
+            named = {}
+        for name, tensor in {"hx": hx, **named}.items():
+            if tensor is not None and (tensor.dtype is not x.dtype or tensor.device != x.device):
+                expected = f"{x.dtype} on {x.device}, as input"
+                raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
+        own_weights = [weight.float() for weight in weights] if x.dtype is torch.bfloat16 else weights
+        layers = self._rearranged(own_weights)
+        if key is not None:
+            self.__dict__["_ordered"] = _Kept(
+                key,
+                _with_arrays(layers),
+                x.dtype,
+                x.device,
+                any(weight.requires_grad for weight in given),
+                is_autocast,
+                [(weight, weight.detach()) for weight in given],
+            )
+        return layers
+
+    def _rearranged(self, weights: list[torch.Tensor]) -> list[_Weights]:
+        kinds = 4 if self.bias else 2  # weight_ih, weight_hh, bias_ih, bias_hh, of each direction in turn
+        per_layer = kinds * (2 if self.bidirectional else 1)
+        layers = []
+        for first in range(0, len(weights), per_layer):
+            layer = weights[first : first + per_layer]
+            w, r, *biases = (torch.stack([*map(_update_first, layer[kind::kinds])]) for kind in range(kinds))
+            layers.append((w, r, torch.cat(biases, dim=1) if biases else None))
+        return layers
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in super().__getstate__().items() if name != "_ordered"}
+
+
+def convert(model: torch.nn.Module) -> torch.nn.Module:
+    """Replace every `torch.nn.GRU` of a model, in place, by a `GRU` with the same parameters and hooks.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model; its replacement if it is a `torch.nn.GRU` itself.
+
+    Raises
+    ------
+    TypeError
+        Not a module.
+
+    Examples
+    --------
+    >>> import torch, cudml.torch
+    >>> model = cudml.torch.convert(torch.nn.Sequential(torch.nn.GRU(4, 8)))
+    >>> model
+    Sequential(
+      (0): GRU(4, 8)
+    )
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"convert: model is {a_type(model)}, must be a torch.nn.Module")
+    replaced: dict[torch.nn.Module, torch.nn.Module] = {}
+    for module in list(model.modules()):
+        for name, child in module._modules.items():  # named_children() leaves out the second name of a module
+            if type(child) is torch.nn.GRU:
+                if child not in replaced:
+                    replaced[child] = _converted(child)
+                setattr(module, name, replaced[child])
+    return _converted(model) if type(model) is torch.nn.GRU else model
+
+
+def _converted(module: torch.nn.GRU) -> GRU:
+    made = GRU.__new__(GRU)
+    made.__dict__.update(module.__dict__)
+    return made
+
+
+def _key(weights: list[torch.Tensor]) -> _Key | None:
+    """What changes with the weights; None if nothing does, because they were made in inference mode."""
+    try:
+        return [(id(one), one.data_ptr(), one._version, one.requires_grad) for one in weights]
+    except RuntimeError:
+        return None
+
+
+def _with_arrays(layers: list[_Weights]) -> list[_Weights]:
+    """The weights; each one in CPU memory has an array of its memory."""
+    for tensor in itertools.chain(*layers):
+        if tensor is not None and has_array(tensor):
+            setattr(tensor, ARRAY, tensor.numpy())
+    return layers
+
+
+def _update_first(weight: torch.Tensor) -> torch.Tensor:
+    """PyTorch's gates (reset, update, new) in ONNX's order: update, reset, hidden."""
+    reset, update, new = weight.chunk(3)
+    return torch.cat((update, reset, new))
+
+
+def _autocast(input: torch.Tensor, hx: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The input and the state of a GRU, of autocast's dtype if it is enabled."""
+    if hx is not None:
+        check_tensor("GRU", hx, "hx")
+    device = input.device.type
+    if not torch.is_autocast_enabled(device):
+        return input, hx
+    dtype = torch.get_autocast_dtype(device)
+    # As PyTorch, which leaves float64 alone.
+    floats = (torch.float16, torch.bfloat16, torch.float32)
+    if input.dtype in floats:
+        input = input.to(dtype)
+    if hx is not None and hx.dtype in floats:
+        hx = hx.to(dtype)
+    return input, hx
