@@ -230,6 +230,103 @@ def test_topk_writes_over_no_tensor_it_reads_and_computes_no_gradients() -> None
             adapter.topk(a, 2, out=(written, INTO[1]))
 
 
+#: The second and the fourth row of these are empty, the last two are one element and the longest.
+OFFSETS = [2, 9, 9, 12, 12, 13, 40]
+
+
+@pytest.mark.parametrize("of", [torch.int32, torch.int64], ids=str)
+@pytest.mark.parametrize("dtype", sorted(checks.TOPK_TYPES, key=str), ids=str)
+def test_topk_of_rows_that_lie_one_behind_another(dtype: torch.dtype, of: torch.dtype) -> None:
+    """Each row as a call of its own, cut at the longest that is allowed; `k` may be above their lengths."""
+    a = (torch.randn(43) * 9).abs().to(torch.int32).to(dtype)
+    offsets = torch.tensor(OFFSETS, dtype=of)
+    for k, longest, largest in itertools.product((0, 3, 30), (None, 27, 5, 0), (True, False)):
+        values, indices = torch.empty(6, k, dtype=dtype), torch.empty(6, k, dtype=torch.int32)
+        made = adapter.topk(a, k, largest=largest, offsets=offsets, max_length=longest)
+        adapter.topk(a, k, 0, largest, offsets=offsets, max_length=longest, out=(values, indices))
+        assert torch.equal(indices.long(), made.indices)
+        for row, (start, end) in enumerate(itertools.pairwise(OFFSETS)):
+            own = a[start : end if longest is None else min(end, start + longest)]
+            right = adapter.topk(own, min(k, len(own)), largest=largest)
+            for found in (made.values, values):
+                assert torch.equal(found[row, : len(own)], right.values)
+            assert made.indices[row].tolist() == [*right.indices.tolist(), *[-1] * (k - len(own))]
+
+
+def test_offsets_that_are_none_of_the_tensor_read_nothing_else() -> None:
+    """Rows are cut at the ends of the tensor; what descends is empty, and so are rows of an empty tensor."""
+    a = torch.arange(5.0)
+    for of, far in ((torch.int32, 2**31 - 1), (torch.int64, 2**62)):
+        found = adapter.topk(a, 2, offsets=torch.tensor([-far, 2, 1, far, 3, 4], dtype=of), max_length=4)
+        assert found.indices.tolist() == [[1, 0], [-1, -1], [3, 2], [-1, -1], [0, -1]]
+    assert adapter.topk(a[:0], 1, offsets=torch.tensor([0, 0])).indices.tolist() == [[-1]]
+    assert adapter.topk(a, 2, offsets=torch.tensor([3])).values.shape == (0, 2)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_offsets_are_compiled_whole_exported_and_mapped(backend: str) -> None:
+    def step(a: Tensor, offsets: Tensor) -> Any:
+        return tuple(adapter.topk(a * 2, 3, offsets=offsets, max_length=9))
+
+    torch._dynamo.reset()
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend=backend)
+    with torch._dynamo.config.patch(error_on_recompile=True), inductor.patch(compile_threads=1):
+        for offsets in ([0, 4, 15], [0, 7, 7, 30], [1, 20, 22, 25]):
+            given = torch.randn(offsets[-1] + 2), torch.tensor(offsets)
+            for one, other in zip(compiled(*given), step(*given), strict=True):
+                assert torch.equal(one, other)
+    if backend == "inductor":
+        return
+    a, offsets = torch.randn(2, 30), torch.tensor([[0, 7, 30], [3, 3, 9]])
+    mapped = torch.vmap(step)(a, offsets)
+    for number in range(2):
+        assert torch.equal(mapped[1][number], step(a[number], offsets[number])[1])
+    with pytest.raises(RuntimeError, match=r"topk: offsets is in a trace, .* torch\.export"):
+        torch.jit.trace(step, (a[0], offsets[0]))
+    with pytest.raises(RuntimeError, match=r"max_length is None, must be a number under torch\.compile"):
+        torch.compile(lambda: adapter.topk(a[0], 2, offsets=offsets[0]), backend="eager", fullgraph=True)()
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "given"),
+    [
+        (TypeError, r"offsets is a list, must be a torch\.Tensor of int32 or int64", {"offsets": [0, 4]}),
+        (TypeError, r"offsets is of torch\.float32, must be one of", {"offsets": torch.zeros(2)}),
+        (TypeError, "offsets is on meta, must be on cpu", {"offsets": torch.ones(2, device="meta").int()}),
+        (RuntimeError, r"offsets is of shape \(1, 2\), must be of one", {"offsets": torch.ones(1, 2).int()}),
+        (RuntimeError, r"offsets is of shape \(0,\), must be of one", {"offsets": torch.ones(0).int()}),
+        (TypeError, "max_length is 1.5, must be an integer", {"max_length": 1.5}),
+        (RuntimeError, "max_length is -1, must be 0 or more", {"max_length": -1}),
+        (RuntimeError, "k is -1, must be 0 or more", {"k": -1}),
+        (IndexError, "dim is 1, must be from -1 to 0", {"dim": 1}),
+        (TypeError, "lengths is given with offsets", {"lengths": torch.ones(1).int()}),
+        (TypeError, "max_length is given without offsets", {"offsets": None, "max_length": 3}),
+        (RuntimeError, "input has 2 dimensions, must have 1", {"input": torch.zeros(2, 2)}),
+        (TypeError, r"input is of torch\.complex64", {"input": torch.zeros(4, dtype=torch.complex64)}),
+        (RuntimeError, r"out\[0\] is of shape \(2,\), must be \(1, 2\)", {"out": INTO}),
+    ],
+)
+def test_topk_names_what_is_wrong_with_offsets(
+    error: type[Exception], message: str, given: dict[str, Any]
+) -> None:
+    with pytest.raises(error, match=f"^topk: {message}"):
+        adapter.topk(**{"input": torch.zeros(4), "k": 2, "offsets": torch.tensor([0, 4])} | given)
+
+
+def test_topk_says_how_it_has_the_words_of_others() -> None:
+    """`axis` is PyTorch's own second word for `dim`."""
+    a = torch.randn(4, 5)
+    assert torch.equal(adapter.topk(a, 2, axis=0).values, torch.topk(a, 2, axis=0).values)
+    for given, message in (
+        ({"axis": 0, "dim": 0}, "dim is 0 and axis is 0, must be one of them"),
+        ({"mode": "largest"}, "mode is no argument, must be largest=True or largest=False"),
+        ({"indptr": a}, "indptr is no argument, must be offsets="),
+        ({"kk": 3}, "kk is no argument, must be one of lengths, offsets, max_length, out"),
+    ):
+        with pytest.raises(TypeError, match=f"^topk: {message}"):
+            adapter.topk(a, 2, **given)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_lengths_and_out_are_compiled_whole(backend: str) -> None:
     """What was written before is read before, and what is written is read behind it."""
@@ -603,6 +700,84 @@ def test_exported() -> None:
     assert "cudml.gru" in program.graph_module.code
     x = torch.randn(4, 3, INPUTS)
     torch.testing.assert_close(program.module()(x), model(x))
+
+
+class Ranked(torch.nn.Module):
+    """A model whose results are also ranked, for a number that its input says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = Model()
+
+    def forward(self, x: Tensor, state: Tensor, like: Tensor) -> Any:
+        scores, last = self.model.gru(x, state)
+        best = adapter.topk(scores, like.shape[0], 0)
+        return (
+            best.values,
+            best.indices,
+            last,
+            self.model.steps[0](x)[0],
+            *adapter.topk(x > 0, 2, largest=False),
+        )
+
+
+def _onnx_model(model: torch.nn.Module, *given: Tensor, **options: Any) -> bytes:
+    table = adapter.onnx_translations()
+    program = torch.onnx.export(
+        model.eval(), given, dynamo=True, verbose=False, custom_translation_table=table, **options
+    )
+    model_bytes: bytes = program.model_proto.SerializeToString()
+    return model_bytes
+
+
+def test_a_converted_model_is_one_of_onnx_for_every_runtime() -> None:
+    """Layers are single nodes, of weights in their order, and take other sizes than those of the export."""
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+    onnx, runtime = (pytest.importorskip(name) for name in ("onnx", "onnxruntime"))
+    import cudml.onnx
+
+    model = adapter.convert(Ranked()).requires_grad_(False)
+    steps, batch, k = (
+        torch.export.Dim("steps", min=3),
+        torch.export.Dim("batch"),
+        torch.export.Dim("k", max=3),
+    )
+    shapes: Any = ({0: steps, 1: batch}, {1: batch}, {0: k})
+    like = torch.zeros(3)
+    given = torch.randn(STEPS, BATCH, INPUTS), torch.randn(4, BATCH, HIDDEN), like
+    exported = _onnx_model(model, *given, dynamic_shapes=shapes)
+    graph = onnx.load_from_string(exported).graph
+    kinds = [node.op_type for node in graph.node]
+    assert (kinds.count("GRU"), kinds.count("TopK"), kinds.count("Loop")) == (3, 2, 0)
+    kept = {one.name for one in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "GRU":
+            assert kept >= {*node.input[1:4]} - {""}
+    given = torch.randn(12, 4, INPUTS), torch.randn(4, 4, HIDDEN), like[:2]
+    expected = model(*given)
+    for session in (runtime.InferenceSession(exported), cudml.onnx.Session(exported)):
+        names = [one.name for one in session.get_inputs()]
+        found = session.run(None, {name: one.numpy() for name, one in zip(names, given, strict=True)})
+        for got, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(torch.from_numpy(got), right)
+
+
+def test_what_onnx_lacks_is_named_when_a_model_is_exported() -> None:
+    pytest.importorskip("onnxscript", reason="torch.onnx.export needs onnxscript")
+
+    class Ragged(torch.nn.Module):
+        def forward(self, a: Tensor, n: Tensor) -> Tensor:
+            return adapter.topk(a, 2, lengths=n).values
+
+    with pytest.raises(torch.onnx.errors.OnnxExporterError) as found:
+        _onnx_model(Ragged(), torch.randn(3, 4), torch.ones(3, 1).int())
+    cause: BaseException | None = found.value
+    while cause is not None and not isinstance(cause, TypeError):
+        cause = cause.__cause__
+    assert (
+        str(cause)
+        == "topk: lengths or offsets is in a model for ONNX, must be left out: its TopK has neither"
+    )
 
 
 def test_scratch_of_a_captured_graph_comes_from_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:

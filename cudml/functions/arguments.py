@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from inspect import Parameter, signature
 from operator import index
 from typing import Any, TypeVar
 
@@ -34,6 +35,19 @@ MAX_ALIGNMENT = 8
 def wrong_argument(function: str, argument: str, got: object, expected: str) -> str:
     """The text of every error about an argument."""
     return f"{function}: {argument} is {got}, must be {expected}"
+
+
+def no_argument(
+    function: str, of: Callable[..., Any], given: Mapping[str, Any], meanings: Mapping[str, str]
+) -> TypeError:
+    """The error about the first of some arguments that a function does not have.
+
+    `meanings` says, for words of other libraries, what must stand in their place.
+    """
+    name = next(iter(given))
+    known = [word.name for word in signature(of).parameters.values() if word.kind is Parameter.KEYWORD_ONLY]
+    expected = meanings.get(name, f"one of {', '.join(known)}")
+    return TypeError(wrong_argument(function, name, "no argument", expected))
 
 
 def raise_all(function: str, errors: Sequence[Exception]) -> None:

@@ -10,7 +10,8 @@ from cudml.errors import not_installed
 try:
     from cudml.torch.functions import topk
     from cudml.torch.layers import GRU, convert
+    from cudml.torch.translations import onnx_translations
 except ModuleNotFoundError as error:
     raise not_installed("torch", "torch", error) from None
 
-__all__ = ["GRU", "convert", "topk"]
+__all__ = ["GRU", "convert", "onnx_translations", "topk"]

@@ -1,6 +1,7 @@
 """What is wrong with tensors, in PyTorch's words and by PyTorch's errors."""
 
 from collections.abc import Collection
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,13 @@ def check_tensor(function: str, tensor: Any, name: str = "input") -> None:
 def check_flag(function: str, name: str, value: Any) -> None:
     if not isinstance(value, (bool, torch.SymBool, np.bool_)):
         raise TypeError(f"{function}: {name} is {value!r}, must be True or False")
+
+
+def check_integer(function: str, name: str, value: Any) -> None:
+    try:
+        index(value)
+    except TypeError:
+        raise TypeError(f"{function}: {name} is {value!r}, must be an integer") from None
 
 
 def refuse_gradients(function: str, **tensors: torch.Tensor | None) -> None:

@@ -7,8 +7,18 @@ from typing import Any
 import torch
 
 from cudml.errors import a_type
+from cudml.functions.arguments import no_argument
 from cudml.torch.calls import goes_straight
-from cudml.torch.checks import LENGTH_TYPES, check_flag, check_tensor, check_type
+from cudml.torch.checks import (
+    INDEX_TYPES,
+    LENGTH_TYPES,
+    TOPK_TYPES,
+    check_flag,
+    check_integer,
+    check_tensor,
+    check_type,
+    refuse_gradients,
+)
 from cudml.torch.topk_operator import (
     check_dim,
     into_operator,
@@ -29,7 +39,10 @@ def topk(
     sorted: bool = True,
     *,
     lengths: torch.Tensor | None = None,
+    offsets: torch.Tensor | None = None,
+    max_length: int | None = None,
     out: Sequence[torch.Tensor] | None = None,
+    **words: Any,
 ) -> torch.return_types.topk:
     """Select the k largest or smallest elements along a dimension, best first.
 
@@ -40,7 +53,7 @@ def topk(
     k : int
         Number of elements to select, from 0 to the size of the dimension.
     dim : int, optional
-        Dimension to select along; None is the last one.
+        Dimension to select along; None is the last one. As in PyTorch, `axis` is another word for it.
     largest : bool
         Whether to select the largest elements or the smallest.
     sorted : bool
@@ -49,6 +62,14 @@ def topk(
         Number of elements that count in each row along `dim`, from its start, of an integer type and on the
         device of `input`; broadcasts to the shape of `input` with 1 at `dim`. Where a row has fewer than k,
         its results end with index -1 and the worst value of the type, as for `cudml.top_k`.
+    offsets : Tensor, optional
+        Where rows of a 1-D `input` begin that lie one behind another, and where the last one ends: 1-D, of
+        int32 or int64 and on the device of `input`, as the row pointers of a CSR matrix and the offsets of a
+        jagged tensor. The results have a row for each, with indices counted from its start, and `k` may be
+        above the lengths of rows, which end as with `lengths`.
+    max_length : int, optional
+        With `offsets`, the number of elements of each row that count, from its start. None is the longest
+        row, which the host waits for: `torch.compile` and a captured graph need a number.
     out : (Tensor, Tensor), optional
         Tensors to write the results to, of exactly their shape and of any strides: values of the dtype of
         `input`, indices of int32 or int64. They are not resized. Given again, they are written again.
@@ -61,13 +82,13 @@ def topk(
     Raises
     ------
     RuntimeError
-        A tensor requires a gradient, `k` is out of range, `lengths` does not broadcast, or `out` has
-        another shape.
+        A tensor requires a gradient, `k` or `max_length` is out of range, `lengths` does not broadcast,
+        `offsets` is not for rows of a 1-D `input`, or `out` has another shape.
     IndexError
         `dim` is out of range.
     TypeError
         An unsupported dtype or device, a `k` or `dim` that is no integer, a `largest` that is no bool, an
-        `out` that is no pair of tensors.
+        `out` that is no pair of tensors, an argument of another library.
     ValueError
         A tensor of `out` overlaps another one.
 
@@ -80,17 +101,24 @@ def topk(
     >>> rows, lengths = torch.tensor([[1.0, 5.0], [2.0, 3.0]]), torch.tensor([[2], [1]])
     >>> cudml.torch.topk(rows, 2, lengths=lengths).indices.tolist()
     [[1, 0], [0, -1]]
+    >>> cudml.torch.topk(torch.tensor([1.0, 5.0, 2.0]), 2, offsets=torch.tensor([0, 2, 3])).indices.tolist()
+    [[1, 0], [0, -1]]
 
     Notes
     -----
     NaN ranks above every number, as in PyTorch. Ties are broken by the lower index; PyTorch leaves them open.
+    Rows of `offsets` are first copied into a matrix as wide as the longest one.
     Under `torch.vmap`, a batch is one call. Under `torch.autocast`, the dtype is that of `input`, as for
     `torch.topk`. Source: `torch.topk`.
     """
     check_tensor("topk", input)
+    if words:
+        dim = _dim_of(words, dim)
     dim = -1 if dim is None else dim
     if largest is not True and largest is not False:
         check_flag("topk", "largest", largest)
+    if offsets is not None or max_length is not None:
+        return _topk_of_segments(input, k, dim, largest, lengths, offsets, max_length, out)
     try:
         if lengths is not None or out is not None:
             return _topk_of_rows(input, k, dim, largest, lengths, out)
@@ -106,13 +134,99 @@ def topk(
         raise
 
 
+#: What other libraries call an argument, and how `topk` has it.
+_WORDS = {
+    "mode": "largest=True or largest=False",
+    "descending": "largest=True or largest=False",
+    "nan": "left out: NaN is the greatest, as for torch.topk; cudml.top_k has nan=",
+    "stream": "left out: PyTorch's current stream orders the work",
+    "row_splits": "offsets=",
+    "crow_indices": "offsets=",
+    "indptr": "offsets=",
+    "cu_seqlens": "offsets=",
+    "seq_lens": "lengths=",
+    "max_seqlen": "max_length=",
+}
+
+
+def _dim_of(words: dict[str, Any], dim: int | None) -> int | None:
+    """The dimension that `axis` is, which must be the only other word."""
+    others = {name: value for name, value in words.items() if name != "axis"}
+    if others:
+        raise no_argument("topk", topk, others, _WORDS)
+    if dim is not None:
+        raise TypeError(f"topk: dim is {dim} and axis is {words['axis']}, must be one of them")
+    axis: int | None = words["axis"]
+    return axis
+
+
+#: Integers of the same bits as those that PyTorch does not gather.
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def _topk_of_segments(
+    input: torch.Tensor,
+    k: int,
+    dim: int,
+    largest: bool,
+    lengths: Any,
+    offsets: Any,
+    max_length: int | None,
+    out: Any,
+) -> torch.return_types.topk:
+    """`topk` of rows that lie one behind another, as rows of given lengths of a matrix."""
+    if offsets is None:
+        raise TypeError("topk: max_length is given without offsets, must be left out")
+    if torch.jit.is_tracing():
+        raise RuntimeError("topk: offsets is in a trace, which keeps sizes, must be under torch.export")
+    if lengths is not None:
+        raise TypeError("topk: lengths is given with offsets, which say how long rows are, must be left out")
+    for name, number in (("k", k), ("dim", dim), ("max_length", 0 if max_length is None else max_length)):
+        check_integer("topk", name, number)
+        if number < 0 and name != "dim":
+            raise RuntimeError(f"topk: {name} is {number}, must be 0 or more")
+    if input.dim() != 1:
+        raise RuntimeError(f"topk: input has {input.dim()} dimensions, must have 1 if offsets is given")
+    check_dim(1, dim)
+    check_type("topk", "input", input, TOPK_TYPES)
+    refuse_gradients("topk", input=input)
+    if not isinstance(offsets, torch.Tensor):
+        raise TypeError(f"topk: offsets is {a_type(offsets)}, must be a torch.Tensor of int32 or int64")
+    check_type("topk", "offsets", offsets, INDEX_TYPES)
+    if offsets.device != input.device:
+        raise TypeError(f"topk: offsets is on {offsets.device}, must be on {input.device}, as input")
+    if offsets.dim() != 1 or offsets.shape[0] == 0:
+        expected = "of one dimension and at least one element: the start of each row and the end of the last"
+        raise RuntimeError(f"topk: offsets is of shape {tuple(offsets.shape)}, must be {expected}")
+    last = min(input.shape[0], torch.iinfo(offsets.dtype).max)
+    bounds = offsets.clamp(0, last)
+    starts, counts = bounds[:-1].unsqueeze(1), bounds.diff().unsqueeze(1)
+    longest = _longest(counts) if max_length is None else max_length
+    width = max(longest, k)
+    if last == 0:
+        rows = input.new_zeros(starts.shape[0], width)
+    else:
+        # What is behind a row's end is read and does not count. Sums that overflow are below 0.
+        places = (starts + torch.arange(width, dtype=offsets.dtype, device=offsets.device)).clamp(0, last - 1)
+        plain = input.view(_SIGNED.get(input.dtype, input.dtype))
+        rows = plain.index_select(0, places.flatten()).view(input.dtype).view(starts.shape[0], width)
+    return _topk_of_rows(rows, k, -1, largest, counts.clamp(max=longest), out)
+
+
+def _longest(counts: torch.Tensor) -> int:
+    """The longest row, which the host waits for."""
+    if torch.compiler.is_compiling() or (counts.is_cuda and torch.cuda.is_current_stream_capturing()):
+        raise RuntimeError(
+            "topk: max_length is None, must be a number under torch.compile and torch.export and in a graph, "
+            "which cannot wait for offsets"
+        )
+    return max(0, int(counts.max())) if counts.numel() else 0
+
+
 def _check_numbers(input: torch.Tensor, k: Any, dim: Any) -> None:
     """Raise what is wrong with `k` and `dim`, if anything is."""
     for name, value in (("k", k), ("dim", dim)):
-        try:
-            index(value)
-        except TypeError:
-            raise TypeError(f"topk: {name} is {value!r}, must be an integer") from None
+        check_integer("topk", name, value)
     topk_empty(input.reshape(input.shape or 1), index(k), index(dim), True)
 
 

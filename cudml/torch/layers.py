@@ -255,8 +255,9 @@ def _with_arrays(layers: list[_Weights]) -> list[_Weights]:
 
 def _update_first(weight: torch.Tensor) -> torch.Tensor:
     """PyTorch's gates (reset, update, new) in ONNX's order: update, reset, hidden."""
-    reset, update, new = weight.chunk(3)
-    return torch.cat((update, reset, new))
+    size = weight.shape[0] // 3
+    # Slices, which an exporter to ONNX computes itself; it leaves what has several outputs to the runtime.
+    return torch.cat((weight[size : 2 * size], weight[:size], weight[2 * size :]))
 
 
 def _autocast(input: torch.Tensor, hx: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
