@@ -21,6 +21,7 @@ MODULES = sorted(
 FRAMEWORKS = {
     "cudml.torch.functions": "torch",
     "cudml.torch.layers": "torch",
+    "cudml.torch.translations": "torch",
     "cudml.dask": "dask",
     "cudml.jax.functions": "jax",
     "cudml.onnx.session": "onnxruntime",
