@@ -14,13 +14,31 @@ import numpy as np
 from cudml.devices import cuda
 from cudml.errors import DeviceError, a_type
 from cudml.functions import top_k as _top_k
+from cudml.functions import words
+from cudml.functions.arguments import advice
+from cudml.functions.words import naming_words, renamed
 from cudml.locks import import_unforked
 
 __all__ = ["argpartition", "install_cupy", "partition", "top_k"]
 
 _ABSENT: Any = object()
 
+#: What `cudml.top_k` takes beyond the array API, too.
+_WORDS = {
+    **words.TOP_K,
+    **dict.fromkeys(("sorted", "nan", "lengths", "out", "stream"), "left out: cudml.top_k takes it"),
+}
 
+#: What NumPy's take, too.
+_PARTITION_WORDS = {
+    "kind": "left out: there is one way of partitioning",
+    "order": "left out: arrays have no fields",
+    "k": "kth=",
+    "dim": "axis=",
+}
+
+
+@naming_words(_WORDS)
 def top_k(
     x: Any, k: int, /, *, axis: int = -1, mode: Literal["largest", "smallest"] = "largest"
 ) -> _top_k.TopKResult[Any, Any]:
@@ -64,9 +82,13 @@ def top_k(
     (data-apis/array-api, pull request 722).
     """
     _namespace("top_k", "x", x)
-    return _top_k.TopKResult(*_top_k.top_k(x, k, axis=axis, mode=mode))
+    try:
+        return _top_k.TopKResult(*_top_k.top_k(x, k, axis=axis, mode=mode))
+    except (TypeError, ValueError) as error:
+        raise renamed(error, "a", "x") from None
 
 
+@naming_words(_PARTITION_WORDS)
 def argpartition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any:
     """Return indices that partition an array: the element at `kth` is where a sort would have it.
 
@@ -131,6 +153,7 @@ def argpartition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any
     return result
 
 
+@naming_words(_PARTITION_WORDS)
 def partition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any:
     """Return a partitioned copy of an array: the element at `kth` is where a sort would have it.
 
@@ -239,9 +262,8 @@ def _namespace(function: str, name: str, array: Any) -> Any:
         return np
     if cuda.is_own(array):
         return sys.modules["cupy"]
-    expected = (
-        "a CuPy or NumPy array: cupy.asarray makes one, and cudml.top_k takes arrays of other libraries"
-    )
+    maker = "cupy.asarray makes one, and cudml.top_k takes arrays of other libraries"
+    expected = f"a CuPy or NumPy array: {advice(name, array, maker)}"
     raise TypeError(f"{function}: {name} is {a_type(array)}, must be {expected}")
 
 

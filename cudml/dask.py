@@ -11,6 +11,9 @@ from cudml.checks import is_integer
 from cudml.errors import a_type, not_installed
 from cudml.functions import gru as _gru
 from cudml.functions import top_k as _top_k
+from cudml.functions import words
+from cudml.functions.arguments import advice
+from cudml.functions.words import naming_words
 from cudml.operators.gru.activations import Activation
 
 try:
@@ -22,6 +25,7 @@ except ModuleNotFoundError as error:
 __all__ = ["gru", "top_k"]
 
 
+@naming_words(words.TOP_K)
 def top_k(
     a: da.Array,
     k: int,
@@ -81,7 +85,7 @@ def top_k(
     `dask.array.reduction`.
     """
     if not isinstance(a, da.Array):
-        raise TypeError(f"top_k: a is {a_type(a)}, must be a Dask array: dask.array.from_array makes one")
+        raise _no_dask_array("top_k", "a", a)
     if any(np.isnan(a.shape)):
         expected = "known sizes: call a.compute_chunk_sizes() first"
         raise ValueError(f"top_k: a has shape {a.shape}, with chunks of unknown sizes, must have {expected}")
@@ -141,6 +145,7 @@ def top_k(
     return _top_k.TopKResult(values, indices)
 
 
+@naming_words(words.GRU)
 def gru(
     x: da.Array,
     w: Any,
@@ -189,7 +194,7 @@ def gru(
     `cudml.gru`.
     """
     if not isinstance(x, da.Array):
-        raise TypeError(f"gru: x is {a_type(x)}, must be a Dask array: dask.array.from_array makes one")
+        raise _no_dask_array("gru", "x", x)
     if any(np.isnan(x.shape)):
         expected = "known sizes: call x.compute_chunk_sizes() first"
         raise ValueError(f"gru: x has shape {x.shape}, with chunks of unknown sizes, must have {expected}")
@@ -222,6 +227,11 @@ def gru(
             da.blockwise(pick, axes, pairs, "n", new_axes=sizes, token=token, dtype=dtype, meta=meta)
         )
     return _gru.GruResult(*results)
+
+
+def _no_dask_array(function: str, name: str, candidate: Any) -> TypeError:
+    expected = f"a Dask array: {advice(name, candidate, 'dask.array.from_array makes one')}"
+    return TypeError(f"{function}: {name} is {a_type(candidate)}, must be {expected}")
 
 
 def _dask_array(name: str, array: Any) -> da.Array:

@@ -183,7 +183,12 @@ def test_the_signatures_are_the_array_api_s_and_cupy_s() -> None:
         (TypeError, "axis is 'x', must be an integer or None", lambda a: adapter.argpartition(a, 0, "x")),
         (np.exceptions.AxisError, "axis 1 is out of bounds", lambda a: adapter.partition(a, 0, 1)),
         (np.exceptions.AxisError, "a is 0-D, must have an axis", lambda a: adapter.partition(a[0, ...], 0)),
+        (TypeError, "top_k: x is of dtype complex64", lambda a: adapter.top_k(a.astype("c8"), 0)),
         (TypeError, "a is of dtype complex64, must be", lambda a: adapter.partition(a.astype("c8"), 0)),
+        (TypeError, "top_k: x is an int, .*: the array comes before numbers", lambda a: adapter.top_k(2, a)),
+        (TypeError, "nan is no argument, must be .* cudml.top_k", lambda a: adapter.top_k(a, 1, nan="last")),
+        (TypeError, "largest is no argument, must be mode=", lambda a: adapter.top_k(a, 1, largest=True)),
+        (TypeError, "kind is no argument, must be left", lambda a: adapter.partition(a, 0, kind="heap")),
     ],
 )
 def test_refusals(error: type[Exception], message: str, call: Any) -> None:

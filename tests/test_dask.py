@@ -148,6 +148,10 @@ def test_gru_takes_one_length_for_all_sequences(rng: np.random.Generator) -> Non
     ("error", "message", "call"),
     [
         (TypeError, "a is a numpy.ndarray, must be a Dask array", lambda: adapter.top_k(np.ones(3), 2)),  # type: ignore[arg-type]
+        (TypeError, "top_k: a is an int, .*: the array comes before", lambda: adapter.top_k(2, da.ones(3))),  # type: ignore[arg-type]
+        (TypeError, "dim is no argument, must be axis=", lambda: adapter.top_k(da.ones(3), 1, dim=0)),  # type: ignore[call-arg]
+        (TypeError, "argument 3 is 0, must be given by its", lambda: adapter.top_k(da.ones(3), 1, 0)),  # type: ignore[misc]
+        (ValueError, "mode='smallest' selects the small", lambda: adapter.top_k(da.ones(3), -1)),
         (ValueError, "k is 4, must be from 0 to the size", lambda: adapter.top_k(da.ones(3), 4)),
         (ValueError, "mode is 'x', must be", lambda: adapter.top_k(da.ones(3), 1, mode="x")),  # type: ignore[arg-type]
         (ValueError, "split_every is 'x', must be N", lambda: adapter.top_k(da.ones(3), 1, split_every="x")),  # type: ignore[arg-type]

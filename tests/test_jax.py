@@ -54,6 +54,15 @@ def test_ties_are_more_than_those_of_jax() -> None:
     assert theirs == [2, 9, 7, 3, 1, 6, 0, 10, 8, 5, 4]
 
 
+def test_numpy_s_arrays_are_taken_as_jax_takes_them() -> None:
+    """Without types of 64 bits unless these are enabled."""
+    a = np.array([3.0, 1.0, 2.0, 5.0])
+    for got, right in zip(adapter.top_k(a, 2), jax.lax.top_k(a, 2), strict=True):
+        assert_identical(np.asarray(got), np.asarray(right))
+    layer = [np.ones(shape) for shape in ((5, 2, 3), (1, 12, 3), (1, 12, 4))]
+    assert adapter.gru(*layer).sequence.dtype == jnp.float32
+
+
 def test_top_k_takes_jax_s_arguments_by_name() -> None:
     a = jnp.array([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]])
     for got in (
@@ -337,7 +346,11 @@ def test_arguments_are_left_as_they_are() -> None:
         (ValueError, "k is 9, must be from 0 to the size of axis 0", lambda a: adapter.top_k(a, 9)),
         (ValueError, "mode is 'x'", lambda a: adapter.top_k(a, 1, mode="x")),
         (ValueError, "nan is 'x'", lambda a: adapter.top_k(a, 1, nan="x")),
-        (TypeError, "a is of dtype complex64", lambda a: adapter.top_k(a.astype("complex64"), 1)),
+        (
+            TypeError,
+            "top_k: operand is of dtype complex64",
+            lambda a: adapter.top_k(a.astype("complex64"), 1),
+        ),
         (
             TypeError,
             "k is a jax.*, must be an integer that is known when the call is traced: static_argnames='k' of",
@@ -352,6 +365,11 @@ def test_arguments_are_left_as_they_are() -> None:
         (TypeError, "lengths is of dtype float32", lambda a: adapter.top_k(a, 1, lengths=a[:1])),
         (np.exceptions.AxisError, "axis 1 is out of bounds", lambda a: adapter.top_k(a, 1, axis=1)),
         (ValueError, r"x is of shape \(4,\), must be", lambda a: adapter.gru(a, a, a)),
+        (TypeError, "operand is an int, .*: the array comes before", lambda a: adapter.top_k(2, a)),
+        (TypeError, "largest is no argument, must be mode=", lambda a: adapter.top_k(a, 1, largest=True)),
+        (TypeError, "argument 3 is 0, must be given by its name", lambda a: adapter.top_k(a, 1, 0)),
+        (TypeError, "gru: hx is no argument, must be h0=", lambda a: adapter.gru(a, a, a, hx=a)),
+        (ValueError, "; mode='smallest' selects the smallest", lambda a: adapter.top_k(a, -1)),
         (TypeError, "operand is a list, must be a JAX array", lambda a: adapter.top_k([1.0], 1)),
         (TypeError, "clip is '1', must be a number above 0", lambda a: adapter.gru(a, a, a, clip="1")),
         (TypeError, "w is None, must be an array", lambda a: adapter.gru(a, None, a)),

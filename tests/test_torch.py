@@ -113,7 +113,8 @@ SPARSE = torch.zeros(4).to_sparse()
         (IndexError, "dim is 1, must be from -1 to 0", (torch.zeros(4), 1, 1)),
         (TypeError, r"input is of torch\.complex64, must be", (torch.zeros(4, dtype=torch.complex64), 1)),
         (TypeError, r"input is of torch\.float32, torch\.sparse_coo and on cpu, must", (SPARSE, 1)),
-        (TypeError, "input is a list, must be a torch.Tensor", ([1.0], 1)),
+        (TypeError, "input is a list, must be a torch.Tensor: torch.as_tensor makes one", ([1.0], 1)),
+        (TypeError, "input is an int, must be a torch.Tensor: the array comes before", (1, torch.zeros(4))),
     ],
 )
 def test_topk_names_what_is_wrong(error: type[Exception], message: str, given: tuple[Any, ...]) -> None:
@@ -219,7 +220,7 @@ def test_topk_names_what_is_wrong_with_lengths_and_out(
 
 def test_topk_writes_over_no_tensor_it_reads_and_computes_no_gradients() -> None:
     a = torch.zeros(4)
-    with pytest.raises(ValueError, match=r"out\[0\] is overlapping a, must be in memory of its own"):
+    with pytest.raises(ValueError, match=r"out\[0\] is overlapping input, must be in memory of its own"):
         adapter.topk(a, 2, out=(a[1:3], INTO[1]))
     leaf = torch.zeros(4, requires_grad=True)
     written = torch.zeros(2, requires_grad=True)

@@ -4,7 +4,6 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
-from inspect import Parameter, signature
 from operator import index
 from typing import Any, TypeVar
 
@@ -26,6 +25,9 @@ LENGTHS = -1
 #: The arguments that may be a list or a number instead of an array.
 _LENGTHS_NAMES = ("sequence_lengths", "lengths")
 
+#: The first arguments of functions, here and in the adapters.
+_FIRST_NAMES = ("a", "x", "input", "operand")
+
 Choice = TypeVar("Choice")
 
 #: No kernel needs more of an address than this many bytes.
@@ -37,25 +39,18 @@ def wrong_argument(function: str, argument: str, got: object, expected: str) -> 
     return f"{function}: {argument} is {got}, must be {expected}"
 
 
-def no_argument(
-    function: str, of: Callable[..., Any], given: Mapping[str, Any], meanings: Mapping[str, str]
-) -> TypeError:
-    """The error about the first of some arguments that a function does not have.
-
-    `meanings` says, for words of other libraries, what must stand in their place.
-    """
-    name = next(iter(given))
-    known = [word.name for word in signature(of).parameters.values() if word.kind is Parameter.KEYWORD_ONLY]
-    expected = meanings.get(name, f"one of {', '.join(known)}")
-    return TypeError(wrong_argument(function, name, "no argument", expected))
-
-
 def raise_all(function: str, errors: Sequence[Exception]) -> None:
     """Raise one error with the texts of all, if there are any: TypeError if one is, else ValueError."""
     if errors:
         texts = [str(error).removeprefix(f"{function}: ") for error in errors]
         is_type = any(isinstance(error, TypeError) for error in errors)
         raise (TypeError if is_type else ValueError)(f"{function}: {'; '.join(texts)}")
+
+
+def advice(name: str, candidate: Any, maker: str) -> str:
+    """What to do if an argument is no array: make one, or, if it is a number, give the array before it."""
+    is_other = isinstance(candidate, (int, float)) and name in _FIRST_NAMES
+    return "the array comes before numbers" if is_other else maker
 
 
 def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported | None, Device]:
@@ -82,7 +77,7 @@ def on_device(function: str, name: str, candidate: Any) -> tuple[Array, Exported
     if found is not None:
         return *found[0], found[1]
     if isinstance(candidate, (list, tuple, int, float, complex)) or hasattr(candidate, "__array__"):
-        expected += "; numpy.asarray makes one"
+        expected = f"{expected}; {advice(name, candidate, 'numpy.asarray makes one')}"
     if name in _LENGTHS_NAMES:
         expected = "an integer, a list of integers or an array of integers"
     raise TypeError(wrong_argument(function, name, a_type(candidate), expected))

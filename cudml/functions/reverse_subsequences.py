@@ -5,6 +5,7 @@ from operator import index
 from typing import Any, SupportsIndex, overload
 
 from cudml.checks import MAX_DIMENSIONS
+from cudml.functions import words
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -16,6 +17,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction
+from cudml.functions.words import naming_words
 from cudml.operators.reverse_subsequences import operator as _operator
 from cudml.tensors import num_elements
 
@@ -38,6 +40,7 @@ def reverse_subsequences(
     out: Any = None,
     stream: Any = None,
 ) -> Any: ...
+@naming_words(words.REVERSE_SUBSEQUENCES)
 def reverse_subsequences(
     a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None, stream: Any = None
 ) -> Any:

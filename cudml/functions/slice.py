@@ -9,6 +9,7 @@ import numpy as np
 from cudml.checks import MAX_DIMENSIONS
 from cudml.devices import Array, Program
 from cudml.executable import load
+from cudml.functions import words
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -22,6 +23,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, Integers, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction, Call, launch_nothing
+from cudml.functions.words import naming_words
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
 from cudml.operators.slice import operator as _operator
 from cudml.tensors import TensorDesc, packed_strides
@@ -53,6 +55,7 @@ def slice(
     out: Any = None,
     stream: Any = None,
 ) -> Any: ...
+@naming_words(words.SLICE)
 def slice(
     a: Any,
     offsets: Any,

@@ -11,6 +11,7 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.devices.shortcuts import new_tuple
 from cudml.dtypes import ELEMENTS, INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
+from cudml.functions import words
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -35,6 +36,7 @@ from cudml.functions.array_types import (
 )
 from cudml.functions.calls import ArrayFunction
 from cudml.functions.top_k_parts import PartedTopK
+from cudml.functions.words import naming_words
 from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH, worst_value
 from cudml.tensors import num_elements
@@ -118,6 +120,7 @@ def top_k(
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]: ...
+@naming_words(words.TOP_K)
 def top_k(
     a: Any,
     k: SupportsIndex,
@@ -223,9 +226,10 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
     k = as_integer(function, "k", k)
     lane = array.shape[axis]
     if not 0 <= k <= lane:
-        raise ValueError(
-            wrong_argument(function, "k", k, f"from 0 to the size of axis {axis}, which is {lane}")
-        )
+        expected = f"from 0 to the size of axis {axis}, which is {lane}"
+        if k < 0:
+            expected += "; mode='smallest' selects the smallest"
+        raise ValueError(wrong_argument(function, "k", k, expected))
     direction = choice_of(function, "mode", mode, _DIRECTIONS)
     nan_last = choice_of(function, "nan", nan, _NAN_LAST)
     shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])

@@ -15,6 +15,9 @@ from cudml.enums import OperatorType
 from cudml.errors import a_type
 from cudml.functions import gru as _gru
 from cudml.functions import top_k as _top_k
+from cudml.functions import words
+from cudml.functions.arguments import advice
+from cudml.functions.words import naming_words, renamed
 from cudml.jax.calls import call, check_version, register
 from cudml.operators.gru.activations import Activation
 
@@ -24,6 +27,7 @@ _MAX_INDEX = int(np.iinfo(np.int32).max)
 _PLACES = (8191, 131071)
 
 
+@naming_words(words.TOP_K)
 def top_k(
     operand: Any,
     k: int,
@@ -74,22 +78,22 @@ def top_k(
     a sign first and those with one last. Source: `jax.lax.top_k`, `jax.numpy.top_k`, `cudml.top_k`.
     """
     del sorted  # results always are
-    arrays = {"a": _checked("top_k", "operand", operand)}
+    operand = _checked("top_k", "operand", operand)
+    arrays = {"a": operand}
     k, axis = _static("top_k", "k", k), _static("top_k", "axis", axis)
     shape = operand.shape
     # A k above a symbolic size is found when the program runs.
     sizes = [size if isinstance(size, int) else max(k, 1) for size in shape]
     kinds = {"a": (tuple(sizes), operand.dtype)}
-    _top_k._top_k.outputs_for(kinds, (k, axis, mode, nan))
+    _check_top_k(_top_k._top_k, kinds, (k, axis, mode, nan))
     axis = axis if axis < 0 else axis - operand.ndim  # under vmap, other dimensions come before
     if sizes[axis] > _MAX_INDEX + 1:
         raise ValueError(f"top_k: axis {axis} has {shape[axis]} elements, int32 indexes {_MAX_INDEX + 1}")
     if lengths is not None:
         lengths = jnp.asarray(lengths)
         lane_sizes = tuple(size if isinstance(size, int) else 1 for size in lengths.shape)
-        _top_k._ragged_top_k.outputs_for(
-            kinds | {"lengths": (lane_sizes, lengths.dtype)}, (k, axis, mode, nan)
-        )
+        kinds = kinds | {"lengths": (lane_sizes, lengths.dtype)}
+        _check_top_k(_top_k._ragged_top_k, kinds, (k, axis, mode, nan))
         arrays["lengths"] = jnp.broadcast_to(lengths, _with(shape, axis, 1))
     found = _with(shape, axis, k)
     outputs = [jax.ShapeDtypeStruct(found, operand.dtype), jax.ShapeDtypeStruct(found, np.int32)]
@@ -97,6 +101,7 @@ def top_k(
     return _top_k.TopKResult(*call("cudml_top_k", outputs, options, *arrays.values()))
 
 
+@naming_words(words.GRU)
 def gru(
     x: Any,
     w: Any,
@@ -209,12 +214,19 @@ def _layer_of(options: dict[str, Any]) -> Any:
     return layer
 
 
+def _check_top_k(function: Any, kinds: dict[str, Any], options: tuple[Any, ...]) -> None:
+    """Raise what a call of arrays of such sizes and dtypes would raise, in JAX's words."""
+    try:
+        function.outputs_for(kinds, options)
+    except (TypeError, ValueError) as error:
+        raise renamed(error, "a", "operand") from None
+
+
 def _checked(function: str, name: str, array: Any) -> Any:
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-        raise TypeError(
-            f"{function}: {name} is {a_type(array)}, must be a JAX array: jax.numpy.asarray makes one"
-        )
-    return array
+        expected = f"a JAX array: {advice(name, array, 'jax.numpy.asarray makes one')}"
+        raise TypeError(f"{function}: {name} is {a_type(array)}, must be {expected}")
+    return jnp.asarray(array)  # NumPy's as JAX has them, without types of 64 bits unless these are enabled
 
 
 def _static(function: str, name: str, value: Any) -> int:

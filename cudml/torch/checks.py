@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from cudml.errors import a_type
+from cudml.functions.arguments import advice
 
 #: The types that `Tensor.numpy` supports. Other tensors are passed on as they are, and shared by DLPack.
 NUMPY_TYPES = {
@@ -22,7 +23,8 @@ INDEX_TYPES = {torch.int32, torch.int64}
 
 def check_tensor(function: str, tensor: Any, name: str = "input") -> None:
     if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"{function}: {name} is {a_type(tensor)}, must be a torch.Tensor")
+        expected = f"a torch.Tensor: {advice(name, tensor, 'torch.as_tensor makes one')}"
+        raise TypeError(f"{function}: {name} is {a_type(tensor)}, must be {expected}")
 
 
 def check_flag(function: str, name: str, value: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cudml.errors import a_type
-from cudml.functions.arguments import no_argument
+from cudml.functions.words import no_argument
 from cudml.torch.calls import goes_straight
 from cudml.torch.checks import (
     INDEX_TYPES,
@@ -151,9 +151,9 @@ _WORDS = {
 
 def _dim_of(words: dict[str, Any], dim: int | None) -> int | None:
     """The dimension that `axis` is, which must be the only other word."""
-    others = {name: value for name, value in words.items() if name != "axis"}
-    if others:
-        raise no_argument("topk", topk, others, _WORDS)
+    for name in words:
+        if name != "axis":
+            raise no_argument(topk, name, _WORDS)
     if dim is not None:
         raise TypeError(f"topk: dim is {dim} and axis is {words['axis']}, must be one of them")
     axis: int | None = words["axis"]

@@ -8,6 +8,7 @@ import torch
 
 from cudml.functions import top_k as top_k_function
 from cudml.functions.top_k import top_k
+from cudml.functions.words import renamed
 from cudml.torch.calls import (
     arrays_of,
     current_stream,
@@ -111,7 +112,10 @@ def _topk_into(
     options: dict[str, Any] = {"axis": dim, "mode": mode, "nan": "greatest"}
     if input.is_cpu:
         a, counts, *out = arrays_of(input, lengths, values, indices)
-        top_k(a, k, lengths=counts, out=(out[0], out[1]), **options)
+        try:
+            top_k(a, k, lengths=counts, out=(out[0], out[1]), **options)
+        except ValueError as error:
+            raise renamed(error, "a", "input") from None
         return
     # A tensor that requires a gradient, which nobody wants here, cannot be shared.
     tensors = (input, lengths, values, indices)
@@ -119,7 +123,10 @@ def _topk_into(
     stream = current_stream(input.get_device())
     is_captured = is_captured_on(input.get_device(), stream)
     with graph_memory(input) if is_captured else nullcontext():
-        top_k(given[0], k, lengths=given[1], out=(given[2], given[3]), stream=stream, **options)
+        try:
+            top_k(given[0], k, lengths=given[1], out=(given[2], given[3]), stream=stream, **options)
+        except ValueError as error:
+            raise renamed(error, "a", "input") from None
 
 
 def _topk_into_checked(

@@ -105,10 +105,55 @@ def test_indices_of_a_type_that_cannot_hold_them_are_refused() -> None:
     assert indices.tolist() == [SENTINEL] * 2
 
 
-@pytest.mark.parametrize("given_", [[1.0], 1, np.float32(1), Table()], ids=["list", "int", "scalar", "table"])
+@pytest.mark.parametrize("given_", [[1.0], np.float32(1), Table()], ids=["list", "scalar", "table"])
 def test_an_object_that_numpy_converts_is_reported(given_: Any) -> None:
     with pytest.raises(TypeError, match=r"; numpy\.asarray makes one$"):
         cudml.top_k(given_, 1)
+
+
+NAMES = "axis, mode, sorted, nan, lengths, out, stream"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cudml.top_k(1, A), "top_k: a is an int, .*; the array comes before numbers"),
+        (lambda: cudml.top_k(A, k=1), "top_k: k is given by name, must be argument 2, without a name"),
+        (lambda: cudml.top_k(A, 1, 0), f"top_k: argument 3 is 0, must be given by its name: {NAMES}"),
+        (
+            lambda: cudml.top_k(A, 1, largest=False),
+            "top_k: largest is no argument, must be mode='largest' or",
+        ),
+        (lambda: cudml.top_k(A, 1, dim=0), "top_k: dim is no argument, must be axis="),
+        (lambda: cudml.top_k(A, -1), "top_k: k is -1, must be .*; mode='smallest' selects the smallest"),
+        (lambda: cudml.top_k(A, 1, best=3), f"top_k: best is no argument, must be one of {NAMES}"),
+        (lambda: cudml.top_k(A), "missing 1 required positional argument: 'k'"),
+        (
+            lambda: cudml.slice(A, starts=(0, 0), ends=(1, 1)),
+            "slice: starts is no argument, must be offsets=",
+        ),
+        (lambda: cudml.slice(A, (0, 0), (1, 1), steps=2), "slice: steps is no argument, must be strides="),
+        (
+            lambda: cudml.reverse_subsequences(A, lengths=3),
+            "reverse_subsequences: lengths is no argument, must be sequence_lengths=",
+        ),
+        (lambda: cudml.reverse_subsequences(A, 3, time_axis=1), "time_axis is no argument, must be axis="),
+    ],
+)
+def test_words_of_other_libraries(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(TypeError if "k is -1" not in message else ValueError, match=message):
+        call()
+
+
+def test_errors_from_within_stay_as_they_are() -> None:
+    """A TypeError of what an argument does is none about the arguments."""
+
+    class Broken:
+        def __index__(self) -> int:
+            raise TypeError("from within")
+
+    with pytest.raises(TypeError, match=r"^reverse_subsequences: axis is"):
+        cudml.reverse_subsequences(A, 3, Broken())
 
 
 SLICE_ERRORS: dict[str, tuple[tuple[Any, ...], type[Exception], str]] = {

@@ -1,0 +1,119 @@
+"""The words of other libraries for arguments: what an error says in the place of each."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Any, TypeVar
+
+from cudml.functions.arguments import wrong_argument
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_MODE = "mode='largest' or mode='smallest'"
+_SIZES = "sizes=, numbers of elements"
+
+#: What top-k functions of other libraries take, and how cudml's have it.
+TOP_K: Mapping[str, str] = {
+    **dict.fromkeys(("largest", "descending", "ascending", "is_ascend", "reverse"), _MODE),
+    **dict.fromkeys(("dim", "reduction_dimension"), "axis="),
+    **dict.fromkeys(("num", "n", "top_k", "num_results"), "k"),
+    **dict.fromkeys(("sequence_lengths", "seq_lens", "row_lengths"), "lengths="),
+    **dict.fromkeys(("offsets", "indptr", "row_splits"), "lengths=: cudml.torch.topk takes offsets"),
+    "stable": "left out: ties go to the lower index",
+}
+
+#: The same for slices, reversals and recurrent layers.
+SLICE: Mapping[str, str] = {
+    **dict.fromkeys(("starts", "start", "begin", "start_indices"), "offsets="),
+    **dict.fromkeys(("size", "slice_sizes", "shape"), "sizes="),
+    **dict.fromkeys(("ends", "end", "stops", "stop", "limit_indices"), _SIZES),
+    **dict.fromkeys(("steps", "step"), "strides="),
+    **dict.fromkeys(("axes", "axis", "dim"), "left out: offsets= has a number for each dimension"),
+}
+REVERSE_SUBSEQUENCES: Mapping[str, str] = {
+    **dict.fromkeys(("lengths", "seq_lengths", "sequence_lens", "seq_lens"), "sequence_lengths="),
+    **dict.fromkeys(("dim", "time_axis", "seq_axis", "seq_dim"), "axis="),
+    "batch_axis": "left out: sequence_lengths= broadcasts to a with 1 at the axis",
+}
+GRU: Mapping[str, str] = {
+    **dict.fromkeys(("hx", "h_0", "initial_h", "initial_state"), "h0="),
+    **dict.fromkeys(("lengths", "seq_lengths", "sequence_lens", "seq_lens"), "sequence_lengths="),
+    **dict.fromkeys(("weight_ih", "w_ih", "kernel"), "w="),
+    **dict.fromkeys(("weight_hh", "w_hh", "recurrent_kernel"), "r="),
+    **dict.fromkeys(("bias", "bias_ih", "bias_hh"), "b=, all biases of a direction in one row"),
+    **dict.fromkeys(("batch_first", "layout"), "left out: x is (T, N, I), a transposed view of any strides"),
+    **dict.fromkeys(("hidden_size", "input_size"), "left out: the sizes of w and r say it"),
+    "bidirectional": "direction='bidirectional'",
+    "go_backwards": "direction='reverse'",
+    "reset_after": "linear_before_reset=",
+    "num_layers": "left out: a call is one layer",
+}
+
+
+def naming_words(meanings: Mapping[str, str]) -> Callable[[Function], Function]:
+    """A decorator whose function says how it has what other libraries take, if it is called as theirs."""
+
+    def decorated(function: Function) -> Function:
+        @wraps(function)
+        def called(*arguments: Any, **named: Any) -> Any:
+            try:
+                return function(*arguments, **named)
+            except TypeError as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise  # by what the function does
+                found = _misplaced(function, arguments, named, meanings)
+                if found is None:
+                    raise
+            raise found
+
+        return called  # type: ignore[return-value]
+
+    return decorated
+
+
+def no_argument(function: Callable[..., Any], name: str, meanings: Mapping[str, str]) -> TypeError:
+    """The error about an argument that a function does not have."""
+    known = [word.name for word in signature(function).parameters.values() if word.kind in _NAMED]
+    expected = meanings.get(name, f"one of {', '.join(known)}")
+    return TypeError(wrong_argument(function.__name__, name, "no argument", expected))
+
+
+#: Where the texts of errors have the name of an argument.
+_PLACES = (
+    r"(?<=: ){0}(?= is | must )|(?<=overlapping ){0}(?=,)|"
+    r"(?<=shape of ){0}(?= with)|(?<=where ){0}(?= is)"
+)
+
+
+def renamed(error: Exception, name: str, theirs: str) -> Exception:
+    """The error of an array function about an argument that an adapter calls otherwise."""
+    return type(error)(re.sub(_PLACES.format(name), theirs, str(error)))
+
+
+#: What may be given by name.
+_NAMED = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+
+
+def _misplaced(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    named: Mapping[str, Any],
+    meanings: Mapping[str, str],
+) -> TypeError | None:
+    """The error about arguments that are unknown, or not given as they must be; None if some are missing."""
+    parameters = signature(function).parameters
+    by_name = [name for name, one in parameters.items() if one.kind is Parameter.KEYWORD_ONLY]
+    for name in named:
+        if name not in parameters:
+            return no_argument(function, name, meanings)
+        if parameters[name].kind is Parameter.POSITIONAL_ONLY:
+            place = [*parameters].index(name) + 1
+            got, expected = "given by name", f"argument {place}, without a name"
+            return TypeError(wrong_argument(function.__name__, name, got, expected))
+    count = len(parameters) - len(by_name)
+    if len(arguments) > count:
+        expected = f"given by its name: {', '.join(by_name)}"
+        got = repr(arguments[count])
+        return TypeError(wrong_argument(function.__name__, f"argument {count + 1}", got, expected))
+    return None
