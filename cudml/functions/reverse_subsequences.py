@@ -5,7 +5,6 @@ from operator import index
 from typing import Any, SupportsIndex, overload
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.functions import words
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -17,7 +16,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction
-from cudml.functions.words import naming_words
+from cudml.functions.words import REVERSE_SUBSEQUENCES, hiding_words, no_argument
 from cudml.operators.reverse_subsequences import operator as _operator
 from cudml.tensors import num_elements
 
@@ -40,9 +39,15 @@ def reverse_subsequences(
     out: Any = None,
     stream: Any = None,
 ) -> Any: ...
-@naming_words(words.REVERSE_SUBSEQUENCES)
+@hiding_words
 def reverse_subsequences(
-    a: Any, sequence_lengths: Any, axis: SupportsIndex = -1, *, out: Any = None, stream: Any = None
+    a: Any,
+    sequence_lengths: Any,
+    axis: SupportsIndex = -1,
+    *,
+    out: Any = None,
+    stream: Any = None,
+    **words: Any,
 ) -> Any:
     """Reverse the first elements of every lane along an axis, and keep the rest.
 
@@ -90,6 +95,8 @@ def reverse_subsequences(
     -----
     Source: REVERSE_SUBSEQUENCES of DirectML's documentation.
     """
+    if words:
+        raise no_argument(reverse_subsequences, next(iter(words)), REVERSE_SUBSEQUENCES)
     try:
         options: Any = (index(axis),)
     except TypeError:

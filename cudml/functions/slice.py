@@ -9,7 +9,6 @@ import numpy as np
 from cudml.checks import MAX_DIMENSIONS
 from cudml.devices import Array, Program
 from cudml.executable import load
-from cudml.functions import words
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -23,7 +22,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, Integers, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction, Call, launch_nothing
-from cudml.functions.words import naming_words
+from cudml.functions.words import SLICE, hiding_words, no_argument
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
 from cudml.operators.slice import operator as _operator
 from cudml.tensors import TensorDesc, packed_strides
@@ -55,7 +54,7 @@ def slice(
     out: Any = None,
     stream: Any = None,
 ) -> Any: ...
-@naming_words(words.SLICE)
+@hiding_words
 def slice(
     a: Any,
     offsets: Any,
@@ -64,6 +63,7 @@ def slice(
     *,
     out: Any = None,
     stream: Any = None,
+    **words: Any,
 ) -> Any:
     """A strided box of an array: `y[c] = a[offsets + strides * c]` for every c below `sizes`.
 
@@ -116,6 +116,8 @@ def slice(
     first element taken. A box of more than 8 dimensions, counting mergeable neighbours as one, is copied in
     several launches.
     """
+    if words:
+        raise no_argument(slice, next(iter(words)), SLICE)
     try:
         if (
             type(offsets) not in _SEQUENCES

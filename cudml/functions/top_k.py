@@ -11,7 +11,6 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.devices.shortcuts import new_tuple
 from cudml.dtypes import ELEMENTS, INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
-from cudml.functions import words
 from cudml.functions.arguments import (
     Argument,
     Arguments,
@@ -36,7 +35,7 @@ from cudml.functions.array_types import (
 )
 from cudml.functions.calls import ArrayFunction
 from cudml.functions.top_k_parts import PartedTopK
-from cudml.functions.words import naming_words
+from cudml.functions.words import TOP_K, hiding_words, no_argument
 from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH, worst_value
 from cudml.tensors import num_elements
@@ -120,10 +119,10 @@ def top_k(
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> TopKResult[Any, Any]: ...
-@naming_words(words.TOP_K)
+@hiding_words
 def top_k(
     a: Any,
-    k: SupportsIndex,
+    k: Any = None,
     /,
     *,
     axis: SupportsIndex = -1,
@@ -133,6 +132,7 @@ def top_k(
     lengths: Any = None,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
+    **words: Any,
 ) -> TopKResult[Any, Any]:
     """Select the k largest or smallest elements along an axis, best first, and their indices.
 
@@ -205,6 +205,8 @@ def top_k(
     signature and the default order of NaN, ONNX's TopK for the other one, TOP_K1 of DirectML's documentation
     for ties.
     """
+    if words:
+        raise no_argument(top_k, next(iter(words)), TOP_K)
     try:
         options: Any = (index(k), index(axis), mode, nan)
     except TypeError:

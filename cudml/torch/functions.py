@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from cudml.errors import a_type
-from cudml.functions.words import no_argument
+from cudml.functions.words import hiding_words, no_argument
 from cudml.torch.calls import goes_straight
 from cudml.torch.checks import (
     INDEX_TYPES,
@@ -31,6 +31,7 @@ from cudml.torch.topk_operator import (
 _topk_result = torch.return_types.topk
 
 
+@hiding_words
 def topk(
     input: torch.Tensor,
     k: int,

@@ -119,7 +119,7 @@ NAMES = "axis, mode, sorted, nan, lengths, out, stream"
     [
         (lambda: cudml.top_k(1, A), "top_k: a is an int, .*; the array comes before numbers"),
         (lambda: cudml.top_k(A, k=1), "top_k: k is given by name, must be argument 2, without a name"),
-        (lambda: cudml.top_k(A, 1, 0), f"top_k: argument 3 is 0, must be given by its name: {NAMES}"),
+        (lambda: cudml.top_k(A, 1, 0), "top_k\\(\\) takes from 1 to 2 positional arguments but 3 were given"),
         (
             lambda: cudml.top_k(A, 1, largest=False),
             "top_k: largest is no argument, must be mode='largest' or",
@@ -127,16 +127,10 @@ NAMES = "axis, mode, sorted, nan, lengths, out, stream"
         (lambda: cudml.top_k(A, 1, dim=0), "top_k: dim is no argument, must be axis="),
         (lambda: cudml.top_k(A, -1), "top_k: k is -1, must be .*; mode='smallest' selects the smallest"),
         (lambda: cudml.top_k(A, 1, best=3), f"top_k: best is no argument, must be one of {NAMES}"),
-        (lambda: cudml.top_k(A), "missing 1 required positional argument: 'k'"),
-        (
-            lambda: cudml.slice(A, starts=(0, 0), ends=(1, 1)),
-            "slice: starts is no argument, must be offsets=",
-        ),
+        (lambda: cudml.top_k(A), "k is None, must be an integer"),
+        (lambda: cudml.slice(A, starts=(0, 0), ends=(1, 1)), "arguments: 'offsets' and 'sizes'"),
         (lambda: cudml.slice(A, (0, 0), (1, 1), steps=2), "slice: steps is no argument, must be strides="),
-        (
-            lambda: cudml.reverse_subsequences(A, lengths=3),
-            "reverse_subsequences: lengths is no argument, must be sequence_lengths=",
-        ),
+        (lambda: cudml.reverse_subsequences(A, lengths=3), "positional argument: 'sequence_lengths'"),
         (lambda: cudml.reverse_subsequences(A, 3, time_axis=1), "time_axis is no argument, must be axis="),
     ],
 )

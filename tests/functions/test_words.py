@@ -49,6 +49,10 @@ def test_an_adapter_s_name_is_in_the_place_of_ours(text: str, expected: str) -> 
     assert (type(error), str(error)) == (ValueError, expected)
 
 
-def test_a_decorated_function_is_like_the_one_that_it_calls() -> None:
-    assert cudml.top_k.__name__ == cudml.top_k.__qualname__ == "top_k"
-    assert [*inspect.signature(cudml.top_k).parameters][:2] == ["a", "k"]
+def test_words_are_no_part_of_a_signature() -> None:
+    """What a function takes beyond its own arguments is for its error alone, and `k` is required."""
+    for function in (cudml.top_k, cudml.slice, cudml.reverse_subsequences):
+        kinds = {one.name: one for one in inspect.signature(function).parameters.values()}
+        assert "words" in function.__code__.co_varnames
+        assert "words" not in kinds
+    assert inspect.signature(cudml.top_k).parameters["k"].default is inspect.Parameter.empty
