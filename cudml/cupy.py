@@ -15,7 +15,7 @@ from cudml.devices import cuda
 from cudml.errors import DeviceError, a_type
 from cudml.functions import top_k as _top_k
 from cudml.functions import words
-from cudml.functions.arguments import advice
+from cudml.functions.arguments import advice, dtype_in
 from cudml.functions.words import naming_words, renamed
 from cudml.locks import import_unforked
 
@@ -128,29 +128,7 @@ def argpartition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any
     `kth`, or those from the first of `kth` on, whichever are fewer; the others keep their order. NaN is last.
     Source: `numpy.argpartition`, `cupy.argpartition`.
     """
-    xp = _namespace("argpartition", "a", a)
-    if axis is None:
-        a, axis = a.ravel(), 0
-    if a.ndim == 0:
-        raise np.exceptions.AxisError("argpartition: a is 0-D, must have an axis: a.reshape(1) has one")
-    axis = _axis("argpartition", axis, a.ndim)
-    size = a.shape[axis]
-    first, last = _places("argpartition", kth, size, axis)
-    # The elements up to the last place, or those from the first one on.
-    is_front = last + 1 <= size - first
-    if is_front:
-        chosen = _top_k.top_k(a, last + 1, axis=axis, mode="smallest").indices
-        places_of_chosen, place_of_first_other = (0, last + 1), last + 1
-    else:
-        chosen = xp.flip(_top_k.top_k(a, size - first, axis=axis, nan="greatest").indices, axis)
-        places_of_chosen, place_of_first_other = (first, size), 0
-    is_other = xp.ones(a.shape, bool)
-    xp.put_along_axis(is_other, chosen, False, axis)
-    places = xp.cumsum(is_other, axis=axis, dtype=np.int64) + (place_of_first_other - 1)
-    xp.put_along_axis(places, chosen, _along(xp, range(*places_of_chosen), axis, a.ndim), axis)
-    result = xp.empty(a.shape, np.int64)
-    xp.put_along_axis(result, places, _along(xp, range(size), axis, a.ndim), axis)
-    return result
+    return _partitioned("argpartition", a, kth, axis)
 
 
 @naming_words(_PARTITION_WORDS)
@@ -183,7 +161,7 @@ def partition(a: Any, kth: int | Iterable[int], axis: int | None = -1) -> Any:
     Source: `numpy.partition`, `cupy.partition`.
     """
     xp = _namespace("partition", "a", a)
-    places = argpartition(a, kth, axis)
+    places = _partitioned("partition", a, kth, axis)
     return xp.take_along_axis(a.ravel() if axis is None else a, places, -1 if axis is None else axis)
 
 
@@ -242,6 +220,34 @@ def install_cupy() -> Callable[[], None]:
                     setattr(cupy, name, former[name])
 
     return uninstall
+
+
+def _partitioned(function: str, a: Any, kth: Any, axis: int | None) -> Any:
+    """The indices of `argpartition`, for a function that errors name."""
+    xp = _namespace(function, "a", a)
+    dtype_in(function, "a", a, _top_k._REALS)
+    if axis is None:
+        a, axis = a.ravel(), 0
+    if a.ndim == 0:
+        raise np.exceptions.AxisError(f"{function}: a is 0-D, must have an axis: a.reshape(1) has one")
+    axis = _axis(function, axis, a.ndim)
+    size = a.shape[axis]
+    first, last = _places(function, kth, size, axis)
+    # The elements up to the last place, or those from the first one on.
+    is_front = last + 1 <= size - first
+    if is_front:
+        chosen = _top_k.top_k(a, last + 1, axis=axis, mode="smallest").indices
+        places_of_chosen, place_of_first_other = (0, last + 1), last + 1
+    else:
+        chosen = xp.flip(_top_k.top_k(a, size - first, axis=axis, nan="greatest").indices, axis)
+        places_of_chosen, place_of_first_other = (first, size), 0
+    is_other = xp.ones(a.shape, bool)
+    xp.put_along_axis(is_other, chosen, False, axis)
+    places = xp.cumsum(is_other, axis=axis, dtype=np.int64) + (place_of_first_other - 1)
+    xp.put_along_axis(places, chosen, _along(xp, range(*places_of_chosen), axis, a.ndim), axis)
+    result = xp.empty(a.shape, np.int64)
+    xp.put_along_axis(result, places, _along(xp, range(size), axis, a.ndim), axis)
+    return result
 
 
 def _beside(own: Callable[..., Any], former: Callable[..., Any]) -> Callable[..., Any]:

@@ -35,7 +35,7 @@ def top_k(
     mode: Literal["largest", "smallest"] = "largest",
     nan: Literal["last", "greatest"] = "last",
     lengths: Any = None,
-    split_every: int | None = None,
+    split_every: int | dict[int, int] | None = None,
 ) -> _top_k.TopKResult[Any, Any]:
     """Select the k largest or smallest elements along an axis, best first, and their indices.
 
@@ -51,8 +51,8 @@ def top_k(
     lengths : array, list or int, optional
         As for `cudml.top_k`, as a Dask array or another: the number of elements of each row of the whole axis
         that count. Chunks behind them are read and not looked at.
-    split_every : int, optional
-        How many chunks are merged at a time; None is Dask's own choice.
+    split_every : int or dict, optional
+        How many chunks are merged at a time, 2 or more, by axis if a dictionary; None is Dask's own choice.
 
     Returns
     -------
@@ -89,8 +89,10 @@ def top_k(
     if any(np.isnan(a.shape)):
         expected = "known sizes: call a.compute_chunk_sizes() first"
         raise ValueError(f"top_k: a has shape {a.shape}, with chunks of unknown sizes, must have {expected}")
-    if split_every is not None and not (is_integer(split_every) and split_every >= 2):
-        raise ValueError(f"top_k: split_every is {split_every!r}, must be None or an integer of at least 2")
+    numbers = split_every.values() if isinstance(split_every, dict) else [split_every or 2]
+    if split_every == 0 or not all(is_integer(number) and number >= 2 for number in numbers):
+        expected = "None, an integer of at least 2 or a dictionary of these by axis"
+        raise ValueError(f"top_k: split_every is {split_every!r}, must be {expected}")
     kinds = {"a": (a.shape, a.dtype)}
     _top_k._top_k.outputs_for(kinds, (k, axis, mode, nan))
     k, axis = index(k), index(axis) % a.ndim

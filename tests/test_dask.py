@@ -104,6 +104,18 @@ def test_progress_is_told_by_chunks(capsys: pytest.CaptureFixture[str]) -> None:
     assert "100% Completed" in capsys.readouterr().out
 
 
+def test_chunks_are_merged_as_dask_s_reductions_merge(rng: np.random.Generator) -> None:
+    """By a number, or by one for the axis in a dictionary, of which Dask takes others."""
+    a = rng.integers(0, 50, (3, 64))
+    chunked = da.from_array(a, chunks=(3, 4))
+    found = {}
+    for split_every in (2, {1: 2}, 16, {1: 16}, {1: 4, 0: 2}):
+        result = adapter.top_k(chunked, 5, split_every=split_every)
+        assert_identical(result.values.compute(), cudml.top_k(a, 5).values)
+        found[str(split_every)] = len(dict(result.values.__dask_graph__()))
+    assert found["2"] == found["{1: 2}"] > found["{1: 4, 0: 2}"] > found["16"] == found["{1: 16}"]
+
+
 def test_top_k_computes_each_chunk_once() -> None:
     seen = []
 
@@ -155,6 +167,12 @@ def test_gru_takes_one_length_for_all_sequences(rng: np.random.Generator) -> Non
         (ValueError, "k is 4, must be from 0 to the size", lambda: adapter.top_k(da.ones(3), 4)),
         (ValueError, "mode is 'x', must be", lambda: adapter.top_k(da.ones(3), 1, mode="x")),  # type: ignore[arg-type]
         (ValueError, "split_every is 'x', must be N", lambda: adapter.top_k(da.ones(3), 1, split_every="x")),  # type: ignore[arg-type]
+        (ValueError, "split_every is 0, must be None", lambda: adapter.top_k(da.ones(3), 1, split_every=0)),
+        (
+            ValueError,
+            "split_every is {0: 1}, must b",
+            lambda: adapter.top_k(da.ones(3), 1, split_every={0: 1}),
+        ),
         (ValueError, "split_every is 1, must be None", lambda: adapter.top_k(da.ones(3), 1, split_every=1)),
         (ValueError, "nan is 'x', must be", lambda: adapter.top_k(da.ones(3), 1, nan="x")),  # type: ignore[arg-type]
         (TypeError, "lengths is of dtype float64", lambda: adapter.top_k(da.ones(3), 1, lengths=[1.5])),

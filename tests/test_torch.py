@@ -322,7 +322,7 @@ def test_topk_says_how_it_has_the_words_of_others() -> None:
         ({"axis": 0, "dim": 0}, "dim is 0 and axis is 0, must be one of them"),
         ({"mode": "largest"}, "mode is no argument, must be largest=True or largest=False"),
         ({"indptr": a}, "indptr is no argument, must be offsets="),
-        ({"kk": 3}, "kk is no argument, must be one of lengths, offsets, max_length, out"),
+        ({"kk": 3}, "kk is no argument, must be one of input, k, dim, largest, sorted, len"),
     ):
         with pytest.raises(TypeError, match=f"^topk: {message}"):
             adapter.topk(a, 2, **given)
@@ -410,6 +410,23 @@ def test_traces_of_jit_take_other_sizes_and_changed_weights(options: dict[str, A
         layer.weight_hh_l0.mul_(0.5)
     a = torch.randn(6, 9)
     assert torch.equal(top(a)[1], adapter.topk(a, 2).indices)
+
+
+def test_symbolic_traces_have_topk_as_a_call() -> None:
+    class Ranked(torch.nn.Module):
+        def forward(self, a: Tensor) -> Tensor:
+            return adapter.topk(a * 2, 2, largest=False).values
+
+    traced = torch.fx.symbolic_trace(Ranked())
+    assert adapter.topk in {node.target for node in traced.graph.nodes}
+    a = torch.randn(3, 5)
+    assert torch.equal(traced(a), Ranked()(a))
+
+
+def test_a_layer_says_that_it_is_not_scripted() -> None:
+    """Inside a model, too."""
+    with pytest.raises(RuntimeError, match=r"^GRU: torch\.jit\.script cannot .*, must be torch\.jit\.trace"):
+        torch.jit.script(torch.nn.Sequential(adapter.GRU(INPUTS, HIDDEN)))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)

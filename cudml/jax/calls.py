@@ -159,10 +159,22 @@ def register(target: str, compute: Compute) -> None:
         jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(address), platform=platform)
 
 
-def call(target: str, outputs: Sequence[Any], options: dict[str, Any], *arrays: Any) -> Any:
-    """The outputs of a custom call, as part of a traced program or at once."""
+def call(target: str, outputs: Sequence[Any], options: dict[str, Any], *arrays: Any, instead: str) -> Any:
+    """The outputs of a custom call, as part of a traced program or at once.
+
+    Under `jax.grad`, raises TypeError, which says what to do instead, unless no input has a gradient.
+    """
     made = jax.ffi.ffi_call(target, outputs, vmap_method="broadcast_all")
-    return made(*arrays, options=json.dumps(options))
+
+    @jax.custom_jvp
+    def computed(*arrays: Any) -> Any:
+        return made(*arrays, options=json.dumps(options))
+
+    @computed.defjvp
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise TypeError(f"{target.removeprefix('cudml_')}: cudml computes no gradients: {instead}")
+
+    return computed(*arrays)
 
 
 def _handler_of(compute: Compute, is_on_gpu: bool) -> Callable[[Any], int | None]:

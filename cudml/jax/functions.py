@@ -98,7 +98,8 @@ def top_k(
     found = _with(shape, axis, k)
     outputs = [jax.ShapeDtypeStruct(found, operand.dtype), jax.ShapeDtypeStruct(found, np.int32)]
     options = {"k": k, "axis": axis, "mode": mode, "nan": nan}
-    return _top_k.TopKResult(*call("cudml_top_k", outputs, options, *arrays.values()))
+    instead = "call it with jax.lax.stop_gradient(operand), and take values by jax.numpy.take_along_axis"
+    return _top_k.TopKResult(*call("cudml_top_k", outputs, options, *arrays.values(), instead=instead))
 
 
 @naming_words(words.GRU)
@@ -120,7 +121,8 @@ def gru(
     Parameters
     ----------
     x, w, r, b, h0, sequence_lengths : jax.Array
-        As for `cudml.gru`. T and N may be symbolic under `jax.export`.
+        As for `cudml.gru`; lengths may be a list or a number, too. T and N may be symbolic under
+        `jax.export`.
     direction, activations, linear_before_reset, clip
         As for `cudml.gru`; static under `jit`.
 
@@ -147,6 +149,11 @@ def gru(
     Under `jax.vmap`, batches of `x`, `h0` and `sequence_lengths` are one call with more sequences; for each
     of several weights there is a call. Source: GRU of ONNX, `cudml.gru`.
     """
+    x = _checked("gru", "x", x)
+    if isinstance(sequence_lengths, (list, tuple, int)):
+        sequence_lengths = jnp.asarray(sequence_lengths)
+        if sequence_lengths.ndim == 0 and x.ndim == 3:
+            sequence_lengths = jnp.broadcast_to(sequence_lengths, x.shape[1:2])
     arguments = zip(_gru._gru.input_names, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: _checked("gru", name, array) for name, array in arguments if array is not None}
     bound = _gru.clip_bound(clip)
@@ -184,7 +191,9 @@ def _layer_of(options: dict[str, Any]) -> Any:
             jax.ShapeDtypeStruct((steps, num_directions, batch, hidden), dtype),
             jax.ShapeDtypeStruct((num_directions, batch, hidden), dtype),
         ]
-        return tuple(call("cudml_gru", outputs, options, *arrays))
+        return tuple(
+            call("cudml_gru", outputs, options, *arrays, instead="call it with jax.lax.stop_gradient(x)")
+        )
 
     @layer.def_vmap
     def layers(axis_size: int, in_batched: Sequence[bool], *arrays: Any) -> Any:

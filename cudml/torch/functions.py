@@ -5,6 +5,7 @@ from operator import index
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from cudml.errors import a_type
 from cudml.functions.words import hiding_words, no_argument
@@ -112,9 +113,13 @@ def topk(
     Under `torch.vmap`, a batch is one call. Under `torch.autocast`, the dtype is that of `input`, as for
     `torch.topk`. Source: `torch.topk`.
     """
-    check_tensor("topk", input)
     if words:
         dim = _dim_of(words, dim)
+    if not isinstance(input, torch.Tensor):
+        if has_torch_function_unary(input):  # what stands for a tensor, as in torch.fx
+            options = {"lengths": lengths, "offsets": offsets, "max_length": max_length, "out": out}
+            return handle_torch_function(topk, (input,), input, k, dim, largest, sorted, **options)
+        check_tensor("topk", input)
     dim = -1 if dim is None else dim
     if largest is not True and largest is not False:
         check_flag("topk", "largest", largest)

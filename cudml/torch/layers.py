@@ -193,6 +193,11 @@ class GRU(torch.nn.RNNBase):
             layers.append((w, r, torch.cat(biases, dim=1) if biases else None))
         return layers
 
+    def __prepare_scriptable__(self) -> Any:
+        """Called by `torch.jit.script`."""
+        expected = "torch.jit.trace, torch.export or torch.compile"
+        raise RuntimeError(f"GRU: torch.jit.script cannot compile what computes it, must be {expected}")
+
     def __getstate__(self) -> Any:
         return {name: value for name, value in super().__getstate__().items() if name != "_ordered"}
 
