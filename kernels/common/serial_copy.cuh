@@ -79,11 +79,8 @@ __device__ __forceinline__ void copy_mirrored_run(UInt8* target, const UInt8* so
   const UInt8* end = source + num_items * kItemBytes;
   Int64 i = 0;
   for (; i + kItems <= num_items; i += kItems) {
-    Item items[kItems], mirrored[kItems];
     end -= kSerialBlockBytes;
-    move_bytes<kSerialBlockBytes>(items, end);
-    for (int k = 0; k < kItems; ++k) mirrored[k] = items[kItems - 1 - k];
-    move_bytes<kSerialBlockBytes>(target + i * kItemBytes, mirrored);
+    Mirrored<Item, kSerialBlockBytes>(end).store(target + i * kItemBytes);
   }
   for (; i < num_items; ++i) {
     end -= kItemBytes;

@@ -22,6 +22,22 @@ __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch
   *reinterpret_cast<Item*>(target) = *reinterpret_cast<const Item*>(source);
 }
 
+// kBytes of items at a place, mirrored. The addresses need no alignment.
+template <class Item, int kBytes>
+struct Mirrored {
+  static constexpr int kItems = kBytes / static_cast<int>(sizeof(Item));
+  Item items[kItems];
+
+  explicit __device__ __forceinline__ Mirrored(const UInt8* place) {
+    for (int i = 0; i < kItems; ++i) {
+      items[kItems - 1 - i] = reinterpret_cast<const Item*>(place)[i];
+    }
+  }
+  __device__ __forceinline__ void store(UInt8* place) const {
+    for (int i = 0; i < kItems; ++i) reinterpret_cast<Item*>(place)[i] = items[i];
+  }
+};
+
 // Reverses the first `num_items` of a lane's `lane_items` items in place. It may read kMirroredBytes before
 // the lane, and in a lane of fewer than 2 * kMirroredBytes it may read and write back every byte.
 template <class Item>

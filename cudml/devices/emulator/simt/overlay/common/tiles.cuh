@@ -28,6 +28,10 @@ template <class Item, int kBytes = kTileBytes>
 struct TileRow {
   typedef Item Vector __attribute__((vector_size(kBytes)));  // which GCC ignores after `using`
 };
+template <int kBytes>
+struct TileRow<Bits128, kBytes> {
+  typedef UInt64 Vector __attribute__((vector_size(kBytes)));
+};
 
 // In every quad, the first items of `a` and `b` in turn, or with `first` = half of their number the last.
 template <class Item, int kFirst, size_t... kLanes>
@@ -113,7 +117,8 @@ __device__ __forceinline__ void transpose_tile(UInt8* target, Int64 target_pitch
   }
 }
 
-constexpr int kRowBytes = 64;
+// A register: what is wider than one, GCC compares and chooses byte by byte.
+constexpr int kRowBytes = kMirroredBytes;
 typedef UInt8 ByteRow __attribute__((vector_size(kRowBytes)));
 
 __device__ __forceinline__ ByteRow load_row(const UInt8* source) {
@@ -151,16 +156,46 @@ __device__ __forceinline__ void copy_at_once(UInt8* target, const UInt8* source)
   }
 }
 
-// kBytes at a place, mirrored.
+// The items of a vector in reverse order. A loop over them would go through memory, from which a wide load has
+// to wait for narrow stores.
+template <class Item, int kBytes, size_t... kLanes>
+__device__ __forceinline__ typename TileRow<Item, kBytes>::Vector mirrored(
+    typename TileRow<Item, kBytes>::Vector items, SimtIndices<kLanes...>) {
+  constexpr int kItems = sizeof...(kLanes);
+#if defined(__clang__)
+  return __builtin_shufflevector(items, items, (kItems - 1 - int(kLanes))...);
+#else
+  return __builtin_shuffle(items,
+                           typename TileRow<Item, kBytes>::Vector{Item(kItems - 1 - kLanes)...});
+#endif
+}
+
+// kBytes of items at a place, mirrored: registers that are all loaded before any is stored.
 template <class Item, int kBytes>
 struct Mirrored {
-  static constexpr int kItems = kBytes / static_cast<int>(sizeof(Item));
-  Item items[kItems];
+  static constexpr bool kIsQuad = sizeof(Item) == kQuadBytes;
+  static constexpr int kMostBytes = kIsQuad ? kQuadBytes : kMirroredBytes;
+  static constexpr int kRegisterBytes = kBytes < kMostBytes ? kBytes : kMostBytes;
+  static constexpr int kRegisters = kBytes / kRegisterBytes;
+  using Vector = typename TileRow<Item, kRegisterBytes>::Vector;
+
+  Vector registers[kRegisters];
 
   __device__ __forceinline__ explicit Mirrored(const UInt8* place) {
-    Item straight[kItems];
-    __builtin_memcpy(straight, place, kBytes);
-    for (int k = 0; k < kItems; ++k) items[k] = straight[kItems - 1 - k];
+    const typename SimtMakeIndices<kRegisterBytes / sizeof(Item)>::type lanes;
+#pragma GCC unroll 4
+    for (int i = 0; i < kRegisters; ++i) {
+      Vector& items = registers[kRegisters - 1 - i];
+      __builtin_memcpy(&items, place + i * kRegisterBytes, kRegisterBytes);
+      if constexpr (!kIsQuad) items = mirrored<Item, kRegisterBytes>(items, lanes);
+    }
+  }
+
+  __device__ __forceinline__ void store(UInt8* place) const {
+#pragma GCC unroll 4
+    for (int i = 0; i < kRegisters; ++i) {
+      __builtin_memcpy(place + i * kRegisterBytes, &registers[i], kRegisterBytes);
+    }
   }
 };
 
@@ -170,8 +205,8 @@ __device__ __forceinline__ void exchange_ends(UInt8*& begin, UInt8*& end) {
   for (; end - begin >= 2 * kBytes; begin += kBytes) {
     end -= kBytes;
     const Mirrored<Item, kBytes> first(begin), last(end);
-    __builtin_memcpy(begin, last.items, kBytes);
-    __builtin_memcpy(end, first.items, kBytes);
+    last.store(begin);
+    first.store(end);
   }
 }
 
@@ -186,15 +221,10 @@ __device__ __forceinline__ typename TileRow<Item, kMirroredBytes>::Vector load_r
   const Int64 num_here = rest & ~(rest >> 63);
   const Int64 excess = num_here - kItems;
   const Vector end = static_cast<Item>(kItems + (excess & excess >> 63)) - Vector{};
-  Vector straight, mirrored;
+  Vector straight;
   __builtin_memcpy(&straight, lane + first * kItemBytes, kMirroredBytes);
-  __builtin_memcpy(&mirrored, lane + excess * kItemBytes, kMirroredBytes);
-#if defined(__clang__)
-  mirrored = __builtin_shufflevector(mirrored, mirrored, (int(kItems) - 1 - int(kLanes))...);
-#else
-  mirrored = __builtin_shuffle(mirrored, Vector{Item(kItems - 1 - kLanes)...});
-#endif
-  return Vector{Item(kLanes)...} < end ? mirrored : straight;
+  const Mirrored<Item, kMirroredBytes> reversed(lane + excess * kItemBytes);
+  return Vector{Item(kLanes)...} < end ? reversed.registers[0] : straight;
 }
 
 template <class Item>
