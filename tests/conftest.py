@@ -1,6 +1,8 @@
 """Fixtures that every test file shares: the devices, a seeded generator, the emulator's schedules."""
 
 import os
+import platform
+import shlex
 import signal
 import zlib
 from collections.abc import Iterator
@@ -11,6 +13,8 @@ import pytest
 
 from cudml.devices import Device, get_device
 from cudml.devices.cuda import status
+from cudml.devices.emulator import build
+from cudml.devices.emulator import launch as launches
 from proof.stand_in import loaded as loaded_stand_in
 from tests.devices.cuda.stand_in.process import Run, running
 from tests.support import over_stand_in
@@ -100,3 +104,17 @@ def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     """Calls a function of `tests/devices/cuda/stand_in/` in the process of the stand-in for a GPU."""
     with running(tmp_path_factory.mktemp("kernel_cache")) as run:
         yield run
+
+
+#: The compiler's options for CPUs with fewer vector registers than this one may have.
+OLDER_CPUS = {"this CPU": "", "AVX2": "-mno-avx512f", "SSE": "-mno-avx"}
+
+
+@pytest.fixture(params=OLDER_CPUS)
+def registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for each of these CPUs in turn."""
+    options = OLDER_CPUS[request.param]
+    if options and platform.machine() != "x86_64":
+        pytest.skip("these are x86's registers")
+    monkeypatch.setenv("CUDML_CXX", f"{shlex.join(build.compiler().command)} {options}")
+    monkeypatch.setattr(launches, "_loaded", {})

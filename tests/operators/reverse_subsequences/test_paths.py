@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 import cudml
 from cudml.devices import Device, emulator
+from cudml.devices.emulator import build
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import index_space, launch_shape
-from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, plan
+from cudml.operators.reverse_subsequences.operator import paths as reverse_subsequences_paths
 from cudml.operators.reverse_subsequences.paths import PATHS, choose_path, lanes_of, reversal_step
-from cudml.plans import Copy, Plan, Step
+from cudml.plans import Copy, KernelLaunch, Plan, Step
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
 from tests.support import assert_identical, is_for_a_cpu, schedules, set_thresholds
@@ -363,6 +364,35 @@ def test_strips_of_one_thread_with_lanes_of_any_length(item_bytes: int, axis_siz
     values = np.minimum(np.arange(num_lanes)[None], axis_size)
     values[0, ::7] = axis_size // 2
     run_checked("serial_columns", places, 0, values)
+
+
+@pytest.mark.usefixtures("registers")
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_strips_of_one_thread_in_registers_of_any_cpu(item_bytes: int, rng: np.random.Generator) -> None:
+    """Lanes along rows, lanes that pass through tiles, and short ones, of every length and of one."""
+    a = rng.integers(0, 256, (100, 203, item_bytes), np.uint8)
+    a = a.view(np.dtype((np.void, item_bytes)))[..., 0]
+    with emulator.schedule(warp_lanes=1):
+        for size in (20, 33, 64, 100):
+            for lengths in (np.arange(203)[None] % (size + 2), np.full((1, 203), 19)):
+                expected = reverse_lanes(a[:size], lengths, 0)
+                assert_identical(cudml.reverse_subsequences(a[:size], lengths, 0), expected)
+        assert_identical(cudml.reverse_subsequences(a, lengths.T[:100]), reverse_lanes(a, lengths.T[:100], 1))
+
+
+@pytest.mark.usefixtures("registers")
+def test_no_vector_of_one_thread_is_wider_than_a_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler takes those apart, in the worst case byte by byte, and warns only if asked."""
+    if "g++" not in build.compiler().command[0]:
+        pytest.skip("a warning of GCC")
+    warning = "vector-operation-performance"
+    flags = [flag for flag in build._COMMON_FLAGS if flag != "-w"]
+    monkeypatch.setattr(build, "_COMMON_FLAGS", (*flags, f"-W{warning}", f"-Werror={warning}"))
+    tensor, lengths = TensorDesc(DataType.UINT8, (64, 100)), TensorDesc(DataType.UINT32, (1, 100))
+    limits = replace(emulator.get_device().limits, warp_lanes=1)
+    step = reversal_step(tensor, lengths, tensor, 0, limits, path="serial_columns")
+    assert isinstance(step, KernelLaunch)
+    build.module(step)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint64"])

@@ -1,15 +1,11 @@
 """The path for k = 1 on a CPU: rows and columns of every width, and with the registers of other CPUs."""
 
-import platform
-import shlex
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from cudml.devices import emulator
-from cudml.devices.emulator import build
-from cudml.devices.emulator import launch as launches
 from cudml.enums import DataType
 from tests.operators.top_k.test_ragged import check
 from tests.operators.top_k.test_results import hard_values
@@ -23,19 +19,6 @@ ORDERS = [
     for largest in (True, False)
     for nan_last in (True, False)
 ]
-
-#: The compiler's options for CPUs with fewer vector registers than this one may have.
-OLDER_CPUS = {"this CPU": "", "AVX2": "-mno-avx512f", "SSE": "-mno-avx"}
-
-
-@pytest.fixture(params=OLDER_CPUS)
-def registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kernels for each of these CPUs in turn."""
-    options = OLDER_CPUS[request.param]
-    if options and platform.machine() != "x86_64":
-        pytest.skip("these are x86's registers")
-    monkeypatch.setenv("CUDML_CXX", f"{shlex.join(build.compiler().command)} {options}")
-    monkeypatch.setattr(launches, "_loaded", {})
 
 
 def hardest_rows(dtype: np.dtype, num_rows: int, size: int, rng: np.random.Generator) -> np.ndarray:
