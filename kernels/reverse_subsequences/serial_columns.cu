@@ -38,8 +38,16 @@ constexpr int kRowsAhead = 16;
 // tile are written one after another, and short lanes pass through tiles as well.
 constexpr Int64 kMaxNearPitch = 2048;
 
-// Shorter lanes are reversed faster item by item.
-constexpr Int64 kMinBufferedItems = 32;
+// Unless they are no multiple of this: then rows are in different places.
+constexpr Int64 kMinFarPitch = 512;
+
+// Shorter lanes are reversed faster item by item. A delayed row has many narrow items.
+constexpr Int64 kMinTiledItems = 32;
+template <class Item>
+constexpr Int64 kMinShortItems = sizeof(Item) <= 2 ? 4 : 32;
+
+// Rows that are at most this far apart are reversed item by item where they lie.
+constexpr Int64 kMaxDensePitch = 2 * kLineBytes;
 
 // Visits the first items of tiles; at least one tile fits, and the last may overlap the one before.
 template <class Item, class Visit>
@@ -71,23 +79,42 @@ __device__ __forceinline__ void reverse_column(UInt8* column, Int64 length, Int6
   }
 }
 
-// Reverses a strip as columns of a buffer. Rows may have gaps.
+// Reverses the lanes of a strip in place, item by item. They are `step` bytes apart, their items `pitch`.
+template <class Item>
+__device__ __forceinline__ void reverse_each(UInt8* lanes, const Int64* lengths, Int64 num_lanes,
+                                             Int64 step, Int64 pitch) {
+  for (Int64 lane = 0; lane < num_lanes; ++lane) {
+    reverse_column<Item>(lanes + lane * step, lengths[lane], pitch);
+  }
+}
+
+// Reverses a strip item by item, in the target if its rows are dense, else as columns of a buffer.
+// Rows may have gaps.
 template <class Item>
 __device__ __forceinline__ void reverse_columns(const ReverseSerialColumnsParams& p, UInt8* to,
                                                 const UInt8* from, const Int64* lengths,
                                                 Int64 num_lanes, UInt8* columns) {
   constexpr int kItemBytes = sizeof(Item);
-  const Int64 pitch = num_lanes * kItemBytes;
-  for (Int64 i = 0; i < p.axis_size; ++i) {
-    copy_row<Item>(columns + i * pitch, from + i * p.axis_source_stride * kItemBytes, num_lanes, 1,
-                   p.row_source_stride);
+  const Int64 source_pitch = p.axis_source_stride * kItemBytes;
+  const Int64 target_pitch = p.axis_target_stride * kItemBytes;
+  const bool in_place = max(target_pitch, -target_pitch) <= kMaxDensePitch;
+  UInt8* rows = in_place ? to : columns;
+  const Int64 pitch = in_place ? target_pitch : num_lanes * kItemBytes;
+  const Int64 row_stride = in_place ? p.row_target_stride : 1;
+  const bool touch = p.row_source_stride == 1 && row_stride == 1 &&
+                     source_pitch == num_lanes * kItemBytes && pitch == source_pitch;
+  if (touch) {
+    copy_run(rows, from, p.axis_size * pitch);
+  } else {
+    for (Int64 i = 0; i < p.axis_size; ++i) {
+      copy_row<Item>(rows + i * pitch, from + i * source_pitch, num_lanes, row_stride,
+                     p.row_source_stride);
+    }
   }
-  for (Int64 lane = 0; lane < num_lanes; ++lane) {
-    reverse_column<Item>(columns + lane * kItemBytes, lengths[lane], pitch);
-  }
+  reverse_each<Item>(rows, lengths, num_lanes, row_stride * kItemBytes, pitch);
+  if (in_place) return;
   for (Int64 i = 0; i < p.axis_size; ++i) {
-    copy_row<Item>(to + i * p.axis_target_stride * kItemBytes, columns + i * pitch, num_lanes,
-                   p.row_target_stride, 1);
+    copy_row<Item>(to + i * target_pitch, columns + i * pitch, num_lanes, p.row_target_stride, 1);
   }
 }
 
@@ -232,11 +259,12 @@ __global__ void reverse_serial_columns(const void* source, const void* lengths, 
   const bool has_rows = p.row_source_stride == 1 && p.row_target_stride == 1;
   const Int64 pitch = max(max(p.axis_source_stride, -p.axis_source_stride),
                           max(p.axis_target_stride, -p.axis_target_stride));
-  const bool is_short = has_rows && p.axis_size >= kMinBufferedItems &&
-                        p.axis_size <= kMaxShortItems && pitch * kItemBytes <= kMaxNearPitch;
+  const bool is_short =
+      has_rows && p.axis_size >= kMinShortItems<Item> && p.axis_size <= kMaxShortItems &&
+      (pitch * kItemBytes <= kMaxNearPitch || pitch * kItemBytes % kMinFarPitch != 0);
   // A row's last strip is the narrowest.
   const Int64 fewest_lanes = p.row_items - (p.sizes[0] - 1) * p.strip_items;
-  const bool has_tiles = has_rows && p.axis_size >= max(kMinBufferedItems, kTileItems<Item>) &&
+  const bool has_tiles = has_rows && p.axis_size >= max(kMinTiledItems, kTileItems<Item>) &&
                          !(is_short && fewest_lanes * kItemBytes >= kRowBytes);
   const Int64 first = blockIdx.x * p.strips_per_block;
   const Int64 stop = min(first + p.strips_per_block, p.num_strips);

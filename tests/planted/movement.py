@@ -6,6 +6,9 @@ _COPY = "cudml/operators/slice/paths.py"
 _CROSSING = "cudml/operators/slice/crossings.py"
 _REVERSAL = "cudml/operators/reverse_subsequences/lanes.py"
 
+_NARROW_STRIPS = (
+    "tests/operators/reverse_subsequences/test_paths.py::test_strips_of_one_thread_of_narrow_rows"
+)
 _NARROW_ROWS = "tests/operators/reverse_subsequences/test_paths.py::test_rows_of_one_thread_of_any_width"
 
 DEFECTS = {
@@ -157,6 +160,14 @@ DEFECTS = {
         (),
         WRONG,
         (_NARROW_ROWS,),
+    ),
+    "narrow rows together with their gaps on a CPU": Defect(
+        "kernels/reverse_subsequences/serial_columns.cu",
+        "source_pitch == num_lanes * kItemBytes && pitch == source_pitch",
+        "pitch == source_pitch",
+        (),
+        f"{BOUNDS}|{UNWRITTEN}|{WRONG}",
+        (_NARROW_STRIPS,),
     ),
     "the offset of lengths for the target's": Defect(
         _REVERSAL,

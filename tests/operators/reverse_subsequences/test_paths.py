@@ -366,6 +366,17 @@ def test_strips_of_one_thread_with_lanes_of_any_length(item_bytes: int, axis_siz
     run_checked("serial_columns", places, 0, values)
 
 
+@pytest.mark.parametrize("gaps", [(0, 0), (0, 2), (2, 0), (2, 2), (0, 200)])
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+def test_strips_of_one_thread_of_narrow_rows(item_bytes: int, gaps: tuple[int, int]) -> None:
+    """Rows without gaps move together, dense ones are reversed in the target, others in a buffer."""
+    sizes, kind = (5, 21, 3), BITS_BY_SIZE[item_bytes]
+    source, target = (lay_out(sizes, kind, pads=(0, 0, gap), byte_offset=item_bytes) for gap in gaps)
+    lengths = lay_out((5, 1, 3), DataType.UINT32)
+    places = dict(zip(OPERANDS, (source, lengths, target), strict=True))
+    run_checked("serial_columns", places, 1, np.arange(15).reshape(5, 1, 3) * 3 // 2)
+
+
 @pytest.mark.usefixtures("registers")
 @pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
 def test_strips_of_one_thread_in_registers_of_any_cpu(item_bytes: int, rng: np.random.Generator) -> None:

@@ -231,12 +231,12 @@ template <class Item>
 __device__ __forceinline__ void reverse_lane(UInt8* lane, Int64 num_items, Int64 lane_items) {
   UInt8* begin = lane;
   UInt8* end = lane + num_items * static_cast<Int64>(sizeof(Item));
-  exchange_ends<Item, kLineBytes>(begin, end);
+  // A single loop, because no CPU foresees where one ends.
+  exchange_ends<Item, kMirroredBytes>(begin, end);
   if constexpr (sizeof(Item) == kQuadBytes) {
     exchange_ends<Item, kQuadBytes>(begin, end);
   } else {
-    if constexpr (kMirroredBytes < kLineBytes) exchange_ends<Item, kMirroredBytes>(begin, end);
-    // Fewer than two vectors are left. A loop over items would end where no CPU foresees it.
+    // Fewer than two vectors are left.
     constexpr int kItems = kMirroredBytes / static_cast<int>(sizeof(Item));
     const typename SimtMakeIndices<kItems>::type lanes;
     const Int64 rest = (end - begin) / static_cast<Int64>(sizeof(Item));
