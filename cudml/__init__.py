@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from cudml.errors import SettingError as SettingError
     from cudml.functions.gru import GruResult as GruResult
     from cudml.functions.gru import gru as gru
+    from cudml.functions.gru_plan import GruPlan as GruPlan
     from cudml.functions.reverse_subsequences import reverse_subsequences as reverse_subsequences
     from cudml.functions.slice import slice as slice
     from cudml.functions.top_k import TopKResult as TopKResult
@@ -80,6 +81,7 @@ _HOMES = {
     ),
     "dxdispatch.descriptors": ("from_dict", "to_dict"),
     "functions.gru": ("GruResult", "gru"),
+    "functions.gru_plan": ("GruPlan",),
     "functions.reverse_subsequences": ("reverse_subsequences",),
     "functions.slice": ("slice",),
     "functions.top_k": ("TopKResult", "top_k"),

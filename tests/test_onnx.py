@@ -11,10 +11,13 @@ import onnx.backend.base
 import pytest
 from onnx import TensorProto, helper
 
+import cudml
 import cudml.onnx as adapter
 from cudml.devices import emulator
+from cudml.onnx import nodes
 from cudml.onnx.nodes import OPS
 from tests.operators.test_conformance import RECORDS, VECTORS, call_of, check, group_of
+from tests.support import assert_identical
 from tests.support.onnx_adapter import Call
 from tests.support.onnx_suite import NUM_NODE_TESTS, PROVIDERS, by_onnxruntime, node_tests, num_tests
 
@@ -142,6 +145,30 @@ def test_options_of_gru(options: str, rng: np.random.Generator) -> None:
     }
     for ours, theirs in zip(session.run_named(feeds).values(), by_onnxruntime(model, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_constant_weights_are_arranged_once_for_a_batch(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = gru_model(rng)
+    w, r = map(onnx.numpy_helper.to_array, model.graph.initializer)
+    made: list[int] = []
+
+    class Counted(cudml.GruPlan):
+        def __init__(self, *weights: Any, batch: int, **options: Any) -> None:
+            made.append(batch)
+            super().__init__(*weights, batch=batch, **options)
+
+    monkeypatch.setattr(nodes, "GruPlan", Counted)
+    session = adapter.Session(model, providers=PROVIDERS)
+    for steps, batch in ((5, 3), (1, 3), (5, 2), (4, 3)):
+        x = rng.standard_normal((steps, batch, 2), dtype=np.float32)
+        state = rng.standard_normal((1, batch, 4), dtype=np.float32)
+        for got, expected in zip(
+            session.run(None, {"x": x, "h_in": state}), cudml.gru(x + x, w, r, h0=state), strict=True
+        ):
+            assert_identical(got, expected)
+    assert made == [3, 2]
 
 
 @pytest.mark.parametrize("attributes", [{}, {"clip": 0.3}, {"clip": 0.3, "linear_before_reset": 1}], ids=str)

@@ -1,7 +1,8 @@
 """The array function `gru`, in ONNX's shapes."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
@@ -26,7 +27,8 @@ from cudml.functions.calls import ArrayFunction
 from cudml.operators.gru.activations import Activation, activation_names, check_activation
 from cudml.operators.gru.operator import operator as _operator
 
-_FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
+#: The types that a layer computes.
+FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
 
 _DIRECTIONS = {
     "forward": RecurrentNetworkDirection.FORWARD,
@@ -58,16 +60,20 @@ _SHAPES = {
     "b": ("D", "6H"),
     "h0": ("D", "N", "H"),
     "sequence_lengths": ("N",),
+    "lengths": ("N",),
 }
+
+#: The lengths, as `gru` and a plan call them.
+_LENGTHS = ("sequence_lengths", "lengths")
 
 #: What says how large a dimension is, for messages.
 _SOURCES = {"T": "x", "N": "x", "I": "x", "D": "direction", "H": "r"}
 
-_OUTPUTS = ("out[0]", "out[1]")
+OUTPUTS = ("out[0]", "out[1]")
 _OUTPUT_MEMBERS = ("output_sequence_tensor", "output_single_tensor")
 
 
-_Direction = Literal["forward", "reverse", "backward", "bidirectional"]
+Direction = Literal["forward", "reverse", "backward", "bidirectional"]
 
 if TYPE_CHECKING:
 
@@ -93,7 +99,7 @@ def gru(
     h0: NumPyArray[Scalar] | None = None,
     sequence_lengths: HostLengths | None = None,
     *,
-    direction: _Direction = "forward",
+    direction: Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
@@ -109,7 +115,7 @@ def gru(
     h0: ForeignArray | None = None,
     sequence_lengths: ForeignArray | Sequence[Any] | SupportsIndex | None = None,
     *,
-    direction: _Direction = "forward",
+    direction: Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
@@ -124,7 +130,7 @@ def gru(
     h0: Any = None,
     sequence_lengths: Any = None,
     *,
-    direction: _Direction = "forward",
+    direction: Direction = "forward",
     activations: Sequence[str | Activation] | None = None,
     linear_before_reset: bool = False,
     clip: float | None = None,
@@ -250,23 +256,54 @@ def _check(
     clip: float = math.inf,
 ) -> Request:
     """The checked arguments of a call."""
-    function = "gru"
     arrays = given.arrays
     _check_given(names)
+    cell = cell_of("gru", direction, activations, linear_before_reset, clip)
+    kind = _check_dtypes(arrays, names)
+    _check_shapes(arrays, cell.num_directions)
+    tensors = {name: arrays[name] for name in names}
+    return request_of("gru", cell, kind, tensors, [arrays.get(name) for name in OUTPUTS])
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a layer computes, apart from its arrays."""
+
+    direction: RecurrentNetworkDirection
+    activations: tuple[Activation, ...]
+    linear_before_reset: bool
+    clip: float
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
+
+
+def cell_of(function: str, direction: Any, activations: Any, linear_before_reset: Any, clip: float) -> Cell:
+    """The checked attributes of a layer; `clip` is a `clip_bound`."""
     way = choice_of(function, "direction", direction, _DIRECTIONS)
     if not isinstance(linear_before_reset, (bool, int, np.bool_)):
         raise TypeError(
             wrong_argument(function, "linear_before_reset", repr(linear_before_reset), "True or False")
         )
-    num_directions = 2 if direction == "bidirectional" else 1
-    chosen = _activations(function, activations, num_directions)
-    kind = _check_dtypes(function, arrays, names)
-    steps, batch, hidden = _check_shapes(function, arrays, num_directions)
-    dtype = arrays["x"].dtype
+    chosen = _activations(function, activations, 2 if direction == "bidirectional" else 1)
+    return Cell(way, chosen, bool(linear_before_reset), clip)
+
+
+def request_of(
+    function: str,
+    cell: Cell,
+    kind: ElementType,
+    arrays: Mapping[str, Array],
+    outs: Sequence[Array | None],
+    *,
+    has_panels: bool = False,
+) -> Request:
+    """The request of a call with inputs that fit each other; `has_panels` as for the planner."""
+    x = arrays["x"]
+    hidden = arrays["r"].shape[2]
     inputs = []
-    for name in names:
-        array = arrays[name]
-        element_type = INTEGERS[array.dtype.name] if name == "sequence_lengths" else kind
+    for name, array in arrays.items():
         operand_shape = None
         if array.shape[-1] == 0 and name in ("x", "w"):
             # A layer without inputs is one with a single input that is 0.
@@ -274,8 +311,8 @@ def _check(
         inputs.append(
             Argument(
                 name,
-                _MEMBERS[name],
-                element_type,
+                _MEMBERS["sequence_lengths" if name in _LENGTHS else name],
+                INTEGERS[array.dtype.name] if name in _LENGTHS else FLOATS[array.dtype.name],
                 array,
                 array.shape,
                 array.dtype,
@@ -284,18 +321,20 @@ def _check(
             )
         )
     outputs = []
-    shapes = ((steps, num_directions, batch, hidden), (num_directions, batch, hidden))
-    for name, member, shape in zip(_OUTPUTS, _OUTPUT_MEMBERS, shapes, strict=True):
-        out = arrays.get(name)
+    steps, batch, _ = x.shape
+    shapes = ((steps, cell.num_directions, batch, hidden), (cell.num_directions, batch, hidden))
+    for name, member, shape, out in zip(OUTPUTS, _OUTPUT_MEMBERS, shapes, outs, strict=True):
         if out is not None:
-            check_output(function, name, out, shape, dtype)
+            check_output(function, name, out, shape, x.dtype)
         sizes = (1,) * (4 - len(shape)) + shape
-        outputs.append(Argument(name, member, kind, out, shape, dtype, sizes=sizes))
-    members: dict[str, Any] = {member: None for name, member in _MEMBERS.items() if name not in names}
-    members["activation_descs"] = chosen
-    members["direction"] = way
-    members["linear_before_reset"] = bool(linear_before_reset)
-    return Request(inputs, outputs, _operator.GruDesc.of_plain, members, (clip,), is_zero=steps == 0)
+        outputs.append(Argument(name, member, kind, out, shape, x.dtype, sizes=sizes))
+    given = {argument.member for argument in inputs}
+    members: dict[str, Any] = {member: None for member in _MEMBERS.values() if member not in given}
+    members["activation_descs"] = cell.activations
+    members["direction"] = cell.direction
+    members["linear_before_reset"] = cell.linear_before_reset
+    options = (cell.clip, has_panels)
+    return Request(inputs, outputs, _operator.GruDesc.of_plain, members, options, is_zero=steps == 0)
 
 
 def _check_given(names: Sequence[str]) -> None:
@@ -335,46 +374,76 @@ def _activations(function: str, activations: Any, num_directions: int) -> tuple[
     return tuple(chosen)
 
 
-def _check_dtypes(function: str, arrays: dict[str, Array], names: Sequence[str]) -> ElementType:
+def _check_dtypes(arrays: Mapping[str, Array], names: Sequence[str]) -> ElementType:
     """The element type of all inputs except the lengths."""
-    kind = dtype_in(function, "x", arrays["x"], _FLOATS)
+    kind = dtype_in("gru", "x", arrays["x"], FLOATS)
     if "sequence_lengths" in names:
-        dtype_in(function, "sequence_lengths", arrays["sequence_lengths"], INTEGERS)
-    wanted = arrays["x"].dtype
-    others = [name for name in names if name != "sequence_lengths" and arrays[name].dtype != wanted]
-    if others:
-        expected = f"must be of {wanted}, as x"
-        problems = [f"{name} is of dtype {arrays[name].dtype}, {expected}" for name in others]
-        raise TypeError(f"{function}: {'; '.join(problems)}")
+        dtype_in("gru", "sequence_lengths", arrays["sequence_lengths"], INTEGERS)
+    floats = {name: arrays[name] for name in names if name != "sequence_lengths"}
+    check_same_dtype("gru", floats, arrays["x"].dtype, "as x")
     return kind
 
 
-def _check_shapes(function: str, arrays: dict[str, Array], num_directions: int) -> tuple[int, int, int]:
-    """T, N and H, after comparing every shape with those of x and r and with the direction."""
-    given = {name: tuple(arrays[name].shape) for name in _SHAPES if name in arrays}
+def check_same_dtype(function: str, arrays: Mapping[str, Array], dtype: Any, why: str) -> None:
+    """Raise TypeError with every array that is not of a dtype."""
+    problems = [
+        f"{name} is of dtype {array.dtype}, must be of {dtype}, {why}"
+        for name, array in arrays.items()
+        if array.dtype != dtype
+    ]
+    if problems:
+        raise TypeError(f"{function}: {'; '.join(problems)}")
+
+
+def _check_shapes(arrays: Mapping[str, Array], num_directions: int) -> None:
+    """Compare every shape with those of x and r and with the direction."""
+    given = {name: arrays[name] for name in _SHAPES if name in arrays}
+    sizes = sizes_of(num_directions, x=given["x"], r=given["r"])
+    check_shapes("gru", given, sizes, _SOURCES)
+
+
+def sizes_of(num_directions: int, **arrays: Array) -> dict[str, int]:
+    """The sizes by letter that x, w and r have, as far as they have as many dimensions as they must."""
+    sizes = {"D": num_directions}
+    for name, letters in (("w", "  I"), ("r", "  H"), ("x", "TNI")):
+        if name in arrays and arrays[name].ndim == 3:
+            named = zip(letters, arrays[name].shape, strict=True)
+            sizes |= {letter: size for letter, size in named if letter != " "}
+    return sizes
+
+
+def check_shapes(
+    function: str, arrays: Mapping[str, Array], sizes: Mapping[str, int], sources: Mapping[str, str]
+) -> None:
+    """Raise ValueError with every wrong shape; `sources` says where the size of a letter comes from.
+
+    Where a size is unknown, only the numbers of dimensions are wrong.
+    """
+    known = dict(sizes)
+    if "H" in known:
+        known |= {"3H": 3 * known["H"], "6H": 6 * known["H"]}
     problems = []
-    if len(given["x"]) != 3 or len(given["r"]) != 3:
-        wrong = [name for name, shape in given.items() if len(shape) != len(_SHAPES[name])]
-        problems = [f"{name} is of shape {given[name]}, must be {_letters(name)}" for name in wrong]
-    else:
-        (steps, batch, num_inputs), hidden = given["x"], given["r"][2]
-        sizes = {"T": steps, "N": batch, "I": num_inputs, "D": num_directions, "H": hidden}
-        sizes |= {"3H": 3 * hidden, "6H": 6 * hidden}
-        for name, shape in given.items():
-            expected = tuple(sizes[letter] for letter in _SHAPES[name])
-            if shape != expected:
-                letters = dict.fromkeys(letter[-1] for letter in _SHAPES[name])
-                because = ", ".join(f"{one} = {sizes[one]} from {_SOURCES[one]}" for one in letters)
-                problems.append(
-                    f"{name} is of shape {shape}, must be {_letters(name)} = {expected}, with {because}"
-                )
+    is_complete = {"I", "H"} <= known.keys()
+    for name, array in arrays.items():
+        letters, shape = _SHAPES[name], tuple(array.shape)
+        if not is_complete:
+            if len(shape) != len(letters):
+                problems.append(f"{name} is of shape {shape}, must be {_letters(name)}")
+            continue
+        expected = tuple(known.get(letter) for letter in letters)
+        if len(shape) == len(letters) and all(n in (None, m) for n, m in zip(expected, shape, strict=True)):
+            continue
+        parts = [letter if n is None else str(n) for letter, n in zip(letters, expected, strict=True)]
+        text = f"({', '.join(parts)}{',' * (len(parts) == 1)})"
+        told = dict.fromkeys(letter[-1] for letter, n in zip(letters, expected, strict=True) if n is not None)
+        because = ", ".join(f"{one} = {known[one]} from {sources[one]}" for one in told)
+        problems.append(f"{name} is of shape {shape}, must be {_letters(name)} = {text}, with {because}")
     if problems:
         raise ValueError(f"{function}: {'; '.join(problems)}")
-    return steps, batch, hidden
 
 
 def _letters(name: str) -> str:
     return f"({', '.join(_SHAPES[name])}{',' * (len(_SHAPES[name]) == 1)})"
 
 
-_gru = ArrayFunction("gru", tuple(_MEMBERS), _OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2))
+_gru = ArrayFunction("gru", tuple(_MEMBERS), OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2))

@@ -1,6 +1,7 @@
 """How an ONNX node is run by an array function. Source: https://onnx.ai/onnx/operators/."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,9 @@ import onnx
 
 from cudml.checks import one_of
 from cudml.enums import OperatorType
+from cudml.executable import Recent
 from cudml.functions.gru import clip_bound, gru
+from cudml.functions.gru_plan import GruPlan
 from cudml.functions.reverse_subsequences import reverse_subsequences
 from cudml.functions.slice import slice as slice_of
 from cudml.functions.top_k import top_k
@@ -20,7 +23,13 @@ from cudml.operators.gru.activations import ACTIVATIONS, Activation, activation_
 Runner = Callable[[Sequence[Any], Any], Sequence[Any]]
 
 #: Inputs that a node needs on the host, by position.
-HOST_INPUTS = {"TopK": (1,), "Slice": (1, 2, 3, 4)}
+_HOST_INPUTS = {"TopK": (1,), "Slice": (1, 2, 3, 4)}
+
+#: The weights of a GRU, by position.
+_WEIGHTS = (1, 2, 3)
+
+#: Plans that a node keeps, one for each batch.
+_MAX_PLANS = 8
 
 #: ONNX lets a slice that steps backwards say "to the first element" by the largest integers, too.
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
@@ -35,8 +44,23 @@ _CHOICES: dict[str, dict[str, tuple[Sequence[Any], Any]]] = {
 }
 
 
-def runner_of(node: onnx.NodeProto, opset: int, ir_version: int) -> Runner:
-    """What runs a node.
+def host_inputs(node: onnx.NodeProto, constants: Container[str]) -> Sequence[int]:
+    """The positions of the inputs that a node's runner takes on the host.
+
+    Constant weights of a GRU are among them: its plans move them to the device once.
+    """
+    return _WEIGHTS if _has_constant_weights(node, constants) else _HOST_INPUTS.get(node.op_type, ())
+
+
+def _has_constant_weights(node: onnx.NodeProto, constants: Container[str]) -> bool:
+    given = filter(None, node.input[1:4])
+    return node.op_type == "GRU" and all(name in constants for name in given)
+
+
+def runner_of(
+    node: onnx.NodeProto, opset: int, ir_version: int, constants: Container[str] = (), device: str = "cpu"
+) -> Runner:
+    """What runs a node on a device. Inputs of the names in `constants` are the same in every call.
 
     Raises ValueError, in the words of ONNX's checker or with the attribute, if ONNX does not allow the node.
     """
@@ -60,6 +84,8 @@ def runner_of(node: onnx.NodeProto, opset: int, ir_version: int) -> Runner:
             raise ValueError(f"{label(node)}: hidden_size is {attributes['hidden_size']}, must be at least 1")
         attributes["activations"] = _activations(label(node), attributes)
         clip_bound(attributes.get("clip"), label(node))
+        if _has_constant_weights(node, constants):
+            return partial(_planned_gru, attributes, device, Recent(_MAX_PLANS))
     make = _MAKERS[node.op_type]
     return lambda inputs, stream: make(attributes, opset, inputs, stream)
 
@@ -130,7 +156,7 @@ def _slice(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream
         starts, ends = attributes["starts"], attributes["ends"]
         axes, steps = attributes.get("axes"), None
     else:
-        host = (_input(inputs, position) for position in HOST_INPUTS["Slice"])
+        host = (_input(inputs, position) for position in _HOST_INPUTS["Slice"])
         starts, ends, axes, steps = (
             None if values is None else np.asarray(values).tolist() for values in host
         )
@@ -167,20 +193,50 @@ def _check_slice(rank: int, starts: Any, ends: Any, axes: Any, steps: Any) -> No
 
 def _gru(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: Any) -> Sequence[Any]:
     x, w, r, b, lengths, h0 = (_input(inputs, position) for position in range(6))
+
+    def layer(x: Any, h0: Any) -> Sequence[Any]:
+        return gru(x, w, r, b, h0, lengths, **_gru_options(attributes), stream=stream)
+
+    return _run_gru(attributes, layer, x, r, h0)
+
+
+def _planned_gru(
+    attributes: dict[str, Any], device: str, plans: Recent[int, GruPlan], inputs: Sequence[Any], stream: Any
+) -> Sequence[Any]:
+    """`_gru` with constant weights, which are on the host."""
+    x, w, r, b, lengths, h0 = (_input(inputs, position) for position in range(6))
+
+    def layer(x: Any, h0: Any) -> Sequence[Any]:
+        batch = x.shape[1] if x.ndim == 3 else 0  # else the plan refuses x
+        plan = plans.get(batch)
+        if plan is None:
+            plan = GruPlan(w, r, b, batch=batch, **_gru_options(attributes), device=device, stream=stream)
+            plans[batch] = plan
+        return plan(x, h0, lengths, stream=stream)
+
+    return _run_gru(attributes, layer, x, r, h0)
+
+
+def _gru_options(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "direction": attributes["direction"],
+        "activations": attributes["activations"],
+        "linear_before_reset": bool(attributes.get("linear_before_reset", 0)),
+        "clip": attributes.get("clip"),
+    }
+
+
+def _run_gru(
+    attributes: dict[str, Any], layer: Callable[[Any, Any], Sequence[Any]], x: Any, r: Any, h0: Any
+) -> Sequence[Any]:
+    """The outputs of a node, by a layer in ONNX's first layout that takes x and h0."""
     hidden_size, is_batch_first = attributes.get("hidden_size"), attributes["layout"]
     if hidden_size is not None and tuple(r.shape[2:]) != (hidden_size,):
         expected = f"the last size of input R, which is of shape {tuple(r.shape)}"
         raise ValueError(f"hidden_size is {hidden_size}, must be {expected}")
     if is_batch_first:
         x, h0 = x.swapaxes(0, 1), None if h0 is None else h0.swapaxes(0, 1)
-    sequence, single = gru(
-        *(x, w, r, b, h0, lengths),
-        direction=attributes["direction"],
-        activations=attributes["activations"],
-        linear_before_reset=bool(attributes.get("linear_before_reset", 0)),
-        clip=attributes.get("clip"),
-        stream=stream,
-    )
+    sequence, single = layer(x, h0)
     if is_batch_first:
         return sequence.transpose(2, 0, 1, 3), single.swapaxes(0, 1)
     return sequence, single

@@ -12,7 +12,7 @@ from cudml.errors import a_type
 from cudml.onnx.binding import IOBinding
 from cudml.onnx.cut import DOMAINS, Stretch, check_names, constants_of, cut, label
 from cudml.onnx.loading import Placed, checked_providers, loaded, placed_inside, without_weights
-from cudml.onnx.nodes import HOST_INPUTS, OPS, Runner, check_types, runner_of, why_not
+from cudml.onnx.nodes import OPS, Runner, check_types, host_inputs, runner_of, why_not
 from cudml.onnx.values import (
     ORT_ERRORS,
     Gpu,
@@ -66,6 +66,8 @@ class _Own:
 
     node: onnx.NodeProto
     run: Runner
+    #: The positions of the inputs that it takes on the host.
+    host: Sequence[int]
 
     def __str__(self) -> str:
         return f"{label(self.node)} by cudml"
@@ -488,7 +490,11 @@ class Session:
         reasons: dict[str, str] = {}
         try:
             check_names(model.graph)
-            runners = {_key(node): runner_of(node, opset, model.ir_version) for node in wanted}
+            device = f"cuda:{self._gpu.number}" if self._gpu else "cpu"
+            runners = {
+                _key(node): runner_of(node, opset, model.ir_version, self._constants, device)
+                for node in wanted
+            }
             steps = self._steps_with(model, opset, runners, reasons)
         except ValueError as error:
             raise ValueError(f"Session: {error}") from error.__cause__
@@ -528,7 +534,7 @@ class Session:
                     del runners[_key(step)]
                     reasons[_key(step)] = reason
                     return self._steps_with(model, opset, runners, reasons)
-                steps.append(_Own(step, runners[_key(step)]))
+                steps.append(_Own(step, runners[_key(step)], host_inputs(step, self._constants)))
                 types |= dict.fromkeys(step.output, onnx.helper.make_tensor_type_proto(kind, None))
                 if step.op_type == "TopK":
                     types[step.output[1]] = type_named("tensor(int64)")
@@ -578,9 +584,8 @@ class Session:
         values.update(zip(names, binding.get_outputs(), strict=True))
 
     def _run_own(self, own: _Own, values: dict[str, Any]) -> None:
-        host = HOST_INPUTS.get(own.node.op_type, ())
         inputs = [
-            None if not name else self._array(values, name, is_on_host=position in host)
+            None if not name else self._array(values, name, is_on_host=position in own.host)
             for position, name in enumerate(own.node.input)
         ]
         try:

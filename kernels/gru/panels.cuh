@@ -193,3 +193,49 @@ __device__ __forceinline__ void for_batches(Int64 begin, Int64 num_rows, const V
   if constexpr (kBatch > 1)
     for_batches<(kBatch > 4 ? kBatch - 2 : kBatch - 1)>(begin, num_rows, visit);
 }
+
+// The weights of a tile of a direction in a packed matrix.
+template <class Element>
+__device__ __forceinline__ MatrixWeights<Element> tile_of(const Element* matrix, int direction,
+                                                          int tile, int hidden, int num_columns) {
+  const Int64 rows = static_cast<Int64>(direction) * kNumGates * hidden;
+  return {matrix + rows * num_columns, hidden, tile, num_columns};
+}
+
+// Copies columns [begin, end), at most kSumColumns from a multiple of kSumColumns on, of the gates kFirst to
+// kLast - 1 to the start of `panel`, part after part.
+template <int kFirst, int kLast, class Element>
+__device__ __forceinline__ void copy_part(float* panel, const MatrixWeights<Element>& weights,
+                                          int begin, int end) {
+  constexpr int kRows = (kLast - kFirst) * kTileUnits;
+  const int num_whole = (end - begin) / kLoadedColumns;
+  const int num_left = (end - begin) % kLoadedColumns;
+  float buffer[kVectorFloats * kUnitColumns];
+  for (int first = 0; first < kRows; first += kVectorFloats) {
+    float* to[kLoadedColumns];
+    for_constants<kLoadedColumns>([&](auto part) {
+      to[part.value] = panel + first + (part.value * num_whole + min(part.value, num_left)) * kRows;
+    });
+    for (int from = begin; from < end;) {
+      const UnitRows units =
+          unit_rows(weights, kFirst + first / kTileUnits, first % kTileUnits, from, end, buffer);
+      for (; from < units.end; from += kLoadedColumns) {
+        Floats loaded[kLoadedColumns];
+        load_quads(loaded, units.rows.first + from, units.rows.stride);
+        transpose_quads(loaded);
+        for_constants<kLoadedColumns>([&](auto part) {
+          if (from + part.value < end) store_floats(to[part.value], loaded[part.value]);
+          to[part.value] += kRows;
+        });
+      }
+    }
+  }
+}
+
+template <int kFirst, int kLast, class Element>
+__device__ __forceinline__ void copy_rows(float* panel, const MatrixWeights<Element>& weights) {
+  for (int begin = 0; begin < weights.num_columns; begin += kSumColumns) {
+    copy_part<kFirst, kLast>(panel + static_cast<Int64>(begin) * (kLast - kFirst) * kTileUnits,
+                             weights, begin, min(begin + kSumColumns, weights.num_columns));
+  }
+}

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from cudml.checks import (
@@ -17,8 +17,8 @@ from cudml.checks import (
 )
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation, check_activation
-from cudml.operators.gru.paths import PATHS, choose_path
-from cudml.operators.gru.shapes import Layer
+from cudml.operators.gru.paths import PATHS, choose_path, padded_units, panels_step
+from cudml.operators.gru.shapes import NUM_GATES, Layer
 from cudml.operators.path import named_path
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
@@ -219,7 +219,14 @@ def layer_of(desc: GruDesc, clip: float = math.inf) -> Layer:
     )
 
 
-def plan(desc: GruDesc, limits: Limits, clip: float = math.inf, *, path: str | None = None) -> Plan:
+def plan(
+    desc: GruDesc,
+    limits: Limits,
+    clip: float = math.inf,
+    has_panels: bool = False,
+    *,
+    path: str | None = None,
+) -> Plan:
     """The plan of a valid descriptor: project the input for all steps, then run them all in one launch.
 
     Where the chip cannot hold the weights, a product of the library and a launch for the gates take each step
@@ -235,10 +242,12 @@ def plan(desc: GruDesc, limits: Limits, clip: float = math.inf, *, path: str | N
 
     The inputs of all activations are bounded to [-clip, clip], which ONNX has and DirectML lacks.
 
+    `has_panels` says that W and R are as `panels` makes them, in tensors of `panel_sizes` of float32.
+
     `path` is a key of `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot
     compute this layer, or the hidden size is too large for the device.
     """
-    layer = layer_of(desc, clip)
+    layer = replace(layer_of(desc, clip), has_panels=has_panels)
     taken = choose_path(layer, limits).path if path is None else named_path(PATHS, path, layer, limits)
     steps, workspaces = taken.steps(layer, limits)
     return Plan(
@@ -248,3 +257,18 @@ def plan(desc: GruDesc, limits: Limits, clip: float = math.inf, *, path: str | N
         steps=steps,
         workspaces=workspaces,
     )
+
+
+def panel_sizes(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    """The sizes of weights in panels: those of a matrix, (..., 3H, columns), with H rounded up."""
+    *leading, num_rows, num_columns = sizes
+    return (*leading, NUM_GATES * padded_units(num_rows // NUM_GATES), num_columns)
+
+
+def panels(tensor: TensorDesc, limits: Limits, is_split: bool) -> Plan:
+    """The plan that copies packed weights, W or R, into panels, from which a CPU multiplies the fastest.
+
+    Its operands are `weights` and `panels`. R is split unless the layer is linear before reset; W never is.
+    """
+    step = panels_step(tensor, "weights", "panels", limits, is_split=is_split)
+    return Plan("GRU", ("weights", "panels"), (step,), outputs=("panels",))

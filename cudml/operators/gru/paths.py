@@ -91,8 +91,9 @@ _PRODUCT_TILE, _PARTIAL_PRODUCTS = 128, 64
 #: The maximum number of activations of a layer.
 _MAX_ACTIVATIONS = 4
 
-#: The structs of kernels/gru/lengths.cu and serial_prepare.cu, and `GruParams` of layer.cuh.
+#: The structs of kernels/gru/lengths.cu, panels.cu and serial_prepare.cu, and `GruParams` of layer.cuh.
 _LENGTHS_PARAMS = ParamStruct("Int64 num_lengths, stride, num_steps", "Int32 length_bytes, length_is_signed")
+_PANEL_PARAMS = ParamStruct("Int32 num_columns, hidden_size, num_blocks")
 _PREPARE_PARAMS = ParamStruct("Int64 num_rows", "Int32 num_inputs, hidden_size, num_directions, num_blocks")
 _GRU_PARAMS = ParamStruct(
     "Int64 bias_strides[2], initial_strides[3], sequence_strides[4], single_strides[3]",
@@ -315,29 +316,37 @@ def _panel_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
 def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) -> Steps:
     shape = serial_shape(layer, limits)
     d, hidden, inputs = layer.num_directions, layer.hidden_size, layer.input_size
-    # A tile's width depends on the CPU's registers, which a plan does not know; this is the maximum.
-    padded = round_up(hidden, TILE_MAX_UNITS)
-    num_blocks = min(padded // TILE_MAX_UNITS, THRESHOLDS.serial_prepare_blocks * limits.num_multiprocessors)
+    padded = padded_units(hidden)
+    num_blocks = _tile_blocks(hidden, limits)
     num_rows = layer.num_steps * layer.batch_size
     state_rows = SERIAL_ROWS * shape.group_batch + SERIAL_BIAS_ROWS
-    part_floats = NUM_GATES * TILE_MAX_UNITS * min(inputs, SUM_COLUMNS)
     projection = Workspace("projection", 4 * num_rows * d * NUM_GATES * padded)
     states = Workspace("states", 4 * d * shape.num_groups * state_rows * padded)
-    copies = (
-        Workspace("weight_parts", 4 * d * num_blocks * part_floats),
-        Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden),
-    )
-    copied = copies if panels else ()
+    recurrence, weights = (places.get(name, name) for name in ("recurrence_tensor", "weight_tensor"))
+    copies: tuple[Workspace, ...] = ()
+    copy: tuple[Step, ...] = ()
+    part = None
+    if panels and not layer.has_panels:
+        part_floats = NUM_GATES * TILE_MAX_UNITS * min(inputs, SUM_COLUMNS)
+        copies = (
+            Workspace("weight_parts", 4 * d * num_blocks * part_floats),
+            Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden),
+        )
+        part, target = (space.name for space in copies)
+        tensor = layer.tensors["recurrence_tensor"]
+        copy = (panels_step(tensor, recurrence, target, limits, is_split=not layer.linear_before_reset),)
+        recurrence = target
     prepare = KernelLaunch(
         source="gru/serial_prepare.cu",
         function="gru_serial_prepare",
-        template=(layer.element.cpp, layer.linear_before_reset, panels),
+        template=(layer.element.cpp, panels),
         grid=(d * num_blocks, 1, 1),
         block=(1, 1, 1),
         buffers=(
-            *(places.get(name, name) for name in ("input_tensor", "weight_tensor", "recurrence_tensor")),
+            places.get("input_tensor", "input_tensor"),
+            *((None, weights) if layer.has_panels else (weights, None)),
             projection.name,
-            *(space.name if panels else None for space in copies),
+            part,
         ),
         params=Params(
             _PREPARE_PARAMS,
@@ -351,10 +360,48 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
         ),
         constants=CONSTANTS["serial_prepare"],
     )
-    last = copies[-1].name if panels else None
-    launch = _launch(layer, shape, "serial", (*_tensors(layer, places), states.name, last), panels)
-    launch = launch._replace(block=(1, 1, 1))
-    return (prepare, launch), (projection, *copied, states)
+    first, in_place, *others = _tensors(layer, places)
+    read = (None, *others, states.name, recurrence) if panels else (in_place, *others, states.name, None)
+    launch = _launch(layer, shape, "serial", (first, *read), panels)._replace(block=(1, 1, 1))
+    return (*copy, prepare, launch), (projection, *copies, states)
+
+
+def padded_units(hidden: int) -> int:
+    """Hidden units of whole tiles.
+
+    A tile's width depends on the CPU's registers, which a plan does not know; this is the maximum.
+    """
+    return round_up(hidden, TILE_MAX_UNITS)
+
+
+def _tile_blocks(hidden: int, limits: Limits) -> int:
+    """Blocks that take a direction's tiles in turn."""
+    most = THRESHOLDS.serial_prepare_blocks * limits.num_multiprocessors
+    return min(padded_units(hidden) // TILE_MAX_UNITS, most)
+
+
+def panels_step(
+    tensor: TensorDesc, source: str, target: str, limits: Limits, *, is_split: bool
+) -> KernelLaunch:
+    """The launch that copies packed weights, (1, D, 3H, columns), into panels (kernels/gru/panels.cuh).
+
+    `is_split` gives the candidate's rows a panel of their own, as recurrences need that multiply them later.
+    """
+    _, num_directions, num_rows, num_columns = tensor.sizes
+    hidden = num_rows // NUM_GATES
+    num_blocks = _tile_blocks(hidden, limits)
+    return KernelLaunch(
+        source="gru/panels.cu",
+        function="gru_panels",
+        template=(tensor.element.cpp, is_split),
+        grid=(num_directions * num_blocks, 1, 1),
+        block=(1, 1, 1),
+        buffers=(source, target),
+        params=Params(
+            _PANEL_PARAMS, {"num_columns": num_columns, "hidden_size": hidden, "num_blocks": num_blocks}
+        ),
+        constants=CONSTANTS["panels"],
+    )
 
 
 def _complete(
@@ -435,6 +482,8 @@ def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
 
     Raises ValueError if the hidden size is too large for the device.
     """
+    if layer.has_panels:
+        return Choice(PATHS["panels"], "the weights are in panels")
     if limits.warp_lanes == 1:
         products, least = panel_products(layer, limits), THRESHOLDS.panel_min_products
         if products >= least:

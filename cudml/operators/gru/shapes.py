@@ -155,6 +155,7 @@ CONSTANTS: dict[str, Constants] = {
         ("kNumStateRows", SERIAL_ROWS),
         ("kNumBiasRows", SERIAL_BIAS_ROWS),
     ),
+    "panels": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
     "serial_prepare": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
 }
 
@@ -240,6 +241,8 @@ class Layer:
     direction: RecurrentNetworkDirection
     linear_before_reset: bool
     clip: float
+    #: Whether W and R are in panels, as `prepare` of gru.py makes them.
+    has_panels: bool = False
 
     @property
     def num_directions(self) -> int:
