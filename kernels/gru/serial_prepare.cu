@@ -1,7 +1,7 @@
 // Computes: the products of a GRU layer's input with its weights.
 // Idea: a tile's weights, some columns at a time, are multiplied with all rows of the input.
 // Ownership: a block of one thread owns tiles of a direction, and a buffer for input weights.
-// Requires: x and W packed, or W in panels; `projection` by time, sequence, direction, tile, gate, unit.
+// Requires: x and W packed, or W in panels; `projection` by time, sequence, direction, tile, gate.
 // Chosen when: gru/serial.cu follows.
 
 #include "gru/panels.cuh"
