@@ -258,8 +258,9 @@ class MatMul:
     """`out = a @ b.T` by the device's library: a is (m, k), b is (n, k), out is float32 (m, n).
 
     All three are packed row-major; offsets are in elements of the respective buffer. `element` is
-    "float32" or "float16", the type of a and b; products are summed in float32. `workspace` is the library's
-    for this step, of `product_workspace_size(workspace_bytes)` bytes; None leaves it to the library.
+    "float32", "float16" or "bfloat16", the type of a and b; products are summed in float32. `workspace` is
+    the library's for this step, of `product_workspace_size(workspace_bytes)` bytes; None leaves it to the
+    library.
     """
 
     a: str

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx.backend.base
@@ -145,6 +146,26 @@ def test_options_of_gru(options: str, rng: np.random.Generator) -> None:
     }
     for ours, theirs in zip(session.run_named(feeds).values(), by_onnxruntime(model, feeds), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [21, 22])
+def test_gru_of_bfloat16(opset: int, rng: np.random.Generator) -> None:
+    """ONNX's GRU takes bfloat16 from opset 22 on; ONNX Runtime has no such kernel."""
+    kinds = dict.fromkeys(("x", "w", "r", "y", "y_h"), TensorProto.BFLOAT16)
+    infos = {name: helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()}
+    node = helper.make_node("GRU", ["x", "w", "r"], ["y", "y_h"], hidden_size=4)
+    inputs, outputs = ([infos[name] for name in names] for names in (("x", "w", "r"), ("y", "y_h")))
+    graph = helper.make_graph([node], "one", inputs, outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    if opset < 22:
+        with pytest.raises(ValueError, match="ONNX Runtime does not take the model"):
+            adapter.Session(model, providers=PROVIDERS)
+        return
+    session = adapter.Session(model, providers=PROVIDERS)
+    shapes = {"x": (5, 3, 2), "w": (1, 12, 2), "r": (1, 12, 4)}
+    feeds = {n: rng.standard_normal(shape).astype(ml_dtypes.bfloat16) for n, shape in shapes.items()}
+    for got, expected in zip(session.run(None, feeds), cudml.gru(**feeds), strict=True):
+        assert_identical(got, expected)
 
 
 def test_constant_weights_are_arranged_once_for_a_batch(

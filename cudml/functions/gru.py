@@ -9,7 +9,7 @@ import numpy as np
 
 from cudml.checks import Problems
 from cudml.devices import Array
-from cudml.dtypes import INTEGERS, ElementType
+from cudml.dtypes import INTEGERS, ElementType, ExtendedType
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.functions.arguments import (
     Argument,
@@ -28,7 +28,11 @@ from cudml.operators.gru.activations import Activation, activation_names, check_
 from cudml.operators.gru.operator import operator as _operator
 
 #: The types that a layer computes.
-FLOATS: dict[str, ElementType] = {"float16": DataType.FLOAT16, "float32": DataType.FLOAT32}
+FLOATS: dict[str, ElementType] = {
+    "float16": DataType.FLOAT16,
+    "float32": DataType.FLOAT32,
+    "bfloat16": ExtendedType.BFLOAT16,
+}
 
 _DIRECTIONS = {
     "forward": RecurrentNetworkDirection.FORWARD,
@@ -145,8 +149,9 @@ def gru(
     Parameters
     ----------
     x : array (T, N, I)
-        The inputs, of float32 or float16; any strides. Arrays in GPU memory (CuPy's, or any that share it)
-        are processed by that GPU, arrays in CPU memory (NumPy's, or any that share it) by the CPU emulator.
+        The inputs, of float32, float16 or bfloat16; any strides. Arrays in GPU memory (CuPy's, or any that
+        share it) are processed by that GPU, arrays in CPU memory (NumPy's, or any that share it) by the CPU
+        emulator.
     w : array (D, 3H, I)
         The weights of the inputs, of the dtype of `x`, as are `r`, `b` and `h0`.
     r : array (D, 3H, H)
@@ -204,7 +209,7 @@ def gru(
 
     Notes
     -----
-    Sums and the state between steps are float32 for both dtypes. A kernel computes the recurrence of a
+    Sums and the state between steps are float32 for every dtype. A kernel computes the recurrence of a
     sequence with the same bits on every device, independent of the other sequences. But the kernel is chosen
     by size and device, and on a GPU cuBLAS multiplies `x` and `w`, with bits that depend on T, N, the GPU and
     the release. So it does with the states and `r` where the GPU cannot hold the weights: each step is then a

@@ -28,6 +28,9 @@ _HOST_INPUTS = {"TopK": (1,), "Slice": (1, 2, 3, 4)}
 #: The weights of a GRU, by position.
 _WEIGHTS = (1, 2, 3)
 
+#: The first version of ONNX's operators whose GRU takes bfloat16.
+_BFLOAT16_OPSET = 22
+
 #: Plans that a node keeps, one for each batch.
 _MAX_PLANS = 8
 
@@ -106,12 +109,15 @@ def check_types(node: onnx.NodeProto, opset: int, kinds: Sequence[int]) -> None:
             )
 
 
-def why_not(op_type: str, kind: int) -> str | None:
+def why_not(op_type: str, opset: int, kind: int) -> str | None:
     """Why cudml cannot run an operator on tensors of an element type; None if it can."""
     types = onnx.TensorProto
     if kind != types.STRING and (op_type != "GRU" or kind in (types.FLOAT, types.FLOAT16)):
         return None
-    return f"{types.DataType.Name(kind).lower()} is not supported"
+    name = types.DataType.Name(kind).lower()
+    if op_type == "GRU" and kind == types.BFLOAT16:
+        return None if opset >= _BFLOAT16_OPSET else f"{name} is supported from opset {_BFLOAT16_OPSET} on"
+    return f"{name} is not supported"
 
 
 def _value(item: onnx.AttributeProto) -> Any:

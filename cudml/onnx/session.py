@@ -530,7 +530,7 @@ class Session:
                 ]
                 check_types(step, opset, kinds)
                 kind = kinds[0]
-                if (reason := why_not(step.op_type, kind)) is not None:
+                if (reason := why_not(step.op_type, opset, kind)) is not None:
                     del runners[_key(step)]
                     reasons[_key(step)] = reason
                     return self._steps_with(model, opset, runners, reasons)

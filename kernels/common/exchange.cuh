@@ -76,6 +76,13 @@ struct TaggedHalves {
   }
 };
 
+// The same with a bfloat16.
+struct TaggedBFloats : TaggedHalves {
+  __device__ __forceinline__ static Value value_of(float number) {
+    return bfloat_bits_from_float(number);
+  }
+};
+
 // How the tags of the first `num_words` of the words differ; the others are never sent. Without a branch, as
 // it follows the load that everybody waits for.
 template <class Format>

@@ -214,6 +214,19 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   return bits;
 }
 
+// Of bfloat16, the upper half of a float32; rounds to nearest even, and every NaN to 0x7fff.
+__device__ __forceinline__ UInt16 bfloat_bits_from_float(float value) {
+#if __CUDA_ARCH__ >= 800
+  UInt16 bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+#else
+  const UInt32 bits = __float_as_uint(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return static_cast<UInt16>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+#endif
+}
+
 // ---- Matrices of half precision, multiplied by a whole warp and summed in float32.
 //
 // With g = lane / 4 and t = lane % 4, and a word holding two neighbouring halves, the lower one first:
@@ -254,6 +267,20 @@ __device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumn
 #endif
   return sums;
 }
+
+// The same for words of two bfloat16. Only sm_80 and later have such matrices.
+#if __CUDA_ARCH__ >= 800
+__device__ __forceinline__ MatrixSums multiply_add_bfloats(MatrixRows rows, MatrixColumns columns,
+                                                           MatrixSums sums) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sums.values[0]), "+f"(sums.values[1]), "+f"(sums.values[2]), "+f"(sums.values[3])
+      : "r"(rows.words[0]), "r"(rows.words[1]), "r"(rows.words[2]), "r"(rows.words[3]),
+        "r"(columns.words[0]), "r"(columns.words[1]));
+  return sums;
+}
+#endif
 
 // ---- Barriers that CUDA C++ has no function for.
 

@@ -17,6 +17,11 @@ struct Float16 {
   UInt16 bits;
 };
 
+// The upper half of a float32, as bits.
+struct BFloat16 {
+  UInt16 bits;
+};
+
 // Sixteen bytes moved as one; nothing is ever computed with them.
 struct alignas(16) Bits128 {
   UInt32 words[4];

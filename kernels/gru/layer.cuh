@@ -38,10 +38,16 @@ __device__ __forceinline__ float to_float(float value) { return value; }
 __device__ __forceinline__ float to_float(Float16 value) {
   return float_from_half_bits(value.bits);
 }
+__device__ __forceinline__ float to_float(BFloat16 value) {
+  return __uint_as_float(static_cast<UInt32>(value.bits) << 16);
+}
 
 __device__ __forceinline__ void store(float* address, float value) { *address = value; }
 __device__ __forceinline__ void store(Float16* address, float value) {
   address->bits = half_bits_from_float(value);
+}
+__device__ __forceinline__ void store(BFloat16* address, float value) {
+  address->bits = bfloat_bits_from_float(value);
 }
 
 // The tensors of a layer, as seen from one direction.

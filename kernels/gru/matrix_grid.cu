@@ -1,8 +1,8 @@
-// Computes: a float16 GRU layer over a whole sequence by a cooperative grid, on matrix units.
-// Idea: as gru/grid.cu, but R stays in registers as matrix operands, and states are sent as half.
+// Computes: a GRU layer of 16-bit floats over a whole sequence by a cooperative grid, on matrix units.
+// Idea: as gru/grid.cu, but R stays in registers as matrix operands, and states are sent as 16 bits.
 // Ownership: a group of blocks shares the units of 8 sequences at a time; 8 warps split columns.
 // Requires: all blocks resident, `exchange` zeroed, and `carried` for the states in float32.
-// Chosen when: the type is float16 and this is estimated to be the fastest (gru/paths.py).
+// Chosen when: the type has 16 bits and this is estimated to be the fastest (gru/paths.py).
 
 #include "gru/exchanged_grid.cuh"
 
@@ -22,9 +22,30 @@ constexpr int kRowPadding = 8;
 // Floats from one row of partial sums to the next: an odd number, for the same reason.
 constexpr int kSumStride = kRoundBatch + 1;
 
-template <bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
-struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset, kIsFixed>,
-                                   TaggedHalves, Float16, kStandard, kLinearBeforeReset, kIsFixed> {
+// What a matrix instruction and an exchange take of a 16-bit type.
+template <class Element>
+struct MatrixFormat;
+template <>
+struct MatrixFormat<Float16> : TaggedHalves {
+  __device__ __forceinline__ static MatrixSums add(MatrixRows rows, MatrixColumns columns,
+                                                   MatrixSums sums) {
+    return multiply_add(rows, columns, sums);
+  }
+};
+template <>
+struct MatrixFormat<BFloat16> : TaggedBFloats {
+  // A template, because architectures that lack the instruction compile this file, too.
+  template <class Sums>
+  __device__ __forceinline__ static Sums add(MatrixRows rows, MatrixColumns columns, Sums sums) {
+    return multiply_add_bfloats(rows, columns, sums);
+  }
+};
+
+template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
+struct MatrixBlock
+    : ExchangedGrid<MatrixBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>,
+                    MatrixFormat<Element>, Element, kStandard, kLinearBeforeReset, kIsFixed> {
+  using Format = MatrixFormat<Element>;
   static constexpr int kPassUnits = kTilesPerGate * kTileRows;
 
   using Grid = typename MatrixBlock::ExchangedGrid;
@@ -73,7 +94,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset, kI
   // Two neighbouring weights of a row, read from R; 0 outside of it.
   template <bool kIsAligned>
   __device__ __forceinline__ UInt32 load_pair(int gate, int unit, int column) const {
-    const Float16* first = layer.recurrence + (layer.weight_row(gate, unit) + column);
+    const Element* first = layer.recurrence + (layer.weight_row(gate, unit) + column);
     UInt32 pair = 0;
     if constexpr (kIsAligned) {
       if (unit < hidden() && column < hidden()) pair = *reinterpret_cast<const UInt32*>(first);
@@ -165,7 +186,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset, kI
         const MatrixColumns columns = load_columns(chunk);
 #pragma unroll
         for (int tile = kFirstTile; tile < kLastTile; ++tile) {
-          sums[tile] = multiply_add(registers[chunk][tile], columns, sums[tile]);
+          sums[tile] = Format::add(registers[chunk][tile], columns, sums[tile]);
         }
       }
     }
@@ -175,7 +196,7 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset, kI
       const MatrixColumns columns = load_columns(chunk);
 #pragma unroll
       for (int tile = kFirstTile; tile < kLastTile; ++tile) {
-        sums[tile] = multiply_add(tiles[tile * kGridThreads], columns, sums[tile]);
+        sums[tile] = Format::add(tiles[tile * kGridThreads], columns, sums[tile]);
       }
     };
     const int num_stored = layer.params.num_stored_chunks;
@@ -202,16 +223,16 @@ struct MatrixBlock : ExchangedGrid<MatrixBlock<kStandard, kLinearBeforeReset, kI
   }
 };
 
-template <bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
+template <bool kStandard, bool kLinearBeforeReset, bool kIsFixed, class Element = Float16>
 __global__ void __launch_bounds__(kGridThreads, 1)
-    gru_matrix_grid(const float* projection, const Float16* recurrence, const Float16* bias,
-                    const Float16* initial, const UInt32* lengths, Float16* sequence,
-                    Float16* single, UInt32* exchange, float* carried, UInt32* overflow,
+    gru_matrix_grid(const float* projection, const Element* recurrence, const Element* bias,
+                    const Element* initial, const UInt32* lengths, Element* sequence,
+                    Element* single, UInt32* exchange, float* carried, UInt32* overflow,
                     WaitReport* report, GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
-  using Block = MatrixBlock<kStandard, kLinearBeforeReset, kIsFixed>;
+  using Block = MatrixBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>;
   const GridPart part = GridPart::of_block(params, Block::kPassUnits);
-  const Layer<Float16> layer = {projection, recurrence, bias,   initial,       lengths,
+  const Layer<Element> layer = {projection, recurrence, bias,   initial,       lengths,
                                 sequence,   single,     params, part.direction};
   Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried), {report}},
                  {},

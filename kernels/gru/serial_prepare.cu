@@ -24,8 +24,8 @@ __device__ __forceinline__ FloatRows input_rows(const float* rows, int num_colum
   return {rows, num_columns};
 }
 
-template <int kBatch>
-__device__ __forceinline__ FloatRows input_rows(const Float16* rows, int num_columns, int begin,
+template <int kBatch, class Element>
+__device__ __forceinline__ FloatRows input_rows(const Element* rows, int num_columns, int begin,
                                                 int end, float* buffer) {
   return converted_rows<kBatch, kSumColumns>(
       [&](int i) { return rows + static_cast<Int64>(i) * num_columns; }, begin, end, buffer);

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from cudml.dtypes import ElementType, ExtendedType
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import GruDesc
@@ -32,6 +33,8 @@ _SIZES = (
     (1, 4, 32, 64),
 )
 
+_TYPES: tuple[ElementType, ...] = (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16)
+
 PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
 
 
@@ -47,7 +50,7 @@ def descriptors() -> Iterator[GruDesc]:
 
 def _layers() -> Iterator[GruDesc]:
     for num_steps, batch, num_inputs, hidden in _SIZES:
-        for data_type in (DataType.FLOAT32, DataType.FLOAT16):
+        for data_type in _TYPES:
             for f in (Activation.sigmoid(), Activation.hard_sigmoid(0.2, 0.5)):
                 for linear_before_reset in (True, False):
                     yield GruDesc(
@@ -71,11 +74,11 @@ def any_descriptor(rng: np.random.Generator) -> GruDesc:
     num_inputs, hidden = random_size(rng, 2048), random_size(rng, 2048)
     direction = RecurrentNetworkDirection(int(rng.integers(3)))
     count = 2 if direction is RecurrentNetworkDirection.BIDIRECTIONAL else 1
-    data_type = DataType.FLOAT32 if rng.integers(2) else DataType.FLOAT16
+    data_type = _TYPES[rng.integers(len(_TYPES))]
     activations = (Activation.sigmoid(), Activation.tanh(), Activation.hard_sigmoid(0.2, 0.5))
     chosen = (0, 1) * count if rng.integers(2) else rng.integers(3, size=2 * count)
 
-    def optional(data_type: DataType, *sizes: int) -> TensorDesc | None:
+    def optional(data_type: ElementType, *sizes: int) -> TensorDesc | None:
         return TensorDesc(data_type, sizes) if rng.integers(2) else None
 
     return GruDesc(

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from proof.stand_in import binding
@@ -25,7 +26,9 @@ _NOT_INITIALIZED, _INVALID_VALUE, _EXECUTION_FAILED, _NOT_SUPPORTED = 1, 7, 13, 
 
 # Values of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t`, `cublasMath_t`, `cublasPointerMode_t`.
 _OP_N, _OP_T = 0, 1
-_TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16)}
+#: Of a, b and c.
+_KNOWN_TYPES = ((0, 0, 0), (2, 2, 0), (2, 2, 2), (14, 14, 0))
+_TYPES = {0: np.dtype(np.float32), 2: np.dtype(np.float16), 14: np.dtype(ml_dtypes.bfloat16)}
 _COMPUTE_32F, _COMPUTE_32F_FAST_TF32 = 68, 77
 _TF32_MATH = 3
 _HOST_POINTERS = 0
@@ -178,7 +181,7 @@ class Cublas:
         if min(m, n, k) < 0 or not {op_a, op_b} <= {_OP_N, _OP_T}:
             raise _Refused(_INVALID_VALUE, f"sizes {m}, {n}, {k}, operations {op_a}, {op_b}")
         types = a_type, b_type, c_type
-        if found.pointer_mode != _HOST_POINTERS or types not in ((0, 0, 0), (2, 2, 0), (2, 2, 2)):
+        if found.pointer_mode != _HOST_POINTERS or types not in _KNOWN_TYPES:
             raise _Refused(_NOT_SUPPORTED, f"cublasGemmEx of types {types} is not known to the stand-in")
         if compute not in (_COMPUTE_32F, _COMPUTE_32F_FAST_TF32):
             raise _Refused(_NOT_SUPPORTED, f"cublasGemmEx by {compute} is not known to the stand-in")

@@ -323,7 +323,7 @@ GRU_ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     ),
     "no r": ({"r": None}, TypeError, "r is None, must be an array"),
     "list": ({"w": [1]}, TypeError, "w is a list, must be a NumPy array"),
-    "double": ({"x": zeros(2, 1, 3, dtype=float)}, TypeError, "x is of dtype float64, must be of float16 or"),
+    "double": ({"x": zeros(2, 1, 3, dtype=float)}, TypeError, "x is of dtype float64, must be of float16, "),
     "mixed": ({"w": zeros(1, 6, 3, dtype="f2")}, TypeError, "w is of dtype float16, must be of float32, as"),
     "bias": ({"b": zeros(1, 12, dtype=float)}, TypeError, "b is of dtype float64, must be of float32, as x"),
     "x": ({"x": zeros(2, 3)}, ValueError, "x is of shape (2, 3), must be (T, N, I)"),

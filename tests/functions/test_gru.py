@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -31,7 +32,7 @@ def assert_right(
     assert_as_precise_as_numpy(results, Weights(**weights), options)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_gru(direction: Any, dtype: Any, device: Device, rng: np.random.Generator) -> None:
     arrays = layer(rng, direction, dtype)

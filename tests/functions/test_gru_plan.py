@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -38,7 +39,7 @@ def random_arrays(rng: np.random.Generator, sizes: tuple[int, ...], d: int, dtyp
     return {name: rng.uniform(-0.5, 0.5, shape).astype(dtype) for name, shape in shapes.items()}
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", ml_dtypes.bfloat16])
 @pytest.mark.parametrize("linear_before_reset", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_the_bits_are_those_of_gru(

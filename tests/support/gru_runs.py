@@ -5,14 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from cudml.devices import Device
+from cudml.dtypes import BY_NUMPY_NAME
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import GruDesc, plan
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc
+from cudml.tensors import TensorDesc, tensor_of
 from proof.oracle.gru import Weights, gru
 from tests.support import to_device, to_numpy
 from tests.support.random_arrays import Layout
@@ -23,14 +25,15 @@ BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 STANDARD = (Activation.sigmoid(), Activation.tanh())
 
-#: Paths that take only one data type, and only one step.
-FLOAT16_PATHS = ("matrix_grid",)
+#: Paths that take only types of 16 bits, and only one step.
+MATRIX_PATHS = ("matrix_grid",)
 ONE_STEP_PATHS = ("step",)
 
 
 def dtypes_of(path: str) -> tuple[Any, ...]:
     """The types that a path takes."""
-    return (np.float16,) if path in FLOAT16_PATHS else (np.float32, np.float16)
+    halves = (np.float16, ml_dtypes.bfloat16)
+    return halves if path in MATRIX_PATHS else (np.float32, *halves)
 
 
 #: The place of every array of ONNX's shapes among the members, and how many leading dimensions of 1 it lacks.
@@ -78,10 +81,10 @@ def random_layer(
 ) -> Weights:
     """Arrays for T steps of N sequences, I inputs and H hidden units, weights as frameworks draw them.
 
-    A path that does not take `dtype` gets its own, and a path of one step only the first.
+    A path that does not take `dtype` gets one of its own, and a path of one step only the first.
     """
     if path is not None and dtype not in dtypes_of(path):
-        (dtype,) = dtypes_of(path)
+        dtype = dtypes_of(path)[0]
     num_steps, batch, num_inputs, hidden = sizes
     if path in ONE_STEP_PATHS:
         num_steps = 1
@@ -165,11 +168,8 @@ def packed_layout(shape: tuple[int, ...]) -> Layout:
 
 def four_dimensional(name: str, array: np.ndarray) -> TensorDesc:
     """The descriptor of an array with dimensions of size 1 before its own."""
-    desc = TensorDesc.of(array)
-    missing = 4 - len(desc.sizes)
-    strides = None if desc.strides is None else (0,) * missing + desc.strides
-    data_type = DataType.UINT32 if name == "lengths" else desc.data_type
-    return TensorDesc(data_type, (1,) * missing + desc.sizes, strides)
+    kind = DataType.UINT32 if name == "lengths" else BY_NUMPY_NAME[array.dtype.name]
+    return tensor_of(kind, (1,) * (4 - array.ndim) + array.shape, array)
 
 
 def stale_workspace(device: Device, chosen: Any) -> Any:
@@ -177,7 +177,7 @@ def stale_workspace(device: Device, chosen: Any) -> Any:
     if not chosen.temporary_bytes:
         return None
     is_half = chosen.steps[-1].function == "gru_matrix_grid"
-    word = np.uint32(1 << 16 | 0x7E00) if is_half else np.uint64(1 << 32 | 0x7FC0_0000)
+    word = np.uint32(1 << 16 | 0x7FFF) if is_half else np.uint64(1 << 32 | 0x7FC0_0000)
     words = to_device(device, np.full(chosen.temporary_bytes // word.itemsize, word))
     return words.view(np.uint8)
 

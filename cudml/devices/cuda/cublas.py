@@ -26,7 +26,7 @@ MAX_SIZE = 2**31 - 1
 
 # Values of `cublasOperation_t`, `cudaDataType`, `cublasComputeType_t` and `cublasGemmAlgo_t`.
 _OP_N, _OP_T = 0, 1
-_TYPES = {"float32": (0, 4), "float16": (2, 2)}  # number, bytes
+_TYPES = {"float32": (0, 4), "float16": (2, 2), "bfloat16": (14, 2)}  # number, bytes
 _COMPUTE_32F = 68
 _GEMM_DEFAULT = -1
 

@@ -48,7 +48,7 @@ def accesses(step: LibraryStep) -> list[tuple[str, int, int, bool]]:
             (step.source, step.source_offset, step.num_bytes, False),
             (step.target, step.target_offset, step.num_bytes, True),
         ]
-    size = np.dtype(step.element).itemsize
+    size = _dtype(step.element).itemsize
     return [
         (step.a, step.a_offset * size, step.m * step.k * size, False),
         (step.b, step.b_offset * size, step.n * step.k * size, False),
@@ -80,8 +80,9 @@ def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
     over pieces of the terms are added in order. Infinities and NaN raise no warning, independent of
     `np.seterr`.
     """
-    left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, step.element)
-    right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, step.element)
+    dtype = _dtype(step.element)
+    left = _matrix(addresses[step.a], step.a_offset, step.m, step.k, dtype)
+    right = _matrix(addresses[step.b], step.b_offset, step.n, step.k, dtype)
     result = _matrix(addresses[step.out], step.out_offset, step.m, step.n, np.float32)
     is_whole = 4 * step.k <= _PIECE_BYTES
     terms, multiply = (step.k, _multiply) if is_whole else (_PIECE_TERMS, _add_product)
@@ -97,11 +98,23 @@ def _matmul(step: MatMul, addresses: Mapping[str, int]) -> None:
             across = slice(column, column + columns)
             for term in range(0, step.k, terms):
                 along = slice(term, term + terms)
-                factor = right[across, along].astype(np.float32, copy=False)
+                factor = _floats(right[across, along], step.element)
                 for first in range(0, step.m, rows):
                     down = slice(first, first + rows)
-                    other = left[down, along].astype(np.float32, copy=False)
+                    other = _floats(left[down, along], step.element)
                     multiply(other, factor, result[down, across])
+
+
+def _dtype(element: str) -> np.dtype[Any]:
+    """The dtype that reads a product's operands: of bfloat16, which NumPy lacks, the bits."""
+    return np.dtype(np.uint16 if element == "bfloat16" else element)
+
+
+def _floats(matrix: Array, element: str) -> Array:
+    """The float32 numbers of an operand that `_dtype` reads."""
+    if element == "bfloat16":
+        return np.left_shift(matrix, 16, dtype=np.uint32).view(np.float32)
+    return matrix.astype(np.float32, copy=False)
 
 
 def _multiply(left: Array, right: Array, result: Array) -> None:

@@ -456,7 +456,7 @@ PATHS = by_name(
     ),
     Path(
         "matrix_grid",
-        "float16 and many hidden units: the same by matrix instructions",
+        "a 16-bit type and many hidden units: the same by matrix instructions",
         lambda layer, limits: matrix_shape(layer, limits) is not None,
         _complete(_matrix_steps),
     ),
@@ -551,6 +551,8 @@ def _launch(
     template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset, variant
     if name != "matrix_grid":
         template = layer.element.cpp, *template
+    elif layer.element.element_type != DataType.FLOAT16:  # the default
+        template = *template, layer.element.cpp
     return KernelLaunch(
         source=f"gru/{name}.cu",
         function=f"gru_{name}",

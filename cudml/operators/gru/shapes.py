@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from cudml.checks import camel
-from cudml.dtypes import ElementInfo
+from cudml.dtypes import ElementInfo, ExtendedType
 from cudml.enums import OperatorType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import ACTIVATIONS, Activation
 from cudml.operators.path import figure
@@ -273,6 +273,12 @@ class Layer:
     def element_bytes(self) -> int:
         return self.element.size
 
+    def has_matrices(self, limits: Limits) -> bool:
+        """Whether matrix instructions of the device take the tensors' type; the emulator's do."""
+        if self.element.element_type is ExtendedType.BFLOAT16:
+            return limits.compute_capability == 0 or limits.compute_capability >= 80
+        return self.element_bytes == 2
+
     @property
     def is_standard(self) -> bool:
         """Whether the activations are the sigmoid and the hyperbolic tangent, of unbounded inputs."""
@@ -492,7 +498,7 @@ def grid_clocks(shape: Shape, layer: Layer) -> int:
 
 def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
     """The fastest shape of the kernel with matrix instructions; None if it cannot run."""
-    if layer.element_bytes != 2:
+    if not layer.has_matrices(limits):
         return None
     shapes = [
         shape
@@ -605,7 +611,7 @@ def products_clocks(layer: Layer, limits: Limits) -> int:
     rows = layer.num_directions * layer.batch_size * hidden
     num_bytes = layer.element_bytes * weights + 8 * (NUM_GATES + 1) * rows
     per_clock = THRESHOLDS.products_per_clock
-    if layer.element_bytes == 2:
+    if layer.has_matrices(limits):
         per_clock = THRESHOLDS.matrix_instruction_products // THRESHOLDS.clocks_per_matrix_instruction
     multiplied = round_up(layer.batch_size, THRESHOLDS.product_rows)
     products = weights * multiplied // (limits.num_multiprocessors * per_clock)

@@ -131,6 +131,12 @@ static uint32_t to_half(double value) {
   if (exponent == -14 && units < 1024) return sign | units;
   return sign | (((uint32_t)(exponent + 15) << 10) + (units - 1024));
 }
+// The upper half of a float.
+static uint32_t to_brain(float value) {
+  const uint32_t bits = bits_as<uint32_t>(value);
+  if (std::isnan(value)) return 0x7fffu;
+  return (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+}
 static F32 half_operand(const Step& step, int n, bool upper) {
   const Part part = step.operand(n).part;
   const U32 bits = step.raw_word(n, 0, true);
@@ -147,9 +153,12 @@ INSTRUCTION(F2F, "", kSpecial, "F16 F32 FTZ", "PTX cvt.rn.f16.f32") {
   if (!step.has(mF16)) step.unknown();
   step.set(0, each<U32>(to_half, step.f32(1)));
 }
-INSTRUCTION(F2FP, "", kAlu, "F16 F32 PACK_AB", "PTX cvt.rn.f16x2.f32") {
-  if (!step.has(mPACK_AB) || !step.has(mF16)) step.unknown();
-  set_halves(step, [&](int half) { return each<U32>(to_half, step.f32(2 - half)); });
+INSTRUCTION(F2FP, "", kAlu, "F16 BF16 F32 PACK_AB", "PTX cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32") {
+  if (!step.has(mPACK_AB) || step.has(mF16) == step.has(mBF16)) step.unknown();
+  set_halves(step, [&](int half) {
+    const F32 value = step.f32(2 - half);
+    return step.has(mBF16) ? each<U32>(to_brain, value) : each<U32>(to_half, value);
+  });
 }
 INSTRUCTION(HADD2, "", kHalf, "F32", "PTX cvt.f32.f16, add.f16x2") {
   const auto sum = [&](int half) {

@@ -2,6 +2,7 @@
 
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -122,7 +123,7 @@ def some_floats(rng: np.random.Generator) -> np.ndarray:
 def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> None:
     a, b = some_floats(rng), rng.permutation(some_floats(rng))
     a[-1], b[-2] = np.nan, np.nan
-    out = np.zeros((28, NUM), np.uint64)
+    out = np.zeros((29, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": b, "out": out}
         launch("functions.cu", "floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
@@ -131,6 +132,8 @@ def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> Non
     halves = (ua & 0xFFFF).astype(np.uint16).view(np.float16)
     to_half = a.astype(np.float16)
     to_half.view(np.uint16)[np.isnan(to_half)] = 0x7FFF
+    to_bfloat = a.astype(ml_dtypes.bfloat16).view(np.uint16)
+    to_bfloat[np.isnan(a)] = 0x7FFF
     expected = [
         np.fmin(a, b),
         np.fmax(a, b),
@@ -151,6 +154,7 @@ def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> Non
         (ua.astype(np.uint64) * ub).astype(np.float32),
         (a.astype(np.float64) * b).astype(np.float32),
         to_half,
+        to_bfloat,
         halves.astype(np.float32),
     ]
     got = np.delete(out, (2, 3), axis=0)  # the fused multiply-adds have a test of their own

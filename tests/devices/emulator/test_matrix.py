@@ -1,5 +1,8 @@
 """The matrix instruction against NumPy, in every thread order."""
 
+from typing import Any
+
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -12,15 +15,17 @@ every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
 
 
 @every_order
-def test_product_of_halves(order: str, seed: int, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_product_of_halves(order: str, seed: int, dtype: Any, rng: np.random.Generator) -> None:
     """Of small integers, so that any order of the sums gives the same bits."""
     depth = 48
-    a, b = (rng.integers(-8, 9, (rows, depth)).astype(np.float16) for rows in (16, 8))
+    a, b = (rng.integers(-8, 9, (rows, depth)).astype(dtype) for rows in (16, 8))
     out = rng.integers(-100, 101, (16, 8)).astype(np.float32)
     expected = out + a.astype(np.float32) @ b.astype(np.float32).T
     with emulator.schedule(order=order, seed=seed):
         params = params_of(depth=("Int32", depth))
-        launch("matrix.cu", "product", {"a": a, "b": b, "out": out}, params)
+        is_bfloat = dtype == ml_dtypes.bfloat16
+        launch("matrix.cu", "product", {"a": a, "b": b, "out": out}, params, template=(is_bfloat,))
     assert_identical(out, expected)
 
 

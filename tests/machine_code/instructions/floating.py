@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Callable
 
+import ml_dtypes
 import numpy as np
 
 from tests.machine_code.instructions.integer import comparison
@@ -245,12 +246,22 @@ def _finite_halves(rng: np.random.Generator) -> list[Array]:
     return [rng.uniform(-300, 300, size=2 * 512).astype(np.float16).view(np.uint32) for _ in range(3)]
 
 
+def _brain_bits(a: Array) -> Array:
+    """Of bfloat16; PTX has one NaN."""
+    with np.errstate(all="ignore"):
+        bits = a.astype(ml_dtypes.bfloat16).view(np.uint16)
+    return np.where(np.isnan(a), np.uint16(0x7FFF), bits)
+
+
 HALVES = {
     "cvt.f16.f32": Snippet(
         "f32 -> f16",
         _ptx("cvt.rn.f16.f32 %0, %1;", "f", "h"),
         lambda a: a.astype(np.float16),
         "F2FP.F16.F32.PACK_AB",
+    ),
+    "cvt.bf16.f32": Snippet(
+        "f32 -> u16", _ptx("cvt.rn.bf16.f32 %0, %1;", "f", "h"), _brain_bits, "F2FP.BF16.F32.PACK_AB"
     ),
     "cvt.f16x2.f32": Snippet(
         "f32 f32 -> u32",

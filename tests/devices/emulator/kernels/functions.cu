@@ -94,6 +94,7 @@ __global__ void floats(const Float32* a_, const Float32* b_, const Float32* c_, 
   row << __ull2float_rn(static_cast<UInt64>(__float_as_uint(a)) * __float_as_uint(b));
   row << __double2float_rn(static_cast<Float64>(a) * b);
   row << half_bits_from_float(a);
+  row << bfloat_bits_from_float(a);
   row << float_from_half_bits(static_cast<UInt16>(__float_as_uint(a)));
 }
 

@@ -1,4 +1,4 @@
-// A product of matrices of half precision, and words that are loaded four at a time.
+// Products of matrices of 16-bit numbers, and words that are loaded four at a time.
 
 #include "common/intrinsics.cuh"
 
@@ -7,6 +7,7 @@ struct Params {
 };
 
 // out += a b^T by one warp: a is 16 x depth, b is 8 x depth, out is 16 x 8, all packed.
+template <bool kIsBFloat>
 __global__ void product(const UInt16* a, const UInt16* b, float* out, Params params) {
   const int lane = threadIdx.x, g = lane / 4, t = lane % 4;
   const auto pair = [&](const UInt16* matrix, int row, int column) {
@@ -20,7 +21,7 @@ __global__ void product(const UInt16* a, const UInt16* b, float* out, Params par
     MatrixColumns columns;
     for (int i = 0; i < 4; ++i) rows.words[i] = pair(a, g + i % 2 * 8, k + 2 * t + i / 2 * 8);
     for (int i = 0; i < 2; ++i) columns.words[i] = pair(b, g, k + 2 * t + i * 8);
-    sums = multiply_add(rows, columns, sums);
+    sums = kIsBFloat ? multiply_add_bfloats(rows, columns, sums) : multiply_add(rows, columns, sums);
   }
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums.values[i];
 }

@@ -142,6 +142,12 @@ __device__ __forceinline__ UInt16 half_bits_from_float(float value) {
   return simt_half_from_float(value);
 }
 
+__device__ __forceinline__ UInt16 bfloat_bits_from_float(float value) {
+  const UInt32 bits = __float_as_uint(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fff;
+  return static_cast<UInt16>((bits + 0x7fffu + (bits >> 16 & 1)) >> 16);
+}
+
 // ---- Matrices of half precision. Halves of other lanes arrive two words at a time.
 
 struct alignas(16) MatrixRows {
@@ -156,11 +162,13 @@ struct MatrixSums {
   float values[4];
 };
 
-__device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumns columns,
-                                                   MatrixSums sums, SIMT_PLACE) {
+// `number(half)` is the value of sixteen bits.
+template <class Number>
+inline MatrixSums simt_multiply_add(MatrixRows rows, MatrixColumns columns, MatrixSums sums,
+                                    const Number& number, SIMT_PLACE) {
   const auto pair = [](UInt32 low, UInt32 high) { return static_cast<UInt64>(high) << 32 | low; };
-  const auto half = [](UInt64 words, int i) {
-    return simt_float_from_half(static_cast<UInt16>(words >> 16 * i));
+  const auto half = [&](UInt64 words, int i) {
+    return number(static_cast<UInt16>(words >> 16 * i));
   };
   const auto from = [&](UInt64 value, unsigned lane) {
     return simt_warp(kWarpShuffle, kFullMask, value, lane, SIMT_HERE);
@@ -180,6 +188,19 @@ __device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumn
     }
   }
   return sums;
+}
+
+__device__ __forceinline__ MatrixSums multiply_add(MatrixRows rows, MatrixColumns columns,
+                                                   MatrixSums sums, SIMT_PLACE) {
+  return simt_multiply_add(
+      rows, columns, sums, [](UInt16 half) { return simt_float_from_half(half); }, SIMT_HERE);
+}
+
+__device__ __forceinline__ MatrixSums multiply_add_bfloats(MatrixRows rows, MatrixColumns columns,
+                                                           MatrixSums sums, SIMT_PLACE) {
+  return simt_multiply_add(
+      rows, columns, sums,
+      [](UInt16 half) { return __uint_as_float(static_cast<UInt32>(half) << 16); }, SIMT_HERE);
 }
 
 // ---- Barriers that CUDA C++ has no function for.
