@@ -159,13 +159,25 @@ def _array_library(case: SliceCase, inputs: Inputs) -> Callable[[], Any]:
     return lambda: x[index].copy()
 
 
-def _torch(case: SliceCase, inputs: Inputs) -> Callable[[], Any] | None:
-    if min(case.strides) < 0:  # torch has no negative strides
-        return None
+def _torch(case: SliceCase, inputs: Inputs) -> Callable[[], Any]:
+    """A contiguous copy; torch has no negative strides, but `flip` copies from the end."""
     import torch
 
-    x, index = to_torch(inputs["x"]), _index(case)
+    x = to_torch(inputs["x"])
+    flipped = [d for d, stride in enumerate(case.strides) if stride < 0]
+    index = _index(_forwards(case))
+    if flipped:
+        return lambda: x[index].flip(flipped)
     return lambda: x[index].clone(memory_format=torch.contiguous_format)
+
+
+def _forwards(case: SliceCase) -> SliceCase:
+    """The same elements in the order of the input."""
+    firsts = [
+        offset + (size - 1) * stride if stride < 0 else offset
+        for offset, size, stride in zip(case.offsets, case.sizes, case.strides, strict=True)
+    ]
+    return replace(case, offsets=tuple(firsts), strides=tuple(map(abs, case.strides)))
 
 
 PEERS = {

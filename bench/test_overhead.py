@@ -249,7 +249,7 @@ def test_slice_with_a_new_offset(timed: Any, x: Any) -> None:
 def test_slice_of_one_stretch(timed: Any, cupy: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The driver's copy, which is for long stretches, on few bytes, because the stand-in really copies."""
     import cudml
-    from cudml.operators.slice.operator import paths as slice_paths
+    from cudml.operators.slice import paths as slice_paths
 
     always = replace(slice_paths.THRESHOLDS, min_driver_copy_bytes=0)
     monkeypatch.setattr(slice_paths, "THRESHOLDS", always)

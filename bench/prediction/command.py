@@ -68,9 +68,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--case", default="", metavar="NAME", help="cases whose name contains it")
     parser.add_argument("--check", action="store_true", help="write nothing, print the differences")
     parser.add_argument("--micro", action="store_true", help="predict the held-out rows of bench/micro")
-    parser.add_argument(
-        "--peers", action="store_true", help="predict CUB's and RAFT's top-k and PyTorch's GRU cells"
-    )
+    parser.add_argument("--peers", action="store_true", help="predict CUB's and RAFT's top-k, and PyTorch")
+    parser.add_argument("--peer", default="", metavar="NAME", help="of --peers (default: all)")
     parser.add_argument("--published", action="store_true", help="compare with published times")
     parser.add_argument("--trace", metavar="CASE", help="print where a warp spends its clocks")
     parser.add_argument("--warp", type=int, default=0, metavar="N", help="of --trace (default: %(default)s)")
@@ -79,8 +78,12 @@ def main(arguments: list[str]) -> int:
         return _trace(parser, options)
     if options.published and (options.micro or options.peers or options.operator or options.case):
         parser.error("--published has cases of its own: no operator, --case, --micro or --peers with it")
-    if options.peers and (options.micro or options.operator not in (None, "top_k", "gru")):
-        parser.error("--peers is about cases of top_k and gru: no other operator and no --micro with it")
+    if options.peers and options.micro:
+        parser.error("--peers is about cases: no --micro with it")
+    if options.peer not in ("", *native_peers.names()):
+        parser.error(f"there is no peer {options.peer!r}, but {', '.join(native_peers.names())}")
+    if options.peer and not options.peers:
+        parser.error("--peer chooses one of --peers")
     if options.micro and (options.operator or options.check):
         parser.error("--micro is about rows of bench/micro: no operator and no --check with it")
     chosen = [] if options.micro else cases(options.operator, options.case)
@@ -94,7 +97,7 @@ def main(arguments: list[str]) -> int:
     if options.published:
         return published.main(options.check)
     if options.peers:
-        return native_peers.main(options.operator, options.case, options.check)
+        return native_peers.main(options.operator, options.case, options.check, options.peer)
     version, recorded = read()
     peer = {
         (module, name): time_us

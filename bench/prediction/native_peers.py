@@ -1,5 +1,5 @@
-"""Peers on an H200: CUB's and RAFT's top-k, their own host code over a stand-in for the CUDA runtime, and
-PyTorch's GRU cells at the limits of the device.
+"""Peers on an H200: CUB's and RAFT's top-k and PyTorch's kernels, their own host code over a stand-in for the
+CUDA runtime, and PyTorch's GRU cells at the limits of the device.
 
 `python -m bench predict --peers` writes bench/results/predicted-peers.csv. A result that was executed is
 checked before its time is told; where there is none, the row says why.
@@ -8,32 +8,32 @@ checked before its time is told; where there is none, the row says why.
 import ctypes
 import fcntl
 import hashlib
+import importlib
 import importlib.metadata
 import os
 import subprocess
 import tempfile
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from bench import gru, native, top_k
 from bench.cases import WrongResultError
-from bench.prediction import torch_cells
+from bench.prediction import torch_cells, torch_peers
 from bench.prediction.cases import seed_of
-from bench.prediction.model import Prediction, SecondLevel, in_order, library_call, predict
+from bench.prediction.recorder import MAX_ELEMENTS, Recorder, Row
 from bench.prediction.table import TOLERANCE, read_rows, text_of
 from bench.results import RESULTS
+from bench.runner import OPERATORS
 from bench.sources import Source
-from cudml.plans import Copy, Fill
 from cudml.settings import cache_dir
 from proof.runtime import library as stand_in
-from proof.sass.launch import Buffer, Launch, run
 from proof.sass.plan import HOPPER
-from proof.sass.rates import H200, Gpu
 
 TABLE = RESULTS / "predicted-peers.csv"
 
@@ -41,75 +41,6 @@ TABLE = RESULTS / "predicted-peers.csv"
 PEERS = {"cub.DeviceTopK": ("cub", "nvidia-cuda-cccl"), "raft.select_k": ("raft", "libraft-cu13")}
 #: Of GRU.
 TORCH = "torch, GRU cells"
-
-#: Cases with more elements are not executed: a million take a few seconds.
-MAX_ELEMENTS = 1 << 24
-#: Launches of more blocks a multiprocessor are sampled, as blocks that start late share nothing with those
-#: that started first.
-_JOINT_WAVES = 8
-
-
-@dataclass(frozen=True)
-class Row:
-    """A case and a peer: the predicted time, or why there is none.
-
-    `time_us` is 0 where `note` says why. `launches` counts fills and copies, too. `contract` is what the
-    peer's result may differ in.
-    """
-
-    case: str
-    peer: str
-    version: str
-    time_us: float
-    launches: int
-    bound: str
-    contract: str
-    note: str = ""
-    operator: str = "top_k"
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """The key of the row."""
-        return self.case, self.peer
-
-    def __str__(self) -> str:
-        time = f"{self.time_us:>10.1f} us  {self.bound}" if self.time_us else f"  {self.note}"
-        return f"{self.case:<60.60}{self.peer:<16}{time}"
-
-
-class Recorder:
-    """Runs the launches of a program and predicts their time: each kernel is cold once, and the L2 keeps what
-    fits, as in calls of cudml."""
-
-    def __init__(self, gpu: Gpu = H200) -> None:
-        self._gpu = gpu
-        self.runtime = stand_in.Runtime(self._launch, self._transfer, gpu)
-        self.begin()
-
-    def begin(self) -> None:
-        """Forget what was launched before: a call starts with a cold L2."""
-        self._parts: list[tuple[Hashable, Prediction]] = []
-        self._second_level = SecondLevel()
-
-    def total(self) -> Prediction:
-        """The time of all launches since."""
-        return in_order(self._parts)
-
-    def _launch(self, name: str, launch: Launch) -> None:
-        launch = self._second_level.before(launch)
-        if launch.num_blocks <= _JOINT_WAVES * self._gpu.num_multiprocessors:  # all run, and leave results
-            whole = replace(launch, joint_blocks=launch.num_blocks)
-            self._parts.append((name, predict(whole, self._gpu)))
-            return
-        before = [buffer.array.copy() for buffer in launch.buffers]
-        self._parts.append((name, predict(launch, self._gpu)))
-        for buffer, array in zip(launch.buffers, before, strict=True):
-            buffer.array[...] = array
-        run(launch)
-
-    def _transfer(self, step: Copy | Fill, used: list[Buffer]) -> None:
-        self._parts.append((type(step), library_call(step, self._gpu)))
-        self._second_level.touch(used)
 
 
 def predicted(case: top_k.TopKCase, peer: str) -> Row | None:
@@ -146,8 +77,7 @@ def predicted(case: top_k.TopKCase, peer: str) -> Row | None:
         definition.check(case, inputs, result)
     except WrongResultError as error:
         return replace(row, note=f"wrong result: {error}")
-    total = recorder.total()
-    return replace(row, time_us=round(total.time_us, 2), launches=total.launches, bound=total.bound)
+    return row.taking(recorder.total())
 
 
 def can(case: top_k.TopKCase, peer: str) -> bool:
@@ -224,28 +154,59 @@ def of_cells(case: gru.GruCase) -> Row | None:
     return Row(case.name, TORCH, "", round(found.time_us, 2), *rest, operator="gru")
 
 
-def rows_of(operator: str | None = None, names: str = "") -> Iterator[Row]:
-    """The rows of the cases of one operator, or of both, whose names contain a text."""
-    for case in top_k.CASES if operator in (None, "top_k") else ():
-        for peer in PEERS if names in case.name else ():
-            if row := predicted(case, peer):
+def rows_of(operator: str | None = None, names: str = "", peer: str = "") -> Iterator[Row]:
+    """The rows of cases whose names contain a text; of one operator, or of all; of one peer, or of all."""
+    for module in [operator] if operator else OPERATORS:
+        cases = [case for case in importlib.import_module(f"bench.{module}").CASES if names in case.name]
+        for case in cases if module == "top_k" else ():
+            for name in PEERS if not peer else {peer} & PEERS.keys():
+                if row := predicted(case, name):
+                    yield row
+        for layer in cases if module == "gru" and peer in ("", TORCH) else ():
+            if row := of_cells(layer):
                 yield row
-    for layer in gru.CASES if operator in (None, "gru") else ():
-        if names in layer.name and (row := of_cells(layer)):
-            yield row
+        chosen = [name for name in torch_peers.PEERS.get(module, ()) if peer in ("", name)]
+        if cases and chosen:
+            yield from torch_peers.rows_of(module, cases, chosen)
 
 
-def main(operator: str | None, names: str, check: bool) -> int:
-    """Predict the peers of the cases whose names contain a text, and write or compare."""
+def names() -> list[str]:
+    """All peers."""
+    return [*PEERS, TORCH, *(peer for peers in torch_peers.PEERS.values() for peer in peers)]
+
+
+def order() -> list[tuple[str, str, str]]:
+    """The keys of all rows, in the order of the table."""
+    return [
+        (operator, case.name, peer)
+        for operator in OPERATORS
+        for case in importlib.import_module(f"bench.{operator}").CASES
+        for peer in peers_of(operator, case)
+    ]
+
+
+def peers_of(operator: str, case: Any) -> list[str]:
+    """The peers that have a function for a case."""
+    found = [peer for peer in PEERS if operator == "top_k" and can(case, peer)]
+    found += [TORCH] if operator == "gru" and case.linear_before_reset else []
+    return found + [
+        peer for peer in torch_peers.PEERS.get(operator, ()) if torch_peers.can(operator, case, peer)
+    ]
+
+
+def main(operator: str | None, names: str, check: bool, peer: str = "") -> int:
+    """Predict the peers of the cases whose names contain a text, and write or compare.
+
+    A peer that is not here is named, but does not take the place of a recorded time.
+    """
     rows, recorded = [], read()
-    order = [(case.name, peer) for case in top_k.CASES for peer in PEERS]
-    order += [(case.name, TORCH) for case in gru.CASES]
-    for row in rows_of(operator, names):
+    for row in rows_of(operator, names, peer):
         rows.append(row)
         print(row, flush=True)
         if not check:  # at once, so that nothing is lost when it is interrupted
-            merged = {row.key: row for row in (*recorded, *rows)}
-            TABLE.write_text(table_text(merged[key] for key in order if key in merged))
+            merged = {row.key: row for row in recorded}
+            merged |= {row.key: row for row in rows if row.time_us or row.version or row.key not in merged}
+            TABLE.write_text(table_text(merged[key] for key in order() if key in merged))
     found = differences(recorded, rows) if check else []
     print("\n".join(found), end="\n" if found else "")
     return 1 if found else 0

@@ -24,8 +24,8 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
 from cudml.functions.calls import ArrayFunction
+from cudml.operators.gru import operator as _operator
 from cudml.operators.gru.activations import Activation, activation_names, check_activation
-from cudml.operators.gru.operator import operator as _operator
 
 #: The types that a layer computes.
 FLOATS: dict[str, ElementType] = {

@@ -38,7 +38,7 @@ from cudml.functions.gru import (
     sizes_of,
 )
 from cudml.functions.transfer import assign, upload
-from cudml.operators import gru as _operator
+from cudml.operators.gru import operator as _operator
 from cudml.operators.gru.activations import Activation
 from cudml.tensors import tensor_of
 

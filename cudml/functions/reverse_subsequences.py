@@ -17,7 +17,7 @@ from cudml.functions.arguments import (
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar
 from cudml.functions.calls import ArrayFunction
 from cudml.functions.words import REVERSE_SUBSEQUENCES, hiding_words, no_argument
-from cudml.operators.reverse_subsequences.operator import operator as _operator
+from cudml.operators.reverse_subsequences import operator as _operator
 from cudml.tensors import num_elements
 
 

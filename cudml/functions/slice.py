@@ -24,7 +24,7 @@ from cudml.functions.array_types import ForeignArray, Integers, NumPyArray, Scal
 from cudml.functions.calls import ArrayFunction, Call, launch_nothing
 from cudml.functions.words import SLICE, hiding_words, no_argument
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
-from cudml.operators.slice.operator import operator as _operator
+from cudml.operators.slice import operator as _operator
 from cudml.tensors import TensorDesc, packed_strides
 
 #: The bits of a shift that affect the alignment of items.

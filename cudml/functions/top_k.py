@@ -36,7 +36,7 @@ from cudml.functions.array_types import (
 from cudml.functions.calls import ArrayFunction
 from cudml.functions.top_k_parts import PartedTopK
 from cudml.functions.words import TOP_K, hiding_words, no_argument
-from cudml.operators.top_k.operator import operator as _operator
+from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH, worst_value
 from cudml.tensors import num_elements
 

@@ -12,7 +12,7 @@ from cudml.enums import DataType
 from cudml.executable import load
 from cudml.functions.arguments import wrong_argument
 from cudml.functions.transfer import assign
-from cudml.operators.top_k.operator import operator as _operator
+from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import LENGTHS
 from cudml.tensors import TensorDesc, num_elements, packed_strides
 

@@ -9,10 +9,10 @@ from typing import Any
 
 from cudml.enums import FeatureLevel, OperatorType
 from cudml.errors import a_type
-from cudml.operators.gru.operator import operator as gru
-from cudml.operators.reverse_subsequences.operator import operator as reverse_subsequences
-from cudml.operators.slice.operator import operator as slice
-from cudml.operators.top_k.operator import operator as top_k
+from cudml.operators.gru import operator as gru
+from cudml.operators.reverse_subsequences import operator as reverse_subsequences
+from cudml.operators.slice import operator as slice
+from cudml.operators.top_k import operator as top_k
 from cudml.plans import Limits, Plan
 
 Descriptor = (

@@ -4,13 +4,25 @@ The layout is not documented; `cuobjdump` shows the same fields.
 """
 
 import ctypes
+import importlib
 import struct
-
-from proof.sass.cubin import architecture_of
+import sys
+from importlib.util import find_spec
 
 _MAGIC = 0xBA55ED50
 _CUBIN = 2
 _ELF = b"\x7fELF"
+#: Of the flags of an entry: its payload is compressed with Zstandard.
+_ZSTANDARD = 0x8000
+#: The standard library's, from Python 3.14 on, and the same for older ones.
+DECOMPRESSOR = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+
+
+def unavailable() -> str | None:
+    """Why compressed fat binaries cannot be read; None if they can."""
+    package, _, _ = DECOMPRESSOR.partition(".")
+    is_there = find_spec(package) and find_spec(DECOMPRESSOR)
+    return None if is_there else "no backports.zstd: pip install backports-zstd"
 
 
 def cubins(address: int, architecture: int) -> list[bytes]:
@@ -19,7 +31,7 @@ def cubins(address: int, architecture: int) -> list[bytes]:
     Raises
     ------
     ValueError
-        It is no fat binary, or compressed.
+        It is no fat binary, or compressed in a way that is not known, or that needs a package.
     """
     magic, _, header_bytes, num_bytes = struct.unpack("<IHHQ", ctypes.string_at(address, 16))
     if magic != _MAGIC:
@@ -27,13 +39,18 @@ def cubins(address: int, architecture: int) -> list[bytes]:
     data = ctypes.string_at(address + header_bytes, num_bytes)
     found, at = [], 0
     while at < len(data):
-        kind, _, entry_bytes, payload_bytes = struct.unpack_from("<HHIQ", data, at)
+        kind, _, entry_bytes, payload_bytes, compressed_bytes = struct.unpack_from("<HHIQI", data, at)
+        made_for, flags = struct.unpack_from("<I8xQ", data, at + 28)
         payload = data[at + entry_bytes : at + entry_bytes + payload_bytes]
         at += entry_bytes + payload_bytes
-        if kind != _CUBIN:
+        if kind != _CUBIN or made_for != architecture:
             continue
+        if flags & _ZSTANDARD:
+            payload = importlib.import_module(DECOMPRESSOR).decompress(payload[:compressed_bytes])
+        found.append(payload)
+    for payload in found:
         if payload[:4] != _ELF:
-            raise ValueError("a compressed fat binary: nvcc --compress-mode=none leaves it readable")
-        if architecture_of(payload) == architecture:
-            found.append(payload)
+            raise ValueError(
+                "a fat binary whose compression is not known: nvcc --compress-mode=none avoids it"
+            )
     return found

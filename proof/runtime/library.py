@@ -27,6 +27,8 @@ from proof.sass.plan import HOPPER, Kernel
 from proof.sass.rates import H200, Gpu
 
 _SOURCE = Path(__file__).with_name("runtime.cpp")
+#: The version of each symbol, which programs ask for together with the library.
+_VERSIONS = Path(__file__).with_name("runtime.map")
 #: By which programs ask for the library; one that is loaded already serves them.
 NAME = "libcudart.so.13"
 _MAX_THREADS = 1024
@@ -94,8 +96,9 @@ def build() -> Path:
         There is no compiler, or it refuses the text; has what it says.
     """
     command = [*compiler().command, "-std=c++17", "-O1", "-shared", "-fPIC", f"-Wl,-soname,{NAME}"]
-    command += [f"-I{_headers()}", str(_SOURCE)]
-    key = hashlib.sha256(repr((command, _SOURCE.read_bytes(), compiler().version)).encode())
+    command += [f"-I{_headers()}", str(_SOURCE), f"-Wl,--version-script={_VERSIONS}"]
+    texts = _SOURCE.read_bytes(), _VERSIONS.read_bytes()
+    key = hashlib.sha256(repr((command, texts, compiler().version)).encode())
     path = cache_dir() / "machine-code" / f"runtime-{key.hexdigest()[:32]}" / NAME
     if path.exists():
         return path
@@ -156,6 +159,12 @@ class Runtime:
         copied = self.empty(data.shape, data.dtype)
         copied[...] = data
         return copied
+
+    def written(self, address: int, num_bytes: int) -> np.ndarray:
+        """How often kernels stored to each byte of memory that the program has."""
+        buffer = self._memory[address]
+        assert buffer.written is not None
+        return buffer.written[:num_bytes]
 
     def error(self) -> Exception | None:
         """What went wrong first since the last time; the program saw an error of CUDA."""

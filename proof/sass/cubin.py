@@ -64,11 +64,7 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
         raise ValueError("a cubin is an ELF file, this is not")
     sections = list(_sections(cubin))
     by_name = {section.name: section for section in sections}
-    table = next(section for section in sections if section.kind == _SYMBOL_TABLE)
-    names = sections[table.link].data
-    symbols = [
-        _text(names, struct.unpack_from("<I", table.data, at)[0]) for at in range(0, len(table.data), 24)
-    ]
+    symbols = _symbols(sections)
     registers: dict[str, int] = {}
     stack: dict[str, int] = {}
     for attribute, payload in _attributes(by_name[".nv.info"].data):
@@ -95,6 +91,11 @@ def kernels_of(cubin: bytes) -> dict[str, Kernel]:
     return found
 
 
+def symbols_of(cubin: bytes) -> list[str]:
+    """The names of all symbols, in their order."""
+    return _symbols(list(_sections(cubin)))
+
+
 def sections_of(cubin: bytes) -> list[tuple[str, bytes]]:
     """Name and contents of each section."""
     return [(section.name, section.data) for section in _sections(cubin)]
@@ -106,6 +107,12 @@ def spilled_bytes(log: str) -> dict[str, int]:
         r"Function properties for (\S+)\n\D*\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes"
     )
     return {name: int(stores) + int(loads) for name, stores, loads in re.findall(pattern, log)}
+
+
+def _symbols(sections: list[_Section]) -> list[str]:
+    table = next(section for section in sections if section.kind == _SYMBOL_TABLE)
+    names = sections[table.link].data
+    return [_text(names, struct.unpack_from("<I", table.data, at)[0]) for at in range(0, len(table.data), 24)]
 
 
 def _sections(elf: bytes) -> Iterator[_Section]:

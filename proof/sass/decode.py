@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from proof.sass import encoding, machine
-from proof.sass.cubin import architecture_of, kernels_of, sections_of
+from proof.sass.cubin import architecture_of, kernels_of, sections_of, symbols_of
 from proof.sass.disassembly import disassembled
 from proof.sass.encoding import Instruction, Kind, Operand, Part
 
@@ -101,17 +101,19 @@ def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
             static_shared_bytes=kernels[name].shared_bytes,
             stack_bytes=kernels[name].stack_bytes,
         )
-        for name, (lines, labels) in _functions(cubin).items()
-        if not only or name == only
+        for name, (lines, labels) in _functions(cubin, only).items()
     }
 
 
 @functools.lru_cache(maxsize=4)
-def _functions(cubin: bytes) -> dict[str, tuple[list[Line], dict[str, int]]]:
-    """Lines and labels (as numbers of lines) of each function by name."""
+def _functions(cubin: bytes, only: str) -> dict[str, tuple[list[Line], dict[str, int]]]:
+    """Lines and labels (as numbers of lines) of each function by name, or only of one: cubins of libraries
+    have hundreds.
+    """
+    options = ["-c", "-hex", "-ndf", *(["-fun", str(symbols_of(cubin).index(only))] if only else [])]
     found: dict[str, tuple[list[Line], dict[str, int]]] = {}
     lines, labels = list[Line](), dict[str, int]()
-    for function, label, address, text, word in _ROW.findall(disassembled(cubin, "-c", "-hex", "-ndf")):
+    for function, label, address, text, word in _ROW.findall(disassembled(cubin, *options)):
         if function:
             lines, labels = found[function] = [], {function: 0}
         elif label:

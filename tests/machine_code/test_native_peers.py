@@ -4,6 +4,7 @@ Skipped where NVRTC, nvdisasm, nvcc or CCCL is not installed: `pip install 'cudm
 """
 
 import ctypes
+import importlib
 import struct
 from dataclasses import replace
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import gru, native, top_k
+from bench import gru, native, reverse_subsequences, slice, top_k
 from bench.cases import WrongResultError
+from bench.checks import sample_rows
 from bench.prediction import command, micro, native_peers, torch_cells
 from bench.prediction.model import COLD_US, FLOPS, LAUNCH_US, NEXT_LAUNCH_US
 from cudml.plans import Fill
 from proof.runtime import library as stand_in
-from proof.runtime.fat_binary import cubins
+from proof.runtime.fat_binary import DECOMPRESSOR, cubins
+from proof.runtime.fat_binary import unavailable as unreadable
 from proof.sass.compiler import unavailable
 from proof.sass.rates import CLOCK_HZ, L2_BYTES, MEMORY_RATE
 
@@ -141,13 +144,20 @@ def test_differences() -> None:
 
 
 def test_every_peer_of_a_case_is_in_the_table() -> None:
-    expected = {
-        (case.name, peer)
+    expected = [
+        ("top_k", case.name, peer)
         for case in top_k.CASES
-        for peer in native_peers.PEERS
-        if native_peers.can(case, peer)
-    } | {(case.name, native_peers.TORCH) for case in gru.CASES if case.linear_before_reset}
-    assert {row.key for row in RECORDED} == expected
+        for peer in ("cub.DeviceTopK", "raft.select_k", "torch.topk", "torch.argmax")
+        if (
+            native_peers.can(case, peer)
+            if peer in native_peers.PEERS
+            else peer == "torch.topk" or case.k == 1
+        )
+    ]
+    expected += [("gru", case.name, native_peers.TORCH) for case in gru.CASES if case.linear_before_reset]
+    expected += [("slice", case.name, "torch") for case in slice.CASES]
+    expected += [("reverse_subsequences", case.name, "torch.gather") for case in reverse_subsequences.CASES]
+    assert [row.key for row in RECORDED] == expected
     assert all(bool(row.time_us) != bool(row.note) for row in RECORDED)
 
 
@@ -181,9 +191,17 @@ def test_the_table_is_read_as_it_was_written() -> None:
 
 
 def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        command.main(["slice", "--peers"])
-    assert "--peers is about cases of top_k and gru" in capsys.readouterr().err
+    for arguments, told in (
+        (["--peers", "--micro"], "--peers is about cases: no --micro with it"),
+        (["--peer", "torch"], "--peer chooses one of --peers"),
+        (
+            ["--peers", "--peer", "x"],
+            "there is no peer 'x', but cub.DeviceTopK, raft.select_k, torch, GRU cells",
+        ),
+    ):
+        with pytest.raises(SystemExit):
+            command.main(arguments)
+        assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -211,21 +229,42 @@ def test_checks_of_peers_find_faults(change: Any, message: str) -> None:
         top_k.check_sorted(case, {"a": a}, (values, indices))
 
 
-def fat_binary(*entries: tuple[int, bytes]) -> Any:
-    """A fat binary of entries of a kind and a payload."""
+def fat_binary(*entries: tuple[int, int, int, bytes]) -> Any:
+    """A fat binary of entries of a kind, for an architecture, with flags and a payload that is padded."""
     body = b"".join(
-        struct.pack("<HHIQ", kind, 0, 64, len(data)).ljust(64, b"\0") + data for kind, data in entries
+        struct.pack("<HHIQI8xIQQ", kind, 0, 64, len(data) + 3, len(data), architecture, 0, flags).ljust(
+            64, b"\0"
+        )
+        + data
+        + b"end"
+        for kind, architecture, flags, data in entries
     )
     return ctypes.create_string_buffer(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body)
 
 
 def test_fat_binaries() -> None:
-    ptx, other = (1, b".version"), (2, b"\x7fELF".ljust(64, b"\0"))
-    readable = fat_binary(ptx, other)
-    assert cubins(ctypes.addressof(readable), 90) == []
-    compressed = fat_binary(ptx, (2, b"(\xb5/\xfd"))
-    with pytest.raises(ValueError, match="a compressed fat binary: nvcc --compress-mode=none"):
-        cubins(ctypes.addressof(compressed), 90)
+    ptx, other, own = (1, 90, 0, b".version"), (2, 80, 0, b"\x7fELF80"), (2, 90, 0, b"\x7fELF90")
+    readable = fat_binary(ptx, other, own)
+    assert cubins(ctypes.addressof(readable), 90) == [b"\x7fELF90end"]
+    unknown = fat_binary(ptx, (2, 90, 0x2000, b"of LZ4"))
+    with pytest.raises(ValueError, match="whose compression is not known: nvcc --compress-mode=none"):
+        cubins(ctypes.addressof(unknown), 90)
     nothing = ctypes.create_string_buffer(16)
     with pytest.raises(ValueError, match="a fat binary begins with 0xba55ed50, this with 0x0"):
         cubins(ctypes.addressof(nothing), 90)
+
+
+@pytest.mark.skipif(unreadable() is not None, reason=str(unreadable()))
+def test_a_compressed_fat_binary() -> None:
+    payload = b"\x7fELF" + bytes(100)
+    compressed = importlib.import_module(DECOMPRESSOR).compress(payload)
+    assert len(compressed) < len(payload)
+    made = fat_binary((2, 90, 0x8011, compressed))
+    assert cubins(ctypes.addressof(made), 90) == [payload]
+
+
+def test_rows_are_sampled_from_the_first_to_the_last() -> None:
+    for num_rows, count in ((1, 64), (3, 64), (64, 64), (65, 64), (1000, 64), (7, 2), (5, 1)):
+        rows = sample_rows(num_rows, count)
+        assert len({*rows}) == min(num_rows, count)
+        assert (rows[0], rows[-1]) == (0, num_rows - 1 if count > 1 else 0)

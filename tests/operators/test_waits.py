@@ -13,7 +13,7 @@ from cudml.devices import Device, emulator, sources
 from cudml.devices.emulator.device import LIMITS
 from cudml.enums import AxisDirection, DataType
 from cudml.errors import KernelError
-from cudml.operators.top_k.operator import operator as top_k
+from cudml.operators.top_k import operator as top_k
 from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
 from cudml.tensors import TensorDesc
 from tests.support.gru_runs import FORWARD, Options, random_layer, run_gru

@@ -12,24 +12,24 @@ import pytest
 from cudml.devices import emulator
 from cudml.enums import AxisDirection, DataType
 from cudml.operators import launch_shape
+from cudml.operators.gru import paths as gru_paths
 from cudml.operators.gru.operator import GruDesc
-from cudml.operators.gru.operator import paths as gru_paths
 from cudml.operators.gru.operator import plan as plan_gru
 from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
+from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
-from cudml.operators.reverse_subsequences.operator import paths as reverse_subsequences_paths
 from cudml.operators.reverse_subsequences.operator import plan as plan_reversal
 from cudml.operators.reverse_subsequences.paths import lanes_of
+from cudml.operators.slice import paths as slice_paths
 from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
-from cudml.operators.slice.operator import paths as slice_paths
 from cudml.operators.slice.paths import copy_step
+from cudml.operators.top_k import arg_max as top_k_arg_max
+from cudml.operators.top_k import columns as top_k_columns
+from cudml.operators.top_k import filter as top_k_filter
+from cudml.operators.top_k import paths as top_k_paths
+from cudml.operators.top_k import radix as top_k_radix
 from cudml.operators.top_k.operator import RaggedTopKDesc
-from cudml.operators.top_k.operator import arg_max as top_k_arg_max
-from cudml.operators.top_k.operator import columns as top_k_columns
-from cudml.operators.top_k.operator import filter as top_k_filter
-from cudml.operators.top_k.operator import paths as top_k_paths
 from cudml.operators.top_k.operator import plan as plan_top_k
-from cudml.operators.top_k.operator import radix as top_k_radix
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes

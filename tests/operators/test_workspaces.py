@@ -7,7 +7,7 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.errors import KernelError
-from cudml.operators.gru.operator import paths as gru_paths
+from cudml.operators.gru import paths as gru_paths
 from cudml.plans import KernelLaunch, Plan, Workspace
 from tests.support.kernel_cases import Case, operands_of
 from tests.support.observed_cases import CASES

@@ -13,9 +13,9 @@ from bench.prediction.draw import log_uniform, one
 from bench.prediction.scan import Scan
 from bench.sources import Source
 from cudml.enums import DataType, RecurrentNetworkDirection
+from cudml.operators.gru import operator as gru
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import GruDesc
-from cudml.operators.gru.operator import operator as gru
 from cudml.operators.gru.paths import PATHS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc

@@ -14,8 +14,8 @@ from bench.prediction.scans.slice import NUM_BYTES, near
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
+from cudml.operators.reverse_subsequences import operator as reverse_subsequences
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
-from cudml.operators.reverse_subsequences.operator import operator as reverse_subsequences
 from cudml.operators.reverse_subsequences.paths import PATHS, THRESHOLDS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc

@@ -12,8 +12,8 @@ from bench.prediction.draw import box, log_uniform, one
 from bench.prediction.scan import Scan
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
+from cudml.operators.slice import operator as slice
 from cudml.operators.slice.operator import SliceDesc
-from cudml.operators.slice.operator import operator as slice
 from cudml.operators.slice.paths import PATHS, THRESHOLDS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc

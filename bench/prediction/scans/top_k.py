@@ -19,7 +19,7 @@ from bench.prediction.scan import Row, Scan
 from bench.sources import Source
 from cudml.dtypes import element_type_of
 from cudml.enums import AxisDirection, DataType
-from cudml.operators.top_k.operator import operator as top_k
+from cudml.operators.top_k import operator as top_k
 from cudml.operators.top_k.paths import PATHS
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc

@@ -7,7 +7,7 @@ import pytest
 
 from cudml.devices import LaunchTooLargeError
 from cudml.executable import load
-from cudml.operators.gru.operator import operator as gru
+from cudml.operators.gru import operator as gru
 from cudml.plans import Limits, Plan
 from tests.devices.cuda.stand_in import waits
 from tests.devices.cuda.stand_in.process import NEEDS_STAND_IN, Run

@@ -15,8 +15,8 @@ from cudml.devices.emulator import build
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import index_space, launch_shape
+from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, plan
-from cudml.operators.reverse_subsequences.operator import paths as reverse_subsequences_paths
 from cudml.operators.reverse_subsequences.paths import PATHS, choose_path, lanes_of, reversal_step
 from cudml.plans import Copy, KernelLaunch, Plan, Step
 from cudml.tensors import TensorDesc

@@ -14,9 +14,9 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators import index_space, launch_shape
 from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
 from cudml.operators.launch_shape import run_shape
+from cudml.operators.slice import paths as slice_paths
 from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice.operator import Slice1Desc, plan
-from cudml.operators.slice.operator import paths as slice_paths
 from cudml.operators.slice.paths import PATHS, choose_path, copy_step
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc

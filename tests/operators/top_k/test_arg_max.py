@@ -8,7 +8,7 @@ import pytest
 
 from cudml.devices import Device, emulator
 from cudml.enums import DataType
-from cudml.operators.top_k.operator import arg_max as top_k_arg_max
+from cudml.operators.top_k import arg_max as top_k_arg_max
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH
 from cudml.plans import KernelLaunch, Params, ParamStruct, Plan
 from tests.operators.top_k.test_results import hard_values
