@@ -26,7 +26,7 @@ from bench import gru, native, top_k
 from bench.cases import WrongResultError
 from bench.prediction import torch_cells, torch_peers
 from bench.prediction.cases import seed_of
-from bench.prediction.recorder import MAX_ELEMENTS, Recorder, Row
+from bench.prediction.recorder import Recorder, Row
 from bench.prediction.table import TOLERANCE, read_rows, text_of
 from bench.results import RESULTS
 from bench.runner import OPERATORS
@@ -41,6 +41,9 @@ TABLE = RESULTS / "predicted-peers.csv"
 PEERS = {"cub.DeviceTopK": ("cub", "nvidia-cuda-cccl"), "raft.select_k": ("raft", "libraft-cu13")}
 #: Of GRU.
 TORCH = "torch, GRU cells"
+
+#: Cases with more elements are not executed: a million take a few seconds.
+MAX_ELEMENTS = 1 << 24
 
 
 def predicted(case: top_k.TopKCase, peer: str) -> Row | None:

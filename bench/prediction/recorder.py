@@ -9,8 +9,6 @@ from proof.runtime import library as stand_in
 from proof.sass.launch import Buffer, Launch, run
 from proof.sass.rates import H200, Gpu
 
-#: Cases with more elements are not executed whole: a million take a few seconds.
-MAX_ELEMENTS = 1 << 24
 #: Launches of more blocks a multiprocessor are sampled, as blocks that start late share nothing with those
 #: that started first.
 _JOINT_WAVES = 8

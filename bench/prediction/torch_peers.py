@@ -22,18 +22,21 @@ import numpy as np
 from bench.cases import Case, WrongResultError
 from bench.checks import require_identical
 from bench.prediction.cases import seed_of
-from bench.prediction.recorder import MAX_ELEMENTS, Recorder, Row
+from bench.prediction.recorder import Recorder, Row
 from bench.sources import Source
 from proof.runtime import absent, fat_binary
 from proof.runtime import library as stand_in
 
-#: By operator, of the peers in bench/. What only moves elements is checked where a sample of blocks wrote.
+#: By operator, of the peers in bench/.
 PEERS = {
     "top_k": ("torch.topk", "torch.argmax"),
     "slice": ("torch",),
     "reverse_subsequences": ("torch.gather",),
 }
-_MOVES = ("slice", "reverse_subsequences")
+#: What only moves elements runs a sample of blocks from this many elements on, checked where they wrote.
+#: Other operators' cases are not executed from `_MIN_REFUSED` elements on: a million take ten seconds.
+_MIN_SAMPLED = {"slice": 1 << 22, "reverse_subsequences": 1 << 22}
+_MIN_REFUSED = 1 << 23
 #: Cases with more bytes of input do not run at all.
 _MAX_BYTES = 1 << 29
 
@@ -118,16 +121,15 @@ class Library:
         module = importlib.import_module(f"bench.{operator}")
         definition, row = module.PEERS[peer], _row(operator, case, peer)
         count = int(np.prod(case.shape))
-        samples = count > MAX_ELEMENTS
-        if samples and operator not in _MOVES:
-            return replace(row, note=f"not executed: more than {MAX_ELEMENTS} elements")
+        if operator not in _MIN_SAMPLED and count >= _MIN_REFUSED:
+            return replace(row, note=f"not executed: {_MIN_REFUSED} elements or more")
         if count * np.dtype(case.dtype).itemsize > _MAX_BYTES:
             return replace(row, note=f"not executed: more than {_MAX_BYTES >> 20} MiB")
         inputs = module.make(case, Source(np, seed_of(case)))
         try:
             with mock.patch.object(module, "to_torch", self._on_device):
                 call = definition.prepare(case, inputs)
-            self.recorder.begin(samples)
+            self.recorder.begin(samples=count >= _MIN_SAMPLED.get(operator, _MIN_REFUSED))
             result = call()
             took = self.recorder.total()
             got = self._on_host(result)
