@@ -4,8 +4,6 @@ Skipped where NVRTC, nvdisasm, nvcc or CCCL is not installed: `pip install 'cudm
 """
 
 import ctypes
-import importlib
-import struct
 from dataclasses import replace
 from typing import Any
 
@@ -19,10 +17,10 @@ from bench.prediction import command, micro, native_peers, torch_cells
 from bench.prediction.model import COLD_US, FLOPS, LAUNCH_US, NEXT_LAUNCH_US
 from cudml.plans import Fill
 from proof.runtime import library as stand_in
-from proof.runtime.fat_binary import DECOMPRESSOR, cubins
-from proof.runtime.fat_binary import unavailable as unreadable
+from proof.runtime.fat_binary import cubins
 from proof.sass.compiler import unavailable
 from proof.sass.rates import CLOCK_HZ, L2_BYTES, MEMORY_RATE
+from tests.support.fat_binaries import fat_binary
 
 WHY = unavailable() or stand_in.unavailable() or native.unavailable(native.LIBRARIES["cub"])
 needs_cub = pytest.mark.skipif(WHY is not None, reason=str(WHY))
@@ -229,19 +227,6 @@ def test_checks_of_peers_find_faults(change: Any, message: str) -> None:
         top_k.check_sorted(case, {"a": a}, (values, indices))
 
 
-def fat_binary(*entries: tuple[int, int, int, bytes]) -> Any:
-    """A fat binary of entries of a kind, for an architecture, with flags and a payload that is padded."""
-    body = b"".join(
-        struct.pack("<HHIQI8xIQQ", kind, 0, 64, len(data) + 3, len(data), architecture, 0, flags).ljust(
-            64, b"\0"
-        )
-        + data
-        + b"end"
-        for kind, architecture, flags, data in entries
-    )
-    return ctypes.create_string_buffer(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body)
-
-
 def test_fat_binaries() -> None:
     ptx, other, own = (1, 90, 0, b".version"), (2, 80, 0, b"\x7fELF80"), (2, 90, 0, b"\x7fELF90")
     readable = fat_binary(ptx, other, own)
@@ -252,15 +237,6 @@ def test_fat_binaries() -> None:
     nothing = ctypes.create_string_buffer(16)
     with pytest.raises(ValueError, match="a fat binary begins with 0xba55ed50, this with 0x0"):
         cubins(ctypes.addressof(nothing), 90)
-
-
-@pytest.mark.skipif(unreadable() is not None, reason=str(unreadable()))
-def test_a_compressed_fat_binary() -> None:
-    payload = b"\x7fELF" + bytes(100)
-    compressed = importlib.import_module(DECOMPRESSOR).compress(payload)
-    assert len(compressed) < len(payload)
-    made = fat_binary((2, 90, 0x8011, compressed))
-    assert cubins(ctypes.addressof(made), 90) == [payload]
 
 
 def test_rows_are_sampled_from_the_first_to_the_last() -> None:

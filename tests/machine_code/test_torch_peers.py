@@ -21,8 +21,9 @@ from bench.cases import WrongResultError
 from bench.prediction import native_peers, torch_peers
 from bench.sources import Source
 from cudml.devices.emulator.build import compiler
-from proof.runtime import absent
+from proof.runtime import absent, fat_binary
 from proof.sass.compiler import unavailable
+from tests.support import fat_binaries
 
 WHY = unavailable() or torch_peers.unavailable()
 needs_torch = pytest.mark.skipif(WHY is not None, reason=str(WHY))
@@ -148,6 +149,15 @@ def test_an_arg_max_is_checked_by_its_indices(mode: Any) -> None:
     found[1, 0] = (found[1, 0] + 1) % 40
     with pytest.raises(WrongResultError, match="indices of lane 1"):
         peer.check(case, inputs, found)
+
+
+@pytest.mark.skipif(fat_binary.unavailable() is not None, reason=str(fat_binary.unavailable()))
+def test_kernels_that_are_compressed_are_read() -> None:
+    payload = b"\x7fELF" + bytes(100)
+    compressed = importlib.import_module(fat_binary.DECOMPRESSOR).compress(payload)
+    assert len(compressed) < len(payload)
+    made = fat_binaries.fat_binary((2, 90, 0x8011, compressed))
+    assert fat_binary.cubins(ctypes.addressof(made), 90) == [payload]
 
 
 def test_peers_of_the_table_are_those_of_bench() -> None:
