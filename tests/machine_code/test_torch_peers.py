@@ -92,6 +92,68 @@ def test_a_pytorch_that_is_for_a_cpu_is_none_for_cuda(
     assert torch_peers.version() == "1.2.3"
 
 
+def spoiled(prepare: Any) -> Any:
+    def prepared(case: Any, inputs: Any) -> Any:
+        call = prepare(case, inputs)
+
+        def of_wrong_indices() -> Any:
+            values, indices = call()
+            return values, indices.flip(1)
+
+        return of_wrong_indices
+
+    return prepared
+
+
+def failing(prepare: Any) -> Any:
+    def call() -> Any:
+        raise RuntimeError("CUDA error:\n  told in lines")
+
+    return lambda case, inputs: call
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed: pip install -e '.[torch]'")
+@pytest.mark.parametrize(
+    ("change", "error", "called", "told"),
+    [
+        (lambda prepare: prepare, None, "", ""),
+        (spoiled, None, "", "wrong result: values of lane 0: 4 of 5 elements differ, first at (0,): "),
+        (failing, None, "", "not executed: CUDA error: told in lines"),
+        (failing, ValueError("a load\nout of bounds"), "", "not executed: a load out of bounds"),
+        (lambda prepare: prepare, ValueError("late"), "", "not executed: late"),
+        (
+            lambda prepare: prepare,
+            None,
+            "cublasGo",
+            "not executed: it calls cublasGo, which the stand-in does",
+        ),
+    ],
+    ids=["right", "wrong", "raised", "of the stand-in", "not noticed", "absent"],
+)
+def test_what_goes_wrong_takes_the_place_of_a_time(
+    change: Any, error: Any, called: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch computes on a CPU here."""
+    import torch
+
+    peer = top_k.PEERS["torch.topk"]
+    monkeypatch.setitem(top_k.PEERS, "torch.topk", replace(peer, prepare=change(peer.prepare)))
+    runtime = SimpleNamespace(error=lambda: error)
+    took = SimpleNamespace(time_us=7.25, launches=3, bound="launch")
+    made = object.__new__(torch_peers.Library)
+    made.recorder = SimpleNamespace(
+        runtime=runtime, begin=lambda samples: None, total=lambda: took, is_sampled=False
+    )
+    made._torch = SimpleNamespace(
+        from_numpy=lambda array: SimpleNamespace(cuda=lambda: torch.from_numpy(array))
+    )
+    made._called = lambda: called
+    row = made.predicted("top_k", cases("top_k", "latency 1 x 1000 k 5 float32")[0], "torch.topk")
+    assert row.note.startswith(told)
+    assert bool(row.note) == bool(told)
+    assert (row.time_us, row.launches, row.bound) == ((0, 0, "") if told else (7.25, 3, "launch"))
+
+
 def library(written: np.ndarray) -> Any:
     """As it is after a call whose result has such counts of stores."""
     made = object.__new__(torch_peers.Library)
