@@ -37,8 +37,9 @@ PEERS = {
 #: Other operators' cases are not executed from `_MIN_REFUSED` elements on: a million take ten seconds.
 _MIN_SAMPLED = {"slice": 1 << 22, "reverse_subsequences": 1 << 22}
 _MIN_REFUSED = 1 << 23
-#: Cases with more bytes of input do not run at all.
+#: Cases with more bytes of input do not run at all. A reversal has a position of 64 bits for each element.
 _MAX_BYTES = 1 << 29
+_POSITION_BYTES = {"reverse_subsequences": 8}
 
 #: A folder of a PyTorch for CUDA, where the installed one is for a CPU.
 _VARIABLE = "CUDML_BENCH_TORCH"
@@ -123,7 +124,7 @@ class Library:
         count = int(np.prod(case.shape))
         if operator not in _MIN_SAMPLED and count >= _MIN_REFUSED:
             return replace(row, note=f"not executed: {_MIN_REFUSED} elements or more")
-        if count * np.dtype(case.dtype).itemsize > _MAX_BYTES:
+        if count * max(np.dtype(case.dtype).itemsize, _POSITION_BYTES.get(operator, 0)) > _MAX_BYTES:
             return replace(row, note=f"not executed: more than {_MAX_BYTES >> 20} MiB")
         inputs = module.make(case, Source(np, seed_of(case)))
         try:
