@@ -21,7 +21,8 @@ __global__ void product(const UInt16* a, const UInt16* b, float* out, Params par
     MatrixColumns columns;
     for (int i = 0; i < 4; ++i) rows.words[i] = pair(a, g + i % 2 * 8, k + 2 * t + i / 2 * 8);
     for (int i = 0; i < 2; ++i) columns.words[i] = pair(b, g, k + 2 * t + i * 8);
-    sums = kIsBFloat ? multiply_add_bfloats(rows, columns, sums) : multiply_add(rows, columns, sums);
+    sums =
+        kIsBFloat ? multiply_add_bfloats(rows, columns, sums) : multiply_add(rows, columns, sums);
   }
   for (int i = 0; i < 4; ++i) out[(g + i / 2 * 8) * 8 + 2 * t + i % 2] = sums.values[i];
 }
