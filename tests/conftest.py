@@ -4,7 +4,9 @@ import os
 import platform
 import shlex
 import signal
+import time
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 
 import hypothesis
@@ -17,7 +19,7 @@ from cudml.devices.emulator import build
 from cudml.devices.emulator import launch as launches
 from proof.stand_in import loaded as loaded_stand_in
 from tests.devices.cuda.stand_in.process import Run, running
-from tests.support import over_stand_in
+from tests.support import over_stand_in, slow
 
 # Before anything asks whether there is a GPU.
 over_stand_in.load()
@@ -56,12 +58,17 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["CUDML_EMULATOR"] = "check" if config.getoption("--sanitize") else "warp_lanes=32"
 
 
+# Before the plugin of `-m`, which sees the marks that are set here.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect the tests that need an option, and the cases of a CPU's kernels from those on a GPU.
 
     The emulator's own tests are each in the mode that they are about, so `--sanitize` leaves them out.
     A marker's tests take long, so they are left out without the option of its name.
     """
+    for item in items:
+        if slow.takes_long(item.nodeid):
+            item.add_marker(pytest.mark.slow)
     left_out = {i for i in items if i.get_closest_marker("gpu") and i.get_closest_marker("cpu_only")}
     if config.getoption("--sanitize"):
         left_out |= {item for item in items if "emulator" in item.path.parts}
@@ -80,9 +87,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 DEVICES = ["cpu", *([pytest.param("cuda", marks=pytest.mark.gpu)] if status().usable else [])]
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Note the time."""
+    session.config.stash[_START] = time.monotonic()
+
+
+_START = pytest.StashKey[float]()
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say where the tests ran, and why not on a GPU if they did not."""
+    """Say why tests were skipped, where they ran, why not on a GPU if they did not, and how long it took."""
+    reasons = Counter(
+        report.longrepr[2].removeprefix("Skipped: ")
+        if isinstance(report.longrepr, tuple)
+        else "expected to fail"
+        for report in terminalreporter.stats.get("skipped", [])
+    )
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"skipped {number}: {reason}")
     terminalreporter.write_line(f"devices: cpu{', cuda' * status().usable}; CUDA: {status().reason}")
+    seconds = time.monotonic() - terminalreporter.config.stash[_START]
+    terminalreporter.write_line(f"took {seconds:.0f} s on {os.cpu_count()} cores")
 
 
 @pytest.fixture(params=DEVICES)
