@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cudml.dtypes import BITS_BY_SIZE
+from cudml.dtypes import BITS_BY_SIZE, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.gru.activations import Activation
 from cudml.operators.top_k.lanes import SELECT_MAX_ROW_LENGTHS
@@ -140,12 +140,12 @@ def candidates() -> Iterator[Case]:
     others = (Activation.hard_sigmoid(0.2, 0.5), Activation.tanh())
     standard = (Activation.sigmoid(), Activation.tanh())
     for data_type, activations, is_linear, path in itertools.product(
-        (DataType.FLOAT32, DataType.FLOAT16),
+        (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16),
         (standard, others),
         (True, False),
         ("block", "grid", "matrix_grid", "products"),
     ):
-        if path != "matrix_grid" or data_type is DataType.FLOAT16:
+        if path != "matrix_grid" or data_type is not DataType.FLOAT32:
             layer = gru(
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )

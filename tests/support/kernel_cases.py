@@ -227,7 +227,7 @@ def gru(
     inputs: int,
     hidden: int,
     *,
-    data_type: DataType = DataType.FLOAT32,
+    data_type: ElementType = DataType.FLOAT32,
     activations: tuple[Activation, ...] = (Activation.sigmoid(), Activation.tanh()),
     direction: RecurrentNetworkDirection = RecurrentNetworkDirection.FORWARD,
     linear_before_reset: bool = True,

@@ -220,6 +220,7 @@ CASES = {
     "gru on a grid, both directions": Case(
         gru(3, 5, 1, 20, direction=BIDIRECTIONAL, linear_before_reset=False), "grid"
     ),
+    "gru of bfloat16": Case(gru(3, 3, 2, 40, data_type=ExtendedType.BFLOAT16), "matrix_grid"),
     "gru by matrix instructions": Case(gru(3, 3, 2, 40, data_type=DataType.FLOAT16), "matrix_grid"),
     "gru by matrix instructions, weights in memory": Case(
         gru(2, 9, 1, 300, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),

@@ -149,9 +149,9 @@ template <typename Function>
 static void set_halves(const Step& step, Function function) {
   step.set(0, function(0) | function(1) << 16);
 }
-INSTRUCTION(F2F, "", kSpecial, "F16 F32 FTZ", "PTX cvt.rn.f16.f32") {
-  if (!step.has(mF16)) step.unknown();
-  step.set(0, each<U32>(to_half, step.f32(1)));
+INSTRUCTION(F2F, "", kSpecial, "F16 BF16 F32 FTZ", "PTX cvt.rn.f16.f32, cvt.rn.bf16.f32") {
+  if (step.has(mF16) == step.has(mBF16)) step.unknown();
+  step.set(0, step.has(mBF16) ? each<U32>(to_brain, step.f32(1)) : each<U32>(to_half, step.f32(1)));
 }
 INSTRUCTION(F2FP, "", kAlu, "F16 BF16 F32 PACK_AB", "PTX cvt.rn.f16x2.f32, cvt.rn.bf16x2.f32") {
   if (!step.has(mPACK_AB) || step.has(mF16) == step.has(mBF16)) step.unknown();

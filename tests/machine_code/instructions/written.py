@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from proof.sass.cubin import Kernel as Facts
@@ -122,6 +123,13 @@ def _some_late(rng: np.random.Generator) -> list[Array]:
 
 
 SNIPPETS: Mapping[str, Written] = {
+    "cvt.bf16.f32": Written(
+        "f32 -> u32",
+        "F2F.BF16.F32 R10, R4",
+        lambda a: a.astype(ml_dtypes.bfloat16).view("u2"),
+        "F2F.BF16.F32",
+        operands=lambda rng: [(rng.normal(size=512) * 10.0 ** rng.integers(-8, 5, 512)).astype(np.float32)],
+    ),
     "cvt.f16.f32": Written(
         "f32 -> u32",
         "F2F.F16.F32 R10, R4",
