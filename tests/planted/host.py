@@ -58,8 +58,8 @@ DEFECTS = {
     "a GRU node without its clip in two directions": _caught_by(
         _BATCH_FIRST,
         _NODES,
-        'clip=attributes.get("clip"),',
-        'clip=attributes.get("clip") if attributes.get("direction") != "bidirectional" else None,',
+        '"clip": attributes.get("clip"),',
+        '"clip": attributes.get("clip") if attributes.get("direction") != "bidirectional" else None,',
     ),
     "an initial state in the other layout": _caught_by(
         _BATCH_FIRST,
