@@ -71,7 +71,7 @@ def topk(
         above the lengths of rows, which end as with `lengths`.
     max_length : int, optional
         With `offsets`, the number of elements of each row that count, from its start. None is the longest
-        row, which the host waits for: `torch.compile` and a captured graph need a number.
+        row, which the host waits for: `torch.compile` needs a number.
     out : (Tensor, Tensor), optional
         Tensors to write the results to, of exactly their shape and of any strides: values of the dtype of
         `input`, indices of int32 or int64. They are not resized. Given again, they are written again.
