@@ -13,6 +13,8 @@ from tests.support.params import params_of
 NUM_THREADS = 96
 NUM_BLOCKS = 3
 NUM = NUM_THREADS * NUM_BLOCKS
+#: Rows that the kernel `floats` writes.
+NUM_FLOAT_ROWS = 29
 
 every_order = pytest.mark.parametrize(("order", "seed"), EVERY_ORDER)
 
@@ -123,7 +125,7 @@ def some_floats(rng: np.random.Generator) -> np.ndarray:
 def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> None:
     a, b = some_floats(rng), rng.permutation(some_floats(rng))
     a[-1], b[-2] = np.nan, np.nan
-    out = np.zeros((29, NUM), np.uint64)
+    out = np.zeros((NUM_FLOAT_ROWS, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": b, "out": out}
         launch("functions.cu", "floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
@@ -172,7 +174,7 @@ def test_float_functions(order: str, seed: int, rng: np.random.Generator) -> Non
 @every_order
 def test_fused_multiply_add_rounds_once(order: str, seed: int, rng: np.random.Generator) -> None:
     a, b, c = (rng.integers(-(2**20), 2**20, NUM).astype(np.float32) for _ in range(3))
-    out = np.zeros((28, NUM), np.uint64)
+    out = np.zeros((NUM_FLOAT_ROWS, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "c": c, "out": out}
         launch("functions.cu", "floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
