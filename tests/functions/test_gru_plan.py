@@ -1,5 +1,6 @@
 """`GruPlan`: the bits of `gru`, weights that it keeps and takes anew, and what it was not planned for."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,13 @@ from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import DIRECTIONS, LAYOUTS, layer, strided
 
 WEIGHTS = ("w", "r", "b")
+
+
+@pytest.fixture(params=[1, 32], autouse=True)
+def lanes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """On a CPU, both its own kernels, which take panels, and those of a GPU."""
+    with emulator.schedule(warp_lanes=request.param):
+        yield
 
 
 def planned(device: Device, arrays: dict[str, np.ndarray], **options: Any) -> Any:
