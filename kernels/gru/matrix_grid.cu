@@ -1,5 +1,5 @@
 // Computes: a GRU layer of 16-bit floats over a sequence by a cooperative grid, on matrix units.
-// Idea: as gru/grid.cu, but R stays in registers as matrix operands, and states are sent as 16 bits.
+// Idea: as gru/grid.cu, but R stays in registers as matrix operands; states are sent as 16 bits.
 // Ownership: a group of blocks shares the units of 8 sequences at a time; 8 warps split columns.
 // Requires: all blocks resident, `exchange` zeroed, and `carried` for the states in float32.
 // Chosen when: the type has 16 bits and this is estimated to be the fastest (gru/paths.py).

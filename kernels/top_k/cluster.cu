@@ -2,7 +2,7 @@
 // Idea: k / kBlocks loads of each block with the largest keys bound the k-th key; few reach it.
 // Ownership: the blocks of a cluster share a row; each ranks a part of what all have listed.
 // Requires: elements side by side; a device with clusters.
-// Chosen when: rows are few (8 blocks each, 4 if there are more), k neither small nor most of a row.
+// Chosen when: rows are few (8 blocks each, 4 for more), k neither small nor most of a row.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
