@@ -36,6 +36,7 @@ MARKS = {
     "numpy.argpartition": "sC1",
     "torch": "DC2",
     "torch.topk": "DC2",
+    "torch.argmax": "DC2",
     "torch.gather": "DC2",
     "torch, GRU cells": "DC2",
     "torch.sort": "dC5",
@@ -86,6 +87,7 @@ QUESTIONS = (
     Question(
         "top_k-vision", "top_k", "Detection, accuracy, columns", "detect|segmentation|accuracy|columns|whole"
     ),
+    Question("top_k-published", "top_k", "Shapes with published times", "published"),
     Question("top_k-data", "top_k", "Does the data matter? 64 rows of 131,072", "patterns 64"),
     Question("top_k-large-k", "top_k", "Does the data matter? k = 2048", "patterns 256|indexer 256"),
     Question("gru-models", "gru", "Layers of real models", "(?!grid|streaming|a few|both)"),

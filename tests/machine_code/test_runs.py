@@ -110,6 +110,8 @@ def candidates() -> Iterator[Case]:
                 for length_type in (None, DataType.INT32):
                     rows = top_k(sizes, k, element, axis=axis, length_type=length_type)
                     yield Case(rows, path, HOPPER.limits)
+                    if path == "cluster":  # of four blocks
+                        yield Case(rows, path, replace(HOPPER.limits, num_multiprocessors=6))
                     if path == "block_radix":  # lists in memory
                         yield Case(rows, path, replace(HOPPER.limits, shared_bytes_per_block=16384))
         if size == 4:

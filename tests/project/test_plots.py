@@ -10,7 +10,7 @@ import pytest
 from bench import plots
 from bench.gru import GruCase
 from bench.plots import Plot, Question
-from bench.prediction import table
+from bench.prediction import native_peers, table
 
 ROOT = Path(__file__).resolve().parents[2]
 PLOTS = [*plots.of_measurements(), *plots.of_predictions()]
@@ -33,12 +33,16 @@ def test_every_predicted_case_is_in_a_plot() -> None:
 def test_a_row_has_the_predicted_times_and_the_limit() -> None:
     _, rows = table.read()
     by_case = {row.case: row for row in rows}
+    peers = native_peers.read()
     (plot,) = (plot for plot in PLOTS if plot.name == "slice-vectors")
     for case, series in plot.rows.items():
         row = by_case[case]
+        of_row = [one for one in peers if (one.operator, one.case) == row.key]
+        of_peers = {one.peer: one.time_us for one in of_row if one.time_us}
         assert series == {
             "cudml": row.time_us,
             "CuPy": row.cupy_us,
+            **of_peers,
             plots.LIMIT: plots.LAUNCH_US + row.limit_us,
         }
     (plot,) = (plot for plot in PLOTS if plot.name == "gru-streaming")
@@ -82,6 +86,7 @@ def test_the_bound_of_a_large_gru_is_its_arithmetic() -> None:
 
 
 def test_marks_are_where_the_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install 'cudml[bench]'")
     pyplot, axes, figure = mock.Mock(), mock.Mock(), mock.Mock()
     pyplot.subplots.return_value = figure, axes
     monkeypatch.setattr(plots, "_pyplot", lambda: pyplot)

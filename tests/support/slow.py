@@ -13,7 +13,6 @@ SLOW = (
     "tests/devices/emulator/test_runtime.py",
     "tests/devices/test_forks.py",
     "tests/functions/test_cpu_shape.py",
-    "tests/functions/test_hops.py",
     "tests/functions/test_top_k_parts.py::test_an_axis_of_more_than_2_to_the_32nd",
     "tests/functions/test_typing.py",
     "tests/machine_code",
