@@ -31,7 +31,7 @@ def predicted(case: GruCase) -> Prediction | None:
     gates = 3 * hidden
 
     def product(rows: int, depth: int, in_l2: int) -> Prediction:
-        """A matrix of `rows` by that of the weights of a direction, of which so many bytes are in the L2."""
+        """A matrix of `rows` by the weights of a direction; `in_l2` bytes of both are in the L2."""
         num_bytes = item * (depth * (rows + gates) + rows * gates)
         seconds = 2.0 * rows * depth * gates / FLOPS[case.dtype]
         return at_limits(num_bytes, num_bytes - min(in_l2, num_bytes), seconds)

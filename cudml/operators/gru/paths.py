@@ -84,8 +84,8 @@ _LENGTH_BYTES, _LENGTH_THREADS = 4, 128
 #: `cublasSetWorkspace`), and takes more than `Limits.product_workspace_bytes` for no size.
 _LEAST_PRODUCT_WORKSPACE = 16 << 10
 
-#: For less than a large product, an estimate from above: tiles of at most so many rows and columns, and a
-#: partial sum of each for so many products at least.
+#: For less than a large product, an estimate from above: tiles of at most this many rows and columns, and a
+#: partial sum of each for at least this many products.
 _PRODUCT_TILE, _PARTIAL_PRODUCTS = 128, 64
 
 #: The maximum number of activations of a layer.
