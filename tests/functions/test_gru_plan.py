@@ -11,6 +11,7 @@ import cudml
 from cudml.devices import Device, emulator, get_device
 from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import DIRECTIONS, LAYOUTS, layer, strided
+from tests.support.over_stand_in import is_interpreted
 
 WEIGHTS = ("w", "r", "b")
 
@@ -76,6 +77,8 @@ SIZES = (
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("linear_before_reset", [False, True], ids=["before", "after"])
 def test_any_sizes(sizes: Any, linear_before_reset: bool, device: Device, rng: np.random.Generator) -> None:
+    if is_interpreted(device):  # many steps of a large layer are more than it executes
+        sizes = (min(sizes[0], 3), *sizes[1:])
     for dtype in (np.float32, np.float16):
         arrays = random_arrays(rng, sizes, 2, dtype)
         planned(device, arrays, direction="bidirectional", linear_before_reset=linear_before_reset)
