@@ -180,24 +180,16 @@ def test_torch_topk_on_a_gpu(timed: Any, x: Any, monkeypatch: pytest.MonkeyPatch
     import cudml
     import cudml.torch as adapter
     from cudml.torch import calls, functions
-    from cudml.torch.topk_operator import topk_on_gpu
     from tests.support import gpu_tensors
 
     stream = SimpleNamespace(cuda_stream=0)
-    bits = calls.bits_of_keys("CPU", "ADInplaceOrView", "AutogradCPU", "AutocastCPU", "BackendSelect")
-
-    def straight(input: Any, k: int, dim: int, largest: bool) -> Any:
-        assert calls.goes_straight(input)
-        return topk_on_gpu(input, k, dim, largest)
-
     with gpu_tensors.tensors() as tensors:
         adapter.topk(tensors.on_gpu(np.zeros(SHAPE, np.float32)), 16)
         ((key, planned),) = calls.planned_calls.items()
         tensor = torch.zeros(SHAPE)
         known = tuple(tensor.get_device() if n == 3 else part for n, part in enumerate(key))
         monkeypatch.setitem(calls.planned_calls, known, planned)
-        monkeypatch.setattr(calls, "STRAIGHT_KEYS", bits)
-        monkeypatch.setattr(functions, "topk_operator", straight)
+        monkeypatch.setattr(functions, "topk_on_cpu", functions.topk_on_gpu)
         monkeypatch.setattr(torch.cuda, "current_stream", lambda number: stream)
         timed(
             lambda: adapter.topk(tensor, 16),

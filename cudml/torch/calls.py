@@ -28,9 +28,13 @@ def bits_of_keys(*names: str) -> int:
         return 0
 
 
-#: Keys of a dense CUDA tensor, and of a thread that does nothing special. With these alone, the dispatcher
-#: calls the operators' CUDA kernels: what wraps tensors, or traces or transforms calls, adds others.
-STRAIGHT_KEYS = bits_of_keys("CUDA", "ADInplaceOrView", "AutogradCUDA", "AutocastCUDA", "BackendSelect")
+#: Keys of a dense tensor of a CPU or of CUDA, and of a thread that does nothing special. With these alone,
+#: the dispatcher calls the operators' kernels for that device: what wraps tensors, or traces or transforms
+#: calls, adds others.
+STRAIGHT_KEYS = bits_of_keys(
+    *("CPU", "AutogradCPU", "AutocastCPU", "CUDA", "AutogradCUDA", "AutocastCUDA"),
+    *("ADInplaceOrView", "BackendSelect"),
+)
 
 #: The attribute of a rearranged weight that is an array of the same memory. Making one takes 1.1 us.
 ARRAY = "cudml_array"
@@ -72,7 +76,7 @@ planned_calls: Recent[Hashable, Planned | None] = Recent(MAX_CALLS)
 
 
 def goes_straight(tensor: torch.Tensor) -> bool:
-    """Whether an operator on a CUDA tensor would do nothing but call the kernel that is registered for it.
+    """Whether an operator on a tensor would do nothing but call the kernel for the tensor's device.
 
     The dispatcher takes a third of the time of a `topk`, to find that out.
     """

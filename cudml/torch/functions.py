@@ -25,6 +25,7 @@ from cudml.torch.topk_operator import (
     into_operator,
     ragged_operator,
     topk_empty,
+    topk_on_cpu,
     topk_on_gpu,
     topk_operator,
 )
@@ -131,8 +132,9 @@ def topk(
         if input.dim() == 0:  # one element, which PyTorch selects whether k is 0 or 1
             values, indices = topk_operator(input.reshape(1), 1 if k == 0 else k, dim, largest)
             return _topk_result((values.reshape(()), indices.reshape(())))
-        if input.is_cuda and type(k) is type(dim) is int and type(largest) is bool and goes_straight(input):
-            return _topk_result(topk_on_gpu(input, k, dim, largest))
+        if type(k) is type(dim) is int and type(largest) is bool and goes_straight(input):
+            compute = topk_on_gpu if input.is_cuda else topk_on_cpu
+            return _topk_result(compute(input, k, dim, largest))
         return _topk_result(topk_operator(input, k, dim, largest))
     except RuntimeError:
         # PyTorch's own error about what is no 64-bit integer names neither the function nor what is allowed.

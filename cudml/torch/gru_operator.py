@@ -47,7 +47,7 @@ def gru_on_cpu(
     return sequence, single
 
 
-def gru_on_gpu(
+def gru_on_device(
     x: torch.Tensor,
     w: torch.Tensor,
     r: torch.Tensor,
@@ -137,7 +137,7 @@ gru_operator = define(
     " -> (Tensor sequence, Tensor single)",
     "gru",
     gru_function._gru.input_names,
-    computes={"CPU": gru_on_cpu, "CUDA": gru_on_gpu},
+    computes={"CPU": gru_on_cpu, "CUDA": gru_on_device},
     empty=_gru_empty,
     batched=_gru_batched,
 )

@@ -7,9 +7,9 @@ import torch
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from cudml.errors import a_type
-from cudml.torch.calls import ARRAY, has_array
+from cudml.torch.calls import ARRAY, goes_straight, has_array
 from cudml.torch.checks import GRU_TYPES, check_tensor, check_type, refuse_gradients
-from cudml.torch.gru_operator import gru_operator
+from cudml.torch.gru_operator import gru_on_device, gru_operator
 
 #: w, r and b of a layer, as `cudml.gru` takes them.
 _Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -28,6 +28,8 @@ class _Kept(NamedTuple):
     requires_grad: bool
     #: Whether autocast has made them of this type, whatever theirs is.
     is_autocast: bool
+    #: Whether all of them go straight to an operator's kernel.
+    is_straight: bool
     #: While these are kept, no other tensor can have the identity or the address of one of them.
     weights: list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -91,7 +93,8 @@ class GRU(torch.nn.RNNBase):
             check_tensor("GRU", hx, "hx")
             self._check_hidden(hx, padded.shape[1])
             hx = self.permute_hidden(hx, input.sorted_indices)
-        output, state = self._compute(*_autocast(padded, hx), lengths.to(input.data.device, torch.uint32))
+        counts = lengths.to(input.data.device, torch.uint32)
+        output, state = self._compute(*_autocast(padded, hx), counts)
         output = pack_padded_sequence(output, lengths).data
         packed = PackedSequence(output, input.batch_sizes, input.sorted_indices, input.unsorted_indices)
         return packed, self.permute_hidden(state, input.unsorted_indices)
@@ -100,24 +103,34 @@ class GRU(torch.nn.RNNBase):
         self, input: torch.Tensor, hx: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         check_tensor("GRU", input)
-        input, hx = _autocast(input, hx)
+        input, hx, is_autocast = _autocast(input, hx)
         if input.dim() not in (2, 3):
             raise ValueError(f"GRU: input has {input.dim()} dimensions, must have 2 or 3")
         if hx is not None and hx.dim() != input.dim():
             raise RuntimeError(f"GRU: hx has {hx.dim()} dimensions, must have {input.dim()}, as input")
         if input.dim() == 2:
-            output, state = self._compute(input.unsqueeze(1), None if hx is None else hx.unsqueeze(1))
+            states = None if hx is None else hx.unsqueeze(1)
+            output, state = self._compute(input.unsqueeze(1), states, is_autocast)
             return output.squeeze(1), state.squeeze(1)
-        output, state = self._compute(input.transpose(0, 1) if self.batch_first else input, hx)
+        output, state = self._compute(input.transpose(0, 1) if self.batch_first else input, hx, is_autocast)
         return output.transpose(0, 1) if self.batch_first else output, state
 
     def _compute(
-        self, x: torch.Tensor, hx: torch.Tensor | None, lengths: torch.Tensor | None = None
+        self,
+        x: torch.Tensor,
+        hx: torch.Tensor | None,
+        is_autocast: bool,
+        lengths: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """All layers, of x (T, N, I) and hx (layers * D, N, H)."""
-        if not torch.jit.is_tracing():  # where sizes are tensors, which no branch can see
+        is_jit = torch.jit.is_tracing()
+        if not is_jit:  # where sizes are tensors, which no branch can see
             self._check_sizes(x, hx)
-        layers = self._in_onnx_order(x, hx)
+        is_traced = is_jit or torch.compiler.is_compiling()
+        layers, is_straight = self._in_onnx_order(x, hx, is_autocast, is_traced)
+        for tensor in (x, hx, lengths):
+            is_straight = is_straight and (tensor is None or goes_straight(tensor))
+        compute = gru_on_device if is_straight else gru_operator
         num_directions = 2 if self.bidirectional else 1
         dtype = x.dtype
         if dtype is torch.bfloat16:
@@ -128,7 +141,7 @@ class GRU(torch.nn.RNNBase):
             h0 = None if hx is None else hx[first : first + num_directions]
             if layer and self.dropout and self.training:
                 x = torch.dropout(x, self.dropout, True)
-            x, single = gru_operator(x, w, r, b, h0, lengths)
+            x, single = compute(x, w, r, b, h0, lengths)
             states.append(single)
         state = states[0] if len(states) == 1 else torch.cat(states)
         return (x.to(dtype), state.to(dtype)) if dtype is torch.bfloat16 else (x, state)
@@ -147,18 +160,21 @@ class GRU(torch.nn.RNNBase):
         if hx.shape != shape:
             raise RuntimeError(f"GRU: hx has size {tuple(hx.shape)}, must have {shape}")
 
-    def _in_onnx_order(self, x: torch.Tensor, hx: torch.Tensor | None) -> list[_Weights]:
-        """The weights of every layer, rearranged again only if one has changed; checked with the input."""
+    def _in_onnx_order(
+        self, x: torch.Tensor, hx: torch.Tensor | None, is_autocast: bool, is_traced: bool
+    ) -> tuple[list[_Weights], bool]:
+        """The weights of every layer, rearranged again only if one has changed; checked with the input.
+
+        Also whether they may go straight to the operator's kernel.
+        """
         own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
         names = self._flat_weights_names
         given = weights = [own[name] if name in own else getattr(self, name) for name in names]
-        is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
         key = None if is_traced else _key(weights)
         kept: _Kept | None = self.__dict__.get("_ordered")
-        is_autocast = torch.is_autocast_enabled(x.device.type)
         is_known = kept is not None and kept.key == key is not None and kept.is_autocast is is_autocast
         if kept is not None and is_known and kept.takes(x) and (hx is None or kept.takes(hx)):
-            return kept.layers
+            return kept.layers, kept.is_straight
         named = dict(zip(names, weights, strict=True))
         refuse_gradients("GRU", input=x, hx=hx, **named)
         check_type("GRU", "input", x, GRU_TYPES)
@@ -171,6 +187,9 @@ class GRU(torch.nn.RNNBase):
                 raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
         own_weights = [weight.float() for weight in weights] if x.dtype is torch.bfloat16 else weights
         layers = self._rearranged(own_weights)
+        is_straight = not is_traced and all(
+            one is None or goes_straight(one) for one in itertools.chain(*layers)
+        )
         if key is not None:
             self.__dict__["_ordered"] = _Kept(
                 key,
@@ -179,9 +198,10 @@ class GRU(torch.nn.RNNBase):
                 x.device,
                 any(weight.requires_grad for weight in given),
                 is_autocast,
+                is_straight,
                 [(weight, weight.detach()) for weight in given],
             )
-        return layers
+        return layers, is_straight
 
     def _rearranged(self, weights: list[torch.Tensor]) -> list[_Weights]:
         kinds = 4 if self.bias else 2  # weight_ih, weight_hh, bias_ih, bias_hh, of each direction in turn
@@ -265,13 +285,13 @@ def _update_first(weight: torch.Tensor) -> torch.Tensor:
     return torch.cat((weight[size : 2 * size], weight[:size], weight[2 * size :]))
 
 
-def _autocast(input: torch.Tensor, hx: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The input and the state of a GRU, of autocast's dtype if it is enabled."""
+def _autocast(input: torch.Tensor, hx: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor | None, bool]:
+    """The input and the state of a GRU, of autocast's dtype if it is enabled, and whether it is."""
     if hx is not None:
         check_tensor("GRU", hx, "hx")
     device = input.device.type
     if not torch.is_autocast_enabled(device):
-        return input, hx
+        return input, hx, False
     dtype = torch.get_autocast_dtype(device)
     # As PyTorch, which leaves float64 alone.
     floats = (torch.float16, torch.bfloat16, torch.float32)
@@ -279,4 +299,4 @@ def _autocast(input: torch.Tensor, hx: torch.Tensor | None) -> tuple[torch.Tenso
         input = input.to(dtype)
     if hx is not None and hx.dtype in floats:
         hx = hx.to(dtype)
-    return input, hx
+    return input, hx, True

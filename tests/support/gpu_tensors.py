@@ -18,7 +18,7 @@ import torch
 
 from cudml.devices import cuda
 from cudml.torch.calls import planned_calls
-from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu
+from cudml.torch.gru_operator import gru_on_cpu, gru_on_device
 from cudml.torch.topk_operator import topk_on_cpu, topk_on_gpu
 
 #: Memory of all tensors of a test over the stand-in. It comes once, as that of PyTorch's graphs.
@@ -220,7 +220,7 @@ def tensors() -> Iterator[Tensors]:
 def taken_for_cuda() -> Iterator[None]:
     """A context in which the operators take a `GpuTensor` for a CUDA tensor."""
     library = torch.library.Library("cudml", "IMPL")
-    computes = {"topk": (topk_on_gpu, topk_on_cpu), "gru": (gru_on_gpu, gru_on_cpu)}
+    computes = {"topk": (topk_on_gpu, topk_on_cpu), "gru": (gru_on_device, gru_on_cpu)}
     for name, (on_gpu, on_cpu) in computes.items():
 
         def compute(first: Any, *others: Any, on_gpu: Any = on_gpu, on_cpu: Any = on_cpu) -> Any:
