@@ -24,6 +24,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.array_types import ForeignArray, HostLengths, NumPyArray, Scalar, StatesT
 from cudml.functions.calls import ArrayFunction
+from cudml.functions.words import GRU, hiding_words, no_argument
 from cudml.operators.gru import operator as _operator
 from cudml.operators.gru.activations import Activation, activation_names, check_activation
 
@@ -126,6 +127,7 @@ def gru(
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
 ) -> GruResult[Any]: ...
+@hiding_words
 def gru(
     x: Any,
     w: Any,
@@ -140,6 +142,7 @@ def gru(
     clip: float | None = None,
     out: tuple[Any, Any] | None = None,
     stream: Any = None,
+    **words: Any,
 ) -> GruResult[Any]:
     """A layer of gated recurrent units over whole sequences, with ONNX's shapes and gate order.
 
@@ -196,7 +199,7 @@ def gru(
         direction, a `clip` that is not above 0, or an `out` of another shape, read-only or overlapping.
     TypeError
         Not an array, an unsupported dtype, mixed dtypes or devices, a `clip` that is not a number, an `out`
-        of another dtype, or not a stream.
+        of another dtype, not a stream, or an argument of another library.
 
     Examples
     --------
@@ -223,6 +226,8 @@ def gru(
 
     Source: GRU of DirectML's documentation, and ONNX's GRU.
     """
+    if words:
+        raise no_argument(gru, next(iter(words)), GRU)
     named = zip(_MEMBERS, (x, w, r, b, h0, sequence_lengths), strict=True)
     given = {name: array for name, array in named if array is not None}
     names = tuple(given)

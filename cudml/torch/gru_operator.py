@@ -31,6 +31,11 @@ def gru_on_cpu(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.dtype is torch.bfloat16:
+        # A caller may keep weights of float32: to widen them takes several times as long as a step.
+        b, h0 = (None if one is None else one.float() for one in (b, h0))
+        sequence, single = gru_on_cpu(x.float(), w.float(), r.float(), b, h0, lengths)
+        return sequence.to(x.dtype), single.to(x.dtype)
     if r.shape[0] == 1:  # as for topk; the states of one direction lie as PyTorch's do
         states, single = gru(*arrays_of(x, w, r, b, h0, lengths), linear_before_reset=True)
         return from_numpy(states[:, 0]), from_numpy(single)

@@ -59,8 +59,8 @@ class GRU(torch.nn.RNNBase):
     these.
 
     Under `torch.autocast`, on a CPU as on a GPU, input, state and weights are rounded to the dtype of
-    autocast, which the results have. All layers of bfloat16 are computed in float32 from its values; only
-    the results are rounded. Source: `torch.nn.GRU`.
+    autocast, which the results have. Sums and the state between steps are float32 for every dtype; what one
+    layer gives to the next is of the input's dtype. Source: `torch.nn.GRU`.
 
     Examples
     --------
@@ -132,9 +132,6 @@ class GRU(torch.nn.RNNBase):
             is_straight = is_straight and (tensor is None or goes_straight(tensor))
         compute = gru_on_device if is_straight else gru_operator
         num_directions = 2 if self.bidirectional else 1
-        dtype = x.dtype
-        if dtype is torch.bfloat16:
-            x, hx = x.float(), None if hx is None else hx.float()
         states = []
         for layer, (w, r, b) in enumerate(layers):
             first = layer * num_directions
@@ -143,8 +140,7 @@ class GRU(torch.nn.RNNBase):
                 x = torch.dropout(x, self.dropout, True)
             x, single = compute(x, w, r, b, h0, lengths)
             states.append(single)
-        state = states[0] if len(states) == 1 else torch.cat(states)
-        return (x.to(dtype), state.to(dtype)) if dtype is torch.bfloat16 else (x, state)
+        return x, states[0] if len(states) == 1 else torch.cat(states)
 
     def _check_sizes(self, x: torch.Tensor, hx: torch.Tensor | None) -> None:
         steps, batch, inputs = x.shape
@@ -185,8 +181,9 @@ class GRU(torch.nn.RNNBase):
             if tensor is not None and (tensor.dtype is not x.dtype or tensor.device != x.device):
                 expected = f"{x.dtype} on {x.device}, as input"
                 raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
-        own_weights = [weight.float() for weight in weights] if x.dtype is torch.bfloat16 else weights
-        layers = self._rearranged(own_weights)
+        if x.dtype is torch.bfloat16 and x.is_cpu:  # where the operator would widen them at each call
+            weights = [weight.float() for weight in weights]
+        layers = self._rearranged(weights)
         is_straight = not is_traced and all(
             one is None or goes_straight(one) for one in itertools.chain(*layers)
         )

@@ -132,6 +132,12 @@ NAMES = "axis, mode, sorted, nan, lengths, out, stream"
         (lambda: cudml.slice(A, (0, 0), (1, 1), steps=2), "slice: steps is no argument, must be strides="),
         (lambda: cudml.reverse_subsequences(A, lengths=3), "positional argument: 'sequence_lengths'"),
         (lambda: cudml.reverse_subsequences(A, 3, time_axis=1), "time_axis is no argument, must be axis="),
+        (lambda: cudml.gru(A, A, A, hx=A), "^gru: hx is no argument, must be h0=$"),
+        (
+            lambda: cudml.gru(A, A, A, num_layers=2),
+            "gru: num_layers is no argument, must be left out:",
+        ),
+        (lambda: cudml.gru(A, A), "positional argument: 'r'"),
     ],
 )
 def test_words_of_other_libraries(call: Callable[[], Any], message: str) -> None:

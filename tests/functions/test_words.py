@@ -51,7 +51,7 @@ def test_an_adapter_s_name_is_in_the_place_of_ours(text: str, expected: str) -> 
 
 def test_words_are_no_part_of_a_signature() -> None:
     """What a function takes beyond its own arguments is for its error alone, and `k` is required."""
-    for function in (cudml.top_k, cudml.slice, cudml.reverse_subsequences):
+    for function in (cudml.top_k, cudml.slice, cudml.reverse_subsequences, cudml.gru):
         kinds = {one.name: one for one in inspect.signature(function).parameters.values()}
         assert "words" in function.__code__.co_varnames
         assert "words" not in kinds

@@ -25,7 +25,14 @@ from cudml.torch.topk_operator import topk_on_cpu, topk_on_gpu
 _ARENA_BYTES = 1 << 24
 _ALIGNMENT = 512
 
-_NUMPY_TYPES = {torch.from_numpy(np.empty(0, kind)).dtype: np.dtype(kind) for kind in "?bBhHiIlLefd"}
+#: Those of bfloat16 lie in arrays of unsigned integers, because CuPy exports none by DLPack.
+_NUMPY_TYPES = {
+    **{torch.from_numpy(np.empty(0, kind)).dtype: np.dtype(kind) for kind in "?bBhHiIlLefd"},
+    torch.bfloat16: np.dtype(np.uint16),
+}
+
+#: Where a versioned DLPack capsule has the code of its type, and the code of bfloat16.
+_TYPE_CODE, _BFLOAT = 52, 4
 
 
 class Tensors(Protocol):
@@ -110,7 +117,13 @@ class GpuTensor(torch.Tensor):
 
     def __dlpack__(self, *, stream: int, max_version: tuple[int, int]) -> Any:
         self.arena.asked.append(stream)
-        return self.arena.array(self).__dlpack__(stream=-1, max_version=max_version)
+        capsule = self.arena.array(self).__dlpack__(stream=-1, max_version=max_version)
+        if self.dtype is torch.bfloat16:
+            pointer = ctypes.pythonapi.PyCapsule_GetPointer
+            pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+            code = ctypes.c_uint8.from_address(pointer(capsule, b"dltensor_versioned") + _TYPE_CODE)
+            code.value = _BFLOAT
+        return capsule
 
 
 class StandInTensors:
