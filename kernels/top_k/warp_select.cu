@@ -35,6 +35,12 @@ struct Shape {
 
   static constexpr bool kIsSmall = kFirst <= 8 && kUnits <= 8;
 
+  // More candidates than this are not compared each with each. Wide units alone may have them, and the small
+  // shape of bytes has no registers left.
+  static constexpr UInt32 kMany = kLanes > 16 ? 128 : 64;
+  static constexpr bool kMayBeMany =
+      sizeof(Word) <= 2 && kFirst * kUnit > kMany && !(kIsSmall && sizeof(Word) == 1);
+
   struct Row {
     SharedArray<uint4, kLanes * kVectors> vectors;
     SharedArray<Ranked<Word>, kFirst * kUnit> candidates;
@@ -191,10 +197,46 @@ struct Group {
     return least;
   }
 
+  // The elements among the listed units' that are results, as a bit for each of `keys`. Called where so many
+  // reach the least key that comparing each with each takes longer: rows of few distinct elements, sorted
+  // rows, and rows of fewer units than are chosen.
+  template <int kNumKeys>
+  __device__ __forceinline__ UInt32 results_of_many(Key (&keys)[kNumKeys], UInt32 hits,
+                                                    const UInt32* begin) const {
+    // Distinct, as the key and the index of a candidate; 0 for an element that is none.
+#pragma unroll
+    for (int n = 0; n < kNumKeys; ++n) {
+      const Key key = coarse_key<Word>(keys[n] & kElementMask, params);
+      keys[n] = (hits >> n & 1) != 0 ? candidate(key, begin[n / kUnit] + n % kUnit).bits : 0;
+    }
+    // The k-th of them, bit by bit, until k reach it.
+    const UInt32 k = static_cast<UInt32>(params.k);
+    UInt32 least = 0;
+    UInt32 num_reached = kNumKeys * kLanes;
+#pragma unroll 1
+    for (UInt32 bit = 1u << 31; __any_sync(kFullMask, bit != 0 && num_reached > k); bit >>= 1) {
+      UInt32 own = 0;
+#pragma unroll
+      for (int n = 0; n < kNumKeys; ++n) own += keys[n] >= (least | bit);
+      UInt32 total;
+      sum_below<kLanes>(own, total);
+      if (total >= k) {
+        least |= bit;
+        num_reached = total;
+      }
+    }
+    UInt32 results = 0;
+#pragma unroll
+    for (int n = 0; n < kNumKeys; ++n) {
+      if (keys[n] >= least) results |= 1u << n;
+    }
+    return results & hits;
+  }
+
   // Lists the elements of the chosen units that can be results; returns their number.
   __device__ __forceinline__ UInt32 list_candidates(Key least) const {
     constexpr int kRounds = kFirst > kLanes ? kFirst / kLanes : 1;
-    Key keys[kRounds][kUnit];
+    Key keys[kRounds * kUnit];
     UInt32 begin[kRounds];
     UInt32 hits = 0;
 #pragma unroll
@@ -202,19 +244,29 @@ struct Group {
       const UInt32 place = r * kLanes + lane;
       const bool is_unit = kFirst % kLanes == 0 || place < kFirst;
       begin[r] = row.units[is_unit ? place : 0] * kUnit;
-      load_unit(begin[r], keys[r]);
+      Key unit[kUnit];
+      load_unit(begin[r], unit);
 #pragma unroll
       for (int i = 0; i < kUnit; ++i) {
-        if (is_unit && keys[r][i] >= least) hits |= 1u << (r * kUnit + i);
+        keys[r * kUnit + i] = unit[i];
+        if (is_unit && unit[i] >= least) hits |= 1u << (r * kUnit + i);
       }
     }
     UInt32 total;
-    Pair* next = &row.candidates[0] + sum_below<kLanes>(__popc(hits), total);
+    UInt32 place = sum_below<kLanes>(__popc(hits), total);
+    if constexpr (Of::kMayBeMany) {
+      if (__any_sync(kFullMask, total > Of::kMany)) {
+        hits = results_of_many(keys, hits, begin);
+        place = sum_below<kLanes>(__popc(hits), total);
+      }
+    }
+    Pair* next = &row.candidates[0] + place;
 #pragma unroll
     for (int r = 0; r < kRounds; ++r) {
 #pragma unroll
       for (int i = 0; i < kUnit; ++i) {
-        if ((hits >> (r * kUnit + i) & 1) != 0) *next++ = candidate(keys[r][i], begin[r] + i);
+        const int n = r * kUnit + i;
+        if ((hits >> n & 1) != 0) *next++ = candidate(keys[n], begin[r] + i);
       }
     }
     __syncwarp();  // the candidates are listed before other lanes read of them

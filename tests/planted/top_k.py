@@ -265,6 +265,13 @@ DEFECTS = {
         ("short rows of many ties",),
         WRONG,
     ),
+    "many candidates in the order of their places in units": Defect(
+        "kernels/top_k/warp_select.cu",
+        "candidate(key, begin[n / kUnit] + n % kUnit)",
+        "candidate(key, n % kUnit)",
+        ("short rows of many candidates",),
+        WRONG,
+    ),
     "candidates listed without a barrier": Defect(
         "kernels/top_k/warp_select.cu",
         "__syncwarp(); return total;",
