@@ -47,6 +47,17 @@ class Thresholds:
         1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
     )
 
+    #: So it does for rows of few elements, wherever they lie. Longest rows: of any number of rows, how many
+    #: more elements if there is a row for each thread that the device holds, and the most; for k = 1 and
+    #: more, of words up to 4 bytes and of 8.
+    threads_row_lengths: tuple[tuple[tuple[int, int, int], ...], ...] = figure(
+        (((8, 64, 16), (2, 24, 8)), ((8, 200, 32), (4, 200, 32))),
+        "machine code",
+        "predicted us by threads and by the path otherwise chosen, for float32: 7.6, 20.2 for 131072 x 8 and "
+        "k = 2, 6.0, 6.5 for 16384 x 16, 6.5, 5.6 for 1024 x 24, 7.4, 11.5 for 131072 x 8 and k = 1; for "
+        "float64: 8.2, 69.6 for 131072 x 4 and k = 2, 7.4, 6.5 for 1024 x 8",
+    )
+
     #: Groups of lanes select elements of a word, whatever the k of the kernel, and narrower ones from rows of
     #: at most this length,
     select_max_any_k: int = figure(
@@ -218,7 +229,12 @@ THRESHOLDS = Thresholds()
 PATHS = by_name(
     Path("serial_arg_max", "a k of 1 on a CPU", can_serial_arg_max, serial_arg_max),
     Path("serial", "any rows on a CPU", can_serial, serial),
-    Path("thread_list", "a small k of many rows side by side in memory", can_thread_list, thread_list),
+    Path(
+        "thread_list",
+        "a small k of rows of few elements, or of many side by side",
+        can_thread_list,
+        thread_list,
+    ),
     Path("arg_max", "a k of 1", can_arg_max, arg_max),
     Path("columns", "a small k of rows side by side in memory, or many", can_filter_columns, filter_columns),
     Path("warp_select", "a small k of short rows", can_warp_select, warp_select),
@@ -238,6 +254,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if limits.warp_lanes != WARP_LANES:
         path = "serial_arg_max" if selection.k == 1 else "serial"
         return Choice(PATHS[path], "blocks of one thread")
+    if _fits_threads(selection, limits) and can_thread_list(selection, limits):
+        return Choice(PATHS["thread_list"], f"{selection.num_rows} rows of {length} elements, a thread each")
     if can_arg_max(selection, limits) and arg_max_pays(selection, limits):
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if (why := _why_threads(selection, limits)) is not None:
@@ -362,6 +380,16 @@ def _are_large_columns(selection: Selection, limits: Limits) -> bool:
     is_large = selection.num_rows >= COLUMNS and selection.num_bytes >= THRESHOLDS.columns_min_bytes
     least = THRESHOLDS.columns_min_part_of_columns[bisect_left(COLUMNS_MAX_KS, selection.k)]
     return is_large and are_columns(selection) and _part_of_groups(selection, limits) >= least
+
+
+def _fits_threads(selection: Selection, limits: Limits) -> bool:
+    """Whether rows are so short that a thread takes no longer for one than a group of lanes."""
+    # The first of a column takes lanes less time than the first of a row does.
+    is_quick = selection.element.size <= 4 and not (selection.k == 1 and are_columns(selection))
+    by_size = THRESHOLDS.threads_row_lengths[0 if selection.k == 1 else 1]
+    least, more, most = by_size[0 if is_quick else 1]
+    num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
+    return selection.row_length <= min(most, least + more * selection.num_rows // num_threads)
 
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:
