@@ -117,7 +117,13 @@ CHOICES = {
     ((4000, 4096), 0, 10): "columns",
     ((4000, 100_000), 0, 5): "columns",
     ((100_000, 3), 0, 32): "grid_radix",
-    ((200_000, 20), 1, 3): "warp_select",
+    ((200_000, 20), 1, 3): "thread_list",
+    ((131_072, 8), 1, 2): "thread_list",
+    ((1024, 8), 1, 4): "thread_list",
+    ((1024, 9), 1, 4): "warp_select",
+    ((200_000, 33), 1, 3): "warp_select",
+    ((200_000, 20), 1, 1): "arg_max",
+    ((1024, 4), 0, 1): "arg_max",
     ((4096, 2000), 1, 50): "block_sort",
     ((4240, 2000), 1, 33): "block_sort",
     ((2816, 2000), 0, 64): "columns",
@@ -198,7 +204,7 @@ CHOICES = {
 #: The reason that a choice gives.
 WHY = {
     "arg_max": r"the first of \d+ elements",
-    "thread_list": r"\d+ rows side by side, 67584 or more",
+    "thread_list": r"\d+ rows (side by side, 67584 or more|of \d+ elements, a thread each)",
     "columns": r"\d+ rows of \d+ elements, filtered together",
     "warp_select": r"rows of \d+ elements by groups of lanes",
     "block_sort": r"rows of \d+ elements by the warps of a block",
