@@ -2,7 +2,7 @@
 // Idea: a sorted list of kListSize keys in registers; elements that rank before the last go in.
 // Ownership: a thread owns a row at a time, so neighbouring threads read neighbouring rows.
 // Requires: k is at most kListSize.
-// Chosen when: k is at most 4, and rows have few elements or are many neighbours along a strided axis.
+// Chosen when: k is at most 4, and rows are short, or many neighbours along a strided axis.
 #include "common/ordering_key.cuh"
 #include "common/types.cuh"
 #include "top_k/ranked.cuh"
