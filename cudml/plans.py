@@ -88,6 +88,11 @@ class Limits:
         most = self.most_resident_blocks
         return self.num_multiprocessors if most is None else min(most, self.num_multiprocessors)
 
+    @property
+    def resident_threads(self) -> int:
+        """Number of threads that the device holds at once."""
+        return self.num_multiprocessors * self.max_threads_per_multiprocessor
+
     def lowered(self, most: Mapping[str, int]) -> "Limits":
         """The limits with the named members at most so large."""
         known = {name: getattr(self, name) for name in most}

@@ -52,7 +52,7 @@ def gru_on_cpu(
     return sequence, single
 
 
-def gru_on_device(
+def gru_on_gpu(
     x: torch.Tensor,
     w: torch.Tensor,
     r: torch.Tensor,
@@ -142,7 +142,7 @@ gru_operator = define(
     " -> (Tensor sequence, Tensor single)",
     "gru",
     gru_function._gru.input_names,
-    computes={"CPU": gru_on_cpu, "CUDA": gru_on_device},
+    computes={"CPU": gru_on_cpu, "CUDA": gru_on_gpu},
     empty=_gru_empty,
     batched=_gru_batched,
 )

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from cudml.errors import a_type
 from cudml.torch.calls import ARRAY, goes_straight, has_array
 from cudml.torch.checks import GRU_TYPES, check_tensor, check_type, refuse_gradients
-from cudml.torch.gru_operator import gru_on_device, gru_operator
+from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu, gru_operator
 
 #: w, r and b of a layer, as `cudml.gru` takes them.
 _Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -130,7 +130,9 @@ class GRU(torch.nn.RNNBase):
         layers, is_straight = self._in_onnx_order(x, hx, is_autocast, is_traced)
         for tensor in (x, hx, lengths):
             is_straight = is_straight and (tensor is None or goes_straight(tensor))
-        compute = gru_on_device if is_straight else gru_operator
+        compute = gru_operator
+        if is_straight:
+            compute = gru_on_gpu if x.is_cuda else gru_on_cpu
         num_directions = 2 if self.bidirectional else 1
         states = []
         for layer, (w, r, b) in enumerate(layers):

@@ -197,9 +197,9 @@ struct Group {
     return least;
   }
 
-  // The elements among the listed units' that are results, as a bit for each of `keys`. Called where so many
-  // reach the least key that comparing each with each takes longer: rows of few distinct elements, sorted
-  // rows, and rows of fewer units than are chosen.
+  // The results among the elements of the listed units, as a bit for each of `keys`. Takes less time than
+  // comparing more than `kMany` candidates with each other, which occur in rows of few distinct elements, in
+  // sorted rows, and in rows of fewer units than are chosen.
   template <int kNumKeys>
   __device__ __forceinline__ UInt32 results_of_many(Key (&keys)[kNumKeys], UInt32 hits,
                                                     const UInt32* begin) const {

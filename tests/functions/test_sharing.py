@@ -1,6 +1,5 @@
 """Tensors of other libraries in a CPU's memory, as arguments and outputs of every function."""
 
-import ctypes
 import gc
 import weakref
 from collections.abc import Callable
@@ -13,12 +12,8 @@ import pytest
 import cudml
 from cudml.devices import dlpack, take
 from tests.support import assert_identical
+from tests.support.capsules import taken_for_bfloat16
 from tests.support.function_arrays import layer, values
-
-#: Where a versioned capsule has the code of the type: behind version, context, deleter and flags, and
-#: the tensor's address, device and number of dimensions.
-_CODE_OFFSET = 32 + 20
-_BFLOAT = 4
 
 
 class Tensor:
@@ -37,12 +32,7 @@ class Tensor:
             return self.array.__dlpack__()
         if not self.is_bfloat16:
             return self.array.__dlpack__(**options)
-        capsule = self.array.view(np.uint16).__dlpack__(**options)
-        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
-        pointer_of.argtypes, pointer_of.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
-        place = pointer_of(capsule, b"dltensor_versioned") + _CODE_OFFSET
-        ctypes.c_uint8.from_address(place).value = _BFLOAT
-        return capsule
+        return taken_for_bfloat16(self.array.view(np.uint16).__dlpack__(**options))
 
 
 def calls(

@@ -265,12 +265,19 @@ DEFECTS = {
         ("short rows of many ties",),
         WRONG,
     ),
+    "the last result among many candidates is left out": Defect(
+        "kernels/top_k/warp_select.cu",
+        "if (keys[n] >= least) results",
+        "if (keys[n] > least) results",
+        ("short rows of many candidates", "ragged short rows of many candidates"),
+        f"{WRONG}|{UNWRITTEN}",
+    ),
     "many candidates in the order of their places in units": Defect(
         "kernels/top_k/warp_select.cu",
         "candidate(key, begin[n / kUnit] + n % kUnit)",
         "candidate(key, n % kUnit)",
-        ("short rows of many candidates",),
-        WRONG,
+        ("short rows of equal candidates",),
+        f"{WRONG}|{UNWRITTEN}",
     ),
     "candidates listed without a barrier": Defect(
         "kernels/top_k/warp_select.cu",

@@ -18,8 +18,9 @@ import torch
 
 from cudml.devices import cuda
 from cudml.torch.calls import planned_calls
-from cudml.torch.gru_operator import gru_on_cpu, gru_on_device
+from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu
 from cudml.torch.topk_operator import topk_on_cpu, topk_on_gpu
+from tests.support.capsules import taken_for_bfloat16
 
 #: Memory of all tensors of a test over the stand-in. It comes once, as that of PyTorch's graphs.
 _ARENA_BYTES = 1 << 24
@@ -30,9 +31,6 @@ _NUMPY_TYPES = {
     **{torch.from_numpy(np.empty(0, kind)).dtype: np.dtype(kind) for kind in "?bBhHiIlLefd"},
     torch.bfloat16: np.dtype(np.uint16),
 }
-
-#: Where a versioned DLPack capsule has the code of its type, and the code of bfloat16.
-_TYPE_CODE, _BFLOAT = 52, 4
 
 
 class Tensors(Protocol):
@@ -118,12 +116,7 @@ class GpuTensor(torch.Tensor):
     def __dlpack__(self, *, stream: int, max_version: tuple[int, int]) -> Any:
         self.arena.asked.append(stream)
         capsule = self.arena.array(self).__dlpack__(stream=-1, max_version=max_version)
-        if self.dtype is torch.bfloat16:
-            pointer = ctypes.pythonapi.PyCapsule_GetPointer
-            pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-            code = ctypes.c_uint8.from_address(pointer(capsule, b"dltensor_versioned") + _TYPE_CODE)
-            code.value = _BFLOAT
-        return capsule
+        return taken_for_bfloat16(capsule) if self.dtype is torch.bfloat16 else capsule
 
 
 class StandInTensors:
@@ -233,7 +226,7 @@ def tensors() -> Iterator[Tensors]:
 def taken_for_cuda() -> Iterator[None]:
     """A context in which the operators take a `GpuTensor` for a CUDA tensor."""
     library = torch.library.Library("cudml", "IMPL")
-    computes = {"topk": (topk_on_gpu, topk_on_cpu), "gru": (gru_on_device, gru_on_cpu)}
+    computes = {"topk": (topk_on_gpu, topk_on_cpu), "gru": (gru_on_gpu, gru_on_cpu)}
     for name, (on_gpu, on_cpu) in computes.items():
 
         def compute(first: Any, *others: Any, on_gpu: Any = on_gpu, on_cpu: Any = on_cpu) -> Any:

@@ -77,7 +77,10 @@ CASES = {
     "rows of narrow elements by warps": Case(top_k((5, 8001), 7, BYTE), "warp_select", ONE),
     "rows of a warp's whole storage": Case(top_k((5, 4001), 32, DataType.FLOAT32), "warp_select", ONE, "any"),
     "short rows of many ties": Case(top_k((9, 250), 8), "warp_select"),
-    "short rows of many candidates": Case(top_k((5, 900), 16, HALF), "warp_select"),
+    "short rows of many candidates": Case(
+        top_k((5, 900), 16, HALF), "warp_select", content="ascending"
+    ),
+    "short rows of equal candidates": Case(top_k((5, 900), 16, HALF), "warp_select", content="equal"),
     "ragged short rows of many candidates": Case(
         top_k((9, 900), 13, HALF, length_type=INT), "warp_select", ONE
     ),

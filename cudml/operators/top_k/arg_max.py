@@ -79,10 +79,9 @@ def arg_max_pays(selection: Selection, limits: Limits) -> bool:
 def _lanes(selection: Selection, limits: Limits) -> int | None:
     """Lanes per row; None for whole blocks."""
     row_bytes = selection.row_length * selection.element.size
-    num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     for lanes in _LANES:
         is_one_batch = row_bytes <= lanes * _LOADS_AHEAD * VECTOR_BYTES
-        fills_device = selection.num_rows * lanes >= THRESHOLDS.lanes_min_part * num_threads
+        fills_device = selection.num_rows * lanes >= THRESHOLDS.lanes_min_part * limits.resident_threads
         # More rows than blocks that run at once: warps have them all under way.
         outnumbers = lanes == WARP_LANES and selection.num_rows > _resident_blocks(limits)
         if is_one_batch or ((fills_device or outnumbers) and row_bytes <= lanes * THRESHOLDS.max_lane_bytes):

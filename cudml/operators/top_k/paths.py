@@ -388,16 +388,14 @@ def _fits_threads(selection: Selection, limits: Limits) -> bool:
     is_quick = selection.element.size <= 4 and not (selection.k == 1 and are_columns(selection))
     by_size = THRESHOLDS.threads_row_lengths[0 if selection.k == 1 else 1]
     least, more, most = by_size[0 if is_quick else 1]
-    num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
-    return selection.row_length <= min(most, least + more * selection.num_rows // num_threads)
+    return selection.row_length <= min(most, least + more * selection.num_rows // limits.resident_threads)
 
 
 def _why_threads(selection: Selection, limits: Limits) -> str | None:
     """Why one thread per row pays: rows are neighbours in memory, and fill the device."""
     if selection.k > THREAD_LIST_SIZE:
         return None
-    num_threads = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
-    least = int(THRESHOLDS.threads_min_part * num_threads)
+    least = int(THRESHOLDS.threads_min_part * limits.resident_threads)
     if not are_columns(selection) or selection.num_rows < least:
         return None
     return f"{selection.num_rows} rows side by side, {least} or more"

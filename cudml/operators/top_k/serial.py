@@ -49,8 +49,7 @@ def serial(selection: Selection, limits: Limits) -> Steps:
     list_bytes = round_up(capacity, _GROUP) * (2 * key_bytes + 8)
     in_shared = _STORAGE_BYTES + list_bytes <= limits.shared_bytes_per_block
     rows_per_block = ceil_div(THRESHOLDS.min_elements, selection.row_length)
-    at_once = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
-    blocks = min(ceil_div(selection.num_rows, rows_per_block), at_once)
+    blocks = min(ceil_div(selection.num_rows, rows_per_block), limits.resident_threads)
     if not in_shared:
         blocks = min(blocks, THRESHOLDS.max_lists)
     launch = KernelLaunch(
@@ -74,12 +73,11 @@ def serial(selection: Selection, limits: Limits) -> Steps:
 def serial_arg_max(selection: Selection, limits: Limits) -> Steps:
     """One launch; a thread reads its rows once."""
     rows_per_block = ceil_div(THRESHOLDS.min_elements, selection.row_length)
-    at_once = limits.num_multiprocessors * limits.max_threads_per_multiprocessor
     launch = KernelLaunch(
         source="top_k/serial_arg_max.cu",
         function="top_k_serial_arg_max",
         template=(selection.word, selection.element.kind == "f", *selection.raggedness),
-        grid=(min(ceil_div(selection.num_rows, rows_per_block), at_once), 1, 1),
+        grid=(min(ceil_div(selection.num_rows, rows_per_block), limits.resident_threads), 1, 1),
         block=(1, 1, 1),
         buffers=selection.operands,
         params=fine_params(selection),

@@ -105,15 +105,15 @@ def test_gru(tensors: "Tensors", num_directions: int, dtype: str, rng: np.random
     import torch
 
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    is_narrow = dtype == "bfloat16"  # PyTorch takes no such array, and gives none
+    is_bfloat16 = dtype == "bfloat16"  # PyTorch takes no such array, and gives none
 
     def on_gpu(array: np.ndarray) -> torch.Tensor:
-        if is_narrow and array.dtype == kind:
+        if is_bfloat16 and array.dtype == kind:
             return tensors.on_gpu(array.view(np.uint16)).view(torch.bfloat16)
         return tensors.on_gpu(array)
 
     def on_host(tensor: torch.Tensor) -> np.ndarray:
-        return tensors.numpy(tensor.view(torch.uint16)).view(kind) if is_narrow else tensors.numpy(tensor)
+        return tensors.numpy(tensor.view(torch.uint16)).view(kind) if is_bfloat16 else tensors.numpy(tensor)
 
     arrays = [one.astype(kind) for one in _layer(rng, num_directions)]
     lengths = np.array([5, 0, 2], np.int32)
