@@ -85,7 +85,7 @@ INSTRUCTION(BAR, "", kBranch, "SYNC RED AND OR POPC DEFER_BLOCKING",
     step.unknown();
   if (reduces) {
     const Mask brought = step.predicate(1) & step.mask;
-    Block::Reduction& reduction = step.warp.block->brought;
+    Block::Reduction& reduction = step.warp.block.brought;
     reduction.any = reduction.any || brought;
     reduction.all = reduction.all && brought == step.mask;
     reduction.count += __builtin_popcount(brought);
@@ -94,7 +94,7 @@ INSTRUCTION(BAR, "", kBranch, "SYNC RED AND OR POPC DEFER_BLOCKING",
   wait_for(step, Wait::kBarrier, splat((uint32_t)step.operand(0).value));
 }
 INSTRUCTION(B2R, "", kShared, "RESULT", "PTX barrier.red") {
-  const Block::Reduction& reduced = step.warp.block->reduced;
+  const Block::Reduction& reduced = step.warp.block.reduced;
   step.set(0, splat(reduced.count));
   if (step.count() > 1)
     step.set_predicate(1, (reduced.wants_all ? reduced.all : reduced.any) ? kAll : 0);

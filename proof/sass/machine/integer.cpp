@@ -47,6 +47,11 @@ VALUE(VIADD, "", kAlu, "", "PTX add.s32", step.u32(1) + step.u32(2))
 VALUE(IABS, "", kAlu, "", "PTX abs.s32",
       each<U32>([](uint32_t x) { return (int32_t)x < 0 ? -x : x; }, step.u32(1)))
 
+// Bits that nobody wrote are passed on: what they are matters only where they are used.
+static void move(const Step& step, int n) {
+  step.are_whole(n, 1) ? step.set(0, step.u32(n)) : step.set(0, step.bits(n));
+}
+
 // The bits of a product that are defined. A bit depends on no higher bit of a factor, and zeros that end a factor
 // move the bits of the other one up: so a compiler shifts out the half of a register that nobody wrote.
 static U32 defined_of_product(const Bits& a, const Bits& b) {
@@ -66,12 +71,16 @@ INSTRUCTION(IMAD, "UIMAD", kHeavy, "X WIDE U32 S32 HI MOV SHL IADD",
             "PTX mad.lo, mad.hi, mad.wide, mad.cc, madc") {
   if (step.has(mMOV)) {
     step.require_zero(1), step.require_zero(2);
-    return step.set(0, step.bits(3));
+    return move(step, 3);
   }
   const int carries = num_carries(step), n = 1 + carries;
   const U64 carried = step.has(mX) ? carry(step, n + 3) : U64{};
   if (!step.has(mWIDE, mHI)) {
     if (carries) step.unknown();
+    if (step.are_whole(n, 3)) {
+      const U32 product = step.u32(n) * step.u32(n + 1);
+      return step.set(0, product + low(term(step, n + 2) + carried));
+    }
     const Bits a = step.bits(n), b = step.bits(n + 1);
     const bool is_plain = !step.has(mX) && !step.operand(n + 2).flags;
     const Bits c =
@@ -137,8 +146,21 @@ static Known<Value> looked_up(uint64_t table, const Known<Value> (&operands)[3])
   }
   return {found, ~(may_be[0] & may_be[1])};
 }
+// The same of operands all of whose bits are defined.
+static U32 looked_up(uint64_t table, const U32& a, const U32& b, const U32& c) {
+  const auto all_if = [&](int row) { return table >> row & 1 ? kAll : 0; };
+  // By the bits of the first two operands.
+  U32 of_pair[4];
+  for (int n = 0; n < 4; ++n) of_pair[n] = (c & all_if(2 * n + 1)) | (~c & all_if(2 * n));
+  return (a & ((b & of_pair[3]) | (~b & of_pair[2]))) |
+         (~a & ((b & of_pair[1]) | (~b & of_pair[0])));
+}
 INSTRUCTION(LOP3, "ULOP3", kAlu, "LUT PAND POR", "PTX lop3.b32") {
   const int n = step.is_predicate(0);
+  if (!n && step.are_whole(1, 3)) {
+    if (step.count() > 5) step.require_constant(5, false);
+    return step.set(0, looked_up(step.operand(4).value, step.u32(1), step.u32(2), step.u32(3)));
+  }
   const Bits operands[] = {step.bits(n + 1), step.bits(n + 2), step.bits(n + 3)};
   const Bits found = looked_up(step.operand(n + 4).value, operands);
   step.set(n, found);
@@ -158,6 +180,7 @@ INSTRUCTION(PLOP3, "UPLOP3", kAlu, "LUT", "PTX and.pred, or.pred, xor.pred, not.
 }
 
 INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX setp") {
+  const bool are_known = step.are_whole(2, 2);
   const Bits a = step.bits(2), b = step.bits(3);
   Mask found = step.has(mU32) ? compared(step, a.value, b.value)
                               : compared(step, (S32)a.value, (S32)b.value);
@@ -169,14 +192,13 @@ INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX s
   const Mask given = step.predicate(4);
   // Where the given predicate decides alone, it does not matter what is compared.
   const Mask decided = step.has(mAND) ? ~given : step.has(mOR) ? given : 0;
-  const Mask known = mask_of((a.defined & b.defined) == kAll) | decided;
+  const Mask known = are_known ? kAll : mask_of((a.defined & b.defined) == kAll) | decided;
   step.set_predicate(0, combined(step, found, given), known);
   step.set_predicate(1, combined(step, ~found, given), known);
 }
 
-// Bits that nobody wrote are passed on: what they are matters only where they are used.
 VALUE(SEL, "USEL", kAlu, "", "PTX selp", choose(step.predicate(3), step.bits(1), step.bits(2)))
-INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") { step.set(0, step.bits(1)); }
+INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") { move(step, 1); }
 INSTRUCTION(PRMT, "UPRMT", kAlu, "", "PTX prmt") {
   const auto permuted = [](uint64_t bytes, uint32_t selector) {
     uint32_t found = 0;
@@ -187,8 +209,10 @@ INSTRUCTION(PRMT, "UPRMT", kAlu, "", "PTX prmt") {
     }
     return found;
   };
-  const Bits a = step.bits(1), b = step.bits(3);
   const U32 selector = step.u32(2);
+  if (step.are_whole(1, 1) && step.are_whole(3, 1))
+    return step.set(0, each<U32>(permuted, pair(step.u32(1), step.u32(3)), selector));
+  const Bits a = step.bits(1), b = step.bits(3);
   step.set(0, Bits{each<U32>(permuted, pair(a.value, b.value), selector),
                    each<U32>(permuted, pair(a.defined, b.defined), selector)});
 }
@@ -309,7 +333,7 @@ std::string special_names() {
 }
 static U32 special(const Step& step, int beyond = 0) {
   if (step.operand(1).kind != Kind::kSpecial) step.unknown();
-  return kSpecials[step.operand(1).value + beyond].value(step.warp, *step.warp.block);
+  return kSpecials[step.operand(1).value + beyond].value(step.warp, step.warp.block);
 }
 VALUE(S2R, "S2UR", kMemory, "", "PTX mov of a special register", special(step))
 INSTRUCTION(CS2R, "", kAlu, "32", "PTX mov of a special register, of 64 bits as a rule") {

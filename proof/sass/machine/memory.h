@@ -28,9 +28,11 @@ inline std::string told(Use use, int size, uint64_t address) {
   return name_of(use) + " of " + std::to_string(size) + " bytes at " + hex(address);
 }
 
-// The place of an access of global memory. Plain stores are counted.
-inline uint8_t* global_place(const Request& launch, uint64_t address, int size, Use use) {
-  for (uint32_t n = 0; n < launch.num_ranges; ++n) {
+// The place of an access of global memory, which is looked for first in the range of the `last` one. Plain
+// stores are counted.
+inline uint8_t* global_place(const Request& launch, uint32_t& last, uint64_t address, int size,
+                             Use use) {
+  for (uint32_t i = 0, n = last; i < launch.num_ranges; ++i, n = (n + 1) % launch.num_ranges) {
     const auto& [begin, bytes, place, written, is_in_l2] = launch.ranges[n];
     const uint64_t offset = address - begin;
     if (offset >= bytes || offset + size > bytes) continue;
@@ -38,6 +40,7 @@ inline uint8_t* global_place(const Request& launch, uint64_t address, int size, 
       throw Failure(name_of(use) + " to an input, at " + hex(address));
     for (int i = 0; use == Use::kStore && i < size; ++i)
       written[offset + i] += written[offset + i] < 255;
+    last = n;
     return place + offset;
   }
   throw Failure(told(use, size, address) + " is outside every buffer");
@@ -57,15 +60,21 @@ inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool takes_t
   const int group = size == 16 ? 8 : size == 8 ? 16 : 32, words = std::max(1, size / 4);
   int turns = 0;
   for (int first = 0; first < kLanes; first += group) {
+    const Mask lanes = mask & kAll >> (32 - group) << first;
     uint64_t seen[32][kLanes];
-    int in_bank[32] = {}, most = 0;
-    each_lane(mask & kAll >> (32 - group) << first, [&](int lane) {
+    uint8_t in_bank[32];
+    uint32_t banks = 0;  // that have a word, whose entry of `in_bank` is set
+    int most = 0;
+    each_lane(lanes, [&](int lane) {
       for (uint64_t word = addresses[lane] / 4, end = word + words; word < end; ++word) {
-        uint64_t* known = seen[word % 32];
-        int& count = in_bank[word % 32];
-        if (takes_turns || std::find(known, known + count, word) == known + count)
-          known[count++] = word;
-        most = std::max(most, count);
+        const uint32_t bank = word % 32, is_new = ~banks >> bank & 1;
+        uint64_t* known = seen[bank];
+        const int count = is_new ? 0 : in_bank[bank];
+        if (!takes_turns && std::find(known, known + count, word) != known + count) continue;
+        banks |= 1u << bank;
+        known[count] = word;
+        in_bank[bank] = (uint8_t)(count + 1);
+        most = std::max(most, count + 1);
       }
     });
     turns += most;

@@ -12,8 +12,8 @@ static Mask in_shared(const U64& addresses) { return mask_of(addresses >> 32 == 
 
 static uint8_t* place(const Step& step, uint64_t address, int size, bool is_shared, Use use) {
   if (address % size) step.fail(told(use, size, address) + " is not aligned");
-  const Block& block = *step.warp.block;
-  if (!is_shared) return global_place(block.launch, address, size, use);
+  Block& block = step.warp.block;
+  if (!is_shared) return global_place(block.launch, block.last_range, address, size, use);
   const uint32_t rank = (uint32_t)address >> kSharedRankShift;
   const uint64_t offset = address & ((1u << kSharedRankShift) - 1);
   if (rank >= block.cluster->size())
@@ -100,7 +100,7 @@ INSTRUCTION(ST, "", kMemory, SIZES SCOPES, "PTX st") {
 }
 // Local memory: the words of a place lie next to each other for the lanes of a warp, as on a GPU.
 static uint8_t* local_place(const Step& step, uint64_t address, int size, int lane, Use use) {
-  const uint32_t bytes = step.warp.block->launch.local_bytes;
+  const uint32_t bytes = step.warp.block.launch.local_bytes;
   std::vector<uint8_t>& memory = step.warp.local;
   if (memory.empty()) memory.assign(kLanes * bytes, 0xa5);
   if (address % size) step.fail(told(use, size, address) + " is not aligned");

@@ -42,11 +42,51 @@ class Cache {
   std::unordered_map<uint64_t, uint64_t> order_;
 };
 
+// A quarter of a multiprocessor. What is looked at each clock, when a warp goes on, lies together.
+struct Partition {
+  std::vector<Turn*> warps;
+  std::vector<double> due;  // when each of them goes on, HUGE_VAL where it has no lane to run
+  double first =
+      HUGE_VAL;  // no warp goes on before; one does then, unless the one that did has gone
+  bool has_gone = false;
+  size_t last = 0;  // the warp that issued last
+  Server pipes[kNumPipes];
+
+  void add(Turn& turn) {
+    turn.slot = warps.size();
+    warps.push_back(&turn);
+    due.push_back(HUGE_VAL);
+    update(turn);
+  }
+  void remove(const Turn& turn) {
+    warps.erase(warps.begin() + turn.slot);
+    due.erase(due.begin() + turn.slot);
+    for (size_t n = turn.slot; n < warps.size(); ++n) warps[n]->slot = n;
+  }
+  // Takes note of a warp whose turn has changed.
+  void update(const Turn& turn) {
+    const double now = turn.next ? turn.ready_at : HUGE_VAL;
+    const double before = std::exchange(due[turn.slot], now);
+    has_gone |= before == first;
+    first = std::min(first, now);
+  }
+  // When the first warp goes on, not before a time.
+  double first_due(double earliest) {
+    if (has_gone) {
+      double found = HUGE_VAL;
+      for (const double at : due) {
+        if (at <= earliest) return earliest;
+        if (at < found) found = at;
+      }
+      first = found, has_gone = false;
+    }
+    return std::max(first, earliest);
+  }
+};
+
 struct Multiprocessor {
   explicit Multiprocessor(uint64_t cache_sectors) : cache(cache_sectors) {}
-  std::vector<Warp*> warps[kNumPartitions];
-  size_t last[kNumPartitions] = {};  // the warp that issued last
-  Server pipes[kNumPartitions][kNumPipes];
+  Partition partitions[kNumPartitions];
   Server shared, lookup, l2, memory, barrier, dispatch;
   Cache cache;
   uint32_t num_blocks = 0;
@@ -89,7 +129,7 @@ class Run {
   std::string where() const {
     const auto [warp, pc] = place_;
     if (!warp) return "before the first instruction";
-    const uint32_t* index = warp->block->index;
+    const uint32_t* index = warp->block.index;
     return std::string(request_.texts[pc]) + " at " + hex(16 * pc) + ", block (" +
            std::to_string(index[0]) + "," + std::to_string(index[1]) + "," +
            std::to_string(index[2]) + "), warp " + std::to_string(warp->number);
@@ -124,16 +164,16 @@ class Run {
       block.rank = rank;
       // The blocks of a cluster go to neighbours.
       block.multiprocessor = (uint32_t)((number + rank) % multiprocessors_.size());
+      block.turns.resize((threads + kLanes - 1) / kLanes);
       Multiprocessor& m = multiprocessors_[block.multiprocessor];
       ++m.num_blocks;
       for (uint32_t first = 0; first < threads; first += kLanes) {
-        Warp& warp = *block.warps.emplace_back(std::make_unique<Warp>());
-        warp.block = &block;
-        warp.number = first / kLanes;
-        warp.ready_at = at;
+        Turn& turn = block.turns[first / kLanes];
+        turn.ready_at = at;
+        Warp& warp = *block.warps.emplace_back(std::make_unique<Warp>(block, turn, first / kLanes));
         if (threads - first < kLanes) warp.move(kAll << (threads - first), Wait::kExited);
         prepare(warp);
-        m.warps[warp.number % kNumPartitions].push_back(&warp);
+        m.partitions[warp.number % kNumPartitions].add(turn);
       }
       block.num_live = (int)block.warps.size();
       call(block.multiprocessor, at);
@@ -143,60 +183,69 @@ class Run {
   // Which lanes of a warp run next: those at the current place, else those that are behind.
   void prepare(Warp& warp) {
     const Mask running = warp.in(Wait::kNone);
-    warp.next = running ? warp.running_at(warp.current) : 0;
+    Turn& turn = warp.turn;
+    turn.next = running ? warp.running_at(turn.current) : 0;
     if (!running) return;
-    if (!warp.next || (warp.next != running && ++warp.steps_in_group > kTurn)) {
+    if (!turn.next || (turn.next != running && ++warp.steps_in_group > kTurn)) {
       uint32_t least = ~0u, beyond = ~0u;
       each_lane(running, [&](int lane) {
         least = std::min(least, warp.pc[lane]);
-        if (warp.pc[lane] > warp.current) beyond = std::min(beyond, warp.pc[lane]);
+        if (warp.pc[lane] > turn.current) beyond = std::min(beyond, warp.pc[lane]);
       });
-      warp.current = warp.next && beyond != ~0u ? beyond : least;
+      turn.current = turn.next && beyond != ~0u ? beyond : least;
       warp.steps_in_group = 0;
-      warp.next = warp.running_at(warp.current);
+      turn.next = warp.running_at(turn.current);
     }
-    if (warp.current >= request_.num_instructions) throw Failure("runs past the end of the code");
-    const uint8_t wait_mask = request_.code[warp.current].wait_mask;
-    for (int n = 0; n < kNumScoreboards; ++n)
-      if (wait_mask >> n & 1)
-        warp.wait_until(warp.scoreboards[n], Cause::kResult, warp.scoreboard_pcs[n]);
+    await_results(warp);
+  }
+
+  // Waits for the results that the next instruction needs.
+  void await_results(Warp& warp) {
+    Turn& turn = warp.turn;
+    if (turn.current >= request_.num_instructions) throw Failure("runs past the end of the code");
+    const Instruction& instruction = request_.code[turn.current];
+    turn.pipe = table_[instruction.entry].pipe;
+    for (uint32_t wanted = instruction.wait_mask; wanted; wanted &= wanted - 1) {
+      const int n = __builtin_ctz(wanted);
+      turn.wait_until(warp.scoreboards[n], Cause::kResult, warp.scoreboard_pcs[n]);
+    }
   }
 
   void advance(size_t number, double at) {
     Multiprocessor& m = multiprocessors_[number];
     bool is_room = false;
-    for (int partition = 0; partition < kNumPartitions; ++partition)
-      if (Warp* warp = ready_warp(m, partition, at)) {
-        issue(m, partition, *warp, at);
-        if (!warp->next) is_room |= settle(m, partition, *warp, at);
+    for (Partition& partition : m.partitions)
+      if (Turn* turn = ready_warp(m, partition, at)) {
+        Warp& warp = *turn->warp;
+        issue(m, partition, warp, at);
+        partition.update(*turn);
+        if (!turn->next) is_room |= settle(m, partition, warp, at);
       }
     if (is_room) admit(number, at + 1);
     double next = HUGE_VAL;
-    for (const auto& warps : m.warps)
-      for (const Warp* warp : warps)
-        if (warp->next) next = std::min(next, std::max(warp->ready_at, at + 1));
+    for (Partition& partition : m.partitions) next = std::min(next, partition.first_due(at + 1));
     if (next < HUGE_VAL) call(number, next);
     totals_.clocks = std::max(totals_.clocks, (uint64_t)at + 1);
   }
 
   // The first in turn, from the one after that which issued last.
-  Warp* ready_warp(Multiprocessor& m, int partition, double at) {
-    const auto& warps = m.warps[partition];
-    if (warps.empty()) return nullptr;
-    size_t n = m.last[partition] % warps.size();
-    for (size_t i = 0; i < warps.size(); ++i) {
-      n = n + 1 < warps.size() ? n + 1 : 0;
-      Warp& warp = *warps[n];
-      if (!warp.next || warp.ready_at > at) continue;
-      const Pipe pipe = table_[request_.code[warp.current].entry].pipe;
-      double free_at = m.pipes[partition][(int)pipe].free_at;
-      if (pipe == Pipe::kShared)
+  Turn* ready_warp(const Multiprocessor& m, Partition& partition, double at) {
+    const size_t count = partition.warps.size();
+    if (!count || partition.first > at) return nullptr;
+    size_t n = partition.last % count;
+    for (size_t i = 0; i < count; ++i) {
+      n = n + 1 < count ? n + 1 : 0;
+      if (partition.due[n] > at) continue;
+      Turn& turn = *partition.warps[n];
+      double free_at = partition.pipes[(int)turn.pipe].free_at;
+      if (turn.pipe == Pipe::kShared)
         free_at = std::max(free_at, std::ceil(m.shared.free_at - rates_.shared_queue));
       if (free_at <= at) {
-        m.last[partition] = n;
-        return &warp;
+        partition.last = n;
+        return &turn;
       }
-      warp.wait_until(free_at, Cause::kPipe, warp.current);
+      turn.wait_until(free_at, Cause::kPipe, turn.current);
+      partition.update(turn);
     }
     return nullptr;
   }
@@ -204,31 +253,32 @@ class Run {
   // Notes an instruction of the warp that is traced.
   void trace(const Warp& warp, Mask executing, double at) {
     if (!request_.issues || warp.number != request_.traced_warp ||
-        warp.block->number != request_.traced_block)
+        warp.block.number != request_.traced_block)
       return;
     const uint64_t n = (*request_.num_issues)++;
     if (n < request_.max_issues)
       request_.issues[n] = {at,
-                            warp.ready_at,
-                            warp.current,
-                            warp.cause_pc,
+                            warp.turn.ready_at,
+                            warp.turn.current,
+                            warp.turn.cause_pc,
                             (uint32_t)__builtin_popcount(executing),
-                            warp.cause};
+                            warp.turn.cause};
   }
 
-  void issue(Multiprocessor& m, int partition, Warp& warp, double at) {
-    const uint32_t pc = warp.current;
+  void issue(Multiprocessor& m, Partition& partition, Warp& warp, double at) {
+    Turn& turn = warp.turn;
+    const uint32_t pc = turn.current;
     const Instruction& instruction = request_.code[pc];
     const Entry& entry = table_[instruction.entry];
     const int pipe = (int)entry.pipe;
     place_ = {&warp, pc};
-    Step step{warp, instruction, pc, warp.next};
+    Step step{warp, instruction, pc, turn.next};
     step.mask &= step.predicate(instruction.guard);
     trace(warp, step.mask, at);
-    warp.go_to(warp.next, pc + 1);
-    warp.current = pc + 1;
+    warp.go_to(turn.next, pc + 1);
+    turn.current = pc + 1;
     warp.access.reset();
-    warp.block->clock = (uint64_t)at;
+    warp.block.clock = (uint64_t)at;
     if (step.mask) {
       entry.function(step);
       step.require_all_used();
@@ -237,18 +287,22 @@ class Run {
     ++totals_.pipe_instructions[pipe];
     if (++totals_.instructions > request_.max_instructions) throw Failure("does not end");
 
-    m.pipes[partition][pipe].begin(at, rates_.pipe_clocks[pipe]);
-    warp.wait_until(at + std::max<int>(instruction.stall, 1), Cause::kSchedule, pc);
+    partition.pipes[pipe].begin(at, rates_.pipe_clocks[pipe]);
+    turn.wait_until(at + std::max<int>(instruction.stall, 1), Cause::kSchedule, pc);
     const auto count_down = [&](int scoreboard, double done) {
       if (scoreboard >= kNumScoreboards || done < warp.scoreboards[scoreboard]) return;
       warp.scoreboards[scoreboard] = done;
       warp.scoreboard_pcs[scoreboard] = pc;
     };
     count_down(instruction.write_scoreboard, step.mask ? finish(m, warp.access, pipe, at) : at);
-    if (warp.access.is_fence) warp.wait_until(at + rates_.fence_latency, Cause::kFence, pc);
+    if (warp.access.is_fence) turn.wait_until(at + rates_.fence_latency, Cause::kFence, pc);
     count_down(instruction.read_scoreboard, at + rates_.latency[(int)Pipe::kBranch]);
+    // Only branches, and what waits for others, take lanes apart or let them meet.
     if (entry.pipe == Pipe::kBranch) meet(warp);
-    prepare(warp);
+    if (entry.pipe == Pipe::kBranch || turn.next != warp.in(Wait::kNone))
+      prepare(warp);
+    else
+      await_results(warp);
   }
 
   // When the result of an instruction is there.
@@ -326,14 +380,13 @@ class Run {
   }
 
   // A warp that has no lane to run: it may have ended, or complete a barrier. Whether there is room for a block.
-  bool settle(Multiprocessor& m, int partition, Warp& warp, double at) {
-    Block& block = *warp.block;
+  bool settle(Multiprocessor& m, Partition& partition, Warp& warp, double at) {
+    Block& block = warp.block;
     // The unit for barriers takes one warp after another.
     if (warp.in(Wait::kBarrier)) m.barrier.begin(at, rates_.barrier_clocks_per_warp);
     release(block, at);
     if (warp.live()) return false;
-    auto& warps = m.warps[partition];
-    warps.erase(std::find(warps.begin(), warps.end(), &warp));
+    partition.remove(warp.turn);
     const bool is_last = --block.num_live == 0;
     m.num_blocks -= is_last;
     return is_last;
@@ -369,12 +422,14 @@ class Run {
   }
 
   void wake(Block& block, double at) {
+    Multiprocessor& m = multiprocessors_[block.multiprocessor];
     block.reduced = std::exchange(block.brought, {});
     for (const auto& warp : block.warps) {
       if (!warp->live()) continue;
       warp->move(warp->in(Wait::kBarrier), Wait::kNone);
-      warp->wait_until(at, Cause::kBarrier, warp->current - 1);
+      warp->turn.wait_until(at, Cause::kBarrier, warp->turn.current - 1);
       prepare(*warp);
+      m.partitions[warp->number % kNumPartitions].update(warp->turn);
     }
     call(block.multiprocessor, at);
   }

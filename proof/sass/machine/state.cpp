@@ -11,19 +11,16 @@ static std::string name_of(const char* file, int number, int first_uniform) {
   return (is_uniform ? "U" : "") + (file + std::to_string(number - is_uniform * first_uniform));
 }
 
-bool Step::allows_undefined() const { return warp.block->launch.allows_undefined; }
+bool Step::allows_undefined() const { return warp.block.launch.allows_undefined; }
 
-// The word of a register; only these bits of it are used.
-U32 Step::register_word(int number, uint32_t used) const {
-  const Bits& found = warp.registers[number];
-  if (!allows_undefined() && mask & mask_of(~found.defined & used))
+void Step::require_written(int number, uint32_t used) const {
+  if (!allows_undefined() && mask & mask_of(~warp.registers[number].defined & used))
     fail("reads " + name_of("R", number, kFirstUniform) + ", which nobody wrote");
-  return found.value;
 }
 
 U32 Step::constant(const Operand& operand, int which) const {
-  const uint8_t* bank = warp.block->launch.constants[operand.bank];
-  const uint32_t bytes = warp.block->launch.constant_bytes[operand.bank];
+  const uint8_t* bank = warp.block.launch.constants[operand.bank];
+  const uint32_t bytes = warp.block.launch.constant_bytes[operand.bank];
   const auto word_at = [&](uint32_t place) {
     if (!bank || place + 4 > bytes)
       fail("constant bank " + std::to_string(operand.bank) + " has no word at " + hex(place));
@@ -94,7 +91,7 @@ Bits Step::bits(int n) const {
 Mask Step::predicate(const Operand& op) const {
   if (op.kind != Kind::kPredicate) unknown();
   const Flags& found = warp.predicates[op.index];
-  if (!allows_undefined() && mask & ~found.defined)
+  if (mask & ~found.defined && !allows_undefined())
     fail("reads " + name_of("P", op.index, kFirstUniformPredicate) + ", which nobody wrote");
   return op.flags & kInverted ? ~found.value : found.value;
 }
@@ -115,15 +112,38 @@ U64 Step::address(int n) const {
   return base + (op.bank ? words_of(op.uniform) : wide(register_word(op.uniform))) + op.value;
 }
 
-void Step::set(int n, Bits value, int which) const {
+int Step::result(int n) const {
   const Operand& to = operand(n);
   if (to.kind != Kind::kRegister) unknown();
-  if (to.index == kZeroRegister) return;
-  const bool is_uniform = to.index >= kFirstUniform;
-  const int lane = __builtin_ctz(mask);
-  if (is_uniform) value = {splat(value.value[lane]), splat(value.defined[lane])};
-  Bits& old = warp.registers[to.index + which];
-  old = choose(is_uniform ? kAll : mask, value, old);
+  return to.index;
+}
+
+void Step::set(int n, const Bits& value, int which) const {
+  const int first = result(n), number = first + which;
+  if (first == kZeroRegister) return;
+  Bits& old = warp.registers[number];
+  if (first >= kFirstUniform) {
+    const int lane = __builtin_ctz(mask);
+    old = {splat(value.value[lane]), splat(value.defined[lane])};
+    warp.is_whole[number] = value.defined[lane] == kAll;
+  } else {
+    old = choose(mask, value, old);
+    warp.is_whole[number] = !mask_of(~old.defined);
+  }
+}
+
+void Step::set(int n, const U32& value, int which) const {
+  const int first = result(n), number = first + which;
+  if (first == kZeroRegister) return;
+  Bits& old = warp.registers[number];
+  const Mask written = first >= kFirstUniform ? kAll : mask;
+  if (first >= kFirstUniform)
+    old.value = splat(value[__builtin_ctz(mask)]);
+  else
+    old.value = written == kAll ? value : choose(written, value, old.value);
+  if (warp.is_whole[number]) return;
+  old.defined |= bits_of(written);
+  warp.is_whole[number] = written == kAll || !mask_of(~old.defined);
 }
 
 void Step::set(int n, F32 value) const {

@@ -30,36 +30,50 @@ struct Access {
 enum class Wait : uint8_t { kNone, kConvergence, kWarp, kCollective, kBarrier, kExited };
 
 struct Block;
+struct Warp;
+
+// When a warp goes on, and where.
+struct Turn {
+  Warp* warp = nullptr;
+  size_t slot = 0;       // among the warps of its partition
+  Mask next = 0;         // the lanes that run next, 0 where none can
+  uint32_t current = 0;  // where they are
+  Pipe pipe = {};        // of the instruction there
+  double ready_at = 0;
+  Cause cause = Cause::kStart;  // of `ready_at`
+  uint32_t cause_pc = 0;
+
+  // Waits until a time, if that is later than what it waits for already.
+  void wait_until(double time, Cause why, uint32_t why_pc) {
+    if (time <= ready_at) return;
+    ready_at = time, cause = why, cause_pc = why_pc;
+  }
+};
 
 struct Warp {
-  Block* block = nullptr;
-  uint32_t number = 0;
+  Block& block;
+  Turn& turn;
+  const uint32_t number;
   Bits registers[kNumRegisters] = {};
+  // Whether all bits of a register were written in every lane: few instructions ask for more.
+  bool is_whole[kNumRegisters] = {};
   Flags predicates[kTruePredicate + 1] = {};
   Mask convergence[16] = {};  // who meets at a BSYNC
   U32 pc = {};
   U32 waits_for = {};           // the barrier, or the mask of a WARPSYNC
   Mask waiting[6] = {kAll};     // the lanes of each `Wait`
-  uint32_t current = 0;         // where the lanes that run now are
-  uint32_t steps_in_group = 0;  // since they were chosen among several
-  Mask next = 0;                // the lanes that run next, 0 where none can
-  double ready_at = 0;
-  Cause cause = Cause::kStart;  // of `ready_at`
-  uint32_t cause_pc = 0;
+  uint32_t steps_in_group = 0;  // since the lanes that run were chosen among several
   double scoreboards[kNumScoreboards] = {};
   uint32_t scoreboard_pcs[kNumScoreboards] =
       {};  // the instructions that are the last to count them down
   Access access;
   std::vector<uint8_t> local;  // memory of the lanes, one after another
 
-  Warp() {
-    for (int n = kZeroRegister; n < kNumRegisters; ++n) registers[n].defined = splat(kAll);
+  Warp(Block& block, Turn& turn, uint32_t number) : block(block), turn(turn), number(number) {
+    turn.warp = this;
+    for (int n = kZeroRegister; n < kNumRegisters; ++n)
+      registers[n].defined = splat(kAll), is_whole[n] = true;
     predicates[kTruePredicate] = {kAll, kAll};
-  }
-  // Waits until a time, if that is later than what it waits for already.
-  void wait_until(double time, Cause why, uint32_t why_pc) {
-    if (time <= ready_at) return;
-    ready_at = time, cause = why, cause_pc = why_pc;
   }
   Mask in(Wait wait) const { return waiting[(int)wait]; }
   Mask live() const { return ~in(Wait::kExited); }
@@ -82,8 +96,10 @@ struct Block {
   std::vector<std::unique_ptr<Block>>* cluster = nullptr;  // its blocks by rank
   uint32_t rank = 0, multiprocessor = 0;
   std::vector<uint8_t> shared;
+  std::vector<Turn> turns;  // of its warps
   std::vector<std::unique_ptr<Warp>> warps;
-  int num_live = 0;  // of its warps
+  uint32_t last_range = 0;  // of global memory that was accessed
+  int num_live = 0;         // of its warps
   uint64_t clock = 0;
   // What threads bring to a barrier that reduces, and what came of the last one.
   struct Reduction {
@@ -131,12 +147,18 @@ struct Step {
   // As it is in the register: the caller applies flags, and takes its half of one with halves.
   U32 raw_word(int n, int which = 0, bool has_halves = false) const;
   Bits bits(int n) const;
+  // Whether all bits of operands from n on are known, as all are but those of registers that were never written.
+  bool are_whole(int n, int count) const {
+    for (; count; ++n, --count)
+      if (kind(n) == Kind::kRegister && !warp.is_whole[instruction.operands[n].index]) return false;
+    return true;
+  }
   Mask predicate(int n) const { return predicate(operand(n)); }
   Mask predicate(const Operand& operand) const;
   U64 address(int n) const;
 
-  void set(int n, Bits value, int which = 0) const;
-  void set(int n, U32 value, int which = 0) const { set(n, Bits{value, splat(kAll)}, which); }
+  void set(int n, const Bits& value, int which = 0) const;
+  void set(int n, const U32& value, int which = 0) const;
   void set(int n, U64 value) const { set(n, low(value), 0), set(n, high(value), 1); }
   void set(int n, F32 value) const;  // flushed as .FTZ says, with the NaN of instructions
   void set_predicate(int n, Mask value, Mask defined = kAll) const;
@@ -145,8 +167,16 @@ struct Step {
   [[noreturn]] void unknown() const { fail("an instruction that is not known in this form"); }
 
  private:
-  U32 register_word(int number, uint32_t used = kAll) const;
+  // Fails if bits of a register are used that nobody wrote.
+  void require_written(int number, uint32_t used) const;
+  // The word of a register; only these bits of it are used.
+  U32 register_word(int number, uint32_t used = kAll) const {
+    if (!warp.is_whole[number]) require_written(number, used);
+    return warp.registers[number].value;
+  }
   U32 constant(const Operand& operand, int which) const;
+  // The register that an operand names as a result.
+  int result(int n) const;
 };
 
 // With the signs that an operand asks for: of integers, and of floating point, whose sign is a bit.
@@ -164,18 +194,27 @@ inline U32 with_sign_bits(U32 bits, uint8_t flags) {
 
 // The lanes where a comes before b, or whatever else the suffixes ask; integers are never unordered.
 template <typename Vector>
-Mask compared(const Step& step, Vector a, Vector b) {
-  const Mask less = where([](auto x, auto y) { return x < y; }, a, b);
-  const Mask equal = where([](auto x, auto y) { return x == y; }, a, b);
-  const Mask unordered = where([](auto x, auto y) { return x != x || y != y; }, a, b);
-  const Mask more = ~(less | equal | unordered);
-  const std::pair<Suffix, Mask> meanings[] = {
-      {mEQ, equal},       {mEQU, equal | unordered}, {mNE, less | more},  {mNEU, ~equal},
-      {mLT, less},        {mLTU, less | unordered},  {mLE, less | equal}, {mLEU, ~more},
-      {mGT, more},        {mGTU, more | unordered},  {mGE, more | equal}, {mGEU, ~less},
-      {mNUM, ~unordered}, {mNAN, unordered}};
-  for (const auto& [suffix, found] : meanings)
-    if (step.has(suffix)) return found;
+Mask compared(const Step& step, const Vector& a, const Vector& b) {
+  const auto equal = [&] { return where([](auto x, auto y) { return x == y; }, a, b); };
+  const auto less = [&] { return where([](auto x, auto y) { return x < y; }, a, b); };
+  const auto more = [&] { return where([](auto x, auto y) { return x > y; }, a, b); };
+  const auto no_more = [&] { return where([](auto x, auto y) { return x <= y; }, a, b); };
+  const auto no_less = [&] { return where([](auto x, auto y) { return x >= y; }, a, b); };
+  const auto ordered = [&] { return where([](auto x, auto y) { return x == x && y == y; }, a, b); };
+  if (step.has(mEQ)) return equal();
+  if (step.has(mNE)) return less() | more();
+  if (step.has(mLT)) return less();
+  if (step.has(mLE)) return no_more();
+  if (step.has(mGT)) return more();
+  if (step.has(mGE)) return no_less();
+  if (step.has(mEQU)) return ~(less() | more());
+  if (step.has(mNEU)) return ~equal();
+  if (step.has(mLTU)) return ~no_less();
+  if (step.has(mLEU)) return ~more();
+  if (step.has(mGTU)) return ~no_more();
+  if (step.has(mGEU)) return ~less();
+  if (step.has(mNUM)) return ordered();
+  if (step.has(mNAN)) return ~ordered();
   step.unknown();
 }
 // What the suffixes make of two values: of a comparison and another predicate, of memory and a lane, of lanes.
