@@ -12,12 +12,14 @@ from dataclasses import dataclass, replace
 
 from proof.sass import encoding, machine
 from proof.sass.cubin import architecture_of, kernels_of, sections_of, symbols_of
-from proof.sass.disassembly import disassembled
+from proof.sass.disassembly import kept_disassembled
 from proof.sass.encoding import Instruction, Kind, Operand, Part
 
 ARCHITECTURE = 90
 INSTRUCTION_BYTES = 16
 _CUDA_MACHINE = 190  # of ELF
+#: Cubins of libraries have hundreds of kernels; the kernels of smaller ones are printed all at once.
+_MAX_KERNELS_AT_ONCE = 16
 
 #: How the disassembler spells the parts of a register, in the order of `Part`.
 _PART_NAMES = ("", ".H0_H0", ".H1_H1", ".B0", ".B1", ".B2", ".B3", ".64", ".U32", ".X4", ".X8", ".X16")
@@ -95,25 +97,25 @@ def decode(cubin: bytes, only: str = "") -> dict[str, Code]:
     for name, data in sections:
         if found := re.match(r"\.nv\.constant([1-7])\.?(.*)", name):
             banks.setdefault(found[2], {})[int(found[1])] = data
+    functions = _functions(cubin, only if len(kernels) > _MAX_KERNELS_AT_ONCE else "")
     return {
         name: replace(
             code_of(lines, labels, banks.get("", {}) | banks.get(name, {})),
             static_shared_bytes=kernels[name].shared_bytes,
             stack_bytes=kernels[name].stack_bytes,
         )
-        for name, (lines, labels) in _functions(cubin, only).items()
+        for name, (lines, labels) in functions.items()
+        if only in ("", name)
     }
 
 
 @functools.lru_cache(maxsize=4)
 def _functions(cubin: bytes, only: str) -> dict[str, tuple[list[Line], dict[str, int]]]:
-    """Lines and labels (as numbers of lines) of each function by name, or only of one: cubins of libraries
-    have hundreds.
-    """
+    """Lines and labels (as numbers of lines) of each function by name, or only of one."""
     options = ["-c", "-hex", "-ndf", *(["-fun", str(symbols_of(cubin).index(only))] if only else [])]
     found: dict[str, tuple[list[Line], dict[str, int]]] = {}
     lines, labels = list[Line](), dict[str, int]()
-    for function, label, address, text, word in _ROW.findall(disassembled(cubin, *options)):
+    for function, label, address, text, word in _ROW.findall(kept_disassembled(cubin, *options)):
         if function:
             lines, labels = found[function] = [], {function: 0}
         elif label:

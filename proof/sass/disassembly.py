@@ -1,14 +1,21 @@
 """Read the machine instructions of kernels with NVIDIA's disassembler."""
 
+import contextlib
+import gzip
+import hashlib
 import json
+import os
 import re
 import subprocess
 import tempfile
+import zlib
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from cudml.devices.emulator.cache_files import make_folder
+from cudml.settings import cache_dir
 from proof.sass.compiler import disassembler
 
 #: Instructions that end a sequence, unless a predicate may disable them.
@@ -51,13 +58,35 @@ def disassembled(cubin: bytes, *options: str) -> str:
     FileNotFoundError
         No disassembler was found.
     """
-    tool = disassembler()
-    if tool is None:
-        raise FileNotFoundError("there is no nvdisasm: pip install nvidia-cuda-nvdisasm")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
-        return subprocess.run([tool, *options, path], capture_output=True, text=True, check=True).stdout
+        command = [_tool(), *options, str(path)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def kept_disassembled(cubin: bytes, *options: str) -> str:
+    """As `disassembled`, kept on disk: nvdisasm takes half a second for the smallest cubin."""
+    status = os.stat(_tool())
+    key = repr((_tool(), status.st_size, status.st_mtime_ns, options)).encode() + cubin
+    path = cache_dir() / "machine-code" / f"{hashlib.sha256(key).hexdigest()}.sass"
+    with contextlib.suppress(OSError, EOFError, zlib.error):
+        return gzip.decompress(path.read_bytes()).decode()
+    printed = disassembled(cubin, *options)
+    # Another process may store the same at the same time: each writes its own file and renames it.
+    own = path.with_suffix(f".{os.getpid()}")
+    with contextlib.suppress(OSError):
+        make_folder(path.parent)
+        own.write_bytes(gzip.compress(printed.encode(), compresslevel=1))
+        os.replace(own, path)
+    return printed
+
+
+def _tool() -> str:
+    tool = disassembler()
+    if tool is None:
+        raise FileNotFoundError("there is no nvdisasm: pip install nvidia-cuda-nvdisasm")
+    return tool
 
 
 def instructions_of(cubin: bytes) -> dict[str, list[Instruction]]:
