@@ -97,7 +97,7 @@ def changed_choices(measured: Path) -> Iterator[str]:
 
 
 def changed_code(measured: Path) -> Iterator[str]:
-    """Kernel instances whose machine code on the GPU differs from the one that was predicted."""
+    """Kernels whose machine code on the GPU differs from the one that was predicted."""
     own, predicted = (
         machine_code.recorded(p) for p in (measured.parent / "machine_code.csv", machine_code.TABLE)
     )
@@ -107,7 +107,7 @@ def changed_code(measured: Path) -> Iterator[str]:
     architectures = {row.architecture for row in own.rows}
     before = [row for row in predicted.rows if row.architecture in architectures]
     found = machine_code.differences(before, own.rows)
-    yield f"{len(found)} of {len(own.rows)} instances differ, NVRTC {predicted.version} -> {own.version}"
+    yield f"{len(found)} of {len(own.rows)} kernels differ, NVRTC {predicted.version} -> {own.version}"
     yield from found
 
 

@@ -1,4 +1,4 @@
-"""`python -m bench machine-code`: facts about the machine code of every kernel instance, as a table.
+"""`python -m bench machine-code`: facts about the machine code of every kernel, as a table.
 
 Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra), and no GPU. `--check` writes nothing and prints what
 differs from the committed table. `--architecture` makes the rows of one, by this machine's NVRTC, and
@@ -12,50 +12,55 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 from cudml.devices import get_device
-from cudml.plans import KernelLaunch
+from cudml.plans import WARP_LANES, KernelLaunch
 from proof.instances import batches
 from proof.sass.architectures import ARCHITECTURES, Architecture
 from proof.sass.compiler import nvrtc_version, unavailable
-from proof.sass.facts import MATRIX_OPCODES, Facts, facts_of
+from proof.sass.facts import Facts, facts_of
 
 TABLE = Path(__file__).parent / "results" / "machine_code.csv"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One kernel instance on one architecture.
+    """The instances of one kernel on one architecture: their number, and the least or the most of each fact.
 
-    `shared_bytes` are those that its launch asks for. A multiprocessor holds `blocks` and `warps` at once;
-    `flight_bytes` is what their loads bring at once. Loads and stores are global instructions in the code,
-    `_16` those of 16 bytes; `generic` are accesses whose memory space the compiler did not know.
+    Registers are those of a thread, `warps` those that a multiprocessor holds at once, and `flight_bytes`
+    those that the loads of all these bring at once.
     """
 
     source: str
     kernel: str
     architecture: str
-    registers: int
-    stack_bytes: int
-    threads: int
-    shared_bytes: int
-    blocks: int
-    warps: int
-    flight_bytes: int
-    loads: int
-    loads_16: int
-    stores: int
-    stores_16: int
-    generic: int
-    matrix: int
-    code_bytes: int
+    instances: int
+    min_registers: int
+    max_registers: int
+    max_stack_bytes: int
+    min_warps: int
+    min_flight_bytes: int
+    max_code_bytes: int
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The key of the row: kernel instance and architecture."""
+        """The key of the row: kernel and architecture."""
         return self.source, self.kernel, self.architecture
+
+    def beside(self, other: "Row") -> "Row":
+        """The row of the instances of both."""
+        values = {name: choose(getattr(self, name), getattr(other, name)) for name, choose in _EXTREMES}
+        return replace(self, instances=self.instances + other.instances, **values)
+
+
+#: The columns of an extreme, and the function that chooses it.
+_EXTREMES = [
+    (field.name, min if field.name.startswith("min_") else max)
+    for field in fields(Row)
+    if field.name.startswith(("min_", "max_"))
+]
 
 
 @dataclass(frozen=True)
@@ -65,39 +70,42 @@ class Table:
     version: str
     rows: tuple[Row, ...]
 
-    def of(self, rows: Iterable[Row]) -> list[Row]:
-        """The rows of this table with the same keys as the given ones."""
-        keys = {row.key for row in rows}
-        return [row for row in self.rows if row.key in keys]
-
 
 def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Row:
     """The row of one instance."""
-    threads = math.prod(launch.block)
-    blocks = facts.resident_blocks(launch, architecture)
+    warps = facts.resident_blocks(launch, architecture) * math.ceil(math.prod(launch.block) / WARP_LANES)
     return Row(
         source=launch.source,
-        kernel=launch.name_expression,
+        kernel=launch.function,
         architecture=architecture.name,
-        registers=facts.kernel.registers,
-        stack_bytes=facts.kernel.stack_bytes,
-        threads=threads,
-        shared_bytes=launch.shared_bytes,
-        blocks=blocks,
-        warps=blocks * math.ceil(threads / 32),
-        flight_bytes=facts.resident_flight_bytes(launch, architecture),
-        loads=facts.count("LDG", "LDGSTS"),
-        loads_16=facts.count("LDG", "LDGSTS", containing=".128"),
-        stores=facts.count("STG"),
-        stores_16=facts.count("STG", containing=".128"),
-        generic=facts.count("LD", "ST"),
-        matrix=facts.count(*MATRIX_OPCODES),
-        code_bytes=facts.kernel.code_bytes,
+        instances=1,
+        min_registers=facts.kernel.registers,
+        max_registers=facts.kernel.registers,
+        max_stack_bytes=facts.kernel.stack_bytes,
+        min_warps=warps,
+        min_flight_bytes=facts.resident_flight_bytes(launch, architecture),
+        max_code_bytes=facts.kernel.code_bytes,
     )
 
 
+def rows_of(launches: Iterable[KernelLaunch], architecture: Architecture) -> list[Row]:
+    """The rows of instances of one source, compiled together."""
+    batch = list(launches)
+    facts = facts_of(batch, architecture)
+    return joined(row_of(launch, facts[launch.name_expression], architecture) for launch in batch)
+
+
+def joined(rows: Iterable[Row]) -> list[Row]:
+    """One row for each kernel and architecture, in the order of the table."""
+    found: dict[tuple[str, str, str], Row] = {}
+    for row in rows:
+        found[row.key] = found[row.key].beside(row) if row.key in found else row
+    order = {architecture.name: number for number, architecture in enumerate(ARCHITECTURES)}
+    return sorted(found.values(), key=lambda row: (row.source, row.kernel, order[row.architecture]))
+
+
 def measured(architectures: Sequence[Architecture] = ARCHITECTURES, only: str = "") -> list[Row]:
-    """The rows of every instance on architectures; earlier compilations are taken from the cache.
+    """The rows of every kernel on architectures; earlier compilations are taken from the cache.
 
     Those of sources whose path contains the text `only`.
     """
@@ -108,15 +116,8 @@ def measured(architectures: Sequence[Architecture] = ARCHITECTURES, only: str = 
         if only in batch[0].source
     ]
 
-    def rows(item: tuple[Architecture, list[KernelLaunch]]) -> list[Row]:
-        architecture, batch = item
-        facts = facts_of(batch, architecture)
-        return [row_of(launch, facts[launch.name_expression], architecture) for launch in batch]
-
     with ThreadPoolExecutor() as pool:  # the compiler works without Python's lock
-        found = [row for part in pool.map(rows, work) for row in part]
-    order = {architecture.name: number for number, architecture in enumerate(ARCHITECTURES)}
-    return sorted(found, key=lambda row: (row.source, row.kernel, order[row.architecture]))
+        return joined(row for part in pool.map(lambda one: rows_of(one[1], one[0]), work) for row in part)
 
 
 def table_text(table: Table) -> str:
@@ -143,7 +144,7 @@ def recorded(path: Path = TABLE) -> Table:
 
 
 def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
-    """The differences between two tables, one line per instance and architecture."""
+    """The differences between two tables, one line per kernel and architecture."""
     old, new = ({row.key: asdict(row) for row in rows} for rows in (before, after))
     found = []
     for key in sorted(old.keys() | new.keys()):
@@ -155,6 +156,19 @@ def differences(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
         elif old[key] != new[key]:
             columns = [column for column in old[key] if old[key][column] != new[key][column]]
             found.append(f"{name}: " + ", ".join(f"{c} {old[key][c]} -> {new[key][c]}" for c in columns))
+    return found
+
+
+def beyond(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
+    """Where some instances of kernels go beyond the recorded extremes of all, one line per kernel."""
+    found = []
+    known = {row.key: row for row in recorded}
+    for row in rows:
+        if row.key in known:
+            whole = known[row.key]
+            found += differences([whole], [replace(whole.beside(row), instances=whole.instances)])
+        else:
+            found.append(f"{' '.join(row.key)}: is new")
     return found
 
 

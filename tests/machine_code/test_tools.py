@@ -200,27 +200,34 @@ def test_resident_blocks(number: int, registers: int, threads: int, shared_bytes
 
 def row(**changes: object) -> machine_code.Row:
     launch = planted("wide", 64)
-    kernel = cubin.Kernel(32, 0, 0, 1024, 64, ())
-    opcodes = disassembly.Counter({"LDG.E.128": 2, "LDG.E": 1, "ST.E": 4, "HMMA.16816.F32": 3})
-    facts = Facts(kernel, 0, opcodes, 20, frozenset())
+    facts = Facts(cubin.Kernel(32, 0, 0, 1024, 64, ()), 0, disassembly.Counter(), 20, frozenset())
     made = machine_code.row_of(launch, facts, OF_NUMBER[90])
     return machine_code.Row(**{**vars(made), **changes})
 
 
 def test_table_is_written_read_and_compared(tmp_path: Path) -> None:
     path = tmp_path / "table.csv"
-    first, second = row(kernel="a<1, 2>"), row(kernel="b", registers=40)
+    first, second = row(kernel="a"), row(kernel="b", max_registers=40)
     path.write_text(machine_code.table_text(machine_code.Table("13.5.37", (first, second))))
     table = machine_code.recorded(path)
     assert table == machine_code.Table("13.5.37", (first, second))
-    assert (first.loads, first.loads_16, first.stores, first.generic, first.matrix) == (3, 2, 0, 4, 3)
-    assert (first.blocks, first.warps, first.flight_bytes) == (32, 64, 32 * 64 * 20)
+    assert (first.min_warps, first.min_flight_bytes) == (64, 32 * 64 * 20)
     where = f"{first.source} b sm_90"
-    assert machine_code.differences(table.rows, (first, row(kernel="b", registers=48, matrix=0))) == [
-        f"{where}: registers 40 -> 48, matrix 3 -> 0"
+    other = row(kernel="b", max_registers=48, min_warps=60)
+    changed = [f"{where}: max_registers 40 -> 48, min_warps 64 -> 60"]
+    assert machine_code.differences(table.rows, (first, other)) == changed
+    # Some of the instances have to be within the extremes of all, and need not reach them.
+    assert machine_code.beyond(table.rows, [other]) == [
+        f"{where}: max_registers 40 -> 48, min_warps 64 -> 60"
+    ]
+    assert machine_code.beyond(table.rows, [first, row(kernel="b", max_registers=38, min_warps=64)]) == []
+    assert machine_code.beyond((first,), [other]) == [f"{where}: is new"]
+    assert machine_code.joined([second, first, other]) == [
+        first,
+        row(kernel="b", instances=2, max_registers=48, min_warps=60),
     ]
     assert machine_code.differences(table.rows, (first,)) == [f"{where}: is no longer there"]
     assert machine_code.differences((first,), table.rows) == [f"{where}: is new"]
     assert machine_code.recorded(tmp_path / "absent.csv") == machine_code.Table("none", ())
-    path.write_text(path.read_text().replace("registers", "registers_of_old"))
+    path.write_text(path.read_text().replace("min_registers", "registers_of_old"))
     assert machine_code.recorded(path) == machine_code.Table("none", ())

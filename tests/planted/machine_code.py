@@ -20,7 +20,7 @@ DEFECTS = {
         "copy_tiles<Item, kItemsPerThread<Item>, UInt32, Int32>",
         "copy_tiles<Item, kItemsPerThread<Item> / 2, UInt32, Int32>",
         (),
-        r"flight_bytes \d+ -> \d+",
+        r"min_flight_bytes \d+ -> \d+",
         tests=("tests/machine_code/test_instances.py::test_kernel_instances[sm_90-slice_gather<Bits128>]",),
     ),
     "a division in a loop": Defect(

@@ -84,13 +84,13 @@ def test_choices_that_measured_paths_would_change(tmp_path: Path, capsys: pytest
 def test_other_machine_code_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the architecture of the GPU alone."""
     own = [row for row in machine_code.recorded().rows if row.architecture == "sm_90"]
-    more = replace(own[5], registers=own[5].registers + 8)
+    more = replace(own[5], max_registers=own[5].max_registers + 8)
     path = tmp_path / "machine_code.csv"
     path.write_text(machine_code.table_text(machine_code.Table("13.0", (*own[:5], more, *own[6:]))))
     text = printed(tmp_path, [measured(SLICE, 1.0)], capsys)
-    assert f"1 of {len(own)} instances differ, NVRTC {machine_code.recorded().version} -> 13.0" in text
-    told = f"{own[5].source} {own[5].kernel} sm_90: registers {own[5].registers} -> {own[5].registers + 8}"
-    assert told in text
+    assert f"1 of {len(own)} kernels differ, NVRTC {machine_code.recorded().version} -> 13.0" in text
+    changed = f"max_registers {own[5].max_registers} -> {more.max_registers}"
+    assert f"{own[5].source} {own[5].kernel} sm_90: {changed}" in text
 
 
 def test_bad_input_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

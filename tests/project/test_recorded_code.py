@@ -1,0 +1,50 @@
+"""The committed table of machine code is that of the kernels, without a GPU.
+
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`. The tests of every
+instance (tests/machine_code/test_instances.py) run before, and leave their facts in the cache.
+"""
+
+import pytest
+
+from bench import machine_code
+from proof.instances import batches
+from proof.sass.architectures import ARCHITECTURES, COMPILED_BY_DEFAULT, Architecture
+from proof.sass.compiler import nvrtc_version, unavailable
+
+pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
+
+
+@pytest.fixture
+def recorded() -> machine_code.Table:
+    """The committed table, if this compiler made it."""
+    table = machine_code.recorded()
+    if table.version != nvrtc_version():
+        pytest.skip(f"the table is by NVRTC {table.version}, this is {nvrtc_version()}")
+    return table
+
+
+def test_every_instance_is_counted(recorded: machine_code.Table) -> None:
+    planned: dict[tuple[str, str, str], int] = {}
+    for architecture in ARCHITECTURES:
+        for batch in batches(architecture.limits):
+            for launch in batch:
+                key = (launch.source, launch.function, architecture.name)
+                planned[key] = planned.get(key, 0) + 1
+    assert {row.key: row.instances for row in recorded.rows} == planned
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        pytest.param(
+            architecture,
+            id=architecture.name,
+            marks=() if architecture.number in COMPILED_BY_DEFAULT else pytest.mark.every_architecture,
+        )
+        for architecture in ARCHITECTURES
+    ],
+)
+def test_code_is_as_recorded(architecture: Architecture, recorded: machine_code.Table) -> None:
+    """A change of a kernel shows as a difference; `python -m bench machine-code` writes the new table."""
+    of_architecture = [row for row in recorded.rows if row.architecture == architecture.name]
+    assert machine_code.differences(of_architecture, machine_code.measured([architecture])) == []
