@@ -199,22 +199,25 @@ INSTRUCTION(ISETP, "UISETP", kAlu, "EQ NE LT LE GT GE U32 AND OR XOR EX", "PTX s
 
 VALUE(SEL, "USEL", kAlu, "", "PTX selp", choose(step.predicate(3), step.bits(1), step.bits(2)))
 INSTRUCTION(MOV, "UMOV", kAlu, "", "PTX mov") { move(step, 1); }
+// Four bytes of two words, each chosen by four bits of a selector, of which the highest asks for its sign alone.
+static U32 permuted(const U32& lower, const U32& upper, const U32& selector) {
+  U32 found = {};
+  for (int byte = 0; byte < 4; ++byte) {
+    const U32 choice = selector >> 4 * byte;
+    const U32 is_upper = -(choice >> 2 & 1u);
+    const U32 word = (upper & is_upper) | (lower & ~is_upper);
+    const U32 chosen = word >> 8 * (choice & 3u) & 0xffu;
+    const U32 is_sign = -(choice >> 3 & 1u);
+    found |= ((-(chosen >> 7) & is_sign & 0xffu) | (chosen & ~is_sign)) << 8 * byte;
+  }
+  return found;
+}
 INSTRUCTION(PRMT, "UPRMT", kAlu, "", "PTX prmt") {
-  const auto permuted = [](uint64_t bytes, uint32_t selector) {
-    uint32_t found = 0;
-    for (int byte = 0; byte < 4; ++byte) {
-      const uint32_t choice = selector >> 4 * byte & 15;
-      const int8_t chosen = (int8_t)(bytes >> 8 * (choice & 7));
-      found |= (uint32_t)(uint8_t)(choice & 8 ? chosen >> 7 : chosen) << 8 * byte;
-    }
-    return found;
-  };
   const U32 selector = step.u32(2);
   if (step.are_whole(1, 1) && step.are_whole(3, 1))
-    return step.set(0, each<U32>(permuted, pair(step.u32(1), step.u32(3)), selector));
+    return step.set(0, permuted(step.u32(1), step.u32(3), selector));
   const Bits a = step.bits(1), b = step.bits(3);
-  step.set(0, Bits{each<U32>(permuted, pair(a.value, b.value), selector),
-                   each<U32>(permuted, pair(a.defined, b.defined), selector)});
+  step.set(0, Bits{permuted(a.value, b.value, selector), permuted(a.defined, b.defined, selector)});
 }
 
 static U32 extreme(const Step& step, U32 a, U32 b, Mask least) {

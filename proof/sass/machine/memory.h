@@ -28,21 +28,25 @@ inline std::string told(Use use, int size, uint64_t address) {
   return name_of(use) + " of " + std::to_string(size) + " bytes at " + hex(address);
 }
 
-// The place of an access of global memory, which is looked for first in the range of the `last` one. Plain
-// stores are counted.
+// The place of an access in a range, null if it is not in it. Plain stores are counted.
+inline uint8_t* place_in(const Range& range, uint64_t address, int size, Use use) {
+  const uint64_t offset = address - range.begin;
+  if (offset >= range.bytes || offset + size > range.bytes) return nullptr;
+  if (use != Use::kLoad && !range.written)
+    throw Failure(name_of(use) + " to an input, at " + hex(address));
+  for (int i = 0; use == Use::kStore && i < size; ++i)
+    range.written[offset + i] += range.written[offset + i] < 255;
+  return range.place + offset;
+}
+
+// The place of an access of global memory, which is looked for first in the range of the `last` one.
 inline uint8_t* global_place(const Request& launch, uint32_t& last, uint64_t address, int size,
                              Use use) {
-  for (uint32_t i = 0, n = last; i < launch.num_ranges; ++i, n = (n + 1) % launch.num_ranges) {
-    const auto& [begin, bytes, place, written, is_in_l2] = launch.ranges[n];
-    const uint64_t offset = address - begin;
-    if (offset >= bytes || offset + size > bytes) continue;
-    if (use != Use::kLoad && !written)
-      throw Failure(name_of(use) + " to an input, at " + hex(address));
-    for (int i = 0; use == Use::kStore && i < size; ++i)
-      written[offset + i] += written[offset + i] < 255;
-    last = n;
-    return place + offset;
-  }
+  for (uint32_t i = 0, n = last; i < launch.num_ranges; ++i, n = (n + 1) % launch.num_ranges)
+    if (uint8_t* const place = place_in(launch.ranges[n], address, size, use)) {
+      last = n;
+      return place;
+    }
   throw Failure(told(use, size, address) + " is outside every buffer");
 }
 
@@ -53,14 +57,29 @@ constexpr int kSharedRankShift = 24;
 // The upper half of a generic address that means shared storage.
 constexpr uint32_t kSharedWindow = 0x01000000;
 
+// Whether each lane accesses what follows the place of the lane before.
+inline bool are_neighbours(const U64& addresses, Mask mask, int size) {
+  if (!mask) return true;
+  const int first = __builtin_ctz(mask);
+  U64 expected;
+  for (int lane = 0; lane < kLanes; ++lane)
+    expected[lane] = addresses[first] + (int64_t)size * (lane - first);
+  return !(mask_of(addresses != expected) & mask);
+}
+
 // How many turns the banks of shared storage need for an access of 32 lanes: lanes with different words in one
 // bank take turns; 8-byte accesses go by halves of a warp, 16-byte accesses by quarters. Those of atomic accesses
 // to one word do, too. Source: CUDA C++ programming guide, shared memory of compute capability 5.x and later.
 inline int wavefronts_of(const U64& addresses, Mask mask, int size, bool takes_turns) {
   const int group = size == 16 ? 8 : size == 8 ? 16 : 32, words = std::max(1, size / 4);
+  const bool is_dense = !takes_turns && are_neighbours(addresses, mask, size);
   int turns = 0;
   for (int first = 0; first < kLanes; first += group) {
     const Mask lanes = mask & kAll >> (32 - group) << first;
+    if (is_dense || !lanes) {
+      turns += lanes != 0;
+      continue;
+    }
     uint64_t seen[32][kLanes];
     uint8_t in_bank[32];
     uint32_t banks = 0;  // that have a word, whose entry of `in_bank` is set

@@ -41,8 +41,15 @@ static void access(const Step& step, const U64& addresses, Mask shared, int size
   access.wavefronts += wavefronts_of(addresses, step.mask & shared, size, takes_turns);
   access.num_sectors = sectors_of(addresses, step.mask & ~shared, access.sectors);
   if (access.is_atomic) access.updates = most_of_one(addresses, step.mask & ~shared);
+  // Most go to one block's shared storage, where nothing is looked for.
+  std::vector<uint8_t>& own = step.warp.block.shared;
+  const uint64_t rank = (uint64_t)step.warp.block.rank << kSharedRankShift;
   each_lane(step.mask, [&](int lane) {
-    function(lane, place(step, addresses[lane], size, shared >> lane & 1, use));
+    const uint64_t address = addresses[lane], offset = (uint32_t)address - rank;
+    const bool is_own = shared >> lane & 1 && offset >= kReservedSharedBytes &&
+                        offset + size <= own.size() && address % size == 0;
+    function(lane,
+             is_own ? own.data() + offset : place(step, address, size, shared >> lane & 1, use));
   });
 }
 
