@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from cudml.functions.gru import GruResult as GruResult
     from cudml.functions.gru import gru as gru
     from cudml.functions.gru_plan import GruPlan as GruPlan
+    from cudml.functions.gru_stack import gru_stack as gru_stack
     from cudml.functions.reverse_subsequences import reverse_subsequences as reverse_subsequences
     from cudml.functions.slice import slice as slice
     from cudml.functions.top_k import TopKResult as TopKResult
@@ -82,6 +83,7 @@ _HOMES = {
     "dxdispatch.descriptors": ("from_dict", "to_dict"),
     "functions.gru": ("GruResult", "gru"),
     "functions.gru_plan": ("GruPlan",),
+    "functions.gru_stack": ("gru_stack",),
     "functions.reverse_subsequences": ("reverse_subsequences",),
     "functions.slice": ("slice",),
     "functions.top_k": ("TopKResult", "top_k"),

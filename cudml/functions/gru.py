@@ -425,9 +425,21 @@ def sizes_of(num_directions: int, **arrays: Array) -> dict[str, int]:
 def check_shapes(
     function: str, arrays: Mapping[str, Array], sizes: Mapping[str, int], sources: Mapping[str, str]
 ) -> None:
-    """Raise ValueError with every wrong shape; `sources` says where the size of a letter comes from.
+    """Raise ValueError with every wrong shape, as `shape_problems` has them."""
+    if problems := shape_problems(arrays, sizes, sources):
+        raise ValueError(f"{function}: {'; '.join(problems)}")
 
-    Where a size is unknown, only the numbers of dimensions are wrong.
+
+def shape_problems(
+    arrays: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    sources: Mapping[str, str],
+    shapes: Mapping[str, Sequence[str]] = _SHAPES,
+    where: str = "",
+) -> list[str]:
+    """What is wrong with shapes; `sources` says where the size of a letter comes from.
+
+    Where a size is unknown, only the numbers of dimensions are wrong. `where` follows the names of arrays.
     """
     known = dict(sizes)
     if "H" in known:
@@ -435,25 +447,23 @@ def check_shapes(
     problems = []
     is_complete = {"I", "H"} <= known.keys()
     for name, array in arrays.items():
-        letters, shape = _SHAPES[name], tuple(array.shape)
+        letters, shape, label = shapes[name], tuple(array.shape), f"{name}{where}"
+        named = f"({', '.join(letters)}{',' * (len(letters) == 1)})"
         if not is_complete:
             if len(shape) != len(letters):
-                problems.append(f"{name} is of shape {shape}, must be {_letters(name)}")
+                problems.append(f"{label} is of shape {shape}, must be {named}")
             continue
         expected = tuple(known.get(letter) for letter in letters)
         if len(shape) == len(letters) and all(n in (None, m) for n, m in zip(expected, shape, strict=True)):
             continue
         parts = [letter if n is None else str(n) for letter, n in zip(letters, expected, strict=True)]
         text = f"({', '.join(parts)}{',' * (len(parts) == 1)})"
-        told = dict.fromkeys(letter[-1] for letter, n in zip(letters, expected, strict=True) if n is not None)
-        because = ", ".join(f"{one} = {known[one]} from {sources[one]}" for one in told)
-        problems.append(f"{name} is of shape {shape}, must be {_letters(name)} = {text}, with {because}")
-    if problems:
-        raise ValueError(f"{function}: {'; '.join(problems)}")
-
-
-def _letters(name: str) -> str:
-    return f"({', '.join(_SHAPES[name])}{',' * (len(_SHAPES[name]) == 1)})"
+        given = "".join(letter for letter, n in zip(letters, expected, strict=True) if n is not None)
+        because = ", ".join(
+            f"{one} = {known[one]} from {sources[one]}" for one in dict.fromkeys(given) if one.isalpha()
+        )
+        problems.append(f"{label} is of shape {shape}, must be {named} = {text}, with {because}")
+    return problems
 
 
 _gru = ArrayFunction("gru", tuple(_MEMBERS), OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2))

@@ -47,7 +47,16 @@ GRU: Mapping[str, str] = {
     "bidirectional": "direction='bidirectional'",
     "go_backwards": "direction='reverse'",
     "reset_after": "linear_before_reset=",
-    "num_layers": "left out: a call is one layer",
+    "num_layers": "left out: cudml.gru_stack takes layers",
+}
+GRU_STACK: Mapping[str, str] = {
+    **{word: meaning for word, meaning in GRU.items() if meaning not in ("w=", "r=")},
+    **dict.fromkeys(("w", "r", "b", "weight_ih", "weight_hh", "w_ih", "w_hh"), "layers=, a (w, r, b) each"),
+    **dict.fromkeys(
+        ("bias", "bias_ih", "bias_hh"), "layers=, with all biases of a direction in one row of b"
+    ),
+    "num_layers": "left out: the length of layers says it",
+    "dropout": "left out: as after training, nothing is dropped",
 }
 
 
