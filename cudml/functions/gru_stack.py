@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, SupportsIndex, overload
 
-from cudml.devices import Array, Device
+from cudml.devices import Array, Device, LaunchTooLargeError, Program
 from cudml.dtypes import INTEGERS
 from cudml.errors import a_type
 from cudml.executable import load
@@ -33,7 +34,8 @@ from cudml.functions.gru import (
 from cudml.functions.words import GRU_STACK, hiding_words, no_argument
 from cudml.operators.gru import operator as _operator
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.stack import LAYER_MEMBERS, StackDesc, member_of
+from cudml.operators.gru.operator import LAYER_MEMBERS, StackDesc, stack_of
+from cudml.operators.gru.wave import member_of, takes_wave
 from cudml.tensors import num_elements
 
 _NAME = "gru_stack"
@@ -253,7 +255,7 @@ def _check(
         attributes,
         (cell.clip,),
         is_zero=steps == 0,
-        program=_Chain,
+        program=_program,
     )
 
 
@@ -277,6 +279,15 @@ def _check_shapes(arrays: dict[str, Array], num_layers: int, num_directions: int
         problems += shape_problems(own, sizes, sources, where=f" of layers[{number}]")
     if problems:
         raise ValueError(f"{_NAME}: {'; '.join(problems)}")
+
+
+def _program(desc: StackDesc, options: tuple[Any, ...], device: Device) -> Program:
+    """All layers at once, if that is estimated to be faster and the device has room; else one by one."""
+    (clip,) = options
+    if takes_wave(stack_of(desc, clip), device.limits):
+        with suppress(LaunchTooLargeError):
+            return load(_operator.plan, desc, device, options)[1]
+    return _Chain(desc, options, device)
 
 
 class _Chain:

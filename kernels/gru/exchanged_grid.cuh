@@ -18,6 +18,7 @@ constexpr int kLoadsInFlight = 4;
 
 // Numbers of the waits; `cudml/operators/gru/paths.py` has their names.
 constexpr UInt32 kWaitForStates = 1;
+constexpr UInt32 kWaitForLayerBelow = 2;
 
 struct alignas(16) SharedWords {
   UInt32 words[4];
@@ -56,6 +57,8 @@ struct GridPart {
 //     the gates kFirst to kLast - 1;
 //   sum_place(warp, gate, row, unit): the place of an item's sum among those.
 //   inputs: shared, kNumGates * kGridThreads floats, if items are fixed.
+//   kIsLayered: whether the layer may be one of several in the grid, with fixed items. Then also
+//   begin_step(item, step), before a step, and end_step(item, step), when its state is known.
 //
 // Items are fixed (kIsFixed) if the block has one pass and its sequences one round.
 template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset,
@@ -299,7 +302,8 @@ struct ExchangedGrid {
   // the last load past the hidden size are never sent.
   template <int kNumLoads, bool kAreAllThere, bool kIsWhole>
   __device__ __forceinline__ void gather_some(UInt32 tag, const Word* source, Value* target,
-                                              int ahead, int left, int num_last_words) {
+                                              int ahead, int left, int num_last_words,
+                                              UInt32 wait) {
     typename Format::Words words[kNumLoads];
     const auto is_there = [&](int i) { return kAreAllThere || i < left; };
     const auto load = [&](int i) { words[i] = Format::load(source + i * ahead); };
@@ -314,7 +318,7 @@ struct ExchangedGrid {
     };
     // If the thread has given up, the states are unspecified.
     patience.wait(
-        kWaitForStates,
+        wait,
         [&] {
           UInt32 any = 0;
 #pragma unroll
@@ -335,9 +339,14 @@ struct ExchangedGrid {
 
   // All sequences send in every step.
   __device__ __forceinline__ void gather_all(UInt32 tag, const Loads& loads) {
+    gather_from(tag, loads.first + (tag & 1) * loads.words_per_buffer,
+                block().states + loads.target, loads, kWaitForStates);
+  }
+
+  // Brings the words of a thread's loads to shared storage.
+  __device__ __forceinline__ void gather_from(UInt32 tag, const Word* source, Value* target,
+                                              const Loads& loads, UInt32 wait) {
     constexpr int kMost = Format::kLoadsInFlight;
-    const Word* source = loads.first + (tag & 1) * loads.words_per_buffer;
-    Value* target = block().states + loads.target;
     const int ahead = loads.ahead;
     int left = loads.count;
     if (hidden() % Format::kNumWords != 0) {
@@ -345,26 +354,25 @@ struct ExchangedGrid {
       const int num_last_words = hidden() - first_word - (left - 1) * ahead;
 #pragma unroll 1
       for (; left > 0; --left, source += ahead, target += ahead) {
-        gather_some<1, true, false>(tag, source, target, ahead, left, num_last_words);
+        gather_some<1, true, false>(tag, source, target, ahead, left, num_last_words, wait);
       }
       return;
     }
 #pragma unroll 1
     for (; left >= kMost; left -= kMost, source += kMost * ahead, target += kMost * ahead) {
-      gather_some<kMost, true, true>(tag, source, target, ahead, kMost, 0);
+      gather_some<kMost, true, true>(tag, source, target, ahead, kMost, 0, wait);
     }
     if (left > 1) {
-      gather_some<kMost - 1, false, true>(tag, source, target, ahead, left, 0);
+      gather_some<kMost - 1, false, true>(tag, source, target, ahead, left, 0, wait);
     } else if (left > 0) {
-      gather_some<1, true, true>(tag, source, target, ahead, 1, 0);
+      gather_some<1, true, true>(tag, source, target, ahead, 1, 0, wait);
     }
   }
 
   // The gates kFirst to kLast - 1 of a step, for an item that the thread has in every step.
-  template <int kFirst, int kLast>
-  __device__ __forceinline__ void process_fixed(FixedItem<Element, kGridThreads>& item,
-                                                const Loads& loads, Word* sent, UInt32 step,
-                                                UInt32 num_steps) {
+  template <int kFirst, int kLast, class Item>
+  __device__ __forceinline__ void process_fixed(Item& item, const Loads& loads, Word* sent,
+                                                UInt32 step, UInt32 num_steps) {
     constexpr bool kIsSecondHalf = kFirst == kCandidate;
     const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
     if (tag > 0) gather_all(tag, loads);
@@ -400,19 +408,21 @@ struct ExchangedGrid {
                                              item.update, item.state);
     }
     if (step + 1 < num_steps) send_next(item.state);
+    if constexpr (Block::kIsLayered) block().end_step(item, step);
     item.finish_step(step);
   }
 
+  template <class Item>
   __device__ __forceinline__ void run_fixed(UInt32 num_steps) {
     const int row = threadIdx.x / Block::kPassUnits;
     const int unit = part.first_unit + static_cast<int>(threadIdx.x) % Block::kPassUnits;
-    FixedItem<Element, kGridThreads> item(layer, part.first_sequence + row, unit,
-                                          row < part.num_sequences && unit < hidden(),
-                                          block().inputs);
+    Item item(layer, part.first_sequence + row, unit, row < part.num_sequences && unit < hidden(),
+              block().inputs);
     gather_initial(part.first_sequence, static_cast<int>(part.num_sequences));
     const Loads loads = loads_of_thread();
     Word* const sent = exchanged(0, item.n) + unit;
     for (UInt32 step = 0; step < num_steps; ++step) {
+      if constexpr (Block::kIsLayered) static_cast<Block&>(*this).begin_step(item, loads, step);
       if constexpr (kLinearBeforeReset) {
         process_fixed<kUpdate, kNumGates>(item, loads, sent, step, num_steps);
       } else {
@@ -448,7 +458,7 @@ struct ExchangedGrid {
 
     const UInt32 steps = num_steps();
     if constexpr (kIsFixed) {
-      run_fixed(steps);
+      run_fixed<FixedItem<Element, kGridThreads, Block::kIsLayered>>(steps);
       return;
     }
     for (UInt32 step = 0; step < steps; ++step) {

@@ -5,7 +5,8 @@
 
 #include "gru/layer.cuh"
 
-template <class Element, int kNumThreads>
+// If inputs may be computed, a layer without a projection has its inputs stored by the kernel.
+template <class Element, int kNumThreads, bool kMayCompute = false>
 struct FixedItem {
   const Layer<Element>& layer;
   Int64 n;
@@ -60,12 +61,18 @@ struct FixedItem {
   }
 
   __device__ __forceinline__ void fetch_inputs() {
+    if (kMayCompute && layer.projection == nullptr) return;
 #pragma unroll
     for (int gate = 0; gate < kNumGates; ++gate) {
       copies.start(gate, slots + gate * kNumThreads,
                    inputs + gate * static_cast<Int64>(layer.params.hidden_size));
     }
     inputs += input_stride;
+  }
+
+  __device__ __forceinline__ void store_inputs(const float (&computed)[kNumGates]) {
+#pragma unroll
+    for (int gate = 0; gate < kNumGates; ++gate) slots[gate * kNumThreads] = computed[gate];
   }
 
   __device__ __forceinline__ GateInputs fetched_inputs() {

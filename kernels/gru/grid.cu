@@ -5,11 +5,8 @@
 // Chosen when: several blocks per direction are estimated to be faster than one (gru/paths.py).
 
 #include "gru/exchanged_grid.cuh"
-#include "gru/product.cuh"
+#include "gru/grid_product.cuh"
 
-// Hidden units of a thread. With more, each load of a state would serve more units, but their sums do not fit
-// in registers next to the weights.
-constexpr int kGridUnits = 2;
 // Sequences whose products are accumulated together.
 constexpr int kGridBatch = 4;
 // Chunks of 256 columns whose weights are in registers.
@@ -23,6 +20,8 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
   // Activations that are not known when the kernel is compiled need registers of their own: with four
   // sequences, NVRTC 12.0 spills.
   static constexpr int kBatch = kStandard || kIsFixed ? kGridBatch : kGridBatch / 2;
+
+  static constexpr bool kIsLayered = false;
 
   using Grid = typename GridBlock::ExchangedGrid;
   using Grid::layer;
@@ -42,41 +41,15 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
     return kGridWarps * kNumGates * items_per_round();
   }
   __device__ __forceinline__ int sum_place(int warp, int gate, int row, int unit) const {
-    return (warp * kNumGates + gate) * items_per_round() + row * kPassUnits + unit;
+    return grid_sum_place<Weights>(warp, gate, row, unit, items_per_round());
   }
 
   __device__ __forceinline__ void load_weights() { weights.load(part.first_unit, kPassUnits); }
 
-  // The warp's part of the products of kCount states from `row` on.
-  template <int kFirst, int kLast, int kCount>
-  __device__ __forceinline__ void multiply(int row, int pass, float* sums_of_pass) const {
-    constexpr int kPairs = kCount * kGridUnits;
-    float sums[kPairs][kLast - kFirst];
-    weights.template multiply<kFirst, kLast, kCount>(sums, states + row * row_stride(),
-                                                     row_stride(), pass);
-    reduce_rows(sums);
-    if (owns_pair<kPairs>()) {
-      const int pair = owned_pair<kPairs>();
-      const int warp = threadIdx.x / kWarpSize;
-      const int unit = weights.first_unit() + pair % kGridUnits;
-#pragma unroll
-      for (int gate = kFirst; gate < kLast; ++gate) {
-        sums_of_pass[sum_place(warp, gate, row + pair / kGridUnits, unit)] = sums[0][gate - kFirst];
-      }
-    }
-  }
-
   template <int kFirst, int kLast>
   __device__ __forceinline__ void multiply_round(int pass, int count, float* sums_of_pass) const {
-    int done = 0;
-    for (; done + kBatch <= count; done += kBatch) {
-      multiply<kFirst, kLast, kBatch>(done, pass, sums_of_pass);
-    }
-    if (kBatch > 2 && done + 2 <= count) {
-      multiply<kFirst, kLast, 2>(done, pass, sums_of_pass);
-      done += 2;
-    }
-    if (done < count) multiply<kFirst, kLast, 1>(done, pass, sums_of_pass);
+    multiply_states<kFirst, kLast, kBatch>(weights, states, row_stride(), count, pass,
+                                           items_per_round(), sums_of_pass);
   }
 };
 

@@ -47,6 +47,7 @@ struct MatrixBlock
                     MatrixFormat<Element>, Element, kStandard, kLinearBeforeReset, kIsFixed> {
   using Format = MatrixFormat<Element>;
   static constexpr int kPassUnits = kTilesPerGate * kTileRows;
+  static constexpr bool kIsLayered = false;
 
   using Grid = typename MatrixBlock::ExchangedGrid;
   using Grid::hidden;

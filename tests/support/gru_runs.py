@@ -1,8 +1,8 @@
 """Shared by the GRU tests: random layers, running them in any layout, and the bound on their error."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -186,45 +186,71 @@ def stale_workspace(device: Device, chosen: Any) -> Any:
 NUMPY_ORDERS = 4
 
 
-def assert_as_precise_as_numpy(got: dict[str, np.ndarray], arrays: Weights, options: Options) -> None:
+def assert_as_precise_as_numpy(
+    got: dict[str, np.ndarray], arrays: Weights | Sequence[Weights], options: Options
+) -> None:
     """The error against float64 is at most twice that of NumPy in float32, with rounded outputs.
 
     In a small layer a few roundings decide, so NumPy's error is the largest of several orders of the hidden
     units and inputs, and at least float32's spacing at 1, where gates are, or at a larger result.
+
+    Of several layers, each takes the states of the one before, whatever its own x is.
     """
-    attributes = options.all_activations, options.direction, options.linear_before_reset
-    exact = dict(zip(("sequence", "single"), gru(arrays, *attributes, clip=options.clip), strict=True))
+    layers = [arrays] if isinstance(arrays, Weights) else [*arrays]
+    dtype = layers[0].x.dtype
+    exact = stack(layers, options)
     largest = max(abs(a[np.isfinite(a)]).max(initial=0) for a in exact.values())
     allowed = float(np.spacing(np.float32(max(1, largest))))
     rng = np.random.default_rng(0)
     for _ in range(NUMPY_ORDERS):
-        hidden, inputs = (rng.permutation(size) for size in (arrays.r.shape[2], arrays.x.shape[2]))
-        for result, wide in zip(
-            gru(reordered(arrays, hidden, inputs), *attributes, np.float32, options.clip),
-            exact.values(),
-            strict=True,
-        ):
-            allowed = max(allowed, error(result.astype(arrays.x.dtype), wide[..., hidden]))
+        hidden, inputs = (rng.permutation(size) for size in (layers[0].r.shape[2], layers[0].x.shape[2]))
+        results = stack(reordered(layers, hidden, inputs, options.num_directions), options, np.float32)
+        for name, result in results.items():
+            allowed = max(allowed, error(result.astype(dtype), exact[name][..., hidden]))
     for name, result in got.items():
         assert result.shape == exact[name].shape
-        assert result.dtype == arrays.x.dtype
+        assert result.dtype == dtype
         found = error(result, exact[name])
         assert found <= 2 * allowed, f"{name}: error {found:.3g}, NumPy has {allowed:.3g}"
         np.testing.assert_array_equal(np.isnan(result), np.isnan(exact[name]), name)
 
 
-def reordered(arrays: Weights, hidden: np.ndarray, inputs: np.ndarray) -> Weights:
-    """The same layer with its hidden units and inputs in another order."""
+def stack(
+    layers: Sequence[Weights], options: Options, precision: type[np.floating] = np.float64
+) -> dict[str, np.ndarray]:
+    """The last layer's sequence, and the last states of all; below float64, layers give on rounded states."""
+    attributes = options.all_activations, options.direction, options.linear_before_reset
+    dtype = precision if precision is np.float64 else layers[0].x.dtype
+    singles = []
+    sequence = np.empty(0)
+    for number, layer in enumerate(layers):
+        if number:
+            steps, directions, batch, hidden = sequence.shape
+            passed = sequence.astype(dtype).transpose(0, 2, 1, 3).reshape(steps, batch, directions * hidden)
+            layer = replace(layer, x=passed)
+        sequence, single = gru(layer, *attributes, precision, options.clip)
+        singles.append(single)
+    return {"sequence": sequence, "single": np.concatenate(singles)}
+
+
+def reordered(
+    layers: Sequence[Weights], hidden: np.ndarray, inputs: np.ndarray, directions: int
+) -> list[Weights]:
+    """The same layers with their hidden units and inputs in another order."""
     units = len(hidden)
     rows = np.concatenate([hidden + gate * units for gate in range(6)])
-    return Weights(
-        x=arrays.x[..., inputs],
-        w=arrays.w[:, rows[: 3 * units]][..., inputs],
-        r=arrays.r[:, rows[: 3 * units]][..., hidden],
-        b=None if arrays.b is None else arrays.b[:, rows],
-        h0=None if arrays.h0 is None else arrays.h0[..., hidden],
-        lengths=arrays.lengths,
-    )
+    passed = np.concatenate([hidden + number * units for number in range(directions)])
+    return [
+        Weights(
+            x=layer.x if number else layer.x[..., inputs],
+            w=layer.w[:, rows[: 3 * units]][..., passed if number else inputs],
+            r=layer.r[:, rows[: 3 * units]][..., hidden],
+            b=None if layer.b is None else layer.b[:, rows],
+            h0=None if layer.h0 is None else layer.h0[..., hidden],
+            lengths=layer.lengths,
+        )
+        for number, layer in enumerate(layers)
+    ]
 
 
 def error(result: np.ndarray, exact: np.ndarray) -> float:

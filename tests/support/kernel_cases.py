@@ -12,7 +12,8 @@ from cudml.devices import emulator
 from cudml.dtypes import ElementType
 from cudml.enums import AxisDirection, DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.operator import GruDesc
+from cudml.operators.gru.operator import GruDesc, StackDesc
+from cudml.operators.gru.wave import member_of
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
 from cudml.operators.slice.operator import Slice1Desc
 from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc
@@ -74,11 +75,9 @@ class Case:
 
 def operands_of(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Arrays by member in the descriptor's layout; outputs are full of NaN."""
-    plan = case.plan()
-    return {
-        name: _array(getattr(case.descriptor, name), name in plan.outputs, name, case, rng)
-        for name in plan.operands
-    }
+    plan, desc = case.plan(), case.descriptor
+    tensors = dict(desc.tensors) if isinstance(desc, StackDesc) else vars(desc)
+    return {name: _array(tensors[name], name in plan.outputs, name, case, rng) for name in plan.operands}
 
 
 def run(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
@@ -110,26 +109,32 @@ def expected(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
 
 
 def require_precise(case: Case, operands: dict[str, np.ndarray]) -> None:
-    """Compare a GRU's outputs, after `run`, with the oracle."""
+    """Compare the outputs of a GRU or of several layers, after `run`, with the oracle."""
     desc = case.descriptor
-    dtype = desc.input_tensor.element.numpy_name
+    layers = desc.layers if isinstance(desc, StackDesc) else (desc,)
+    first = layers[0]
+    dtype = first.input_tensor.element.numpy_name
 
     def array(name: str, shape: tuple[int, ...]) -> np.ndarray:
         return operands[name].view(dtype).reshape(shape)
 
-    steps, directions, batch, hidden = desc.output_sequence_tensor.sizes
+    steps, directions, batch, hidden = first.output_sequence_tensor.sizes
     lengths = operands.get("sequence_lengths_tensor")
-    arrays = Weights(
-        x=array("input_tensor", (steps, batch, -1)),
-        w=array("weight_tensor", (directions, 3 * hidden, -1)),
-        r=array("recurrence_tensor", (directions, 3 * hidden, hidden)),
-        b=array("bias_tensor", (directions, 6 * hidden)),
-        h0=array("hidden_init_tensor", (directions, batch, hidden)),
-        lengths=None if lengths is None else _numbers(lengths).reshape(batch),
-    )
+    states = array("hidden_init_tensor", (len(layers), directions, batch, hidden))
+    arrays = [
+        Weights(
+            x=array("input_tensor", (steps, batch, -1)),
+            w=array(member_of(number, "weight_tensor"), (directions, 3 * hidden, -1)),
+            r=array(member_of(number, "recurrence_tensor"), (directions, 3 * hidden, hidden)),
+            b=array(member_of(number, "bias_tensor"), (directions, 6 * hidden)),
+            h0=states[number],
+            lengths=None if lengths is None else _numbers(lengths).reshape(batch),
+        )
+        for number in range(len(layers))
+    ]
     got = {
         "sequence": array("output_sequence_tensor", (steps, directions, batch, hidden)),
-        "single": array("output_single_tensor", (directions, batch, hidden)),
+        "single": array("output_single_tensor", (len(layers) * directions, batch, hidden)),
     }
     options = Options(desc.direction, desc.linear_before_reset, desc.activation_descs[:2])
     assert_as_precise_as_numpy(got, arrays, options)
@@ -173,12 +178,12 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
     if name == "sequence_lengths_tensor":
         if case.length is not None:
             return np.full(count, case.length, f"u{item}")
-        longest = case.descriptor.input_tensor.sizes[getattr(case.descriptor, "axis", 1)]
+        longest = _longest(case.descriptor)
         return rng.integers(0, longest + 2, count).astype(f"u{item}")
     if case.operator == "gru":
         numbers = rng.standard_normal(count, np.float32)
-        if name in ("weight_tensor", "recurrence_tensor"):
-            numbers /= math.sqrt(case.descriptor.recurrence_tensor.sizes[3])
+        if name.endswith(("weight_tensor", "recurrence_tensor")):
+            numbers /= math.sqrt(tensor.sizes[2] // 3)
         return numbers.astype(tensor.element.numpy_name)
     if item > 8 or case.content == "any":
         return rng.integers(0, 256, count * item, np.uint8)
@@ -194,6 +199,14 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
     if case.content == "descending":
         return np.arange(count, 0, -1).astype(f"u{item}")
     return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)
+
+
+def _longest(descriptor: Any) -> int:
+    """The largest length that counts."""
+    if isinstance(descriptor, StackDesc):
+        descriptor = descriptor.layers[0]
+    longest: int = descriptor.input_tensor.sizes[getattr(descriptor, "axis", 1)]
+    return longest
 
 
 def top_k(
@@ -254,6 +267,27 @@ def gru(
         direction,
         linear_before_reset,
     )
+
+
+def gru_stack(
+    num_layers: int, num_steps: int, batch: int, inputs: int, hidden: int, **options: Any
+) -> StackDesc:
+    """Layers with every optional tensor, but perhaps lengths; `options` as of `gru`."""
+    first = gru(num_steps, batch, inputs, hidden, **options)
+    upper = gru(num_steps, batch, hidden, hidden, **options)
+    own = ("weight_tensor", "recurrence_tensor", "bias_tensor")
+    members = {name: one for name, one in vars(first).items() if name not in own}
+    for number, layer in enumerate((first, *(upper,) * (num_layers - 1))):
+        members |= {member_of(number, name): getattr(layer, name) for name in own}
+    for name in ("hidden_init_tensor", "output_single_tensor"):
+        one = members[name]
+        batch_stride = one.element_strides[2]
+        sizes = (1, num_layers, batch, hidden)
+        members[name] = TensorDesc(
+            one.data_type, sizes, (num_layers * batch * batch_stride, batch * batch_stride, batch_stride, 1)
+        )
+    outputs = {name: members.pop(name) for name in ("output_sequence_tensor", "output_single_tensor")}
+    return StackDesc.of_members({**members, **outputs})
 
 
 def copy(

@@ -16,6 +16,7 @@ from tests.support.kernel_cases import (
     copy,
     expected,
     gru,
+    gru_stack,
     operands_of,
     require_precise,
     reversal,
@@ -255,6 +256,20 @@ CASES = {
     "gru in a block, several sequences": Case(gru(3, 9, 2, 40, pads=(1, 2, 3)), "block", length=3),
     "gru in a block, one step": Case(gru(3, 4, 2, 40), "block", length=1),
     "gru in a block, no steps": Case(gru(3, 4, 2, 40), "block", length=0),
+    "gru, a wave of two layers": Case(gru_stack(2, 4, 3, 5, 21), limits=LARGE),
+    "gru, a wave of three layers, reset first": Case(
+        gru_stack(3, 3, 2, 3, 12, linear_before_reset=False, activations=OTHERS), limits=LARGE
+    ),
+    "gru, a wave of four layers of halves": Case(gru_stack(4, 3, 2, 3, 9, data_type=DataType.FLOAT16), limits=LARGE),
+    "gru, a wave, full sequences": Case(
+        gru_stack(2, 3, 2, 2, 40, pads=(1, 2, 3)), limits=LARGE, length=3
+    ),
+    "gru, a wave of groups, backward": Case(
+        gru_stack(2, 3, 33, 3, 6, input_pad=1, direction=RecurrentNetworkDirection.BACKWARD), limits=LARGE
+    ),
+    "gru, a wave, weights in shared storage": Case(
+        gru_stack(2, 2, 1, 3, 520, data_type=DataType.FLOAT16, linear_before_reset=False), limits=LARGE
+    ),
     "gru by products": Case(gru(3, 3, 2, 300, pads=(1, 2, 3)), "products"),
     "gru by products, reset first": Case(
         gru(

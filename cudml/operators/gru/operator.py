@@ -1,9 +1,9 @@
 """`GRU`: a layer of gated recurrent units over whole sequences."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cudml.checks import (
     Problems,
@@ -19,6 +19,8 @@ from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation, check_activation
 from cudml.operators.gru.paths import PATHS, choose_path, padded_units, panels_step
 from cudml.operators.gru.shapes import NUM_GATES, Layer
+from cudml.operators.gru.wave import PATHS as STACK_PATHS
+from cudml.operators.gru.wave import Stack, member_of
 from cudml.operators.path import named_path
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
@@ -114,6 +116,70 @@ class GruDesc(PlainMembers):
 
     _sequences = ("activation_descs",)
 
+
+#: The tensors that each layer of a stack has of its own.
+LAYER_MEMBERS = ("weight_tensor", "recurrence_tensor", "bias_tensor")
+
+
+@dataclass(frozen=True)
+class StackDesc:
+    """Layers on top of each other, of the same hidden size, directions and activations.
+
+    `tensors` are by member, in the order of a call. Those of the whole stack are called as in `GruDesc`: of
+    the states before the first step and after the last, (1, L * D, N, H), layers have D rows each; the
+    sequence is the last layer's. A layer's own ones are called as `member_of` does, the first layer's as in
+    `GruDesc`. The other members are those of every layer.
+    """
+
+    tensors: tuple[tuple[str, TensorDesc], ...]
+    activation_descs: tuple[Activation, ...]
+    direction: RecurrentNetworkDirection
+    linear_before_reset: bool
+
+    @classmethod
+    def of_members(cls, members: Mapping[str, Any]) -> "StackDesc":
+        """The stack with these tensors and attributes."""
+        tensors = tuple((name, one) for name, one in members.items() if isinstance(one, TensorDesc))
+        return cls(tensors, *(members[name] for name in _ATTRIBUTES))
+
+    @property
+    def layers(self) -> tuple[GruDesc, ...]:
+        """The layers. Between two of them, states lie one direction after the other, as inputs do."""
+        by_name = dict(self.tensors)
+        given, single = by_name["input_tensor"], by_name["output_single_tensor"]
+        kind = given.data_type
+        _, steps, batch, _ = given.sizes
+        directions, hidden = 2 if self.direction == _BIDIRECTIONAL else 1, single.sizes[3]
+        row = directions * hidden
+        num_layers = single.sizes[1] // directions
+
+        def rows(member: str) -> TensorDesc | None:
+            """A layer's part of the states of all layers."""
+            whole = by_name.get(member)
+            return None if whole is None else TensorDesc(kind, (1, directions, batch, hidden), whole.strides)
+
+        def layer(number: int) -> GruDesc:
+            passed = TensorDesc(kind, (steps, directions, batch, hidden), (batch * row, hidden, row, 1))
+            is_last = number == num_layers - 1
+            return GruDesc(
+                given if number == 0 else TensorDesc(kind, (1, steps, batch, row)),
+                by_name[member_of(number, "weight_tensor")],
+                by_name[member_of(number, "recurrence_tensor")],
+                by_name.get(member_of(number, "bias_tensor")),
+                rows("hidden_init_tensor"),
+                by_name.get("sequence_lengths_tensor"),
+                by_name["output_sequence_tensor"] if is_last else passed,
+                rows("output_single_tensor"),
+                self.activation_descs,
+                self.direction,
+                self.linear_before_reset,
+            )
+
+        return tuple(map(layer, range(num_layers)))
+
+
+_ATTRIBUTES = ("activation_descs", "direction", "linear_before_reset")
+_BIDIRECTIONAL = RecurrentNetworkDirection.BIDIRECTIONAL
 
 _INPUTS = (
     "input_tensor",
@@ -219,8 +285,15 @@ def layer_of(desc: GruDesc, clip: float = math.inf) -> Layer:
     )
 
 
+def stack_of(desc: StackDesc, clip: float = math.inf) -> Stack:
+    """The problem that a path for all layers at once solves."""
+    layers = tuple(layer_of(layer, clip) for layer in desc.layers)
+    members = {name: tensor for name, tensor in desc.tensors if name in (*_INPUTS, *_OUTPUTS)}
+    return Stack(layers, replace(layers[0], tensors=members))
+
+
 def plan(
-    desc: GruDesc,
+    desc: GruDesc | StackDesc,
     limits: Limits,
     clip: float = math.inf,
     has_panels: bool = False,
@@ -246,7 +319,14 @@ def plan(
 
     `path` is a key of `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot
     compute this layer, or the hidden size is too large for the device.
+
+    The plan of a stack computes all layers at once, on the path "wave"; ValueError if they do not fit.
     """
+    if isinstance(desc, StackDesc):
+        stack = stack_of(desc, clip)
+        steps, workspaces = named_path(STACK_PATHS, path or "wave", stack, limits).steps(stack, limits)
+        operands = tuple(name for name, _ in desc.tensors)
+        return Plan("GRU", operands, steps, workspaces, _OUTPUTS)
     layer = replace(layer_of(desc, clip), has_panels=has_panels)
     taken = choose_path(layer, limits).path if path is None else named_path(PATHS, path, layer, limits)
     steps, workspaces = taken.steps(layer, limits)

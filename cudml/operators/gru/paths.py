@@ -73,7 +73,7 @@ Places = Mapping[str, str]
 _Recurrence = Callable[[Layer, Places, Limits], Steps]
 
 #: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
-_WAITS = ("the states that other blocks send",)
+WAITS = ("the states that other blocks send", "the states of the layer below")
 #: The same of kernels/gru/step.cu.
 _STEP_WAITS = ("the reset states of other blocks",)
 
@@ -106,9 +106,8 @@ _GRU_PARAMS = ParamStruct(
 )
 
 
-def packed(layer: Layer, member: str, limits: Limits) -> tuple[str, Steps]:
+def packed(tensor: TensorDesc, member: str, limits: Limits) -> tuple[str, Steps]:
     """The buffer with the packed tensor, and the steps that copy it there if it is not packed already."""
-    tensor = layer.tensors[member]
     if tensor.is_packed:
         return member, ((), ())
     name = f"packed_{member}"
@@ -161,8 +160,8 @@ def _converted_lengths(layer: Layer, tensor: TensorDesc, target: str, limits: Li
 
 def project(layer: Layer, limits: Limits) -> Steps:
     """X W^T for all steps and directions, in the workspace "projection": (T, N, D, 3H) of float32."""
-    a, (a_steps, a_spaces) = packed(layer, "input_tensor", limits)
-    b, (b_steps, b_spaces) = packed(layer, "weight_tensor", limits)
+    a, (a_steps, a_spaces) = packed(layer.tensors["input_tensor"], "input_tensor", limits)
+    b, (b_steps, b_spaces) = packed(layer.tensors["weight_tensor"], "weight_tensor", limits)
     m = layer.num_steps * layer.batch_size
     n = layer.num_directions * NUM_GATES * layer.hidden_size
     room = _product_workspace(m, n, layer.input_size, limits)
@@ -192,7 +191,7 @@ def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(block_shape, layer, limits)
     overflow = _overflow(layer, shape)
     buffers = (*_tensors(layer, places), *_names(overflow))
-    launch = _launch(layer, shape, "block", buffers, shape.is_fixed)
+    launch = recurrence_launch(layer, shape, "block", buffers, shape.is_fixed)
     return (launch,), overflow
 
 
@@ -223,7 +222,9 @@ def _exchanging(
     overflow = _overflow(layer, shape)
     spaces = (*_names(exchange), *_names(carried), *_names(overflow))
     buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
-    launch = _launch(layer, shape, name, buffers, shape.is_fixed)._replace(cooperative=True, waits=_WAITS)
+    launch = recurrence_launch(layer, shape, name, buffers, shape.is_fixed)._replace(
+        cooperative=True, waits=WAITS[:1]
+    )
     # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *carried, *overflow)
@@ -241,7 +242,7 @@ def _step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     read = (places.get(name, name) for name in ("input_tensor", "weight_tensor"))
     waits = bool(spaces)
     buffers = (*read, *_tensors(layer, places)[1:], *names, WAIT_REPORT if waits else None)
-    launch = _launch(layer, shape, "step", buffers, shape.group_batch)
+    launch = recurrence_launch(layer, shape, "step", buffers, shape.group_batch)
     if waits:
         return (launch._replace(waits=_STEP_WAITS),), spaces
     return (launch._replace(grid=(shape.num_shards, shape.num_groups, layer.num_directions)),), spaces
@@ -274,7 +275,7 @@ def _products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     buffers = (projection, "sums", *others, "states", "operands", updates, "counts")
 
     def launch(phase: int) -> KernelLaunch:
-        return _launch(layer, shape, "products", buffers, phase)
+        return recurrence_launch(layer, shape, "products", buffers, phase)
 
     def products(first: int, count: int) -> list[Step]:
         """Of some gates' rows of the weights, in each direction."""
@@ -362,7 +363,7 @@ def _single_threads(layer: Layer, places: Places, limits: Limits, panels: bool) 
     )
     first, in_place, *others = _tensors(layer, places)
     read = (None, *others, states.name, recurrence) if panels else (in_place, *others, states.name, None)
-    launch = _launch(layer, shape, "serial", (first, *read), panels)._replace(block=(1, 1, 1))
+    launch = recurrence_launch(layer, shape, "serial", (first, *read), panels)._replace(block=(1, 1, 1))
     return (*copy, prepare, launch), (projection, *copies, states)
 
 
@@ -418,7 +419,7 @@ def _complete(
         parts = [] if multiplies else [project(layer, limits)]
         places = {}
         for member in members:
-            places[member], part = packed(layer, member, limits)
+            places[member], part = packed(layer.tensors[member], member, limits)
             parts.append(part)
         lengths = layer.tensors.get("sequence_lengths_tensor")
         is_ready = lengths is not None and lengths.data_type == DataType.UINT32 and lengths.is_packed
@@ -477,18 +478,11 @@ PATHS = by_name(
 )
 
 
-def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
-    """The path that is estimated to be the fastest, and why.
+def estimated_clocks(layer: Layer, limits: Limits) -> dict[str, int]:
+    """Clocks that a layer is estimated to take on a GPU, by path.
 
     Raises ValueError if the hidden size is too large for the device.
     """
-    if layer.has_panels:
-        return Choice(PATHS["panels"], "the weights are in panels")
-    if limits.warp_lanes == 1:
-        products, least = panel_products(layer, limits), THRESHOLDS.panel_min_products
-        if products >= least:
-            return Choice(PATHS["panels"], f"{products} products of a batch, {least} or more")
-        return Choice(PATHS["serial"], f"{products} products of a batch, fewer than {least}")
     clocks: dict[str, int] = {}
     if (block := block_shape(layer, limits)) is not None:
         clocks["block"] = block_clocks(block, layer, limits)
@@ -506,6 +500,22 @@ def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
         clocks["step"] = step_clocks(step_shape(layer), layer, limits)
     if not clocks:
         raise ValueError(_too_large(layer, limits))
+    return clocks
+
+
+def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
+    """The path that is estimated to be the fastest, and why.
+
+    Raises ValueError if the hidden size is too large for the device.
+    """
+    if layer.has_panels:
+        return Choice(PATHS["panels"], "the weights are in panels")
+    if limits.warp_lanes == 1:
+        products, least = panel_products(layer, limits), THRESHOLDS.panel_min_products
+        if products >= least:
+            return Choice(PATHS["panels"], f"{products} products of a batch, {least} or more")
+        return Choice(PATHS["serial"], f"{products} products of a batch, fewer than {least}")
+    clocks = estimated_clocks(layer, limits)
     taken = min(clocks, key=clocks.__getitem__)
     estimates = ", ".join(f"{name} {count}" for name, count in clocks.items())
     return Choice(PATHS[taken], f"estimated clocks: {estimates}")
@@ -543,12 +553,14 @@ def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
     return (Workspace("overflow", num_bytes),) if num_bytes else ()
 
 
-def _launch(
-    layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...], variant: bool | int
+def recurrence_launch(
+    layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...], variant: bool | int | None
 ) -> KernelLaunch:
-    """The launch of a recurrence; `variant` is the kernel's last template argument."""
+    """The launch of a recurrence; `variant` is the kernel's last template argument, if it has one more."""
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
-    template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset, variant
+    template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset
+    if variant is not None:
+        template = *template, variant
     if name != "matrix_grid":
         template = layer.element.cpp, *template
     elif layer.element.element_type != DataType.FLOAT16:  # the default

@@ -51,6 +51,11 @@ STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
 PRODUCTS_THREADS = 256
 PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
 
+# kernels/gru/wave.cu
+WAVE_MAX_LAYERS = 4
+WAVE_BATCH = 2
+WAVE_REGISTER_CHUNKS = 2
+
 # kernels/gru/matrix_grid.cu
 MATRIX_TILES = 2
 MATRIX_UNITS = 16 * MATRIX_TILES
@@ -117,6 +122,18 @@ CONSTANTS: dict[str, Constants] = {
         ("kGridUnits", GRID_UNITS),
         ("kGridBatch", GRID_BATCH),
         ("kGridRegisterChunks", GRID_REGISTER_CHUNKS),
+        ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
+        ("TaggedFloats::kNumWords", EXCHANGED_STATES),
+    ),
+    "wave": (
+        *_LAYER_CONSTANTS,
+        *_PRODUCT_CONSTANTS,
+        *_GRID_CONSTANTS,
+        ("kGridUnits", GRID_UNITS),
+        ("kMaxLayers", WAVE_MAX_LAYERS),
+        ("kWaveBatch", WAVE_BATCH),
+        ("kWaveRegisterChunks", WAVE_REGISTER_CHUNKS),
+        ("kWaitForLayerBelow", 2),
         ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
         ("TaggedFloats::kNumWords", EXCHANGED_STATES),
     ),

@@ -1,0 +1,200 @@
+"""Layers on top of each other in one launch: kernels/gru/wave.cu.
+
+Each layer has blocks of its own, and multiplies the states of the layer below while its own are on their way
+from block to block. So a stack takes little longer than one layer, if all of them fit on the chip.
+"""
+
+from dataclasses import dataclass, replace
+
+from cudml.operators.gru.paths import (
+    WAITS,
+    estimated_clocks,
+    packed,
+    project,
+    recurrence_launch,
+    snapshot_of_lengths,
+)
+from cudml.operators.gru.shapes import (
+    COLUMNS_PER_WARP,
+    EXCHANGED_BYTES,
+    EXCHANGED_STATES,
+    FIXED_INPUT_BYTES,
+    GRID_UNITS,
+    GRID_WARPS,
+    GROUPS_PER_WARP,
+    NUM_GATES,
+    QUAD,
+    THRESHOLDS,
+    WAVE_BATCH,
+    WAVE_MAX_LAYERS,
+    WAVE_REGISTER_CHUNKS,
+    Layer,
+    Shape,
+    grid_clocks,
+)
+from cudml.operators.path import Path, Steps, by_name
+from cudml.plans import WAIT_REPORT, WARP_LANES, Fill, Limits, Workspace, ceil_div, round_up
+from cudml.tensors import TensorDesc
+
+
+def member_of(layer: int, member: str) -> str:
+    """The name of a layer's own tensor among those of a stack."""
+    return member if layer == 0 else f"layers[{layer}].{member}"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Layers as the path sees them, each with the tensors that it has if it runs by itself.
+
+    `whole` has the tensors of the first layer; but its states are those of all layers, and the sequence is
+    the last layer's.
+    """
+
+    layers: tuple[Layer, ...]
+    whole: Layer
+
+    def __str__(self) -> str:
+        return f"{len(self.layers)} layers, the first {self.layers[0]}"
+
+
+def wave_shape(stack: Stack, limits: Limits) -> Shape | None:
+    """The fastest shape of the kernel for all layers at once; None if it cannot run.
+
+    Of its blocks, each layer has `num_groups * num_shards`. Chunks in shared storage are those of R; W has as
+    many.
+    """
+    if not 2 <= len(stack.layers) <= WAVE_MAX_LAYERS or stack.whole.num_directions > 1:
+        return None
+    shapes = [
+        shape
+        for num_groups in range(1, stack.whole.batch_size + 1)
+        if (shape := _shape_of(stack, limits, num_groups)) is not None
+    ]
+    return min(shapes, key=lambda shape: wave_clocks(shape, stack), default=None)
+
+
+def _shape_of(stack: Stack, limits: Limits, num_groups: int) -> Shape | None:
+    hidden = stack.whole.hidden_size
+    units = GRID_UNITS * GROUPS_PER_WARP
+    group_batch = ceil_div(stack.whole.batch_size, num_groups)
+    num_groups = ceil_div(stack.whole.batch_size, group_batch)
+    num_shards = ceil_div(hidden, units)
+    # A thread finishes one hidden unit of one sequence.
+    if group_batch > GRID_WARPS * WARP_LANES // units:
+        return None
+    if len(stack.layers) * num_groups * num_shards > limits.resident_blocks:
+        return None
+    num_chunks = ceil_div(hidden, COLUMNS_PER_WARP * GRID_WARPS)
+    num_stored = max(0, num_chunks - WAVE_REGISTER_CHUNKS)
+    shape = Shape(
+        num_warps=GRID_WARPS,
+        thread_units=GRID_UNITS,
+        num_groups=num_groups,
+        group_batch=group_batch,
+        num_shards=num_shards,
+        num_passes=1,
+        round_batch=group_batch,
+        # A state of the block's layer, one of the layer below, and the partial sums of either in turn.
+        state_bytes=4 * (2 * num_chunks * COLUMNS_PER_WARP * GRID_WARPS + GRID_WARPS * NUM_GATES * units),
+        num_chunks=num_chunks,
+        piece_bytes=QUAD * stack.whole.element_bytes,
+        num_register_chunks=min(WAVE_REGISTER_CHUNKS, num_chunks),
+        num_stored_chunks=num_stored,
+        product_batch=WAVE_BATCH,
+        is_fixed=True,
+    )
+    shape = replace(shape, fixed_bytes=FIXED_INPUT_BYTES + num_stored * shape.chunk_bytes)
+    return shape if shape.shared_bytes <= limits.shared_bytes_per_block else None
+
+
+def wave_clocks(shape: Shape, stack: Stack) -> int:
+    """Clocks that the layers are estimated to take after the first one's input is projected.
+
+    A step is one of the grid kernel, and what multiplying the states of the layer below takes longer than
+    the exchange of the block's own, in which it is done.
+    """
+    layer = stack.whole
+    of_layer = grid_clocks(shape, layer)
+    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
+    below = gathered + THRESHOLDS.round_clocks // 2 + shape.product_clocks()
+    num_steps = layer.num_steps + len(stack.layers) - 1
+    beyond = num_steps * max(0, below - THRESHOLDS.exchange_clocks)
+    return shape.load_clocks() + of_layer * num_steps // layer.num_steps + beyond
+
+
+def chain_clocks(stack: Stack, limits: Limits) -> int:
+    """Clocks that layers are estimated to take one after the other, after the first one's projection."""
+    recurrences = sum(min(estimated_clocks(layer, limits).values()) for layer in stack.layers)
+    return recurrences + 2 * (len(stack.layers) - 1) * THRESHOLDS.launch_clocks
+
+
+def takes_wave(stack: Stack, limits: Limits) -> bool:
+    """Whether one launch for all layers is estimated to be faster than a layer after the other."""
+    if limits.warp_lanes == 1 or (shape := wave_shape(stack, limits)) is None:
+        return False
+    return wave_clocks(shape, stack) < chain_clocks(stack, limits)
+
+
+def _wave_steps(stack: Stack, limits: Limits) -> Steps:
+    shape = wave_shape(stack, limits)
+    if shape is None:
+        raise ValueError(f"GRU: {stack} do not fit the device at once")
+    whole, num_layers = stack.whole, len(stack.layers)
+    lengths = snapshot_of_lengths(whole, limits)
+    parts = [project(stack.layers[0], limits), lengths]
+    absent = (None,) * (WAVE_MAX_LAYERS - num_layers)
+
+    def of_layers(member: str, first: int) -> tuple[str | None, ...]:
+        """The buffers of a tensor of each layer from `first` on, packed."""
+        names: list[str | None] = []
+        for number, layer in enumerate(stack.layers[first:], first):
+            tensor = layer.tensors.get(member)
+            if tensor is None:
+                names.append(None)
+                continue
+            name, part = packed(tensor, member_of(number, member), limits)
+            names.append(name)
+            parts.append(part)
+        return *names, *absent
+
+    weights = (
+        *of_layers("recurrence_tensor", 0),
+        *of_layers("weight_tensor", 1),
+        *of_layers("bias_tensor", 0),
+    )
+    row_bytes = whole.batch_size * EXCHANGED_BYTES * round_up(whole.hidden_size, EXCHANGED_STATES)
+    spaces = (
+        Workspace("exchange", 2 * num_layers * row_bytes),
+        Workspace("passed", (num_layers - 1) * whole.num_steps * row_bytes),
+    )
+    buffers = (
+        "projection",
+        *weights,
+        "hidden_init_tensor" if "hidden_init_tensor" in whole.tensors else None,
+        lengths[1][0].name if lengths[1] else None,
+        "output_sequence_tensor",
+        "output_single_tensor",
+        *(space.name for space in spaces),
+        WAIT_REPORT,
+    )
+    bias = TensorDesc(whole.tensors["input_tensor"].data_type, (1, 1, 1, 2 * NUM_GATES * whole.hidden_size))
+    launched = replace(whole, tensors={**whole.tensors, "bias_tensor": bias})
+    launch = recurrence_launch(launched, shape, "wave", buffers, None)
+    launch = launch._replace(grid=(num_layers * launch.grid[0], 1, 1), cooperative=True, waits=WAITS)
+    # What is exchanged is numbered from 1, so 0 marks a word that has not been sent.
+    fills = tuple(Fill(space.name, space.num_bytes) for space in spaces)
+    parts.append(((*fills, launch), spaces))
+    return tuple(step for part in parts for step in part[0]), tuple(
+        space for part in parts for space in part[1]
+    )
+
+
+#: The ways to compute several layers at once.
+PATHS = by_name(
+    Path(
+        "wave",
+        "two to four layers of one direction that fit on the chip together",
+        lambda stack, limits: wave_shape(stack, limits) is not None,
+        _wave_steps,
+    )
+)

@@ -1,0 +1,162 @@
+// Computes: GRU layers on top of each other, over a whole sequence, by one cooperative grid.
+// Idea: every layer runs as in gru/grid.cu, and sends its states to the one above, too.
+// Ownership: a group of blocks shares the units of some sequences in one layer, W and R on chip.
+// Requires: all blocks resident, `exchange` and `passed` zeroed, fixed items, no weights in memory.
+// Chosen when: all layers fit at once and this is estimated to be the fastest (gru/wave.py).
+
+#include "gru/exchanged_grid.cuh"
+#include "gru/grid_product.cuh"
+
+// Layers of a grid at most.
+constexpr int kMaxLayers = 4;
+// Sequences whose products are accumulated together.
+constexpr int kWaveBatch = 2;
+// Chunks of 256 columns whose weights are in registers, of R and of W each.
+constexpr int kWaveRegisterChunks = 2;
+// What is passed to the layer above is written once.
+constexpr UInt32 kPassedTag = 1;
+
+template <class Element, bool kStandard, bool kLinearBeforeReset>
+struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset>, TaggedFloats,
+                                 Element, kStandard, kLinearBeforeReset, true> {
+  using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks>;
+  using Item = FixedItem<Element, kGridThreads, true>;
+  static constexpr int kPassUnits = Weights::kUnitsPerWarp;
+  static constexpr bool kIsLayered = true;
+
+  using Grid = typename WaveBlock::ExchangedGrid;
+  using Grid::layer;
+  using Grid::part;
+
+  Weights weights;
+  // Of the states of the layer below; unused in the lowest layer, as is what follows but for `states`.
+  Weights input_weights;
+  float* inputs;
+  float* states;
+  float* states_below;
+  float* partials;  // warp, gate, sequence, unit
+  // States that layers pass to the one above, by step and sequence: of the one below, null for the lowest
+  // layer, and of this one, null for the highest.
+  const UInt64* from_below;
+  UInt64* to_above;
+
+  __device__ __forceinline__ int row_stride() const {
+    return weights.num_chunks() * Weights::kChunkColumns;
+  }
+  __device__ __forceinline__ int round_batch() const { return layer.params.round_batch; }
+  __device__ __forceinline__ int items_per_round() const { return round_batch() * kPassUnits; }
+  __device__ __forceinline__ int sums_per_pass() const {
+    return kGridWarps * kNumGates * items_per_round();
+  }
+  __device__ __forceinline__ int sum_place(int warp, int gate, int row, int unit) const {
+    return grid_sum_place<Weights>(warp, gate, row, unit, items_per_round());
+  }
+
+  __device__ __forceinline__ void load_weights() {
+    weights.load(part.first_unit, kPassUnits);
+    if (from_below == nullptr) return;
+    input_weights.load(part.first_unit, kPassUnits);
+    // As `states`: columns past the hidden size stay 0.
+    for (int i = threadIdx.x; i < round_batch() * row_stride(); i += kGridThreads) {
+      states_below[i] = 0.0f;
+    }
+  }
+
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void multiply_round(int pass, int count, float* sums_of_pass) const {
+    multiply_states<kFirst, kLast, kWaveBatch>(weights, states, row_stride(), count, pass,
+                                               items_per_round(), sums_of_pass);
+  }
+
+  // The first word of a row of what is passed.
+  __device__ __forceinline__ Int64 passed(UInt32 step, Int64 n) const {
+    const Int64 row = static_cast<Int64>(step) * layer.params.batch_size + n;
+    return row * (TaggedFloats::kNumWords * this->loads_per_row());
+  }
+
+  // The inputs of a step, if they are states of the layer below. The block's own states are on their way
+  // meanwhile.
+  __device__ __forceinline__ void begin_step(Item& item, const typename Grid::Loads& loads,
+                                             UInt32 step) {
+    if (from_below == nullptr) return;
+    const int row = static_cast<int>(threadIdx.x) / kPassUnits;
+    const Int64 offset = loads.first - this->exchanged(0, 0);
+    this->gather_from(kPassedTag, from_below + passed(step, 0) + offset,
+                      states_below + loads.target, loads, kWaitForLayerBelow);
+    // The states are complete before any thread multiplies them, and the last sums are read.
+    __syncthreads();
+    multiply_states<kUpdate, kNumGates, kWaveBatch>(input_weights, states_below, row_stride(),
+                                                    static_cast<int>(part.num_sequences), 0,
+                                                    items_per_round(), partials);
+    // All warps' sums are complete before they are added up. The sums of the block's own states are written
+    // after another barrier.
+    __syncthreads();
+    if (!item.exists) return;
+    float computed[kNumGates];
+    this->template add_up<kUpdate>(computed, partials, row,
+                                   static_cast<int>(threadIdx.x) % kPassUnits);
+    item.store_inputs(computed);
+  }
+
+  // Passes a state on as the next layer takes it: rounded to the type of the tensors.
+  __device__ __forceinline__ void end_step(const Item& item, UInt32 step) const {
+    if (to_above == nullptr) return;
+    Element rounded;
+    store(&rounded, item.state);
+    store_relaxed(to_above + passed(step, item.n) + item.unit,
+                  TaggedFloats::word(to_float(rounded), kPassedTag));
+  }
+};
+
+template <class Element, bool kStandard, bool kLinearBeforeReset>
+__global__ void __launch_bounds__(kGridThreads, 1)
+    gru_wave(const float* projection, const Element* recurrence_0, const Element* recurrence_1,
+             const Element* recurrence_2, const Element* recurrence_3, const Element* weights_1,
+             const Element* weights_2, const Element* weights_3, const Element* bias_0,
+             const Element* bias_1, const Element* bias_2, const Element* bias_3,
+             const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
+             UInt64* exchange, UInt64* passed, WaitReport* report, GruParams params) {
+  SHARED_STORAGE(SharedWords, shared);
+  using Block = WaveBlock<Element, kStandard, kLinearBeforeReset>;
+  GridPart part = GridPart::of_block(params, Block::kPassUnits);
+  // Blocks are ordered by layer, where those of other kernels are by direction.
+  const int number = part.direction;
+  part.direction = 0;
+  const bool is_lowest = number == 0;
+  const bool is_highest = (number + 1) * params.num_shards * params.num_groups == gridDim.x;
+  const Element* recurrence = number == 0   ? recurrence_0
+                              : number == 1 ? recurrence_1
+                              : number == 2 ? recurrence_2
+                                            : recurrence_3;
+  const Element* weights = number <= 1 ? weights_1 : number == 2 ? weights_2 : weights_3;
+  const Element* bias = number == 0 ? bias_0 : number == 1 ? bias_1 : number == 2 ? bias_2 : bias_3;
+  if (initial != nullptr) initial += number * params.initial_strides[0];
+  single += number * params.single_strides[0];
+  const Layer<Element> layer = {
+      is_lowest ? projection : nullptr, recurrence, bias,   initial, lengths,
+      is_highest ? sequence : nullptr,  single,     params, 0};
+  // The rows of W, as those of R of another layer.
+  Layer<Element> layer_of_inputs = layer;
+  layer_of_inputs.recurrence = weights;
+  const Int64 row_words = (params.hidden_size + TaggedFloats::kNumWords - 1) /
+                          TaggedFloats::kNumWords * TaggedFloats::kNumWords;
+  const Int64 rows_words = params.batch_size * row_words;
+  const Int64 layer_words = params.num_steps * rows_words;
+  Block block = {{layer, part, exchange + number * 2 * rows_words, nullptr, {report}},
+                 {layer, nullptr, nullptr, {}},
+                 {layer_of_inputs, nullptr, nullptr, {}},
+                 reinterpret_cast<float*>(shared.words),
+                 nullptr,
+                 nullptr,
+                 nullptr,
+                 is_lowest ? nullptr : passed + (number - 1) * layer_words,
+                 is_highest ? nullptr : passed + number * layer_words};
+  block.states = block.inputs + kNumGates * kGridThreads;
+  block.states_below = block.states + params.round_batch * block.row_stride();
+  block.partials = block.states_below + params.round_batch * block.row_stride();
+  block.weights.stored =
+      reinterpret_cast<WeightQuad<Element>*>(block.partials + block.sums_per_pass());
+  block.input_weights.stored =
+      block.weights.stored + params.num_stored_chunks * block.weights.quads_per_chunk();
+  block.run();
+}
