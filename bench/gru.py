@@ -16,7 +16,10 @@ from cudml.cli.demo import gru_by_formulas
 
 @dataclass(frozen=True, kw_only=True)
 class GruCase(Case):
-    """One layer over `steps` steps of a batch; weights as torch draws them, within 1 / sqrt(hidden_size)."""
+    """A layer over `steps` steps of a batch, or several on top of each other.
+
+    Weights are as torch draws them, within 1 / sqrt(hidden_size).
+    """
 
     steps: int
     batch: int
@@ -25,6 +28,7 @@ class GruCase(Case):
     direction: Literal["forward", "reverse", "bidirectional"] = "forward"
     linear_before_reset: bool = True
     dtype: str = "float32"
+    num_layers: int = 1
 
     @property
     def num_directions(self) -> int:
@@ -41,10 +45,12 @@ def _case(
     direction: Literal["forward", "reverse", "bidirectional"] = "forward",
     linear_before_reset: bool = True,
     quick: bool = False,
+    num_layers: int = 1,
 ) -> GruCase:
     """A case, named by its sizes in ONNX's letters."""
     options = [dtype, *([direction] if direction != "forward" else [])]
     options += [] if linear_before_reset else ["reset before linear"]
+    options += [f"{num_layers} layers"] if num_layers > 1 else []
     return GruCase(
         name=f"{use} T {steps} N {batch} I {input_size} H {hidden_size} {' '.join(options)}",
         quick=quick,
@@ -55,6 +61,7 @@ def _case(
         direction=direction,
         linear_before_reset=linear_before_reset,
         dtype=dtype,
+        num_layers=num_layers,
     )
 
 
@@ -102,6 +109,12 @@ CASES: tuple[GruCase, ...] = (
     _case("streaming", 1, 8, 256, 256),
     _case("streaming", 1, 1, 400, 400, linear_before_reset=False),
     _case("a few steps", 3, 1, 256, 256),
+    _case("NSNet2 16 kHz", 1000, 1, 400, 400, num_layers=2),
+    _case("stacked", 20, 2, 64, 64, num_layers=3, quick=True),
+    _case("stacked", 256, 8, 256, 256, num_layers=2),
+    _case("stacked", 256, 1, 256, 256, num_layers=4),
+    _case("stacked", 256, 1, 400, 400, "float16", num_layers=2),
+    _case("stacked", 256, 8, 400, 400, linear_before_reset=False, num_layers=2),
 )
 
 
@@ -118,12 +131,23 @@ def make(case: GruCase, source: Source) -> Inputs:
         "r": weights(d, 3 * h, h),
         "b": weights(d, 6 * h),
     }
+    for number in range(1, case.num_layers):
+        own = {"w": weights(d, 3 * h, d * h), "r": weights(d, 3 * h, h), "b": weights(d, 6 * h)}
+        inputs |= {f"{name}{number}": array for name, array in own.items()}
     if case.steps == 1:  # a model that streams starts from the state of the frame before
-        inputs["h0"] = source.normal((d, case.batch, h), dtype)
+        inputs["h0"] = source.normal((case.num_layers * d, case.batch, h), dtype)
     return inputs
 
 
 def run(case: GruCase, inputs: Inputs) -> Any:
+    if case.num_layers > 1:
+        return cudml.gru_stack(
+            inputs["x"],
+            _layers(case, inputs),
+            inputs.get("h0"),
+            direction=case.direction,
+            linear_before_reset=case.linear_before_reset,
+        )
     return cudml.gru(
         inputs["x"],
         inputs["w"],
@@ -137,13 +161,24 @@ def run(case: GruCase, inputs: Inputs) -> Any:
 
 def check(case: GruCase, inputs: Inputs, got: Any) -> str:
     """Both outputs against the formulas in float64: at most twice the error of float32."""
-    expected = _reference(case, inputs, np.float64)
-    allowed = 2 * error_of(_reference(case, inputs, np.float32), expected)
+    expected = _references(case, inputs, np.float64)
+    allowed = 2 * error_of(_references(case, inputs, np.float32)[-1], expected[-1])
     sequence, single = got
-    error = require_error_within(sequence, expected, allowed, "sequence")
-    for d, t in enumerate(_last_steps(case)):
-        require_error_within(single[d], expected[t, d], allowed, "single")
+    error = require_error_within(sequence, expected[-1], allowed, "sequence")
+    for row, state in enumerate(_last_states(case, expected)):
+        require_error_within(single[row], state, allowed, "single")
     return f"error {error:.1e} of {allowed:.1e}"
+
+
+def _layers(case: GruCase, inputs: Inputs) -> list[tuple[Any, Any, Any]]:
+    """The weights of each layer."""
+    suffixes = ["", *map(str, range(1, case.num_layers))]
+    return [(inputs[f"w{one}"], inputs[f"r{one}"], inputs[f"b{one}"]) for one in suffixes]
+
+
+def _last_states(case: GruCase, sequences: list[Any]) -> list[Any]:
+    """The last state of each direction of each layer."""
+    return [sequence[t, d] for sequence in sequences for d, t in enumerate(_last_steps(case))]
 
 
 def _last_steps(case: GruCase) -> list[int]:
@@ -156,6 +191,8 @@ def bytes_moved(case: GruCase) -> int:
     d, h = case.num_directions, case.hidden_size
     elements = case.steps * case.batch * (case.input_size + d * h) + d * case.batch * h
     elements += d * 3 * h * (case.input_size + h + 2)
+    # What one layer gives to the next may stay on the chip.
+    elements += (case.num_layers - 1) * d * (case.batch * h + 3 * h * (d * h + h + 2))
     return elements * np.dtype(case.dtype).itemsize
 
 
@@ -164,16 +201,26 @@ def steps(case: GruCase) -> int:
     return case.steps
 
 
-def _reference(case: GruCase, inputs: Inputs, precision: Any) -> Any:
-    """The sequence by the formulas; in float32 a float16 case rounds its state to float16 every step."""
-    return gru_by_formulas(
-        *(inputs[name] for name in "xwrb"),
-        inputs.get("h0"),
-        precision=precision,
-        direction=case.direction,
-        linear_before_reset=case.linear_before_reset,
-        rounds_state=case.dtype == "float16" and precision == np.float32,
-    )
+def _references(case: GruCase, inputs: Inputs, precision: Any) -> list[Any]:
+    """The sequence of each layer by the formulas; in float32 a float16 case rounds its state to float16
+    every step.
+    """
+    x, h0, d = inputs["x"], inputs.get("h0"), case.num_directions
+    sequences: list[Any] = []
+    for number, weights in enumerate(_layers(case, inputs)):
+        sequences.append(
+            gru_by_formulas(
+                x,
+                *weights,
+                None if h0 is None else h0[number * d : (number + 1) * d],
+                precision=precision,
+                direction=case.direction,
+                linear_before_reset=case.linear_before_reset,
+                rounds_state=case.dtype == "float16" and precision == np.float32,
+            )
+        )
+        x = sequences[-1].transpose(0, 2, 1, 3).reshape(case.steps, case.batch, -1)
+    return sequences
 
 
 def _torch_module(case: GruCase, inputs: Inputs) -> Any | None:
@@ -186,6 +233,7 @@ def _torch_module(case: GruCase, inputs: Inputs) -> Any | None:
     module = torch.nn.GRU(
         case.input_size,
         case.hidden_size,
+        case.num_layers,
         bidirectional=case.num_directions == 2,
         dtype=x.dtype,
         device=x.device,
@@ -197,12 +245,14 @@ def _torch_module(case: GruCase, inputs: Inputs) -> Any | None:
         return torch.cat([a[h : 2 * h], a[:h], a[2 * h :]])
 
     with torch.no_grad():
-        for d, suffix in enumerate(["", "_reverse"][: case.num_directions]):
-            w, r, b = (to_torch(inputs[name])[d] for name in "wrb")
-            getattr(module, f"weight_ih_l0{suffix}").copy_(reset_first(w))
-            getattr(module, f"weight_hh_l0{suffix}").copy_(reset_first(r))
-            getattr(module, f"bias_ih_l0{suffix}").copy_(reset_first(b[: 3 * h]))
-            getattr(module, f"bias_hh_l0{suffix}").copy_(reset_first(b[3 * h :]))
+        for number, weights in enumerate(_layers(case, inputs)):
+            for d, direction in enumerate(["", "_reverse"][: case.num_directions]):
+                suffix = f"l{number}{direction}"
+                w, r, b = (to_torch(array)[d] for array in weights)
+                getattr(module, f"weight_ih_{suffix}").copy_(reset_first(w))
+                getattr(module, f"weight_hh_{suffix}").copy_(reset_first(r))
+                getattr(module, f"bias_ih_{suffix}").copy_(reset_first(b[: 3 * h]))
+                getattr(module, f"bias_hh_{suffix}").copy_(reset_first(b[3 * h :]))
     module.flatten_parameters()
     return module
 
@@ -259,15 +309,15 @@ def _numpy_loop(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
         return None
 
     def call() -> Any:
-        sequence = _reference(case, inputs, np.float32)
-        return sequence, np.stack([sequence[t, d] for d, t in enumerate(_last_steps(case))])
+        sequences = _references(case, inputs, np.float32)
+        return sequences[-1], np.stack(_last_states(case, sequences))
 
     return call
 
 
 def _onnxruntime(case: GruCase, inputs: Inputs) -> Callable[[], Any] | None:
     """ONNX Runtime's GRU on one thread; weights are part of the model, laid out when it is loaded."""
-    if case.dtype != "float32":
+    if case.dtype != "float32" or case.num_layers > 1:
         return None
     import onnx
     import onnxruntime

@@ -90,7 +90,8 @@ QUESTIONS = (
     Question("top_k-published", "top_k", "Shapes with published times", "published"),
     Question("top_k-data", "top_k", "Does the data matter? 64 rows of 131,072", "patterns 64"),
     Question("top_k-large-k", "top_k", "Does the data matter? k = 2048", "patterns 256|indexer 256"),
-    Question("gru-models", "gru", "Layers of real models", "(?!grid|streaming|a few|both)"),
+    Question("gru-models", "gru", "Layers of real models", "(?!grid|streaming|a few|both|.* layers)"),
+    Question("gru-stacks", "gru", "Layers on top of each other", ".* layers"),
     Question("gru-streaming", "gru", "One step, or three", "streaming|a few"),
     Question("gru-small-batches", "gru", "256 steps, float32, 1 and 8 sequences", "grid.* N (1|8) .*float32"),
     Question(
@@ -185,9 +186,9 @@ def gru_bound_us(case: GruCase, limit_us: float) -> float:
     reset gate comes before the product.
     """
     figures = measured()
-    per_step = (
-        2 * 3 * case.hidden_size * (case.hidden_size + case.input_size) * case.batch * case.num_directions
-    )
+    columns = case.hidden_size + case.input_size
+    columns += (case.num_layers - 1) * (1 + case.num_directions) * case.hidden_size
+    per_step = 2 * 3 * case.hidden_size * columns * case.batch * case.num_directions
     arithmetic_us = case.steps * per_step / FLOPS[case.dtype] * 1e6
     weights = 3 * case.hidden_size**2 * np.dtype(case.dtype).itemsize
     if weights <= _CHIP_BYTES:
