@@ -57,8 +57,9 @@ struct GridPart {
 //     the gates kFirst to kLast - 1;
 //   sum_place(warp, gate, row, unit): the place of an item's sum among those.
 //   inputs: shared, kNumGates * kGridThreads floats, if items are fixed.
-//   kIsLayered: whether the layer may be one of several in the grid, with fixed items. Then also
-//   begin_step(item, step), before a step, and end_step(item, step), when its state is known.
+//   kIsLayered: whether the layer may be one of several in the grid, with fixed items. Then also, in a step:
+//   gather_inputs(loads, step), before states are gathered; inputs_of<kFirst, kLast>(item), the inputs of an
+//   item once sums are complete; pass_on(item, step), when its state is known.
 //
 // Items are fixed (kIsFixed) if the block has one pass and its sequences one round.
 template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset,
@@ -375,6 +376,9 @@ struct ExchangedGrid {
                                                 UInt32 step, UInt32 num_steps) {
     constexpr bool kIsSecondHalf = kFirst == kCandidate;
     const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
+    if constexpr (Block::kIsLayered && kFirst == kUpdate) {
+      static_cast<Block&>(*this).gather_inputs(loads, step);
+    }
     if (tag > 0) gather_all(tag, loads);
     // The states are complete before any thread multiplies them.
     __syncthreads();
@@ -388,7 +392,12 @@ struct ExchangedGrid {
     float products[kLast - kFirst];
     add_up<kFirst>(products, block().partials, threadIdx.x / Block::kPassUnits,
                    threadIdx.x % Block::kPassUnits);
-    const GateInputs inputs = item.fetched_inputs();
+    GateInputs inputs;
+    if constexpr (Block::kIsLayered) {
+      inputs = block().template inputs_of<kFirst, kLast>(item);
+    } else {
+      inputs = item.fetched_inputs();
+    }
     const Activations activations = layer.activations();
     const auto send_next = [&](float value) {
       store_relaxed(sent + ((tag + 1) & 1) * loads.words_per_buffer,
@@ -408,7 +417,7 @@ struct ExchangedGrid {
                                              item.update, item.state);
     }
     if (step + 1 < num_steps) send_next(item.state);
-    if constexpr (Block::kIsLayered) block().end_step(item, step);
+    if constexpr (Block::kIsLayered) block().pass_on(item, step);
     item.finish_step(step);
   }
 
@@ -422,7 +431,6 @@ struct ExchangedGrid {
     const Loads loads = loads_of_thread();
     Word* const sent = exchanged(0, item.n) + unit;
     for (UInt32 step = 0; step < num_steps; ++step) {
-      if constexpr (Block::kIsLayered) static_cast<Block&>(*this).begin_step(item, loads, step);
       if constexpr (kLinearBeforeReset) {
         process_fixed<kUpdate, kNumGates>(item, loads, sent, step, num_steps);
       } else {

@@ -17,6 +17,7 @@ struct FixedItem {
   UInt32 length = 0;
   float state = 0.0f;
   float update = 0.0f;
+  float candidate_input = 0.0f;  // if inputs may be computed
   GateBiases biases = {};
   // The thread's inputs of a step in shared storage, kNumThreads apart, and the copies under way.
   float* slots;
@@ -68,11 +69,6 @@ struct FixedItem {
                    inputs + gate * static_cast<Int64>(layer.params.hidden_size));
     }
     inputs += input_stride;
-  }
-
-  __device__ __forceinline__ void store_inputs(const float (&computed)[kNumGates]) {
-#pragma unroll
-    for (int gate = 0; gate < kNumGates; ++gate) slots[gate * kNumThreads] = computed[gate];
   }
 
   __device__ __forceinline__ GateInputs fetched_inputs() {

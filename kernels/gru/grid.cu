@@ -16,6 +16,7 @@ template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>,
                                  TaggedFloats, Element, kStandard, kLinearBeforeReset, kIsFixed> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kGridRegisterChunks>;
+  using Sums = RoundSums<Weights, kNumGates>;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
   // Activations that are not known when the kernel is compiled need registers of their own: with four
   // sequences, NVRTC 12.0 spills.
@@ -41,15 +42,20 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
     return kGridWarps * kNumGates * items_per_round();
   }
   __device__ __forceinline__ int sum_place(int warp, int gate, int row, int unit) const {
-    return grid_sum_place<Weights>(warp, gate, row, unit, items_per_round());
+    return Sums{items_per_round()}.place(warp, gate, row, unit);
   }
 
   __device__ __forceinline__ void load_weights() { weights.load(part.first_unit, kPassUnits); }
 
   template <int kFirst, int kLast>
   __device__ __forceinline__ void multiply_round(int pass, int count, float* sums_of_pass) const {
-    multiply_states<kFirst, kLast, kBatch>(weights, states, row_stride(), count, pass,
-                                           items_per_round(), sums_of_pass);
+    in_batches<kBatch>(count, [&](int row, auto number) {
+      constexpr int kCount = decltype(number)::value;
+      float sums[kCount * kGridUnits][kLast - kFirst];
+      weights.template multiply<kFirst, kLast, kCount>(sums, states + row * row_stride(),
+                                                       row_stride(), pass);
+      Sums{items_per_round()}.template store<kFirst, kCount>(sums, row, sums_of_pass);
+    });
   }
 };
 

@@ -20,6 +20,15 @@ struct alignas(kQuad * sizeof(Element)) WeightQuad {
   Element values[kQuad];
 };
 
+template <int kPairs, int kNumSums>
+__device__ __forceinline__ void clear(float (&sums)[kPairs][kNumSums]) {
+#pragma unroll
+  for (int pair = 0; pair < kPairs; ++pair) {
+#pragma unroll
+    for (int s = 0; s < kNumSums; ++s) sums[pair][s] = 0.0f;
+  }
+}
+
 template <class Element, int kUnits, int kRowWarps, int kRegisterChunks>
 struct ResidentWeights {
   static constexpr int kUnitsPerWarp = kUnits * kGroupsPerWarp;
@@ -150,21 +159,23 @@ struct ResidentWeights {
   template <int kFirst, int kLast, int kBatch>
   __device__ __forceinline__ void multiply(float (&sums)[kBatch * kUnits][kLast - kFirst],
                                            const float* states, int row_stride, int pass) const {
-#pragma unroll
-    for (int pair = 0; pair < kBatch * kUnits; ++pair) {
-#pragma unroll
-      for (int gate = 0; gate < kLast - kFirst; ++gate) sums[pair][gate] = 0.0f;
-    }
+    clear(sums);
+    accumulate<kFirst, kLast, kBatch, kCandidate - kFirst>(sums, states, row_stride, pass);
+  }
+
+  // Adds the same to sums, among which the candidate has a place of its own.
+  template <int kFirst, int kLast, int kBatch, int kCandidatePlace, int kNumSums>
+  __device__ __forceinline__ void accumulate(float (&sums)[kBatch * kUnits][kNumSums],
+                                             const float* states, int row_stride, int pass) const {
     if (pass == 0) {
 #pragma unroll
       for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
         if (chunk >= num_chunks()) break;
-        add_chunk<kFirst, kLast, kBatch>(sums, states + column(chunk), row_stride,
-                                         [&](int gate, int i, float (&quad)[kQuad]) {
+        add_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
+            sums, states + column(chunk), row_stride, [&](int gate, int i, float (&quad)[kQuad]) {
 #pragma unroll
-                                           for (int q = 0; q < kQuad; ++q)
-                                             quad[q] = registers[chunk][gate][i][q];
-                                         });
+              for (int q = 0; q < kQuad; ++q) quad[q] = registers[chunk][gate][i][q];
+            });
       }
     }
     int chunk = pass == 0 ? kRegisterChunks : 0;
@@ -173,12 +184,12 @@ struct ResidentWeights {
     // Two loops, so that each knows the kind of storage that it reads.
 #pragma unroll 1
     for (; chunk < num_chunks() && m < num_stored; ++chunk, ++m) {
-      add_kept_chunk<kFirst, kLast, kBatch>(sums, states + column(chunk), row_stride,
-                                            stored + m * quads_per_chunk() + threadIdx.x);
+      add_kept_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
+          sums, states + column(chunk), row_stride, stored + m * quads_per_chunk() + threadIdx.x);
     }
 #pragma unroll 1
     for (; chunk < num_chunks(); ++chunk, ++m) {
-      add_kept_chunk<kFirst, kLast, kBatch>(
+      add_kept_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
           sums, states + column(chunk), row_stride,
           overflow + static_cast<Int64>(m - num_stored) * quads_per_chunk() + threadIdx.x);
     }
@@ -186,11 +197,11 @@ struct ResidentWeights {
 
  private:
   // Adds the products of a chunk in shared storage or memory; `quads` is the thread's first one.
-  template <int kFirst, int kLast, int kBatch>
-  __device__ __forceinline__ static void add_kept_chunk(
-      float (&sums)[kBatch * kUnits][kLast - kFirst], const float* states, int row_stride,
-      const WeightQuad<Element>* quads) {
-    add_chunk<kFirst, kLast, kBatch>(
+  template <int kFirst, int kLast, int kBatch, int kCandidatePlace, int kNumSums>
+  __device__ __forceinline__ static void add_kept_chunk(float (&sums)[kBatch * kUnits][kNumSums],
+                                                        const float* states, int row_stride,
+                                                        const WeightQuad<Element>* quads) {
+    add_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
         sums, states, row_stride, [&](int gate, int i, float (&quad)[kQuad]) {
           const WeightQuad<Element> weights = quads[(gate * kUnits + i) * blockDim.x];
 #pragma unroll
@@ -199,8 +210,8 @@ struct ResidentWeights {
   }
 
   // Adds one chunk's products; `load_weights(gate, unit, quad)` fetches four weights of a row.
-  template <int kFirst, int kLast, int kBatch, class LoadWeights>
-  __device__ __forceinline__ static void add_chunk(float (&sums)[kBatch * kUnits][kLast - kFirst],
+  template <int kFirst, int kLast, int kBatch, int kCandidatePlace, int kNumSums, class LoadWeights>
+  __device__ __forceinline__ static void add_chunk(float (&sums)[kBatch * kUnits][kNumSums],
                                                    const float* states, int row_stride,
                                                    LoadWeights load_weights) {
     float4 h[kBatch];
@@ -215,7 +226,7 @@ struct ResidentWeights {
         load_weights(gate, i, quad);
 #pragma unroll
         for (int b = 0; b < kBatch; ++b) {
-          float& sum = sums[b * kUnits + i][gate - kFirst];
+          float& sum = sums[b * kUnits + i][gate == kCandidate ? kCandidatePlace : gate - kFirst];
           sum = fmaf(quad[0], h[b].x, sum);
           sum = fmaf(quad[1], h[b].y, sum);
           sum = fmaf(quad[2], h[b].z, sum);

@@ -1,7 +1,7 @@
 // Computes: GRU layers on top of each other, over a whole sequence, by one cooperative grid.
 // Idea: every layer runs as in gru/grid.cu, and sends its states to the one above, too.
 // Ownership: a group of blocks shares the units of some sequences in one layer, W and R on chip.
-// Requires: all blocks resident, `exchange` and `passed` zeroed, fixed items, no weights in memory.
+// Requires: all blocks resident, `exchange` zeroed, fixed items, no weights in memory.
 // Chosen when: all layers fit at once and this is estimated to be the fastest (gru/wave.py).
 
 #include "gru/exchanged_grid.cuh"
@@ -21,6 +21,8 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
                                  Element, kStandard, kLinearBeforeReset, true> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks>;
   using Item = FixedItem<Element, kGridThreads, true>;
+  // One more than gates: the candidate's products with W and with R stay apart.
+  using Sums = RoundSums<Weights, kNumGates + 1>;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
   static constexpr bool kIsLayered = true;
 
@@ -46,10 +48,10 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
   __device__ __forceinline__ int round_batch() const { return layer.params.round_batch; }
   __device__ __forceinline__ int items_per_round() const { return round_batch() * kPassUnits; }
   __device__ __forceinline__ int sums_per_pass() const {
-    return kGridWarps * kNumGates * items_per_round();
+    return kGridWarps * (kNumGates + 1) * items_per_round();
   }
   __device__ __forceinline__ int sum_place(int warp, int gate, int row, int unit) const {
-    return grid_sum_place<Weights>(warp, gate, row, unit, items_per_round());
+    return Sums{items_per_round()}.place(warp, gate, row, unit);
   }
 
   __device__ __forceinline__ void load_weights() {
@@ -62,10 +64,25 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     }
   }
 
+  // A step's first sums are those of W and R; the candidate's with W follows the others.
   template <int kFirst, int kLast>
   __device__ __forceinline__ void multiply_round(int pass, int count, float* sums_of_pass) const {
-    multiply_states<kFirst, kLast, kWaveBatch>(weights, states, row_stride(), count, pass,
-                                               items_per_round(), sums_of_pass);
+    in_batches<kWaveBatch>(count, [&](int row, auto number) {
+      constexpr int kCount = decltype(number)::value;
+      constexpr int kNumSums = kLast - kFirst + (kFirst == kUpdate ? 1 : 0);
+      float sums[kCount * kGridUnits][kNumSums];
+      clear(sums);
+      const int offset = row * row_stride();
+      if constexpr (kFirst == kUpdate) {
+        if (from_below != nullptr) {
+          input_weights.template accumulate<kUpdate, kNumGates, kCount, kNumSums - 1>(
+              sums, states_below + offset, row_stride(), pass);
+        }
+      }
+      weights.template accumulate<kFirst, kLast, kCount, kCandidate - kFirst>(sums, states + offset,
+                                                                              row_stride(), pass);
+      Sums{items_per_round()}.template store<kFirst, kCount>(sums, row, sums_of_pass);
+    });
   }
 
   // The first word of a row of what is passed.
@@ -74,32 +91,29 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     return row * (TaggedFloats::kNumWords * this->loads_per_row());
   }
 
-  // The inputs of a step, if they are states of the layer below. The block's own states are on their way
-  // meanwhile.
-  __device__ __forceinline__ void begin_step(Item& item, const typename Grid::Loads& loads,
-                                             UInt32 step) {
+  // Brings the states of the layer below, if there is one. The block's own ones are on their way meanwhile.
+  __device__ __forceinline__ void gather_inputs(const typename Grid::Loads& loads, UInt32 step) {
     if (from_below == nullptr) return;
-    const int row = static_cast<int>(threadIdx.x) / kPassUnits;
     const Int64 offset = loads.first - this->exchanged(0, 0);
     this->gather_from(kPassedTag, from_below + passed(step, 0) + offset,
                       states_below + loads.target, loads, kWaitForLayerBelow);
-    // The states are complete before any thread multiplies them, and the last sums are read.
-    __syncthreads();
-    multiply_states<kUpdate, kNumGates, kWaveBatch>(input_weights, states_below, row_stride(),
-                                                    static_cast<int>(part.num_sequences), 0,
-                                                    items_per_round(), partials);
-    // All warps' sums are complete before they are added up. The sums of the block's own states are written
-    // after another barrier.
-    __syncthreads();
-    if (!item.exists) return;
-    float computed[kNumGates];
-    this->template add_up<kUpdate>(computed, partials, row,
-                                   static_cast<int>(threadIdx.x) % kPassUnits);
-    item.store_inputs(computed);
+  }
+
+  // Of the products with W, those of the update and reset gates are among the sums already. The candidate's
+  // is a sum of the first half of a step.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ GateInputs inputs_of(Item& item) const {
+    if (from_below == nullptr) return item.fetched_inputs();
+    if (kFirst == kCandidate) return {0.0f, 0.0f, item.candidate_input};
+    float product[1];
+    this->template add_up<kLast>(product, partials, static_cast<int>(threadIdx.x) / kPassUnits,
+                                 static_cast<int>(threadIdx.x) % kPassUnits);
+    item.candidate_input = product[0];
+    return {0.0f, 0.0f, product[0]};
   }
 
   // Passes a state on as the next layer takes it: rounded to the type of the tensors.
-  __device__ __forceinline__ void end_step(const Item& item, UInt32 step) const {
+  __device__ __forceinline__ void pass_on(const Item& item, UInt32 step) const {
     if (to_above == nullptr) return;
     Element rounded;
     store(&rounded, item.state);
@@ -115,7 +129,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
              const Element* weights_2, const Element* weights_3, const Element* bias_0,
              const Element* bias_1, const Element* bias_2, const Element* bias_3,
              const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
-             UInt64* exchange, UInt64* passed, WaitReport* report, GruParams params) {
+             UInt64* exchange, WaitReport* report, GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
   using Block = WaveBlock<Element, kStandard, kLinearBeforeReset>;
   GridPart part = GridPart::of_block(params, Block::kPassUnits);
@@ -123,7 +137,8 @@ __global__ void __launch_bounds__(kGridThreads, 1)
   const int number = part.direction;
   part.direction = 0;
   const bool is_lowest = number == 0;
-  const bool is_highest = (number + 1) * params.num_shards * params.num_groups == gridDim.x;
+  const int num_layers = gridDim.x / (params.num_shards * params.num_groups);
+  const bool is_highest = number == num_layers - 1;
   const Element* recurrence = number == 0   ? recurrence_0
                               : number == 1 ? recurrence_1
                               : number == 2 ? recurrence_2
@@ -142,6 +157,8 @@ __global__ void __launch_bounds__(kGridThreads, 1)
                           TaggedFloats::kNumWords * TaggedFloats::kNumWords;
   const Int64 rows_words = params.batch_size * row_words;
   const Int64 layer_words = params.num_steps * rows_words;
+  // Behind what the blocks of each layer exchange is what layers pass on.
+  UInt64* const passed = exchange + num_layers * 2 * rows_words;
   Block block = {{layer, part, exchange + number * 2 * rows_words, nullptr, {report}},
                  {layer, nullptr, nullptr, {}},
                  {layer_of_inputs, nullptr, nullptr, {}},

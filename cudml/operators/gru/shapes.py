@@ -51,10 +51,11 @@ STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
 PRODUCTS_THREADS = 256
 PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
 
-# kernels/gru/wave.cu
+# kernels/gru/wave.cu: layers of a grid at most, sequences of a product, chunks in registers, sums of an item.
 WAVE_MAX_LAYERS = 4
 WAVE_BATCH = 2
 WAVE_REGISTER_CHUNKS = 2
+WAVE_SUMS = NUM_GATES + 1
 
 # kernels/gru/matrix_grid.cu
 MATRIX_TILES = 2

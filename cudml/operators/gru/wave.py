@@ -28,6 +28,7 @@ from cudml.operators.gru.shapes import (
     WAVE_BATCH,
     WAVE_MAX_LAYERS,
     WAVE_REGISTER_CHUNKS,
+    WAVE_SUMS,
     Layer,
     Shape,
     grid_clocks,
@@ -95,7 +96,7 @@ def _shape_of(stack: Stack, limits: Limits, num_groups: int) -> Shape | None:
         num_passes=1,
         round_batch=group_batch,
         # A state of the block's layer, one of the layer below, and the partial sums of either in turn.
-        state_bytes=4 * (2 * num_chunks * COLUMNS_PER_WARP * GRID_WARPS + GRID_WARPS * NUM_GATES * units),
+        state_bytes=4 * (2 * num_chunks * COLUMNS_PER_WARP * GRID_WARPS + GRID_WARPS * WAVE_SUMS * units),
         num_chunks=num_chunks,
         piece_bytes=QUAD * stack.whole.element_bytes,
         num_register_chunks=min(WAVE_REGISTER_CHUNKS, num_chunks),
@@ -163,10 +164,9 @@ def _wave_steps(stack: Stack, limits: Limits) -> Steps:
         *of_layers("bias_tensor", 0),
     )
     row_bytes = whole.batch_size * EXCHANGED_BYTES * round_up(whole.hidden_size, EXCHANGED_STATES)
-    spaces = (
-        Workspace("exchange", 2 * num_layers * row_bytes),
-        Workspace("passed", (num_layers - 1) * whole.num_steps * row_bytes),
-    )
+    # Two buffers of each layer, and a row for each step of what layers pass on.
+    num_rows = 2 * num_layers + (num_layers - 1) * whole.num_steps
+    exchange = Workspace("exchange", num_rows * row_bytes)
     buffers = (
         "projection",
         *weights,
@@ -174,7 +174,7 @@ def _wave_steps(stack: Stack, limits: Limits) -> Steps:
         lengths[1][0].name if lengths[1] else None,
         "output_sequence_tensor",
         "output_single_tensor",
-        *(space.name for space in spaces),
+        exchange.name,
         WAIT_REPORT,
     )
     bias = TensorDesc(whole.tensors["input_tensor"].data_type, (1, 1, 1, 2 * NUM_GATES * whole.hidden_size))
@@ -182,8 +182,7 @@ def _wave_steps(stack: Stack, limits: Limits) -> Steps:
     launch = recurrence_launch(launched, shape, "wave", buffers, None)
     launch = launch._replace(grid=(num_layers * launch.grid[0], 1, 1), cooperative=True, waits=WAITS)
     # What is exchanged is numbered from 1, so 0 marks a word that has not been sent.
-    fills = tuple(Fill(space.name, space.num_bytes) for space in spaces)
-    parts.append(((*fills, launch), spaces))
+    parts.append(((Fill(exchange.name, exchange.num_bytes), launch), (exchange,)))
     return tuple(step for part in parts for step in part[0]), tuple(
         space for part in parts for space in part[1]
     )
