@@ -18,7 +18,7 @@ constexpr int kLoadsInFlight = 4;
 
 // Numbers of the waits; `cudml/operators/gru/paths.py` has their names.
 constexpr UInt32 kWaitForStates = 1;
-constexpr UInt32 kWaitForLayerBelow = 2;
+constexpr UInt32 kWaitForLayers = 2;
 
 struct alignas(16) SharedWords {
   UInt32 words[4];
@@ -58,8 +58,8 @@ struct GridPart {
 //   sum_place(warp, gate, row, unit): the place of an item's sum among those.
 //   inputs: shared, kNumGates * kGridThreads floats, if items are fixed.
 //   kIsLayered: whether the layer may be one of several in the grid, with fixed items. Then also, in a step:
-//   gather_inputs(loads, step), before states are gathered; inputs_of<kFirst, kLast>(item), the inputs of an
-//   item once sums are complete; pass_on(item, step), when its state is known.
+//   gather_both(tag, loads, step), its own states and those of the layer below; inputs_of<kFirst, kLast>(item),
+//   the inputs of an item once sums are complete; pass_on(item, step), when its state is known.
 //
 // Items are fixed (kIsFixed) if the block has one pass and its sequences one round.
 template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset,
@@ -299,23 +299,34 @@ struct ExchangedGrid {
     return loads;
   }
 
-  // The thread's next kNumLoads loads of an exchange, or if they are not all there, `left` of them. Words of
+  // What a thread brings to shared storage: words with a tag.
+  struct Stream {
+    UInt32 tag;
+    const Word* source;
+    Value* target;
+  };
+
+  // The thread's next kNumLoads loads of each stream, or if they are not all there, `left` of them. Words of
   // the last load past the hidden size are never sent.
-  template <int kNumLoads, bool kAreAllThere, bool kIsWhole>
-  __device__ __forceinline__ void gather_some(UInt32 tag, const Word* source, Value* target,
-                                              int ahead, int left, int num_last_words,
-                                              UInt32 wait) {
-    typename Format::Words words[kNumLoads];
+  template <int kNumLoads, bool kAreAllThere, bool kIsWhole, int kNumStreams>
+  __device__ __forceinline__ void gather_some(const Stream (&streams)[kNumStreams], int ahead,
+                                              int left, int num_last_words, UInt32 wait) {
+    typename Format::Words words[kNumStreams][kNumLoads];
     const auto is_there = [&](int i) { return kAreAllThere || i < left; };
-    const auto load = [&](int i) { words[i] = Format::load(source + i * ahead); };
+    const auto load = [&](int s, int i) {
+      words[s][i] = Format::load(streams[s].source + i * ahead);
+    };
 #pragma unroll
-    for (int i = 0; i < kNumLoads; ++i) {
-      if constexpr (!kAreAllThere) words[i] = {};
-      if (is_there(i)) load(i);
+    for (int s = 0; s < kNumStreams; ++s) {
+#pragma unroll
+      for (int i = 0; i < kNumLoads; ++i) {
+        if constexpr (!kAreAllThere) words[s][i] = {};
+        if (is_there(i)) load(s, i);
+      }
     }
-    const auto missing = [&](int i) {
+    const auto missing = [&](int s, int i) {
       const int num_words = kIsWhole || i + 1 < left ? Format::kNumWords : num_last_words;
-      return is_there(i) ? differences<Format>(words[i], num_words, tag) : 0;
+      return is_there(i) ? differences<Format>(words[s][i], num_words, streams[s].tag) : 0;
     };
     // If the thread has given up, the states are unspecified.
     patience.wait(
@@ -323,51 +334,72 @@ struct ExchangedGrid {
         [&] {
           UInt32 any = 0;
 #pragma unroll
-          for (int i = 0; i < kNumLoads; ++i) any |= missing(i);
+          for (int s = 0; s < kNumStreams; ++s) {
+#pragma unroll
+            for (int i = 0; i < kNumLoads; ++i) any |= missing(s, i);
+          }
           return any == 0;
         },
         [&] {
 #pragma unroll
-          for (int i = 0; i < kNumLoads; ++i) {
-            if (missing(i) != 0) load(i);
+          for (int s = 0; s < kNumStreams; ++s) {
+#pragma unroll
+            for (int i = 0; i < kNumLoads; ++i) {
+              if (missing(s, i) != 0) load(s, i);
+            }
           }
         });
 #pragma unroll
-    for (int i = 0; i < kNumLoads; ++i) {
-      if (is_there(i)) Format::unpack(words[i], target + i * ahead);
+    for (int s = 0; s < kNumStreams; ++s) {
+#pragma unroll
+      for (int i = 0; i < kNumLoads; ++i) {
+        if (is_there(i)) Format::unpack(words[s][i], streams[s].target + i * ahead);
+      }
     }
   }
 
-  // All sequences send in every step.
-  __device__ __forceinline__ void gather_all(UInt32 tag, const Loads& loads) {
-    gather_from(tag, loads.first + (tag & 1) * loads.words_per_buffer,
-                block().states + loads.target, loads, kWaitForStates);
-  }
-
-  // Brings the words of a thread's loads to shared storage.
-  __device__ __forceinline__ void gather_from(UInt32 tag, const Word* source, Value* target,
-                                              const Loads& loads, UInt32 wait) {
-    constexpr int kMost = Format::kLoadsInFlight;
+  // The words of a thread's loads in each stream.
+  template <int kNumStreams>
+  __device__ __forceinline__ void gather_streams(Stream (&streams)[kNumStreams], const Loads& loads,
+                                                 UInt32 wait) {
+    constexpr int kMost = Format::kLoadsInFlight / kNumStreams;
     const int ahead = loads.ahead;
     int left = loads.count;
+    const auto advance = [&](int words) {
+#pragma unroll
+      for (int s = 0; s < kNumStreams; ++s) {
+        streams[s].source += words;
+        streams[s].target += words;
+      }
+    };
     if (hidden() % Format::kNumWords != 0) {
       const int first_word = static_cast<int>(threadIdx.x) * Format::kNumWords % ahead;
       const int num_last_words = hidden() - first_word - (left - 1) * ahead;
 #pragma unroll 1
-      for (; left > 0; --left, source += ahead, target += ahead) {
-        gather_some<1, true, false>(tag, source, target, ahead, left, num_last_words, wait);
+      for (; left > 0; --left, advance(ahead)) {
+        gather_some<1, true, false>(streams, ahead, left, num_last_words, wait);
       }
       return;
     }
 #pragma unroll 1
-    for (; left >= kMost; left -= kMost, source += kMost * ahead, target += kMost * ahead) {
-      gather_some<kMost, true, true>(tag, source, target, ahead, kMost, 0, wait);
+    for (; left >= kMost; left -= kMost, advance(kMost * ahead)) {
+      gather_some<kMost, true, true>(streams, ahead, kMost, 0, wait);
     }
-    if (left > 1) {
-      gather_some<kMost - 1, false, true>(tag, source, target, ahead, left, 0, wait);
+    if (kMost > 2 && left > 1) {
+      gather_some<kMost - 1, false, true>(streams, ahead, left, 0, wait);
     } else if (left > 0) {
-      gather_some<1, true, true>(tag, source, target, ahead, 1, 0, wait);
+      gather_some<1, true, true>(streams, ahead, 1, 0, wait);
     }
+  }
+
+  __device__ __forceinline__ Stream stream_of(UInt32 tag, const Loads& loads) const {
+    return {tag, loads.first + (tag & 1) * loads.words_per_buffer, block().states + loads.target};
+  }
+
+  // All sequences send in every step.
+  __device__ __forceinline__ void gather_all(UInt32 tag, const Loads& loads) {
+    Stream streams[] = {stream_of(tag, loads)};
+    gather_streams(streams, loads, kWaitForStates);
   }
 
   // The gates kFirst to kLast - 1 of a step, for an item that the thread has in every step.
@@ -377,9 +409,10 @@ struct ExchangedGrid {
     constexpr bool kIsSecondHalf = kFirst == kCandidate;
     const UInt32 tag = kLinearBeforeReset ? step : 2 * step + (kIsSecondHalf ? 1 : 0);
     if constexpr (Block::kIsLayered && kFirst == kUpdate) {
-      static_cast<Block&>(*this).gather_inputs(loads, step);
+      static_cast<Block&>(*this).gather_both(tag, loads, step);
+    } else if (tag > 0) {
+      gather_all(tag, loads);
     }
-    if (tag > 0) gather_all(tag, loads);
     // The states are complete before any thread multiplies them.
     __syncthreads();
     block().template multiply_round<kFirst, kLast>(0, static_cast<int>(part.num_sequences),

@@ -91,12 +91,24 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     return row * (TaggedFloats::kNumWords * this->loads_per_row());
   }
 
-  // Brings the states of the layer below, if there is one. The block's own ones are on their way meanwhile.
-  __device__ __forceinline__ void gather_inputs(const typename Grid::Loads& loads, UInt32 step) {
-    if (from_below == nullptr) return;
+  // Brings the block's own states, and those of the layer below if there is one. Both are on their way at
+  // once.
+  __device__ __forceinline__ void gather_both(UInt32 tag, const typename Grid::Loads& loads,
+                                              UInt32 step) {
+    if (from_below == nullptr) {
+      if (tag > 0) this->gather_all(tag, loads);
+      return;
+    }
     const Int64 offset = loads.first - this->exchanged(0, 0);
-    this->gather_from(kPassedTag, from_below + passed(step, 0) + offset,
-                      states_below + loads.target, loads, kWaitForLayerBelow);
+    const typename Grid::Stream below = {kPassedTag, from_below + passed(step, 0) + offset,
+                                         states_below + loads.target};
+    if (tag > 0) {
+      typename Grid::Stream streams[] = {below, this->stream_of(tag, loads)};
+      this->gather_streams(streams, loads, kWaitForLayers);
+    } else {
+      typename Grid::Stream streams[] = {below};
+      this->gather_streams(streams, loads, kWaitForLayers);
+    }
   }
 
   // Of the products with W, those of the update and reset gates are among the sums already. The candidate's

@@ -73,7 +73,7 @@ Places = Mapping[str, str]
 _Recurrence = Callable[[Layer, Places, Limits], Steps]
 
 #: What the blocks of a grid wait for, by number: kernels/gru/exchanged_grid.cuh.
-WAITS = ("the states that other blocks send", "the states of the layer below")
+WAITS = ("the states that other blocks send", "the states of a layer and of the one below")
 #: The same of kernels/gru/step.cu.
 _STEP_WAITS = ("the reset states of other blocks",)
 

@@ -134,7 +134,7 @@ CONSTANTS: dict[str, Constants] = {
         ("kMaxLayers", WAVE_MAX_LAYERS),
         ("kWaveBatch", WAVE_BATCH),
         ("kWaveRegisterChunks", WAVE_REGISTER_CHUNKS),
-        ("kWaitForLayerBelow", 2),
+        ("kWaitForLayers", 2),
         ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
         ("TaggedFloats::kNumWords", EXCHANGED_STATES),
     ),
