@@ -16,7 +16,6 @@ template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>,
                                  TaggedFloats, Element, kStandard, kLinearBeforeReset, kIsFixed> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kGridRegisterChunks>;
-  using Sums = RoundSums<Weights, kNumGates>;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
   // Activations that are not known when the kernel is compiled need registers of their own: with four
   // sequences, NVRTC 12.0 spills.
@@ -42,7 +41,7 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
     return kGridWarps * kNumGates * items_per_round();
   }
   __device__ __forceinline__ int sum_place(int warp, int gate, int row, int unit) const {
-    return Sums{items_per_round()}.place(warp, gate, row, unit);
+    return (warp * kNumGates + gate) * items_per_round() + row * kPassUnits + unit;
   }
 
   __device__ __forceinline__ void load_weights() { weights.load(part.first_unit, kPassUnits); }
@@ -54,7 +53,7 @@ struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeRese
       float sums[kCount * kGridUnits][kLast - kFirst];
       weights.template multiply<kFirst, kLast, kCount>(sums, states + row * row_stride(),
                                                        row_stride(), pass);
-      Sums{items_per_round()}.template store<kFirst, kCount>(sums, row, sums_of_pass);
+      store_sums<kFirst, kCount>(*this, sums, row, sums_of_pass);
     });
   }
 };

@@ -8,32 +8,24 @@
 // in registers next to the weights.
 constexpr int kGridUnits = 2;
 
-// The places of a round's sums in shared storage: by warp, sum of an item, sequence and unit.
-template <class Weights, int kSumsOfItem>
-struct RoundSums {
-  int num_items;  // of the round
-
-  __device__ __forceinline__ int place(int warp, int sum, int row, int unit) const {
-    return (warp * kSumsOfItem + sum) * num_items + row * Weights::kUnitsPerWarp + unit;
-  }
-
-  // Adds up what the lanes of a warp have of the sums kFirst and following of kCount states, and stores it.
-  template <int kFirst, int kCount, int kNumSums>
-  __device__ __forceinline__ void store(float (&sums)[kCount * kGridUnits][kNumSums], int row,
-                                        float* target) const {
-    constexpr int kPairs = kCount * kGridUnits;
-    reduce_rows(sums);
-    if (owns_pair<kPairs>()) {
-      const int pair = owned_pair<kPairs>();
-      const int warp = threadIdx.x / kWarpSize;
-      const int unit = Weights::first_unit() + pair % kGridUnits;
+// Adds up what the lanes of a warp have of the sums kFirst and following of kCount states, and stores it at
+// the block's places for sums.
+template <int kFirst, int kCount, class Block, int kNumSums>
+__device__ __forceinline__ void store_sums(const Block& block,
+                                           float (&sums)[kCount * kGridUnits][kNumSums], int row,
+                                           float* target) {
+  constexpr int kPairs = kCount * kGridUnits;
+  reduce_rows(sums);
+  if (owns_pair<kPairs>()) {
+    const int pair = owned_pair<kPairs>();
+    const int warp = threadIdx.x / kWarpSize;
+    const int unit = Block::Weights::first_unit() + pair % kGridUnits;
 #pragma unroll
-      for (int s = 0; s < kNumSums; ++s) {
-        target[place(warp, kFirst + s, row + pair / kGridUnits, unit)] = sums[0][s];
-      }
+    for (int s = 0; s < kNumSums; ++s) {
+      target[block.sum_place(warp, kFirst + s, row + pair / kGridUnits, unit)] = sums[0][s];
     }
   }
-};
+}
 
 // Calls `multiply(row, number)` for all of `count` states, kBatch of them at once; `number` is a constant.
 template <int kBatch, class Multiply>

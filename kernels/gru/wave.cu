@@ -21,8 +21,8 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
                                  Element, kStandard, kLinearBeforeReset, true> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks>;
   using Item = FixedItem<Element, kGridThreads, true>;
-  // One more than gates: the candidate's products with W and with R stay apart.
-  using Sums = RoundSums<Weights, kNumGates + 1>;
+  // The sums of an item: the candidate's products with W and with R stay apart.
+  static constexpr int kNumItemSums = kNumGates + 1;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
   static constexpr bool kIsLayered = true;
 
@@ -48,10 +48,10 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
   __device__ __forceinline__ int round_batch() const { return layer.params.round_batch; }
   __device__ __forceinline__ int items_per_round() const { return round_batch() * kPassUnits; }
   __device__ __forceinline__ int sums_per_pass() const {
-    return kGridWarps * (kNumGates + 1) * items_per_round();
+    return kGridWarps * kNumItemSums * items_per_round();
   }
   __device__ __forceinline__ int sum_place(int warp, int gate, int row, int unit) const {
-    return Sums{items_per_round()}.place(warp, gate, row, unit);
+    return (warp * kNumItemSums + gate) * items_per_round() + row * kPassUnits + unit;
   }
 
   __device__ __forceinline__ void load_weights() {
@@ -81,7 +81,7 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
       }
       weights.template accumulate<kFirst, kLast, kCount, kCandidate - kFirst>(sums, states + offset,
                                                                               row_stride(), pass);
-      Sums{items_per_round()}.template store<kFirst, kCount>(sums, row, sums_of_pass);
+      store_sums<kFirst, kCount>(*this, sums, row, sums_of_pass);
     });
   }
 

@@ -8,13 +8,14 @@ import numpy as np
 from cudml.dtypes import ElementType, ExtendedType
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.operator import GruDesc
+from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc
+from cudml.operators.gru.wave import member_of
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 
 #: (T, N, I, H): what one block does, and what a grid does on small and large GPUs, without and with matrix
 #: instructions, with fixed items and others; products for each step; single steps of one sequence and of
-#: several.
+#: several; two layers at once.
 _SIZES = (
     (16, 4, 24, 40),
     (16, 600, 24, 24),
@@ -31,21 +32,37 @@ _SIZES = (
     (16, 128, 32, 2048),
     (1, 1, 32, 64),
     (1, 4, 32, 64),
+    (16, 2, 40, 40),
 )
+
+#: T, N and I of the layers that are on top of each other, too.
+_STACKED = (16, 2, 40)
 
 _TYPES: tuple[ElementType, ...] = (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16)
 
 PROMISES = {"gru_matrix_grid": Promise(matrix=True)}
 
 
-def descriptors() -> Iterator[GruDesc]:
-    """Every size with every template argument: data type, standard activations or not, both orders; and
-    lengths of another type than descriptors have, as the array function takes them."""
+def descriptors() -> Iterator[GruDesc | StackDesc]:
+    """Every size with every template argument: data type, standard activations or not, both orders; lengths
+    of another type than descriptors have, as the array function takes them; and two layers at once."""
     lengths = TensorDesc(DataType.INT64, (1, 1, 1, _SIZES[0][1]))
     for number, descriptor in enumerate(_layers()):
         if number == 0:
             yield replace(descriptor, sequence_lengths_tensor=lengths)
         yield descriptor
+        if descriptor.input_tensor.sizes[1:] == _STACKED:
+            yield _stack(descriptor)
+
+
+def _stack(layer: GruDesc) -> StackDesc:
+    """A layer twice."""
+    tensors = {name: one for name, one in vars(layer).items() if isinstance(one, TensorDesc)}
+    for name in ("hidden_init_tensor", "output_single_tensor"):
+        _, _, *sizes = tensors[name].sizes
+        tensors[name] = TensorDesc(layer.input_tensor.data_type, (1, 2, *sizes))
+    tensors |= {member_of(1, name): tensors[name] for name in LAYER_MEMBERS}
+    return StackDesc.of_members({**vars(layer), **tensors})
 
 
 def _layers() -> Iterator[GruDesc]:
