@@ -1,5 +1,5 @@
 // Computes: GRU layers on top of each other, over a whole sequence, by one cooperative grid.
-// Idea: every layer runs as in gru/grid.cu, and sends its states to the one above, too.
+// Idea: layers run as in gru/grid.cu, a step apart; those above multiply W with states sent to them.
 // Ownership: a group of blocks shares the units of some sequences in one layer, W and R on chip.
 // Requires: all blocks resident, `exchange` zeroed, fixed items, no weights in memory.
 // Chosen when: all layers fit at once and this is estimated to be the fastest (gru/wave.py).
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
   const int number = part.direction;
   part.direction = 0;
   const bool is_lowest = number == 0;
-  const int num_layers = gridDim.x / (params.num_shards * params.num_groups);
+  const int num_layers = 2 + (recurrence_2 != nullptr) + (recurrence_3 != nullptr);
   const bool is_highest = number == num_layers - 1;
   const Element* recurrence = number == 0   ? recurrence_0
                               : number == 1 ? recurrence_1

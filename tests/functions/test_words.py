@@ -14,6 +14,7 @@ TABLES = [
     (words.SLICE, cudml.slice),
     (words.REVERSE_SUBSEQUENCES, cudml.reverse_subsequences),
     (words.GRU, cudml.gru),
+    (words.GRU_STACK, cudml.gru_stack),
 ]
 
 
@@ -51,7 +52,7 @@ def test_an_adapter_s_name_is_in_the_place_of_ours(text: str, expected: str) -> 
 
 def test_words_are_no_part_of_a_signature() -> None:
     """What a function takes beyond its own arguments is for its error alone, and `k` is required."""
-    for function in (cudml.top_k, cudml.slice, cudml.reverse_subsequences, cudml.gru):
+    for function in (cudml.top_k, cudml.slice, cudml.reverse_subsequences, cudml.gru, cudml.gru_stack):
         kinds = {one.name: one for one in inspect.signature(function).parameters.values()}
         assert "words" in function.__code__.co_varnames
         assert "words" not in kinds

@@ -25,6 +25,7 @@ from tests.support.kernel_cases import (
     copy,
     expected,
     gru,
+    gru_stack,
     operands_of,
     require_precise,
     reversal,
@@ -159,6 +160,11 @@ def candidates() -> Iterator[Case]:
                 1, batch, 12, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
             yield Case(layer, "step", HOPPER.limits)
+        if path == "grid":
+            layers = gru_stack(
+                2, 4, 3, 2, 20, data_type=data_type, activations=activations, linear_before_reset=is_linear
+            )
+            yield Case(layers, "wave", HOPPER.limits)
     yield Case(gru(3, 3, 2, 40, length_type=DataType.INT64), limits=HOPPER.limits)
 
 

@@ -17,6 +17,7 @@ from cudml.operators.top_k import operator as top_k
 from cudml.plans import WAIT_REPORT, KernelLaunch, Plan
 from cudml.tensors import TensorDesc
 from tests.support.gru_runs import FORWARD, Options, random_layer, run_gru
+from tests.support.kernel_cases import Case, gru_stack, operands_of
 
 GPU = replace(LIMITS, warp_lanes=32)
 
@@ -66,6 +67,14 @@ def counts_of_step(temporary: np.ndarray, plan: Plan) -> np.ndarray:
     return np.empty(0, np.int32) if first is None else temporary[first : first + 12].view(np.int32)
 
 
+def run_wave(rng: np.random.Generator, change: Any) -> None:
+    """Two layers, whose hidden units are shared by two blocks each."""
+    case = Case(gru_stack(2, 5, 2, 3, 12), limits=replace(GPU, num_multiprocessors=4))
+    operands, chosen = operands_of(case, rng), change(case.plan())
+    program = emulator.get_device().load(chosen)
+    program([operands[name] for name in chosen.operands], np.zeros(chosen.temporary_bytes, np.uint8))
+
+
 def run_top_k(k: int, rng: np.random.Generator, change: Any) -> None:
     sizes, results = (1, 1, 1, 70_000), (1, 1, 1, k)
     desc = top_k.TopK1Desc(
@@ -87,6 +96,7 @@ RUNS: dict[str, Run] = {
     "gru_grid, two exchanges a step": partial(run_layer, "grid", False),
     "gru_matrix_grid": partial(run_layer, "matrix_grid", True),
     "gru_step": run_step,
+    "gru_wave": run_wave,
     "top_k_grid_radix": partial(run_top_k, 20),
     "top_k_grid_radix, sorted by radix": partial(run_top_k, 9000),
 }
@@ -95,6 +105,7 @@ RUNS: dict[str, Run] = {
 WAITED_FOR = {
     "top_k_grid_radix": "the other blocks of the row",
     "gru_step": "the reset states of other blocks",
+    "gru_wave": "the states of a layer and of the one below",
 }
 
 

@@ -4,8 +4,72 @@ from tests.planted.defect import BOUNDS, HANGS, NOT_ZERO, RACE, UNWRITTEN, WRONG
 
 _PATHS = "cudml/operators/gru/paths.py"
 _SHAPES = "cudml/operators/gru/shapes.py"
+_WAVE = "cudml/operators/gru/wave.py"
 
 DEFECTS = {
+    "what layers pass on eight bytes short": Defect(
+        _WAVE,
+        'Workspace("exchange", num_rows * row_bytes)',
+        'Workspace("exchange", num_rows * row_bytes - 8)',
+        ("gru, a wave, full sequences",),
+        BOUNDS,
+    ),
+    "shared storage of a wave four bytes short": Defect(
+        _WAVE,
+        "fixed_bytes=FIXED_INPUT_BYTES + num_stored",
+        "fixed_bytes=FIXED_INPUT_BYTES - 4 + num_stored",
+        ("gru, a wave, full sequences", "gru, a wave, weights in shared storage"),
+        BOUNDS,
+    ),
+    "words of a wave are not cleared": Defect(
+        _WAVE,
+        "((Fill(exchange.name, exchange.num_bytes), launch), (exchange,))",
+        "((launch,), (exchange,))",
+        ("gru, a wave of two layers",),
+        UNWRITTEN,
+    ),
+    "a layer takes the states of the step before from the one below": Defect(
+        "kernels/gru/wave.cu",
+        "from_below + passed(step, 0) + offset",
+        "from_below + passed(step > 0 ? step - 1 : 0, 0) + offset",
+        ("gru, a wave, full sequences",),
+        WRONG,
+    ),
+    "a layer has the weights of the inputs of another": Defect(
+        "kernels/gru/wave.cu",
+        "number <= 1 ? weights_1 : number == 2 ? weights_2 : weights_3",
+        "number <= 1 ? weights_1 : number == 2 ? weights_3 : weights_2",
+        ("gru, a wave of four layers of halves",),
+        WRONG,
+    ),
+    "all layers start from the first one's states": Defect(
+        "kernels/gru/wave.cu",
+        "initial += number * params.initial_strides[0]",
+        "initial += 0",
+        ("gru, a wave, full sequences",),
+        WRONG,
+    ),
+    "the candidate's product with W joins that with R": Defect(
+        "kernels/gru/wave.cu",
+        "accumulate<kUpdate, kNumGates, kCount, kNumSums - 1>",
+        "accumulate<kUpdate, kNumGates, kCount, kNumSums - 2>",
+        ("gru, a wave, full sequences",),
+        WRONG,
+    ),
+    "states of the layer below are not zero past the hidden size": Defect(
+        "kernels/gru/wave.cu",
+        "states_below[i] = 0.0f;",
+        "",
+        ("gru, a wave of two layers",),
+        UNWRITTEN,
+    ),
+    "only a layer's last states are passed on": Defect(
+        "kernels/gru/wave.cu",
+        "if (to_above == nullptr) return;",
+        "if (to_above == nullptr || step + 1 < item.length) return;",
+        ("gru, a wave, full sequences",),
+        HANGS,
+    ),
     "carried state one item short": Defect(
         _PATHS,
         'Workspace("carried", CARRIED_BYTES * rows * layer.hidden_size)',
