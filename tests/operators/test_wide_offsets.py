@@ -45,7 +45,7 @@ from tests.support.gru_runs import (
     dtypes_of,
     random_layer,
 )
-from tests.support.kernel_cases import CPU, GPU
+from tests.support.kernel_cases import CPU, GPU, Case, gru_stack, operands_of, require_precise
 from tests.support.sparse import WIDE, described, sparse_tensor, wide_strides
 from tests.support.top_k_runs import Options as TopKOptions
 from tests.support.top_k_runs import described as top_k_desc
@@ -341,6 +341,23 @@ def test_lengths_of_another_type(dtype: type, path: str, rng: np.random.Generato
     arrays = random_layer(rng, (3, 2, 5, 6), options, dtype=dtypes_of(path)[0], lengths=[2, 3])
     arrays = replace(arrays, lengths=arrays.lengths.astype(dtype))
     run_wide_layer(arrays, options, "lengths", path, 0)
+
+
+@pytest.mark.parametrize("name", ["input", "hidden_init", "output_sequence", "output_single"])
+@pytest.mark.parametrize("num_packed", [1, 0])
+def test_layers_at_once(name: str, num_packed: int, rng: np.random.Generator) -> None:
+    """A tensor of a wave with strides past 2**32."""
+    case = Case(gru_stack(3, 3, 2, 5, 6), limits=GPU)
+    operands = operands_of(case, rng)
+    member = f"{name}_tensor"
+    given = operands[member]
+    operands[member] = wide = sparse_tensor(given.shape, given.dtype, wide_strides(given.shape, num_packed))
+    wide[...] = given
+    kind = case.descriptor.layers[0].input_tensor.data_type
+    tensors = tuple((n, described(wide, kind) if n == member else one) for n, one in case.descriptor.tensors)
+    plan = plan_gru(replace(case.descriptor, tensors=tensors), GPU)
+    run_plan(emulator.get_device(), plan, operands)
+    require_precise(case, {**operands, member: wide.copy()})
 
 
 def run_wide_layer(arrays: Weights, options: Options, name: str, path: str, num_packed: int) -> None:

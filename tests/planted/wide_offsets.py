@@ -38,7 +38,7 @@ _PAST_32_BITS = {
         "test_parts_of_a_column",
         "test_many_of_a_column",
     ),
-    "gru": ("test_layers", "test_lengths_of_another_type"),
+    "gru": ("test_layers", "test_layers_at_once", "test_lengths_of_another_type"),
 }
 
 

@@ -260,7 +260,9 @@ CASES = {
     "gru, a wave of three layers, reset first": Case(
         gru_stack(3, 3, 2, 3, 12, linear_before_reset=False, activations=OTHERS), limits=LARGE
     ),
-    "gru, a wave of four layers of halves": Case(gru_stack(4, 3, 2, 3, 9, data_type=DataType.FLOAT16), limits=LARGE),
+    "gru, a wave of four layers of halves": Case(
+        gru_stack(4, 3, 2, 3, 9, data_type=DataType.FLOAT16), limits=LARGE
+    ),
     "gru, a wave, full sequences": Case(
         gru_stack(2, 3, 2, 2, 40, pads=(1, 2, 3)), limits=LARGE, length=3
     ),
