@@ -1,5 +1,6 @@
 """PyTorch's GRU without cuDNN on an H200, no slower than it can be: one product for all inputs, then for each
-step and direction a product with the state and the kernel of the cell, and at last a copy of all states.
+step and direction a product with the state and the kernel of the cell, and at last a copy of all states; of
+several layers, one after the other.
 
 Nothing is executed. Products take what bytes and arithmetic allow, kernels what bytes do, and all launches
 are those of a CUDA graph, as measured. PyTorch's own loop multiplies the inputs step by step, too (its
@@ -40,13 +41,15 @@ def predicted(case: GruCase) -> Prediction | None:
     cell_bytes = item * (batch * hidden * (6 + 1 + 1) + 2 * gates)
     cell, first = at_limits(cell_bytes, 0), product(batch, hidden, 0)
     next_one = product(batch, hidden, L2_BYTES)
-    for _ in range(case.num_directions):
-        parts.append(("product of the inputs", product(steps * batch, case.input_size, 0)))
-        for step in range(steps):
-            parts.append(("product of the state", next_one if step else first))
-            parts.append(("cell", cell))
     states = item * steps * batch * hidden * case.num_directions
-    parts.append(("copy", at_limits(2 * states, 0)))
+    for layer in range(case.num_layers):
+        depth = case.num_directions * hidden if layer else case.input_size
+        for _ in range(case.num_directions):
+            parts.append(("product of the inputs", product(steps * batch, depth, 0)))
+            for step in range(steps):
+                parts.append(("product of the state", next_one if step else first))
+                parts.append(("cell", cell))
+        parts.append(("copy", at_limits(2 * states, 0)))
     found = in_order(parts)
     saved = (found.launches - 1) * (NEXT_LAUNCH_US - GRAPH_LAUNCH_US)
     return replace(found, overhead_us=found.overhead_us - saved)

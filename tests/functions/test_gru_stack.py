@@ -221,7 +221,7 @@ def test_a_device_without_room_for_all_blocks_takes_layer_after_layer(
 
     def refusing(self: Any, plan: Any) -> Any:
         if any(getattr(step, "function", "") == "gru_wave" for step in plan.steps):
-            raise LaunchTooLargeError("no room", {"most_resident_blocks": 2})
+            raise LaunchTooLargeError("no room", most_resident_blocks=2)
         return load(self, plan)
 
     monkeypatch.setattr(cpu, "load", refusing)
