@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params
+from cudml.operators.top_k.columns import COLUMNS
+from cudml.operators.top_k.rows import SECTOR_BYTES, VECTOR_BYTES, Selection, fine_params
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 # kernels/top_k/arg_max.cu
@@ -71,9 +72,14 @@ def arg_max_pays(selection: Selection, limits: Limits) -> bool:
 
     Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
     """
-    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
     is_cached = selection.num_rows * selection.row_length <= THRESHOLDS.max_apart
-    return lie_together or is_cached or _lanes(selection, limits) is not None
+    is_shared = selection.num_rows < COLUMNS
+    return _lie_together(selection) or is_cached or is_shared or _lanes(selection, limits) is not None
+
+
+def _lie_together(selection: Selection) -> bool:
+    """Whether the elements of a row are neighbours in memory."""
+    return selection.axis_strides[0] == 1 or selection.row_length == 1
 
 
 def _lanes(selection: Selection, limits: Limits) -> int | None:
@@ -110,7 +116,9 @@ def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
 
 
 def _by_blocks(selection: Selection, limits: Limits) -> Steps:
-    row_bytes = selection.row_length * selection.element.size
+    # Of rows that do not lie together, each element takes a sector.
+    item_bytes = selection.element.size if _lie_together(selection) else SECTOR_BYTES
+    row_bytes = selection.row_length * item_bytes
     resident = _resident_blocks(limits)
     parts = 1
     leaves_idle = selection.num_rows <= THRESHOLDS.shared_max_part * limits.num_multiprocessors

@@ -104,12 +104,31 @@ class Thresholds:
         "predicted 34 us, 43 by sorting, for 1024 x 4096 float32 and k = 512; 31 both for 256",
     )
 
-    #: And from rows too long for warps that sort; up to this length for a k that these sort.
+    #: And from rows too long for warps that sort. For a k that these sort, two reasons are enough: rows up to
+    #: this length, more results than lanes, and elements of a byte or ragged rows.
     choose_max_length: int = figure(
         8192,
         "machine code",
         "predicted 36 us, 38 by block_filter, for 1024 x 8192 float16 and k = 100, 53 and 45 of 12288; 34 "
-        "and 55 for 4097 float32",
+        "and 55 for 4097 float32; 13.2 and 15.6 for 200 x 9000 int8, 13.6 and 21.6 of ragged float16",
+    )
+
+    #: Few narrow rows are sorted, not looked at by groups, up to this many bytes, half of it for a k up to a
+    #: warp's lanes: many groups have the same largest key.
+    tie_max_bytes: int = figure(
+        1 << 13,
+        "machine code",
+        "predicted us, sorted and by groups: 8.1 and 16.1 for 4 x 1200 int8 and k = 150, 9.9 and 10.4 for "
+        "5000 and 120; 7.6 and 8.6 for 4 x 2600 float16 and 41, 10.9 and 9.8 for 5000 and 120",
+    )
+    #: So are few ragged rows that fit a warp, of more than this many bytes, if one probably has fewer than k
+    #: elements.
+    ragged_min_bytes: int = figure(
+        512,
+        "machine code",
+        "predicted us, sorted by a block and by a warp: 8.3 and 9.1 for 120 x 140 float32 and k = 38, 8.2 "
+        "and 11.5 for 300 and 40, 8.3 and 7.7 for 3 x 1000 and 39; 7.6 and 7.5 for 120 x 200 float16 and 30, "
+        "8.2 and 10.3 for 400 and 100; 9.6 and 9.5 for 400 int8 and 100, 8.1 and 9.1 for 700 and 40",
     )
 
 
@@ -130,12 +149,16 @@ def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
     `part` is the number of their groups of `columns`, as a part of the number of multiprocessors; 0 if
     neither `columns` nor groups of neighbours pay: a block that filters each takes longer still.
     """
-    t, length, k = THRESHOLDS, selection.row_length, selection.k
+    t, length, k, size = THRESHOLDS, selection.row_length, selection.k, selection.element.size
     is_long = length > _MAX_SORTED_LENGTH
     if selection.num_rows <= limits.resident_blocks and (is_long or not are_columns(selection)):
+        if _may_tie(selection):
+            return True
         return part == 0 and (k > _MAX_SORTED_K or (not is_long and _chooses(selection)))
     if is_long and k <= _MAX_SORTED_K:
-        return part == 0 and k > WARP_LANES and length <= t.choose_max_length
+        # A filter cuts lists of bytes, of which many tie, and of ragged rows more often.
+        reasons = (length <= t.choose_max_length, k > WARP_LANES, size == 1 or selection.lengths is not None)
+        return part == 0 and sum(reasons) > 1
     if k > COLUMNS_MAX_KS[-1]:
         return True
     takes_all = length > 2 * SORT_MAX_ROW_LENGTH
@@ -143,6 +166,25 @@ def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
     if are_columns(selection):
         most_part *= t.part_of_columns[takes_all]
     return part < most_part * max(1, ceil(part / _COLUMNS_BLOCKS))
+
+
+def sorts_short(selection: Selection) -> bool:
+    """Whether a block takes less time for a row that fits a warp. Rows must be few."""
+    if selection.lengths is None:
+        is_word = selection.element.size == _MAX_ELEMENT_BYTES
+        return is_word and _chooses(selection)
+    # If each length is as likely, one of them is probably less than k.
+    has_shorter = selection.num_rows * selection.k >= selection.row_length
+    is_long = selection.row_length * selection.element.size > THRESHOLDS.ragged_min_bytes
+    return has_shorter and is_long and selection.k > WARP_LANES
+
+
+def _may_tie(selection: Selection) -> bool:
+    """Whether a list of a row's largest groups is long, because many of its elements are alike."""
+    row_bytes = selection.row_length * selection.element.size
+    most = THRESHOLDS.tie_max_bytes // (1 if selection.k > WARP_LANES else 2)
+    least = 1 if selection.element.size == 1 else COLUMNS_MAX_KS[0] + 1
+    return selection.element.size < _MAX_ELEMENT_BYTES and selection.k >= least and row_bytes <= most
 
 
 def _chooses(selection: Selection) -> bool:

@@ -63,6 +63,14 @@ class Thresholds:
         "11.7 for 1600 and 400",
     )
 
+    #: of a ragged one of words,
+    min_ragged_bytes: int = figure(
+        3 << 13,
+        "machine code",
+        "predicted us by clusters and by groups: 12.6 and 9.6 for 4 x 5000 float32 and k = 120, 13.5 and 9.7 "
+        "for 2600 and 200, 9.9 and 10.7 for 7000 and 600",
+    )
+
     #: if its elements have at least this many bytes,
     min_element_bytes: int = figure(
         2,
@@ -149,7 +157,8 @@ def cluster_pays(selection: Selection, limits: Limits) -> bool:
         _shape(selection, limits).blocks * selection.num_rows
         <= waves * t.max_part * limits.num_multiprocessors
     )
-    return selection.k >= t.min_k and is_long and are_few and size >= t.min_element_bytes
+    is_cut = selection.lengths is not None and size == 4 and row_bytes < t.min_ragged_bytes
+    return selection.k >= t.min_k and is_long and are_few and size >= t.min_element_bytes and not is_cut
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:

@@ -69,7 +69,41 @@ class Thresholds:
         "and 856",
     )
     short_min_ks: tuple[int, int] = figure(
-        (128, 512), "machine code", "a warp sorts twice as many from there"
+        (256, 512),
+        "machine code",
+        "a warp sorts twice as many from there: predicted 15.9 us, filtered, and 27.4 for 482 rows of 396 "
+        "int64 and k = 351; 21.8 and 17.7 for 600 columns of 413 and 186",
+    )
+
+    #: Of at most this many elements, columns are not filtered, nor are more rows than multiprocessors.
+    short_max_alone: int = figure(
+        64,
+        "machine code",
+        "predicted 6.0 us, filtered, and 6.7 for 75 rows of 8 int64 and k = 8; 7.9 and 6.8 for 150 rows of "
+        "33; 7.0 and 6.7 for 6 columns of 30",
+    )
+
+    #: Ragged rows, in which fewer elements may lie than are listed, are searched by digits for more results
+    #: than this if their bytes for each result are at most the second number.
+    dear_min_ragged_k: int = figure(
+        512,
+        "machine code",
+        "predicted us by block_radix and filtered: 14.2 and 25.4 for 5 x 7000 int8 and k = 600, 28.1 and "
+        "34.6 for 180 x 7000 float16 and 1800; 20.5 and 33.9 for 27 columns of 1622 int32 and 1428",
+    )
+    dear_max_bytes_per_result: int = figure(
+        16,
+        "machine code",
+        "predicted us by block_radix and filtered: 38.0 and 40.9 for 180 x 7000 float32 and k = 1800, 32.6 "
+        "and 21.7 for 1200; 37.9 and 35.8 for 180 x 20000 float16 and 1500",
+    )
+    #: Others are for more than half of the largest k: of at most twice as many bytes for each if blocks share
+    #: them, else narrow ones of at most this many bytes.
+    dear_max_bytes: int = figure(
+        1 << 14,
+        "machine code",
+        "predicted us by block_radix and filtered: 16.6 and 36.9 for 5 x 7000 int8 and k = 2500, 24.9 and "
+        "38.6 of 180 rows, 38.3 and 35.9 for 180 x 20000; 45.1 and 39.0 for 180 x 12000 float16 and 4000",
     )
 
     #: Blocks that a multiprocessor runs at once.
@@ -123,8 +157,26 @@ def filter_pays_for_short(selection: Selection, limits: Limits) -> bool:
     t = THRESHOLDS
     waves = selection.num_rows / (limits.num_multiprocessors * t.blocks_per_multiprocessor)
     most_waves = t.short_waves[bisect_left(t.short_min_ks, selection.k)]
+    if selection.row_length <= t.short_max_alone:
+        most_waves = 1 / t.blocks_per_multiprocessor if selection.axis_strides[0] == 1 else 0
     is_wide = selection.element.size == 8
-    return is_wide and selection.axis_strides[0] == 1 and waves <= most_waves
+    return is_wide and waves <= most_waves
+
+
+def filters_dearly(selection: Selection, parts: int) -> bool:
+    """Whether cutting lists takes longer than a search by digits, which reads rows of words several times.
+
+    `parts` is the number of blocks that share a row.
+    """
+    t, size, k = THRESHOLDS, selection.element.size, selection.k
+    row_bytes = selection.row_length * size
+    if size == 8:
+        return False
+    if selection.lengths is not None and row_bytes <= t.dear_max_bytes_per_result * k:
+        return k > t.dear_min_ragged_k
+    # Blocks that share a row cut a list each.
+    is_short = row_bytes <= (2 * t.dear_max_bytes_per_result * k if parts > 1 else t.dear_max_bytes)
+    return 2 * k > _MAX_K and is_short and (parts > 1 or size < 4)
 
 
 def poisson_quantile(expected: float, probability: float) -> int:

@@ -197,6 +197,11 @@ def blocks_of_warps(
     return -(-wanted // rounds), 1, 1
 
 
+def is_few(selection: Selection, limits: Limits) -> bool:
+    """Whether a block for each multiprocessor has a warp for each row."""
+    return selection.num_rows <= WARPS * limits.num_multiprocessors
+
+
 def can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the lanes of a shape, and k their results."""
     longest = SELECT_MAX_ROW_LENGTHS[selection.element.size][bisect_left(SELECT_MAX_KS, selection.k)]

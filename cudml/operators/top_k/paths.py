@@ -5,16 +5,18 @@ Every path gives the same bits, because every kernel orders by key and then by i
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from math import ceil
 
 from cudml.operators.path import Choice, Path, by_name, figure
 from cudml.operators.top_k.arg_max import arg_max, arg_max_pays, can_arg_max
-from cudml.operators.top_k.block_sort import block_sort, block_sort_pays, can_block_sort
+from cudml.operators.top_k.block_sort import block_sort, block_sort_pays, can_block_sort, sorts_short
 from cudml.operators.top_k.cluster import can_cluster, cluster, cluster_pays
 from cudml.operators.top_k.columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns, filter_columns
 from cudml.operators.top_k.filter import (
     block_filter,
     can_filter,
     filter_pays_for_short,
+    filters_dearly,
     kept_at_most,
     num_parts,
 )
@@ -25,12 +27,13 @@ from cudml.operators.top_k.lanes import (
     can_thread_list,
     can_warp_select,
     can_warp_sort,
+    is_few,
     thread_list,
     warp_select,
     warp_sort,
 )
 from cudml.operators.top_k.radix import block_radix, can_share_rows, can_take_blocks, grid_radix
-from cudml.operators.top_k.rows import Selection, are_columns
+from cudml.operators.top_k.rows import Selection, are_columns, are_vectors
 from cudml.operators.top_k.serial import can_serial, can_serial_arg_max, serial, serial_arg_max
 from cudml.plans import WARP_LANES, Limits
 
@@ -121,12 +124,20 @@ class Thresholds:
         "predicted 19 us by lanes, 25 by sorting, for 16384 rows of 256 float16 and k = 20; of 128 43 and 24",
     )
 
-    #: where their groups are at least this part of the number of multiprocessors. So are rows that lanes
-    #: would select for a k above `select_max_k`.
+    #: where their groups are at least this part of the number of multiprocessors (so are rows that lanes
+    #: would select for a k above `select_max_k`),
     columns_min_part: float = figure(
         1.0,
         "machine code",
         "predicted 10.6 us by lanes, 11.6 by sorting, for 2112 x 1024 and k = 20; of 1024 rows 9.1 and 9.0",
+    )
+
+    #: and, for a k above 16, fill more than this part of their waves.
+    columns_min_filled: float = figure(
+        3 / 5,
+        "machine code",
+        "predicted us by columns and by sorting: 26.1 and 20.4 for 4600 rows of 110 int64 and k = 32, 26.1 "
+        "both for 5500, 33.1 and 35.8 for 8400; 10.5 and 7.7 for 2500 of float16",
     )
 
     #: Rows that fit no warp are where their groups are at least this part, for k up to 16, 32, 64 and 128,
@@ -174,6 +185,21 @@ class Thresholds:
         "5500",
     )
 
+    #: By a block each up to this length, for k up to `filter_max_shared_k`. Longer ones are shared if they
+    #: are at most this part of the blocks that run at once.
+    radix_columns_max_length: int = figure(
+        3 << 12,
+        "machine code",
+        "predicted us by a block and by several: 15.3 and 12.7 for 6 columns of 12000 float32 and k = 60, "
+        "13.0 and 14.2 of 6000; 28.9 and 32.3 of 12000 and k = 1000, 46.4 and 36.3 of 30000",
+    )
+    grid_columns_max_part: float = figure(
+        1 / 4,
+        "machine code",
+        "predicted us shared and filtered: 14.8 and 15.1 for 16 columns of 30000 int8 and k = 4, 31.4 and "
+        "14.6 for 50",
+    )
+
     #: Rows are looked at by groups where they are at most as many as blocks run at once, and take at most
     #: this part of the L2 cache.
     groups_max_part: float = figure(
@@ -190,7 +216,8 @@ class Thresholds:
         "predicted 18 us, 26 by block_radix, for 16 x 8192 float32 and k = 2048; of 4096 elements 46 and 23",
     )
 
-    #: Unless it is one row longer than this, or than this part of it if k is more than `filter_max_shared_k`.
+    #: Unless it is one row longer than this for more than 64 results, or than this part of it if k is more
+    #: than `filter_max_shared_k`.
     groups_max_lone_row: int = figure(
         1 << 18, "machine code", "predicted 11.3 us, 12.3 by grid_radix, for 262144 float32 and k = 100"
     )
@@ -198,6 +225,13 @@ class Thresholds:
         1 / 2, "machine code", "predicted 26.6 us, 21.7 by grid_radix, for 262144 float32 and k = 2048"
     )
 
+    #: Or bytes, if k times the length is more than this for a k above 128: many tie with the k-th.
+    groups_max_ties: int = figure(
+        1 << 22,
+        "machine code",
+        "predicted us by groups and the best other path: 11.4 and 12.1 for 4 x 12000 int8 and k = 200, 28.2 "
+        "and 13.0 for 800, 19.2 and 13.4 for 4 x 50000 and 200, 33.6 and 17.4 for 4 x 200000 and 800",
+    )
     #: Several blocks share a row if there are rows for at most this part of the blocks that run at once,
     grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block per row leaves less than half idle")
 
@@ -277,10 +311,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     if can_block_sort(selection, limits) and block_sort_pays(selection, limits, 0):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
-    is_few = selection.num_rows <= limits.resident_blocks and selection.num_bytes <= t.radix_columns_max_bytes
-    is_long = t.radix_columns_min_length < length < t.grid_min_row_length
-    if is_few and is_long and are_columns(selection):
-        return Choice(PATHS["block_radix"], f"{selection.num_rows} columns of {length} elements")
+    if (by_digits := _path_of_few_columns(selection, limits)) is not None:
+        return Choice(PATHS[by_digits], f"{selection.num_rows} columns of {length} elements")
     leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
     is_shared = leaves_idle and length >= t.grid_min_row_length
     why_shared = (
@@ -290,16 +322,40 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     if can_filter(selection, limits):
         # Reading twice costs little if the second pass finds the rows in the cache.
         is_cached = selection.num_bytes <= t.cached_max_part * limits.l2_bytes
-        merged = num_parts(selection, limits) * kept_at_most(selection)
+        parts = num_parts(selection, limits)
+        merged = parts * kept_at_most(selection)
         is_read_again = selection.k > t.filter_max_shared_k and merged > t.filter_max_merged
-        if is_shared and is_read_again and selection.num_bytes <= t.radix_max_part * limits.l2_bytes:
+        is_dear = filters_dearly(selection, parts)
+        is_near = selection.num_bytes <= t.radix_max_part * limits.l2_bytes
+        if is_shared and (is_read_again or is_dear) and is_near:
             return Choice(PATHS["grid_radix"], why_shared)
-        if is_shared and is_cached and selection.num_rows <= t.cached_max_rows:
+        most_rows = t.cached_max_rows * (1 if selection.k <= t.filter_max_shared_k else 2)
+        if is_shared and is_cached and selection.num_rows <= most_rows:
             return Choice(PATHS["grid_radix"], f"{why_shared}, in the cache")
+        if is_dear:
+            return Choice(PATHS["block_radix"], f"{selection.k} results of {length} elements, dear to list")
         return Choice(PATHS["block_filter"], f"rows of {length} elements, too long for a warp")
     if is_shared:
         return Choice(PATHS["grid_radix"], why_shared)
     return Choice(PATHS["block_radix"], "nothing else pays")
+
+
+def _path_of_few_columns(selection: Selection, limits: Limits) -> str | None:
+    """The search by digits that takes the least time for columns that are few and of some thousand words."""
+    t, length = THRESHOLDS, selection.row_length
+    is_small = selection.num_bytes <= t.radix_columns_max_bytes
+    are_fewer = selection.num_rows <= limits.resident_blocks and is_small
+    is_wide = selection.element.size > _COLUMNS_WORD_BYTES
+    is_long = t.radix_columns_min_length < length < t.grid_min_row_length
+    if not (are_fewer and is_long and are_columns(selection)) or is_wide:
+        return None
+    # Sorting more results takes several blocks as long as a row that is twice as long.
+    longest = t.radix_columns_max_length * (1 if selection.k <= t.filter_max_shared_k else 2)
+    if length < longest:
+        return "block_radix"
+    if selection.num_rows <= t.grid_columns_max_part * limits.resident_blocks:
+        return "grid_radix"
+    return None if selection.k <= t.filter_max_shared_k else "block_radix"
 
 
 def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
@@ -309,6 +365,8 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if filter_pays_for_short(selection, limits) and can_filter(selection, limits):
         return Choice(PATHS["block_filter"], f"rows of {length} elements, too wide for a warp")
+    if is_few(selection, limits) and can_block_sort(selection, limits) and sorts_short(selection):
+        return Choice(PATHS["block_sort"], f"{selection.num_rows} rows by the warps of a block")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
 
@@ -317,7 +375,8 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
     t, length, k = THRESHOLDS, selection.row_length, selection.k
     is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
     are_many = _part_of_groups(selection, limits) >= t.columns_min_part
-    if length > SORT_MAX_ROW_LENGTH and are_many and are_columns(selection):
+    is_narrow, lie_apart = selection.element.size < _COLUMNS_WORD_BYTES, are_columns(selection)
+    if length > SORT_MAX_ROW_LENGTH and are_many and lie_apart:
         return False
     if length > t.select_max_few_length:
         first, last = t.columns_part_of_words
@@ -325,17 +384,30 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
         is_one_wave = is_word and first <= _part_of_groups(selection, limits) <= last
         return selection.num_rows > limits.resident_blocks and not is_one_wave
     if length > SORT_MAX_ROW_LENGTH:
-        return True
+        is_less = selection.num_rows <= limits.resident_blocks
+        # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
+        is_dear = is_narrow if lie_apart else selection.element.size == 1 and is_less
+        return not (is_dear and block_sort_pays(selection, limits, _part_of_groups(selection, limits)))
     if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
-    if not are_many and is_shortest and are_columns(selection):
-        return False  # a warp for each is predicted to take 5.7 us, lanes 6.5, for 256 columns of 64
+    # Lanes without elements see nothing but ties.
+    takes_long = is_shortest or not is_wide or k > t.select_max_few_k
+    if not are_many and selection.lengths is not None and takes_long:
+        return False
+    is_alone = is_few(selection, limits) and not are_vectors(selection)
+    if is_shortest and (is_alone or filter_pays_for_short(selection, limits)):
+        return False
+    # Predicted us by a warp for each and by lanes: 5.7 and 6.5 for 256 columns of 64 float32, 6.2 and 6.9 for
+    # 300 of 100, 7.5 and 14.1 for 300 of 800 float16.
+    longest = t.select_max_any_k if is_wide else t.columns_max_short_length
+    if not are_many and lie_apart and (is_narrow or length <= longest):
+        return False
     if k <= t.select_max_few_k:
         return True
     if are_many and k > t.select_max_k:
         is_word = selection.element.size == _COLUMNS_WORD_BYTES
         return is_word or (not is_wide and (is_shortest or length > t.columns_max_short_length))
-    if not is_shortest and length <= t.select_min_columns_length and are_columns(selection):
+    if not is_shortest and length <= t.select_min_columns_length and lie_apart:
         return False
     if not are_many:
         return k <= t.select_max_k and length >= t.select_min_few_length
@@ -347,18 +419,27 @@ def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
     t = THRESHOLDS
     are_many = _part_of_groups(selection, limits) >= t.columns_min_part
     is_short = selection.row_length <= t.columns_max_short_length
-    return are_many and is_short and selection.k <= t.columns_max_k
+    part = _part_of_groups(selection, limits)
+    fills = part > t.columns_min_filled * t.columns_max_part * ceil(part / t.columns_max_part)
+    is_paid = selection.k <= COLUMNS_MAX_KS[0] or fills
+    return are_many and is_short and is_paid and selection.k <= t.columns_max_k
 
 
 def _groups_pay(selection: Selection, limits: Limits) -> bool:
     """Whether long rows are few, and what is looked at again is found in the cache."""
     t = THRESHOLDS
     part = 1 if selection.k <= t.filter_max_shared_k else t.groups_lone_part
-    is_too_long = selection.num_rows == 1 and selection.row_length > part * t.groups_max_lone_row
-    is_few = selection.num_rows <= limits.resident_blocks
+    is_too_long = (
+        selection.num_rows == 1
+        and selection.k > COLUMNS_MAX_KS[2]
+        and selection.row_length > part * t.groups_max_lone_row
+    )
+    are_fewer = selection.num_rows <= limits.resident_blocks
     is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
     is_near = selection.num_bytes <= t.groups_max_part * limits.l2_bytes
-    return is_few and is_long and not is_too_long and is_near
+    may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
+    ties = may_tie and selection.k * selection.row_length > t.groups_max_ties
+    return are_fewer and is_long and not is_too_long and is_near and not ties
 
 
 def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
@@ -377,7 +458,14 @@ def _part_of_groups(selection: Selection, limits: Limits) -> float:
 
 def _are_large_columns(selection: Selection, limits: Limits) -> bool:
     """Whether rows are columns of a matrix that is wide, and takes longer to read than to begin."""
-    is_large = selection.num_rows >= COLUMNS and selection.num_bytes >= THRESHOLDS.columns_min_bytes
+    # Many blocks filter a single group, and their results merge slowly: predicted us by columns and by
+    # block_filter 52.7 and 38.8 for 16 columns of 200000 float32 and k = 10, 24.6 and 36.1 for k = 2, of int8
+    # 24.5 and 15.0.
+    is_quick = selection.k <= THREAD_LIST_SIZE and selection.element.size > 1
+    is_large = (
+        selection.num_rows >= COLUMNS * (1 if is_quick else 2)
+        and selection.num_bytes >= THRESHOLDS.columns_min_bytes
+    )
     least = THRESHOLDS.columns_min_part_of_columns[bisect_left(COLUMNS_MAX_KS, selection.k)]
     return is_large and are_columns(selection) and _part_of_groups(selection, limits) >= least
 
