@@ -9,7 +9,7 @@ import pytest
 
 from bench.prediction import plan as command
 from bench.prediction.scan import dear
-from bench.prediction.scans.top_k import SCAN, Point, jumps
+from bench.prediction.scans.top_k import SCAN, Point, RaggedPoint, jumps
 from proof.sass.compiler import unavailable
 
 _, RECORDED = SCAN.read()
@@ -19,6 +19,45 @@ _, RECORDED = SCAN.read()
 #: another shape of `warp_select`, and no path is faster. Of shapes that are not compiled, 16 lanes with 8
 #: units of 16 elements would take 27.0 us, 1.498 times as much.
 JUMPS, DEAR = 1, 0
+
+
+#: Problems off the scan's lines, and the path that is predicted to take the least time.
+OFF_THE_LINES = {
+    Point("columns", "int8", 20, 2_461_497, 2): "block_filter",
+    Point("columns", "int8", 16, 205_454, 2478): "grid_radix",
+    Point("columns", "float16", 414, 1793, 7): "block_sort",
+    Point("columns", "uint16", 278, 458, 11): "warp_sort",
+    Point("columns", "float32", 30, 60, 2): "warp_sort",
+    Point("columns", "int64", 55, 413, 186): "block_filter",
+    Point("columns", "int64", 5, 7000, 600): "block_filter",
+    Point("rows", "float64", 74, 8, 3): "block_filter",
+    Point("rows", "float64", 482, 396, 351): "block_filter",
+    Point("rows", "int64", 4675, 104, 25): "warp_sort",
+    Point("rows", "float16", 4554, 118, 29): "warp_sort",
+    Point("rows", "int8", 60_908, 32, 1): "thread_list",
+    Point("rows", "int8", 61_000, 49, 1): "arg_max",
+    Point("rows", "int8", 4, 1200, 150): "block_sort",
+    Point("rows", "int8", 300, 5000, 20): "block_sort",
+    Point("rows", "int8", 200, 10_000, 20): "block_filter",
+    Point("rows", "int8", 4, 50_000, 200): "grid_radix",
+    Point("rows", "int8", 180, 7000, 2500): "block_radix",
+    Point("rows", "float16", 80, 2600, 41): "block_sort",
+    Point("rows", "float16", 4, 5000, 120): "cluster",
+    RaggedPoint("columns", "float32", 1, 985, 985): "block_sort",
+    RaggedPoint("rows", "float32", 120, 300, 40): "block_sort",
+    RaggedPoint("rows", "float32", 3, 1000, 39): "warp_sort",
+    RaggedPoint("rows", "float32", 4, 2600, 200): "groups",
+    RaggedPoint("rows", "float32", 185, 7907, 3073): "block_radix",
+    RaggedPoint("rows", "float32", 180, 7000, 1200): "block_filter",
+    RaggedPoint("rows", "float16", 57, 352, 6): "warp_sort",
+    RaggedPoint("rows", "float16", 200, 9000, 100): "block_sort",
+    RaggedPoint("rows", "int8", 7, 8547, 2308): "block_radix",
+}
+
+
+@pytest.mark.parametrize(("point", "path"), OFF_THE_LINES.items(), ids=str)
+def test_choice_off_the_lines(point: Point, path: str) -> None:
+    assert SCAN.chosen(point) == path
 
 
 def test_exceptions_do_not_increase() -> None:

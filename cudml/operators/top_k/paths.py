@@ -52,13 +52,17 @@ class Thresholds:
 
     #: So it does for rows of few elements, wherever they lie. Longest rows: of any number of rows, how many
     #: more elements if there is a row for each thread that the device holds, and the most; for k = 1 and
-    #: more, of words up to 4 bytes and of 8.
+    #: more, of elements of 1, 2, 4 and 8 bytes.
     threads_row_lengths: tuple[tuple[tuple[int, int, int], ...], ...] = figure(
-        (((8, 64, 16), (2, 24, 8)), ((8, 200, 32), (4, 200, 32))),
+        (
+            ((8, 256, 48), (8, 128, 32), (8, 64, 16), (2, 24, 8)),
+            ((8, 200, 32), (8, 200, 32), (8, 200, 32), (4, 200, 32)),
+        ),
         "machine code",
         "predicted us by threads and by the path otherwise chosen, for float32: 7.6, 20.2 for 131072 x 8 and "
         "k = 2, 6.0, 6.5 for 16384 x 16, 6.5, 5.6 for 1024 x 24, 7.4, 11.5 for 131072 x 8 and k = 1; for "
-        "float64: 8.2, 69.6 for 131072 x 4 and k = 2, 7.4, 6.5 for 1024 x 8",
+        "float64: 8.2, 69.6 for 131072 x 4 and k = 2, 7.4, 6.5 for 1024 x 8; for int8 and k = 1: 11.5, 13.1 "
+        "for 61000 x 48, 13.6, 13.1 of 64",
     )
 
     #: Groups of lanes select elements of a word, whatever the k of the kernel, and narrower ones from rows of
@@ -216,13 +220,20 @@ class Thresholds:
         "predicted 18 us, 26 by block_radix, for 16 x 8192 float32 and k = 2048; of 4096 elements 46 and 23",
     )
 
-    #: Unless it is one row longer than this for more than 64 results, or than this part of it if k is more
-    #: than `filter_max_shared_k`.
+    #: Unless it is one row longer than this, or than this part of it if k is more than `filter_max_shared_k`,
+    #: or that many times as long for at most 64 results.
     groups_max_lone_row: int = figure(
         1 << 18, "machine code", "predicted 11.3 us, 12.3 by grid_radix, for 262144 float32 and k = 100"
     )
     groups_lone_part: float = figure(
         1 / 2, "machine code", "predicted 26.6 us, 21.7 by grid_radix, for 262144 float32 and k = 2048"
+    )
+
+    groups_lone_few: int = figure(
+        4,
+        "machine code",
+        "predicted us by groups and grid_radix: 9.7 and 12.8 for 300000 float32 and k = 50, 10.9 and 14.5 "
+        "for 900000 and 28, 17.4 and 16.8 for 2000000 and 50",
     )
 
     #: Or bytes, if k times the length is more than this for a k above 128: many tie with the k-th.
@@ -366,7 +377,7 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
     if filter_pays_for_short(selection, limits) and can_filter(selection, limits):
         return Choice(PATHS["block_filter"], f"rows of {length} elements, too wide for a warp")
     if is_few(selection, limits) and can_block_sort(selection, limits) and sorts_short(selection):
-        return Choice(PATHS["block_sort"], f"{selection.num_rows} rows by the warps of a block")
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
 
@@ -428,12 +439,11 @@ def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
 def _groups_pay(selection: Selection, limits: Limits) -> bool:
     """Whether long rows are few, and what is looked at again is found in the cache."""
     t = THRESHOLDS
-    part = 1 if selection.k <= t.filter_max_shared_k else t.groups_lone_part
-    is_too_long = (
-        selection.num_rows == 1
-        and selection.k > COLUMNS_MAX_KS[2]
-        and selection.row_length > part * t.groups_max_lone_row
-    )
+    # As a part of the longest, for k up to 64, to `filter_max_shared_k`, and more.
+    part = (t.groups_lone_few, 1, t.groups_lone_part)[
+        bisect_left((COLUMNS_MAX_KS[2], t.filter_max_shared_k), selection.k)
+    ]
+    is_too_long = selection.num_rows == 1 and selection.row_length > part * t.groups_max_lone_row
     are_fewer = selection.num_rows <= limits.resident_blocks
     is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
     is_near = selection.num_bytes <= t.groups_max_part * limits.l2_bytes
@@ -475,7 +485,7 @@ def _fits_threads(selection: Selection, limits: Limits) -> bool:
     # The first of a column takes lanes less time than the first of a row does.
     is_quick = selection.element.size <= 4 and not (selection.k == 1 and are_columns(selection))
     by_size = THRESHOLDS.threads_row_lengths[0 if selection.k == 1 else 1]
-    least, more, most = by_size[0 if is_quick else 1]
+    least, more, most = by_size[selection.element.size.bit_length() - 1 if is_quick else -1]
     return selection.row_length <= min(most, least + more * selection.num_rows // limits.resident_threads)
 
 
