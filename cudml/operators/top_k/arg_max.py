@@ -33,9 +33,12 @@ class Thresholds:
     #: Longest row of a group, in bytes per lane, unless one batch of loads reads it.
     max_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
 
-    #: Shortest row, in bytes, that several blocks share.
+    #: Shortest row, in bytes, that several blocks share; of a column, a sector for each element.
     shared_min_row_bytes: int = figure(
-        3 << 17, "machine code", "predicted 8.6 us by several, 11.5 by one, for 128256 elements of 4 bytes"
+        3 << 17,
+        "machine code",
+        "predicted 8.6 us by several, 11.5 by one, for 128256 elements of 4 bytes; 8.1 and 22.4 for 7 "
+        "columns of 78618",
     )
     #: Largest number of such rows, as a part of the number of multiprocessors.
     shared_max_part: float = figure(

@@ -60,8 +60,14 @@ def test_the_first_at_every_place(device: Device, word: str) -> None:
 
 @pytest.mark.parametrize("word", ["uint8", "float32", "float64"])
 @pytest.mark.parametrize("num_rows", [1, 3])
+@pytest.mark.parametrize("axis", [0, 1])
 def test_ties_between_the_parts_of_a_row(
-    device: Device, num_rows: int, word: str, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+    device: Device,
+    axis: int,
+    num_rows: int,
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+    rng: np.random.Generator,
 ) -> None:
     """Several blocks share a row; the last blocks may have no elements."""
     shorter = replace(top_k_arg_max.THRESHOLDS, shared_min_row_bytes=1, min_stretch_bytes=100)
@@ -71,11 +77,24 @@ def test_ties_between_the_parts_of_a_row(
         x = np.zeros((num_rows, length), word)
         for row in x:
             row[rng.integers(0, length, 5)] = 1
+        given = x if axis == 1 else np.ascontiguousarray(x.T)
         for largest in (True, False):
-            options = replace(FIRST, largest=largest)
-            (launch,) = launches(plan_for(x, options, limits))
+            options = replace(FIRST, largest=largest, axis=axis)
+            (launch,) = launches(plan_for(given, options, limits))
             assert launch.grid[0] >= 2 * num_rows
-            check_top_k(device, x, options, limits)
+            check_top_k(device, given, options, limits)
+
+
+@pytest.mark.parametrize(
+    ("axis", "word", "longest"), [(1, "uint8", 393_215), (0, "uint8", 12_287), (0, "float64", 12_287)]
+)
+def test_blocks_share_what_takes_many_sectors(axis: int, word: str, longest: int) -> None:
+    """Elements that do not lie together take one each, whatever their size."""
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    for length, are_shared in ((longest, False), (longest + 1, True)):
+        x = np.broadcast_to(np.zeros((), word), (2, length) if axis == 1 else (length, 2))
+        (launch,) = launches(plan_for(x, replace(FIRST, axis=axis), limits))
+        assert (launch.grid[0] > 1) is are_shared
 
 
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 13, 264])
