@@ -375,7 +375,11 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
     if _columns_pay_for_short(selection, limits) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if filter_pays_for_short(selection, limits) and can_filter(selection, limits):
-        return Choice(PATHS["block_filter"], f"rows of {length} elements, too wide for a warp")
+        # Predicted us by digits and filtered: 6.6 and 7.5 for 10 columns of 70 int64 and k = 2, 7.8 and 7.6
+        # for k = 12; 8.0 and 9.0 for 130 ragged rows of 200 and 8. Lanes take 8.5, 13.9 and 12.7.
+        by_digits = selection.k <= THRESHOLDS.select_max_few_k and _is_slow_for_lanes(selection)
+        path = PATHS["block_radix" if by_digits else "block_filter"]
+        return Choice(path, f"rows of {length} elements, too wide for a warp")
     if is_few(selection, limits) and can_block_sort(selection, limits) and sorts_short(selection):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
@@ -399,10 +403,15 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
         # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
         is_dear = is_narrow if lie_apart else selection.element.size == 1 and is_less
         return not (is_dear and block_sort_pays(selection, limits, _part_of_groups(selection, limits)))
+    is_quick_for_blocks = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection)
+    if is_quick_for_blocks and filter_pays_for_short(selection, limits):
+        return False
     if selection.num_rows == 1 and not is_shortest:
         return False  # lanes without a row see nothing but ties, which take the longest
     # Lanes without elements see nothing but ties.
-    takes_long = is_shortest or not is_wide or k > t.select_max_few_k
+    if k > t.select_max_few_k and selection.lengths is not None and _is_slow_for_lanes(selection):
+        return False
+    takes_long = is_shortest or not is_wide
     if not are_many and selection.lengths is not None and takes_long:
         return False
     is_alone = is_few(selection, limits) and not are_vectors(selection)
@@ -425,11 +434,23 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
     return is_shortest or not is_wide or length >= t.select_min_wide_length
 
 
+def _is_slow_for_lanes(selection: Selection) -> bool:
+    """Whether wide rows are columns or ragged, and not of the shortest."""
+    is_wide = selection.element.size > _COLUMNS_WORD_BYTES
+    is_long = selection.row_length > THRESHOLDS.select_max_any_k
+    return is_wide and is_long and (are_columns(selection) or selection.lengths is not None)
+
+
 def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
     """Whether rows that fit a warp take no longer together."""
     t = THRESHOLDS
     are_many = _part_of_groups(selection, limits) >= t.columns_min_part
-    is_short = selection.row_length <= t.columns_max_short_length
+    longest = t.columns_max_short_length
+    if selection.lengths is not None and _is_slow_for_lanes(selection):
+        # Predicted us by columns, by a warp each, and by lanes: 37.0, 56.6 and 70.0 for 12000 ragged rows of 200
+        # int64 and k = 12, 65.1, 79.3 and 84.3 of 900; 73.2 and 83.0 of 500 and k = 25, 98.3 and 85.0 of 900.
+        longest = SORT_MAX_ROW_LENGTH // (1 if selection.k <= COLUMNS_MAX_KS[0] else 2)
+    is_short = selection.row_length <= longest
     part = _part_of_groups(selection, limits)
     fills = part > t.columns_min_filled * t.columns_max_part * ceil(part / t.columns_max_part)
     is_paid = selection.k <= COLUMNS_MAX_KS[0] or fills
