@@ -57,9 +57,10 @@ struct GridPart {
 //     the gates kFirst to kLast - 1;
 //   sum_place(warp, gate, row, unit): the place of an item's sum among those.
 //   inputs: shared, kNumGates * kGridThreads floats, if items are fixed.
-//   kIsLayered: whether the layer may be one of several in the grid, with fixed items. Then also, in a step:
-//   gather_both(tag, loads, step), its own states and those of the layer below; inputs_of<kFirst, kLast>(item),
-//   the inputs of an item once sums are complete; pass_on(item, step), when its state is known.
+//   kIsLayered: whether the layer may be one of several in the grid, with fixed items. Then also, in a
+//     step: gather_both(tag, loads, step), its own states and those of the layer below;
+//     inputs_of<kFirst, kLast>(item), the inputs of an item once sums are complete;
+//     pass_on(item, step), when its state is known.
 //
 // Items are fixed (kIsFixed) if the block has one pass and its sequences one round.
 template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset,

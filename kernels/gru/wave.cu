@@ -1,5 +1,5 @@
 // Computes: GRU layers on top of each other, over a whole sequence, by one cooperative grid.
-// Idea: layers run as in gru/grid.cu, a step apart; those above multiply W with states sent to them.
+// Idea: layers run as in gru/grid.cu, a step apart; those above multiply W with states sent up.
 // Ownership: a group of blocks shares the units of some sequences in one layer, W and R on chip.
 // Requires: all blocks resident, `exchange` zeroed, fixed items, no weights in memory.
 // Chosen when: all layers fit at once and this is estimated to be the fastest (gru/wave.py).
