@@ -447,8 +447,9 @@ def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
     are_many = _part_of_groups(selection, limits) >= t.columns_min_part
     longest = t.columns_max_short_length
     if selection.lengths is not None and _is_slow_for_lanes(selection):
-        # Predicted us by columns, by a warp each, and by lanes: 37.0, 56.6 and 70.0 for 12000 ragged rows of 200
-        # int64 and k = 12, 65.1, 79.3 and 84.3 of 900; 73.2 and 83.0 of 500 and k = 25, 98.3 and 85.0 of 900.
+        # Predicted us by columns, by a warp each, and by lanes: 37.0, 56.6 and 70.0 for 12000 ragged rows of
+        # 200 int64 and k = 12, 65.1, 79.3 and 84.3 of 900; 73.2 and 83.0 of 500 and k = 25, 98.3 and 85.0 of
+        # 900.
         longest = SORT_MAX_ROW_LENGTH // (1 if selection.k <= COLUMNS_MAX_KS[0] else 2)
     is_short = selection.row_length <= longest
     part = _part_of_groups(selection, limits)
