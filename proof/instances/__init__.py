@@ -3,7 +3,8 @@
 One module for each operator, named as in `cudml/operators/`. It has `descriptors()`, whose plans reach
 every instance of the operator's kernels on every architecture, and `any_descriptor(rng)`, which gives
 random ones, so that an instance missing from the former is found. It may have `PROMISES`: what the machine
-code of a kernel has wherever it is compiled, by the kernel's function name.
+code of a kernel has wherever it is compiled, by the kernel's function name; and `has_plan(descriptor,
+limits)`, if devices of some limits have no plan for some of the descriptors.
 """
 
 import importlib
@@ -55,7 +56,10 @@ def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
     """Every launch of every descriptor's plan on a device of these limits."""
     for name, module in operators().items():
         plan = importlib.import_module(f"cudml.operators.{name}.operator").plan
+        has_plan = getattr(module, "has_plan", lambda descriptor, limits: True)
         for descriptor in module.descriptors():
+            if not has_plan(descriptor, limits):
+                continue
             for step in plan(descriptor, limits).steps:
                 if isinstance(step, KernelLaunch):
                     yield step

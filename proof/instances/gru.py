@@ -10,6 +10,7 @@ from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc
 from cudml.operators.gru.wave import member_of
+from cudml.plans import Limits
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 
@@ -53,6 +54,11 @@ def descriptors() -> Iterator[GruDesc | StackDesc]:
         yield descriptor
         if descriptor.input_tensor.sizes[1:] == _STACKED:
             yield _stack(descriptor)
+
+
+def has_plan(descriptor: GruDesc | StackDesc, limits: Limits) -> bool:
+    """Layers at once have none on a CPU, which runs them one after the other."""
+    return not isinstance(descriptor, StackDesc) or limits.warp_lanes > 1
 
 
 def _stack(layer: GruDesc) -> StackDesc:

@@ -172,9 +172,11 @@ def test_cells_of_pytorch_are_no_slower_than_they_can_be(case: gru.GruCase) -> N
     assert (found is None) == (not case.linear_before_reset)
     if found is None:
         return
-    steps = case.steps * case.num_directions
-    assert found.launches == case.num_directions + 2 * steps + 1
-    products = 6.0 * case.hidden_size * (case.input_size + case.hidden_size) * case.batch * steps
+    directions, hidden = case.num_directions, case.hidden_size
+    steps = case.steps * directions * case.num_layers
+    assert found.launches == case.num_layers * (directions + 1) + 2 * steps
+    columns = case.input_size + hidden + (case.num_layers - 1) * (directions + 1) * hidden
+    products = 6.0 * hidden * columns * case.batch * case.steps * directions
     weights = 3 * case.hidden_size * case.hidden_size * np.dtype(case.dtype).itemsize
     rereads = max(0, weights - L2_BYTES) * steps / MEMORY_RATE
     least = max(products / FLOPS[case.dtype], rereads) * 1e6

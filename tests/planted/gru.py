@@ -262,8 +262,8 @@ DEFECTS = {
     ),
     "one buffer for all exchanges of fixed items": Defect(
         "kernels/gru/exchanged_grid.cuh",
-        "loads.first + (tag & 1) * loads.words_per_buffer;",
-        "loads.first;",
+        "loads.first + (tag & 1) * loads.words_per_buffer, block()",
+        "loads.first, block()",
         ("gru on a grid, fixed items", "gru on a grid, fixed items, reset first"),
         f"{WRONG}|{HANGS}",
     ),

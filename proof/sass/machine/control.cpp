@@ -105,6 +105,9 @@ INSTRUCTION(UCGABAR_WAIT, "", kBranch, "", "PTX barrier.cluster.wait") {
   wait_for(step, Wait::kBarrier, splat(kClusterBarrier));
 }
 
+// Where the compiler has seen that a pointer would be null: code that never runs.
+INSTRUCTION(BPT, "", kBranch, "TRAP", "PTX trap") { step.fail("a trap"); }
+
 // What the table of instructions does not have: the text has the reason behind the instruction.
 INSTRUCTION(UNKNOWN, "", kBranch, "", "no instruction") {
   step.fail("an instruction that is not known");
