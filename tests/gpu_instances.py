@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from cudml.devices.cuda import CudaDevice, get_device
+from cudml.operators.gru.operator import StackDesc
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.instances import operators
@@ -43,7 +44,8 @@ def names_of(plan: Plan) -> set[str]:
 
 def tensors_of(descriptor: Any, plan: Plan) -> dict[str, TensorDesc]:
     """The bound tensors by member name."""
-    return {name: getattr(descriptor, name) for name in plan.operands}
+    members = dict(descriptor.tensors) if isinstance(descriptor, StackDesc) else vars(descriptor)
+    return {name: members[name] for name in plan.operands}
 
 
 def smallest(operator: str, limits: Limits, max_bytes: int) -> Iterator[tuple[Any, Plan]]:
