@@ -25,10 +25,9 @@ from typing import Any
 import numpy as np
 
 from cudml.devices.cuda import CudaDevice, get_device
-from cudml.operators.gru.operator import StackDesc
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
-from proof.instances import operators
+from proof.instances import operators, tensors_by_member
 
 #: Lengths are drawn up to here: most of them within the axes of the small descriptors, some beyond.
 MAX_LENGTH = 1000
@@ -44,8 +43,8 @@ def names_of(plan: Plan) -> set[str]:
 
 def tensors_of(descriptor: Any, plan: Plan) -> dict[str, TensorDesc]:
     """The bound tensors by member name."""
-    members = dict(descriptor.tensors) if isinstance(descriptor, StackDesc) else vars(descriptor)
-    return {name: members[name] for name in plan.operands}
+    tensors = tensors_by_member(descriptor)
+    return {name: tensors[name] for name in plan.operands}
 
 
 def smallest(operator: str, limits: Limits, max_bytes: int) -> Iterator[tuple[Any, Plan]]:

@@ -99,7 +99,7 @@ def gru_stack(
     stream: Any = None,
     **words: Any,
 ) -> GruResult[Any]:
-    """Layers of gated recurrent units, each of which takes the states of the layer before it as inputs.
+    """A stack of layers of gated recurrent units: the inputs of a layer are the states of the layer below.
 
     T is the number of steps, N of sequences, I of inputs, H of hidden units, L of layers; D is 2 if the
     direction is "bidirectional", else 1.

@@ -85,7 +85,7 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     });
   }
 
-  // The first word of a row of what is passed.
+  // The first word of a row of states for the layer above.
   __device__ __forceinline__ Int64 passed(UInt32 step, Int64 n) const {
     const Int64 row = static_cast<Int64>(step) * layer.params.batch_size + n;
     return row * (TaggedFloats::kNumWords * this->loads_per_row());

@@ -9,12 +9,13 @@ limits)`, if devices of some limits have no plan for some of the descriptors.
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cudml.operators.gru.operator import StackDesc
 from cudml.plans import KernelLaunch, Limits
 
 
@@ -50,6 +51,11 @@ def promise_of(launch: KernelLaunch) -> Promise:
     for module in operators().values():
         promises |= getattr(module, "PROMISES", {})
     return promises.get(launch.function, Promise())
+
+
+def tensors_by_member(descriptor: Any) -> Mapping[str, Any]:
+    """The members of a descriptor; of a stack of GRU layers, its tensors, those of every layer among them."""
+    return dict(descriptor.tensors) if isinstance(descriptor, StackDesc) else vars(descriptor)
 
 
 def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:

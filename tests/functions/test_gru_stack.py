@@ -1,4 +1,4 @@
-"""`gru_stack`: layers one after the other and all at once, each option, and what is wrong with layers."""
+"""`gru_stack`: layers one after the other and all at once, each option, and refused layers."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -31,7 +31,7 @@ GROUPS = {
 WITHOUT_A_SNIPPET = {
     "NOP": "means nothing",
     "YIELD": "a hint which warp goes on",
-    "BPT.TRAP": "never runs: the compiler puts it where a pointer would be null",
+    "BPT.TRAP": "never runs: in gru_wave, in place of loads from the null pointer to weights in memory",
 }
 #: The entry of the table for what it does not have.
 UNKNOWN = "UNKNOWN"

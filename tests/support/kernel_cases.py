@@ -19,6 +19,7 @@ from cudml.operators.slice.operator import Slice1Desc
 from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc, byte_extent, packed_strides
+from proof.instances import tensors_by_member
 from proof.oracle.gru import Weights
 from proof.oracle.reverse_subsequences import reverse_lanes
 from proof.oracle.slice import slice1_elements
@@ -75,8 +76,7 @@ class Case:
 
 def operands_of(case: Case, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Arrays by member in the descriptor's layout; outputs are full of NaN."""
-    plan, desc = case.plan(), case.descriptor
-    tensors = dict(desc.tensors) if isinstance(desc, StackDesc) else vars(desc)
+    plan, tensors = case.plan(), tensors_by_member(case.descriptor)
     return {name: _array(tensors[name], name in plan.outputs, name, case, rng) for name in plan.operands}
 
 

@@ -156,7 +156,7 @@ def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
             return True
         return part == 0 and (k > _MAX_SORTED_K or (not is_long and _chooses(selection)))
     if is_long and k <= _MAX_SORTED_K:
-        # A filter cuts lists of bytes, of which many tie, and of ragged rows more often.
+        # A filter cuts lists more often for bytes, because many tie, and for ragged rows.
         reasons = (length <= t.choose_max_length, k > WARP_LANES, size == 1 or selection.lengths is not None)
         return part == 0 and sum(reasons) > 1
     if k > COLUMNS_MAX_KS[-1]:
