@@ -17,7 +17,7 @@ from proof import stand_in
 MAX_INSTRUCTIONS = 10_000_000
 
 #: Cases of a test that run without `--all-cases`.
-MAX_CASES = 12
+MAX_CASES = 8
 
 
 def load() -> None:
