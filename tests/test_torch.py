@@ -152,6 +152,13 @@ def test_operators_keep_the_rules_of_torch_library() -> None:
     x, h0 = torch.randn(STEPS, BATCH, INPUTS), torch.randn(2, BATCH, HIDDEN)
     lengths = torch.arange(BATCH).to(torch.uint32)
     torch.library.opcheck(torch.ops.cudml.gru.default, (x, w, r, b, h0, lengths))
+    upper, states = torch.randn(2, 72, 2 * HIDDEN), torch.randn(4, BATCH, HIDDEN)
+    for given in (([b, b], states, lengths), ([], None, None)):
+        torch.library.opcheck(torch.ops.cudml.gru_stack.default, (x, [w, upper], [r, r], *given))
+    with pytest.raises(
+        TypeError, match=r"^gru: r is of torch\.float32, torch\.sparse_coo and on cpu, must be"
+    ):
+        torch.ops.cudml.gru_stack.default(x, [w, upper], [r, r.to_sparse()], [], None, None)
 
 
 @pytest.mark.parametrize("index_type", [torch.int32, torch.int64], ids=str)

@@ -17,6 +17,7 @@ from cudml.devices.exchange import ExchangeError, Exported
 from cudml.dtypes import BITS_BY_SIZE, INTEGERS, ElementType
 from cudml.errors import DeviceError, a_type
 from cudml.functions.transfer import upload
+from cudml.plans import Plan
 from cudml.tensors import is_injective, num_elements
 
 #: The part of a call's scratch that lengths made of a number are.
@@ -160,9 +161,10 @@ class Request:
     """Checked arguments: the arrays, and what else makes up the descriptor.
 
     `describe` makes it from the tensors by member and `members`; the planner takes `options`, too. Nothing is
-    computed if every output is empty, or if `is_zero`, which sets the outputs to 0. Where one plan is not
-    enough, `program` makes what runs from the descriptor, the options and the device. `bounds` are, for calls
-    that have a place, each axis, the least and the largest place along it, and its stride in bytes.
+    computed if every output is empty, or if `is_zero`, which sets the outputs to 0. Where one plan may not be
+    enough, `load` makes what runs from the descriptor, the options and the device: a plan and its program, or
+    None and a program that runs several. `bounds` are, for calls that have a place, each axis, the least and
+    the largest place along it, and its stride in bytes.
     """
 
     inputs: Sequence[Argument]
@@ -171,7 +173,7 @@ class Request:
     members: Mapping[str, Any]
     options: tuple[Any, ...] = ()
     is_zero: bool = False
-    program: Callable[[Any, tuple[Any, ...], Device], Program] | None = None
+    load: Callable[[Any, tuple[Any, ...], Device], tuple[Plan | None, Program]] | None = None
     bounds: Sequence[tuple[int, int, int, int]] = ()
 
 

@@ -137,12 +137,14 @@ class Call:
         desc = None if is_empty else request.describe({**tensors, **request.members})
         if self.has_place:
             self._prepare(request, rows, desc)
-        elif desc is not None and request.program is not None:
-            self.launch = request.program(desc, request.options, device)
-            self.takes_operands = False
         elif desc is not None:
-            self.plan, self.launch = load(function.plan, desc, device, request.options)
-            if self.plan.operands != (*tensors,):
+            if request.load is None:
+                self.plan, self.launch = load(function.plan, desc, device, request.options)
+            else:
+                self.plan, self.launch = request.load(desc, request.options, device)
+            if self.plan is None:
+                self.takes_operands = False
+            elif self.plan.operands != (*tensors,):
                 raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {self.plan}")
         self.is_launch = self.takes_operands and not self.has_place
         if key is not None:

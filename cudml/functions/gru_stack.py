@@ -36,6 +36,7 @@ from cudml.operators.gru import operator as _operator
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import LAYER_MEMBERS, StackDesc, stack_of
 from cudml.operators.gru.wave import member_of, takes_wave
+from cudml.plans import Plan
 from cudml.tensors import num_elements
 
 _NAME = "gru_stack"
@@ -156,24 +157,28 @@ def gru_stack(
     """
     if words:
         raise no_argument(gru_stack, next(iter(words)), GRU_STACK)
-    given: dict[str, Any] = {"x": x}
-    given |= _named(layers)
-    others = {"h0": h0, "sequence_lengths": sequence_lengths}
-    given |= {name: array for name, array in others.items() if array is not None}
-    names = tuple(given)
+    given = named(x, layers, h0, sequence_lengths)
+    names = (*given,)
     if isinstance(activations, list):
         activations = tuple(activations)
     options: Any = (names, len(layers), direction, activations, linear_before_reset, clip_bound(clip, _NAME))
     if type(linear_before_reset) is not bool or not isinstance(activations, (tuple, type(None))):
         options = list(options)  # the check raises the error
     outputs = () if out is None else output_pair(_NAME, out, "sequence, single")
-    inputs = tuple(given.values())
+    inputs = (*given.values(),)
     call = _gru_stack.find(inputs, outputs, options, stream, names)
     return GruResult._make(call.run(inputs, outputs))
 
 
-def _named(layers: Any) -> dict[str, Any]:
-    """The arrays of all layers by the names that messages have for them."""
+def named(x: Any, layers: Any, h0: Any, sequence_lengths: Any) -> dict[str, Any]:
+    """The arrays of a call by the names that messages have for them, without those that are None."""
+    others = {"h0": h0, "sequence_lengths": sequence_lengths}
+    given = {"x": x} | _of_layers(layers)
+    return given | {name: array for name, array in others.items() if array is not None}
+
+
+def _of_layers(layers: Any) -> dict[str, Any]:
+    """The arrays of all layers by name."""
     if not isinstance(layers, (list, tuple)):
         raise TypeError(wrong_argument(_NAME, "layers", a_type(layers), "a list of (w, r) or (w, r, b)"))
     if not layers:
@@ -186,8 +191,8 @@ def _named(layers: Any) -> dict[str, Any]:
             got = f"{a_type(layer)} of {len(layer)}" if isinstance(layer, (list, tuple)) else a_type(layer)
             errors.append(TypeError(wrong_argument(_NAME, name, got, expected)))
             continue
-        named = zip(_LAYER_NAMES, layer, strict=False)
-        arrays |= {_name_in(number, one): array for one, array in named if one != "b" or array is not None}
+        own = zip(_LAYER_NAMES, layer, strict=False)
+        arrays |= {_name_in(number, one): array for one, array in own if one != "b" or array is not None}
     raise_all(_NAME, errors)
     return arrays
 
@@ -261,7 +266,7 @@ def _check(
         attributes,
         (cell.clip,),
         is_zero=steps == 0,
-        program=_program,
+        load=_load,
     )
 
 
@@ -280,20 +285,20 @@ def _check_shapes(arrays: dict[str, Array], num_layers: int, num_directions: int
         if number and "H" in sizes:
             sizes["I"] = num_directions * sizes["H"]
             sources["I"] = f"the states of layers[{number - 1}]"
-        named = {name: arrays.get(_name_in(number, name)) for name in _LAYER_NAMES}
-        own = {name: array for name, array in named.items() if array is not None}
+        given = {name: arrays.get(_name_in(number, name)) for name in _LAYER_NAMES}
+        own = {name: array for name, array in given.items() if array is not None}
         problems += shape_problems(own, sizes, sources, where=f" of layers[{number}]")
     if problems:
         raise ValueError(f"{_NAME}: {'; '.join(problems)}")
 
 
-def _program(desc: StackDesc, options: tuple[Any, ...], device: Device) -> Program:
+def _load(desc: StackDesc, options: tuple[Any, ...], device: Device) -> tuple[Plan | None, Program]:
     """All layers at once, if that is estimated to be faster and the device has room; else one by one."""
     (clip,) = options
     if takes_wave(stack_of(desc, clip), device.limits):
         with suppress(LaunchTooLargeError):
-            return load(_operator.plan, desc, device, options)[1]
-    return _Chain(desc, options, device)
+            return load(_operator.plan, desc, device, options)
+    return None, _Chain(desc, options, device)
 
 
 class _Chain:

@@ -34,7 +34,7 @@ from cudml.functions.array_types import (
     ValuesT,
 )
 from cudml.functions.calls import ArrayFunction
-from cudml.functions.top_k_parts import PartedTopK
+from cudml.functions.top_k_parts import load_parts
 from cudml.functions.words import TOP_K, hiding_words, no_argument
 from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH, worst_value
@@ -261,16 +261,16 @@ def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
         outputs.append(Argument(name, member, element_type, out, shape, dtype, operand_shape=operand_shape))
     source = Argument("a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape)
     members = {"axis": axis, "k": k, "axis_direction": direction}
-    program = partial(PartedTopK, max_row_length=MAX_ROW_LENGTH) if lane > MAX_ROW_LENGTH else None
+    load = partial(load_parts, max_row_length=MAX_ROW_LENGTH) if lane > MAX_ROW_LENGTH else None
     if lengths is None:
         describe = _operator.TopK1Desc.of_plain
-        return Request([source], outputs, describe, members, (nan_last,), program=program)
+        return Request([source], outputs, describe, members, (nan_last,), load=load)
     is_largest = direction is AxisDirection.DECREASING
     members["missing"] = worst_value(ELEMENTS[kind], is_largest=is_largest)
     if array.dtype == bool:
         members["missing"] = int(not is_largest)
     describe = _operator.RaggedTopKDesc.of_plain
-    return Request([source, lengths], outputs, describe, members, (nan_last,), program=program)
+    return Request([source, lengths], outputs, describe, members, (nan_last,), load=load)
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:

@@ -31,6 +31,13 @@ class _Part(NamedTuple):
     launch: Program
 
 
+def load_parts(
+    desc: _operator.TopK1Desc, options: tuple[Any, ...], device: Device, max_row_length: int
+) -> tuple[None, Program]:
+    """`PartedTopK` as `Request.load` returns it: a program of several plans."""
+    return None, PartedTopK(desc, options, device, max_row_length)
+
+
 class PartedTopK:
     """The program of a top-k along an axis of more elements than a kernel's row has.
 

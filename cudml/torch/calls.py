@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Any, NamedTuple
 
 import torch
@@ -109,6 +109,20 @@ def arrays_of(*tensors: torch.Tensor | None) -> list[Any]:
                 array = plain
         arrays.append(array)
     return arrays
+
+
+def launched(
+    planned: Planned, inputs: Sequence[torch.Tensor], outputs: Sequence[torch.Tensor], stream: int
+) -> bool:
+    """Launch a known call on a stream that is not captured, if the inputs' addresses suit it."""
+    places = [one.data_ptr() for one in inputs]
+    if any(map(and_, places, planned.masks)):
+        return False
+    # It may be given back at once: PyTorch reuses it in the stream's order.
+    scratch = inputs[0].new_empty(planned.scratch_bytes, dtype=torch.uint8)
+    places += [one.data_ptr() for one in outputs]
+    planned.launch([operands_at[place] for place in places], operands_at[scratch.data_ptr()], streams[stream])
+    return True
 
 
 def _public_current_stream(number: int) -> int:

@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 from math import inf
-from operator import and_
 from typing import Any, Literal
 
 import torch
@@ -15,10 +14,9 @@ from cudml.torch.calls import (
     from_numpy,
     graph_memory,
     is_captured_on,
-    operands_at,
+    launched,
     planned_calls,
     remember,
-    streams,
 )
 from cudml.torch.library import Dims, batch_first, define
 
@@ -39,15 +37,12 @@ def gru_on_cpu(
     if r.shape[0] == 1:  # as for topk; the states of one direction lie as PyTorch's do
         states, single = gru(*arrays_of(x, w, r, b, h0, lengths), linear_before_reset=True)
         return from_numpy(states[:, 0]), from_numpy(single)
-    sequence, single = _gru_empty(x, w, r)
-    steps, batch, _ = x.shape
-    num_directions, _, hidden = r.shape
-    states = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2)
+    sequence, single = gru_empty(x, w, r)
     gru(
         *arrays_of(x, w, r, b, h0, lengths),
-        direction=_direction(r),
+        direction=direction_of(r),
         linear_before_reset=True,
-        out=tuple(arrays_of(states, single)),
+        out=tuple(arrays_of(states_of(sequence, r), single)),
     )
     return sequence, single
 
@@ -62,39 +57,52 @@ def gru_on_gpu(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     if x.is_cpu:
         return gru_on_cpu(x, w, r, b, h0, lengths)  # which refuses the others
+    outputs = gru_empty(x, w, r)
+    gru_into(*outputs, x, w, r, b, h0, lengths)
+    return outputs
+
+
+def gru_into(
+    sequence: torch.Tensor,
+    single: torch.Tensor,
+    x: torch.Tensor,
+    w: torch.Tensor,
+    r: torch.Tensor,
+    b: torch.Tensor | None,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> None:
+    """Write the layer's results on a GPU."""
     number = x.get_device()
     stream = current_stream(number)
     is_captured = is_captured_on(number, stream)
     named = zip(gru_function._gru.input_names, (x, w, r, b, h0, lengths), strict=True)
     given = {name: tensor for name, tensor in named if tensor is not None}
-    names, inputs = tuple(given), given.values()
-    sequence, single = _gru_empty(x, w, r)
+    names, inputs = tuple(given), (*given.values(),)
     key = names, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
     planned = planned_calls.get(key)
-    places = [one.data_ptr() for one in inputs]
-    if planned is not None and not is_captured and not any(map(and_, places, planned.masks)):
-        scratch = x.new_empty(planned.scratch_bytes, dtype=torch.uint8)
-        written = sequence.data_ptr(), single.data_ptr()
-        operands = [operands_at[place] for place in (*places, *written)]
-        planned.launch(operands, operands_at[scratch.data_ptr()], streams[stream])
-        return sequence, single
-    steps, batch, _ = x.shape
-    num_directions, _, hidden = r.shape
-    out = sequence.view(steps, batch, num_directions, hidden).transpose(1, 2), single
+    if planned is not None and not is_captured and launched(planned, inputs, (sequence, single), stream):
+        return
+    out = states_of(sequence, r), single
     arrays = dict(zip(names, arrays_of(*inputs), strict=True))
     with graph_memory(x) if is_captured else nullcontext():
-        gru(**arrays, direction=_direction(r), linear_before_reset=True, out=out, stream=stream)
+        gru(**arrays, direction=direction_of(r), linear_before_reset=True, out=out, stream=stream)
     if not is_captured and key not in planned_calls:
-        options = names, _direction(r), None, True, inf
+        options = names, direction_of(r), None, True, inf
         remember(key, gru_function._gru, (*arrays.values(),), out, options, stream, names)
-    return sequence, single
 
 
-def _direction(r: torch.Tensor) -> Literal["forward", "bidirectional"]:
+def states_of(sequence: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+    """PyTorch's sequence of states (T, N, D * H) as that of `cudml.gru`, (T, D, N, H)."""
+    num_directions, _, hidden = r.shape
+    return sequence.view(*sequence.shape[:2], num_directions, hidden).transpose(1, 2)
+
+
+def direction_of(r: torch.Tensor) -> Literal["forward", "bidirectional"]:
     return "bidirectional" if r.shape[0] == 2 else "forward"
 
 
-def _gru_empty(
+def gru_empty(
     x: torch.Tensor, w: torch.Tensor, r: torch.Tensor, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The outputs before they are computed; also what `torch.compile` traces."""
@@ -103,7 +111,7 @@ def _gru_empty(
     return x.new_empty(steps, batch, num_directions * hidden), x.new_empty(num_directions, batch, hidden)
 
 
-def _gru_batched(
+def gru_batched(
     info: Any,
     dims: Dims,
     x: torch.Tensor,
@@ -143,6 +151,6 @@ gru_operator = define(
     "gru",
     gru_function._gru.input_names,
     computes={"CPU": gru_on_cpu, "CUDA": gru_on_gpu},
-    empty=_gru_empty,
-    batched=_gru_batched,
+    empty=gru_empty,
+    batched=gru_batched,
 )

@@ -1,6 +1,7 @@
 """The layer of `cudml.torch`, and the replacement of PyTorch's in a model."""
 
-import itertools
+from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -10,9 +11,13 @@ from cudml.errors import a_type
 from cudml.torch.calls import ARRAY, goes_straight, has_array
 from cudml.torch.checks import GRU_TYPES, check_tensor, check_type, refuse_gradients
 from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu, gru_operator
-
-#: w, r and b of a layer, as `cudml.gru` takes them.
-_Weights = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
+from cudml.torch.gru_stack_operator import (
+    Layers,
+    gru_stack_on_cpu,
+    gru_stack_on_gpu,
+    gru_stack_operator,
+    layers_in_turn,
+)
 
 #: Identity, address, version and `requires_grad` of each weight.
 _Key = list[tuple[int, int, int, bool]]
@@ -22,7 +27,7 @@ class _Kept(NamedTuple):
     """The weights of a module that were rearranged, and what shows that they have not changed since."""
 
     key: _Key
-    layers: list[_Weights]
+    layers: Layers
     dtype: torch.dtype
     device: torch.device
     requires_grad: bool
@@ -60,7 +65,11 @@ class GRU(torch.nn.RNNBase):
 
     Under `torch.autocast`, on a CPU as on a GPU, input, state and weights are rounded to the dtype of
     autocast, which the results have. Sums and the state between steps are float32 for every dtype; what one
-    layer gives to the next is of the input's dtype. Source: `torch.nn.GRU`.
+    layer gives to the next is of the input's dtype.
+
+    Several layers are one operator, `cudml.gru_stack`: on a GPU with room for all of them, layers of one
+    direction run in one launch, each a step behind the one below. With dropout between layers in training,
+    each layer is a call. Source: `torch.nn.GRU`.
 
     Examples
     --------
@@ -130,19 +139,21 @@ class GRU(torch.nn.RNNBase):
         layers, is_straight = self._in_onnx_order(x, hx, is_autocast, is_traced)
         for tensor in (x, hx, lengths):
             is_straight = is_straight and (tensor is None or goes_straight(tensor))
-        compute = gru_operator
-        if is_straight:
-            compute = gru_on_gpu if x.is_cuda else gru_on_cpu
-        num_directions = 2 if self.bidirectional else 1
-        states = []
-        for layer, (w, r, b) in enumerate(layers):
-            first = layer * num_directions
-            h0 = None if hx is None else hx[first : first + num_directions]
-            if layer and self.dropout and self.training:
-                x = torch.dropout(x, self.dropout, True)
-            x, single = compute(x, w, r, b, h0, lengths)
-            states.append(single)
-        return x, states[0] if len(states) == 1 else torch.cat(states)
+        one, several = gru_operator, gru_stack_operator
+        if is_straight and x.is_cuda:
+            one, several = gru_on_gpu, gru_stack_on_gpu
+        elif is_straight:
+            one, several = gru_on_cpu, gru_stack_on_cpu
+        results: tuple[torch.Tensor, torch.Tensor]
+        if len(layers.r) == 1:
+            b = layers.b[0] if layers.b else None
+            results = one(x, layers.w[0], layers.r[0], b, hx, lengths)
+        elif self.dropout and self.training:
+            drop = partial(torch.dropout, p=self.dropout, train=True)
+            results = layers_in_turn(one, x, layers, hx, lengths, drop)
+        else:
+            results = several(x, *layers, hx, lengths)
+        return results
 
     def _check_sizes(self, x: torch.Tensor, hx: torch.Tensor | None) -> None:
         steps, batch, inputs = x.shape
@@ -160,7 +171,7 @@ class GRU(torch.nn.RNNBase):
 
     def _in_onnx_order(
         self, x: torch.Tensor, hx: torch.Tensor | None, is_autocast: bool, is_traced: bool
-    ) -> tuple[list[_Weights], bool]:
+    ) -> tuple[Layers, bool]:
         """The weights of every layer, rearranged again only if one has changed; checked with the input.
 
         Also whether they may go straight to the operator's kernel.
@@ -186,9 +197,7 @@ class GRU(torch.nn.RNNBase):
         if x.dtype is torch.bfloat16 and x.is_cpu:  # where the operator would widen them at each call
             weights = [weight.float() for weight in weights]
         layers = self._rearranged(weights)
-        is_straight = not is_traced and all(
-            one is None or goes_straight(one) for one in itertools.chain(*layers)
-        )
+        is_straight = not is_traced and all(map(goes_straight, chain(*layers)))
         if key is not None:
             self.__dict__["_ordered"] = _Kept(
                 key,
@@ -202,14 +211,17 @@ class GRU(torch.nn.RNNBase):
             )
         return layers, is_straight
 
-    def _rearranged(self, weights: list[torch.Tensor]) -> list[_Weights]:
+    def _rearranged(self, weights: list[torch.Tensor]) -> Layers:
         kinds = 4 if self.bias else 2  # weight_ih, weight_hh, bias_ih, bias_hh, of each direction in turn
         per_layer = kinds * (2 if self.bidirectional else 1)
-        layers = []
+        layers = Layers([], [], [])
         for first in range(0, len(weights), per_layer):
             layer = weights[first : first + per_layer]
             w, r, *biases = (torch.stack([*map(_update_first, layer[kind::kinds])]) for kind in range(kinds))
-            layers.append((w, r, torch.cat(biases, dim=1) if biases else None))
+            layers.w.append(w)
+            layers.r.append(r)
+            if biases:
+                layers.b.append(torch.cat(biases, dim=1))
         return layers
 
     def __prepare_scriptable__(self) -> Any:
@@ -269,10 +281,10 @@ def _key(weights: list[torch.Tensor]) -> _Key | None:
         return None
 
 
-def _with_arrays(layers: list[_Weights]) -> list[_Weights]:
+def _with_arrays(layers: Layers) -> Layers:
     """The weights; each one in CPU memory has an array of its memory."""
-    for tensor in itertools.chain(*layers):
-        if tensor is not None and has_array(tensor):
+    for tensor in chain(*layers):
+        if has_array(tensor):
             setattr(tensor, ARRAY, tensor.numpy())
     return layers
 

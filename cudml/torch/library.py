@@ -34,7 +34,7 @@ def define(
     function : str
         The function that errors name.
     tensors : sequence of str
-        The names of its first arguments, which errors name too.
+        The names of its first arguments, tensors or lists of them, which errors name too.
     computes : mapping
         Backend, "CPU" or "CUDA", to what computes there.
     empty : callable
@@ -59,7 +59,8 @@ def _refusing(function: str, *names: str) -> Callable[..., Any]:
     """An operator for tensors that no other implementation takes."""
 
     def refuse(*arguments: Any) -> Any:
-        for name, tensor in zip(names, arguments, strict=False):
+        lists = [given if isinstance(given, (list, tuple)) else [given] for given in arguments]
+        for name, tensor in [(name, one) for name, own in zip(names, lists, strict=False) for one in own]:
             is_plain = tensor is None or (tensor.layout is torch.strided and not tensor.is_quantized)
             if not is_plain or tensor.device.type not in ("cpu", "cuda"):
                 got = f"of {tensor.dtype}, {tensor.layout} and on {tensor.device}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cudml.torch.gru_operator import gru_operator
+from cudml.torch.gru_stack_operator import gru_stack_operator
 from cudml.torch.topk_operator import ragged_operator, topk_operator
 
 #: `TensorProto.DataType` of types that ONNX's TopK does not have, and of those that hold their values.
@@ -45,7 +46,12 @@ def onnx_translations() -> dict[Any, Callable[..., Any]]:
     `onnxscript.optimizer.fold_constants(program.model, input_size_limit=n, output_size_limit=n)`. Source: GRU
     and TopK of ONNX.
     """
-    return {topk_operator: _topk, ragged_operator: _ragged_topk, gru_operator: _gru}
+    return {
+        topk_operator: _topk,
+        ragged_operator: _ragged_topk,
+        gru_operator: _gru,
+        gru_stack_operator: _gru_stack,
+    }
 
 
 def _nodes() -> Any:
@@ -82,3 +88,17 @@ def _gru(x: Any, w: Any, r: Any, b: Any = None, h0: Any = None, lengths: Any = N
     )
     # (T, D, N, H) -> (T, N, D * H), in which 0 keeps a size.
     return op.Reshape(op.Transpose(sequence, perm=[0, 2, 1, 3]), [0, 0, -1]), single
+
+
+def _gru_stack(x: Any, w: Any, r: Any, b: Any, h0: Any = None, lengths: Any = None) -> Any:
+    """A node for each layer."""
+    op = _nodes()
+    num_directions, singles = r[0].shape[0], []
+    for number in range(len(r)):
+        state = h0
+        if h0 is not None:
+            first, last = number * num_directions, (number + 1) * num_directions
+            state = op.Slice(h0, [first], [last], [0])
+        x, single = _gru(x, w[number], r[number], b[number] if b else None, state, lengths)
+        singles.append(single)
+    return x, op.Concat(*singles, axis=0)

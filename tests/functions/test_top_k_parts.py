@@ -9,6 +9,7 @@ import pytest
 import cudml
 from cudml.devices import Device
 from cudml.functions import top_k as function
+from cudml.functions.top_k_parts import PartedTopK
 from proof.oracle.top_k import ragged_top_k, top_k
 from tests.support import assert_identical, to_device, to_numpy
 from tests.support.function_arrays import REALS, strided, values
@@ -33,7 +34,7 @@ def _forget() -> None:
 
 def _calls_of_parts() -> int:
     calls = [*function._top_k.calls.values(), *function._ragged_top_k.calls.values()]
-    return sum(isinstance(call.launch, function.PartedTopK) for call in calls)
+    return sum(isinstance(call.launch, PartedTopK) for call in calls)
 
 
 @pytest.mark.usefixtures("short_rows")

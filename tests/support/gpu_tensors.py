@@ -19,6 +19,7 @@ import torch
 from cudml.devices import cuda
 from cudml.torch.calls import planned_calls
 from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu
+from cudml.torch.gru_stack_operator import gru_stack_on_cpu, gru_stack_on_gpu
 from cudml.torch.topk_operator import topk_on_cpu, topk_on_gpu
 from tests.support.capsules import taken_for_bfloat16
 
@@ -103,6 +104,9 @@ class GpuTensor(torch.Tensor):
 
     def view(self, *given: Any) -> "GpuTensor":
         return self.arena.of(super().view(*given))
+
+    def __getitem__(self, places: Any) -> "GpuTensor":
+        return self.arena.of(super().__getitem__(places))
 
     def transpose(self, *given: Any) -> "GpuTensor":
         return self.arena.of(super().transpose(*given))
@@ -226,7 +230,11 @@ def tensors() -> Iterator[Tensors]:
 def taken_for_cuda() -> Iterator[None]:
     """A context in which the operators take a `GpuTensor` for a CUDA tensor."""
     library = torch.library.Library("cudml", "IMPL")
-    computes = {"topk": (topk_on_gpu, topk_on_cpu), "gru": (gru_on_gpu, gru_on_cpu)}
+    computes = {
+        "topk": (topk_on_gpu, topk_on_cpu),
+        "gru": (gru_on_gpu, gru_on_cpu),
+        "gru_stack": (gru_stack_on_gpu, gru_stack_on_cpu),
+    }
     for name, (on_gpu, on_cpu) in computes.items():
 
         def compute(first: Any, *others: Any, on_gpu: Any = on_gpu, on_cpu: Any = on_cpu) -> Any:

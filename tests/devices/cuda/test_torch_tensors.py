@@ -135,6 +135,70 @@ def test_gru(tensors: "Tensors", num_directions: int, dtype: str, rng: np.random
             assert_identical(on_host(single), last.get())
 
 
+def _stack(rng: np.random.Generator, num_steps: int, num_directions: int = 1) -> dict[str, Any]:
+    """The arguments of two layers; those of one direction and several steps run in one launch."""
+    batch, inputs, hidden, directions = 3, 6, 16, num_directions
+    states = hidden * directions
+
+    def of(*shape: int) -> np.ndarray:
+        return rng.uniform(-0.5, 0.5, shape).astype(np.float32)
+
+    return {
+        "x": of(num_steps, batch, inputs),
+        "w": [of(directions, 3 * hidden, inputs), of(directions, 3 * hidden, states)],
+        "r": [of(directions, 3 * hidden, hidden) for _ in range(2)],
+        "b": [of(directions, 6 * hidden) for _ in range(2)],
+        "h0": of(2 * directions, batch, hidden),
+        "lengths": np.array([num_steps, 0, 2], np.int32),
+    }
+
+
+@pytest.mark.parametrize("has_optional", [True, False])
+@pytest.mark.parametrize(("num_steps", "num_directions"), [(5, 1), (5, 2), (1, 1)])
+def test_gru_of_layers(
+    tensors: "Tensors",
+    num_steps: int,
+    num_directions: int,
+    has_optional: bool,
+    rng: np.random.Generator,
+) -> None:
+    """As the array function on CuPy's arrays, in one launch for all layers or in one for each."""
+    pytest.importorskip("cupy_backends.cuda.libs.cublas", exc_type=ImportError)
+    import cupy
+
+    import cudml.torch
+
+    given = _stack(rng, num_steps, num_directions)
+    if not has_optional:
+        given |= {"b": [], "h0": None, "lengths": None}
+    biases = given["b"] or [None, None]
+    layers = zip(given["w"], given["r"], biases, strict=True)
+    states, last = cudml.gru_stack(
+        cupy.asarray(given["x"]),
+        [[None if one is None else cupy.asarray(one) for one in layer] for layer in layers],
+        *(None if one is None else cupy.asarray(one) for one in (given["h0"], given["lengths"])),
+        direction="bidirectional" if num_directions == 2 else "forward",
+        linear_before_reset=True,
+    )
+    shared = [_on_gpu(tensors, one) for one in given.values()]
+    planned_calls = cudml.torch.calls.planned_calls
+    planned_calls.clear()
+    for _ in range(2):
+        sequence, single = _operator("gru_stack")(*shared)
+        wanted = np.moveaxis(states.get(), 1, 2).reshape(tuple(sequence.shape))
+        assert_identical(tensors.numpy(sequence), wanted)
+        assert_identical(tensors.numpy(single), last.get())
+        is_one_launch = num_steps > 1 and num_directions == 1
+        assert len(planned_calls) == (1 if is_one_launch else 3)
+
+
+def _on_gpu(tensors: "Tensors", given: Any) -> Any:
+    """An array, the arrays of a list, or None."""
+    if isinstance(given, list):
+        return [tensors.on_gpu(one) for one in given]
+    return None if given is None else tensors.on_gpu(given)
+
+
 def _operator(name: str) -> Any:
     """An operator of PyTorch; the module around `gru` computes with PyTorch's own kernels."""
     import torch
@@ -145,22 +209,25 @@ def _operator(name: str) -> Any:
 
 
 def _calls(tensors: "Tensors", rng: np.random.Generator) -> dict[str, tuple[Callable[[], Any], Any]]:
-    """Calls, and the tensor that is the first argument of each: `topk` without scratch and with it, `gru`."""
+    """Calls of `CALLS`, and the tensor that is the first argument of each."""
     import cudml.torch
 
     short, long = (
         tensors.on_gpu(rng.standard_normal(shape, np.float32)) for shape in ((4, 300), (1, 1 << 17))
     )
     layer = [tensors.on_gpu(one) for one in _layer(rng, 1)]
+    stack, step = ([_on_gpu(tensors, one) for one in _stack(rng, steps).values()] for steps in (4, 1))
     cudml.torch.calls.planned_calls.clear()
     return {
         "topk": (lambda: cudml.torch.topk(short, 5), short),
         "topk with scratch": (lambda: cudml.torch.topk(long, 5), long),
         "gru": (lambda: _operator("gru")(*layer, None), layer[0]),
+        "layers at once": (lambda: _operator("gru_stack")(*stack), stack[0]),
+        "layers in turn": (lambda: _operator("gru_stack")(*step), step[0]),
     }
 
 
-CALLS = ["topk", "topk with scratch", "gru"]
+CALLS = ["topk", "topk with scratch", "gru", "layers at once", "layers in turn"]
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -1,0 +1,182 @@
+"""The operator `gru_stack`, layers on top of each other: what it computes, traces and batches."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from math import inf
+from typing import Any, NamedTuple
+
+import torch
+
+from cudml.functions import gru as gru_function
+from cudml.functions import gru_stack as gru_stack_function
+from cudml.functions.gru_stack import gru_stack
+from cudml.torch.calls import (
+    arrays_of,
+    current_stream,
+    graph_memory,
+    is_captured_on,
+    launched,
+    planned_calls,
+    remember,
+)
+from cudml.torch.gru_operator import (
+    direction_of,
+    gru_batched,
+    gru_empty,
+    gru_into,
+    gru_on_cpu,
+    states_of,
+)
+from cudml.torch.library import batch_first, define
+
+
+class Layers(NamedTuple):
+    """The weights of layers, from the first one up, each as `cudml.gru` takes it."""
+
+    w: list[torch.Tensor]
+    r: list[torch.Tensor]
+    #: Empty if there are no biases.
+    b: list[torch.Tensor]
+
+
+def layers_in_turn(
+    compute: Callable[..., tuple[torch.Tensor, torch.Tensor]],
+    x: torch.Tensor,
+    layers: Layers,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+    between: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The results by a call for each layer; `between` changes what one gives to the next."""
+    num_directions = layers.r[0].shape[0]
+    singles = []
+    for number, (w, r) in enumerate(zip(layers.w, layers.r, strict=True)):
+        if number and between is not None:
+            x = between(x)
+        b = layers.b[number] if layers.b else None
+        x, single = compute(x, w, r, b, _of_layer(h0, number, num_directions), lengths)
+        singles.append(single)
+    return x, torch.cat(singles)
+
+
+def _of_layer(states: torch.Tensor | None, number: int, num_directions: int) -> torch.Tensor | None:
+    """A layer's part of the first or last states (L * D, N, H)."""
+    return None if states is None else states[number * num_directions : (number + 1) * num_directions]
+
+
+def gru_stack_on_cpu(
+    x: torch.Tensor,
+    w: list[torch.Tensor],
+    r: list[torch.Tensor],
+    b: list[torch.Tensor],
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return layers_in_turn(gru_on_cpu, x, Layers(w, r, b), h0, lengths)
+
+
+def gru_stack_on_gpu(
+    x: torch.Tensor,
+    w: list[torch.Tensor],
+    r: list[torch.Tensor],
+    b: list[torch.Tensor],
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    if x.is_cpu:
+        return gru_stack_on_cpu(x, w, r, b, h0, lengths)  # which refuses the others
+    number = x.get_device()
+    stream = current_stream(number)
+    is_captured = is_captured_on(number, stream)
+    layers = [(*one,) for one in zip(w, r, b or [None] * len(w), strict=True)]
+    given = gru_stack_function.named(x, layers, h0, lengths)
+    names, inputs = (*given,), (*given.values(),)
+    key = names, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
+    sequence, single = _stack_empty(x, w, r)
+    out, direction = (states_of(sequence, r[0]), single), direction_of(r[0])
+    if not is_captured:
+        if key not in planned_calls:
+            known = names, len(layers), direction, None, True, inf
+            remember(key, gru_stack_function._gru_stack, arrays_of(*inputs), out, known, stream, names)
+        planned = planned_calls.get(key)
+        if planned is None:
+            _into_in_turn(sequence, single, x, Layers(w, r, b), h0, lengths)
+            return sequence, single
+        if launched(planned, inputs, (sequence, single), stream):
+            return sequence, single
+    plain, first, lengths_array = arrays_of(x, h0, lengths)
+    own = [arrays_of(*layer) for layer in layers]
+    options: Any = {"direction": direction, "linear_before_reset": True, "out": out, "stream": stream}
+    with graph_memory(x) if is_captured else nullcontext():
+        gru_stack(plain, own, first, lengths_array, **options)
+    return sequence, single
+
+
+def _into_in_turn(
+    sequence: torch.Tensor,
+    single: torch.Tensor,
+    x: torch.Tensor,
+    layers: Layers,
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> None:
+    """Write the results on a GPU by a call for each layer, which finds its own launch."""
+    num_directions, last = layers.r[0].shape[0], len(layers.r) - 1
+    for number, (w, r) in enumerate(zip(layers.w, layers.r, strict=True)):
+        b = layers.b[number] if layers.b else None
+        states = sequence if number == last else gru_empty(x, w, r)[0]
+        own = _of_layer(single, number, num_directions)
+        gru_into(states, own, x, w, r, b, _of_layer(h0, number, num_directions), lengths)
+        x = states
+
+
+def _stack_empty(
+    x: torch.Tensor, w: list[torch.Tensor], r: list[torch.Tensor], *_: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The outputs before they are computed; also what `torch.compile` traces."""
+    steps, batch, _ = x.shape
+    num_directions, _, hidden = r[0].shape
+    shape = len(r) * num_directions, batch, hidden
+    return x.new_empty(steps, batch, num_directions * hidden), x.new_empty(shape)
+
+
+def _stack_batched(
+    info: Any,
+    dims: tuple[Any, ...],
+    x: torch.Tensor,
+    w: list[torch.Tensor],
+    r: list[torch.Tensor],
+    b: list[torch.Tensor],
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+) -> tuple[tuple[torch.Tensor, torch.Tensor], tuple[int, int]]:
+    """Batches by those of each layer, where the batch of one is also that of what it gives to the next."""
+    size, num_directions = info.batch_size, r[0].shape[-3]
+    of_x, of_w, of_r, of_b, of_h0, of_lengths = dims
+    states = None if h0 is None else batch_first(h0, of_h0, size)
+    singles = []
+    for number in range(len(r)):
+        rows = slice(number * num_directions, (number + 1) * num_directions)
+        (x, single), (of_x, place) = gru_batched(
+            info,
+            (of_x, of_w[number], of_r[number], of_b[number] if b else None, 0, of_lengths),
+            x,
+            w[number],
+            r[number],
+            b[number] if b else None,
+            None if states is None else states[:, rows],
+            lengths,
+        )
+        singles.append(single.movedim(place, 0))
+    return (x, torch.cat(singles, dim=1)), (of_x, 0)
+
+
+gru_stack_operator = define(
+    "gru_stack(Tensor x, Tensor[] w, Tensor[] r, Tensor[] b, Tensor? h0, Tensor? lengths)"
+    " -> (Tensor sequence, Tensor single)",
+    "gru",
+    gru_function._gru.input_names,
+    computes={"CPU": gru_stack_on_cpu, "CUDA": gru_stack_on_gpu},
+    empty=_stack_empty,
+    batched=_stack_batched,
+)
