@@ -199,6 +199,14 @@ __device__ __forceinline__ UInt32 computed_once(UInt32 value) {
   return value;
 }
 
+// ---- The bits of a float32 and +0 added: those of -0 become +0, and all NaNs the same one.
+
+__device__ __forceinline__ UInt32 plus_zero(UInt32 bits) {
+  UInt32 sum;
+  asm("add.rn.f32 %0, %1, 0f00000000;" : "=r"(sum) : "r"(bits));
+  return sum;
+}
+
 // ---- Half precision as bits, so that no kernel needs cuda_fp16.h.
 
 __device__ __forceinline__ float float_from_half_bits(UInt16 bits) {

@@ -1,83 +1,129 @@
 // Computes: the top k of many rows for small k.
-// Idea: a sorted list of kListSize keys in registers; elements that rank before the last go in.
+// Idea: a sorted list of kCount keys in registers; elements that rank before its last go in.
 // Ownership: a thread owns a row at a time, so neighbouring threads read neighbouring rows.
-// Requires: k is at most kListSize.
+// Requires: k is kCount, which is at most the length of every row that is not ragged.
 // Chosen when: k is at most 4, and rows are short, or many neighbours along a strided axis.
-#include "common/ordering_key.cuh"
+#include "common/intrinsics.cuh"
 #include "common/types.cuh"
-#include "top_k/ranked.cuh"
+#include "top_k/fine_key.cuh"
 #include "top_k/rows.cuh"
 
-// The first-ranked elements so far, sorted.
-template <class Pair, int kListSize>
+// The first-ranked elements so far, sorted. Keys and indices are apart: a key takes a minimum and a maximum,
+// and an index moves under the comparisons of the keys. Elements come in order of index, so one that equals
+// an element of the list ranks behind it.
+template <class Key, int kCount>
 struct FirstElements {
-  Pair pairs[kListSize];
+  Key keys[kCount];
+  UInt32 indices[kCount];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int i = 0; i < kListSize; ++i) pairs[i] = Pair::none();
-  }
-  __device__ __forceinline__ void insert(Pair pair) {
-    if (!pair.is_before(pairs[kListSize - 1])) return;
-    // Elements that rank after the new one move down by one.
-#pragma unroll
-    for (int i = kListSize - 1; i > 0; --i) {
-      pairs[i] = pair.is_before(pairs[i - 1]) ? pairs[i - 1]
-                 : pair.is_before(pairs[i])   ? pair
-                                              : pairs[i];
+    for (int i = 0; i < kCount; ++i) {
+      keys[i] = 0;
+      indices[i] = kFullMask;  // of no element
     }
-    if (pair.is_before(pairs[0])) pairs[0] = pair;
+  }
+
+  // Inserts an element into a list of num_before, a constant where it is called.
+  __device__ __forceinline__ void insert(Key key, UInt32 index, int num_before = kCount) {
+    bool is_before[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) is_before[i] = i >= num_before || key > keys[i];
+#pragma unroll
+    for (int i = kCount - 1; i > 0; --i) {
+      // The moves share out the work over the pipes.
+      if (is_before[i]) indices[i] = computed_once(index);
+      if (is_before[i - 1]) indices[i] = computed_once(indices[i - 1]);
+      if (i > num_before) continue;
+      keys[i] = i == num_before ? min(key, keys[i - 1]) : max(keys[i], min(key, keys[i - 1]));
+    }
+    if (is_before[0]) indices[0] = computed_once(index);
+    keys[0] = num_before == 0 ? key : max(keys[0], key);
   }
 };
 
 constexpr int kThreads = 128;
 
+// Elements whose loads are in flight before the first is used.
+constexpr int kAhead = 8;
+
 // Where rows are at least this many times as long as their results, results are read again, 5 % of the input
-// at most: predicted 149.7 us, from keys 154.9, for 16 x 135 x 29584 float32 and k = 3.
+// at most.
 constexpr Int64 kLongRow = 20;
 
-template <class Word, int kListSize, bool kIsRagged = false>
+// The bits of a fine key that are the element's.
+template <class Word>
+constexpr Wide<Word> kElementBits = static_cast<Wide<Word>>(~Wide<Word>{0} << kSpareBits<Word>);
+
+// A key of the rank: larger if the element ranks before, equal if it ties.
+template <bool kIsFloat, class Word>
+__device__ __forceinline__ Wide<Word> key_of(Word element, const FineParams& params) {
+  const Wide<Word> bits = static_cast<Wide<Word>>(element) << kSpareBits<Word>;
+  if constexpr (!kIsFloat) {
+    return fine_key<Word>(bits, params);
+  } else if constexpr (sizeof(Word) == 4) {
+    // One addition in place of the comparisons of coarse_key: what ties has the same bits afterwards.
+    return fine_key<Word>(plus_zero(bits), params);
+  } else {
+    return coarse_key<Word>(fine_key<Word>(bits, params) & kElementBits<Word>, params);
+  }
+}
+
+template <class Word, int kCount, bool kIsFloat, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 4)
     top_k_thread_list(const Word* __restrict__ input, Word* values, void* indices,
-                      const void* lengths, const __grid_constant__ TopKParams params) {
-  // Loads that are in flight before the first is used.
-  constexpr int kAhead = 4;
-  using Pair = typename RankedOf<sizeof(Word) == 8 ? 8 : 4>::Type;
+                      const void* lengths, const __grid_constant__ FineParams params) {
+  using Key = Wide<Word>;
   for (Int64 row = static_cast<Int64>(blockIdx.x) * kThreads + threadIdx.x; row < params.num_rows;
        row += static_cast<Int64>(gridDim.x) * kThreads) {
     const RowStart begin = row_start(params, row);
-    const Word* next = input + begin.input;
+    const Word* const elements = input + begin.input;
     const Int64 stride = params.input_axis_stride;
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, begin));
-    FirstElements<Pair, kListSize> first;
+    FirstElements<Key, kCount> first;
     first.clear();
-    UInt32 index = 0;
-    for (; length - index >= kAhead; index += kAhead) {
-      Word ahead[kAhead];
+    Word ahead[kAhead];
+    // The first elements fill the list; the loop has whole groups, and the rest comes last.
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i, next += stride) ahead[i] = *next;
+    for (UInt32 i = 0; i < kAhead; ++i) {
+      if (i < length) ahead[i] = elements[i * stride];
+    }
 #pragma unroll
-      for (int i = 0; i < kAhead; ++i) {
-        first.insert(Pair::of(ordering_key(ahead[i], params), index + i));
+    for (UInt32 i = 0; i < kAhead; ++i) {
+      const int num_before = i < kCount ? static_cast<int>(i) : kCount;
+      if (i < length) first.insert(key_of<kIsFloat>(ahead[i], params), i, num_before);
+    }
+    UInt32 index = kAhead;
+    for (; length >= index && length - index >= kAhead; index += kAhead) {
+#pragma unroll
+      for (UInt32 i = 0; i < kAhead; ++i) ahead[i] = elements[(index + i) * stride];
+#pragma unroll
+      for (UInt32 i = 0; i < kAhead; ++i) {
+        first.insert(key_of<kIsFloat>(ahead[i], params), index + i);
       }
     }
-    for (; index < length; ++index, next += stride) {
-      first.insert(Pair::of(ordering_key(*next, params), index));
+#pragma unroll
+    for (UInt32 i = 0; i < kAhead - 1; ++i) {
+      if (index + i < length) ahead[i] = elements[(index + i) * stride];
+    }
+#pragma unroll
+    for (UInt32 i = 0; i < kAhead - 1; ++i) {
+      if (index + i < length) first.insert(key_of<kIsFloat>(ahead[i], params), index + i);
     }
     // Computed again, because keeping it in registers until here would cost more.
     const RowStart start = row_start(params, row);
-    const bool reads_again = params.row_length >= kLongRow * params.k;
+    const bool reads_again = params.row_length >= kLongRow * kCount;
 #pragma unroll
-    for (int rank = 0; rank < kListSize; ++rank) {
-      if (rank >= params.k) continue;
-      const Pair pair = first.pairs[rank];
+    for (int rank = 0; rank < kCount; ++rank) {
+      const UInt32 at = first.indices[rank];
       Word element = 0;
       bool is_told = false;
-      if (!reads_again) element = element_of(static_cast<Word>(pair.key()), params, is_told);
-      if (!is_told && pair.index() < length) {
-        element = input[start.input + static_cast<Int64>(pair.index()) * stride];
+      if (!reads_again) {
+        const Key key = coarse_key<Word>(first.keys[rank] & kElementBits<Word>, params);
+        element = static_cast<Word>(bits_of<Word>(key, params, is_told) >> kSpareBits<Word>);
       }
-      write_element<kIsRagged>(element, pair.index(), length, values, indices, params, start, rank);
+      if (!is_told && at < length) element = input[start.input + static_cast<Int64>(at) * stride];
+      write_element<kIsRagged>(element, at, length, values, indices, params, start, rank);
     }
   }
 }

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from cudml.dtypes import BITS_BY_SIZE
+from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k.columns import COLUMNS
 from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc
@@ -26,8 +26,15 @@ _ROWS_OF_ONE_WAVE = tuple(
     ((COLUMNS * architecture.num_multiprocessors, 512), 1, 32) for architecture in ARCHITECTURES
 )
 
+#: Types of floating-point numbers, which have kernels of their own where a thread owns a row.
+_FLOATS = (DataType.FLOAT16, DataType.FLOAT32, DataType.FLOAT64)
+
+#: Rows that a thread owns.
+_THREAD_SHAPES = (((1024, 2), 1, 1), *(((1024, 4), 1, k) for k in (2, 3, 4)))
+
 #: (sizes, axis, k): one for every path and size of a path.
 _SHAPES = (
+    *_THREAD_SHAPES,
     ((100, 32), 1, 1),
     ((100, 200), 1, 1),
     ((100, 260), 1, 1),
@@ -78,6 +85,7 @@ PROMISES = {
 #: The same of ragged rows, whose instances differ from those by a few lines: one for every path, and the size
 #: of a word.
 _RAGGED_SHAPES = (
+    *((*shape, size) for shape in _THREAD_SHAPES for size in (1, 2, 4, 8)),
     ((100, 32), 1, 1, 4),
     ((64, 128_256), 1, 1, 4),
     ((4096, 64), 1, 8, 4),
@@ -106,16 +114,23 @@ _RAGGED_SHAPES = (
 def descriptors() -> Iterator[TopK1Desc]:
     """Every shape with every width of a word, and the ragged ones."""
     for size in (1, 2, 4, 8):
-        for sizes, axis, k in _SHAPES:
-            yield TopK1Desc(*_members(sizes, axis, k, size))
-    for sizes, axis, k, size in _RAGGED_SHAPES:
-        lengths = TensorDesc(DataType.INT32, tuple(1 if d == axis else n for d, n in enumerate(sizes)))
-        yield RaggedTopKDesc(*_members(sizes, axis, k, size), lengths, 0)
+        for shape in _SHAPES:
+            yield TopK1Desc(*_members(*shape, BITS_BY_SIZE[size]))
+    for *shape, size in _RAGGED_SHAPES:
+        yield _ragged(*shape, BITS_BY_SIZE[size])
+    for value in _FLOATS:
+        for shape in _THREAD_SHAPES:
+            yield TopK1Desc(*_members(*shape, value))
+            yield _ragged(*shape, value)
 
 
-def _members(sizes: tuple[int, ...], axis: int, k: int, size: int) -> tuple[Any, ...]:
+def _ragged(sizes: tuple[int, ...], axis: int, k: int, value: ElementType) -> RaggedTopKDesc:
+    lengths = TensorDesc(DataType.INT32, tuple(1 if d == axis else n for d, n in enumerate(sizes)))
+    return RaggedTopKDesc(*_members(sizes, axis, k, value), lengths, 0)
+
+
+def _members(sizes: tuple[int, ...], axis: int, k: int, value: ElementType) -> tuple[Any, ...]:
     out = tuple(k if d == axis else n for d, n in enumerate(sizes))
-    value = BITS_BY_SIZE[size]
     tensors = TensorDesc(value, sizes), TensorDesc(value, out), TensorDesc(DataType.UINT32, out)
     return *tensors, axis, k, AxisDirection.DECREASING
 

@@ -50,6 +50,10 @@ def test_instances(batch: list[KernelLaunch], rng: np.random.Generator) -> None:
         require_right(cases_of_instances()[instance.source, instance.name_expression], rng)
 
 
+#: Size of a word -> the type of a floating-point number of it.
+FLOATS_BY_SIZE = {2: DataType.FLOAT16, 4: DataType.FLOAT32, 8: DataType.FLOAT64}
+
+
 @functools.cache
 def cases_of_instances() -> dict[tuple[str, str], Case]:
     """A small case for each kernel instance that a plan can choose."""
@@ -64,7 +68,7 @@ def candidates() -> Iterator[Case]:
     for size, element in BITS_BY_SIZE.items():
         if size <= 8:
             for sizes, axis, k, path in (
-                ((300, 20), 1, 3, "thread_list"),
+                *(((300, 20), 1, k, "thread_list") for k in (1, 2, 3, 4)),
                 ((300, 20), 1, 1, "arg_max"),
                 ((9, 200), 1, 1, "arg_max"),
                 ((9, 260), 1, 1, "arg_max"),
@@ -115,6 +119,10 @@ def candidates() -> Iterator[Case]:
                         yield Case(rows, path, replace(HOPPER.limits, num_multiprocessors=6))
                     if path == "block_radix":  # lists in memory
                         yield Case(rows, path, replace(HOPPER.limits, shared_bytes_per_block=16384))
+        if size in FLOATS_BY_SIZE:
+            for k, length_type in itertools.product((1, 2, 3, 4), (None, DataType.INT32)):
+                rows = top_k((300, 20), k, FLOATS_BY_SIZE[size], length_type=length_type)
+                yield Case(rows, "thread_list", HOPPER.limits)
         if size == 4:
             # More rows than sixteen lanes each have at once.
             for length_type in (None, DataType.INT32):

@@ -12,7 +12,6 @@ from cudml.operators.top_k.rows import (
     Selection,
     blocks_at_once,
     fine_params,
-    params_of,
 )
 from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, ceil_div, round_up
 
@@ -226,11 +225,11 @@ def thread_list(selection: Selection, limits: Limits) -> Steps:
     launch = KernelLaunch(
         source="top_k/thread_list.cu",
         function="top_k_thread_list",
-        template=(selection.word, THREAD_LIST_SIZE, *selection.raggedness),
+        template=(selection.word, selection.k, selection.element.kind == "f", *selection.raggedness),
         grid=(blocks_at_once(limits, ceil_div(selection.num_rows, threads), threads), 1, 1),
         block=(threads, 1, 1),
         buffers=selection.operands,
-        params=params_of(selection),
+        params=fine_params(selection),
         constants=(("kThreads", threads),),
     )
     return (launch,), ()

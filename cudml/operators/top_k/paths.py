@@ -47,7 +47,19 @@ class Thresholds:
 
     #: One thread per row pays if there are rows for this part of the threads that the device holds.
     threads_min_part: float = figure(
-        1 / 4, "estimate", "that many rows in flight fill the memory's bandwidth"
+        1 / 4,
+        "machine code",
+        "predicted us by threads and by groups of lanes, for 67584 columns of 1000 float32 and k = 3: 69, "
+        "89; by threads and otherwise for k = 1: 8.8, 10.4 of 64 float32, 182, 203 for 100000 of 1000 int64, "
+        "8.0, 7.4 for 33792 of 64 float32",
+    )
+
+    #: For k above 1, it pays for this part if columns are no longer, or their elements have 8 bytes.
+    threads_short_part: tuple[float, int] = figure(
+        (1 / 8, 64),
+        "machine code",
+        "predicted us by threads and by groups of lanes, for 33792 columns: 8.5, 10.5 of 64 float32, 9.2, "
+        "9.5 of 64 int8, 19, 16 of 256 float16, 24, 35 of 200 int64; for 16896 of 64 float32: 8.2, 7.6",
     )
 
     #: So it does for rows of few elements, wherever they lie. Longest rows: of any number of rows, how many
@@ -301,10 +313,10 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS[path], "blocks of one thread")
     if _fits_threads(selection, limits) and can_thread_list(selection, limits):
         return Choice(PATHS["thread_list"], f"{selection.num_rows} rows of {length} elements, a thread each")
-    if can_arg_max(selection, limits) and arg_max_pays(selection, limits):
-        return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if (why := _why_threads(selection, limits)) is not None:
         return Choice(PATHS["thread_list"], why)
+    if can_arg_max(selection, limits) and arg_max_pays(selection, limits):
+        return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if can_warp_select(selection, limits) and _select_pays(selection, limits):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if can_warp_sort(selection, limits):
@@ -515,7 +527,10 @@ def _why_threads(selection: Selection, limits: Limits) -> str | None:
     """Why one thread per row pays: rows are neighbours in memory, and fill the device."""
     if selection.k > THREAD_LIST_SIZE:
         return None
-    least = int(THRESHOLDS.threads_min_part * limits.resident_threads)
+    part, (short_part, short) = THRESHOLDS.threads_min_part, THRESHOLDS.threads_short_part
+    if selection.k > 1 and (selection.row_length <= short or selection.element.size == 8):
+        part = short_part
+    least = int(part * limits.resident_threads)
     if not are_columns(selection) or selection.num_rows < least:
         return None
     return f"{selection.num_rows} rows side by side, {least} or more"

@@ -118,6 +118,10 @@ CHOICES = {
     ((4000, 100_000), 0, 5): "columns",
     ((100_000, 3), 0, 32): "grid_radix",
     ((200_000, 20), 1, 3): "thread_list",
+    ((64, 34_000), 0, 3): "thread_list",
+    ((65, 34_000), 0, 3): "warp_select",
+    ((300, 70_000), 0, 1): "thread_list",
+    ((300, 60_000), 0, 1): "arg_max",
     ((131_072, 8), 1, 2): "thread_list",
     ((1024, 8), 1, 4): "thread_list",
     ((1024, 9), 1, 4): "warp_select",
@@ -224,7 +228,7 @@ CHOICES = {
 #: The reason that a choice gives.
 WHY = {
     "arg_max": r"the first of \d+ elements",
-    "thread_list": r"\d+ rows (side by side, 67584 or more|of \d+ elements, a thread each)",
+    "thread_list": r"\d+ rows (side by side, (33792|67584) or more|of \d+ elements, a thread each)",
     "columns": r"\d+ rows of \d+ elements, filtered together",
     "warp_select": r"rows of \d+ elements by groups of lanes",
     "block_sort": r"rows of \d+ elements by the warps of a block",

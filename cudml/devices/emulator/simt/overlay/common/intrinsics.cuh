@@ -132,6 +132,13 @@ __device__ __forceinline__ UInt32 warp_sum(UInt32 value, SIMT_PLACE) {
 
 __device__ __forceinline__ UInt32 computed_once(UInt32 value) { return value; }
 
+// ---- The bits of a float32 and +0 added, with the NaN of a GPU.
+
+__device__ __forceinline__ UInt32 plus_zero(UInt32 bits) {
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffffffu;
+  return bits == 0x80000000u ? 0u : bits;
+}
+
 // ---- Half precision as bits.
 
 __device__ __forceinline__ float float_from_half_bits(UInt16 bits) {
