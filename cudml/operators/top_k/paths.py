@@ -67,14 +67,24 @@ class Thresholds:
     #: more, of elements of 1, 2, 4 and 8 bytes.
     threads_row_lengths: tuple[tuple[tuple[int, int, int], ...], ...] = figure(
         (
-            ((8, 256, 48), (8, 128, 32), (8, 64, 16), (2, 24, 8)),
-            ((8, 200, 32), (8, 200, 32), (8, 200, 32), (4, 200, 32)),
+            ((8, 400, 100), (8, 200, 48), (8, 130, 40), (2, 120, 24)),
+            ((10, 240, 128), (10, 240, 128), (10, 240, 128), (12, 400, 160)),
         ),
         "machine code",
-        "predicted us by threads and by the path otherwise chosen, for float32: 7.6, 20.2 for 131072 x 8 and "
-        "k = 2, 6.0, 6.5 for 16384 x 16, 6.5, 5.6 for 1024 x 24, 7.4, 11.5 for 131072 x 8 and k = 1; for "
-        "float64: 8.2, 69.6 for 131072 x 4 and k = 2, 7.4, 6.5 for 1024 x 8; for int8 and k = 1: 11.5, 13.1 "
-        "for 61000 x 48, 13.6, 13.1 of 64",
+        "predicted us by threads and by the path otherwise chosen, for float32: 6.6, 20.1 for 131072 x 8 "
+        "and k = 2, 21.8, 37.9 for 131072 x 100 and k = 3, 6.0, 6.5 for 16384 x 16 and 6.2, 5.6 for 1024 x "
+        "24 and k = 4, 10.2, 11.6 for 131072 x 40 and k = 1; for float64: 7.4, 69.6 for 131072 x 4 and k = "
+        "2, 6.2, 6.6 for 1024 x 13 and k = 3; for int64 and k = 4: 394, 569 for a million x 128, 735, 612 of "
+        "256; for int8 and k = 1: 6.4, 9.4 for 32768 x 40, 110, 164 for a million x 100, 31, 24 for 131072 x "
+        "200",
+    )
+
+    #: The same for the first of a column, which takes lanes less time than that of a row.
+    threads_first_of_columns: tuple[int, int, int] = figure(
+        (2, 24, 8),
+        "machine code",
+        "predicted us by threads and by lanes for k = 1: 5.8, 5.7 for 33792 columns of 16 float32, 6.3, 5.8 "
+        "for 20000 of 10 float64",
     )
 
     #: Groups of lanes select elements of a word, whatever the k of the kernel, and narrower ones from rows of
@@ -516,10 +526,11 @@ def _are_large_columns(selection: Selection, limits: Limits) -> bool:
 
 def _fits_threads(selection: Selection, limits: Limits) -> bool:
     """Whether rows are so short that a thread takes no longer for one than a group of lanes."""
-    # The first of a column takes lanes less time than the first of a row does.
-    is_quick = selection.element.size <= 4 and not (selection.k == 1 and are_columns(selection))
-    by_size = THRESHOLDS.threads_row_lengths[0 if selection.k == 1 else 1]
-    least, more, most = by_size[selection.element.size.bit_length() - 1 if is_quick else -1]
+    if selection.k == 1 and are_columns(selection):
+        least, more, most = THRESHOLDS.threads_first_of_columns
+    else:
+        by_size = THRESHOLDS.threads_row_lengths[0 if selection.k == 1 else 1]
+        least, more, most = by_size[selection.element.size.bit_length() - 1]
     return selection.row_length <= min(most, least + more * selection.num_rows // limits.resident_threads)
 
 
