@@ -1,7 +1,7 @@
 """Cut the graph of a model into stretches for ONNX Runtime and single nodes for cudml, in an order to run."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -30,9 +30,12 @@ class Stretch:
 
 
 def cut(
-    graph: onnx.GraphProto, constants: Collection[str], is_own: Callable[[onnx.NodeProto], bool]
+    graph: onnx.GraphProto,
+    nodes: Sequence[onnx.NodeProto],
+    constants: Collection[str],
+    is_own: Callable[[onnx.NodeProto], bool],
 ) -> list[Stretch | onnx.NodeProto]:
-    """The steps that run a graph; each takes values of the graph or of an earlier step.
+    """The steps that run the nodes of a graph; each takes values of the graph or of an earlier step.
 
     A stretch is as long as possible: it ends when every remaining node needs one that cudml runs. The names
     of `constants_of` the graph are known before the first step.
@@ -44,7 +47,7 @@ def cut(
     """
     known = {*constants, *(value.name for value in graph.input)}
     known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    pending = [node for node in graph.node if not any(name in constants for name in node.output)]
+    pending = [node for node in nodes if not any(name in constants for name in node.output)]
     steps: list[list[onnx.NodeProto] | onnx.NodeProto] = []
     while pending:
         ready = _take_ready(pending, known, lambda node: not is_own(node))
@@ -115,9 +118,14 @@ def needs(node: onnx.NodeProto) -> Iterator[str]:
             yield from (value.name for value in graph.output if value.name not in inner)
 
 
+def key(node: onnx.NodeProto) -> str:
+    """What no other node has."""
+    return str(next(filter(None, node.output), ""))
+
+
 def label(node: onnx.NodeProto) -> str:
     """The name of a node in reports."""
-    return node.name or f"{node.op_type} of {next(filter(None, node.output), '')}"
+    return node.name or f"{node.op_type} of {key(node)}"
 
 
 def _take_ready(

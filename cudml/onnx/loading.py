@@ -13,7 +13,7 @@ from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
 from cudml.errors import a_type
-from cudml.onnx.cut import DOMAINS, label
+from cudml.onnx.cut import DOMAINS, key, label
 from cudml.onnx.values import CPU, CUDA
 
 #: The option of a `SessionOptions` that says where the weights of a model in memory are.
@@ -25,7 +25,7 @@ _UNREADABLE = (DecodeError, json_format.Error, text_format.Error, onnx.parser.Pa
 
 
 class Placed(NamedTuple):
-    """Where a node of `ops` runs, and the reason if that is not cudml."""
+    """Where a node of `ops` runs; the reason if that is not cudml, or with what it is one step."""
 
     node: str
     op: str
@@ -75,7 +75,7 @@ def nested(
             inside = f"in the function {function.name}, which is of another version of ONNX's operators"
             yield from ((inner, inside) for inner in function.node)
             yield from nested(function.node, others, inside)
-        inside = where or f"in a body of {node.op_type} {node.name or next(filter(None, node.output), '')}"
+        inside = where or f"in a body of {node.op_type} {node.name or key(node)}"
         for attribute in node.attribute:
             for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
                 yield from ((inner, inside) for inner in graph.node)

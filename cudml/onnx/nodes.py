@@ -10,7 +10,7 @@ import onnx
 from cudml.checks import one_of
 from cudml.enums import OperatorType
 from cudml.executable import Recent
-from cudml.functions.gru import clip_bound, gru
+from cudml.functions.gru import Cell, cell_of, clip_bound, gru
 from cudml.functions.gru_plan import GruPlan
 from cudml.functions.reverse_subsequences import reverse_subsequences
 from cudml.functions.slice import slice as slice_of
@@ -73,11 +73,7 @@ def runner_of(
         onnx.checker.check_node(node, context)
     except onnx.checker.ValidationError as error:
         raise ValueError(f"{label(node)}: {error}") from None
-    attributes = {item.name: _value(item) for item in node.attribute}
-    for name, (allowed, default) in _CHOICES[node.op_type].items():
-        value = attributes.setdefault(name, default)
-        if value not in allowed:
-            raise ValueError(f"{label(node)}: {name} is {value!r}, must be {one_of([*map(repr, allowed)])}")
+    attributes = attributes_of(node)
     if node.op_type == "ReverseSequence" and attributes["batch_axis"] == attributes["time_axis"]:
         raise ValueError(
             f"{label(node)}: batch_axis and time_axis are {attributes['time_axis']}, must be two axes"
@@ -85,12 +81,32 @@ def runner_of(
     if node.op_type == "GRU":
         if attributes.get("hidden_size", 1) < 1:
             raise ValueError(f"{label(node)}: hidden_size is {attributes['hidden_size']}, must be at least 1")
-        attributes["activations"] = _activations(label(node), attributes)
         clip_bound(attributes.get("clip"), label(node))
         if _has_constant_weights(node, constants):
             return partial(_planned_gru, attributes, device, Recent(_MAX_PLANS))
     make = _MAKERS[node.op_type]
     return lambda inputs, stream: make(attributes, opset, inputs, stream)
+
+
+def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
+    """A node's attributes, those that are left out by their default where it is not None.
+
+    Raises ValueError for a value that ONNX does not allow.
+    """
+    attributes = {item.name: _value(item) for item in node.attribute}
+    for name, (allowed, default) in _CHOICES[node.op_type].items():
+        value = attributes.setdefault(name, default)
+        if value not in allowed:
+            raise ValueError(f"{label(node)}: {name} is {value!r}, must be {one_of([*map(repr, allowed)])}")
+    if node.op_type == "GRU":
+        attributes["activations"] = _activations(label(node), attributes)
+    return attributes
+
+
+def cell_of_node(node: onnx.NodeProto) -> Cell:
+    """What a GRU computes, apart from its arrays."""
+    options = gru_options(attributes_of(node))
+    return cell_of(label(node), **options | {"clip": clip_bound(options["clip"], label(node))})
 
 
 def check_types(node: onnx.NodeProto, opset: int, kinds: Sequence[int]) -> None:
@@ -201,7 +217,7 @@ def _gru(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: 
     x, w, r, b, lengths, h0 = (_input(inputs, position) for position in range(6))
 
     def layer(x: Any, h0: Any) -> Sequence[Any]:
-        return gru(x, w, r, b, h0, lengths, **_gru_options(attributes), stream=stream)
+        return gru(x, w, r, b, h0, lengths, **gru_options(attributes), stream=stream)
 
     return _run_gru(attributes, layer, x, r, h0)
 
@@ -216,14 +232,15 @@ def _planned_gru(
         batch = x.shape[1] if x.ndim == 3 else 0  # else the plan refuses x
         plan = plans.get(batch)
         if plan is None:
-            plan = GruPlan(w, r, b, batch=batch, **_gru_options(attributes), device=device, stream=stream)
+            plan = GruPlan(w, r, b, batch=batch, **gru_options(attributes), device=device, stream=stream)
             plans[batch] = plan
         return plan(x, h0, lengths, stream=stream)
 
     return _run_gru(attributes, layer, x, r, h0)
 
 
-def _gru_options(attributes: dict[str, Any]) -> dict[str, Any]:
+def gru_options(attributes: dict[str, Any]) -> dict[str, Any]:
+    """What `gru` takes for the attributes of a node."""
     return {
         "direction": attributes["direction"],
         "activations": attributes["activations"],
@@ -232,14 +249,20 @@ def _gru_options(attributes: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def check_hidden_size(attributes: dict[str, Any], r: Any) -> None:
+    """Raise ValueError if the attribute is given and other weights than its are."""
+    hidden_size = attributes.get("hidden_size")
+    if hidden_size is not None and tuple(r.shape[2:]) != (hidden_size,):
+        expected = f"the last size of input R, which is of shape {tuple(r.shape)}"
+        raise ValueError(f"hidden_size is {hidden_size}, must be {expected}")
+
+
 def _run_gru(
     attributes: dict[str, Any], layer: Callable[[Any, Any], Sequence[Any]], x: Any, r: Any, h0: Any
 ) -> Sequence[Any]:
     """The outputs of a node, by a layer in ONNX's first layout that takes x and h0."""
-    hidden_size, is_batch_first = attributes.get("hidden_size"), attributes["layout"]
-    if hidden_size is not None and tuple(r.shape[2:]) != (hidden_size,):
-        expected = f"the last size of input R, which is of shape {tuple(r.shape)}"
-        raise ValueError(f"hidden_size is {hidden_size}, must be {expected}")
+    check_hidden_size(attributes, r)
+    is_batch_first = attributes["layout"]
     if is_batch_first:
         x, h0 = x.swapaxes(0, 1), None if h0 is None else h0.swapaxes(0, 1)
     sequence, single = layer(x, h0)

@@ -10,9 +10,10 @@ import onnxruntime
 
 from cudml.errors import a_type
 from cudml.onnx.binding import IOBinding
-from cudml.onnx.cut import DOMAINS, Stretch, check_names, constants_of, cut, label
+from cudml.onnx.cut import DOMAINS, Stretch, check_names, constants_of, cut, key, label
 from cudml.onnx.loading import Placed, checked_providers, loaded, placed_inside, without_weights
 from cudml.onnx.nodes import OPS, Runner, check_types, host_inputs, runner_of, why_not
+from cudml.onnx.stacks import Stack, stacked
 from cudml.onnx.values import (
     ORT_ERRORS,
     Gpu,
@@ -62,7 +63,7 @@ class ModelMetadata(NamedTuple):
 
 @dataclass
 class _Own:
-    """A node that cudml runs."""
+    """A node that cudml runs, or the one in place of a stack."""
 
     node: onnx.NodeProto
     run: Runner
@@ -125,7 +126,8 @@ class Session:
     Attributes
     ----------
     placed : list of Placed
-        Every node of `ops`: its name, its operator, "cudml" or "ONNX Runtime", and why.
+        Every node of `ops`: its name, its operator, "cudml" or "ONNX Runtime", and why or with which nodes it
+        is one step.
     inputs, outputs : dict
         Name -> (element type, shape) as the model declares them; sizes are numbers, names or None.
 
@@ -153,7 +155,9 @@ class Session:
     -----
     TopK breaks ties by the lower index and ranks NaN above every number. Activations of GRU whose alpha or
     beta is left out have the defaults of ONNX's operators: alpha is 1 for ThresholdedRelu and Affine, where
-    ONNX Runtime takes 0. ScaledTanh has no defaults and needs both. What is wrong with an input is a
+    ONNX Runtime takes 0. ScaledTanh has no defaults and needs both. GRU nodes on top of each other are one
+    step, on a GPU a call of `cudml.gru_stack`, where each reads the one before through Squeeze, or Transpose
+    and Reshape, and nothing else does. What is wrong with an input is a
     ValueError or a TypeError that is also ONNX Runtime's InvalidArgument. Several threads may call `run`;
     `carry` is for one. Source: `onnxruntime.InferenceSession`.
     """
@@ -175,6 +179,7 @@ class Session:
         self._sess_options = sess_options
         self._providers = checked_providers(providers, provider_options)
         self._gpu = Gpu.of(self._providers, stream)
+        self._device = f"cuda:{self._gpu.number}" if self._gpu else "cpu"
         model = loaded(path_or_bytes, sess_options)
         graph = model.graph
         self._metadata = _metadata_of(model)
@@ -496,34 +501,51 @@ class Session:
         opset = next((row.version for row in model.opset_import if row.domain in DOMAINS), 1)
         wanted = [node for node in model.graph.node if node.domain in DOMAINS and node.op_type in ops]
         reasons: dict[str, str] = {}
+        together: dict[str, str] = {}
         try:
             check_names(model.graph)
-            device = f"cuda:{self._gpu.number}" if self._gpu else "cpu"
             runners = {
-                _key(node): runner_of(node, opset, model.ir_version, self._constants, device)
+                key(node): runner_of(node, opset, model.ir_version, self._constants, self._device)
                 for node in wanted
             }
-            steps = self._steps_with(model, opset, runners, reasons)
+            steps = self._steps_with(model, opset, runners, reasons, together)
         except ValueError as error:
             raise ValueError(f"Session: {error}") from error.__cause__
         for node in model.graph.node:
             if node.domain in DOMAINS and node.op_type in ops:
-                reason = reasons.get(_key(node), "")
+                reason = reasons.get(key(node), "")
                 runs_on = "ONNX Runtime" if reason else "cudml"
+                reason = reason or together.get(key(node), "")
                 self.placed.append(Placed(label(node), node.op_type, runs_on, reason))
             self.placed += placed_inside(model, node, ops)
         return steps
 
     def _steps_with(
-        self, model: onnx.ModelProto, opset: int, runners: dict[str, Runner], reasons: dict[str, str]
+        self,
+        model: onnx.ModelProto,
+        opset: int,
+        runners: dict[str, Runner],
+        reasons: dict[str, str],
+        together: dict[str, str],
     ) -> list[_Own | _Part]:
-        """The steps, with cudml's runners by node; those it cannot use move to `reasons`."""
+        """The steps, with cudml's runners by node; those it cannot use move to `reasons`.
+
+        `together` receives what nodes of a stack are one step with.
+        """
+
+        def is_own(node: onnx.NodeProto) -> bool:
+            return key(node) in runners
+
+        nodes, stacks, told = stacked(model.graph, self._constants, is_own)
+        by_key = {key(stack.node): stack for stack in stacks}
         types: dict[str, onnx.TypeProto | str] = {value.name: value.type for value in model.graph.input}
         for name, tensor in self._constants.items():
             types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
         described = {value.name: _node_arg(value) for value in (*model.graph.input, *model.graph.output)}
         steps: list[_Own | _Part] = []
-        for step in cut(model.graph, self._constants, lambda node: _key(node) in runners):
+        for step in cut(
+            model.graph, nodes, self._constants, lambda node: key(node) in by_key or is_own(node)
+        ):
             if isinstance(step, Stretch):
                 session = self._session_of(model, step, types)
                 steps.append(_Part(step, session))
@@ -533,24 +555,40 @@ class Session:
                     if output.name in described and not described[output.name].shape:
                         described[output.name] = NodeArg(output.name, output.type, output.shape)
             else:
-                kinds = [
-                    _tensor_type(types[name]).tensor_type.elem_type if name else 0 for name in step.input
-                ]
-                check_types(step, opset, kinds)
-                kind = kinds[0]
+                stack = by_key.get(key(step))
+                layers = stack.layers if stack else (step,)
+                for name, source in stack.passed.items() if stack else ():
+                    types.setdefault(name, types[source])
+                kind = _tensor_type(types[step.input[0]]).tensor_type.elem_type
+                same = onnx.helper.make_tensor_type_proto(kind, None)
+                for node in layers:
+                    kinds = [
+                        _tensor_type(types[name]).tensor_type.elem_type if name else 0 for name in node.input
+                    ]
+                    check_types(node, opset, kinds)
+                    types |= dict.fromkeys(node.output, same)
                 if (reason := why_not(step.op_type, opset, kind)) is not None:
-                    del runners[_key(step)]
-                    reasons[_key(step)] = reason
-                    return self._steps_with(model, opset, runners, reasons)
-                steps.append(_Own(step, runners[_key(step)], host_inputs(step, self._constants)))
-                types |= dict.fromkeys(step.output, onnx.helper.make_tensor_type_proto(kind, None))
+                    for node in layers:
+                        del runners[key(node)]
+                        reasons[key(node)] = reason
+                    return self._steps_with(model, opset, runners, reasons, together)
+                steps.append(self._own(step, runners, stack))
                 if step.op_type == "TopK":
                     types[step.output[1]] = type_named("tensor(int64)")
+        together.update(told)
         for name, declared in described.items():
             if not declared.type:
                 described[name] = declared._replace(type=type_name(_tensor_type(types[name])))
         self._described = described
         return steps
+
+    def _own(self, node: onnx.NodeProto, runners: Mapping[str, Runner], stack: Stack | None) -> _Own:
+        """The step of a node that cudml runs, which is in place of a stack or alone."""
+        if stack is None:
+            return _Own(node, runners[key(node)], host_inputs(node, self._constants))
+        own = [runners[key(layer)] for layer in stack.layers]
+        run = stack.runner(own, self._constants, self._device)
+        return _Own(node, run, stack.host_inputs(self._constants))
 
     def _session_of(
         self, model: onnx.ModelProto, stretch: Stretch, types: Mapping[str, onnx.TypeProto | str]
@@ -701,11 +739,6 @@ class Session:
             raise InputValueError(
                 f"Session: {argument} has {', '.join(unknown)}, must be of {', '.join(known)}"
             )
-
-
-def _key(node: onnx.NodeProto) -> str:
-    """What no other node has."""
-    return str(next(filter(None, node.output), ""))
 
 
 def _mapping(argument: str, given: Any) -> Mapping[str, Any]:
