@@ -62,9 +62,13 @@ _unpack_old, _unpack_versioned = Struct(f"@{_TENSOR}").unpack_from, Struct(f"@II
 # `DLDataType` in C: code, bits and lanes.
 _unpack_type = Struct("@BBH").unpack
 
-_api = ctypes.pythonapi
-_pointer_of = _api.PyCapsule_GetPointer
-_pointer_of.argtypes, _pointer_of.restype = (ctypes.py_object, ctypes.c_char_p), ctypes.c_void_p
+# Takes the addresses of an object and of a name; raises ValueError unless it is a capsule of that name.
+# Of its own, because others declare the types of `pythonapi`'s.
+_pointer_at = ctypes.PYFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_names = ctypes.create_string_buffer(b"dltensor_versioned"), ctypes.create_string_buffer(b"dltensor")
+_VERSIONED, _OLD = map(ctypes.addressof, _names)
 
 
 def device_of(candidate: Any) -> tuple[int, int] | None:
@@ -119,7 +123,7 @@ def read_versioned(capsule: Any) -> tuple[int, Form, int]:
     the elements have no NumPy dtype.
     """
     major, minor, flags, data, ndim, element, shape, strides, offset = _unpack_versioned(
-        memory, _pointer_of(capsule, b"dltensor_versioned")
+        memory, _pointer_at(id(capsule), _VERSIONED)
     )
     if major != VERSION[0]:
         raise ExchangeError(f"of version {major}.{minor} of DLPack, 1 is known")
@@ -134,7 +138,7 @@ def read_versioned(capsule: Any) -> tuple[int, Form, int]:
 def _read_old(capsule: Any) -> tuple[int, Form]:
     """The same for a capsule without a version, which has no flags."""
     try:
-        pointer = _pointer_of(capsule, b"dltensor")
+        pointer = _pointer_at(id(capsule), _OLD)
     except ValueError:
         raise ExchangeError(f"whose __dlpack__() is {capsule!r}, not an unused capsule of DLPack") from None
     data, ndim, element, shape, strides, offset = _unpack_old(memory, pointer)

@@ -235,12 +235,20 @@ def _is_captured(cupy: Any, stream: int) -> bool:
 
 def _stream_of(candidate: Any, number: int) -> int | None:
     """The stream on which the library of a DLPack tensor works, or None if unknown."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(candidate, torch.Tensor):
-        return _protocol_handle(int(torch.cuda.current_stream(number).cuda_stream))
+    kind: Any = type(candidate)
+    if _is_tensor(kind):
+        current_stream = sys.modules["torch"].cuda.current_stream
+        return _protocol_handle(int(current_stream(number).cuda_stream))
     if not hasattr(candidate, "__cuda_array_interface__"):
         return None
     return cuda_array(candidate).stream
+
+
+@lru_cache(maxsize=256)
+def _is_tensor(kind: type) -> bool:
+    """Whether a type is PyTorch's tensor, without importing PyTorch: none can exist before."""
+    torch = sys.modules.get("torch")
+    return torch is not None and issubclass(kind, torch.Tensor)
 
 
 def _array(cupy: Any, exported: Exported) -> Any:
