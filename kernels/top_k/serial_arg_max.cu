@@ -142,13 +142,20 @@ struct ColumnSearch {
   const WordOrder<Word, kIsFloat>& order;
   Int64 stride;  // from row to row
   UInt32 num_columns;
-  UInt32 lengths[kColumns];  // if columns are ragged
+  // Arrays are computed with as a whole, at a compile-time size, so that the compiler vectorises.
+  UInt32 lengths[kColumns];  // if columns are ragged, 0 past the last one
   UInt32 places[kColumns];   // the results
   Word keys[kColumns];
   Word ends[kColumns];  // of the rows that are looked at
 
+  __device__ __forceinline__ UInt32 longest() const {
+    UInt32 most = 0;
+    for (UInt32 c = 0; c < kColumns; ++c) most = max(most, lengths[c]);
+    return most;
+  }
   __device__ __forceinline__ void run(const Word* elements, UInt32 num_rows) {
-    for (UInt32 c = 0; c < num_columns; ++c) keys[c] = places[c] = 0;
+    for (UInt32 c = 0; c < kColumns; ++c) keys[c] = 0;
+    for (UInt32 c = 0; c < kColumns; ++c) places[c] = 0;
     for (UInt64 begin = 0; begin < num_rows; begin += kMaxRows) {
       look_at(elements + static_cast<Int64>(begin) * stride, static_cast<UInt32>(begin),
               static_cast<UInt32>(min(num_rows - begin, kMaxRows)));
@@ -158,7 +165,7 @@ struct ColumnSearch {
  private:
   __device__ __forceinline__ void look_at(const Word* elements, UInt32 begin, UInt32 num_rows) {
     if constexpr (kIsRagged) {
-      for (UInt32 c = 0; c < num_columns; ++c) {
+      for (UInt32 c = 0; c < kColumns; ++c) {
         ends[c] = static_cast<Word>(min(max(lengths[c], begin) - begin, num_rows));
       }
     }
@@ -186,15 +193,36 @@ struct ColumnSearch {
       best[v.value].store(best_keys + v.value * kCount);
       rows[v.value].store(best_rows + v.value * kCount);
     });
-    for (UInt32 c = 0; c < num_columns; ++c) {
-      if (best_keys[c] <= keys[c]) continue;
-      keys[c] = best_keys[c];
-      places[c] = begin + best_rows[c];
+    for (UInt32 c = 0; c < kColumns; ++c) {
+      places[c] = best_keys[c] > keys[c] ? begin + best_rows[c] : places[c];
+      keys[c] = max(keys[c], best_keys[c]);
     }
   }
 };
 
-// Writes the results of neighbouring columns, from the one at `row` on.
+// The lengths of `count` neighbouring columns, `stride` apart.
+template <Int32 kBytes>
+__device__ __forceinline__ void load_lengths(const void* lengths, Int64 first, Int64 stride,
+                                             bool is_signed, Int64 axis_size, UInt32 count,
+                                             UInt32* loaded) {
+  for (UInt32 c = 0; c < count; ++c) {
+    const UInt64 bits = load_length(lengths, first + c * stride, kBytes);
+    loaded[c] = static_cast<UInt32>(clamp_length(bits, kBytes, is_signed, axis_size));
+  }
+}
+
+// The indices of `count` neighbouring columns' results. Where one is missing, all bits are set.
+template <bool kIsRagged, class Index, class Search>
+__device__ __forceinline__ void write_indices(Index* indices, Int64 stride, UInt32 count,
+                                              const Search& search) {
+  for (UInt32 c = 0; c < count; ++c) {
+    const bool is_missing = kIsRagged && search.places[c] >= search.lengths[c];
+    indices[c * stride] = is_missing ? static_cast<Index>(~Index{0}) : search.places[c];
+  }
+}
+
+// Writes the results of neighbouring columns, from the one at `row` on. What they have in common is
+// read before any is stored, because for all that the compiler knows, a store changes it.
 template <bool kIsRagged, int kVectors, class Word, bool kIsFloat>
 __device__ __noinline__ void reduce_columns(const Word* __restrict__ input, Word* values,
                                             void* indices, const void* lengths,
@@ -205,20 +233,38 @@ __device__ __noinline__ void reduce_columns(const Word* __restrict__ input, Word
                                                            num_columns};
   const int innermost = params.num_outer_dimensions - 1;
   const RowStart first = row_start(params, row);
-  RowStart start = first;
   UInt32 longest = static_cast<UInt32>(params.row_length);
   if constexpr (kIsRagged) {
-    longest = 0;
-    for (UInt32 c = 0; c < num_columns; ++c, start.move(params, innermost, 1)) {
-      search.lengths[c] = static_cast<UInt32>(row_length<true>(lengths, params, start));
-      longest = max(longest, search.lengths[c]);
-    }
-    start = first;
+    const Int32 num_bytes = params.length_bytes;
+    const auto load = num_bytes == 8   ? load_lengths<8>
+                      : num_bytes == 4 ? load_lengths<4>
+                      : num_bytes == 2 ? load_lengths<2>
+                                       : load_lengths<1>;
+    load(lengths, first.length, params.length_strides[innermost], params.length_is_signed != 0,
+         params.row_length, num_columns, search.lengths);
+    for (UInt32 c = num_columns; c < search.kColumns; ++c) search.lengths[c] = 0;
+    longest = search.longest();
   }
-  search.run(input + first.input, longest);
-  for (UInt32 c = 0; c < num_columns; ++c, start.move(params, innermost, 1)) {
-    const UInt32 length = kIsRagged ? search.lengths[c] : longest;
-    write_result<kIsRagged>(input, values, indices, params, start, length, 0, search.places[c]);
+  const Word* elements = input + first.input;
+  search.run(elements, longest);
+
+  const Int64 input_stride = params.input_axis_stride;
+  const Int64 value_stride = params.value_strides[innermost];
+  const Word missing = static_cast<Word>(params.missing);
+  Word* value = values + first.value;
+  for (UInt32 c = 0; c < num_columns; ++c, value += value_stride) {
+    const UInt32 place = search.places[c];
+    // Read even if it is missing: which are is not predictable.
+    const Word element = elements[c + place * input_stride];
+    *value = kIsRagged && place >= search.lengths[c] ? missing : element;
+  }
+  const Int64 index_stride = params.index_strides[innermost];
+  if (params.index_bytes == 8) {
+    write_indices<kIsRagged>(static_cast<UInt64*>(indices) + first.index, index_stride, num_columns,
+                             search);
+  } else {
+    write_indices<kIsRagged>(static_cast<UInt32*>(indices) + first.index, index_stride, num_columns,
+                             search);
   }
 }
 

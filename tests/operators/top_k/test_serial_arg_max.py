@@ -92,3 +92,14 @@ def test_ragged_rows_and_columns(dtype: str, rng: np.random.Generator) -> None:
         options = replace(FIRST, axis=1, largest=largest)
         assert check(x, lengths, options, CPU)
         assert check(np.ascontiguousarray(x.T), lengths.T, replace(options, axis=0), CPU)
+
+
+@pytest.mark.parametrize("word", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_lengths_of_columns(word: str, rng: np.random.Generator) -> None:
+    """Of every type, some negative or the type's largest, between other numbers, and one for all columns."""
+    x = np.ascontiguousarray(rng.integers(-3, 3, (60, 300)).astype(np.int8))
+    least, most = np.iinfo(word).min, np.iinfo(word).max
+    wide = rng.integers(0, 70, (1, 900)).astype(word)
+    wide[0, :9] = [least, most, 0, 60, 61, 1, most - 1, 59, 2]
+    for lengths in (wide[:, :300], wide[:, ::3], wide[:, 899:599:-1], wide[:, 4:5]):
+        assert check(x, lengths, replace(FIRST, axis=0), CPU)
