@@ -33,6 +33,9 @@ _LEGACY_STREAM = 1
 #: DLPack's handle for "no ordering".
 _NO_ORDER = -1
 
+#: The protocol that names a stream.
+_INTERFACE = "__cuda_array_interface__"
+
 _lock = Lock()
 
 #: Events recorded after work, with the owners of the memory that the work uses.
@@ -112,7 +115,8 @@ def operand_maker(cupy: Any) -> Callable[[Any, Any, bool], tuple[Any, dict[int, 
             if kind != dlpack.CUDA or number != current_device():
                 return None
             handle = (current_stream() if stream is None else _streams(cupy, number)(stream)).ptr
-            other = _stream_of(candidate, number)
+            names_stream = _is_tensor(candidate.__class__) or hasattr(candidate, _INTERFACE)
+            other = _stream_of(candidate, number) if names_stream else None
             if handle not in LEGACY_STREAMS:
                 is_held = False
                 if _is_captured(cupy, handle):
@@ -235,11 +239,10 @@ def _is_captured(cupy: Any, stream: int) -> bool:
 
 def _stream_of(candidate: Any, number: int) -> int | None:
     """The stream on which the library of a DLPack tensor works, or None if unknown."""
-    kind: Any = type(candidate)
-    if _is_tensor(kind):
+    if _is_tensor(candidate.__class__):
         current_stream = sys.modules["torch"].cuda.current_stream
         return _protocol_handle(int(current_stream(number).cuda_stream))
-    if not hasattr(candidate, "__cuda_array_interface__"):
+    if not hasattr(candidate, _INTERFACE):
         return None
     return cuda_array(candidate).stream
 
