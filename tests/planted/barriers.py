@@ -36,12 +36,16 @@ _CASES = {
         "gru in a block, both directions",
         "gru in a block, weights in memory",
         "gru in a block",
+        "gru in a block, fixed items, reset first",
+        "gru in a block, several sequences",
     ),
     "gru/exchanged_grid.cuh": (
         "gru on a grid, both directions",
         "gru on a grid, weights in memory",
         "gru by matrix instructions, weights in memory",
         "gru on a grid",
+        "gru on a grid, fixed items, reset first",
+        "gru by matrix instructions, fixed items, reset first",
     ),
     "gru/products.cu": ("gru by products", "gru by products, reset first"),
     "gru/step.cu": (
