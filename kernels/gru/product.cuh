@@ -29,7 +29,8 @@ __device__ __forceinline__ void clear(float (&sums)[kPairs][kNumSums]) {
   }
 }
 
-template <class Element, int kUnits, int kRowWarps, int kRegisterChunks>
+// kHasOverflow says whether some weights may be in global memory.
+template <class Element, int kUnits, int kRowWarps, int kRegisterChunks, bool kHasOverflow = true>
 struct ResidentWeights {
   static constexpr int kUnitsPerWarp = kUnits * kGroupsPerWarp;
   static constexpr int kChunkColumns = kRowWarps * kLanesPerRow * kQuad;
@@ -38,7 +39,7 @@ struct ResidentWeights {
   // By chunk, gate, unit and thread: the first num_stored_chunks in shared storage, the others in global
   // memory.
   WeightQuad<Element>* stored;
-  WeightQuad<Element>* overflow;
+  WeightQuad<Element>* overflow;  // null if there are none of these
   float registers[kRegisterChunks][kNumGates][kUnits][kQuad];
 
   __device__ __forceinline__ int num_chunks() const {
@@ -87,6 +88,7 @@ struct ResidentWeights {
 
   // The thread's first quad of a chunk that is not in registers; the next ones are blockDim.x apart.
   __device__ __forceinline__ WeightQuad<Element>* chunk_quads(int m) const {
+    if constexpr (!kHasOverflow) return stored + m * quads_per_chunk() + threadIdx.x;
     const int in_overflow = m - layer.params.num_stored_chunks;
     WeightQuad<Element>* quads =
         in_overflow < 0 ? stored + m * quads_per_chunk()
@@ -187,11 +189,13 @@ struct ResidentWeights {
       add_kept_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
           sums, states + column(chunk), row_stride, stored + m * quads_per_chunk() + threadIdx.x);
     }
+    if constexpr (kHasOverflow) {
 #pragma unroll 1
-    for (; chunk < num_chunks(); ++chunk, ++m) {
-      add_kept_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
-          sums, states + column(chunk), row_stride,
-          overflow + static_cast<Int64>(m - num_stored) * quads_per_chunk() + threadIdx.x);
+      for (; chunk < num_chunks(); ++chunk, ++m) {
+        add_kept_chunk<kFirst, kLast, kBatch, kCandidatePlace>(
+            sums, states + column(chunk), row_stride,
+            overflow + static_cast<Int64>(m - num_stored) * quads_per_chunk() + threadIdx.x);
+      }
     }
   }
 

@@ -19,7 +19,7 @@ constexpr UInt32 kPassedTag = 1;
 template <class Element, bool kStandard, bool kLinearBeforeReset>
 struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset>, TaggedFloats,
                                  Element, kStandard, kLinearBeforeReset, true> {
-  using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks>;
+  using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks, false>;
   using Item = FixedItem<Element, kGridThreads, true>;
   // The sums of an item: the candidate's products with W and with R stay apart.
   static constexpr int kNumItemSums = kNumGates + 1;

@@ -105,9 +105,6 @@ INSTRUCTION(UCGABAR_WAIT, "", kBranch, "", "PTX barrier.cluster.wait") {
   wait_for(step, Wait::kBarrier, splat(kClusterBarrier));
 }
 
-// In place of a load from a null pointer: gru_wave has no weights in memory, and never reads them.
-INSTRUCTION(BPT, "", kBranch, "TRAP", "PTX trap") { step.fail("a trap"); }
-
 // What the table of instructions does not have: the text has the reason behind the instruction.
 INSTRUCTION(UNKNOWN, "", kBranch, "", "no instruction") {
   step.fail("an instruction that is not known");
