@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +36,7 @@ class Stack:
     states: str = ""
     first_row: int = 0
 
-    @cached_property
+    @property
     def node(self) -> onnx.NodeProto:
         """A node in place of the layers.
 
