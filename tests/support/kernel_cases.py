@@ -96,7 +96,7 @@ def expected(case: Case, operands: dict[str, np.ndarray]) -> dict[str, bytes]:
         values, indices = first_k(numbers, desc.k, desc.axis)
         if isinstance(desc, RaggedTopKDesc):
             lengths = _numbers(operands["sequence_lengths_tensor"])
-            missing = numbers.dtype.type(desc.missing)
+            missing = np.array(desc.missing, f"u{numbers.itemsize}").view(numbers.dtype)
             values, indices = ragged_first_k(numbers, lengths, desc.k, desc.axis, missing=missing)
         results = {"output_value_tensor": values, "output_index_tensor": indices.astype(np.uint32)}
     elif case.operator == "slice":
