@@ -253,8 +253,7 @@ __global__ void __launch_bounds__(kParts* kWarpSize,
     const UInt32 num_elements = min(max(length, begin) - begin, part_length);
     RowStart part_start = start;
     part_start.input += begin * params.input_axis_stride;
-    load_rows<Of, kIsRagged>(input, params, number, part_start, num_elements,
-                             shared.parts[warp].rows);
+    load_rows<Of, kIsRagged>(input, params, part_start, num_elements, shared.parts[warp].rows);
 
     // ---- Choose.
     Choice<Word, kParts, kItems> choice{row, params,       shared, {shared.sums, 0},

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads, kPartMinBlocks<kSorted>)
     const UInt32 num_elements = is_row ? min(max(length, begin) - begin, part_length) : 0;
     RowStart part_start = start;
     part_start.input += begin * params.input_axis_stride;
-    load_rows<Of, kIsRagged>(input, params, row, part_start, num_elements,
+    load_rows<Of, kIsRagged>(input, params, part_start, num_elements,
                              shared.parts.warps[warp].rows);
 
     // ---- Sort. An element's slot is its place in the part, after the slots of the parts before.

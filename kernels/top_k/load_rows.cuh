@@ -160,10 +160,10 @@ __device__ __forceinline__ void load_vectors(const Word* __restrict__ input,
   }
 }
 
-// Loads the warp's rows, from `first_row` on; `start` and `length` are those of the lane's own row.
+// Loads the warp's rows; `start` and `length` are those of the lane's own row.
 template <class Of, bool kIsRagged, class Word>
 __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const FineParams& params,
-                                          Int64 first_row, const RowStart& start, UInt32 length,
+                                          const RowStart& start, UInt32 length,
                                           SharedArray<typename Of::Row, Of::kRows>& rows) {
   constexpr UInt32 kLanes = kWarpSize / Of::kRows;
   const UInt32 warp_lane = threadIdx.x % kWarpSize;
@@ -172,16 +172,14 @@ __device__ __forceinline__ void load_rows(const Word* __restrict__ input, const 
     __syncwarp();                 // the padding is written before the row
   }
   if (params.input_axis_stride == 1) {
-    const bool is_row = first_row + warp_lane / kLanes < params.num_rows;
-    load_vectors<Of, kIsRagged>(input, params, start.input, is_row ? length : 0,
+    load_vectors<Of, kIsRagged>(input, params, start.input, length,
                                 &rows[warp_lane / kLanes].vectors[0]);
   } else {
     // Neighbouring lanes load neighbouring elements, of one row or of neighbouring rows.
     const bool by_rows = params.loads_by_rows != 0;
     const UInt32 slot = by_rows ? warp_lane % Of::kRows : warp_lane / kLanes;
     const UInt32 first = by_rows ? warp_lane / Of::kRows : warp_lane % kLanes;
-    const UInt32 own_length = kIsRagged ? __shfl_sync(kFullMask, length, slot * kLanes) : length;
-    const UInt32 end = first_row + slot < params.num_rows ? own_length : 0;
+    const UInt32 end = kIsRagged ? __shfl_sync(kFullMask, length, slot * kLanes) : length;
     const Word* from = input + __shfl_sync(kFullMask, start.input, slot * kLanes);
     Word* to = reinterpret_cast<Word*>(&rows[slot].vectors[0]);
     constexpr UInt32 kAhead = 4;

@@ -374,14 +374,13 @@ __global__ void __launch_bounds__(kThreads,
   for (Int64 first_row = (static_cast<Int64>(blockIdx.x) * kWarps + warp) * Of::kRows;
        first_row < params.num_rows; first_row += step) {
     const bool is_row = first_row + slot < params.num_rows;
+    // Lanes without a row select from the first one again: padding ties, which takes the whole warp longer.
     const RowStart start = row_start(params, first_row + (is_row ? slot : 0));
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
-    load_rows<Of, kIsRagged>(input, params, first_row, start, length, rows);
+    load_rows<Of, kIsRagged>(input, params, start, length, rows);
     const Group<Word, kLanes, kUnits, kUnit, kFirst> group{rows[slot], params, lane, first_unit};
     const Wide<Word> least = group.choose_units();
-    UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
-    // Of padding, all elements tie, which takes the longest to rank where units have many.
-    if (kUnit > 1 && !is_row) num_candidates = 0;
+    const UInt32 num_candidates = kUnit == 1 ? kFirst : group.list_candidates(least);
     group.even_out(num_candidates);
     group.rank(num_candidates, [&](UInt32 rank, UInt32 index) {
       if (!is_row) return;

@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kThreads, (kMinBlocks<Word, kItems, kSorted>))
        row < params.num_rows; row += static_cast<Int64>(gridDim.x) * kWarps) {
     const RowStart start = row_start(params, row);
     const UInt32 length = static_cast<UInt32>(row_length<kIsRagged>(lengths, params, start));
-    load_rows<Of, kIsRagged>(input, params, row, start, length, rows);
+    load_rows<Of, kIsRagged>(input, params, start, length, rows);
     Ranked<Word> items[kSorted];
     own.sort(k, items, [&](Wide<Word> fine, UInt32 index) {
       return Ranked<Word>::of(coarse_key<Word>(fine, params) >> kSpareBits<Word>, index);

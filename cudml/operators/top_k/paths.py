@@ -68,7 +68,7 @@ class Thresholds:
     threads_row_lengths: tuple[tuple[tuple[int, int, int], ...], ...] = figure(
         (
             ((8, 400, 100), (8, 200, 48), (8, 130, 40), (2, 120, 24)),
-            ((10, 240, 128), (10, 240, 128), (10, 240, 128), (12, 400, 160)),
+            ((10, 400, 128), (10, 400, 128), (10, 240, 128), (15, 400, 160)),
         ),
         "machine code",
         "predicted us by threads and by the path otherwise chosen, for float32: 6.6, 20.1 for 131072 x 8 "
@@ -428,8 +428,6 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
     is_quick_for_blocks = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection)
     if is_quick_for_blocks and filter_pays_for_short(selection, limits):
         return False
-    if selection.num_rows == 1 and not is_shortest:
-        return False  # lanes without a row see nothing but ties, which take the longest
     # Lanes without elements see nothing but ties.
     if k > t.select_max_few_k and selection.lengths is not None and _is_slow_for_lanes(selection):
         return False
