@@ -15,7 +15,7 @@ from tests.support.onnx_suite import PROVIDERS, by_onnxruntime
 
 STEPS, BATCH, INPUTS, HIDDEN = 5, 3, 2, 4
 
-#: What the models below have in common; of the constants, ONNX Runtime takes those that are used.
+#: The common head of the models below; ONNX Runtime ignores unused constants.
 MODEL = """<ir_version: 10, opset_import: ["" : 21]>
 g (float[T, N, 2] x, float[L, N, 4] h, int32[N] n) => (OUTPUTS) {
     zero = Constant<value_ints = [0]>()  one = Constant<value_ints = [1]>()

@@ -171,7 +171,7 @@ def gru_stack(
 
 
 def named(x: Any, layers: Any, h0: Any, sequence_lengths: Any) -> dict[str, Any]:
-    """The arrays of a call by the names that messages have for them, without those that are None."""
+    """The given arrays of a call by their names in messages."""
     others = {"h0": h0, "sequence_lengths": sequence_lengths}
     given = {"x": x} | _of_layers(layers)
     return given | {name: array for name, array in others.items() if array is not None}

@@ -89,7 +89,7 @@ def runner_of(
 
 
 def attributes_of(node: onnx.NodeProto) -> dict[str, Any]:
-    """A node's attributes, those that are left out by their default where it is not None.
+    """A node's attributes, with the defaults of absent ones.
 
     Raises ValueError for a value that ONNX does not allow.
     """

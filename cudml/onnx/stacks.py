@@ -17,7 +17,6 @@ from cudml.onnx.nodes import Runner, attributes_of, cell_of_node, check_hidden_s
 
 #: The inputs of a GRU, by position.
 _X, _SEQUENCE_LENS, _INITIAL_H = 0, 4, 5
-_WEIGHTS = slice(1, 4)
 
 #: A dimension's size, a number or a name.
 _Size = int | str
@@ -25,7 +24,7 @@ _Size = int | str
 
 @dataclass(frozen=True)
 class Stack:
-    """GRU nodes of which each reads the sequence of the one before, which nothing else reads.
+    """GRU nodes, each the only reader of the sequence of the one before.
 
     The first rows of the value `states` from `first_row` on are the initial states of the layers in turn; it
     is empty if each has a value of its own.
@@ -129,7 +128,7 @@ class _Launched:
         return self._moved
 
     def _joined(self, states: list[Any]) -> Any:
-        """The initial states of all layers; those that are left out are 0."""
+        """The initial states of all layers; absent states are 0."""
         if self._stack.states:
             first, rows = self._stack.first_row, self._stack.rows(len(self._stack.layers) - 1)
             return states[0][first : first + rows.stop]
@@ -338,7 +337,7 @@ class _Graph:
         return [numbers[0] * numbers[1]] if len(numbers) == len(joined) == 2 else None
 
     def _rows(self, name: str) -> tuple[str, int, int]:
-        """The value of which a value is a range of rows, and the range; an empty name if it is none."""
+        """The source of a slice of rows, and their range; an empty name if a value is no such slice."""
         node = self._makers.get(name)
         part = self._slice(node) if node is not None and node.op_type == "Slice" else None
         return ("", 0, 0) if node is None or part is None or min(part) < 0 else (node.input[0], *part)

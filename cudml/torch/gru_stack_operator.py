@@ -1,6 +1,6 @@
 """The operator `gru_stack`, layers on top of each other: what it computes, traces and batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from math import inf
 from typing import Any, NamedTuple
@@ -22,12 +22,14 @@ from cudml.torch.calls import (
 from cudml.torch.gru_operator import (
     direction_of,
     gru_batched,
-    gru_empty,
     gru_into,
     gru_on_cpu,
     states_of,
 )
 from cudml.torch.library import batch_first, define
+
+#: w, r, b and the initial states of a layer.
+_Layer = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor | None]
 
 
 class Layers(NamedTuple):
@@ -37,6 +39,16 @@ class Layers(NamedTuple):
     r: list[torch.Tensor]
     #: Empty if there are no biases.
     b: list[torch.Tensor]
+
+    def each(self, h0: torch.Tensor | None) -> Iterator[_Layer]:
+        """w, r, b and the initial states of each layer, from the initial states (L * D, N, H) of all."""
+        for number, (w, r) in enumerate(zip(self.w, self.r, strict=True)):
+            yield w, r, self.b[number] if self.b else None, None if h0 is None else h0[self.rows(number)]
+
+    def rows(self, number: int) -> slice:
+        """The rows of a layer among the states (L * D, N, H)."""
+        num_directions = self.r[0].shape[0]
+        return slice(number * num_directions, (number + 1) * num_directions)
 
 
 def layers_in_turn(
@@ -48,20 +60,13 @@ def layers_in_turn(
     between: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The results by a call for each layer; `between` changes what one gives to the next."""
-    num_directions = layers.r[0].shape[0]
-    singles = []
-    for number, (w, r) in enumerate(zip(layers.w, layers.r, strict=True)):
-        if number and between is not None:
+    singles: list[torch.Tensor] = []
+    for own in layers.each(h0):
+        if singles and between is not None:
             x = between(x)
-        b = layers.b[number] if layers.b else None
-        x, single = compute(x, w, r, b, _of_layer(h0, number, num_directions), lengths)
+        x, single = compute(x, *own, lengths)
         singles.append(single)
     return x, torch.cat(singles)
-
-
-def _of_layer(states: torch.Tensor | None, number: int, num_directions: int) -> torch.Tensor | None:
-    """A layer's part of the first or last states (L * D, N, H)."""
-    return None if states is None else states[number * num_directions : (number + 1) * num_directions]
 
 
 def gru_stack_on_cpu(
@@ -93,10 +98,10 @@ def gru_stack_on_gpu(
     names, inputs = (*given,), (*given.values(),)
     key = names, *[(one.shape, one.stride(), one.dtype, one.get_device()) for one in inputs]
     sequence, single = _stack_empty(x, w, r)
-    out, direction = (states_of(sequence, r[0]), single), direction_of(r[0])
     if not is_captured:
         if key not in planned_calls:
-            known = names, len(layers), direction, None, True, inf
+            out = states_of(sequence, r[0]), single
+            known = names, len(layers), direction_of(r[0]), None, True, inf
             remember(key, gru_stack_function._gru_stack, arrays_of(*inputs), out, known, stream, names)
         planned = planned_calls.get(key)
         if planned is None:
@@ -106,9 +111,9 @@ def gru_stack_on_gpu(
             return sequence, single
     plain, first, lengths_array = arrays_of(x, h0, lengths)
     own = [arrays_of(*layer) for layer in layers]
-    options: Any = {"direction": direction, "linear_before_reset": True, "out": out, "stream": stream}
+    options: Any = {"direction": direction_of(r[0]), "linear_before_reset": True, "stream": stream}
     with graph_memory(x) if is_captured else nullcontext():
-        gru_stack(plain, own, first, lengths_array, **options)
+        gru_stack(plain, own, first, lengths_array, **options, out=(states_of(sequence, r[0]), single))
     return sequence, single
 
 
@@ -121,12 +126,10 @@ def _into_in_turn(
     lengths: torch.Tensor | None,
 ) -> None:
     """Write the results on a GPU by a call for each layer, which finds its own launch."""
-    num_directions, last = layers.r[0].shape[0], len(layers.r) - 1
-    for number, (w, r) in enumerate(zip(layers.w, layers.r, strict=True)):
-        b = layers.b[number] if layers.b else None
-        states = sequence if number == last else gru_empty(x, w, r)[0]
-        own = _of_layer(single, number, num_directions)
-        gru_into(states, own, x, w, r, b, _of_layer(h0, number, num_directions), lengths)
+    last = len(layers.r) - 1
+    for number, own in enumerate(layers.each(h0)):
+        states = sequence if number == last else sequence.new_empty(sequence.shape)
+        gru_into(states, single[layers.rows(number)], x, *own, lengths)
         x = states
 
 

@@ -37,14 +37,3 @@ __device__ __forceinline__ Word ordering_key(Word element, const Order& order) {
       bits ^ static_cast<Bits>((bits & kSign) != 0 ? order.negative_flip : order.positive_flip);
   return static_cast<Word>(is_nan ? static_cast<Bits>(order.nan_key) : key);
 }
-
-// The element of a key. That of a zero or a NaN does not tell which: `is_told` is false then.
-template <class Word, class Order>
-__device__ __forceinline__ Word element_of(Word key, const Order& order, bool& is_told) {
-  using Bits = Wide<Word>;
-  constexpr Bits kSign = Bits{1} << (8 * sizeof(Word) - 1);
-  const Bits positive = key ^ static_cast<Bits>(order.positive_flip);
-  is_told = key != static_cast<Word>(order.nan_key) && (positive != 0 || order.negative_zero == 0);
-  return static_cast<Word>((positive & kSign) == 0 ? positive
-                                                   : key ^ static_cast<Bits>(order.negative_flip));
-}
