@@ -42,8 +42,8 @@ PEERS = {"cub.DeviceTopK": ("cub", "nvidia-cuda-cccl"), "raft.select_k": ("raft"
 #: Of GRU.
 TORCH = "torch, GRU cells"
 
-#: Cases with more elements are not executed: a million take a few seconds.
-MAX_ELEMENTS = 1 << 24
+#: Cases with more elements are not executed: a row of a million takes a second and more.
+_MAX_ELEMENTS = 1 << 24
 
 
 def predicted(case: top_k.TopKCase, peer: str) -> Row | None:
@@ -53,8 +53,8 @@ def predicted(case: top_k.TopKCase, peer: str) -> Row | None:
     if not can(case, peer):
         return None
     row = Row(case.name, peer, version_of(package), 0.0, 0, "", definition.contract)
-    if np.prod(case.shape) > MAX_ELEMENTS:
-        return replace(row, note=f"not executed: more than {MAX_ELEMENTS} elements")
+    if np.prod(case.shape) > _MAX_ELEMENTS:
+        return replace(row, note=f"not executed: more than {_MAX_ELEMENTS} elements")
     if why := native.unavailable(native.LIBRARIES[name]) or stand_in.unavailable():
         return replace(row, note=f"not executed: {why}")
     recorder = Recorder()

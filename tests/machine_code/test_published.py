@@ -24,12 +24,10 @@ RECORDED = published.read()
 
 @needs_cub
 def test_times_are_as_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the shorter rows, and the longest says why it has none."""
-    rows = (*published.ROWS[:2], published.ROWS[-1])
-    monkeypatch.setattr(published, "ROWS", rows)
+    """Of the shorter rows: the longest takes minutes."""
+    monkeypatch.setattr(published, "ROWS", published.ROWS[:2])
     found = list(published.predicted())
-    assert [bool(row.predicted_us) for row in found] == [True, True, False]
-    assert found[-1].note == "not executed: more than 16777216 elements"
+    assert all(row.predicted_us for row in found)
     assert published.differences(RECORDED, found) == []
     slower = replace(found[0], predicted_us=1.1 * found[0].predicted_us)
     assert published.differences(RECORDED, [slower]) == [f"{slower}: recorded {RECORDED[0].predicted_us} us"]
