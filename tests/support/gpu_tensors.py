@@ -2,7 +2,8 @@
 
 PyTorch's own kernels do not run over the stand-in. There, a tensor is one of PyTorch's CPU build whose
 address is in the stand-in's memory, which the host cannot touch; it says that it is on a GPU, and PyTorch's
-operator of cudml takes it for that.
+operator of cudml takes it for that. What PyTorch's kernels compute around cudml's operators, those of CuPy
+compute there, on PyTorch's current stream.
 """
 
 import ctypes
@@ -32,6 +33,9 @@ _NUMPY_TYPES = {
     **{torch.from_numpy(np.empty(0, kind)).dtype: np.dtype(kind) for kind in "?bBhHiIlLefd"},
     torch.bfloat16: np.dtype(np.uint16),
 }
+
+
+_arange = torch.arange
 
 
 class Tensors(Protocol):
@@ -86,6 +90,7 @@ class GpuTensor(torch.Tensor):
 
     __torch_function__ = torch._C._disabled_torch_function_impl
     is_cuda, is_cpu = True, False
+    device = torch.device("cuda", 0)
     arena: "StandInTensors"
 
     def get_device(self) -> int:
@@ -113,6 +118,27 @@ class GpuTensor(torch.Tensor):
 
     def detach(self) -> "GpuTensor":
         return self.arena.of(super().detach())
+
+    def unsqueeze(self, dim: int) -> "GpuTensor":
+        return self.arena.of(super().unsqueeze(dim))
+
+    def flatten(self, *given: Any) -> "GpuTensor":
+        assert self.is_contiguous()  # else it is a copy
+        return self.arena.of(super().flatten(*given))
+
+    def clamp(self, min: Any = None, max: Any = None) -> "GpuTensor":
+        return self.arena.computed("clip", self.shape, self.dtype, self, min, max)
+
+    def diff(self) -> "GpuTensor":
+        return self.arena.computed("subtract", (self.shape[0] - 1,), self.dtype, self[1:], self[:-1])
+
+    def __add__(self, other: torch.Tensor) -> "GpuTensor":
+        shape = torch.broadcast_shapes(self.shape, other.shape)
+        return self.arena.computed("add", shape, self.dtype, self, other)
+
+    def index_select(self, dim: int, index: torch.Tensor) -> "GpuTensor":
+        assert self.dim() == index.dim() == 1
+        return self.arena.computed("take", index.shape, self.dtype, self, index)
 
     def __dlpack_device__(self) -> Any:
         return 2, 0
@@ -166,6 +192,27 @@ class StandInTensors:
         place = self._arena.data + (tensor.data_ptr() - self._arena.data.ptr)
         strides = [step * dtype.itemsize for step in tensor.stride()]
         return self._cupy.ndarray(tuple(tensor.shape), dtype, place, strides)
+
+    def computed(self, function: str, shape: Any, dtype: torch.dtype, *given: Any) -> GpuTensor:
+        """What a function of CuPy writes to a new tensor, on PyTorch's current stream."""
+        made = self.empty(tuple(shape), dtype)
+        arrays = [self.array(one) if isinstance(one, torch.Tensor) else one for one in given]
+        with self.current:
+            getattr(self._cupy, function)(*arrays, out=self.array(made))
+        return made
+
+    def arange(self, end: int, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """`torch.arange`, for which CuPy's function takes no array to write to."""
+        if device.type == "cpu":
+            return _arange(end, dtype=dtype)
+        made = self.empty((end,), dtype)
+        with self.current:
+            self._cupy.ElementwiseKernel("", "T y", "y = i", "arange")(self.array(made))
+        return made
+
+    def is_capturing(self) -> bool:
+        """`torch.cuda.is_current_stream_capturing`."""
+        return bool(self.current.is_capturing())
 
     def on_gpu(self, array: np.ndarray) -> torch.Tensor:
         made = self.empty(array.shape, torch.from_numpy(array).dtype)
@@ -221,7 +268,13 @@ def tensors() -> Iterator[Tensors]:
     assert cuda.status().usable
     made = StandInTensors()
     with ExitStack() as context:
-        context.enter_context(mock.patch.object(torch.cuda, "current_stream", made.current_stream))
+        replaced = (
+            (torch.cuda, "current_stream", made.current_stream),
+            (torch.cuda, "is_current_stream_capturing", made.is_capturing),
+            (torch, "arange", made.arange),
+        )
+        for where, name, function in replaced:
+            context.enter_context(mock.patch.object(where, name, function))
         context.enter_context(taken_for_cuda())
         yield made
 

@@ -327,6 +327,68 @@ def test_a_graph_of_rows_of_given_lengths_into_given_tensors(
         check(out, number)
 
 
+#: Where five rows of a tensor of 40 elements begin and end; some are empty, shorter than k or cut, and an
+#: offset may be behind the end or descend.
+_ROWS = [[0, 7, 7, 9, 30, 40], [3, 3, 20, 21, 39, 40], [0, 40, 40, 40, 41, 45], [9, 4, 12, 13, 14, 33]]
+
+
+@pytest.mark.parametrize("into", [False, True])
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+@pytest.mark.parametrize("dtype", [np.float32, np.uint16])
+def test_a_graph_of_rows_that_lie_one_behind_another(
+    tensors: "Tensors", dtype: Any, index_type: Any, into: bool, rng: np.random.Generator
+) -> None:
+    """Each replay reads values and offsets anew; the results are those of a CPU."""
+    import torch
+
+    import cudml.torch
+
+    arrays = [rng.integers(0, 9, 40).astype(dtype) for _ in _ROWS]
+    bounds = [np.array(rows, index_type) for rows in _ROWS]
+    expected = [
+        cudml.torch.topk(torch.from_numpy(a), 4, offsets=torch.from_numpy(n), max_length=15)
+        for a, n in zip(arrays, bounds, strict=True)
+    ]
+    given, offsets = tensors.on_gpu(arrays[0]), tensors.on_gpu(bounds[0])
+    indices = tensors.on_gpu(np.zeros((5, 4), index_type))
+    out = (tensors.on_gpu(np.zeros((5, 4), dtype)), indices) if into else None
+
+    def call() -> Any:
+        return cudml.torch.topk(given, 4, offsets=offsets, max_length=15, out=out)
+
+    def check(found: Any, number: int) -> None:
+        values, places = map(tensors.numpy, found)
+        assert_identical(values, expected[number].values.numpy())
+        assert_identical(places.astype(np.int64), expected[number].indices.numpy())
+
+    check(call(), 0)
+    found, replay = tensors.captured(call)
+    for number in (1, 2, 3, 0):
+        tensors.fill(given, tensors.on_gpu(arrays[number]))
+        tensors.fill(offsets, tensors.on_gpu(bounds[number]))
+        replay()
+        check(found, number)
+        check(call(), number)
+
+
+def test_a_graph_of_rows_that_lie_one_behind_another_takes_their_longest_length(tensors: "Tensors") -> None:
+    """Which the host would have to wait for; nothing was waited for, and the graph takes what follows."""
+    import cudml.torch
+
+    given = tensors.on_gpu(np.array([3, 1, 4, 1, 5], np.float32))
+    offsets = tensors.on_gpu(np.array([0, 2, 5]))
+    cudml.torch.topk(given, 2, offsets=offsets, max_length=3)
+
+    def call() -> Any:
+        with pytest.raises(RuntimeError, match=r"max_length is None, must be a number .* in a graph"):
+            cudml.torch.topk(given, 2, offsets=offsets)
+        return cudml.torch.topk(given, 2, offsets=offsets, max_length=3)
+
+    found, replay = tensors.captured(call)
+    replay()
+    assert tensors.numpy(found[1]).tolist() == [[0, 1], [2, 0]]
+
+
 @pytest.mark.parametrize("is_warm", [True, False])
 def test_errors_are_those_of_the_first_call(tensors: "Tensors", is_warm: bool) -> None:
     import torch
