@@ -6,6 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -428,6 +429,75 @@ def test_symbolic_traces_have_topk_as_a_call() -> None:
     assert adapter.topk in {node.target for node in traced.graph.nodes}
     a = torch.randn(3, 5)
     assert torch.equal(traced(a), Ranked()(a))
+
+
+class Decoder(torch.nn.Module):
+    """A model with a GRU whose state is given or not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.gru = torch.nn.Linear(INPUTS, INPUTS), torch.nn.GRU(INPUTS, HIDDEN, 2)
+
+    def forward(self, x: Tensor, h0: Tensor | None = None) -> Any:
+        output, state = self.gru(self.before(x), hx=h0)
+        return output[-1], state
+
+
+@pytest.mark.parametrize(
+    "trace",
+    [
+        torch.fx.symbolic_trace,
+        partial(torch.fx.symbolic_trace, concrete_args={"h0": None}),
+        lambda model: torch.fx.GraphModule(model, torch.fx.Tracer().trace(model)),
+    ],
+)
+def test_symbolic_traces_have_a_gru_as_they_have_pytorch_s(trace: Callable[[Any], Any]) -> None:
+    """A call of a module, of other sizes too; what is traced first and converted then is the same."""
+    model = Decoder().eval()
+    theirs = trace(model)
+    ours = trace(adapter.convert(copy.deepcopy(model)))
+    calls_of = [[(node.op, str(node.target)) for node in one.graph.nodes] for one in (ours, theirs)]
+    assert ("call_module", "gru") in calls_of[0]
+    assert [one for one in calls_of[0] if one[0] == "call_module"] == [
+        one for one in calls_of[1] if one[0] == "call_module"
+    ]
+    for shape in ((STEPS, BATCH, INPUTS), (3, 2, INPUTS)):
+        x = torch.randn(shape)
+        wanted = adapter.convert(copy.deepcopy(model))(x)
+        for one, other, right in zip(ours(x), adapter.convert(copy.deepcopy(theirs))(x), wanted, strict=True):
+            assert torch.equal(one, right)
+            assert torch.equal(other, right)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_a_symbolic_trace_of_a_layer_alone_says_what_can_be_traced() -> None:
+    with pytest.raises(RuntimeError, match=r"^GRU: what torch\.fx traces is a GRU itself, must be a model"):
+        torch.fx.symbolic_trace(adapter.GRU(INPUTS, HIDDEN))
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_traces_of_make_fx_see_changed_weights(is_warm: bool) -> None:
+    """As those of PyTorch's layer; with symbolic sizes, they take other sizes."""
+    layer, x, other = adapter.GRU(INPUTS, HIDDEN), torch.randn(5, 3, INPUTS), torch.randn(7, 2, INPUTS)
+    if is_warm:
+        layer(x)
+    traced = make_fx(layer)(x)
+    symbolic = make_fx(layer, tracing_mode="symbolic", _allow_non_fake_inputs=True)(x)
+    for _ in range(2):
+        assert torch.equal(traced(x)[0], layer(x)[0])
+        assert torch.equal(symbolic(other)[0], layer(other)[0])
+        layer.weight_hh_l0.mul_(0.5)
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_fake_tensors_leave_a_layer_as_it_is(is_warm: bool) -> None:
+    layer, x = adapter.GRU(INPUTS, HIDDEN), torch.randn(5, 3, INPUTS)
+    if is_warm:
+        layer(x)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        fake, _ = layer(mode.from_tensor(x))
+    assert fake.shape == layer(x)[0].shape
+    assert type(layer(x)[0]) is Tensor
 
 
 def test_a_layer_says_that_it_is_not_scripted() -> None:

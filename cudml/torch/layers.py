@@ -5,6 +5,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
+from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from cudml.errors import a_type
@@ -95,6 +96,8 @@ class GRU(torch.nn.RNNBase):
 
     def forward(self, input: Any, hx: torch.Tensor | None = None) -> tuple[Any, torch.Tensor]:
         """The state after every step, and the last state of each layer and direction."""
+        if isinstance(input, Proxy) or isinstance(hx, Proxy):
+            return self._call_in_trace(input, hx)
         if not isinstance(input, PackedSequence):
             return self._forward_padded(input, hx)
         padded, lengths = pad_packed_sequence(PackedSequence(input.data, input.batch_sizes))
@@ -107,6 +110,17 @@ class GRU(torch.nn.RNNBase):
         output = pack_padded_sequence(output, lengths).data
         packed = PackedSequence(output, input.batch_sizes, input.sorted_indices, input.unsorted_indices)
         return packed, self.permute_hidden(state, input.unsorted_indices)
+
+    def _call_in_trace(self, input: Any, hx: Any) -> tuple[Any, torch.Tensor]:
+        """A call of this module, as a trace of `torch.fx` has of those of `torch.nn`."""
+        tracer = (input if isinstance(input, Proxy) else hx).tracer
+        if tracer.root is self:
+            expected = "a model with a GRU inside: put it in a torch.nn.Sequential"
+            raise RuntimeError(f"GRU: what torch.fx traces is a GRU itself, must be {expected}")
+        arguments = (input,) if hx is None else (input, hx)
+        place = tracer.path_of_module(self)
+        made: tuple[Any, torch.Tensor] = tracer.create_proxy("call_module", place, arguments, {})
+        return made
 
     def _forward_padded(
         self, input: torch.Tensor, hx: torch.Tensor | None
@@ -135,7 +149,8 @@ class GRU(torch.nn.RNNBase):
         is_jit = torch.jit.is_tracing()
         if not is_jit:  # where sizes are tensors, which no branch can see
             self._check_sizes(x, hx)
-        is_traced = is_jit or torch.compiler.is_compiling()
+        # Modes of the dispatcher see operators, as `make_fx` does, or compute none, as `FakeTensorMode`.
+        is_traced = is_jit or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
         layers, is_straight = self._in_onnx_order(x, hx, is_autocast, is_traced)
         for tensor in (x, hx, lengths):
             is_straight = is_straight and (tensor is None or goes_straight(tensor))
