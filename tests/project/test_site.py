@@ -66,7 +66,9 @@ def browser() -> Iterator[Any]:
         pytest.skip("no Chromium: apt-get install chromium")
     api = pytest.importorskip("playwright.sync_api", reason="pip install 'cudml[browser]'")
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
+        )
         yield browser
         browser.close()
 
