@@ -498,8 +498,8 @@ def bound(**changes: Any) -> Callable[[], Any]:
         ),
         (
             AttributeError,
-            "Session has no set_providers, as InferenceSession has: make another Session",
-            lambda: Session(model()).set_providers(["CPUExecutionProvider"]),
+            "Session has no enable_fallback, as InferenceSession has: a Session never runs again with other",
+            lambda: Session(model()).enable_fallback(),
         ),
     ],
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import OrtValueVector
 
 from cudml.errors import a_type
 from cudml.onnx.values import Gpu, InputTypeError, InputValueError, array_of, bound_array, owned_value
@@ -30,10 +31,10 @@ class IOBinding:
     Has the methods of `onnxruntime.IOBinding`. A binding can be run many times, and reads its inputs anew.
     """
 
-    def __init__(self, session: "Session", gpu: Gpu | None) -> None:
+    def __init__(self, session: "Session") -> None:
         self.session = session
         self.inputs: dict[str, Any] = {}
-        self._gpu = gpu
+        self._gpu: Gpu | None = session._gpu
         self._targets: dict[str, _Target] = {}
         self._results: list[Any] = []
 
@@ -100,9 +101,24 @@ class IOBinding:
                 )
         return [owned_value(value) for value in self._results]
 
+    def get_outputs_as_ortvaluevector(self) -> Any:
+        """The outputs of the last run as ONNX Runtime's own list of values."""
+        values = OrtValueVector()
+        for value in self.get_outputs():
+            values.push_back(value._ortvalue)
+        return values
+
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The outputs of the last run as NumPy arrays, in the order in which they were bound."""
-        return [self.session._on_host(value) for value in self._results]
+        found = zip(self._targets.items(), map(self.session._on_host, self._results), strict=False)
+        # Arrays in bound memory, or kept for the next run, are not the caller's.
+        return [
+            np.array(value) if isinstance(value, np.ndarray) and self._is_shared(name, target) else value
+            for (name, target), value in found
+        ]
+
+    def _is_shared(self, name: str, target: _Target) -> bool:
+        return target.array is not None or name in self.session._kept
 
     def clear_binding_inputs(self) -> None:
         """Forget the inputs."""

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 
 from cudml.errors import a_type
 from cudml.onnx.cut import DOMAINS, key, label
-from cudml.onnx.values import CPU, CUDA
+from cudml.onnx.profiling import changed
+from cudml.onnx.values import CPU, CUDA, ModelError, NoFileError
 
 #: The option of a `SessionOptions` that says where the weights of a model in memory are.
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
@@ -92,6 +93,31 @@ def placed_inside(model: onnx.ModelProto, node: onnx.NodeProto, ops: Collection[
     ]
 
 
+def overridden(sess_options: Any, model: onnx.ModelProto) -> dict[str, int]:
+    """The named sizes for which the options have a number (`add_free_dimension_override_by_name`).
+
+    The options do not tell them, but ONNX Runtime does, of a model with an input of these sizes.
+    """
+    named = {
+        size.dim_param: size
+        for value in model.graph.input
+        for size in value.type.tensor_type.shape.dim
+        if size.dim_param
+    }
+    if sess_options is None or not named:
+        return {}
+    asked = onnx.ModelProto(ir_version=8, opset_import=[onnx.helper.make_opsetid("", 17)])
+    asked.graph.name = "sizes"
+    for place in (asked.graph.input, asked.graph.output):
+        value = place.add(name="sizes")
+        value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+        value.type.tensor_type.shape.dim.extend(named.values())
+    with changed(sess_options, enable_profiling=False, optimized_model_filepath="", log_severity_level=4):
+        told = onnxruntime.InferenceSession(asked.SerializeToString(), sess_options, [CPU])
+    sizes = zip(named, told.get_inputs()[0].shape, strict=True)
+    return {name: size for name, size in sizes if isinstance(size, int)}
+
+
 def checked_providers(
     providers: Sequence[Any] | None, provider_options: Sequence[Any] | None
 ) -> list[tuple[str, dict[str, Any]]]:
@@ -100,13 +126,13 @@ def checked_providers(
     if providers is None:
         if provider_options is not None:
             raise TypeError("Session: provider_options is given, must be None where providers is None")
-        return [(name, {}) for name in (CUDA, CPU) if name in available]
+        providers = []
     if not isinstance(providers, (list, tuple)):
         raise TypeError(f"Session: providers is {providers!r}, must be a sequence of providers")
-    pairs = _pairs(providers, provider_options)
+    pairs = _pairs(providers, provider_options) or [(name, {}) for name in (CUDA, CPU) if name in available]
     unknown = [name for name, _ in pairs if name not in onnxruntime.get_all_providers()]
-    if unknown or not pairs:
-        got, known = ", ".join(unknown) or "none", ", ".join(available)
+    if unknown:
+        got, known = ", ".join(unknown), ", ".join(available)
         raise ValueError(f"Session: providers has {got}, must be of those of ONNX Runtime: {known}")
     for name, _ in pairs:
         if name not in available:
@@ -151,11 +177,13 @@ def _read(path_or_bytes: Any, sess_options: Any) -> onnx.ModelProto:
     try:
         model = onnx.load(path_or_bytes) if is_file else _of_bytes(path_or_bytes, sess_options)
     except _UNREADABLE as error:
-        raise ValueError(f"Session: {told} is not an ONNX model: {error}") from error
+        raise ModelError(f"Session: {told} is not an ONNX model: {error}") from error
+    except FileNotFoundError as error:
+        raise NoFileError(*error.args, error.filename) from error
     except onnx.checker.ValidationError as error:
         raise ValueError(f"Session: {told} is not a complete model: {error}") from error
     if not model.graph.node and not model.graph.output:
-        raise ValueError(f"Session: {told} is not an ONNX model: it has no graph")
+        raise ModelError(f"Session: {told} is not an ONNX model: it has no graph")
     return model
 
 

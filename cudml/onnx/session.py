@@ -1,5 +1,7 @@
 """Run an ONNX model: some nodes by cudml, the stretches between them by ONNX Runtime, in the same memory."""
 
+import threading
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,14 +13,25 @@ import onnxruntime
 from cudml.errors import a_type
 from cudml.onnx.binding import IOBinding
 from cudml.onnx.cut import DOMAINS, Stretch, check_names, constants_of, cut, key, label
-from cudml.onnx.loading import Placed, checked_providers, loaded, placed_inside, without_weights
+from cudml.onnx.loading import (
+    Placed,
+    checked_providers,
+    loaded,
+    overridden,
+    placed_inside,
+    without_weights,
+)
 from cudml.onnx.nodes import OPS, Runner, check_types, host_inputs, runner_of, why_not
+from cudml.onnx.profiling import Profile, changed
 from cudml.onnx.stacks import Stack, stacked
 from cudml.onnx.values import (
     ORT_ERRORS,
     Gpu,
     InputTypeError,
     InputValueError,
+    NodeTypeError,
+    NodeValueError,
+    also_theirs,
     array_of,
     ort_value,
     type_name,
@@ -32,13 +45,14 @@ _TEXT = "OUS"
 
 #: What `onnxruntime.InferenceSession` has and `Session` has not, and what does it instead.
 _INSTEAD = {
-    "run_async": "call run in a thread of your own",
-    "set_providers": "make another Session with these providers",
     "enable_fallback": "a Session never runs again with other providers: give those that it may use",
-    "disable_fallback": "a Session never runs again with other providers, so there is nothing to disable",
-    "end_profiling": "profile the process, or run the model by onnxruntime.InferenceSession",
     "run_with_ortvaluevector": "call run_with_ort_values",
+    "create_ortvalue_from_shape_and_type": "call onnxruntime.OrtValue.ortvalue_from_shape_and_type",
 }
+
+
+#: Sizes: numbers, names, or None for what is not declared.
+_Shape = tuple[int | str | None, ...]
 
 
 class NodeArg(NamedTuple):
@@ -112,7 +126,7 @@ class Session:
     providers : sequence, optional
         ONNX Runtime's execution providers for its part, as names or pairs (name, options). If the first is
         CUDA's, cudml runs on the same GPU, else on the CPU. Those that this build of ONNX Runtime lacks are
-        left out, with a warning. None is CUDA's, if ONNX Runtime has it, then the CPU's.
+        left out, with a warning. None or none is CUDA's, if ONNX Runtime has it, then the CPU's.
     provider_options : sequence of dict, optional
         The options of each of `providers`, which are then names.
     ops : sequence of str
@@ -122,6 +136,10 @@ class Session:
     stream : CuPy stream, optional
         Orders the work of both on a GPU; None makes one. It waits for what the caller has queued on its
         current stream, which waits for the results.
+    disabled_optimizers : sequence of str, optional
+        The optimizers that ONNX Runtime leaves out of its part.
+    enable_fallback : bool
+        Accepted for compatibility: a session never runs again with other providers.
 
     Attributes
     ----------
@@ -158,7 +176,9 @@ class Session:
     ONNX Runtime takes 0. ScaledTanh has no defaults and needs both. GRU nodes on top of each other are one
     step, on a GPU a call of `cudml.gru_stack`, where each reads the one before through Squeeze, or Transpose
     and Reshape, and nothing else does. What is wrong with an input is a
-    ValueError or a TypeError that is also ONNX Runtime's InvalidArgument. Several threads may call `run`;
+    ValueError or a TypeError, with a file a FileNotFoundError or a ValueError, that is also ONNX Runtime's
+    own error. Lengths of a GRU node that are above the number of steps or negative are cut, where ONNX
+    Runtime refuses them. Several threads may call `run`;
     `carry` is for one. Source: `onnxruntime.InferenceSession`.
     """
 
@@ -171,16 +191,26 @@ class Session:
         *,
         ops: Sequence[str] = _DEFAULT_OPS,
         stream: Any = None,
+        disabled_optimizers: Sequence[str] | None = None,
+        enable_fallback: bool | int = False,
     ) -> None:
+        del enable_fallback  # there is none
         if sess_options is not None and not isinstance(sess_options, onnxruntime.SessionOptions):
             kind = a_type(sess_options)
             raise TypeError(f"Session: sess_options is {kind}, must be an onnxruntime.SessionOptions or None")
         self._check_names("ops", ops, dict.fromkeys(OPS))
         self._sess_options = sess_options
+        self._ops, self._stream, self._disabled = ops, stream, disabled_optimizers
         self._providers = checked_providers(providers, provider_options)
         self._gpu = Gpu.of(self._providers, stream)
         self._device = f"cuda:{self._gpu.number}" if self._gpu else "cpu"
         model = loaded(path_or_bytes, sess_options)
+        # A file cannot be read again.
+        self._source = model if hasattr(path_or_bytes, "read") else path_or_bytes
+        self._sizes = overridden(sess_options, model)
+        self._profile: Profile | None = None
+        if sess_options is not None and sess_options.enable_profiling:
+            self._profile = Profile(sess_options.profile_file_prefix)
         graph = model.graph
         self._metadata = _metadata_of(model)
         given = {tensor.name for tensor in graph.initializer}
@@ -188,13 +218,13 @@ class Session:
         known = {value.name: value for value in graph.input}
         defaults = [t for t in graph.initializer if t.name in known and model.ir_version >= 4]
         self._defaults = {tensor.name: _default_of(tensor) for tensor in defaults}
-        self.inputs = {name: _declared(value) for name, value in known.items() if name not in given}
-        self._feeds = self.inputs | {name: _declared(known[name]) for name in self._defaults}
+        self.inputs = {name: self._declared(value) for name, value in known.items() if name not in given}
+        self._feeds = self.inputs | {name: self._declared(known[name]) for name in self._defaults}
         # Comparing dtypes takes a tenth of the time of comparing their names.
         self._dtypes: dict[str, Any] = {
             name: kind and np.dtype(kind) for name, (kind, _) in self._feeds.items()
         }
-        self.outputs = {value.name: _declared(value) for value in graph.output}
+        self.outputs = {value.name: self._declared(value) for value in graph.output}
         self.placed: list[Placed] = []
         self._constants: dict[str, Any] = {
             tensor.name: tensor for tensor in constants_of(graph) if tensor.name not in self._defaults
@@ -206,8 +236,9 @@ class Session:
         self._held: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
-        if name in _INSTEAD:
-            raise AttributeError(f"Session has no {name}, as InferenceSession has: {_INSTEAD[name]}")
+        if not name.startswith("_") and hasattr(onnxruntime.InferenceSession, name):
+            instead = _INSTEAD.get(name, "ask an onnxruntime.InferenceSession of the model")
+            raise AttributeError(f"Session has no {name}, as InferenceSession has: {instead}")
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def run(
@@ -350,7 +381,7 @@ class Session:
         IOBinding
             For `run_with_iobinding` of this session.
         """
-        return IOBinding(self, self._gpu)
+        return IOBinding(self)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
         """Run the model once with bound inputs and outputs.
@@ -374,6 +405,45 @@ class Session:
         iobinding.take({name: self._result(values, name) for name in iobinding.outputs})
         if self._gpu:
             self._gpu.let_caller_wait()
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], Any],
+        user_data: Any,
+        run_options: Any = None,
+    ) -> None:
+        """Run the model once in a thread of its own, as `onnxruntime.InferenceSession.run_async` does.
+
+        Parameters
+        ----------
+        output_names, input_feed, run_options
+            As for `run`.
+        callback : callable
+            Called by the thread with the results of `run`, `user_data` and "", or with an empty list,
+            `user_data` and the message of the error.
+        user_data : object
+            What the callback is given.
+
+        Raises
+        ------
+        ValueError
+            An unknown output, or an unknown or missing input.
+        """
+        wanted = [*self._wanted(output_names)]
+        given = dict(_mapping("input_feed", input_feed))
+        self._with_defaults(given)
+
+        def work() -> None:
+            try:
+                results = self.run(wanted, given, run_options)
+            except Exception as error:  # which the callback is told
+                callback([], user_data, str(error) or type(error).__name__)
+            else:
+                callback(results, user_data, "")
+
+        threading.Thread(target=work, name="cudml.onnx").start()
 
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a call must give, as the model declares them.
@@ -424,6 +494,41 @@ class Session:
             In order of preference.
         """
         return [name for name, _ in self._providers]
+
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: Sequence[Any] | None = None
+    ) -> None:
+        """Load the model again, with other execution providers; no call may run meanwhile.
+
+        Parameters
+        ----------
+        providers, provider_options
+            As for `Session`.
+
+        Raises
+        ------
+        ValueError, TypeError, OSError, DeviceError
+            As for `Session`, which is left as it is.
+        """
+        options = {"ops": self._ops, "stream": self._stream, "disabled_optimizers": self._disabled}
+        made = Session(self._source, self._sess_options, providers, provider_options, **options)
+        self.__dict__.update(made.__dict__)
+
+    def disable_fallback(self) -> None:
+        """Do nothing: a session never runs again with other providers."""
+
+    def end_profiling(self) -> str:
+        """End the profile, and write it.
+
+        Returns
+        -------
+        str
+            The name of a file in ONNX Runtime's format, with the nodes that cudml has run; "" where
+            `enable_profiling` of the session's options is not set, or the profile has ended.
+        """
+        profile, self._profile = self._profile, None
+        parts = [step.session for step in self._steps if isinstance(step, _Part)]
+        return "" if profile is None else profile.end(parts)
 
     def get_provider_options(self) -> dict[str, dict[str, str]]:
         """The options of the execution providers.
@@ -477,24 +582,37 @@ class Session:
     ) -> dict[str, Any]:
         """Every value of the graph that a step needs or makes, by name."""
         given = input_feed if type(input_feed) is dict else _mapping("input_feed", input_feed)
-        self._check_names("input_feed", given, self._feeds)
-        values: dict[str, Any] = {**self._defaults, **held, **given} if held else {**self._defaults, **given}
-        if not values.keys() >= self.inputs.keys():
-            missing = [f"{name}, {self.described(name)}" for name in self.inputs if name not in values]
-            raise InputValueError(f"Session: input_feed lacks {'; '.join(missing)}")
+        values = self._with_defaults({**held, **given} if held else given)
         for name, array in given.items():
             values[name] = self._checked_feed(name, array)
         if self._gpu:
             self._gpu.wait_for_caller()
+        profile = self._profile
         for number, step in enumerate(self._steps, 1):
             if progress is not None:
                 progress(f"{number} of {len(self._steps)}: {step}")
             if isinstance(step, _Part):
                 self._run_part(step, values, run_options)
-            else:
-                self._run_own(step, values)
+                continue
+            began = 0 if profile is None else time.time_ns()
+            self._run_own(step, values)
+            if profile is not None:
+                profile.add(label(step.node), step.node.op_type, began)
         if self._gpu:
             self._gpu.let_caller_wait()
+        return values
+
+    def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The inputs that are given, and those that may be left out."""
+        self._check_names("input_feed", given, self._feeds)
+        values: dict[str, Any] = {**self._defaults, **given}
+        if not values.keys() >= self.inputs.keys():
+            absent = [name for name in self.inputs if name not in values]
+            optional = [name for name in absent if self._described[name].type.startswith("optional")]
+            if len(optional) < len(absent):
+                missing = [f"{name}, {self.described(name)}" for name in absent if name not in optional]
+                raise InputValueError(f"Session: input_feed lacks {'; '.join(missing)}")
+            values |= dict.fromkeys(optional)
         return values
 
     def _make_steps(self, model: onnx.ModelProto, ops: Sequence[str]) -> list[_Own | _Part]:
@@ -510,7 +628,7 @@ class Session:
             }
             steps = self._steps_with(model, opset, runners, reasons, together)
         except ValueError as error:
-            raise ValueError(f"Session: {error}") from error.__cause__
+            raise also_theirs(ValueError, error.__cause__, f"Session: {error}") from error.__cause__
         for node in model.graph.node:
             if node.domain in DOMAINS and node.op_type in ops:
                 reason = reasons.get(key(node), "")
@@ -541,7 +659,7 @@ class Session:
         types: dict[str, onnx.TypeProto | str] = {value.name: value.type for value in model.graph.input}
         for name, tensor in self._constants.items():
             types[name] = onnx.helper.make_tensor_type_proto(tensor.data_type, None)
-        described = {value.name: _node_arg(value) for value in (*model.graph.input, *model.graph.output)}
+        described = {value.name: self._node_arg(value) for value in (*model.graph.input, *model.graph.output)}
         steps: list[_Own | _Part] = []
         for step in cut(
             model.graph, nodes, self._constants, lambda node: key(node) in by_key or is_own(node)
@@ -603,10 +721,15 @@ class Session:
         for name in stretch.inputs:
             part.graph.input.append(onnx.ValueInfoProto(name=name, type=_tensor_type(types[name])))
         part.graph.output.extend(onnx.ValueInfoProto(name=name) for name in stretch.outputs)
+        prefix = {} if self._profile is None else {"profile_file_prefix": self._profile.next_prefix()}
         try:
-            return onnxruntime.InferenceSession(
-                part.SerializeToString(), self._sess_options, list(self._providers)
-            )
+            with changed(self._sess_options, **prefix) as options:
+                return onnxruntime.InferenceSession(
+                    part.SerializeToString(),
+                    options,
+                    list(self._providers),
+                    disabled_optimizers=self._disabled,
+                )
         except ORT_ERRORS as error:
             raise ValueError(f"ONNX Runtime does not take the model: {error}") from error
 
@@ -617,7 +740,7 @@ class Session:
             try:
                 results = part.session.run(names, feeds, run_options)
             except ORT_ERRORS as error:
-                raise RuntimeError(f"Session: {part}: {error}") from error
+                raise also_theirs(RuntimeError, error, f"Session: {part}: {error}") from error
             values.update(zip(names, results, strict=True))
             return
         binding = part.session.io_binding()
@@ -637,7 +760,7 @@ class Session:
         try:
             results = own.run(inputs, self._gpu.stream if self._gpu else None)
         except (TypeError, ValueError) as error:
-            kind = TypeError if isinstance(error, TypeError) else ValueError
+            kind = NodeTypeError if isinstance(error, TypeError) else NodeValueError
             raise kind(f"Session: {label(own.node)}: {error}") from error
         for name, result in zip(own.outputs, results, strict=False):
             if name:
@@ -728,6 +851,17 @@ class Session:
                 f"Session: input {name} is of shape {tuple(value.shape())}, must be of {shape}"
             )
 
+    def _declared(self, value: onnx.ValueInfoProto) -> tuple[str | None, _Shape | None]:
+        """The NumPy name of the element type and the shape; None for what is not declared."""
+        kind, shape = _declared(value)
+        return kind, shape and tuple(
+            self._sizes.get(size, size) if isinstance(size, str) else size for size in shape
+        )
+
+    def _node_arg(self, value: onnx.ValueInfoProto) -> NodeArg:
+        _, shape = self._declared(value)
+        return NodeArg(value.name, type_name(value.type), list(shape or ()))
+
     @staticmethod
     def _check_names(argument: str, names: Collection[str], known: Mapping[str, Any]) -> None:
         if type(names) is dict and names.keys() <= known.keys():
@@ -759,11 +893,6 @@ def _tensor_type(kind: onnx.TypeProto | str) -> onnx.TypeProto:
     return type_named(kind) if isinstance(kind, str) else kind
 
 
-def _node_arg(value: onnx.ValueInfoProto) -> NodeArg:
-    _, shape = _declared(value)
-    return NodeArg(value.name, type_name(value.type), list(shape or ()))
-
-
 def _metadata_of(model: onnx.ModelProto) -> ModelMetadata:
     return ModelMetadata(
         {item.key: item.value for item in model.metadata_props},
@@ -786,7 +915,7 @@ def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
     return True
 
 
-def _declared(value: onnx.ValueInfoProto) -> tuple[str | None, tuple[int | str | None, ...] | None]:
+def _declared(value: onnx.ValueInfoProto) -> tuple[str | None, _Shape | None]:
     """The NumPy name of the element type and the shape; None for what is not declared."""
     if not value.type.HasField("tensor_type"):
         return None, None

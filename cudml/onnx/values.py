@@ -27,12 +27,35 @@ _NO_ORDER = -1
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 
 
+def also_theirs(kind: type[Exception], error: BaseException | None, text: str) -> Exception:
+    """An error of a kind of Python's; also of ONNX Runtime's if it stands for one of these."""
+    if isinstance(error, ORT_ERRORS):
+        kind = type(kind.__name__, (kind, type(error)), {})
+    return kind(text)
+
+
+class ModelError(ValueError, _state.InvalidProtobuf):
+    """What is not a model; programs that catch ONNX Runtime's error go on."""
+
+
+class NoFileError(FileNotFoundError, _state.NoSuchFile):
+    """A file of a model that is not there; programs that catch ONNX Runtime's error go on."""
+
+
 class InputValueError(ValueError, _state.InvalidArgument):
     """A wrong name, shape or place of an input or output; programs that catch ONNX Runtime's error go on."""
 
 
 class InputTypeError(TypeError, _state.InvalidArgument):
     """An input of a wrong type; programs that catch ONNX Runtime's error go on."""
+
+
+class NodeValueError(InputValueError, _state.Fail):
+    """What a node does not take: ONNX Runtime's nodes raise one of both errors."""
+
+
+class NodeTypeError(InputTypeError, _state.Fail):
+    """A type that a node does not take."""
 
 
 @dataclass
