@@ -21,6 +21,10 @@ LENGTH_TYPES = {kind for kind in NUMPY_TYPES - {torch.bool} if not kind.is_float
 INDEX_TYPES = {torch.int32, torch.int64}
 
 
+class TensorTypeError(TypeError, ValueError, RuntimeError):
+    """A tensor of a wrong dtype or device: by function, PyTorch raises one of the three."""
+
+
 def check_tensor(function: str, tensor: Any, name: str = "input") -> None:
     if not isinstance(tensor, torch.Tensor):
         expected = f"a torch.Tensor: {advice(name, tensor, 'torch.as_tensor makes one')}"
@@ -53,4 +57,4 @@ def refuse_gradients(function: str, **tensors: torch.Tensor | None) -> None:
 def check_type(function: str, name: str, tensor: torch.Tensor, types: Collection[torch.dtype]) -> None:
     if tensor.dtype not in types:
         expected = ", ".join(sorted(str(dtype) for dtype in types))
-        raise TypeError(f"{function}: {name} is of {tensor.dtype}, must be one of {expected}")
+        raise TensorTypeError(f"{function}: {name} is of {tensor.dtype}, must be one of {expected}")

@@ -14,6 +14,7 @@ from cudml.torch.checks import (
     INDEX_TYPES,
     LENGTH_TYPES,
     TOPK_TYPES,
+    TensorTypeError,
     check_flag,
     check_integer,
     check_tensor,
@@ -90,8 +91,9 @@ def topk(
     IndexError
         `dim` is out of range.
     TypeError
-        An unsupported dtype or device, a `k` or `dim` that is no integer, a `largest` that is no bool, an
-        `out` that is no pair of tensors, an argument of another library.
+        An unsupported dtype or device (a RuntimeError, too, as PyTorch raises), a `k` or `dim` that is no
+        integer, a `largest` that is no bool, an `out` that is no pair of tensors, an argument of another
+        library.
     ValueError
         A tensor of `out` overlaps another one.
 
@@ -136,6 +138,8 @@ def topk(
             compute = topk_on_gpu if input.is_cuda else topk_on_cpu
             return _topk_result(compute(input, k, dim, largest))
         return _topk_result(topk_operator(input, k, dim, largest))
+    except TensorTypeError:
+        raise
     except RuntimeError:
         # PyTorch's own error about what is no 64-bit integer names neither the function nor what is allowed.
         _check_numbers(input, k, dim)
@@ -202,7 +206,7 @@ def _topk_of_segments(
         raise TypeError(f"topk: offsets is {a_type(offsets)}, must be a torch.Tensor of int32 or int64")
     check_type("topk", "offsets", offsets, INDEX_TYPES)
     if offsets.device != input.device:
-        raise TypeError(f"topk: offsets is on {offsets.device}, must be on {input.device}, as input")
+        raise TensorTypeError(f"topk: offsets is on {offsets.device}, must be on {input.device}, as input")
     if offsets.dim() != 1 or offsets.shape[0] == 0:
         expected = "of one dimension and at least one element: the start of each row and the end of the last"
         raise RuntimeError(f"topk: offsets is of shape {tuple(offsets.shape)}, must be {expected}")
@@ -264,7 +268,7 @@ def _lengths_of_rows(input: torch.Tensor, dim: int, lengths: Any) -> torch.Tenso
         raise TypeError(f"topk: lengths is {a_type(lengths)}, must be a torch.Tensor of an integer type")
     check_type("topk", "lengths", lengths, LENGTH_TYPES)
     if lengths.device != input.device:
-        raise TypeError(f"topk: lengths is on {lengths.device}, must be on {input.device}, as input")
+        raise TensorTypeError(f"topk: lengths is on {lengths.device}, must be on {input.device}, as input")
     shape = list(input.shape)
     shape[dim] = 1
     if list(lengths.shape) == shape:

@@ -10,7 +10,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from cudml.errors import a_type
 from cudml.torch.calls import ARRAY, goes_straight, has_array
-from cudml.torch.checks import GRU_TYPES, check_tensor, check_type, refuse_gradients
+from cudml.torch.checks import GRU_TYPES, TensorTypeError, check_tensor, check_type, refuse_gradients
 from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu, gru_operator
 from cudml.torch.gru_stack_operator import (
     Layers,
@@ -56,10 +56,14 @@ class GRU(torch.nn.RNNBase):
     RuntimeError
         From a call: a tensor requires a gradient, or its size does not fit.
     TypeError
-        From a call: an unsupported dtype or device.
+        From a call: an unsupported dtype or device. It is a ValueError and a RuntimeError, too, one of which
+        PyTorch raises.
 
     Notes
     -----
+    It is a `torch.nn.RNNBase`, and no `torch.nn.GRU`, which `torch.compile` refuses: what looks for layers by
+    `isinstance` finds it by the former.
+
     Weights are rearranged in ONNX's order at the first call, and again when one is replaced or moved, or its
     version counter changes. The counter ignores writes through `.data`: call `flatten_parameters()` after
     these.
@@ -208,7 +212,7 @@ class GRU(torch.nn.RNNBase):
         for name, tensor in {"hx": hx, **named}.items():
             if tensor is not None and (tensor.dtype is not x.dtype or tensor.device != x.device):
                 expected = f"{x.dtype} on {x.device}, as input"
-                raise TypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
+                raise TensorTypeError(f"GRU: {name} is {tensor.dtype} on {tensor.device}, must be {expected}")
         if x.dtype is torch.bfloat16 and x.is_cpu:  # where the operator would widen them at each call
             weights = [weight.float() for weight in weights]
         layers = self._rearranged(weights)

@@ -5,6 +5,8 @@ from typing import Any
 
 import torch
 
+from cudml.torch.checks import TensorTypeError
+
 #: The operators exist for as long as this object.
 library = torch.library.Library("cudml", "DEF")
 
@@ -64,9 +66,9 @@ def _refusing(function: str, *names: str) -> Callable[..., Any]:
             is_plain = tensor is None or (tensor.layout is torch.strided and not tensor.is_quantized)
             if not is_plain or tensor.device.type not in ("cpu", "cuda"):
                 got = f"of {tensor.dtype}, {tensor.layout} and on {tensor.device}"
-                raise TypeError(
+                raise TensorTypeError(
                     f"{function}: {name} is {got}, must be dense, not quantized, and on a CPU or a CUDA GPU"
                 )
-        raise TypeError(f"{function}: tensors are on different devices")
+        raise TensorTypeError(f"{function}: tensors are on different devices")
 
     return refuse

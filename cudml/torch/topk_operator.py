@@ -20,7 +20,14 @@ from cudml.torch.calls import (
     remember,
     streams,
 )
-from cudml.torch.checks import INDEX_TYPES, NUMPY_TYPES, TOPK_TYPES, check_type, refuse_gradients
+from cudml.torch.checks import (
+    INDEX_TYPES,
+    NUMPY_TYPES,
+    TOPK_TYPES,
+    TensorTypeError,
+    check_type,
+    refuse_gradients,
+)
 from cudml.torch.library import Dims, batch_first, define
 
 _INT64 = torch.int64
@@ -145,7 +152,7 @@ def _topk_into_checked(
     check_type("topk", "out[1]", indices, INDEX_TYPES)
     for name, tensor in (("out[0]", values), ("out[1]", indices)):
         if tensor.device != input.device:
-            raise TypeError(f"topk: {name} is on {tensor.device}, must be on {input.device}, as input")
+            raise TensorTypeError(f"topk: {name} is on {tensor.device}, must be on {input.device}, as input")
         if list(tensor.shape) != shape:
             raise RuntimeError(f"topk: {name} is of shape {tuple(tensor.shape)}, must be {tuple(shape)}")
 
