@@ -367,7 +367,7 @@ PROGRAMS: dict[Callable[[Any, Path], Any], Callable[[], Any] | None] = {
     a_state_that_is_carried: exact_stream,
     a_state_that_is_an_ort_value: exact_stream,
     a_state_that_is_bound: exact_stream,
-    a_state_in_two_places_by_turns: lambda: (exact_stream()[0], exact_stream()[1]),
+    a_state_in_two_places_by_turns: exact_stream,
     batches_of_other_sizes: None,
     threads_that_share_a_session: None,
     calls_that_do_not_wait: None,
