@@ -29,7 +29,6 @@ __all__ = ["gru", "top_k"]
 def top_k(
     a: da.Array,
     k: int,
-    /,
     *,
     axis: int = -1,
     mode: Literal["largest", "smallest"] = "largest",

@@ -29,6 +29,8 @@ SLOW = (
     "tests/operators/top_k",
     "tests/operators/test_workspaces.py",
     "tests/planted",
+    "tests/programs/test_jax.py",
+    "tests/programs/test_pytorch.py",
     "tests/project/test_day.py",
     "tests/project/test_native_peers.py::test_cub_is_built_and_called",
     "tests/project/test_readme.py::test_example_prints_what_the_page_says",
