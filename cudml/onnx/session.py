@@ -126,7 +126,7 @@ class Session:
     providers : sequence, optional
         ONNX Runtime's execution providers for its part, as names or pairs (name, options). If the first is
         CUDA's, cudml runs on the same GPU, else on the CPU. Those that this build of ONNX Runtime lacks are
-        left out, with a warning. None or none is CUDA's, if ONNX Runtime has it, then the CPU's.
+        left out, with a warning. None, or an empty one: CUDA's, if ONNX Runtime has it, then the CPU's.
     provider_options : sequence of dict, optional
         The options of each of `providers`, which are then names.
     ops : sequence of str
