@@ -452,7 +452,7 @@ class Decoder(torch.nn.Module):
     ],
 )
 def test_symbolic_traces_have_a_gru_as_they_have_pytorch_s(trace: Callable[[Any], Any]) -> None:
-    """A call of a module, of other sizes too; what is traced first and converted then is the same."""
+    """A call of a module, for other sizes too; converting a traced model gives the same."""
     model = Decoder().eval()
     theirs = trace(model)
     ours = trace(adapter.convert(copy.deepcopy(model)))

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import onnx
@@ -14,7 +15,6 @@ from google.protobuf.message import DecodeError
 
 from cudml.errors import a_type
 from cudml.onnx.cut import DOMAINS, key, label
-from cudml.onnx.profiling import changed
 from cudml.onnx.values import CPU, CUDA, ModelError, NoFileError
 
 #: The option of a `SessionOptions` that says where the weights of a model in memory are.
@@ -91,6 +91,22 @@ def placed_inside(model: onnx.ModelProto, node: onnx.NodeProto, ops: Collection[
         for inner, inside in nested([node], functions, "")
         if inner.domain in DOMAINS and inner.op_type in ops
     ]
+
+
+@contextmanager
+def changed(options: Any, **values: Any) -> Iterator[Any]:
+    """A context in which a `SessionOptions` has other values, which cannot be copied."""
+    if options is None:
+        yield options
+        return
+    before = {name: getattr(options, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(options, name, value)
+        yield options
+    finally:
+        for name, value in before.items():
+            setattr(options, name, value)
 
 
 def overridden(sess_options: Any, model: onnx.ModelProto) -> dict[str, int]:

@@ -5,28 +5,11 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
-
-
-@contextmanager
-def changed(options: Any, **values: Any) -> Iterator[Any]:
-    """A context in which a `SessionOptions` has other values, which cannot be copied."""
-    if options is None:
-        yield options
-        return
-    before = {name: getattr(options, name) for name in values}
-    try:
-        for name, value in values.items():
-            setattr(options, name, value)
-        yield options
-    finally:
-        for name, value in before.items():
-            setattr(options, name, value)
 
 
 class Profile:

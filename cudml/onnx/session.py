@@ -15,6 +15,7 @@ from cudml.onnx.binding import IOBinding
 from cudml.onnx.cut import DOMAINS, Stretch, check_names, constants_of, cut, key, label
 from cudml.onnx.loading import (
     Placed,
+    changed,
     checked_providers,
     loaded,
     overridden,
@@ -22,7 +23,7 @@ from cudml.onnx.loading import (
     without_weights,
 )
 from cudml.onnx.nodes import OPS, Runner, check_types, host_inputs, runner_of, why_not
-from cudml.onnx.profiling import Profile, changed
+from cudml.onnx.profiling import Profile
 from cudml.onnx.stacks import Stack, stacked
 from cudml.onnx.values import (
     ORT_ERRORS,
@@ -51,7 +52,7 @@ _INSTEAD = {
 }
 
 
-#: Sizes: numbers, names, or None for what is not declared.
+#: Sizes: numbers, names, or None for an undeclared one.
 _Shape = tuple[int | str | None, ...]
 
 
@@ -603,7 +604,7 @@ class Session:
         return values
 
     def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs that are given, and those that may be left out."""
+        """The given inputs, the defaults, and None for absent optional inputs."""
         self._check_names("input_feed", given, self._feeds)
         values: dict[str, Any] = {**self._defaults, **given}
         if not values.keys() >= self.inputs.keys():
@@ -852,7 +853,7 @@ class Session:
             )
 
     def _declared(self, value: onnx.ValueInfoProto) -> tuple[str | None, _Shape | None]:
-        """The NumPy name of the element type and the shape; None for what is not declared."""
+        """The NumPy name of the element type and the shape, None if undeclared, with the options' sizes."""
         kind, shape = _declared(value)
         return kind, shape and tuple(
             self._sizes.get(size, size) if isinstance(size, str) else size for size in shape
@@ -916,7 +917,7 @@ def _fits(shape: Sequence[int], declared: Sequence[int | str | None]) -> bool:
 
 
 def _declared(value: onnx.ValueInfoProto) -> tuple[str | None, _Shape | None]:
-    """The NumPy name of the element type and the shape; None for what is not declared."""
+    """The NumPy name of the element type and the shape, None if undeclared."""
     if not value.type.HasField("tensor_type"):
         return None, None
     tensor = value.type.tensor_type

@@ -1,7 +1,7 @@
 """Short programs as users of other libraries write them: each is run with that library and with cudml.
 
-A program is a function of what it would import. The results of both runs agree: those that choose or move
-values exactly, those of a GRU within twice the error that the library has in the same precision.
+A program is a function whose argument is the library. Both results agree: exactly where a program selects or
+moves values, for a GRU within twice the library's own error in the same precision.
 """
 
 from typing import Any

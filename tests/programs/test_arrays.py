@@ -1,6 +1,6 @@
 """Programs of NumPy and CuPy, with partial sorts and stable ones and with cudml's functions.
 
-NumPy's own functions compute what is right for CuPy's arrays, too.
+NumPy's own functions give the expected values for CuPy's arrays, too.
 """
 
 from collections.abc import Callable

@@ -137,7 +137,7 @@ def other_dtypes_and_sizes(lib: Any) -> Any:
 
 
 def gradients(lib: Any) -> Any:
-    """Of what was chosen, by indices; and of what the choice does not depend on."""
+    """Gradients of the selected elements, by indices, and of arrays beside the selection."""
     a, b = numbers(12, 3, 5), numbers(13, 3)
 
     def chosen(a: Any) -> Any:

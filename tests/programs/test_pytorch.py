@@ -85,7 +85,7 @@ def beam_search(lib: Any) -> Any:
 
 
 def sampling(lib: Any) -> Any:
-    """Of the best words, and of those that together are likely enough."""
+    """Top-k sampling, and nucleus sampling by cumulative probability."""
     logits = numbers(2, 3, 50)
     values, _ = lib.topk(logits, min(5, logits.size(-1)))
     best = torch.softmax(logits.masked_fill(logits < values[:, [-1]], -torch.inf), -1)
