@@ -1,4 +1,4 @@
-"""Fail if tests that CI should run were skipped: a broken extra would go unnoticed otherwise.
+"""Fail if tests that CI should run were skipped: else a broken extra or group would go unnoticed.
 
     python .ci/ran.py RESULTS.xml [--some MODULE...] [--all MODULE...] [--least NUMBER] [--seconds NUMBER]
 

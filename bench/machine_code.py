@@ -1,6 +1,6 @@
 """`python -m bench machine-code`: facts about the machine code of every kernel, as a table.
 
-Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra), and no GPU. `--check` writes nothing and prints what
+Needs CuPy, NVRTC and nvdisasm (the `nvrtc` group), and no GPU. `--check` writes nothing and prints what
 differs from the committed table. `--architecture` makes the rows of one, by this machine's NVRTC, and
 compares them with those of the committed table.
 """

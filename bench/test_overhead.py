@@ -55,7 +55,7 @@ def cupy() -> Any:
     if "cupy" in sys.modules:
         pytest.skip("CuPy is imported already: run this file alone, with -n 0")
     if find_spec("cupy") is None:
-        pytest.skip("CuPy is not installed: pip install -e '.[nvrtc]' (no GPU is needed)")
+        pytest.skip("CuPy is not installed: pip install --group nvrtc (no GPU is needed)")
     load()
     return importlib.import_module("cupy")
 

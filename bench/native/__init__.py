@@ -1,6 +1,6 @@
 """Peers that are C++ templates: small libraries of C functions, built by nvcc and called through ctypes.
 
-`python -m bench build-peers` builds them; the `peers` extra brings their headers. No GPU is needed to build.
+`python -m bench build-peers` builds them; the `peers` group brings their headers. No GPU is needed to build.
 """
 
 import argparse
@@ -15,6 +15,8 @@ from pathlib import Path
 
 #: Where built libraries lie, with those that they need: the folder can be taken to another machine.
 BUILD = Path(__file__).parent / "build"
+
+_INSTALL = "pip install --group peers (pip 25.1 or later)"
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,10 @@ LIBRARIES = {
 def unavailable(library: Library) -> str | None:
     """Why a library cannot be built; None if it can."""
     if nvcc() is None:
-        return "there is no nvcc: pip install -e '.[peers]'"
+        return f"there is no nvcc: {_INSTALL}"
     missing = [f"{package}/{path}" for package, path in library.includes if not _installed(package, path)]
     if missing:
-        return f"{', '.join(missing)} is not installed: pip install -e '.[peers]'"
+        return f"{', '.join(missing)} is not installed: {_INSTALL}"
     return None
 
 

@@ -1,6 +1,6 @@
 """`python -m bench predict`: the time of every case on an H200, from the machine code; needs no GPU.
 
-Needs CuPy, NVRTC and nvdisasm (the `nvrtc` extra). Writes bench/results/predicted-h200.csv; `--check` only
+Needs CuPy, NVRTC and nvdisasm (the `nvrtc` group). Writes bench/results/predicted-h200.csv; `--check` only
 compares with it, `--micro` predicts the held-out rows of bench/micro, `--peers` other libraries' kernels into
 bench/results/predicted-peers.csv, `--published` puts published times of them on other GPUs beside the model's
 in bench/results/published.csv. `--trace CASE` prints where a warp of a case's kernels spends its clocks,

@@ -2,7 +2,7 @@
 
 Prints the points with their times, then those for which another path takes 10 % less, and for top-k jumps of
 more than 1.5 times between neighbouring sizes. Times are predicted for an H200, which needs CuPy, NVRTC and
-nvdisasm (the `nvrtc` extra) and no GPU. `--random N --seed S` draws problems from the operator's
+nvdisasm (the `nvrtc` group) and no GPU. `--random N --seed S` draws problems from the operator's
 whole domain instead, and ends with how far the choices are from the best. If the options choose no points,
 bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on this GPU, whose table is
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.

@@ -84,7 +84,7 @@ class _Host(ctypes.Structure):
 
 def unavailable() -> str | None:
     """Why the stand-in cannot be built; None if it can."""
-    return None if _headers() else "no cuda_runtime_api.h: pip install 'cudml[nvrtc]'"
+    return None if _headers() else "no cuda_runtime_api.h: pip install --group nvrtc (pip 25.1 or later)"
 
 
 def build() -> Path:

@@ -1,6 +1,6 @@
 """The errors of the interpreter of machine code.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """The machine code of every kernel instance on every architecture, without a GPU.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Each instruction that kernels use, by itself: compiled from CUDA C++ or PTX, run, compared with NumPy.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 import functools

@@ -1,6 +1,6 @@
 """Instructions that the filter of long rows spends on an element that it drops, counted in runs of its code.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """Rows measured on an H200 against the model: each has a place, and those that are held out are predicted.
 
-Predictions are skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Predictions are skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 import re

@@ -1,6 +1,6 @@
 """CUB's top-k, its host code over the stand-in for the CUDA runtime: exact results, and times as recorded.
 
-Skipped where NVRTC, nvdisasm, nvcc or CCCL is not installed: `pip install 'cudml[nvrtc,peers]'`.
+Skipped where NVRTC, nvdisasm, nvcc or CCCL is not installed: `pip install --group nvrtc --group peers`.
 """
 
 import ctypes
@@ -113,7 +113,7 @@ def test_a_peer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(native, "nvcc", lambda: None)
     row = native_peers.predicted(SMALL, CUB)
     assert row is not None
-    assert row.note == "not executed: there is no nvcc: pip install -e '.[peers]'"
+    assert row.note == "not executed: there is no nvcc: pip install --group peers (pip 25.1 or later)"
     recorded = [replace(row, note="", time_us=5.0)]
     assert native_peers.differences(recorded, [row]) == [f"{SMALL.name}, {CUB}: {row.note}, recorded: a time"]
 

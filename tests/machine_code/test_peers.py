@@ -1,6 +1,6 @@
 """CuPy's kernels for a reversal, recorded and run as machine code: what they compute with the case's lengths.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 import multiprocessing

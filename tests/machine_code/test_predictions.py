@@ -1,6 +1,6 @@
 """Predicted times of bench/'s cases against the table.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 from dataclasses import replace

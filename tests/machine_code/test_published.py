@@ -1,7 +1,7 @@
 """Published times of others' kernels against the model, with the datasheet of their GPU.
 
 Predictions are skipped where CuPy, NVRTC, nvdisasm, nvcc or CCCL is not installed: `pip install
-'cudml[nvrtc,peers]'`.
+--group nvrtc --group peers`.
 """
 
 from dataclasses import replace

@@ -1,7 +1,7 @@
 """RAFT's top-k, its host code over the stand-in for the CUDA runtime: exact results, and times as recorded.
 
-Skipped where RAFT, NVRTC, nvdisasm or nvcc is not installed: `pip install 'cudml[nvrtc,peers]'`. The first
-run compiles RAFT's templates, which takes minutes.
+Skipped where RAFT, NVRTC, nvdisasm or nvcc is not installed: `pip install --group nvrtc --group peers`. The
+first run compiles RAFT's templates, which takes minutes.
 """
 
 import ctypes

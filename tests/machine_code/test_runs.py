@@ -1,6 +1,6 @@
 """The machine code of every kernel instance for sm_90, run: its results, and that it writes nothing else.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 import functools

@@ -1,7 +1,7 @@
 """Planners against the committed tables of predicted times: `python -m bench plan OPERATOR` writes them.
 
 With `--predictions` all points are predicted again, without it some. That is skipped where CuPy, NVRTC or
-nvdisasm is not installed: `pip install 'cudml[nvrtc]'`.
+nvdisasm is not installed: `pip install --group nvrtc`.
 """
 
 from dataclasses import replace

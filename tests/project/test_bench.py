@@ -362,7 +362,7 @@ def test_overhead_is_skipped_where_nothing_is_installed() -> None:
         sys.exit(pytest.main(["bench/test_overhead.py", "-n", "0", "-rs", "-p", "no:cacheprovider"]))
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
-    for message in ("CuPy is not installed: pip install -e '.[nvrtc]'", "'.[torch]'", "'.[onnx]'"):
+    for message in ("CuPy is not installed: pip install --group nvrtc", "'.[torch]'", "'.[onnx]'"):
         assert message in done.stdout
     assert re.search(r"\n\d+ skipped in ", done.stdout)
     assert done.returncode == 0

@@ -42,14 +42,16 @@ def test_missing_compiler(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(native, "_installed", lambda package, path: None)
     assert native.main(["cub"]) == 1
-    assert capsys.readouterr().err == "cub_top_k: there is no nvcc: pip install -e '.[peers]'\n"
+    expected = "cub_top_k: there is no nvcc: pip install --group peers (pip 25.1 or later)\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_missing_headers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "nvcc", lambda: "nvcc")
     library = replace(CUB, includes=(("no_such_package", "include"), ("numpy", "no_such_folder")))
     assert native.unavailable(library) == (
-        "no_such_package/include, numpy/no_such_folder is not installed: pip install -e '.[peers]'"
+        "no_such_package/include, numpy/no_such_folder is not installed: "
+        "pip install --group peers (pip 25.1 or later)"
     )
 
 

@@ -77,11 +77,25 @@ def test_the_release_is_of_one_version(archives: tuple[Path, Path]) -> None:
     assert all(f"cudml-{cudml.__version__}" in archive.name for archive in archives)
 
 
-def test_the_extra_all_has_every_adapter(archives: tuple[Path, Path]) -> None:
-    """Those that users install; CuPy's exclude each other."""
+@pytest.fixture(scope="module")
+def told(archives: tuple[Path, Path]) -> str:
+    """The wheel's metadata, which an index and pip read."""
     with zipfile.ZipFile(archives[1]) as wheel:
         (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
-        told = wheel.read(name).decode()
+        return wheel.read(name).decode()
+
+
+def test_extras_are_those_of_users(told: str) -> None:
+    """Besides the two with which one command installs a checkout and what its tests or its site need."""
+    readme = (ROOT / "README.md").read_text()
+    table = readme[readme.index("## Install") : readme.index("## Operators")]
+    of_users = {name for names in re.findall(r"'\.\[([\w,]+)\]'", table) for name in names.split(",")}
+    assert {"all", "cuda13"} <= of_users
+    assert set(re.findall(r"^Provides-Extra: (.*)$", told, re.MULTILINE)) == of_users | {"docs", "test"}
+
+
+def test_the_extra_all_has_every_adapter(told: str) -> None:
+    """Those that users install; CuPy's exclude each other."""
     needed: dict[str, set[str]] = {}
     for requirement, extra in re.findall(r"^Requires-Dist: (.*); extra == '(\w+)'$", told, re.MULTILINE):
         needed.setdefault(extra, set()).add(requirement)
@@ -90,13 +104,10 @@ def test_the_extra_all_has_every_adapter(archives: tuple[Path, Path]) -> None:
     assert needed["all"] == set().union(*(needed[name] for name in adapters))
 
 
-def test_links_of_the_description_work_on_an_index(archives: tuple[Path, Path]) -> None:
+def test_links_of_the_description_work_on_an_index(told: str) -> None:
     """Those to files of the repository are text, until it has an address."""
     hook = runpy.run_path(str(ROOT / "hatch_build.py"))["for_an_index"]
     readme = (ROOT / "README.md").read_text()
-    with zipfile.ZipFile(archives[1]) as wheel:
-        (name,) = (name for name in wheel.namelist() if name.endswith("/METADATA"))
-        told = wheel.read(name).decode()
     assert told.endswith(hook(readme, None))
     links = re.compile(r"\]\(([^)]+)\)")
     assert any(not link.startswith("https://") for link in links.findall(readme))

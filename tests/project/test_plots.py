@@ -86,7 +86,7 @@ def test_the_bound_of_a_large_gru_is_its_arithmetic() -> None:
 
 
 def test_marks_are_where_the_numbers_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install 'cudml[bench]'")
+    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install --group bench")
     pyplot, axes, figure = mock.Mock(), mock.Mock(), mock.Mock()
     pyplot.subplots.return_value = figure, axes
     monkeypatch.setattr(plots, "_pyplot", lambda: pyplot)
@@ -99,7 +99,7 @@ def test_marks_are_where_the_numbers_are(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_plot_is_a_file_that_stays_the_same(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install 'cudml[bench]'")
+    pytest.importorskip("matplotlib", reason="the plots need matplotlib: pip install --group bench")
     for name in ("first.svg", "second.svg"):
         plots.draw(PLOTS[-1], tmp_path / name)
     first, second = ((tmp_path / name).read_text() for name in ("first.svg", "second.svg"))

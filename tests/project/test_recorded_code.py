@@ -1,6 +1,6 @@
 """The committed table of machine code is that of the kernels, without a GPU.
 
-Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install 'cudml[nvrtc]'`. The tests of every
+Skipped where CuPy, NVRTC or nvdisasm is not installed: `pip install --group nvrtc`. The tests of every
 instance (tests/machine_code/test_instances.py) run before, and leave their facts in the cache.
 """
 

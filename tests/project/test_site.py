@@ -64,7 +64,7 @@ def browser() -> Iterator[Any]:
     """Chromium without a screen."""
     if CHROMIUM is None:
         pytest.skip("no Chromium: apt-get install chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="pip install 'cudml[browser]'")
+    api = pytest.importorskip("playwright.sync_api", reason="pip install --group browser")
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"]
