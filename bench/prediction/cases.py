@@ -27,6 +27,10 @@ from proof.sass.rates import NUM_MULTIPROCESSORS
 _MAX_ELEMENTS = 1 << 26
 _MAX_BYTES = 1 << 29
 STEPS = (2, 4)
+#: So many rows keep all multiprocessors busy, whatever has each.
+_MANY_ROWS = 1024
+#: Peers' cases with more elements have no time: one of this many takes ten minutes.
+MOST_OF_PEERS = 1 << 28
 
 
 class Untouched(Source):
@@ -185,6 +189,19 @@ def _of_kernels(calls: list[Planned], num_steps: int = 0) -> list[tuple[str, Pre
                 last[key] = predict(launch)
             found.append((step.name_expression, last[key]))
     return found
+
+
+def fewer_rows(case: Any, most: int) -> tuple[Any, Any, float]:
+    """As `smaller`, for peers: a case of many rows is told by two of fewer, at most `most` elements together.
+
+    Which kernels a peer takes depends on a row's length, and on the number of rows where these are few.
+    """
+    elements = case.num_rows * case.inner * case.row_length
+    more = case.num_rows >> max(0, (elements - 1).bit_length() - most.bit_length() + 1)
+    if more >= case.num_rows or more < 2 * _MANY_ROWS:
+        return case, case, 0.0
+    less = more // 2
+    return replace(case, num_rows=less), replace(case, num_rows=more), (case.num_rows - more) / (more - less)
 
 
 def smaller(case: Any) -> tuple[Any, Any, float]:

@@ -25,7 +25,8 @@ import numpy as np
 from bench import gru, native, top_k
 from bench.cases import WrongResultError
 from bench.prediction import torch_cells, torch_peers
-from bench.prediction.cases import seed_of
+from bench.prediction.cases import MOST_OF_PEERS, fewer_rows, seed_of
+from bench.prediction.model import Prediction
 from bench.prediction.recorder import Recorder, Row
 from bench.prediction.table import TOLERANCE, read_rows, text_of
 from bench.results import RESULTS
@@ -42,21 +43,27 @@ PEERS = {"cub.DeviceTopK": ("cub", "nvidia-cuda-cccl"), "raft.select_k": ("raft"
 #: Of GRU.
 TORCH = "torch, GRU cells"
 
-#: Cases with more elements are not executed: one of this many takes minutes.
-_MAX_ELEMENTS = 40_000_000
+#: Many rows of more elements than these are told by fewer.
+_MOST_TOGETHER = 40_000_000
 
 
 def predicted(case: top_k.TopKCase, peer: str) -> Row | None:
     """The row of a case; None if the peer has no function for it."""
     name, package = PEERS[peer]
-    definition = top_k.PEERS[peer]
     if not can(case, peer):
         return None
-    row = Row(case.name, peer, version_of(package), 0.0, 0, "", definition.contract)
-    if np.prod(case.shape) > _MAX_ELEMENTS:
-        return replace(row, note=f"not executed: more than {_MAX_ELEMENTS} elements")
+    row = Row(case.name, peer, version_of(package), 0.0, 0, "", top_k.PEERS[peer].contract)
+    less, more, factor = fewer_rows(case, _MOST_TOGETHER)
+    if np.prod(more.shape) > MOST_OF_PEERS:
+        return replace(row, note=f"not executed: more than {MOST_OF_PEERS} elements")
     if why := native.unavailable(native.LIBRARIES[name]) or stand_in.unavailable():
         return replace(row, note=f"not executed: {why}")
+    return row.of_sizes(less, more, factor, lambda size: _executed(size, peer))
+
+
+def _executed(case: top_k.TopKCase, peer: str) -> Prediction | str:
+    """The time of a call whose result is right, or why there is none."""
+    definition = top_k.PEERS[peer]
     recorder = Recorder()
     runtime = recorder.runtime
     made = top_k.make(case, Source(np, seed_of(case)))
@@ -72,15 +79,15 @@ def predicted(case: top_k.TopKCase, peer: str) -> Row | None:
             result = call()
         except (RuntimeError, OSError) as error:
             cause = runtime.error() or error
-            return replace(row, note=f"not executed: {' '.join(str(cause).split())}")
+            return f"not executed: {' '.join(str(cause).split())}"
     if cause := runtime.error():  # the program did not look
-        return replace(row, note=f"not executed: {' '.join(str(cause).split())}")
+        return f"not executed: {' '.join(str(cause).split())}"
     try:
         assert definition.check is not None
         definition.check(case, inputs, result)
     except WrongResultError as error:
-        return replace(row, note=f"wrong result: {error}")
-    return row.taking(recorder.total())
+        return f"wrong result: {error}"
+    return recorder.total()
 
 
 def can(case: top_k.TopKCase, peer: str) -> bool:

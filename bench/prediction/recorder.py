@@ -1,9 +1,11 @@
 """A peer's call: its launches over the stand-in for the CUDA runtime, run and predicted one by one."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from bench.prediction.model import Prediction, SecondLevel, in_order, library_call, predict
+from bench.cases import Case
+from bench.prediction.model import Prediction, SecondLevel, extrapolated, in_order, library_call, predict
 from cudml.plans import Copy, Fill
 from proof.runtime import library as stand_in
 from proof.sass.launch import Buffer, Launch, run
@@ -42,6 +44,21 @@ class Row:
     def taking(self, found: Prediction) -> "Row":
         """The row with a time."""
         return replace(self, time_us=round(found.time_us, 2), launches=found.launches, bound=found.bound)
+
+    def of_sizes(
+        self, less: Case, more: Case, factor: float, executed: Callable[[Any], Prediction | str]
+    ) -> "Row":
+        """The row with the time of a case, on the line through two smaller ones.
+
+        `factor` is how many times their difference is missing; 0 if the case itself is both. `executed` is a
+        time, or why there is none.
+        """
+        found = [executed(case) for case in ((less, more) if factor else (more,))]
+        for one in found:
+            if isinstance(one, str):
+                return replace(self, note=one)
+        times = [one for one in found if not isinstance(one, str)]
+        return self.taking(extrapolated(times[0], times[-1], factor) if factor else times[0])
 
     def __str__(self) -> str:
         time = f"{self.time_us:>10.1f} us  {self.bound}" if self.time_us else f"  {self.note}"

@@ -21,7 +21,8 @@ import numpy as np
 
 from bench.cases import Case, WrongResultError
 from bench.checks import require_identical
-from bench.prediction.cases import seed_of
+from bench.prediction.cases import MOST_OF_PEERS, fewer_rows, seed_of
+from bench.prediction.model import Prediction
 from bench.prediction.recorder import Recorder, Row
 from bench.sources import Source
 from proof.runtime import absent, fat_binary
@@ -34,9 +35,9 @@ PEERS = {
     "reverse_subsequences": ("torch.gather",),
 }
 #: What only moves elements runs a sample of blocks from this many elements on, checked where they wrote.
-#: Other operators' cases are not executed from `_MIN_REFUSED` elements on: a million take ten seconds.
+#: Of top-k, a million elements take ten seconds: many rows are told by fewer from this many elements on.
 _MIN_SAMPLED = {"slice": 1 << 22, "reverse_subsequences": 1 << 22}
-_MIN_REFUSED = 1 << 23
+_MOST_TOGETHER = (1 << 23) - 1
 #: Cases with more bytes of input do not run at all. A reversal has a position of 64 bits for each element.
 _MAX_BYTES = 1 << 29
 _POSITION_BYTES = {"reverse_subsequences": 8}
@@ -119,18 +120,27 @@ class Library:
 
     def predicted(self, operator: str, case: Any, peer: str) -> Row:
         """The row of a case and a peer that can do it."""
+        row, count = _row(operator, case, peer), int(np.prod(case.shape))
+        if operator in _MIN_SAMPLED:
+            if count * max(np.dtype(case.dtype).itemsize, _POSITION_BYTES.get(operator, 0)) > _MAX_BYTES:
+                return replace(row, note=f"not executed: more than {_MAX_BYTES >> 20} MiB")
+            sizes = case, case, 0.0
+        else:
+            sizes = fewer_rows(case, _MOST_TOGETHER)
+            if np.prod(sizes[1].shape) > MOST_OF_PEERS:
+                return replace(row, note=f"not executed: more than {MOST_OF_PEERS} elements")
+        return row.of_sizes(*sizes, lambda size: self._executed(operator, size, peer))
+
+    def _executed(self, operator: str, case: Any, peer: str) -> Prediction | str:
+        """The time of a call whose result is right, or why there is none."""
         module = importlib.import_module(f"bench.{operator}")
-        definition, row = module.PEERS[peer], _row(operator, case, peer)
-        count = int(np.prod(case.shape))
-        if operator not in _MIN_SAMPLED and count >= _MIN_REFUSED:
-            return replace(row, note=f"not executed: {_MIN_REFUSED} elements or more")
-        if count * max(np.dtype(case.dtype).itemsize, _POSITION_BYTES.get(operator, 0)) > _MAX_BYTES:
-            return replace(row, note=f"not executed: more than {_MAX_BYTES >> 20} MiB")
+        definition = module.PEERS[peer]
         inputs = module.make(case, Source(np, seed_of(case)))
         try:
             with mock.patch.object(module, "to_torch", self._on_device):
                 call = definition.prepare(case, inputs)
-            self.recorder.begin(samples=count >= _MIN_SAMPLED.get(operator, _MIN_REFUSED))
+            samples = operator in _MIN_SAMPLED and int(np.prod(case.shape)) >= _MIN_SAMPLED[operator]
+            self.recorder.begin(samples)
             result = call()
             took = self.recorder.total()
             got = self._on_host(result)
@@ -140,15 +150,15 @@ class Library:
         if name := self._called():
             cause = f"it calls {name}, which the stand-in does not have"
         if cause:
-            return replace(row, note=f"not executed: {' '.join(str(cause).split())}")
+            return f"not executed: {' '.join(str(cause).split())}"
         try:
             if self.recorder.is_sampled:
                 self._check_sample(module, case, inputs, result, got)
             else:
                 (definition.check or module.check)(case, inputs, got)
         except WrongResultError as error:
-            return replace(row, note=f"wrong result: {error}")
-        return row.taking(took)
+            return f"wrong result: {error}"
+        return took
 
     def _on_device(self, array: np.ndarray) -> Any:
         return self._torch.from_numpy(array).cuda()

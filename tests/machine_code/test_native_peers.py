@@ -121,7 +121,7 @@ def test_a_peer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_large_cases_are_named_and_others_left_out() -> None:
     row = native_peers.predicted(OF_NAME["neighbours 1 x 1000000000 k 64 float32"], CUB)
     assert row is not None
-    assert row.note == "not executed: more than 40000000 elements"
+    assert row.note == "not executed: more than 268435456 elements"
     assert native_peers.predicted(OF_NAME["serving 64 x 128256 k 50 float32"], CUB) is None
 
 
