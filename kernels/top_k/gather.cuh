@@ -75,54 +75,63 @@ struct Counts {
 };
 
 // Lists, by ascending index, the elements above the threshold and the row's first `num_equal` equal
-// to it. `before` and `after` are the counts where the part begins and ends. Whoever reads the list
-// begins with a barrier, as the sorts do.
-template <class Word, int kThreads>
+// to it. `before` and `after` are the counts where the part begins and ends. A thread has kLoads neighbouring
+// loads in flight. Whoever reads the list begins with a barrier, as the sorts do.
+template <UInt32 kLoads, class Word, int kThreads>
 __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const TopKParams& params,
                                               const Threshold<Word>& threshold, UInt32 num_equal,
                                               Counts before, Counts after, const List<Word>& list,
                                               SelectStorage<kThreads>& shared) {
   const UInt32 end = after.above + min(after.equal, num_equal);
-  constexpr UInt32 kPerThread = RowPart<Word>::kPerLoad;
+  constexpr UInt32 kPerLoad = RowPart<Word>::kPerLoad;
+  constexpr UInt32 kPerThread = kLoads * kPerLoad;
+  static_assert(kPerThread <= 64 && kThreads * kPerThread < 1 << 16,
+                "bits of a word for a thread, half a word for a tile");
   Counts at_tile = before;
   for (UInt64 tile = 0; tile < part.length; tile += kThreads * kPerThread) {
     if (at_tile.above == after.above && at_tile.equal >= min(num_equal, after.equal)) break;
     const UInt64 first = tile + threadIdx.x * kPerThread;
-    UInt32 num_here = 0;  // above in the low half, equal in the high half
-    uint4 bytes = make_uint4(0, 0, 0, 0);
-    if (first < part.length) {
-      bytes = part.load(static_cast<UInt32>(first));
+    uint4 bytes[kLoads];
+    part.template load<kLoads>(first, bytes);
+    UInt64 above = 0;  // a bit for each element of the thread
+    UInt64 equal = 0;
 #pragma unroll
-      for (int i = 0; i < static_cast<int>(kPerThread); ++i) {
-        const Wide<Word> high = threshold.high_part(ordering_key(word_of<Word>(bytes, i), params));
-        if (first + i < part.length) {
-          num_here += high > threshold.prefix ? 1u : high == threshold.prefix ? 1u << 16 : 0u;
-        }
-      }
+    for (UInt32 i = 0; i < kPerThread; ++i) {
+      const Word word = word_of<Word>(bytes[i / kPerLoad], i % kPerLoad);
+      const Wide<Word> high = threshold.high_part(ordering_key(word, params));
+      if (high > threshold.prefix) above |= UInt64{1} << i;
+      if (high == threshold.prefix) equal |= UInt64{1} << i;
     }
+    if (first + kPerThread > part.length) {
+      const UInt64 inside = first < part.length ? (UInt64{1} << (part.length - first)) - 1 : 0;
+      above &= inside;
+      equal &= inside;
+    }
+    const UInt32 num_here = __popcll(above) | __popcll(equal) << 16;
     UInt32 in_tile;
     const UInt32 in_tile_before =
         block_exclusive_sum<kThreads>(num_here, shared.warp_sums, in_tile);
     Counts now = {at_tile.above + (in_tile_before & 0xffff),
                   at_tile.equal + (in_tile_before >> 16)};
-    if (num_here != 0) {
-      // Rarely entered: unrolling it would take registers from the loop around it.
+    // A lane takes its next element where others have theirs: seldom more than one of a tile is listed.
 #pragma unroll 1
-      for (UInt32 i = 0; i < kPerThread; ++i) {
-        const Word key = ordering_key(any_word_of<Word>(bytes, i), params);
-        const Wide<Word> high = threshold.high_part(key);
-        if (first + i >= part.length || high < threshold.prefix) continue;
-        const bool is_equal = high == threshold.prefix;
-        if (!is_equal || now.equal < num_equal) {
-          const UInt32 place = now.above + min(now.equal, num_equal);
-          if (place < end) {
-            list.keys[place] = key;
-            list.indices[place] = part.first_index + static_cast<UInt32>(first) + i;
+    for (UInt64 left = above | equal; left != 0; left &= left - 1) {
+      const UInt32 i = __ffsll(static_cast<Int64>(left)) - 1;
+      const bool is_equal = equal >> i & 1;
+      if (!is_equal || now.equal < num_equal) {
+        const UInt32 place = now.above + min(now.equal, num_equal);
+        if (place < end) {
+          uint4 load = bytes[0];
+#pragma unroll
+          for (UInt32 other = 1; other < kLoads; ++other) {
+            if (i / kPerLoad == other) load = bytes[other];
           }
+          list.keys[place] = ordering_key(any_word_of<Word>(load, i % kPerLoad), params);
+          list.indices[place] = part.first_index + static_cast<UInt32>(first) + i;
         }
-        now.above += is_equal ? 0 : 1;
-        now.equal += is_equal ? 1 : 0;
       }
+      now.above += is_equal ? 0 : 1;
+      now.equal += is_equal ? 1 : 0;
     }
     at_tile.above += in_tile & 0xffff;
     at_tile.equal += in_tile >> 16;

@@ -233,10 +233,21 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
     const bool is_first = threadIdx.x % kThreadsPerDigit == 0;
     UInt32 in_row = 0;
     UInt32 in_blocks_before = 0;
-    for (UInt32 b = threadIdx.x % kThreadsPerDigit; b < num_blocks; b += kThreadsPerDigit) {
-      const UInt32 num_in_block = load_relaxed(&block_counts[digit * num_blocks + b]);
-      in_row += num_in_block;
-      in_blocks_before += b < block ? num_in_block : 0;
+    // Not one after the other: each load takes the way to the L2 cache.
+    constexpr UInt32 kCountsAhead = 8;
+    for (UInt32 first = threadIdx.x % kThreadsPerDigit; first < num_blocks;
+         first += kCountsAhead * kThreadsPerDigit) {
+      UInt32 in_block[kCountsAhead];
+#pragma unroll
+      for (UInt32 i = 0; i < kCountsAhead; ++i) {
+        const UInt32 b = first + i * kThreadsPerDigit;
+        in_block[i] = b < num_blocks ? load_relaxed(&block_counts[digit * num_blocks + b]) : 0;
+      }
+#pragma unroll
+      for (UInt32 i = 0; i < kCountsAhead; ++i) {
+        in_row += in_block[i];
+        in_blocks_before += first + i * kThreadsPerDigit < block ? in_block[i] : 0;
+      }
     }
 #pragma unroll
     for (int lanes = kThreadsPerDigit / 2; lanes > 0; lanes /= 2) {
@@ -321,7 +332,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     Counts before;
     if (!count_before(before, own, block, row_counts, row_barrier, shared)) return;
     const Counts after = {before.above + own.above, before.equal + own.equal};
-    list_in_order(part, params, threshold, num_equal, before, after, list, shared.select);
+    list_in_order<kLoadsAhead>(part, params, threshold, num_equal, before, after, list,
+                               shared.select);
   }
   if (!row_barrier.wait()) return;
 

@@ -96,18 +96,29 @@ struct RowPart {
     return {elements + static_cast<Int64>(begin) * stride, stride, count, first_index + begin};
   }
 
-  // The kPerLoad elements from `begin` on; those past the end are zero.
-  __device__ __forceinline__ uint4 load(UInt32 begin) const {
-    const Word* address = elements + begin;
-    if (stride == 1 && begin + static_cast<UInt64>(kPerLoad) <= length &&
-        reinterpret_cast<UInt64>(address) % 16 == 0) {
-      return load_16_bytes(address);
+  // The elements of kLoads loads from `begin` on; those past the end are zero.
+  template <UInt32 kLoads>
+  __device__ __forceinline__ void load(UInt64 begin, uint4 (&bytes)[kLoads]) const {
+    const bool is_whole = begin + kLoads * kPerLoad <= length;
+    if (stride == 1 && is_whole && reinterpret_cast<UInt64>(elements + begin) % 16 == 0) {
+#pragma unroll
+      for (UInt32 i = 0; i < kLoads; ++i) {
+        bytes[i] = load_16_bytes(elements + begin + i * kPerLoad);
+      }
+      return;
     }
+#pragma unroll
+    for (UInt32 i = 0; i < kLoads; ++i) bytes[i] = gather(begin + i * kPerLoad);
+  }
+
+ private:
+  // The kPerLoad elements from `begin` on, one by one.
+  __device__ __forceinline__ uint4 gather(UInt64 begin) const {
     UInt64 halves[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < static_cast<int>(kPerLoad); ++i) {
-      if (begin + static_cast<UInt64>(i) < length) {
-        const UInt64 element = elements[(static_cast<Int64>(begin) + i) * stride];
+      if (begin + i < length) {
+        const UInt64 element = elements[static_cast<Int64>(begin + i) * stride];
         halves[i * sizeof(Word) / 8] |= element << (i * sizeof(Word) % 8 * 8);
       }
     }
