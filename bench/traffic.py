@@ -153,6 +153,10 @@ def cases() -> Iterator[Case]:
     for path in ("block_radix", "grid_radix"):
         for distribution in (*_PLAIN, "same leading bits"):
             yield Case(path, "float32", 1, 262_144, 100, distribution)
+    # A sample of each of two blocks is every 64th load, or every 32nd.
+    for distribution in (*_PLAIN, "same leading bits", "alike in fours", "least where sampled"):
+        yield Case("grid_radix", "float32", 1, 262_144, 2000, distribution, multiprocessors=2)
+    yield Case("grid_radix", "float32", 1, 524_160, 500, "greatest where sampled", multiprocessors=2)
     for distribution in _PLAIN:
         for k in (8, 500):
             yield Case("serial", "float32", 1, 65_536, k, distribution)

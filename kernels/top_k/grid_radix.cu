@@ -1,5 +1,5 @@
 // Computes: the top k of a few long rows.
-// Idea: as in block_radix.cu, but the blocks of a row combine their histograms and their lists.
+// Idea: a floor from a sample leaves few elements; if it fails, blocks add up histograms of digits.
 // Ownership: block b of a row owns its b-th stretch; a counter in global memory synchronises them.
 // Requires: a cooperative launch, blocks_per_row blocks and two lists per row, `states` zeroed.
 // Chosen when: there are fewer rows than multiprocessors.
@@ -7,8 +7,10 @@
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
 #include "common/wait.cuh"
+#include "top_k/counted_rank.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
+#include "top_k/network_sort.cuh"
 #include "top_k/radix_sort.cuh"
 #include "top_k/row_reader.cuh"
 #include "top_k/rows.cuh"
@@ -23,6 +25,18 @@ constexpr UInt32 kLoadsAhead = 4;
 template <class Word>
 constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1) / kDigitBits;
 
+// A floor is guessed by at most this many digits of a sample, of so many loads of each thread.
+constexpr int kSampleDigits = 2;
+constexpr UInt32 kSampledLoads = 2;
+
+// Elements of a list that are enough for a block that sorts it with others.
+constexpr UInt32 kSortedByBlock = 512;
+
+struct GridParams : TopKParams {
+  Int64
+      own_capacity;  // candidates of a block, a power of two if sorted by digits; 0 without a guess
+};
+
 // The state that the blocks of a row share in global memory, zero at first.
 template <class Word>
 struct RowState {
@@ -32,9 +46,12 @@ struct RowState {
   UInt64 varying_zeros;  // the bits that are zero in some key
   UInt64 row_ones;       // the same of all keys of the row
   UInt64 row_zeros;
+  UInt64 sample_ones;  // the same of all keys of the sample
+  UInt64 sample_zeros;
   UInt64 length_plus_one;  // the length of a ragged row, once known
-  UInt32 unused[52];       // keeps the counters in their own cache lines
+  UInt32 unused[48];       // keeps the counters in their own cache lines
   UInt32 bins[kMaxDigits<Word>][kNumBins];
+  UInt32 sample_bins[kSampleDigits][kNumBins];  // a search after a guess that failed needs its own
 };
 
 using SelectShared = SelectStorage<kThreads>;
@@ -90,6 +107,38 @@ __device__ __forceinline__ Int64 shared_row_length(const void* lengths, const To
   }
 }
 
+// Adds the bits that a block's threads have seen to those of the row: by one atomic of each block, because
+// atomics to one word are served one after the other.
+template <class Word>
+__device__ __forceinline__ void share_bits(BitsSeen<Word>& seen, UInt64& ones, UInt64& zeros,
+                                           SelectShared& shared) {
+  if (threadIdx.x == 0) shared.ones = shared.zeros = 0;
+  __syncthreads();  // the bits are clear before any warp adds to them
+  seen.share(shared);
+  __syncthreads();  // every warp has added its bits
+  if (threadIdx.x == 0) {
+    atomicOr(&ones, shared.ones);
+    atomicOr(&zeros, shared.zeros);
+  }
+}
+
+// Adds a block's bins of a digit to those of the row, and narrows the threshold by these. Returns false if
+// the wait for the other blocks gave up.
+template <class Word>
+__device__ __forceinline__ bool narrow_by_row(Threshold<Word>& threshold, UInt32* row_bins,
+                                              RowBarrier& row_barrier, GridStorage& shared) {
+  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
+    if (shared.own_bins[bin] != 0) atomicAdd(&row_bins[bin], shared.own_bins[bin]);
+  }
+  if (!row_barrier.wait()) return false;
+  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
+    shared.select.bins[bin] = load_relaxed(&row_bins[bin]);
+  }
+  __syncthreads();  // the row's bins are complete before they are searched
+  narrow(threshold, shared.select.bins, shared.select);
+  return true;
+}
+
 // Finds one more digit of the row's threshold; `own` becomes the counts of this block's part. Returns false
 // if the wait for the other blocks gave up.
 template <class Word>
@@ -100,31 +149,14 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
                                                  GridStorage& shared) {
   const bool looks_at_bits = kMaySkipBits<Word> && number == 0;
   BitsSeen<Word> seen;
-  if (threadIdx.x == 0) shared.select.ones = shared.select.zeros = 0;
   count_digits<Word, kThreads>(threshold, shared.own_bins, [&](auto visit) {
     part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x, [&](Word key, UInt32) {
       if constexpr (kMaySkipBits<Word>) seen.add(key);
       visit(key);
     });
   });
-  if (looks_at_bits) {
-    seen.share(shared.select);
-    __syncthreads();  // every warp has added its bits
-    if (threadIdx.x == 0) {
-      atomicOr(&state.row_ones, shared.select.ones);
-      atomicOr(&state.row_zeros, shared.select.zeros);
-    }
-  }
-  UInt32* row_bins = state.bins[number];
-  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
-    if (shared.own_bins[bin] != 0) atomicAdd(&row_bins[bin], shared.own_bins[bin]);
-  }
-  if (!row_barrier.wait()) return false;
-  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
-    shared.select.bins[bin] = load_relaxed(&row_bins[bin]);
-  }
-  __syncthreads();  // the row's bins are complete before they are searched
-  narrow(threshold, shared.select.bins, shared.select);
+  if (looks_at_bits) share_bits(seen, state.row_ones, state.row_zeros, shared.select);
+  if (!narrow_by_row(threshold, state.bins[number], row_barrier, shared)) return false;
 
   const int digit = static_cast<int>(shared.select.digit);
   UInt32 own_above = 0;
@@ -138,23 +170,185 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
   return true;
 }
 
-// Sums the counts of the blocks before this one; every block writes its own to `block_counts`. Returns false
-// if the wait for the other blocks gave up.
-__device__ __forceinline__ bool count_before(Counts& before, const Counts& own, UInt32 block,
-                                             UInt32* block_counts, RowBarrier& row_barrier,
-                                             GridStorage& shared) {
+// Sums the counts of the blocks before this one, and of all; every block writes its own to `block_counts`.
+// Returns false if the wait for the other blocks gave up.
+__device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const Counts& own,
+                                             UInt32 block, UInt32* block_counts,
+                                             RowBarrier& row_barrier, GridStorage& shared) {
   if (threadIdx.x == 0) {
     store_relaxed(&block_counts[2 * block], own.above);
     store_relaxed(&block_counts[2 * block + 1], own.equal);
   }
   if (!row_barrier.wait()) return false;
-  Counts sums = {0, 0};
-  for (UInt32 b = threadIdx.x; b < block; b += kThreads) {
+  Counts first = {0, 0};
+  Counts rest = {0, 0};
+  for (UInt32 b = threadIdx.x; b < row_barrier.num_blocks; b += kThreads) {
+    Counts& sums = b < block ? first : rest;
     sums.above += load_relaxed(&block_counts[2 * b]);
     sums.equal += load_relaxed(&block_counts[2 * b + 1]);
   }
-  block_exclusive_sum<kThreads>(sums.above, shared.select.warp_sums, before.above);
-  block_exclusive_sum<kThreads>(sums.equal, shared.select.warp_sums, before.equal);
+  Counts after;
+  block_exclusive_sum<kThreads>(first.above, shared.select.warp_sums, before.above);
+  block_exclusive_sum<kThreads>(first.equal, shared.select.warp_sums, before.equal);
+  block_exclusive_sum<kThreads>(rest.above, shared.select.warp_sums, after.above);
+  block_exclusive_sum<kThreads>(rest.equal, shared.select.warp_sums, after.equal);
+  all = {before.above + after.above, before.equal + after.equal};
+  return true;
+}
+
+// Finds digits of the sample's element of rank `sample_rank`, until not many more are at or above the floor
+// that they make. Probably k of the row's elements are, and few more. Returns false if the wait for the other
+// blocks gave up.
+template <class Word>
+__device__ __forceinline__ bool guess_floor(Threshold<Word>& floor, UInt32 most_sampled,
+                                            const RowPart<Word>& part, const TopKParams& params,
+                                            RowState<Word>& state, RowBarrier& row_barrier,
+                                            GridStorage& shared) {
+  constexpr UInt32 kPerLoad = RowPart<Word>::kPerLoad;
+  constexpr UInt32 kLoadsOfBlock = kSampledLoads * kThreads;
+  uint4 bytes[kSampledLoads][1];
+#pragma unroll
+  for (UInt32 a = 0; a < kSampledLoads; ++a) {
+    // At even distances: a part has several times as many, but for the last one, which may be empty.
+    const UInt32 number = a * kThreads + threadIdx.x;
+    const UInt32 load = __umulhi(number * (~UInt32{0} / kLoadsOfBlock + 1), part.length / kPerLoad);
+    part.template load<1>(static_cast<UInt64>(load) * kPerLoad, bytes[a]);
+  }
+  floor = Threshold<Word>::start(row_barrier.num_blocks * kLoadsOfBlock * kPerLoad,
+                                 static_cast<UInt32>(params.sample_rank));
+#pragma unroll 1
+  for (int digit = 0; digit < kSampleDigits && !floor.fits(most_sampled) && !floor.is_exact();
+       ++digit) {
+    BitsSeen<Word> seen;
+    count_digits<Word, kThreads>(floor, shared.own_bins, [&](auto visit) {
+      if (part.length < kLoadsOfBlock * kPerLoad) return;
+#pragma unroll
+      for (UInt32 i = 0; i < kSampledLoads * kPerLoad; ++i) {
+        const Word word = word_of<Word>(bytes[i / kPerLoad][0], i % kPerLoad);
+        const Word key = ordering_key(word, params);
+        if constexpr (kMaySkipBits<Word>) seen.add(key);
+        visit(key);
+      }
+    });
+    if (kMaySkipBits<Word> && digit == 0) {
+      share_bits(seen, state.sample_ones, state.sample_zeros, shared.select);
+    }
+    if (!narrow_by_row(floor, state.sample_bins[digit], row_barrier, shared)) return false;
+    // Elements that are not in the sample may have other bits there: a floor may be any key.
+    if constexpr (kMaySkipBits<Word>) floor.skip_alike(state.sample_ones, state.sample_zeros);
+  }
+  return true;
+}
+
+// Lists a part's elements at or above a floor, in any order, as far as there is room. Returns their number.
+template <class Word>
+__device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
+                                                  const TopKParams& params,
+                                                  const Threshold<Word>& floor,
+                                                  const List<Word>& list, UInt32 room,
+                                                  SelectShared& shared) {
+  const Word lowest = static_cast<Word>(floor.prefix << floor.shift);
+  if (threadIdx.x == 0) shared.num_listed = 0;
+  __syncthreads();  // the counter is clear before anyone appends
+  part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x, [&](Word key, UInt32 index) {
+    if (key < lowest) return;
+    const UInt32 place = atomicAdd(&shared.num_listed, 1);
+    if (place >= room) return;
+    list.keys[place] = key;
+    list.indices[place] = index;
+  });
+  __syncthreads();  // all are listed before they are counted
+  return shared.num_listed;
+}
+
+// Lists what a guessed floor leaves of the row: `count` elements. Those that tie are in order of index,
+// unless pairs are compared. Where the guess fails, `count` is 0: fewer than k are left, or more than there
+// is room for. Returns false if the wait for the other blocks gave up.
+template <class Word>
+__device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>& part,
+                                              const GridParams& params, RowState<Word>& state,
+                                              const List<Word>& list, UInt32 block,
+                                              UInt32* block_counts, RowBarrier& row_barrier,
+                                              GridStorage& shared) {
+  count = 0;
+  const UInt32 rank = static_cast<UInt32>(params.sample_rank);
+  const UInt32 most_sampled = rank + rank / 32 + 4;
+  Threshold<Word> floor;
+  if (!guess_floor(floor, most_sampled, part, params, state, row_barrier, shared)) return false;
+  // More tie than the list of the row holds.
+  if (!floor.fits(most_sampled)) return true;
+  const List<Word> own_list =
+      List<Word>::in(reinterpret_cast<UInt8*>(&shared + 1), params.own_capacity, 0);
+  const UInt32 room = static_cast<UInt32>(params.own_capacity);
+  const UInt32 num_own = list_candidates(part, params, floor, own_list, room, shared.select);
+  Counts before;
+  Counts all;
+  const Counts own = {num_own, num_own > room ? 1u : 0u};
+  if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
+  if (all.equal != 0 || all.above < params.k || all.above > params.list_capacity) return true;
+  const List<Word> place = {list.keys + before.above, list.indices + before.above};
+  const auto put = [&](UInt32 rank, Word key, UInt32 index) {
+    place.keys[rank] = key;
+    place.indices[rank] = index;
+  };
+  // The sort by digits keeps the order of equal keys, and parts are in order of index.
+  const bool by_digits = params.sort_mode == kByDigits;
+  if (by_digits && num_own > 0 && num_own <= kThreads) {
+    rank_by_counting<Word, kThreads>(own_list, num_own, kThreads, num_own, put);
+  } else {
+    if (by_digits) sort_by_network<Word, kThreads>(own_list, num_own);
+    for (UInt32 i = threadIdx.x; i < num_own; i += kThreads) {
+      put(i, own_list.keys[i], own_list.indices[i]);
+    }
+  }
+  count = all.above;
+  return true;
+}
+
+// Lists what a search for the k-th key, digit by digit, leaves of the row: `count` elements, in order of
+// index unless pairs are compared. Returns false if the wait for the other blocks gave up.
+template <class Word>
+__device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
+                                               const RowPart<Word>& part, const TopKParams& params,
+                                               RowState<Word>& state, const List<Word>& list,
+                                               UInt32 block, UInt32* block_counts,
+                                               RowBarrier& row_barrier, GridStorage& shared) {
+  auto threshold = Threshold<Word>::start(length, static_cast<UInt32>(params.k));
+  Counts own = {0, part.length};
+  for (int digit = 0; !threshold.fits(params.list_capacity) && !threshold.is_exact(); ++digit) {
+    if (!search_row_digit(threshold, own, part, params, state, digit, row_barrier, shared)) {
+      return false;
+    }
+    if constexpr (kMaySkipBits<Word>) {
+      // Complete since the wait for the first digit.
+      threshold.skip_alike(state.row_ones, state.row_zeros);
+    }
+  }
+  const bool all_fit = threshold.fits(params.list_capacity);
+  // If the row has fewer than k elements, or the input has changed, too few are left: the last block lists
+  // missing elements.
+  const bool too_few = threshold.num_equal < threshold.num_wanted;
+  if (too_few && block == row_barrier.num_blocks - 1) {
+    own.equal += threshold.num_wanted - threshold.num_equal;
+  }
+  const UInt32 num_equal = all_fit && !too_few ? threshold.num_equal : threshold.num_wanted;
+  count = threshold.num_above + num_equal;
+
+  if (params.sort_mode != kByDigits && all_fit) {
+    if (threadIdx.x == 0) {
+      shared.list_begin = atomicAdd(&state.num_listed, own.above + own.equal);
+    }
+    __syncthreads();  // the block's place in the list is known before it is written
+    const List<Word> own_list = {list.keys + shared.list_begin, list.indices + shared.list_begin};
+    list_in_any_order(part, params, threshold, own.above + own.equal, own_list, shared.select);
+  } else {
+    Counts before;
+    Counts all;
+    if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
+    const Counts after = {before.above + own.above, before.equal + own.equal};
+    list_in_order<kLoadsAhead>(part, params, threshold, num_equal, before, after, list,
+                               shared.select);
+  }
   return true;
 }
 
@@ -202,70 +396,73 @@ __device__ __forceinline__ bool sort_row_by_radix(List<Word>& from, List<Word> o
                                                   RowState<Word>& state, RowBarrier& row_barrier,
                                                   GridStorage& shared) {
   using Sort = RadixSort<kThreads>;
-  const UInt32 num_blocks = row_barrier.num_blocks;
+  // Every block reads the counts of all that sort, which takes longer than a few more elements.
+  const UInt32 num_blocks =
+      min(row_barrier.num_blocks, (count + kSortedByBlock - 1) / kSortedByBlock);
+  const bool is_sorting = block < num_blocks;
+  Bins& bins = shared.select.bins;
   const Sort sort = Sort::of(shared.select, count, static_cast<Int64>(num_blocks) * kThreads,
                              static_cast<Int64>(block) * kThreads);
-  UInt64 ones = 0;
-  UInt64 zeros = 0;
+  BitsSeen<Word> seen;
   for (Int64 i = sort.begin + threadIdx.x % kWarpSize; i < sort.end; i += kWarpSize) {
-    ones |= from.keys[i];
-    zeros |= static_cast<Word>(~from.keys[i]);
+    seen.add(from.keys[i]);
   }
-  if (ones != 0) atomicOr(&state.varying_ones, ones);
-  if (zeros != 0) atomicOr(&state.varying_zeros, zeros);
+  share_bits(seen, state.varying_ones, state.varying_zeros, shared.select);
   if (!row_barrier.wait()) return false;
   const UInt64 varying = state.varying_ones & state.varying_zeros;
 
   for (int shift = 0; shift < 8 * static_cast<int>(sizeof(Word)); shift += Sort::kBits) {
     if ((varying >> shift & (Sort::kBins - 1)) == 0) continue;
-    sort.count_digits(from, shift);
-    Bins& bins = shared.select.bins;
-    for (int digit = threadIdx.x; digit < Sort::kBins; digit += kThreads) {
-      UInt32 num_in_block = 0;
-      for (int w = 0; w < kWarps; ++w) num_in_block += bins[digit * kWarps + w];
-      store_relaxed(&block_counts[digit * num_blocks + block], num_in_block);
+    if (is_sorting) {
+      sort.count_digits(from, shift);
+      for (int digit = threadIdx.x; digit < Sort::kBins; digit += kThreads) {
+        UInt32 num_in_block = 0;
+        for (int w = 0; w < kWarps; ++w) num_in_block += bins[digit * kWarps + w];
+        store_relaxed(&block_counts[digit * num_blocks + block], num_in_block);
+      }
     }
     if (!row_barrier.wait()) return false;
-
-    // A few threads per digit sum its counts, over all blocks and over the blocks before this one.
-    constexpr int kThreadsPerDigit = kThreads / Sort::kBins;
-    const int digit = threadIdx.x / kThreadsPerDigit;
-    const bool is_first = threadIdx.x % kThreadsPerDigit == 0;
-    UInt32 in_row = 0;
-    UInt32 in_blocks_before = 0;
-    // Not one after the other: each load takes the way to the L2 cache.
-    constexpr UInt32 kCountsAhead = 8;
-    for (UInt32 first = threadIdx.x % kThreadsPerDigit; first < num_blocks;
-         first += kCountsAhead * kThreadsPerDigit) {
-      UInt32 in_block[kCountsAhead];
+    if (is_sorting) {
+      // A few threads per digit sum its counts, over all blocks and over the blocks before this one.
+      constexpr int kThreadsPerDigit = kThreads / Sort::kBins;
+      const int digit = threadIdx.x / kThreadsPerDigit;
+      const bool is_first = threadIdx.x % kThreadsPerDigit == 0;
+      UInt32 in_row = 0;
+      UInt32 in_blocks_before = 0;
+      // Not one after the other: each load takes the way to the L2 cache.
+      constexpr UInt32 kCountsAhead = 8;
+      for (UInt32 first = threadIdx.x % kThreadsPerDigit; first < num_blocks;
+           first += kCountsAhead * kThreadsPerDigit) {
+        UInt32 in_block[kCountsAhead];
 #pragma unroll
-      for (UInt32 i = 0; i < kCountsAhead; ++i) {
-        const UInt32 b = first + i * kThreadsPerDigit;
-        in_block[i] = b < num_blocks ? load_relaxed(&block_counts[digit * num_blocks + b]) : 0;
+        for (UInt32 i = 0; i < kCountsAhead; ++i) {
+          const UInt32 b = first + i * kThreadsPerDigit;
+          in_block[i] = b < num_blocks ? load_relaxed(&block_counts[digit * num_blocks + b]) : 0;
+        }
+#pragma unroll
+        for (UInt32 i = 0; i < kCountsAhead; ++i) {
+          in_row += in_block[i];
+          in_blocks_before += first + i * kThreadsPerDigit < block ? in_block[i] : 0;
+        }
       }
 #pragma unroll
-      for (UInt32 i = 0; i < kCountsAhead; ++i) {
-        in_row += in_block[i];
-        in_blocks_before += first + i * kThreadsPerDigit < block ? in_block[i] : 0;
+      for (int lanes = kThreadsPerDigit / 2; lanes > 0; lanes /= 2) {
+        in_row += __shfl_xor_sync(kFullMask, in_row, lanes);
+        in_blocks_before += __shfl_xor_sync(kFullMask, in_blocks_before, lanes);
       }
-    }
-#pragma unroll
-    for (int lanes = kThreadsPerDigit / 2; lanes > 0; lanes /= 2) {
-      in_row += __shfl_xor_sync(kFullMask, in_row, lanes);
-      in_blocks_before += __shfl_xor_sync(kFullMask, in_blocks_before, lanes);
-    }
-    UInt32 total;
-    UInt32 place = in_blocks_before + block_exclusive_sum<kThreads>(is_first ? in_row : 0,
-                                                                    shared.select.warp_sums, total);
-    if (is_first) {
-      for (int w = 0; w < kWarps; ++w) {
-        const UInt32 num_in_warp = bins[digit * kWarps + w];
-        bins[digit * kWarps + w] = place;
-        place += num_in_warp;
+      UInt32 total;
+      UInt32 place = in_blocks_before + block_exclusive_sum<kThreads>(
+                                            is_first ? in_row : 0, shared.select.warp_sums, total);
+      if (is_first) {
+        for (int w = 0; w < kWarps; ++w) {
+          const UInt32 num_in_warp = bins[digit * kWarps + w];
+          bins[digit * kWarps + w] = place;
+          place += num_in_warp;
+        }
       }
+      __syncthreads();  // every place is known before elements move
+      sort.move(from, other, shift);
     }
-    __syncthreads();  // every place is known before elements move
-    sort.move(from, other, shift);
     if (!row_barrier.wait()) return false;
     const List<Word> moved = other;
     other = from;
@@ -278,7 +475,7 @@ template <class Word, bool kIsRagged = false>
 __global__ void __launch_bounds__(kThreads, 1)
     top_k_grid_radix(const Word* __restrict__ input, Word* values, void* indices,
                      const void* lengths, UInt8* states, UInt32* counts, UInt8* lists,
-                     WaitReport* report, const __grid_constant__ TopKParams params) {
+                     WaitReport* report, const __grid_constant__ GridParams params) {
   SHARED_STORAGE(GridStorage, shared);
   const UInt32 num_blocks = static_cast<UInt32>(params.blocks_per_row);
   const UInt32 row = blockIdx.x / num_blocks;
@@ -301,39 +498,14 @@ __global__ void __launch_bounds__(kThreads, 1)
                               params.input_axis_stride, static_cast<UInt32>(end - begin),
                               static_cast<UInt32>(begin)};
 
-  auto threshold =
-      Threshold<Word>::start(static_cast<UInt32>(length), static_cast<UInt32>(params.k));
-  Counts own = {0, part.length};
-  for (int digit = 0; !threshold.fits(capacity) && !threshold.is_exact(); ++digit) {
-    if (!search_row_digit(threshold, own, part, params, state, digit, row_barrier, shared)) return;
-    if constexpr (kMaySkipBits<Word>) {
-      // Complete since the wait for the first digit.
-      threshold.skip_alike(state.row_ones, state.row_zeros);
-    }
+  UInt32 count = 0;
+  if (!kIsRagged && params.sample_rank > 0 &&
+      !list_by_guess(count, part, params, state, list, block, row_counts, row_barrier, shared)) {
+    return;
   }
-  const bool all_fit = threshold.fits(capacity);
-  // If the row has fewer than k elements, or the input has changed, too few are left: the last block lists
-  // missing elements.
-  const bool too_few = threshold.num_equal < threshold.num_wanted;
-  if (too_few && block == num_blocks - 1) {
-    own.equal += threshold.num_wanted - threshold.num_equal;
-  }
-  const UInt32 num_equal = all_fit && !too_few ? threshold.num_equal : threshold.num_wanted;
-  const UInt32 count = threshold.num_above + num_equal;
-
-  if (params.sort_mode != kByDigits && all_fit) {
-    if (threadIdx.x == 0) {
-      shared.list_begin = atomicAdd(&state.num_listed, own.above + own.equal);
-    }
-    __syncthreads();  // the block's place in the list is known before it is written
-    const List<Word> own_list = {list.keys + shared.list_begin, list.indices + shared.list_begin};
-    list_in_any_order(part, params, threshold, own.above + own.equal, own_list, shared.select);
-  } else {
-    Counts before;
-    if (!count_before(before, own, block, row_counts, row_barrier, shared)) return;
-    const Counts after = {before.above + own.above, before.equal + own.equal};
-    list_in_order<kLoadsAhead>(part, params, threshold, num_equal, before, after, list,
-                               shared.select);
+  if (count == 0 && !list_by_search(count, static_cast<UInt32>(length), part, params, state, list,
+                                    block, row_counts, row_barrier, shared)) {
+    return;
   }
   if (!row_barrier.wait()) return;
 

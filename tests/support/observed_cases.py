@@ -28,6 +28,7 @@ from tests.support.kernel_cases import (
 LARGE = replace(GPU, num_multiprocessors=132)
 #: So few blocks at once that each takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
+TWO = replace(GPU, num_multiprocessors=2)
 #: Enough blocks at once for several of each of two rows.
 SIX = replace(GPU, num_multiprocessors=6)
 #: Too little shared storage for long lists and for the weights of a layer.
@@ -146,6 +147,16 @@ CASES = {
     # Every part of the workspace is used to its end: lists are full, rows many, sequences of full length.
     "grid radix, full lists": Case(top_k((2, 3000), 2500), "grid_radix"),
     "grid radix by counting, a full list": Case(top_k((2, 512), 200), "grid_radix"),
+    # Rows so long that a sample guesses a floor, which holds, leaves too few, or too many that tie.
+    "grid radix, a guess": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "any"),
+    "grid radix, a guess of bytes": Case(top_k((1, 140_000), 40, BYTE), "grid_radix", TWO, "any"),
+    "grid radix, a guess and many results": Case(top_k((1, 33_001), 500), "grid_radix", TWO, "any", skew=1),
+    "grid radix, a guess and more results": Case(top_k((1, 33_000), 1500), "grid_radix", TWO, "any"),
+    "grid radix, a guess in ascending order": Case(top_k((1, 33_000), 700), "grid_radix", TWO, "ascending"),
+    "grid radix, a guess that is too high": Case(
+        top_k((1, 65_500), 400), "grid_radix", TWO, "in every eighth load"
+    ),
+    "grid radix, a guess of ties": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "equal"),
     "block radix, full lists": Case(top_k((2, 2000), 1800), "block_radix"),
     "block radix through memory, full lists": Case(top_k((2, 4000), 3500), "block_radix", NARROW),
     "different values filtered by several blocks": Case(

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import exp, inf, isqrt, log
+from math import ceil, exp, inf, isqrt, log, sqrt
 
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k.rows import Selection, blocks_at_once, params_of, select_storage_bytes
@@ -179,8 +179,18 @@ def filters_dearly(selection: Selection, parts: int) -> bool:
     return 2 * k > _MAX_K and is_short and (parts > 1 or size < 4)
 
 
+#: Of more expected events a bound is told, because the number of terms grows with them.
+_MOST_TERMS = 1 << 10
+
+
 def poisson_quantile(expected: float, probability: float) -> int:
-    """The least number that a Poisson distribution reaches with less than this probability."""
+    """The least number that a Poisson distribution reaches with less than this probability.
+
+    Of more than a thousand expected events, a number that is not less: Bernstein's bound.
+    """
+    if expected > _MOST_TERMS:
+        third = -log(probability) / 3
+        return ceil(expected + third + sqrt(third * third + 6 * third * expected))
     # By logarithms, because the first terms may be less than the least float.
     number, log_term, below = 0, -expected, 0.0
     while 1 - below >= probability:

@@ -2,20 +2,34 @@
 
 from dataclasses import dataclass
 from math import isqrt
+from typing import NamedTuple
 
 from cudml.operators.path import Steps, figure
+from cudml.operators.top_k.filter import rank_in_sample
 from cudml.operators.top_k.rows import (
     BY_COUNTING,
     BY_DIGITS,
     BY_NETWORK,
     DIGIT_BITS,
     NUM_BINS,
+    TOP_K_MEMBERS,
+    VECTOR_BYTES,
     Selection,
     blocks_at_once,
     params_of,
     select_storage_bytes,
 )
-from cudml.plans import WAIT_REPORT, WARP_LANES, Fill, KernelLaunch, Limits, Workspace, ceil_div, round_up
+from cudml.plans import (
+    WAIT_REPORT,
+    WARP_LANES,
+    Fill,
+    KernelLaunch,
+    Limits,
+    ParamStruct,
+    Workspace,
+    ceil_div,
+    round_up,
+)
 
 # kernels/top_k/block_radix.cu
 _BLOCK_THREADS = 512
@@ -24,6 +38,11 @@ _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
+_SAMPLE_DIGITS = 2
+_SAMPLED_LOADS = 2
+
+#: `GridParams` of kernels/top_k/grid_radix.cu.
+_GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity")
 
 # kernels/top_k/radix_sort.cuh
 _SORT_BINS = 128
@@ -46,6 +65,18 @@ class Thresholds:
 
     #: Smallest number of elements that a list sorted by radix holds beyond k.
     ordered_min_slack: int = figure(1024, "estimate", "a few more than k save passes over equal digits")
+
+    #: A sample guesses a floor for rows whose parts have at least this many times its loads.
+    loads_per_sampled: int = figure(4, "estimate", "a search reads the row twice more than a guess that holds")
+
+    #: Even shares of candidates that a block has room for at least, and of how many it sorts, at most.
+    own_shares: int = figure(2, "estimate", "neighbours may be alike")
+    max_own: int = figure(
+        1 << 12,
+        "machine code",
+        "predicted us with a guess and without: 59 and 111 for 16777216 float32 and k = 25000, 356 and 243 "
+        "for 1677721",
+    )
 
 
 THRESHOLDS = Thresholds()
@@ -98,6 +129,37 @@ def can_share_rows(selection: Selection, limits: Limits) -> bool:
     return limits.warp_lanes == WARP_LANES and selection.num_rows <= limits.resident_blocks
 
 
+class _Guess(NamedTuple):
+    """The rank in a sample of the floor, and the most candidates of a row and of a block."""
+
+    rank: int
+    row_capacity: int
+    own_capacity: int
+
+
+def _guess(selection: Selection, blocks: int, by_counting: bool, shared_bytes: int) -> _Guess | None:
+    """How a sample guesses a floor; None if the row is read by digits at once.
+
+    The length of ragged rows is not known here. `blocks` share a row, each with `shared_bytes` for a list.
+    """
+    per_load, loads = VECTOR_BYTES // selection.element.size, blocks * _SAMPLED_LOADS * _GRID_THREADS
+    sampled, fitting = loads * per_load, shared_bytes // selection.pair_bytes
+    is_long = selection.row_length >= THRESHOLDS.loads_per_sampled * sampled
+    if not is_long or selection.lengths is not None or selection.axis_strides[0] != 1:
+        return None
+    rank = rank_in_sample(selection.k, per_load, selection.row_length, loads)
+    # `most_sampled` of the kernel, and four standard deviations of it, in the row.
+    most = rank + rank // 32 + 4
+    candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
+    if by_counting:
+        return _Guess(rank, candidates, fitting & -8)
+    # The network that puts a block's candidates in order pads them to a power of two.
+    own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
+    share = ceil_div(candidates, blocks)
+    fits = share <= THRESHOLDS.max_own and THRESHOLDS.own_shares * share <= own_capacity
+    return _Guess(rank, candidates, own_capacity) if fits else None
+
+
 def grid_radix(selection: Selection, limits: Limits) -> Steps:
     """A cooperative launch after a memset; several blocks own a row."""
     # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
@@ -111,12 +173,18 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
     by_counting = selection.k <= min(evenly, shared_capacity // 2)
     if by_counting:
         capacity = min(max(2 * selection.k, 2 * evenly), shared_capacity) & -8
-        list_shared_bytes = capacity * selection.pair_bytes
     else:
         capacity = _ordered_capacity(selection)
-        list_shared_bytes = 0
+    most_bytes = limits.shared_bytes_per_block - storage_bytes
+    guess = _guess(selection, blocks_per_row, by_counting, most_bytes)
+    if by_counting and guess and guess.row_capacity > shared_capacity:
+        guess = None
+    if guess:
+        capacity = max(capacity, guess.row_capacity)
+    rank, own_capacity = (guess.rank, guess.own_capacity) if guess else (0, 0)
+    list_shared_bytes = max(capacity if by_counting else 0, own_capacity) * selection.pair_bytes
     num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
-    row_state_bytes = 4 * (64 + num_digits * NUM_BINS)
+    row_state_bytes = 4 * (64 + (num_digits + _SAMPLE_DIGITS) * NUM_BINS)
     state_bytes = selection.num_rows * row_state_bytes
     launch = KernelLaunch(
         source="top_k/grid_radix.cu",
@@ -127,9 +195,12 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
         buffers=(*selection.operands, "states", "counts", "lists", WAIT_REPORT),
         params=params_of(
             selection,
+            _GRID_PARAMS,
             list_capacity=capacity,
             sort_mode=BY_COUNTING if by_counting else BY_DIGITS,
             blocks_per_row=blocks_per_row,
+            sample_rank=rank,
+            more={"own_capacity": own_capacity},
         ),
         shared_bytes=storage_bytes + list_shared_bytes,
         cooperative=True,
@@ -140,6 +211,7 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
             ("RadixSort<kThreads>::kBins", _SORT_BINS),
             ("kByCounting", BY_COUNTING),
+            ("kSampledLoads", _SAMPLED_LOADS),
         ),
     )
     workspaces = (

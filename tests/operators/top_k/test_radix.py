@@ -1,10 +1,17 @@
-"""Searches of digits: keys that differ in few of their bits, which digits skip."""
+"""Searches of digits: keys that differ in few of their bits, which digits skip, and floors that are guessed."""
+
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from bench.traffic import DISTRIBUTIONS
 from cudml.devices import emulator
-from tests.support.top_k_runs import Options, check_top_k, possible_paths
+from cudml.enums import DataType
+from cudml.operators.top_k import operator
+from tests.support.kernel_cases import GPU, top_k
+from tests.support.top_k_runs import Options, check_top_k, launches, plan_for, possible_paths
 
 #: Ranges of bits, from the highest on, in which the elements of a row differ: within a digit of eleven bits,
 #: across two, the lowest, the highest, and none.
@@ -32,3 +39,50 @@ def test_keys_that_differ_in_few_bits(path: str, bits: int, largest: bool, rng: 
             options = Options(k, path=path, largest=largest)
             assert path in possible_paths(x, options, device.limits)
             check_top_k(device, x, options)
+
+
+#: How the elements of a row are spread: a guess from a sample holds, or leaves too few or too many.
+SPREADS = ("normal", "half zeros", "few values", "ascending", "descending", "greatest where sampled")
+
+
+@pytest.mark.parametrize("largest", [True, False], ids=["largest", "smallest"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "int64"])
+@pytest.mark.parametrize("spread", SPREADS)
+def test_a_floor_guessed_from_a_sample(
+    spread: str, dtype: str, largest: bool, rng: np.random.Generator
+) -> None:
+    """Of rows with NaNs, by pairs that are compared and by digits, of few candidates of a block and of many."""
+    limits = replace(GPU, num_multiprocessors=2)
+    # Parts of eight loads for one of the sample, which begin anywhere in a load.
+    row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize - 40
+    normal, uniform = rng.standard_normal(row_length), rng.random(row_length)
+    values = DISTRIBUTIONS[spread](normal, uniform)
+    if dtype == "float64" or dtype == "float32":
+        values[rng.choice(row_length, 20, replace=False)] = np.nan
+    elif dtype == "int64":
+        values = values * 2.0**40 + 2.0**50
+    x = np.clip(values * 20, -128, 127) if dtype == "int8" else values
+    x = np.concatenate([[0], x]).astype(dtype)[1:][None]
+    for k in (60, 400, 1500):
+        options = Options(k, path="grid_radix", largest=largest)
+        (launch,) = launches(plan_for(x, options, limits))
+        assert launch.params.values["sample_rank"] > 0
+        check_top_k(emulator.get_device(), x, options, limits)
+
+
+def test_rows_whose_floor_is_not_guessed() -> None:
+    """Short, ragged and strided rows, and a k of which a block has more candidates than it sorts."""
+    limits = replace(GPU, num_multiprocessors=2)
+    long = 4 * 1024 * 2 * 4
+
+    def rank(row_length: int, k: int, axis: int = 1, **more: Any) -> int:
+        desc = top_k((1, row_length) if axis else (row_length, 2), k, axis=axis, **more)
+        (launch,) = launches(operator.plan(desc, limits, path="grid_radix"))
+        found: int = launch.params.values["sample_rank"]
+        return found
+
+    assert rank(long, 300) > 0
+    assert rank(long - 1, 300) == 0
+    assert rank(long, 300, length_type=DataType.INT32) == 0
+    assert rank(2 * long, 300, axis=0) == 0
+    assert rank(4 * long, 20_000) == 0
