@@ -26,7 +26,7 @@ template <class Word>
 constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1) / kDigitBits;
 
 // A floor is guessed by at most this many digits of a sample, of so many loads of each thread.
-constexpr int kSampleDigits = 2;
+constexpr int kSampleDigits = 3;
 constexpr UInt32 kSampledLoads = 2;
 
 // Elements of a list that are enough for a block that sorts it with others.

@@ -124,6 +124,8 @@ _CASES = {
         "grid radix",
         "grid radix, many results",
         "grid radix, many ties",
+        "grid radix, a guess",
+        "grid radix, a guess and more results",
         "ragged rows, grid radix",
     ),
     "top_k/groups.cu": (

@@ -195,7 +195,7 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return np.ones(count, f"u{item}")
     if case.content == "in every eighth load":
         is_greater = np.arange(count) // (16 // item) % 8 == 0
-        return (np.arange(count) + (count << 1) * is_greater).astype(f"u{item}")
+        return (np.arange(count, 0, -1) + (count << 1) * is_greater).astype(f"u{item}")
     if case.content == "descending":
         return np.arange(count, 0, -1).astype(f"u{item}")
     return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)

@@ -29,6 +29,8 @@ LARGE = replace(GPU, num_multiprocessors=132)
 #: So few blocks at once that each takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
 TWO = replace(GPU, num_multiprocessors=2)
+#: Four, with shared storage for half of the candidates of a row in the case below.
+FOUR = replace(GPU, num_multiprocessors=4, shared_bytes_per_block=1 << 16)
 #: Enough blocks at once for several of each of two rows.
 SIX = replace(GPU, num_multiprocessors=6)
 #: Too little shared storage for long lists and for the weights of a layer.
@@ -150,12 +152,16 @@ CASES = {
     # Rows so long that a sample guesses a floor, which holds, leaves too few, or too many that tie.
     "grid radix, a guess": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "any"),
     "grid radix, a guess of bytes": Case(top_k((1, 140_000), 40, BYTE), "grid_radix", TWO, "any"),
-    "grid radix, a guess and many results": Case(top_k((1, 33_001), 500), "grid_radix", TWO, "any", skew=1),
-    "grid radix, a guess and more results": Case(top_k((1, 33_000), 1500), "grid_radix", TWO, "any"),
+    "grid radix, a guess and many results": Case(
+        top_k((1, 66_001), 500, HALF), "grid_radix", TWO, "any", skew=1
+    ),
+    "grid radix, a guess and more results": Case(top_k((1, 66_000), 1500, HALF), "grid_radix", TWO, "any"),
     "grid radix, a guess in ascending order": Case(top_k((1, 33_000), 700), "grid_radix", TWO, "ascending"),
     "grid radix, a guess that is too high": Case(
         top_k((1, 65_500), 400), "grid_radix", TWO, "in every eighth load"
     ),
+    # All candidates are in the last part, and their block has no room for them.
+    "grid radix, a guess without room": Case(top_k((1, 66_000), 5000), "grid_radix", FOUR, "ascending"),
     "grid radix, a guess of ties": Case(top_k((1, 33_000), 100), "grid_radix", TWO, "equal"),
     "block radix, full lists": Case(top_k((2, 2000), 1800), "block_radix"),
     "block radix through memory, full lists": Case(top_k((2, 4000), 3500), "block_radix", NARROW),

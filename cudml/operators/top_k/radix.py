@@ -38,7 +38,7 @@ _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 
 # kernels/top_k/grid_radix.cu
 _GRID_THREADS = 512
-_SAMPLE_DIGITS = 2
+_SAMPLE_DIGITS = 3
 _SAMPLED_LOADS = 2
 
 #: `GridParams` of kernels/top_k/grid_radix.cu.
@@ -137,7 +137,7 @@ class _Guess(NamedTuple):
     own_capacity: int
 
 
-def _guess(selection: Selection, blocks: int, by_counting: bool, shared_bytes: int) -> _Guess | None:
+def _guess(selection: Selection, blocks: int, shared_bytes: int) -> _Guess | None:
     """How a sample guesses a floor; None if the row is read by digits at once.
 
     The length of ragged rows is not known here. `blocks` share a row, each with `shared_bytes` for a list.
@@ -151,8 +151,6 @@ def _guess(selection: Selection, blocks: int, by_counting: bool, shared_bytes: i
     # `most_sampled` of the kernel, and four standard deviations of it, in the row.
     most = rank + rank // 32 + 4
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
-    if by_counting:
-        return _Guess(rank, candidates, fitting & -8)
     # The network that puts a block's candidates in order pads them to a power of two.
     own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
     share = ceil_div(candidates, blocks)
@@ -176,7 +174,7 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
     else:
         capacity = _ordered_capacity(selection)
     most_bytes = limits.shared_bytes_per_block - storage_bytes
-    guess = _guess(selection, blocks_per_row, by_counting, most_bytes)
+    guess = _guess(selection, blocks_per_row, most_bytes)
     if by_counting and guess and guess.row_capacity > shared_capacity:
         guess = None
     if guess:
