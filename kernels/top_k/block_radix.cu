@@ -53,8 +53,9 @@ __device__ __forceinline__ UInt32 list_first(const RowPart<Word>& row, const Top
   if (fits && any_order) {
     list_in_any_order(row, params, threshold, threshold.num_above + num_equal, list, shared);
   } else {
-    list_in_order<2>(row, params, threshold, num_equal, {0, 0},
-                     {threshold.num_above, max(threshold.num_equal, num_equal)}, list, shared);
+    list_in_order<RowPart<Word>::kLoadsAhead>(
+        row, params, threshold, num_equal, {0, 0},
+        {threshold.num_above, max(threshold.num_equal, num_equal)}, list, shared);
   }
   return threshold.num_above + num_equal;
 }

@@ -121,12 +121,9 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
       if (!is_equal || now.equal < num_equal) {
         const UInt32 place = now.above + min(now.equal, num_equal);
         if (place < end) {
-          uint4 load = bytes[0];
-#pragma unroll
-          for (UInt32 other = 1; other < kLoads; ++other) {
-            if (i / kPerLoad == other) load = bytes[other];
-          }
-          list.keys[place] = ordering_key(any_word_of<Word>(load, i % kPerLoad), params);
+          // Loaded again: a register cannot be chosen by a number.
+          const Word word = part.elements[static_cast<Int64>(first + i) * part.stride];
+          list.keys[place] = ordering_key(word, params);
           list.indices[place] = part.first_index + static_cast<UInt32>(first) + i;
         }
       }

@@ -21,6 +21,10 @@ constexpr int kWarps = kThreads / kWarpSize;
 // A multiprocessor runs one block, so there are enough registers for many loads in flight.
 constexpr UInt32 kLoadsAhead = 4;
 
+// The same of elements that may be listed: four loads of bytes would take more registers than there are.
+template <class Word>
+constexpr UInt32 kListedLoads = sizeof(Word) == 1 ? 2 : kLoadsAhead;
+
 // The largest number of digits of a word.
 template <class Word>
 constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1) / kDigitBits;
@@ -183,9 +187,12 @@ __device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const 
   Counts first = {0, 0};
   Counts rest = {0, 0};
   for (UInt32 b = threadIdx.x; b < row_barrier.num_blocks; b += kThreads) {
-    Counts& sums = b < block ? first : rest;
-    sums.above += load_relaxed(&block_counts[2 * b]);
-    sums.equal += load_relaxed(&block_counts[2 * b + 1]);
+    const UInt32 above = load_relaxed(&block_counts[2 * b]);
+    const UInt32 equal = load_relaxed(&block_counts[2 * b + 1]);
+    first.above += b < block ? above : 0;
+    first.equal += b < block ? equal : 0;
+    rest.above += b < block ? 0 : above;
+    rest.equal += b < block ? 0 : equal;
   }
   Counts after;
   block_exclusive_sum<kThreads>(first.above, shared.select.warp_sums, before.above);
@@ -250,13 +257,14 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
   const Word lowest = static_cast<Word>(floor.prefix << floor.shift);
   if (threadIdx.x == 0) shared.num_listed = 0;
   __syncthreads();  // the counter is clear before anyone appends
-  part.template visit<kThreads, kLoadsAhead>(params, threadIdx.x, [&](Word key, UInt32 index) {
-    if (key < lowest) return;
-    const UInt32 place = atomicAdd(&shared.num_listed, 1);
-    if (place >= room) return;
-    list.keys[place] = key;
-    list.indices[place] = index;
-  });
+  part.template visit<kThreads, kListedLoads<Word>>(
+      params, threadIdx.x, [&](Word key, UInt32 index) {
+        if (key < lowest) return;
+        const UInt32 place = atomicAdd(&shared.num_listed, 1);
+        if (place >= room) return;
+        list.keys[place] = key;
+        list.indices[place] = index;
+      });
   __syncthreads();  // all are listed before they are counted
   return shared.num_listed;
 }
@@ -346,8 +354,8 @@ __device__ __forceinline__ bool list_by_search(UInt32& count, UInt32 length,
     Counts all;
     if (!count_blocks(before, all, own, block, block_counts, row_barrier, shared)) return false;
     const Counts after = {before.above + own.above, before.equal + own.equal};
-    list_in_order<kLoadsAhead>(part, params, threshold, num_equal, before, after, list,
-                               shared.select);
+    list_in_order<kListedLoads<Word>>(part, params, threshold, num_equal, before, after, list,
+                                      shared.select);
   }
   return true;
 }
