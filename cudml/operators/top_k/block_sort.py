@@ -122,13 +122,14 @@ class Thresholds:
         "5000 and 120; 7.6 and 8.6 for 4 x 2600 float16 and 41, 10.9 and 9.8 for 5000 and 120",
     )
     #: So are few ragged rows that fit a warp, of more than this many bytes, if one probably has fewer than k
-    #: elements.
+    #: elements; of words that are chosen first, more.
     ragged_min_bytes: int = figure(
         512,
         "machine code",
         "predicted us, sorted by a block and by a warp: 8.3 and 9.1 for 120 x 140 float32 and k = 38, 8.2 "
         "and 11.5 for 300 and 40, 8.3 and 7.7 for 3 x 1000 and 39; 7.6 and 7.5 for 120 x 200 float16 and 30, "
-        "8.2 and 10.3 for 400 and 100; 9.6 and 9.5 for 400 int8 and 100, 8.1 and 9.1 for 700 and 40",
+        "8.2 and 10.3 for 400 and 100; 9.6 and 9.5 for 400 int8 and 100, 8.1 and 9.1 for 700 and 40; 8.1 and "
+        "10.6 for 40 columns of 300 float32 and 20; 86 and 111 for 10000 x 525 float32 and 440",
     )
 
 
@@ -165,18 +166,22 @@ def block_sort_pays(selection: Selection, limits: Limits, part: float) -> bool:
     most_part = t.max_part[takes_all][bisect_left(COLUMNS_MAX_KS, k)]
     if are_columns(selection):
         most_part *= t.part_of_columns[takes_all]
+    if selection.lengths is not None and size < _MAX_ELEMENT_BYTES:
+        # Many tie: predicted us sorted and by columns 124 and 210 for 11492 ragged rows of 2805 uint16 and
+        # k = 92, 37.5 and 43.1 for 3265 of 3895 and 49.
+        most_part *= 3 / 2
     return part < most_part * max(1, ceil(part / _COLUMNS_BLOCKS))
 
 
-def sorts_short(selection: Selection) -> bool:
-    """Whether a block takes less time for a row that fits a warp. Rows must be few."""
+def sorts_short(selection: Selection, *, are_few: bool) -> bool:
+    """Whether a block takes less time for a row that fits a warp."""
+    chooses = selection.element.size == _MAX_ELEMENT_BYTES and _chooses(selection)
     if selection.lengths is None:
-        is_word = selection.element.size == _MAX_ELEMENT_BYTES
-        return is_word and _chooses(selection)
+        return are_few and chooses
     # If each length is as likely, one of them is probably less than k.
     has_shorter = selection.num_rows * selection.k >= selection.row_length
     is_long = selection.row_length * selection.element.size > THRESHOLDS.ragged_min_bytes
-    return has_shorter and is_long and selection.k > WARP_LANES
+    return has_shorter and is_long and (chooses or (are_few and selection.k > COLUMNS_MAX_KS[0]))
 
 
 def _may_tie(selection: Selection) -> bool:

@@ -42,25 +42,28 @@ class Thresholds:
         65, "machine code", "predicted 9.1 us by groups, 9.3 by clusters, for 131072 float32 and k = 64"
     )
 
-    #: if it has at least this many bytes for each result, one and a half loads,
-    min_bytes_per_result: int = figure(
-        24,
+    #: if it has at least this many elements for each result,
+    min_length_per_result: int = figure(
+        3,
         "machine code",
-        "predicted 37 us by block_filter, 55 by clusters, for 8 x 4096 float64 and k = 2048, a load each; "
-        "17.6 by groups, 12.3 by clusters, for 24 x 8192",
+        "predicted us by clusters and the best other path: 55 and 37 for 8 x 4096 float64 and k = 2048, 12.3 "
+        "and 17.6 for 24 x 8192; 17.9 and 17.2 for 8 x 6144 float32 and 2048; 14.6 and 20.1 for 4 x 8000 "
+        "float16 and 1040",
     )
-    #: or, of elements up to a word, one load, and the row this many bytes,
-    min_loads_per_result: int = figure(
-        1,
-        "machine code",
-        "predicted us by clusters and by groups: 16.2 and 18.9 for 8 x 8192 float32 and k = 2048, 17.3 and "
-        "31.4 for 30 x 16384 float16 and k = 2000; 17.9 and 17.2 for 8 x 6144 float32 and k = 2048",
-    )
+    #: and, of elements up to a word, the row this many bytes,
     min_row_bytes: int = figure(
         1 << 13,
         "machine code",
-        "predicted us by clusters and by groups: 13.8 and 28.2 for 4 x 2400 float32 and k = 600, 12.7 and "
-        "11.7 for 1600 and 400",
+        "predicted us by clusters and the best other path: 13.8 and 28.2 for 4 x 2400 float32 and k = 600, "
+        "12.2 and 8.0 for 1300 and 70, 13.4 and 9.9 for 1300 and 260",
+    )
+
+    #: or if no other path than a block pays, and k is at least this,
+    min_last_k: int = figure(
+        129,
+        "machine code",
+        "predicted us by clusters and by block_filter: 9.6 and 13.5 for 4 x 1300 float32 and k = 1040, 9.2 "
+        "and 10.7 for 700 int64 and 260, 16.0 and 9.9 for ragged ones and 70",
     )
 
     #: of a ragged one of words,
@@ -143,22 +146,23 @@ def can_cluster(selection: Selection, limits: Limits) -> bool:
     return can and _shape(selection, limits).shared_bytes <= limits.shared_bytes_per_block
 
 
-def cluster_pays(selection: Selection, limits: Limits) -> bool:
-    """Whether rows are few, and k is neither small nor most of a row."""
-    t, size = THRESHOLDS, selection.element.size
+def cluster_pays(selection: Selection, limits: Limits, *, is_last: bool = False) -> bool:
+    """Whether rows are few, and k is neither small nor most of a row.
+
+    If it `is_last`, the others are paths of a block for each row, and k may be most of it.
+    """
+    t, size, k = THRESHOLDS, selection.element.size, selection.k
     row_bytes = selection.row_length * size
-    has_loads = size < 8 and row_bytes >= max(
-        t.min_row_bytes, t.min_loads_per_result * VECTOR_BYTES * selection.k
-    )
-    is_long = has_loads or row_bytes >= t.min_bytes_per_result * selection.k
-    may_follow = selection.k >= t.min_k_of_second and row_bytes >= t.min_bytes_of_second
-    waves = 2 if may_follow else 1
-    are_few = (
-        _shape(selection, limits).blocks * selection.num_rows
-        <= waves * t.max_part * limits.num_multiprocessors
+    waves = 2 if k >= t.min_k_of_second and row_bytes >= t.min_bytes_of_second else 1
+    blocks = _shape(selection, limits).blocks * selection.num_rows
+    can_run = size >= t.min_element_bytes and blocks <= waves * t.max_part * limits.num_multiprocessors
+    if is_last:
+        return can_run and k >= t.min_last_k
+    is_long = selection.row_length >= t.min_length_per_result * k and (
+        size == 8 or row_bytes >= t.min_row_bytes
     )
     is_cut = selection.lengths is not None and size == 4 and row_bytes < t.min_ragged_bytes
-    return selection.k >= t.min_k and is_long and are_few and size >= t.min_element_bytes and not is_cut
+    return can_run and k >= t.min_k and is_long and not is_cut
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:

@@ -97,13 +97,15 @@ class Thresholds:
         "predicted us by block_radix and filtered: 38.0 and 40.9 for 180 x 7000 float32 and k = 1800, 32.6 "
         "and 21.7 for 1200; 37.9 and 35.8 for 180 x 20000 float16 and 1500",
     )
-    #: Others are for more than half of the largest k: of at most twice as many bytes for each if blocks share
-    #: them, else narrow ones of at most this many bytes.
-    dear_max_bytes: int = figure(
-        1 << 14,
+    #: Others that are at most as many as multiprocessors are for more than half of the largest k, if they
+    #: have so few elements for each result; more rows of bytes for more than a quarter of it, if so few.
+    dear_max_length_per_result: tuple[int, int] = figure(
+        (12, 5),
         "machine code",
-        "predicted us by block_radix and filtered: 16.6 and 36.9 for 5 x 7000 int8 and k = 2500, 24.9 and "
-        "38.6 of 180 rows, 38.3 and 35.9 for 180 x 20000; 45.1 and 39.0 for 180 x 12000 float16 and 4000",
+        "predicted us by digits and filtered: 44.8 and 50.3 for 40 x 30000 float32 and k = 2500, 67.9 and "
+        "65.4 of 100000; 31.5 and 48.2 for 130 x 10000, 50.6 and 53.0 of 30000; 16.6 and 36.9 for 5 x 7000 "
+        "int8; 40.8 and 65.7 for 600 x 6000 int8 and 1200, 60.1 and 46.2 of 12000; 55.5 and 58.6 for 600 x "
+        "6000 float16",
     )
 
     #: Blocks that a multiprocessor runs at once.
@@ -163,20 +165,18 @@ def filter_pays_for_short(selection: Selection, limits: Limits) -> bool:
     return is_wide and waves <= most_waves
 
 
-def filters_dearly(selection: Selection, parts: int) -> bool:
-    """Whether cutting lists takes longer than a search by digits, which reads rows of words several times.
-
-    `parts` is the number of blocks that share a row.
-    """
-    t, size, k = THRESHOLDS, selection.element.size, selection.k
-    row_bytes = selection.row_length * size
+def filters_dearly(selection: Selection, limits: Limits) -> bool:
+    """Whether cutting lists takes longer than a search by digits, which reads rows of words several times."""
+    t, length, k = THRESHOLDS, selection.row_length, selection.k
+    size = selection.element.size
     if size == 8:
         return False
-    if selection.lengths is not None and row_bytes <= t.dear_max_bytes_per_result * k:
+    if selection.lengths is not None and length * size <= t.dear_max_bytes_per_result * k:
         return k > t.dear_min_ragged_k
-    # Blocks that share a row cut a list each.
-    is_short = row_bytes <= (2 * t.dear_max_bytes_per_result * k if parts > 1 else t.dear_max_bytes)
-    return 2 * k > _MAX_K and is_short and (parts > 1 or size < 4)
+    of_few, of_many = t.dear_max_length_per_result
+    if selection.num_rows <= limits.num_multiprocessors:
+        return 2 * k > _MAX_K and _MAX_K < length <= of_few * k
+    return size == 1 and 4 * k > _MAX_K and length <= of_many * k
 
 
 #: Of more expected events a bound is told, because the number of terms grows with them.

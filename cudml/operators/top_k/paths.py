@@ -5,9 +5,10 @@ Every path gives the same bits, because every kernel orders by key and then by i
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf, isqrt, log2
 
 from cudml.operators.path import Choice, Path, by_name, figure
+from cudml.operators.top_k import radix
 from cudml.operators.top_k.arg_max import arg_max, arg_max_pays, can_arg_max
 from cudml.operators.top_k.block_sort import block_sort, block_sort_pays, can_block_sort, sorts_short
 from cudml.operators.top_k.cluster import can_cluster, cluster, cluster_pays
@@ -17,8 +18,6 @@ from cudml.operators.top_k.filter import (
     can_filter,
     filter_pays_for_short,
     filters_dearly,
-    kept_at_most,
-    num_parts,
 )
 from cudml.operators.top_k.groups import can_group, groups
 from cudml.operators.top_k.lanes import (
@@ -35,7 +34,7 @@ from cudml.operators.top_k.lanes import (
 from cudml.operators.top_k.radix import block_radix, can_share_rows, can_take_blocks, grid_radix
 from cudml.operators.top_k.rows import Selection, are_columns, are_vectors
 from cudml.operators.top_k.serial import can_serial, can_serial_arg_max, serial, serial_arg_max
-from cudml.plans import WARP_LANES, Limits
+from cudml.plans import WARP_LANES, Limits, ceil_div
 
 # Of long rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, and narrower ones.
 _COLUMNS_WORD_BYTES = 4
@@ -45,21 +44,36 @@ _COLUMNS_WORD_BYTES = 4
 class Thresholds:
     """The numbers that decide between the paths of a top-k."""
 
-    #: One thread per row pays if there are rows for this part of the threads that the device holds.
-    threads_min_part: float = figure(
+    #: One thread per row pays if there are rows for this part of the threads that the device holds: for the
+    #: first of columns,
+    threads_first_min_part: float = figure(
         1 / 4,
         "machine code",
-        "predicted us by threads and by groups of lanes, for 67584 columns of 1000 float32 and k = 3: 69, "
-        "89; by threads and otherwise for k = 1: 8.8, 10.4 of 64 float32, 182, 203 for 100000 of 1000 int64, "
-        "8.0, 7.4 for 33792 of 64 float32",
+        "predicted us by threads and otherwise for k = 1: 8.8, 10.4 for 67584 columns of 64 float32, 182, "
+        "203 for 100000 of 1000 int64, 8.0, 7.4 for 33792 of 64 float32",
     )
 
-    #: For k above 1, it pays for this part if columns are no longer, or their elements have 8 bytes.
-    threads_short_part: tuple[float, int] = figure(
-        (1 / 8, 64),
+    #: and for more results of rows up to this length, and of longer ones, of elements of 1 or 2, 4 and 8
+    #: bytes. Lanes wait for the longest of ragged rows, of which so much less are enough.
+    threads_short_length: int = figure(
+        128,
         "machine code",
-        "predicted us by threads and by groups of lanes, for 33792 columns: 8.5, 10.5 of 64 float32, 9.2, "
-        "9.5 of 64 int8, 19, 16 of 256 float16, 24, 35 of 200 int64; for 16896 of 64 float32: 8.2, 7.6",
+        "predicted us by threads and by lanes: 12.6 and 16.0 for 30000 x 150 float32 and k = 2, 17.5 and "
+        "12.6 for 20000 x 250",
+    )
+    threads_min_part: tuple[tuple[float, float], ...] = figure(
+        ((1 / 16, 1 / 4), (1 / 16, 1 / 8), (1 / 32, 1 / 16)),
+        "machine code",
+        "predicted us by threads and by lanes for k = 2: 10.0 and 10.3 for 20000 x 100 float32, 22.3 and "
+        "25.3 for 60000 x 250; 11.6 and 17.9 for 16000 columns of 100 int64, 42.0 and 51.5 of 600; 25.8 and "
+        "26.4 for 70000 x 250 int8",
+    )
+    threads_ragged_part: tuple[float, float] = figure(
+        (1 / 2, 1 / 4),
+        "machine code",
+        "of narrow elements the second: predicted us by threads and by lanes for k = 2: 8.4 and 12.5 for "
+        "30000 ragged rows of 50 float32, 8.2 both for 10000 columns; 15.4 and 25.3 for 50000 of 200 int8, "
+        "15.2 and 14.3 for 20000 columns",
     )
 
     #: So it does for rows of few elements, wherever they lie. Longest rows: of any number of rows, how many
@@ -67,7 +81,7 @@ class Thresholds:
     #: more, of elements of 1, 2, 4 and 8 bytes.
     threads_row_lengths: tuple[tuple[tuple[int, int, int], ...], ...] = figure(
         (
-            ((8, 400, 100), (8, 200, 48), (8, 130, 40), (2, 120, 24)),
+            ((16, 365, 100), (12, 280, 100), (8, 180, 60), (6, 300, 100)),
             ((10, 400, 128), (10, 400, 128), (10, 240, 128), (15, 400, 160)),
         ),
         "machine code",
@@ -81,7 +95,7 @@ class Thresholds:
 
     #: The same for the first of a column, which takes lanes less time than that of a row.
     threads_first_of_columns: tuple[int, int, int] = figure(
-        (2, 24, 8),
+        (2, 32, 12),
         "machine code",
         "predicted us by threads and by lanes for k = 1: 5.8, 5.7 for 33792 columns of 16 float32, 6.3, 5.8 "
         "for 20000 of 10 float64",
@@ -166,6 +180,24 @@ class Thresholds:
         "both for 5500, 33.1 and 35.8 for 8400; 10.5 and 7.7 for 2500 of float16",
     )
 
+    #: Lanes without elements see nothing but ties, so more ragged rows are filtered together, for any k:
+    #: where their groups are at least these parts, of elements of 8 bytes the second,
+    columns_min_ragged_part: tuple[float, float] = figure(
+        (1 / 2, 1 / 12),
+        "machine code",
+        "predicted us by columns, by a warp each, and by lanes: 7.4, 8.9 and 12.2 for 1200 ragged rows of "
+        "100 float32 and k = 12, 7.5, 8.0 and 12.2 for 500; 9.1, 12.3 and 24.5 for 400 of int64",
+    )
+
+    #: and of these lengths for k up to 16 and 32, narrow ones of half of them.
+    columns_max_ragged_length: tuple[int, int] = figure(
+        (1024, 768),
+        "machine code",
+        "predicted us by columns, by a warp each, and by lanes: 65.1, 79.3 and 84.3 for 12000 ragged rows of "
+        "900 int64 and k = 12; 43.6 and 52.7 for 5000 of 700 and k = 25, 98.3 and 85.0 for 12000 of 900; "
+        "28.5, 33.1 and 35.6 for 20000 of 250 float16 and 12, 46.0, 45.2 and 49.2 of 700",
+    )
+
     #: Rows that fit no warp are where their groups are at least this part, for k up to 16, 32, 64 and 128,
     columns_min_part_of_long: tuple[float, ...] = figure(
         (1 / 4, 2 / 5, 2 / 5, 1.0),
@@ -183,56 +215,61 @@ class Thresholds:
     )
     columns_max_part: float = figure(2.0, "machine code", "two blocks run at once on a multiprocessor")
 
-    #: And columns of at least this many bytes whose groups are at least this part, by k.
+    #: And columns of at least this many bytes, if there are so many for each multiprocessor, for k up to
+    #: `THREAD_LIST_SIZE` and as above, and of elements of 8 bytes so many times as many. Many bytes are the
+    #: largest: of these, lists of fewer results than threads keep are not cut.
     columns_min_bytes: int = figure(
         (5 << 19) + 1,
         "machine code",
         "predicted 15.5 us, 12.0 by block_filter, for 264 columns of 2048; of 512 columns 15.5 and 18.6; "
         "14.6 and 16.3 for 64 of 10241 and k = 3",
     )
-    columns_min_part_of_columns: tuple[float, ...] = figure(
-        (0.0, 1 / 8, 2 / 5, 1.0),
+    columns_min_rows: tuple[float, ...] = figure(
+        (1 / 8, 2 / 11, 3 / 4, 1.0, 4.0),
         "machine code",
-        "predicted as long as block_filter for 264 columns of 8192 and k = 32, and 512 and 64; 82 us and 89 "
-        "for 1024 and 100",
+        "predicted us by columns and by block_filter: 17.4 and 18.0 for 20 of 40000 float32 and k = 4, 23.9 "
+        "and 19.2 for 12, 35.6 and 48.9 for 26 of 193275 float16 and 7; 39.5 and 72.8 for 140 of 50000 and "
+        "28, 46.0 and 35.1 for 64; 70.7 and 106 for 270 and 60, 75.3 and 73.6 for 140; 79.1 and 85.1 for "
+        "800 of 8000 and 100; 30.0 and 14.8 for 64 of 240000 int8 and 4",
+    )
+    columns_wide_times: int = figure(
+        3,
+        "machine code",
+        "predicted us by columns and by block_filter: 23.8 and 26.5 for 64 of 30000 int64 and k = 4, 33.6 "
+        "and 27.7 for 12, 46.7 and 52.5 of 140",
     )
 
     #: Columns that are at most as many as blocks run at once are searched by digits if they are longer than
-    #: this, too short to be shared, and take at most this many bytes.
-    radix_columns_min_length: int = figure(
-        2048,
+    #: this, for k up to so many and more, and have at most so many elements together, of ragged ones twice as
+    #: many.
+    radix_columns_few_k: int = figure(
+        2,
         "machine code",
-        "predicted 10.3 us, 13.4 by filtering, for 64 columns of 4096 float32 and k = 3; 9.5 and 9.9 of 2048",
+        "predicted us by digits and by lanes: 7.5 and 7.9 for 40 columns of 900 float32 and k = 2; 7.9 and "
+        "7.2 for 64 of 513 and 3",
     )
-    radix_columns_max_bytes: int = figure(
-        5 << 19,
+    radix_columns_min_length: tuple[int, int] = figure(
+        (512, 2048),
         "machine code",
-        "predicted 11.4 us, 13.9 by filtering, for 132 columns of 4096 float32 and k = 3; 14.9 and 14.2 of "
-        "5500",
+        "predicted us by digits and otherwise: 7.0 and 8.0 for 4 columns of 900 float32 and k = 2, 7.1 and "
+        "6.9 of 300; 9.5 and 8.2 for 64 columns of 2048 and 3, 10.3 and 13.4 of 4096",
     )
-
-    #: By a block each up to this length, for k up to `filter_max_shared_k`. Longer ones are shared if they
-    #: are at most this part of the blocks that run at once.
-    radix_columns_max_length: int = figure(
-        3 << 12,
+    radix_columns_max_elements: int = figure(
+        5 << 17,
         "machine code",
-        "predicted us by a block and by several: 15.3 and 12.7 for 6 columns of 12000 float32 and k = 60, "
-        "13.0 and 14.2 of 6000; 28.9 and 32.3 of 12000 and k = 1000, 46.4 and 36.3 of 30000",
-    )
-    grid_columns_max_part: float = figure(
-        1 / 4,
-        "machine code",
-        "predicted us shared and filtered: 14.8 and 15.1 for 16 columns of 30000 int8 and k = 4, 31.4 and "
-        "14.6 for 50",
+        "predicted us by digits and by filtering: 11.4 and 13.9 for 132 columns of 4096 float32 and k = 3, "
+        "14.9 and 14.2 of 5500; 16.2 and 18.0 for 10 columns of 50000 int64 and 20, 25.0 and 22.2 for 20",
     )
 
-    #: Rows are looked at by groups where they are at most as many as blocks run at once, and take at most
-    #: this part of the L2 cache.
-    groups_max_part: float = figure(
-        3 / 4,
+    #: Rows are looked at by groups where they are at most as many as blocks run at once, and all, and each,
+    #: take at most this part of the L2 cache, for k up to 16, 64, 512 and more.
+    groups_max_part: tuple[tuple[float, float], ...] = figure(
+        ((1 / 2, 1 / 12), (3 / 4, 1 / 12), (3 / 4, 1 / 32), (1.0, 1 / 96)),
         "machine code",
-        "predicted us by groups and by filtering: 18.0 and 20.0 for 64 x 102401 float32 and k = 8, 22.8 and "
-        "20.8 for 100 x 80000, 26.8 and 24.2 for 64 x 200000; 33 and 30 for 10 x 1000000 and 256",
+        "predicted us by groups and the best other path: 18.5 and 19.2 for 100 x 60000 float32 and k = 10, "
+        "30.2 and 26.4 of 120000, 32.0 and 32.6 for 300, 36.2 and 43.3 for 1000; 12.4 and 16.4 for 2 x "
+        "1000000 and 10, 18.1 and 17.1 for 100, 33.1 and 22.3 for 1000; 19.9 and 17.8 for 1000000 float64 "
+        "and 6, 19.0 and 16.8 for 260000 and 300",
     )
 
     #: Rows are at least this many times as long as k.
@@ -240,22 +277,6 @@ class Thresholds:
         4,
         "machine code",
         "predicted 18 us, 26 by block_radix, for 16 x 8192 float32 and k = 2048; of 4096 elements 46 and 23",
-    )
-
-    #: Unless it is one row longer than this, or than this part of it if k is more than `filter_max_shared_k`,
-    #: or that many times as long for at most 64 results.
-    groups_max_lone_row: int = figure(
-        1 << 18, "machine code", "predicted 11.3 us, 12.3 by grid_radix, for 262144 float32 and k = 100"
-    )
-    groups_lone_part: float = figure(
-        1 / 2, "machine code", "predicted 26.6 us, 21.7 by grid_radix, for 262144 float32 and k = 2048"
-    )
-
-    groups_lone_few: int = figure(
-        4,
-        "machine code",
-        "predicted us by groups and grid_radix: 9.7 and 12.8 for 300000 float32 and k = 50, 10.9 and 14.5 "
-        "for 900000 and 28, 17.4 and 16.8 for 2000000 and 50",
     )
 
     #: Or bytes, if k times the length is more than this for a k above 128: many tie with the k-th.
@@ -268,25 +289,61 @@ class Thresholds:
     #: Several blocks share a row if there are rows for at most this part of the blocks that run at once,
     grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block per row leaves less than half idle")
 
-    #: and rows are at least this long.
-    grid_min_row_length: int = figure(1 << 15, "estimate", "shorter rows take less time than the barriers")
-
-    #: Rows are read twice instead of filtered if they take at most this part of the L2 cache,
-    cached_max_part: float = figure(1 / 2, "estimate", "the second pass finds them there")
-
-    #: and there are at most this many.
-    cached_max_rows: int = figure(8, "machine code", "for 8 rows of 248320 float16 both take equally long")
-
-    #: Blocks that share a row filter it if k is at most the first number, if they keep at most the second
-    #: number of elements, which the last blocks merge, or if rows take more than this part of the cache.
-    filter_max_shared_k: int = figure(512, "estimate", "the merge of a very long row takes less than a read")
-    filter_max_merged: int = figure(
-        1 << 16,
+    #: and a row has this many elements, and so many more for each result, if the blocks count the elements
+    #: before each of a list,
+    grid_counted_min_length: tuple[int, int] = figure(
+        (1 << 13, 10),
         "machine code",
-        "predicted 33 us, 22 by radix, for 262144 float32 and k = 2048: 128 blocks keep 2048 elements each",
+        "predicted us shared and by a block each: 12.8 and 13.7 for 10 columns of 8192 float32 and k = 20, "
+        "21.9 and 18.3 for 450, 17.8 and 26.9 of 25000",
     )
-    radix_max_part: float = figure(
-        2.0, "machine code", "predicted 67 us, 80 by filtering, for 4 x 4194304 float32 and k = 1000"
+
+    #: else if it has this many, and each pass of a sort reads the results again. Both are divided by the part
+    #: of the blocks that would be idle.
+    grid_min_length: int = figure(
+        13 << 11,
+        "machine code",
+        "predicted us shared and by a block each, whole rows: 37.0 and 44.3 for 27 x 6000 float32, 43.5 and "
+        "44.3 of 45, 61.9 and 56.9 for 66 x 8192; 75.6 and 123 for 27 x 8192 int64; 26.7 and 25.6 for 27 x "
+        "8192 int8",
+    )
+
+    #: Blocks that share a row and count read it twice instead of filtering it if rows are at most as many as
+    #: the first number, and take at most this part of the L2 cache,
+    cached_max: tuple[int, float] = figure(
+        (8, 1 / 6),
+        "estimate",
+        "the second pass finds them there; for 8 x 248320 float16 both take equally long",
+    )
+
+    #: for a larger k than this so many. Lists of a larger k merge slowly.
+    filter_max_shared_k: int = figure(
+        128,
+        "machine code",
+        "predicted us shared and filtered: 13.9 and 25.9 for 2 columns of 93043 int64 and k = 389, 12.9 and "
+        "11.8 for 2 x 25733 and 7",
+    )
+    counted_max: tuple[int, float] = figure(
+        (16, 1 / 4),
+        "machine code",
+        "predicted us shared and filtered: 18.7 and 22.7 for 9 x 110648 float16 and k = 508, 20.0 and 23.5 "
+        "for 6 x 260000 int64 and 300, 36.8 and 26.5 for 6 x 1000000 float32",
+    )
+    counted_few_max: tuple[int, float] = figure(
+        (4, 2.0),
+        "machine code",
+        "predicted us shared and filtered: 67 and 80 for 4 x 4194304 float32 and k = 1000, 35.8 and 42.6 for "
+        "2 x 3711198 int32 and 457",
+    )
+
+    #: Blocks that do not count do so for k from this on, half of it of ragged rows, that take at most this
+    #: part.
+    sorted_min: tuple[int, float] = figure(
+        (2049, 1.0),
+        "machine code",
+        "predicted us shared and filtered: 72.9 and 120 for 6 columns of 1008607 float16 and k = 2235, 55.8 "
+        "and 32.7 for 6 x 723083 int32 and 1347, 37.2 and 74.1 for 9 ragged columns of 266394 uint16 and "
+        "1780, 125 and 56 for 10 x 817581 float64 and 2182",
     )
 
 
@@ -317,16 +374,16 @@ PATHS = by_name(
 
 def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
     """The path that is estimated to be the fastest, and why."""
-    t, length = THRESHOLDS, selection.row_length
+    length = selection.row_length
     if limits.warp_lanes != WARP_LANES:
         path = "serial_arg_max" if selection.k == 1 else "serial"
         return Choice(PATHS[path], "blocks of one thread")
-    if _fits_threads(selection, limits) and can_thread_list(selection, limits):
+    if can_thread_list(selection, limits) and _threads_pay(selection, limits):
         return Choice(PATHS["thread_list"], f"{selection.num_rows} rows of {length} elements, a thread each")
-    if (why := _why_threads(selection, limits)) is not None:
-        return Choice(PATHS["thread_list"], why)
     if can_arg_max(selection, limits) and arg_max_pays(selection, limits):
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
+    if selection.k <= THRESHOLDS.radix_columns_few_k and _are_few_columns(selection, limits):
+        return _by_digits(selection, limits)
     if can_warp_select(selection, limits) and _select_pays(selection, limits):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if can_warp_sort(selection, limits):
@@ -344,51 +401,67 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     if can_block_sort(selection, limits) and block_sort_pays(selection, limits, 0):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
-    if (by_digits := _path_of_few_columns(selection, limits)) is not None:
-        return Choice(PATHS[by_digits], f"{selection.num_rows} columns of {length} elements")
-    leaves_idle = selection.num_rows <= t.grid_max_part * limits.resident_blocks
-    is_shared = leaves_idle and length >= t.grid_min_row_length
-    why_shared = (
-        f"{selection.num_rows} rows for {limits.resident_blocks} blocks, of {length} elements, "
-        f"{t.grid_min_row_length} or more"
-    )
-    if can_filter(selection, limits):
-        # Reading twice costs little if the second pass finds the rows in the cache.
-        is_cached = selection.num_bytes <= t.cached_max_part * limits.l2_bytes
-        parts = num_parts(selection, limits)
-        merged = parts * kept_at_most(selection)
-        is_read_again = selection.k > t.filter_max_shared_k and merged > t.filter_max_merged
-        is_dear = filters_dearly(selection, parts)
-        is_near = selection.num_bytes <= t.radix_max_part * limits.l2_bytes
-        if is_shared and (is_read_again or is_dear) and is_near:
-            return Choice(PATHS["grid_radix"], why_shared)
-        most_rows = t.cached_max_rows * (1 if selection.k <= t.filter_max_shared_k else 2)
-        if is_shared and is_cached and selection.num_rows <= most_rows:
-            return Choice(PATHS["grid_radix"], f"{why_shared}, in the cache")
-        if is_dear:
-            return Choice(PATHS["block_radix"], f"{selection.k} results of {length} elements, dear to list")
+    if cluster_pays(selection, limits, is_last=True) and can_cluster(selection, limits):
+        return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
+    reads_again = _shares_rows(selection, limits) and _reads_again(selection, limits)
+    is_dear = reads_again or filters_dearly(selection, limits) or _are_few_columns(selection, limits)
+    if can_filter(selection, limits) and not is_dear:
         return Choice(PATHS["block_filter"], f"rows of {length} elements, too long for a warp")
-    if is_shared:
-        return Choice(PATHS["grid_radix"], why_shared)
-    return Choice(PATHS["block_radix"], "nothing else pays")
+    return _by_digits(selection, limits)
 
 
-def _path_of_few_columns(selection: Selection, limits: Limits) -> str | None:
-    """The search by digits that takes the least time for columns that are few and of some thousand words."""
-    t, length = THRESHOLDS, selection.row_length
-    is_small = selection.num_bytes <= t.radix_columns_max_bytes
-    are_fewer = selection.num_rows <= limits.resident_blocks and is_small
-    is_wide = selection.element.size > _COLUMNS_WORD_BYTES
-    is_long = t.radix_columns_min_length < length < t.grid_min_row_length
-    if not (are_fewer and is_long and are_columns(selection)) or is_wide:
-        return None
-    # Sorting more results takes several blocks as long as a row that is twice as long.
-    longest = t.radix_columns_max_length * (1 if selection.k <= t.filter_max_shared_k else 2)
-    if length < longest:
-        return "block_radix"
-    if selection.num_rows <= t.grid_columns_max_part * limits.resident_blocks:
-        return "grid_radix"
-    return None if selection.k <= t.filter_max_shared_k else "block_radix"
+def _by_digits(selection: Selection, limits: Limits) -> Choice[Selection]:
+    """A search by digits, by several blocks for each row or by one."""
+    path = "grid_radix" if _shares_rows(selection, limits) else "block_radix"
+    why = f"{selection.num_rows} rows of {selection.row_length} elements for {limits.resident_blocks} blocks"
+    return Choice(PATHS[path], why)
+
+
+def _counts(selection: Selection, limits: Limits) -> bool:
+    """Whether blocks that share a row put its results in order without a sort."""
+    shared = radix.THRESHOLDS
+    most_blocks = ceil_div(selection.row_length, shared.min_stretch)
+    blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
+    return selection.k <= shared.counted_per_root_block * isqrt(blocks_per_row)
+
+
+def _reads_again(selection: Selection, limits: Limits) -> bool:
+    """Whether blocks that share a row search it by digits sooner than they filter it and merge lists."""
+    t, k = THRESHOLDS, selection.k
+    l2_part = selection.num_bytes / limits.l2_bytes
+    if not _counts(selection, limits):
+        least_k, most_part = t.sorted_min
+        # Ragged rows have no sample.
+        return k >= least_k // (1 if selection.lengths is None else 2) and l2_part <= most_part
+    bounds = (t.cached_max,) if k <= t.filter_max_shared_k else (t.counted_max, t.counted_few_max)
+    return any(selection.num_rows <= most_rows and l2_part <= most_part for most_rows, most_part in bounds)
+
+
+def _shares_rows(selection: Selection, limits: Limits) -> bool:
+    """Whether a search by digits takes several blocks for each row less time than one."""
+    t, k = THRESHOLDS, selection.k
+    part = selection.num_rows / limits.resident_blocks
+    if part > t.grid_max_part:
+        return False
+    least, per_result = t.grid_counted_min_length
+    if _counts(selection, limits):
+        return (selection.row_length - per_result * k) * (1 - part) >= least
+    passes = ceil(selection.element.bits / log2(radix.SORT_BINS))
+    return (selection.row_length + passes * k) * (1 - part) >= t.grid_min_length
+
+
+def _are_few_columns(selection: Selection, limits: Limits) -> bool:
+    """Whether columns are so few and short that a search by digits takes less time than a filter."""
+    t, is_ragged = THRESHOLDS, selection.lengths is not None
+    num_elements = selection.num_rows * selection.row_length // (2 if is_ragged else 1)
+    are_fewer = selection.num_rows <= limits.resident_blocks and num_elements <= t.radix_columns_max_elements
+    is_sorted = selection.element.size <= _COLUMNS_WORD_BYTES or _counts(selection, limits)
+    return (
+        are_fewer
+        and are_columns(selection)
+        and selection.row_length > t.radix_columns_min_length[selection.k > t.radix_columns_few_k]
+        and is_sorted
+    )
 
 
 def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
@@ -402,7 +475,7 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
         by_digits = selection.k <= THRESHOLDS.select_max_few_k and _is_slow_for_lanes(selection)
         path = PATHS["block_radix" if by_digits else "block_filter"]
         return Choice(path, f"rows of {length} elements, too wide for a warp")
-    if is_few(selection, limits) and can_block_sort(selection, limits) and sorts_short(selection):
+    if can_block_sort(selection, limits) and sorts_short(selection, are_few=is_few(selection, limits)):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
@@ -424,12 +497,16 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
         is_less = selection.num_rows <= limits.resident_blocks
         # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
         is_dear = is_narrow if lie_apart else selection.element.size == 1 and is_less
+        is_dear |= selection.lengths is not None and k > t.select_max_few_k
         return not (is_dear and block_sort_pays(selection, limits, _part_of_groups(selection, limits)))
     is_quick_for_blocks = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection)
     if is_quick_for_blocks and filter_pays_for_short(selection, limits):
         return False
     # Lanes without elements see nothing but ties.
-    if k > t.select_max_few_k and selection.lengths is not None and _is_slow_for_lanes(selection):
+    is_ragged = selection.lengths is not None and not is_shortest
+    if is_ragged and (
+        k > t.select_max_few_k or (is_wide and not are_many and _columns_pay_for_short(selection, limits))
+    ):
         return False
     takes_long = is_shortest or not is_wide
     if not are_many and selection.lengths is not None and takes_long:
@@ -446,7 +523,10 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
         return True
     if are_many and k > t.select_max_k:
         is_word = selection.element.size == _COLUMNS_WORD_BYTES
-        return is_word or (not is_wide and (is_shortest or length > t.columns_max_short_length))
+        are_more = (
+            length > t.columns_max_short_length and _part_of_groups(selection, limits) >= t.columns_max_part
+        )
+        return is_word or (not is_wide and (is_shortest or are_more))
     if not is_shortest and length <= t.select_min_columns_length and lie_apart:
         return False
     if not are_many:
@@ -463,44 +543,50 @@ def _is_slow_for_lanes(selection: Selection) -> bool:
 
 def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
     """Whether rows that fit a warp take no longer together."""
-    t = THRESHOLDS
-    are_many = _part_of_groups(selection, limits) >= t.columns_min_part
-    longest = t.columns_max_short_length
-    if selection.lengths is not None and _is_slow_for_lanes(selection):
-        # Predicted us by columns, by a warp each, and by lanes: 37.0, 56.6 and 70.0 for 12000 ragged rows of
-        # 200 int64 and k = 12, 65.1, 79.3 and 84.3 of 900; 73.2 and 83.0 of 500 and k = 25, 98.3 and 85.0 of
-        # 900.
-        longest = SORT_MAX_ROW_LENGTH // (1 if selection.k <= COLUMNS_MAX_KS[0] else 2)
-    is_short = selection.row_length <= longest
-    part = _part_of_groups(selection, limits)
+    t, size, k = THRESHOLDS, selection.element.size, selection.k
+    part, longest, min_part = (
+        _part_of_groups(selection, limits),
+        t.columns_max_short_length,
+        t.columns_min_part,
+    )
     fills = part > t.columns_min_filled * t.columns_max_part * ceil(part / t.columns_max_part)
-    is_paid = selection.k <= COLUMNS_MAX_KS[0] or fills
-    return are_many and is_short and is_paid and selection.k <= t.columns_max_k
+    is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= t.columns_max_k)
+    if size == 8 and k > COLUMNS_MAX_KS[0] and WARP_LANES < selection.row_length <= 2 * WARP_LANES:
+        # Predicted us by a warp each and by columns: 26.8 and 42.4 for 12000 x 60 int64 and k = 18, 26.7 and
+        # 23.0 of 30.
+        return False
+    if selection.lengths is not None and selection.row_length > t.select_max_any_k:
+        min_part, is_paid = t.columns_min_ragged_part[size == 8], True
+        if k <= t.columns_max_k:
+            longest = t.columns_max_ragged_length[k > COLUMNS_MAX_KS[0]]
+        longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
+    return part >= min_part and selection.row_length <= longest and is_paid
 
 
 def _groups_pay(selection: Selection, limits: Limits) -> bool:
     """Whether long rows are few, and what is looked at again is found in the cache."""
     t = THRESHOLDS
-    # As a part of the longest, for k up to 64, to `filter_max_shared_k`, and more.
-    part = (t.groups_lone_few, 1, t.groups_lone_part)[
-        bisect_left((COLUMNS_MAX_KS[2], t.filter_max_shared_k), selection.k)
-    ]
-    is_too_long = selection.num_rows == 1 and selection.row_length > part * t.groups_max_lone_row
-    are_fewer = selection.num_rows <= limits.resident_blocks
+    row_bytes = selection.row_length * selection.element.size
+    most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
+    most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)
+    is_near = selection.num_rows <= most_rows and row_bytes <= most_of_row * limits.l2_bytes
     is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
-    is_near = selection.num_bytes <= t.groups_max_part * limits.l2_bytes
     may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
     ties = may_tie and selection.k * selection.row_length > t.groups_max_ties
-    return are_fewer and is_long and not is_too_long and is_near and not ties
+    return is_long and is_near and not ties
 
 
 def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
     """Whether rows that fit no warp take no longer together than each by a block."""
     t, instance = THRESHOLDS, bisect_left(COLUMNS_MAX_KS, selection.k)
-    part = _part_of_groups(selection, limits)
-    longest = t.columns_max_length_per_part[instance] * min(part, t.columns_max_part)
-    is_narrow = selection.element.size <= _COLUMNS_WORD_BYTES
-    return is_narrow and part >= t.columns_min_part_of_long[instance] and selection.row_length <= longest
+    part, size = _part_of_groups(selection, limits), selection.element.size
+    least, longest = t.columns_min_part_of_long[instance], t.columns_max_length_per_part[instance]
+    if selection.lengths is not None and size < _COLUMNS_WORD_BYTES and instance == 0 and part < least:
+        # Narrow elements tie, and ragged rows have no sample: predicted us by columns and by block_filter
+        # 18.4 and 30.4 for 297 ragged rows of 10206 float16 and k = 2, 24.9 and 22.8 for 174 of 89804.
+        least, longest = 1 / COLUMNS, 1 << 18
+    is_short = selection.row_length <= longest * min(part, t.columns_max_part)
+    return size <= _COLUMNS_WORD_BYTES and part >= least and is_short
 
 
 def _part_of_groups(selection: Selection, limits: Limits) -> float:
@@ -510,36 +596,26 @@ def _part_of_groups(selection: Selection, limits: Limits) -> float:
 
 def _are_large_columns(selection: Selection, limits: Limits) -> bool:
     """Whether rows are columns of a matrix that is wide, and takes longer to read than to begin."""
-    # Many blocks filter a single group, and their results merge slowly: predicted us by columns and by
-    # block_filter 52.7 and 38.8 for 16 columns of 200000 float32 and k = 10, 24.6 and 36.1 for k = 2, of int8
-    # 24.5 and 15.0.
-    is_quick = selection.k <= THREAD_LIST_SIZE and selection.element.size > 1
-    is_large = (
-        selection.num_rows >= COLUMNS * (1 if is_quick else 2)
-        and selection.num_bytes >= THRESHOLDS.columns_min_bytes
-    )
-    least = THRESHOLDS.columns_min_part_of_columns[bisect_left(COLUMNS_MAX_KS, selection.k)]
-    return is_large and are_columns(selection) and _part_of_groups(selection, limits) >= least
+    t, size = THRESHOLDS, selection.element.size
+    least = t.columns_min_rows[bisect_left((THREAD_LIST_SIZE, *COLUMNS_MAX_KS), selection.k)]
+    least *= t.columns_wide_times if size > _COLUMNS_WORD_BYTES else 1
+    are_many = selection.num_rows >= least * limits.num_multiprocessors
+    may_tie = size == 1 and selection.k <= THREAD_LIST_SIZE
+    is_large = selection.num_bytes >= t.columns_min_bytes
+    return are_columns(selection) and are_many and is_large and not may_tie
 
 
-def _fits_threads(selection: Selection, limits: Limits) -> bool:
-    """Whether rows are so short that a thread takes no longer for one than a group of lanes."""
+def _threads_pay(selection: Selection, limits: Limits) -> bool:
+    """Whether rows are so short, or so many, that a thread takes no longer for one than a group of lanes."""
+    t, size = THRESHOLDS, selection.element.size
+    part_of_threads = selection.num_rows / limits.resident_threads
     if selection.k == 1 and are_columns(selection):
-        least, more, most = THRESHOLDS.threads_first_of_columns
+        least, more, most = t.threads_first_of_columns
+        min_part = t.threads_first_min_part
     else:
-        by_size = THRESHOLDS.threads_row_lengths[0 if selection.k == 1 else 1]
-        least, more, most = by_size[selection.element.size.bit_length() - 1]
-    return selection.row_length <= min(most, least + more * selection.num_rows // limits.resident_threads)
-
-
-def _why_threads(selection: Selection, limits: Limits) -> str | None:
-    """Why one thread per row pays: rows are neighbours in memory, and fill the device."""
-    if selection.k > THREAD_LIST_SIZE:
-        return None
-    part, (short_part, short) = THRESHOLDS.threads_min_part, THRESHOLDS.threads_short_part
-    if selection.k > 1 and (selection.row_length <= short or selection.element.size == 8):
-        part = short_part
-    least = int(part * limits.resident_threads)
-    if not are_columns(selection) or selection.num_rows < least:
-        return None
-    return f"{selection.num_rows} rows side by side, {least} or more"
+        least, more, most = t.threads_row_lengths[min(selection.k, 2) - 1][size.bit_length() - 1]
+        is_long = selection.row_length > t.threads_short_length
+        min_part = t.threads_min_part[max(0, size.bit_length() - 2)][is_long] if selection.k > 1 else inf
+        if selection.lengths is not None:
+            min_part *= t.threads_ragged_part[is_long and size < _COLUMNS_WORD_BYTES]
+    return part_of_threads >= min_part or selection.row_length <= min(most, least + more * part_of_threads)

@@ -45,7 +45,7 @@ _SAMPLED_LOADS = 2
 _GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity")
 
 # kernels/top_k/radix_sort.cuh
-_SORT_BINS = 128
+SORT_BINS = 128
 
 
 @dataclass(frozen=True)
@@ -207,14 +207,14 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             ("kThreads", _GRID_THREADS),
             ("sizeof(GridStorage)", storage_bytes),
             (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
-            ("RadixSort<kThreads>::kBins", _SORT_BINS),
+            ("RadixSort<kThreads>::kBins", SORT_BINS),
             ("kByCounting", BY_COUNTING),
             ("kSampledLoads", _SAMPLED_LOADS),
         ),
     )
     workspaces = (
         Workspace("states", state_bytes),
-        Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS),
+        Workspace("counts", selection.num_rows * blocks_per_row * 4 * SORT_BINS),
         Workspace("lists", selection.num_rows * 2 * capacity * selection.pair_bytes),
     )
     return (Fill("states", state_bytes), launch), workspaces
