@@ -37,9 +37,20 @@ class Thresholds:
     #: Elements that are listed, at least.
     min_listed: int = figure(256, "estimate", "each block may list some more than its share")
 
-    #: A row has a cluster of its own if k is at least this,
-    min_k: int = figure(
-        65, "machine code", "predicted 9.1 us by groups, 9.3 by clusters, for 131072 float32 and k = 64"
+    #: A row has a cluster of its own if k is at least this, of bytes, which tie more often, the second,
+    min_k: tuple[int, int] = figure(
+        (65, 129),
+        "machine code",
+        "predicted us by clusters and the best other path: 9.3 and 9.1 for 131072 float32 and k = 64, 17.6 "
+        "and 14.0 for int8 and 100; 10.2 and 13.3 for 3 x 17000 int8 and 150",
+    )
+
+    #: and a row of bytes is no longer than this,
+    max_row_of_bytes: int = figure(
+        1 << 17,
+        "machine code",
+        "predicted us by clusters and the best other path: 13.7 and 22.3 for 20 x 70000 int8 and k = 600, "
+        "40.4 and 36.0 for 31 x 168341 and 971",
     )
 
     #: if it has at least this many elements for each result,
@@ -74,13 +85,6 @@ class Thresholds:
         "for 2600 and 200, 9.9 and 10.7 for 7000 and 600",
     )
 
-    #: if its elements have at least this many bytes,
-    min_element_bytes: int = figure(
-        2,
-        "machine code",
-        "predicted 14.0 us by groups, 17.6 by clusters, for 131072 int8 and k = 100: more of them tie",
-    )
-
     #: and if the blocks of all clusters are at most this part of the multiprocessors, where all run at once,
     max_part: float = figure(
         10 / 11, "micro-figure", "30 clusters of 4 large blocks run at once on 132 multiprocessors, 15 of 8"
@@ -88,10 +92,10 @@ class Thresholds:
 
     #: or at most twice as many, for at least this k and rows of at least this many bytes.
     min_k_of_second: int = figure(
-        1025,
+        641,
         "machine code",
-        "predicted 25.3 us by clusters, 28.5 by groups, for 31 x 131072 float32 and k = 2048; 22.0 and 20.2 "
-        "for k = 500",
+        "predicted us by clusters and by groups: 20.2 and 22.7 for 40 x 100000 float32 and k = 700, 20.0 and "
+        "19.7 for 400; 16.7 and 17.2 for 40 x 50000 and 700",
     )
     min_bytes_of_second: int = figure(
         1 << 17,
@@ -155,14 +159,15 @@ def cluster_pays(selection: Selection, limits: Limits, *, is_last: bool = False)
     row_bytes = selection.row_length * size
     waves = 2 if k >= t.min_k_of_second and row_bytes >= t.min_bytes_of_second else 1
     blocks = _shape(selection, limits).blocks * selection.num_rows
-    can_run = size >= t.min_element_bytes and blocks <= waves * t.max_part * limits.num_multiprocessors
+    can_run = blocks <= waves * t.max_part * limits.num_multiprocessors
+    can_run &= size > 1 or row_bytes <= t.max_row_of_bytes
     if is_last:
         return can_run and k >= t.min_last_k
     is_long = selection.row_length >= t.min_length_per_result * k and (
         size == 8 or row_bytes >= t.min_row_bytes
     )
     is_cut = selection.lengths is not None and size == 4 and row_bytes < t.min_ragged_bytes
-    return can_run and k >= t.min_k and is_long and not is_cut
+    return can_run and k >= t.min_k[size == 1] and is_long and not is_cut
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:

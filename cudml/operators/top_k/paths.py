@@ -569,6 +569,8 @@ def _groups_pay(selection: Selection, limits: Limits) -> bool:
     row_bytes = selection.row_length * selection.element.size
     most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
     most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)
+    # A ragged row is half as long, on average.
+    row_bytes //= 1 if selection.lengths is None else 2
     is_near = selection.num_rows <= most_rows and row_bytes <= most_of_row * limits.l2_bytes
     is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
     may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
