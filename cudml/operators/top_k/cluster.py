@@ -71,10 +71,11 @@ class Thresholds:
 
     #: or if no other path than a block pays, and k is at least this,
     min_last_k: int = figure(
-        129,
+        161,
         "machine code",
         "predicted us by clusters and by block_filter: 9.6 and 13.5 for 4 x 1300 float32 and k = 1040, 9.2 "
-        "and 10.7 for 700 int64 and 260, 16.0 and 9.9 for ragged ones and 70",
+        "and 10.7 for 700 int64 and 260; for 10 ragged rows of 600 int64 12.7 and 10.3 for 130, 8.8 and 10.3 "
+        "for 180",
     )
 
     #: of a ragged one of words,

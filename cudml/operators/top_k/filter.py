@@ -98,14 +98,15 @@ class Thresholds:
         "and 21.7 for 1200; 37.9 and 35.8 for 180 x 20000 float16 and 1500",
     )
     #: Others that are at most as many as multiprocessors are for more than half of the largest k, if they
-    #: have so few elements for each result; more rows of bytes for more than a quarter of it, if so few.
+    #: have so few elements for each result; of 16 bits, and more rows of bytes, for more than a quarter of
+    #: it, if so few.
     dear_max_length_per_result: tuple[int, int] = figure(
-        (12, 5),
+        (12, 6),
         "machine code",
         "predicted us by digits and filtered: 44.8 and 50.3 for 40 x 30000 float32 and k = 2500, 67.9 and "
         "65.4 of 100000; 31.5 and 48.2 for 130 x 10000, 50.6 and 53.0 of 30000; 16.6 and 36.9 for 5 x 7000 "
         "int8; 40.8 and 65.7 for 600 x 6000 int8 and 1200, 60.1 and 46.2 of 12000; 55.5 and 58.6 for 600 x "
-        "6000 float16",
+        "6000 float16, 22.7 and 36.6 for 27 x 12000 and 2000",
     )
 
     #: Blocks that a multiprocessor runs at once.
@@ -173,10 +174,11 @@ def filters_dearly(selection: Selection, limits: Limits) -> bool:
         return False
     if selection.lengths is not None and length * size <= t.dear_max_bytes_per_result * k:
         return k > t.dear_min_ragged_k
-    of_few, of_many = t.dear_max_length_per_result
-    if selection.num_rows <= limits.num_multiprocessors:
-        return 2 * k > _MAX_K and _MAX_K < length <= of_few * k
-    return size == 1 and 4 * k > _MAX_K and length <= of_many * k
+    of_words, of_narrow = t.dear_max_length_per_result
+    are_few = selection.num_rows <= limits.num_multiprocessors
+    if are_few and 2 * k > _MAX_K:
+        return _MAX_K < length <= of_words * k
+    return size < (4 if are_few else 2) and 4 * k > _MAX_K and length <= of_narrow * k
 
 
 #: Of more expected events a bound is told, because the number of terms grows with them.

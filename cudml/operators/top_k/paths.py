@@ -68,12 +68,11 @@ class Thresholds:
         "25.3 for 60000 x 250; 11.6 and 17.9 for 16000 columns of 100 int64, 42.0 and 51.5 of 600; 25.8 and "
         "26.4 for 70000 x 250 int8",
     )
-    threads_ragged_part: tuple[float, float] = figure(
-        (1 / 2, 1 / 4),
+    threads_ragged_part: float = figure(
+        1 / 2,
         "machine code",
-        "of narrow elements the second: predicted us by threads and by lanes for k = 2: 8.4 and 12.5 for "
-        "30000 ragged rows of 50 float32, 8.2 both for 10000 columns; 15.4 and 25.3 for 50000 of 200 int8, "
-        "15.2 and 14.3 for 20000 columns",
+        "predicted us by threads and by lanes for k = 2: 8.4 and 12.5 for 30000 ragged rows of 50 float32, "
+        "8.2 both for 10000 columns; 15.4 and 25.3 for 50000 of 200 int8, 15.2 and 14.3 for 20000 columns",
     )
 
     #: So it does for rows of few elements, wherever they lie. Longest rows: of any number of rows, how many
@@ -272,11 +271,12 @@ class Thresholds:
         "and 6, 19.0 and 16.8 for 260000 and 300",
     )
 
-    #: Rows are at least this many times as long as k.
-    groups_min_length_per_result: int = figure(
-        4,
+    #: Rows are at least this many times as long as k, of elements narrower than a word the second.
+    groups_min_length_per_result: tuple[int, int] = figure(
+        (4, 12),
         "machine code",
-        "predicted 18 us, 26 by block_radix, for 16 x 8192 float32 and k = 2048; of 4096 elements 46 and 23",
+        "predicted us by groups and the best other path: 18 and 26 for 16 x 8192 float32 and k = 2048, 46 "
+        "and 23 of 4096; 18.7 and 10.9 for 130 x 5000 float16 and 600, 12.3 and 12.9 of 8000",
     )
 
     #: Or bytes, if k times the length is more than this for a k above 128: many tie with the k-th.
@@ -336,14 +336,20 @@ class Thresholds:
         "2 x 3711198 int32 and 457",
     )
 
-    #: Blocks that do not count do so for k from this on, half of it of ragged rows, that take at most this
-    #: part.
-    sorted_min: tuple[int, float] = figure(
-        (2049, 1.0),
+    #: Blocks that do not count do so for k from this on, half of it of ragged rows, that have at most so many
+    #: elements together.
+    sorted_min_k: int = figure(
+        2049,
         "machine code",
         "predicted us shared and filtered: 72.9 and 120 for 6 columns of 1008607 float16 and k = 2235, 55.8 "
-        "and 32.7 for 6 x 723083 int32 and 1347, 37.2 and 74.1 for 9 ragged columns of 266394 uint16 and "
-        "1780, 125 and 56 for 10 x 817581 float64 and 2182",
+        "and 32.7 for 6 x 723083 int32 and 1347; 37.2 and 74.1 for 9 ragged columns of 266394 uint16 and "
+        "1780",
+    )
+    sorted_max_elements: int = figure(
+        6 << 20,
+        "machine code",
+        "predicted us shared and filtered: 125 and 56 for 10 x 817581 float64 and k = 2182, 213 and 68 for "
+        "46 x 581831 int8 and 2682",
     )
 
 
@@ -417,6 +423,11 @@ def _by_digits(selection: Selection, limits: Limits) -> Choice[Selection]:
     return Choice(PATHS[path], why)
 
 
+def _mean_length(selection: Selection) -> int:
+    """The elements of a row; of ragged ones, if each length is as likely."""
+    return selection.row_length // (1 if selection.lengths is None else 2)
+
+
 def _counts(selection: Selection, limits: Limits) -> bool:
     """Whether blocks that share a row put its results in order without a sort."""
     shared = radix.THRESHOLDS
@@ -428,11 +439,12 @@ def _counts(selection: Selection, limits: Limits) -> bool:
 def _reads_again(selection: Selection, limits: Limits) -> bool:
     """Whether blocks that share a row search it by digits sooner than they filter it and merge lists."""
     t, k = THRESHOLDS, selection.k
-    l2_part = selection.num_bytes / limits.l2_bytes
+    num_elements = selection.num_rows * _mean_length(selection)
     if not _counts(selection, limits):
-        least_k, most_part = t.sorted_min
-        # Ragged rows have no sample.
-        return k >= least_k // (1 if selection.lengths is None else 2) and l2_part <= most_part
+        # A filter has no sample of ragged rows.
+        least_k = t.sorted_min_k // (1 if selection.lengths is None else 2)
+        return k >= least_k and num_elements <= t.sorted_max_elements
+    l2_part = num_elements * selection.element.size / limits.l2_bytes
     bounds = (t.cached_max,) if k <= t.filter_max_shared_k else (t.counted_max, t.counted_few_max)
     return any(selection.num_rows <= most_rows and l2_part <= most_part for most_rows, most_part in bounds)
 
@@ -452,8 +464,7 @@ def _shares_rows(selection: Selection, limits: Limits) -> bool:
 
 def _are_few_columns(selection: Selection, limits: Limits) -> bool:
     """Whether columns are so few and short that a search by digits takes less time than a filter."""
-    t, is_ragged = THRESHOLDS, selection.lengths is not None
-    num_elements = selection.num_rows * selection.row_length // (2 if is_ragged else 1)
+    t, num_elements = THRESHOLDS, selection.num_rows * _mean_length(selection)
     are_fewer = selection.num_rows <= limits.resident_blocks and num_elements <= t.radix_columns_max_elements
     is_sorted = selection.element.size <= _COLUMNS_WORD_BYTES or _counts(selection, limits)
     return (
@@ -470,6 +481,8 @@ def _choose_short(selection: Selection, limits: Limits) -> Choice[Selection]:
     if _columns_pay_for_short(selection, limits) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if filter_pays_for_short(selection, limits) and can_filter(selection, limits):
+        if cluster_pays(selection, limits, is_last=True) and can_cluster(selection, limits):
+            return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
         # Predicted us by digits and filtered: 6.6 and 7.5 for 10 columns of 70 int64 and k = 2, 7.8 and 7.6
         # for k = 12; 8.0 and 9.0 for 130 ragged rows of 200 and 8. Lanes take 8.5, 13.9 and 12.7.
         by_digits = selection.k <= THRESHOLDS.select_max_few_k and _is_slow_for_lanes(selection)
@@ -523,10 +536,9 @@ def _select_pays(selection: Selection, limits: Limits) -> bool:
         return True
     if are_many and k > t.select_max_k:
         is_word = selection.element.size == _COLUMNS_WORD_BYTES
-        are_more = (
-            length > t.columns_max_short_length and _part_of_groups(selection, limits) >= t.columns_max_part
-        )
-        return is_word or (not is_wide and (is_shortest or are_more))
+        are_more = _part_of_groups(selection, limits) >= t.columns_max_part
+        is_longer = length > t.columns_max_short_length
+        return is_word or (not is_wide and (is_shortest or (is_longer and are_more)))
     if not is_shortest and length <= t.select_min_columns_length and lie_apart:
         return False
     if not are_many:
@@ -544,11 +556,8 @@ def _is_slow_for_lanes(selection: Selection) -> bool:
 def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
     """Whether rows that fit a warp take no longer together."""
     t, size, k = THRESHOLDS, selection.element.size, selection.k
-    part, longest, min_part = (
-        _part_of_groups(selection, limits),
-        t.columns_max_short_length,
-        t.columns_min_part,
-    )
+    part = _part_of_groups(selection, limits)
+    longest, min_part = t.columns_max_short_length, t.columns_min_part
     fills = part > t.columns_min_filled * t.columns_max_part * ceil(part / t.columns_max_part)
     is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= t.columns_max_k)
     if size == 8 and k > COLUMNS_MAX_KS[0] and WARP_LANES < selection.row_length <= 2 * WARP_LANES:
@@ -569,10 +578,10 @@ def _groups_pay(selection: Selection, limits: Limits) -> bool:
     row_bytes = selection.row_length * selection.element.size
     most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
     most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)
-    # A ragged row is half as long, on average.
-    row_bytes //= 1 if selection.lengths is None else 2
-    is_near = selection.num_rows <= most_rows and row_bytes <= most_of_row * limits.l2_bytes
-    is_long = selection.row_length >= t.groups_min_length_per_result * selection.k
+    mean_bytes = _mean_length(selection) * selection.element.size
+    is_near = selection.num_rows <= most_rows and mean_bytes <= most_of_row * limits.l2_bytes
+    is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
+    is_long = selection.row_length >= t.groups_min_length_per_result[is_narrow] * selection.k
     may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
     ties = may_tie and selection.k * selection.row_length > t.groups_max_ties
     return is_long and is_near and not ties
@@ -619,5 +628,5 @@ def _threads_pay(selection: Selection, limits: Limits) -> bool:
         is_long = selection.row_length > t.threads_short_length
         min_part = t.threads_min_part[max(0, size.bit_length() - 2)][is_long] if selection.k > 1 else inf
         if selection.lengths is not None:
-            min_part *= t.threads_ragged_part[is_long and size < _COLUMNS_WORD_BYTES]
+            min_part *= t.threads_ragged_part
     return part_of_threads >= min_part or selection.row_length <= min(most, least + more * part_of_threads)
