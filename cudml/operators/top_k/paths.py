@@ -214,6 +214,14 @@ class Thresholds:
     )
     columns_max_part: float = figure(2.0, "machine code", "two blocks run at once on a multiprocessor")
 
+    #: Of elements of 8 bytes, rows are at most so long.
+    columns_max_wide_length: int = figure(
+        1 << 12,
+        "machine code",
+        "predicted us by columns and by block_filter: 15.5 and 29.1 for 1400 x 1100 int64 and k = 4, 35.7 "
+        "and 30.6 of 3000; 15.9 and 17.4 for 600 x 1100 and 12, 64.8 and 106 for 4500 x 3000 float64",
+    )
+
     #: And columns of at least this many bytes, if there are so many for each multiprocessor, for k up to
     #: `THREAD_LIST_SIZE` and as above, and of elements of 8 bytes so many times as many. Many bytes are the
     #: largest: of these, lists of fewer results than threads keep are not cut.
@@ -346,10 +354,10 @@ class Thresholds:
         "1780",
     )
     sorted_max_elements: int = figure(
-        6 << 20,
+        7 << 20,
         "machine code",
-        "predicted us shared and filtered: 125 and 56 for 10 x 817581 float64 and k = 2182, 213 and 68 for "
-        "46 x 581831 int8 and 2682",
+        "predicted us shared and filtered: 109 and 166 for 2 x 3191593 float64 and k = 2324, 125 "
+        "and 56 for 10 x 817581 and 2182, 213 and 68 for 46 x 581831 int8 and 2682",
     )
 
 
@@ -565,7 +573,7 @@ def _columns_pay_for_short(selection: Selection, limits: Limits) -> bool:
         # 23.0 of 30.
         return False
     if selection.lengths is not None and selection.row_length > t.select_max_any_k:
-        min_part, is_paid = t.columns_min_ragged_part[size == 8], True
+        min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
         if k <= t.columns_max_k:
             longest = t.columns_max_ragged_length[k > COLUMNS_MAX_KS[0]]
         longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
@@ -596,8 +604,9 @@ def _columns_pay_for_long(selection: Selection, limits: Limits) -> bool:
         # Narrow elements tie, and ragged rows have no sample: predicted us by columns and by block_filter
         # 18.4 and 30.4 for 297 ragged rows of 10206 float16 and k = 2, 24.9 and 22.8 for 174 of 89804.
         least, longest = 1 / COLUMNS, 1 << 18
-    is_short = selection.row_length <= longest * min(part, t.columns_max_part)
-    return size <= _COLUMNS_WORD_BYTES and part >= least and is_short
+    if size > _COLUMNS_WORD_BYTES:
+        longest = t.columns_max_wide_length
+    return part >= least and selection.row_length <= longest * min(part, t.columns_max_part)
 
 
 def _part_of_groups(selection: Selection, limits: Limits) -> float:
