@@ -53,6 +53,8 @@ OFF_THE_LINES = {
     Point("rows", "int64", 31_696, 150, 2): "thread_list",
     Point("rows", "int8", 46, 581_831, 2682): "block_filter",
     Point("rows", "int64", 1400, 1100, 4): "columns",
+    Point("rows", "int64", 6, 62_074, 3683): "block_filter",
+    Point("columns", "int64", 2, 2_093_319, 3515): "grid_radix",
     Point("rows", "uint16", 52, 4754, 667): "block_sort",
     Point("columns", "float32", 26, 407_570, 8): "columns",
     Point("columns", "int64", 56, 52_590, 7): "block_filter",

@@ -177,7 +177,7 @@ def filters_dearly(selection: Selection, limits: Limits) -> bool:
     of_words, of_narrow = t.dear_max_length_per_result
     are_few = selection.num_rows <= limits.num_multiprocessors
     if are_few and 2 * k > _MAX_K:
-        return _MAX_K < length <= of_words * k
+        return k < length <= of_words * k
     return size < (4 if are_few else 2) and 4 * k > _MAX_K and length <= of_narrow * k
 
 

@@ -326,7 +326,7 @@ class Thresholds:
 
     #: for a larger k than this so many. Lists of a larger k merge slowly.
     filter_max_shared_k: int = figure(
-        128,
+        256,
         "machine code",
         "predicted us shared and filtered: 13.9 and 25.9 for 2 columns of 93043 int64 and k = 389, 12.9 and "
         "11.8 for 2 x 25733 and 7",
@@ -352,6 +352,13 @@ class Thresholds:
         "predicted us shared and filtered: 72.9 and 120 for 6 columns of 1008607 float16 and k = 2235, 55.8 "
         "and 32.7 for 6 x 723083 int32 and 1347; 37.2 and 74.1 for 9 ragged columns of 266394 uint16 and "
         "1780",
+    )
+    #: Of integers of 8 bytes at least so many: floats share their first digits, so a filter cuts more lists.
+    sorted_min_wide_integers: int = figure(
+        1 << 20,
+        "machine code",
+        "predicted us shared and filtered: 54 and 44 for 27 x 8192 int64 and k = 3000, 39 and 66 of float64; "
+        "60 and 48 for 6 x 62074 int64 and 3683, 113 and 170 for 2 columns of 2093319 and 3515",
     )
     sorted_max_elements: int = figure(
         7 << 20,
@@ -451,7 +458,9 @@ def _reads_again(selection: Selection, limits: Limits) -> bool:
     if not _counts(selection, limits):
         # A filter has no sample of ragged rows.
         least_k = t.sorted_min_k // (1 if selection.lengths is None else 2)
-        return k >= least_k and num_elements <= t.sorted_max_elements
+        is_wide_integer = selection.element.size == 8 and selection.element.kind != "f"
+        least = t.sorted_min_wide_integers if is_wide_integer else 0
+        return k >= least_k and least <= num_elements <= t.sorted_max_elements
     l2_part = num_elements * selection.element.size / limits.l2_bytes
     bounds = (t.cached_max,) if k <= t.filter_max_shared_k else (t.counted_max, t.counted_few_max)
     return any(selection.num_rows <= most_rows and l2_part <= most_part for most_rows, most_part in bounds)
