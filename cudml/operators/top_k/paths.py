@@ -94,10 +94,10 @@ class Thresholds:
 
     #: The same for the first of a column, which takes lanes less time than that of a row.
     threads_first_of_columns: tuple[int, int, int] = figure(
-        (2, 32, 12),
+        (2, 105, 64),
         "machine code",
         "predicted us by threads and by lanes for k = 1: 5.8, 5.7 for 33792 columns of 16 float32, 6.3, 5.8 "
-        "for 20000 of 10 float64",
+        "for 20000 of 10 float64; 6.5, 8.1 for 60000 of 24 float32",
     )
 
     #: Groups of lanes select elements of a word, whatever the k of the kernel, and narrower ones from rows of
