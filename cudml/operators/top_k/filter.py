@@ -182,13 +182,13 @@ def filters_dearly(selection: Selection, limits: Limits) -> bool:
 
 
 #: Of more expected events a bound is told, because the number of terms grows with them.
-_MOST_TERMS = 1 << 10
+_MOST_TERMS = 1 << 8
 
 
 def poisson_quantile(expected: float, probability: float) -> int:
     """The least number that a Poisson distribution reaches with less than this probability.
 
-    Of more than a thousand expected events, a number that is not less: Bernstein's bound.
+    Of more than 256 expected events, a number that is not less: Bernstein's bound.
     """
     if expected > _MOST_TERMS:
         third = -log(probability) / 3

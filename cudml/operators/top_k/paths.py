@@ -5,7 +5,7 @@ Every path gives the same bits, because every kernel orders by key and then by i
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from math import ceil, inf, isqrt, log2
+from math import ceil, inf, log2
 
 from cudml.operators.path import Choice, Path, by_name, figure
 from cudml.operators.top_k import radix
@@ -34,7 +34,7 @@ from cudml.operators.top_k.lanes import (
 from cudml.operators.top_k.radix import block_radix, can_share_rows, can_take_blocks, grid_radix
 from cudml.operators.top_k.rows import Selection, are_columns, are_vectors
 from cudml.operators.top_k.serial import can_serial, can_serial_arg_max, serial, serial_arg_max
-from cudml.plans import WARP_LANES, Limits, ceil_div
+from cudml.plans import WARP_LANES, Limits
 
 # Of long rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, and narrower ones.
 _COLUMNS_WORD_BYTES = 4
@@ -367,6 +367,23 @@ class Thresholds:
         "and 56 for 10 x 817581 and 2182, 213 and 68 for 46 x 581831 int8 and 2682",
     )
 
+    #: Rows whose floor a sample guesses are at most these parts of the blocks that run at once, for k up to
+    #: each of the first numbers and for more, of elements of 1, 2, 4 and 8 bytes.
+    guess_ks: tuple[int, ...] = figure((64, 512, 2048), "machine code", "as the next")
+    guess_max_part: tuple[tuple[float, float, float, float], ...] = figure(
+        (
+            (0, 0, 0, 0),
+            (1 / 64, 1 / 64, 1 / 32, 1 / 32),
+            (1 / 32, 1 / 32, 1 / 32, 1 / 64),
+            (1 / 8, 1 / 8, 1 / 8, 1 / 16),
+        ),
+        "machine code",
+        "predicted us with a guess and by the best other path: 27 and 52 for 8650752 float32 and k = 300, 42 "
+        "and 266 for 4000; 28.4 and 38.8 for 4 x 2162688 and 300, 33 and 29 for 8 x 1048576; 41.9 and 84.6 "
+        "for 4 x 2162688 and 1500; 54 and 58 for 16 x 524288 and 4000; of int64 56 and 52 for 4 x 1081344 "
+        "and 1500; 68 and 72 for 8 x 524288 and 4000, 75 and 70 for 16 x 262144",
+    )
+
 
 THRESHOLDS = Thresholds()
 
@@ -418,6 +435,8 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if cluster_pays(selection, limits) and can_cluster(selection, limits):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
+    if can_share_rows(selection, limits) and _guess_pays(selection, limits):
+        return Choice(PATHS["grid_radix"], f"{selection.num_rows} rows of {length} elements, read once")
     if _groups_pay(selection, limits) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     if can_block_sort(selection, limits) and block_sort_pays(selection, limits, 0):
@@ -443,24 +462,30 @@ def _mean_length(selection: Selection) -> int:
     return selection.row_length // (1 if selection.lengths is None else 2)
 
 
-def _counts(selection: Selection, limits: Limits) -> bool:
-    """Whether blocks that share a row put its results in order without a sort."""
-    shared = radix.THRESHOLDS
-    most_blocks = ceil_div(selection.row_length, shared.min_stretch)
-    blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
-    return selection.k <= shared.counted_per_root_block * isqrt(blocks_per_row)
+def _guess_pays(selection: Selection, limits: Limits) -> bool:
+    """Whether a search by digits whose floor a sample guesses takes few rows less time than a filter."""
+    t = THRESHOLDS
+    most_rows = t.guess_max_part[bisect_left(t.guess_ks, selection.k)][
+        selection.element.size.bit_length() - 1
+    ]
+    are_few = selection.num_rows <= most_rows * limits.resident_blocks
+    return are_few and radix.guesses(selection, limits)
 
 
 def _reads_again(selection: Selection, limits: Limits) -> bool:
     """Whether blocks that share a row search it by digits sooner than they filter it and merge lists."""
     t, k = THRESHOLDS, selection.k
     num_elements = selection.num_rows * _mean_length(selection)
-    if not _counts(selection, limits):
+    if not radix.counts_pairs(selection, limits):
         # A filter has no sample of ragged rows.
         least_k = t.sorted_min_k // (1 if selection.lengths is None else 2)
         is_wide_integer = selection.element.size == 8 and selection.element.kind != "f"
         least = t.sorted_min_wide_integers if is_wide_integer else 0
-        return k >= least_k and least <= num_elements <= t.sorted_max_elements
+        # Few blocks take long for the sort: predicted us shared and filtered 62 and 49 for 32 x 131072
+        # float32 and k = 3000, 41.8 and 65.9 for 24 x 65536 and 4000.
+        are_many = 8 * selection.num_rows > limits.resident_blocks
+        most = t.sorted_max_elements // (2 if are_many else 1)
+        return k >= least_k and least <= num_elements <= most
     l2_part = num_elements * selection.element.size / limits.l2_bytes
     bounds = (t.cached_max,) if k <= t.filter_max_shared_k else (t.counted_max, t.counted_few_max)
     return any(selection.num_rows <= most_rows and l2_part <= most_part for most_rows, most_part in bounds)
@@ -473,7 +498,7 @@ def _shares_rows(selection: Selection, limits: Limits) -> bool:
     if part > t.grid_max_part:
         return False
     least, per_result = t.grid_counted_min_length
-    if _counts(selection, limits):
+    if radix.counts_pairs(selection, limits):
         return (selection.row_length - per_result * k) * (1 - part) >= least
     passes = ceil(selection.element.bits / log2(radix.SORT_BINS))
     return (selection.row_length + passes * k) * (1 - part) >= t.grid_min_length
@@ -483,7 +508,7 @@ def _are_few_columns(selection: Selection, limits: Limits) -> bool:
     """Whether columns are so few and short that a search by digits takes less time than a filter."""
     t, num_elements = THRESHOLDS, selection.num_rows * _mean_length(selection)
     are_fewer = selection.num_rows <= limits.resident_blocks and num_elements <= t.radix_columns_max_elements
-    is_sorted = selection.element.size <= _COLUMNS_WORD_BYTES or _counts(selection, limits)
+    is_sorted = selection.element.size <= _COLUMNS_WORD_BYTES or radix.counts_pairs(selection, limits)
     return (
         are_fewer
         and are_columns(selection)

@@ -40,6 +40,7 @@ _NETWORK_CAPACITY = 4 * _BLOCK_THREADS
 _GRID_THREADS = 512
 _SAMPLE_DIGITS = 3
 _SAMPLED_LOADS = 2
+_GRID_STORAGE_BYTES = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 2), 8)
 
 #: `GridParams` of kernels/top_k/grid_radix.cu.
 _GRID_PARAMS = ParamStruct(*TOP_K_MEMBERS, "Int64 own_capacity")
@@ -67,7 +68,9 @@ class Thresholds:
     ordered_min_slack: int = figure(1024, "estimate", "a few more than k save passes over equal digits")
 
     #: A sample guesses a floor for rows whose parts have at least this many times its loads.
-    loads_per_sampled: int = figure(4, "estimate", "a search reads the row twice more than a guess that holds")
+    loads_per_sampled: int = figure(
+        4, "estimate", "a search reads the row twice more than a guess that holds"
+    )
 
     #: Even shares of candidates that a block has room for at least, and of how many it sorts, at most.
     own_shares: int = figure(2, "estimate", "neighbours may be alike")
@@ -129,6 +132,27 @@ def can_share_rows(selection: Selection, limits: Limits) -> bool:
     return limits.warp_lanes == WARP_LANES and selection.num_rows <= limits.resident_blocks
 
 
+def counts_pairs(selection: Selection, limits: Limits) -> bool:
+    """Whether blocks that share a row put its results in order by counting, not by a sort."""
+    return selection.k <= min(_counted_evenly(selection, limits), _counted_capacity(selection, limits) // 2)
+
+
+def _counted_evenly(selection: Selection, limits: Limits) -> int:
+    # Every pair of the list is compared, shared out over the blocks: k may grow as their root.
+    return THRESHOLDS.counted_per_root_block * isqrt(_blocks_per_row(selection, limits))
+
+
+def _counted_capacity(selection: Selection, limits: Limits) -> int:
+    fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
+    return min(fitting, THRESHOLDS.counted_max_capacity) & -8
+
+
+def _blocks_per_row(selection: Selection, limits: Limits) -> int:
+    # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
+    most_blocks = ceil_div(selection.row_length, THRESHOLDS.min_stretch)
+    return min(limits.resident_blocks // selection.num_rows, most_blocks)
+
+
 class _Guess(NamedTuple):
     """The rank in a sample of the floor, and the most candidates of a row and of a block."""
 
@@ -137,13 +161,19 @@ class _Guess(NamedTuple):
     own_capacity: int
 
 
-def _guess(selection: Selection, blocks: int, shared_bytes: int) -> _Guess | None:
+def guesses(selection: Selection, limits: Limits) -> bool:
+    """Whether a row that blocks share is read once, if a guess from a sample holds."""
+    return _guess(selection, limits) is not None
+
+
+def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     """How a sample guesses a floor; None if the row is read by digits at once.
 
-    The length of ragged rows is not known here. `blocks` share a row, each with `shared_bytes` for a list.
+    The length of ragged rows is not known here.
     """
-    per_load, loads = VECTOR_BYTES // selection.element.size, blocks * _SAMPLED_LOADS * _GRID_THREADS
-    sampled, fitting = loads * per_load, shared_bytes // selection.pair_bytes
+    blocks, per_load = _blocks_per_row(selection, limits), VECTOR_BYTES // selection.element.size
+    loads = blocks * _SAMPLED_LOADS * _GRID_THREADS
+    sampled = loads * per_load
     is_long = selection.row_length >= THRESHOLDS.loads_per_sampled * sampled
     if not is_long or selection.lengths is not None or selection.axis_strides[0] != 1:
         return None
@@ -151,7 +181,10 @@ def _guess(selection: Selection, blocks: int, shared_bytes: int) -> _Guess | Non
     # `most_sampled` of the kernel, and four standard deviations of it, in the row.
     most = rank + rank // 32 + 4
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
+    if counts_pairs(selection, limits) and candidates > _counted_capacity(selection, limits):
+        return None
     # The network that puts a block's candidates in order pads them to a power of two.
+    fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
     own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
     share = ceil_div(candidates, blocks)
     fits = share <= THRESHOLDS.max_own and THRESHOLDS.own_shares * share <= own_capacity
@@ -160,26 +193,16 @@ def _guess(selection: Selection, blocks: int, shared_bytes: int) -> _Guess | Non
 
 def grid_radix(selection: Selection, limits: Limits) -> Steps:
     """A cooperative launch after a memset; several blocks own a row."""
-    # One block per multiprocessor always fits, so the blocks of a row can wait for each other.
-    most_blocks = ceil_div(selection.row_length, THRESHOLDS.min_stretch)
-    blocks_per_row = min(limits.resident_blocks // selection.num_rows, most_blocks)
-    storage_bytes = round_up(select_storage_bytes(_GRID_THREADS) + 4 * (NUM_BINS + 2), 8)
-    # Counting compares every pair of the list, shared out over the blocks: k may grow as their root.
-    fitting = (limits.shared_bytes_per_block - storage_bytes) // selection.pair_bytes
-    shared_capacity = min(fitting, THRESHOLDS.counted_max_capacity) & -8
-    evenly = THRESHOLDS.counted_per_root_block * isqrt(blocks_per_row)
-    by_counting = selection.k <= min(evenly, shared_capacity // 2)
+    blocks_per_row, by_counting = _blocks_per_row(selection, limits), counts_pairs(selection, limits)
     if by_counting:
-        capacity = min(max(2 * selection.k, 2 * evenly), shared_capacity) & -8
+        wanted = max(2 * selection.k, 2 * _counted_evenly(selection, limits))
+        capacity = min(wanted, _counted_capacity(selection, limits)) & -8
     else:
         capacity = _ordered_capacity(selection)
-    most_bytes = limits.shared_bytes_per_block - storage_bytes
-    guess = _guess(selection, blocks_per_row, most_bytes)
-    if by_counting and guess and guess.row_capacity > shared_capacity:
-        guess = None
-    if guess:
+    rank = own_capacity = 0
+    if guess := _guess(selection, limits):
+        rank, own_capacity = guess.rank, guess.own_capacity
         capacity = max(capacity, guess.row_capacity)
-    rank, own_capacity = (guess.rank, guess.own_capacity) if guess else (0, 0)
     list_shared_bytes = max(capacity if by_counting else 0, own_capacity) * selection.pair_bytes
     num_digits = ceil_div(selection.element.bits, DIGIT_BITS)
     row_state_bytes = 4 * (64 + (num_digits + _SAMPLE_DIGITS) * NUM_BINS)
@@ -200,12 +223,12 @@ def grid_radix(selection: Selection, limits: Limits) -> Steps:
             sample_rank=rank,
             more={"own_capacity": own_capacity},
         ),
-        shared_bytes=storage_bytes + list_shared_bytes,
+        shared_bytes=_GRID_STORAGE_BYTES + list_shared_bytes,
         cooperative=True,
         waits=("the other blocks of the row",),
         constants=(
             ("kThreads", _GRID_THREADS),
-            ("sizeof(GridStorage)", storage_bytes),
+            ("sizeof(GridStorage)", _GRID_STORAGE_BYTES),
             (f"sizeof(RowState<{selection.word}>)", row_state_bytes),
             ("RadixSort<kThreads>::kBins", SORT_BINS),
             ("kByCounting", BY_COUNTING),

@@ -1,4 +1,4 @@
-"""Searches of digits: keys that differ in few of their bits, which digits skip, and floors that are guessed."""
+"""Searches of digits: keys that differ in few of their bits, and floors that are guessed."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,7 +51,7 @@ SPREADS = ("normal", "half zeros", "few values", "ascending", "descending", "gre
 def test_a_floor_guessed_from_a_sample(
     spread: str, dtype: str, largest: bool, rng: np.random.Generator
 ) -> None:
-    """Of rows with NaNs, by pairs that are compared and by digits, of few candidates of a block and of many."""
+    """Of rows with NaNs, by pairs that are compared and by digits, of few candidates and of many."""
     limits = replace(GPU, num_multiprocessors=2)
     # Parts of eight loads for one of the sample, which begin anywhere in a load.
     row_length = 8 * 1024 * 2 * 16 // np.dtype(dtype).itemsize - 40
