@@ -88,18 +88,23 @@ def rows_of(operator: str, cases: Sequence[Case], peers: Sequence[str]) -> Itera
                 if can(operator, case, peer):
                     yield replace(_row(operator, case, peer), note=f"not executed: {why}")
         return
-    names = [case.name for case in cases if any(can(operator, case, peer) for peer in peers)]
-    if not names:
+    missing = {(case.name, peer): case for case in cases for peer in peers if can(operator, case, peer)}
+    if not missing:
         return
+    names = dict.fromkeys(name for name, _ in missing)
     command = [sys.executable, "-m", __spec__.name, operator, ",".join(peers), *names]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=os.environ | _ENVIRONMENT
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            yield Row(**json.loads(line))
-    if process.returncode:
-        raise subprocess.CalledProcessError(process.returncode, command)
+            row = Row(**json.loads(line))
+            del missing[row.case, row.peer]
+            yield row
+    # A process that dies at its end has told all rows.
+    for (_, peer), case in missing.items():
+        note = f"not executed: PyTorch's process ended with {process.returncode}"
+        yield replace(_row(operator, case, peer), note=note)
 
 
 def _row(operator: str, case: Case, peer: str) -> Row:

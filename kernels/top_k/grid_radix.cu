@@ -29,7 +29,7 @@ constexpr UInt32 kListedLoads = sizeof(Word) == 1 ? 2 : kLoadsAhead;
 template <class Word>
 constexpr int kMaxDigits = (8 * static_cast<int>(sizeof(Word)) + kDigitBits - 1) / kDigitBits;
 
-// A floor is guessed by at most this many digits of a sample, of so many loads of each thread.
+// A floor is guessed by at most this many digits of a sample, which has these loads of each thread.
 constexpr int kSampleDigits = 3;
 constexpr UInt32 kSampledLoads = 2;
 
@@ -37,8 +37,7 @@ constexpr UInt32 kSampledLoads = 2;
 constexpr UInt32 kSortedByBlock = 512;
 
 struct GridParams : TopKParams {
-  Int64
-      own_capacity;  // candidates of a block, a power of two if sorted by digits; 0 without a guess
+  Int64 own_capacity;  // candidates that a block has room for, a power of two; 0 without a guess
 };
 
 // The state that the blocks of a row share in global memory, zero at first.
@@ -271,7 +270,8 @@ __device__ __forceinline__ UInt32 list_candidates(const RowPart<Word>& part,
 
 // Lists what a guessed floor leaves of the row: `count` elements. Those that tie are in order of index,
 // unless pairs are compared. Where the guess fails, `count` is 0: fewer than k are left, or more than there
-// is room for. Returns false if the wait for the other blocks gave up.
+// is room for. A search that follows waits for a digit, because the row is longer than its list; so all have
+// read `block_counts` before it writes there. Returns false if the wait for the other blocks gave up.
 template <class Word>
 __device__ __forceinline__ bool list_by_guess(UInt32& count, const RowPart<Word>& part,
                                               const GridParams& params, RowState<Word>& state,

@@ -6,8 +6,9 @@ the folder of another: `pip install --no-deps --target FOLDER torch===2.13.0`.
 
 import ctypes
 import importlib
+import json
 import subprocess
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -52,6 +53,21 @@ def test_results_are_exact_and_times_as_recorded(operator: str, names: tuple[str
     assert {row.case for row in rows} == {*names}
     assert [row.note for row in rows] == [""] * len(rows)
     assert native_peers.differences(RECORDED, rows) == []
+
+
+def test_a_process_that_dies_keeps_its_rows_and_names_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chosen = cases("top_k", "latency 1 x 1000 k 5 float32", "greedy 1 x 128256 k 1 float32")
+    first = replace(torch_peers._row("top_k", chosen[0], "torch.topk"), time_us=5.0, launches=1)
+    process = tmp_path / "python"
+    process.write_text(f"#!/bin/sh\necho '{json.dumps(asdict(first))}'\nkill -SEGV $$\n")
+    process.chmod(0o755)
+    monkeypatch.setattr(torch_peers, "unavailable", lambda: None)
+    monkeypatch.setattr(torch_peers.sys, "executable", str(process))
+    rows = [*torch_peers.rows_of("top_k", chosen, ["torch.topk"])]
+    assert rows[0] == first
+    assert [row.note for row in rows[1:]] == ["not executed: PyTorch's process ended with -11"]
 
 
 def test_without_pytorch_for_cuda_its_rows_say_so_and_keep_recorded_times(

@@ -369,7 +369,7 @@ class Thresholds:
 
     #: Rows whose floor a sample guesses are at most these parts of the blocks that run at once, for k up to
     #: each of the first numbers and for more, of elements of 1, 2, 4 and 8 bytes.
-    guess_ks: tuple[int, ...] = figure((64, 512, 2048), "machine code", "as the next")
+    guess_ks: tuple[int, ...] = figure((64, 512, 2048), "machine code", "of the next number")
     guess_max_part: tuple[tuple[float, float, float, float], ...] = figure(
         (
             (0, 0, 0, 0),

@@ -72,13 +72,14 @@ class Thresholds:
         4, "estimate", "a search reads the row twice more than a guess that holds"
     )
 
-    #: Even shares of candidates that a block has room for at least, and of how many it sorts, at most.
+    #: A block has room for at least this many times its even share of the candidates, which are at most the
+    #: second number: it puts them in order.
     own_shares: int = figure(2, "estimate", "neighbours may be alike")
     max_own: int = figure(
         1 << 12,
         "machine code",
-        "predicted us with a guess and without: 59 and 111 for 16777216 float32 and k = 25000, 356 and 243 "
-        "for 1677721",
+        "predicted us with a guess and without, for 16777216 float32: 63 and 113 for k = 25000, 117 and 135 "
+        "for 250000, 358 and 210 for 1677721",
     )
 
 

@@ -145,9 +145,16 @@ INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS", "PTX cp.async") {
     memcpy(place(step, to[lane], size, true, Use::kStore), from, size);
   });
 }
-INSTRUCTION(LDC, "ULDC", kUniform, "U8 U16 64", "PTX ld.param, ld.const") {
-  const uint32_t part = step.has(mU8) ? 0xff : step.has(mU16) ? 0xffff : 0xffffffff;
-  step.has(m64) ? step.set(0, step.words(1)) : step.set(0, step.word(1) & part);
+INSTRUCTION(LDC, "ULDC", kUniform, "U8 S8 U16 S16 64", "PTX ld.param, ld.const") {
+  if (step.has(m64)) return step.set(0, step.words(1));
+  // The bits above a part are zero, or its sign.
+  const int above = 32 - 8 * std::min(size_of(step), 4);
+  U32 words = step.word(1);
+  each_lane(kAll, [&](int lane) {
+    const uint32_t high = words[lane] << above;
+    words[lane] = step.has(mS8, mS16) ? (uint32_t)((int32_t)high >> above) : high >> above;
+  });
+  step.set(0, words);
 }
 
 // An atomic access; `to` is the operand of the former value, -1 for none.

@@ -287,6 +287,16 @@ SNIPPETS: Mapping[str, Written] = {
         )
         for bits in (8, 16)
     },
+    **{
+        f"{bits} bits of a parameter with a sign": Written(
+            f"s{bits} -> s32",
+            f"LDC.S{bits} R10, c[0x0][{_ARGUMENTS:#x}]",
+            lambda a: a.astype("i4"),
+            f"LDC.S{bits}",
+            is_uniform=True,
+        )
+        for bits in (8, 16)
+    },
     "and of uniform predicates": Written(
         "s32 s32 -> u32",
         """UISETP.GE.AND UP1, UPT, UR4, UR6, UPT
