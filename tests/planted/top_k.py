@@ -612,8 +612,8 @@ DEFECTS = {
     ),
     "a copy four bytes short, in shared storage": Defect(
         _RADIX,
-        "shared_bytes=storage_bytes + list_shared_bytes",
-        "shared_bytes=storage_bytes + list_shared_bytes - 4",
+        "shared_bytes=_GRID_STORAGE_BYTES + list_shared_bytes",
+        "shared_bytes=_GRID_STORAGE_BYTES + list_shared_bytes - 4",
         ("grid radix by counting, a full list",),
         BOUNDS,
     ),
@@ -626,8 +626,8 @@ DEFECTS = {
     ),
     "counts four bytes short": Defect(
         _RADIX,
-        'Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS)',
-        'Workspace("counts", selection.num_rows * blocks_per_row * 4 * _SORT_BINS - 4)',
+        'Workspace("counts", selection.num_rows * blocks_per_row * 4 * SORT_BINS)',
+        'Workspace("counts", selection.num_rows * blocks_per_row * 4 * SORT_BINS - 4)',
         ("grid radix, full lists",),
         BOUNDS,
     ),

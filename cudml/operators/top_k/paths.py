@@ -494,6 +494,8 @@ def _reads_again(selection: Selection, limits: Limits) -> bool:
 def _shares_rows(selection: Selection, limits: Limits) -> bool:
     """Whether a search by digits takes several blocks for each row less time than one."""
     t, k = THRESHOLDS, selection.k
+    if not can_share_rows(selection, limits):
+        return False
     part = selection.num_rows / limits.resident_blocks
     if part > t.grid_max_part:
         return False

@@ -188,7 +188,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
     own_capacity = min(1 << (candidates - 1).bit_length(), 1 << (fitting.bit_length() - 1))
     share = ceil_div(candidates, blocks)
-    fits = share <= THRESHOLDS.max_own and THRESHOLDS.own_shares * share <= own_capacity
+    fits = share <= THRESHOLDS.max_own and min(candidates, THRESHOLDS.own_shares * share) <= own_capacity
     return _Guess(rank, candidates, own_capacity) if fits else None
 
 
