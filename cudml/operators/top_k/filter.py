@@ -97,9 +97,9 @@ class Thresholds:
         "predicted us by block_radix and filtered: 38.0 and 40.9 for 180 x 7000 float32 and k = 1800, 32.6 "
         "and 21.7 for 1200; 37.9 and 35.8 for 180 x 20000 float16 and 1500",
     )
-    #: Others that are at most as many as multiprocessors are for more than half of the largest k, if they
-    #: have so few elements for each result; of 16 bits, and more rows of bytes, for more than a quarter of
-    #: it, if so few.
+    #: The most elements for each result of others: for more than half of the largest k, of rows that are at
+    #: most as many as multiprocessors; for more than a quarter of it, of narrow elements, or of bytes where
+    #: rows are more.
     dear_max_length_per_result: tuple[int, int] = figure(
         (12, 6),
         "machine code",
@@ -181,7 +181,7 @@ def filters_dearly(selection: Selection, limits: Limits) -> bool:
     return size < (4 if are_few else 2) and 4 * k > _MAX_K and length <= of_narrow * k
 
 
-#: Of more expected events a bound is told, because the number of terms grows with them.
+#: For more expected events a bound is returned, because the number of terms grows with them.
 _MOST_TERMS = 1 << 8
 
 

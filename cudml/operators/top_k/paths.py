@@ -54,7 +54,7 @@ class Thresholds:
     )
 
     #: and for more results of rows up to this length, and of longer ones, of elements of 1 or 2, 4 and 8
-    #: bytes. Lanes wait for the longest of ragged rows, of which so much less are enough.
+    #: bytes. Fewer ragged rows are enough, by the factor after: lanes wait for the longest.
     threads_short_length: int = figure(
         128,
         "machine code",
@@ -204,8 +204,8 @@ class Thresholds:
         "predicted 11 us, 22 by block_filter, for 1024 x 1025 and k = 8, 22 and 29 for 64, 37.6 and 38.6 for "
         "128; of 264 rows 11 and 9 for 8, of 528 22 and 17 for 64",
     )
-    #: and so long at most if their groups are as many as multiprocessors. More groups take longer rows, up to
-    #: the second number times as many.
+    #: and at most of these lengths if their groups are as many as multiprocessors. More groups take longer
+    #: rows, up to the second number times as many.
     columns_max_length_per_part: tuple[int, ...] = figure(
         (1 << 32, 1 << 15, 1 << 12, 3 << 9),
         "machine code",
@@ -214,7 +214,7 @@ class Thresholds:
     )
     columns_max_part: float = figure(2.0, "machine code", "two blocks run at once on a multiprocessor")
 
-    #: Of elements of 8 bytes, rows are at most so long.
+    #: The longest rows of 8-byte elements.
     columns_max_wide_length: int = figure(
         1 << 12,
         "machine code",
@@ -222,9 +222,9 @@ class Thresholds:
         "and 30.6 of 3000; 15.9 and 17.4 for 600 x 1100 and 12, 64.8 and 106 for 4500 x 3000 float64",
     )
 
-    #: And columns of at least this many bytes, if there are so many for each multiprocessor, for k up to
-    #: `THREAD_LIST_SIZE` and as above, and of elements of 8 bytes so many times as many. Many bytes are the
-    #: largest: of these, lists of fewer results than threads keep are not cut.
+    #: And columns of at least this many bytes. Columns for each multiprocessor, for k up to
+    #: `THREAD_LIST_SIZE` and as above; the factor for 8-byte elements. Bytes tie often: for a k that threads
+    #: keep, they are not filtered together.
     columns_min_bytes: int = figure(
         (5 << 19) + 1,
         "machine code",
@@ -246,9 +246,9 @@ class Thresholds:
         "and 27.7 for 12, 46.7 and 52.5 of 140",
     )
 
-    #: Columns that are at most as many as blocks run at once are searched by digits if they are longer than
-    #: this, for k up to so many and more, and have at most so many elements together, of ragged ones twice as
-    #: many.
+    #: Columns that are at most as many as blocks run at once are searched by digits. A small k, at most; the
+    #: lengths that they exceed, for a small k and a larger one; the most elements of all columns together,
+    #: twice as many of ragged ones.
     radix_columns_few_k: int = figure(
         2,
         "machine code",
@@ -297,8 +297,8 @@ class Thresholds:
     #: Several blocks share a row if there are rows for at most this part of the blocks that run at once,
     grid_max_part: float = figure(1 / 2, "estimate", "otherwise a block per row leaves less than half idle")
 
-    #: and a row has this many elements, and so many more for each result, if the blocks count the elements
-    #: before each of a list,
+    #: and a row has this many elements, and the second number for each result, if the blocks count the
+    #: elements before each of a list,
     grid_counted_min_length: tuple[int, int] = figure(
         (1 << 13, 10),
         "machine code",
@@ -324,7 +324,7 @@ class Thresholds:
         "the second pass finds them there; for 8 x 248320 float16 both take equally long",
     )
 
-    #: for a larger k than this so many. Lists of a larger k merge slowly.
+    #: and for a larger k than this, whose lists merge slowly, either of the two bounds that follow.
     filter_max_shared_k: int = figure(
         256,
         "machine code",
@@ -344,8 +344,8 @@ class Thresholds:
         "2 x 3711198 int32 and 457",
     )
 
-    #: Blocks that do not count do so for k from this on, half of it of ragged rows, that have at most so many
-    #: elements together.
+    #: Blocks that sort read rows again from this k on, half of it for ragged rows, of at most
+    #: `sorted_max_elements` together.
     sorted_min_k: int = figure(
         2049,
         "machine code",
@@ -353,7 +353,8 @@ class Thresholds:
         "and 32.7 for 6 x 723083 int32 and 1347; 37.2 and 74.1 for 9 ragged columns of 266394 uint16 and "
         "1780",
     )
-    #: Of integers of 8 bytes at least so many: floats share their first digits, so a filter cuts more lists.
+    #: The fewest elements together of 8-byte integers: floats share first digits, so a filter of them cuts
+    #: more lists.
     sorted_min_wide_integers: int = figure(
         1 << 20,
         "machine code",
@@ -662,7 +663,7 @@ def _are_large_columns(selection: Selection, limits: Limits) -> bool:
 
 
 def _threads_pay(selection: Selection, limits: Limits) -> bool:
-    """Whether rows are so short, or so many, that a thread takes no longer for one than a group of lanes."""
+    """Whether a thread takes no longer for a row than a group of lanes: rows are short, or many."""
     t, size = THRESHOLDS, selection.element.size
     part_of_threads = selection.num_rows / limits.resident_threads
     if selection.k == 1 and are_columns(selection):

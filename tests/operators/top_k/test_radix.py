@@ -71,7 +71,7 @@ def test_a_floor_guessed_from_a_sample(
 
 
 def test_rows_whose_floor_is_not_guessed() -> None:
-    """Short, ragged and strided rows, and a k of which a block has more candidates than it sorts."""
+    """Short, ragged and strided rows, and a k that gives a block more candidates than it sorts."""
     limits = replace(GPU, num_multiprocessors=2)
     long = 4 * 1024 * 2 * 4
 
