@@ -27,9 +27,9 @@ from proof.sass.rates import NUM_MULTIPROCESSORS
 _MAX_ELEMENTS = 1 << 26
 _MAX_BYTES = 1 << 29
 STEPS = (2, 4)
-#: So many rows keep all multiprocessors busy, whatever has each.
+#: Enough rows to keep all multiprocessors busy, be it a lane or a block that owns one.
 _MANY_ROWS = 1024
-#: Peers' cases with more elements have no time: one of this many takes ten minutes.
+#: Peers' cases with more elements have no time: one of this many takes a quarter of an hour.
 MOST_OF_PEERS = 1 << 28
 
 
@@ -198,10 +198,7 @@ def fewer_rows(case: Any, most: int) -> tuple[Any, Any, float]:
     """
     elements = case.num_rows * case.inner * case.row_length
     more = case.num_rows >> max(0, (elements - 1).bit_length() - most.bit_length() + 1)
-    if more >= case.num_rows or more < 2 * _MANY_ROWS:
-        return case, case, 0.0
-    less = more // 2
-    return replace(case, num_rows=less), replace(case, num_rows=more), (case.num_rows - more) / (more - less)
+    return _halved(case, "num_rows", more) if more >= 2 * _MANY_ROWS else (case, case, 0.0)
 
 
 def smaller(case: Any) -> tuple[Any, Any, float]:
@@ -215,7 +212,12 @@ def smaller(case: Any) -> tuple[Any, Any, float]:
         amount, most = amount * np.dtype(case.dtype).itemsize, _MAX_BYTES
     size = getattr(case, member)
     more = size >> max(0, (amount - 1).bit_length() - most.bit_length() + 1)
-    less = more // 2
+    return _halved(case, member, more)
+
+
+def _halved(case: Any, member: str, more: int) -> tuple[Any, Any, float]:
+    """The case with half of `more` and with `more` as a member, as `smaller` returns them."""
+    size, less = getattr(case, member), more // 2
     if more >= size:
         return case, case, 0.0
     return replace(case, **{member: less}), replace(case, **{member: more}), (size - more) / (more - less)

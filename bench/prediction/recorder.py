@@ -53,12 +53,13 @@ class Row:
         `factor` is how many times their difference is missing; 0 if the case itself is both. `executed` is a
         time, or why there is none.
         """
-        found = [executed(case) for case in ((less, more) if factor else (more,))]
-        for one in found:
-            if isinstance(one, str):
-                return replace(self, note=one)
-        times = [one for one in found if not isinstance(one, str)]
-        return self.taking(extrapolated(times[0], times[-1], factor) if factor else times[0])
+        times = []
+        for case in (less, more) if factor else (more,):
+            found = executed(case)
+            if isinstance(found, str):
+                return replace(self, note=found)
+            times.append(found)
+        return self.taking(extrapolated(times[0], times[1], factor) if factor else times[0])
 
     def __str__(self) -> str:
         time = f"{self.time_us:>10.1f} us  {self.bound}" if self.time_us else f"  {self.note}"

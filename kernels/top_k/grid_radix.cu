@@ -66,7 +66,7 @@ struct GridStorage {
   UInt32 row_length;
 };
 
-// The numbers of the waits; `cudml/operators/top_k/paths.py` names them in the same order.
+// The numbers of the waits; `cudml/operators/top_k/radix.py` names them in the same order.
 constexpr UInt32 kWaitForRow = 1;
 
 // A barrier of all blocks of a row: writes before it are visible to all blocks after it. If a wait gives up,

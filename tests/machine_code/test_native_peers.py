@@ -14,7 +14,9 @@ from bench import gru, native, reverse_subsequences, slice, top_k
 from bench.cases import WrongResultError
 from bench.checks import sample_rows
 from bench.prediction import command, micro, native_peers, torch_cells
-from bench.prediction.model import COLD_US, FLOPS, LAUNCH_US, NEXT_LAUNCH_US
+from bench.prediction.cases import fewer_rows
+from bench.prediction.model import COLD_US, FLOPS, LAUNCH_US, NEXT_LAUNCH_US, Prediction
+from bench.prediction.recorder import Row
 from cudml.plans import Fill
 from proof.runtime import library as stand_in
 from proof.runtime.fat_binary import cubins
@@ -123,6 +125,28 @@ def test_large_cases_are_named_and_others_left_out() -> None:
     assert row is not None
     assert row.note == "not executed: more than 268435456 elements"
     assert native_peers.predicted(OF_NAME["serving 64 x 128256 k 50 float32"], CUB) is None
+
+
+def test_many_rows_are_told_by_two_numbers_of_fewer() -> None:
+    """On the line through both; the larger one is not executed where the smaller one has no time."""
+    case, row = OF_NAME["segments 4194304 x 64 k 8 float32"], Row("", "", "", 0.0, 0, "", "")
+    less, more, factor = sizes = fewer_rows(case, (1 << 23) - 1)
+    assert (less.num_rows, more.num_rows, factor) == (1 << 15, 1 << 16, 126)
+
+    def taking(size: top_k.TopKCase) -> Prediction:
+        return Prediction(1, 2.0, 0, 1e6 + 50 * size.num_rows, {"issue": 0.0}, {})
+
+    assert row.of_sizes(*sizes, taking) == row.taking(taking(case)) != row.taking(taking(more))
+    tried = []
+
+    def failing(size: top_k.TopKCase) -> str:
+        tried.append(size)
+        return "no time"
+
+    assert row.of_sizes(*sizes, failing).note == "no time"
+    assert tried == [less]
+    few = OF_NAME["indexer 64 x 1048576 k 512 float32"]
+    assert fewer_rows(few, (1 << 23) - 1) == (few, few, 0)
 
 
 def test_differences() -> None:

@@ -28,6 +28,7 @@ from tests.support.kernel_cases import (
 LARGE = replace(GPU, num_multiprocessors=132)
 #: So few blocks at once that each takes several rows or tiles.
 ONE = replace(GPU, num_multiprocessors=1, max_threads_per_multiprocessor=512)
+#: Two blocks for a row, whose parts are long enough for a sample at few elements.
 TWO = replace(GPU, num_multiprocessors=2)
 #: Four, with shared storage for half of the candidates of a row in the case below.
 FOUR = replace(GPU, num_multiprocessors=4, shared_bytes_per_block=1 << 16)
