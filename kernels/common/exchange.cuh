@@ -67,12 +67,13 @@ struct TaggedHalves {
   __device__ __forceinline__ static UInt32 difference(Word word, UInt32 tag) {
     return word ^ tag << 16;
   }
-  __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
+  // The values in order, two in a word.
+  __device__ __forceinline__ static uint2 pairs(const Words& from) {
     const UInt32* words = from.words;
-    uint2 halves;
-    halves.x = (words[0] & 0xffff) | words[1] << 16;
-    halves.y = (words[2] & 0xffff) | words[3] << 16;
-    *reinterpret_cast<uint2*>(to) = halves;
+    return {__byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410)};
+  }
+  __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
+    *reinterpret_cast<uint2*>(to) = pairs(from);
   }
 };
 

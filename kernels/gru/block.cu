@@ -139,15 +139,6 @@ struct WholeBlock {
     __syncthreads();
   }
 
-  // The longest sequence of the block; the same in every thread.
-  __device__ __forceinline__ UInt32 num_steps() const {
-    UInt32 longest = 0;
-#pragma unroll 1
-    for (int row = 0; row < num_sequences; ++row)
-      longest = max(longest, layer.length(first_sequence + row));
-    return longest;
-  }
-
   __device__ __forceinline__ void run() {
     const int thread = threadIdx.x;
     const int num_threads = blockDim.x;
@@ -167,7 +158,7 @@ struct WholeBlock {
     // The initial states are complete before the first step reads them.
     __syncthreads();
 
-    const UInt32 steps = num_steps();
+    const UInt32 steps = layer.longest(first_sequence, num_sequences);
     if constexpr (kIsFixed) {
       const int unit = owned_unit(0);
       FixedItem<Element, kBlockThreads> item(layer, first_sequence, unit,

@@ -474,17 +474,6 @@ struct ExchangedGrid {
     }
   }
 
-  // The longest sequence of the group; the same in every thread.
-  __device__ __forceinline__ UInt32 num_steps() const {
-    if (layer.lengths == nullptr) return layer.params.num_steps;
-    UInt32 longest = 0;
-#pragma unroll 1
-    for (Int64 n = part.first_sequence; n < part.first_sequence + part.num_sequences; ++n) {
-      longest = max(longest, layer.length(n));
-    }
-    return longest;
-  }
-
   __device__ __forceinline__ void run() {
     const int end_unit =
         min(part.first_unit + layer.params.num_passes * Block::kPassUnits, hidden());
@@ -498,7 +487,7 @@ struct ExchangedGrid {
     // The zeros are written before states overwrite them.
     __syncthreads();
 
-    const UInt32 steps = num_steps();
+    const UInt32 steps = layer.longest(part.first_sequence, part.num_sequences);
     if constexpr (kIsFixed) {
       run_fixed<FixedItem<Element, kGridThreads, Block::kIsLayered>>(steps);
       return;

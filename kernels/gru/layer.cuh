@@ -74,6 +74,15 @@ struct Layer {
     return length < params.num_steps ? length : params.num_steps;
   }
 
+  // The longest of the sequences [first, first + count); the same in every thread.
+  __device__ __forceinline__ UInt32 longest(Int64 first, Int64 count) const {
+    if (lengths == nullptr) return params.num_steps;
+    UInt32 most = 0;
+#pragma unroll 1
+    for (Int64 n = first; n < first + count; ++n) most = max(most, length(n));
+    return most;
+  }
+
   // The time index of a step of a sequence; the backward direction starts at the sequence's own end.
   __device__ __forceinline__ Int64 time(UInt32 step, UInt32 length) const {
     return is_backward() ? length - 1 - step : step;
@@ -91,10 +100,15 @@ struct Layer {
     return ((direction * kNumGates + gate) * hidden + unit) * hidden;
   }
 
+  // The projected input of a hidden unit's first gate; those of the others follow, a row of units apart.
+  __device__ __forceinline__ const float* inputs_of(Int64 time, Int64 n, int unit) const {
+    const Int64 row = (time * params.batch_size + n) * params.num_directions + direction;
+    return projection + row * kNumGates * params.hidden_size + unit;
+  }
+
   __device__ __forceinline__ GateInputs load_inputs(Int64 time, Int64 n, int unit) const {
     const int hidden = params.hidden_size;
-    const Int64 row = (time * params.batch_size + n) * params.num_directions + direction;
-    const float* x = projection + row * kNumGates * hidden + unit;
+    const float* x = inputs_of(time, n, unit);
     return {x[0], x[hidden], x[2 * static_cast<Int64>(hidden)]};
   }
 

@@ -1,9 +1,10 @@
 // Computes: a GRU layer of 16-bit floats over a sequence by a cooperative grid, on matrix units.
-// Idea: as gru/grid.cu, but R stays in registers as matrix operands; states are sent as 16 bits.
-// Ownership: a group of blocks shares the units of 8 sequences at a time; 8 warps split columns.
-// Requires: all blocks resident, `exchange` zeroed, and `carried` for the states in float32.
+// Idea: R stays on the chip; a warp multiplies states as they come, eight sequences at a time.
+// Ownership: a group of blocks shares the units of some sequences; 8 warps of each split columns.
+// Requires: all blocks resident, `exchange` zeroed, shared storage for sums, items and chunks.
 // Chosen when: the type has 16 bits and this is estimated to be the fastest (gru/paths.py).
 
+#include "common/for_constants.cuh"
 #include "gru/exchanged_grid.cuh"
 
 // Sequences of a round, the columns of a matrix instruction.
@@ -11,15 +12,13 @@ constexpr int kRoundBatch = 8;
 // Rows and depth of a matrix instruction.
 constexpr int kTileRows = 16;
 constexpr int kTileColumns = 16;
-// Tiles of rows of each gate that a block has in one pass.
-constexpr int kTilesPerGate = 2;
-constexpr int kPassTiles = kNumGates * kTilesPerGate;
 constexpr int kChunkColumns = kGridWarps * kTileColumns;
-// Chunks of the first pass whose weights are in registers.
-constexpr int kRegisterChunks = 4;
-// Halves of padding after a row of states, so that eight rows start in different banks.
-constexpr int kRowPadding = 8;
-// Floats from one row of partial sums to the next: an odd number, for the same reason.
+// Tiles of weights that a warp has in registers: of all gates, in the first chunks.
+constexpr int kRegisterTiles = 24;
+// Chunks whose states are under way at once.
+constexpr int kLoadedChunks = 8;
+// Floats from one row of partial sums to the next: an odd number, so that eight rows start in different
+// banks.
 constexpr int kSumStride = kRoundBatch + 1;
 
 // What a matrix instruction and an exchange take of a 16-bit type.
@@ -41,91 +40,146 @@ struct MatrixFormat<BFloat16> : TaggedBFloats {
   }
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
-struct MatrixBlock
-    : ExchangedGrid<MatrixBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>,
-                    MatrixFormat<Element>, Element, kStandard, kLinearBeforeReset, kIsFixed> {
+// A block has `kTiles` tiles of rows of each gate, and if kIsAlone, one round of sequences. A step, or half a step if the layer is not linear before
+// reset, takes the sequences of the group in rounds of eight. The states of a round come from the blocks of
+// the group as words with a tag, 16 bytes a lane, in the order of a matrix instruction's operand: each warp
+// loads those of its own columns. While a round is multiplied, the states of the next are under way.
+//
+// In every step a thread has the same hidden unit of the same sequence of each round, an item. Sequences
+// that have ended go on: the other blocks wait for their states, but nothing that is computed from them is
+// stored or reaches another sequence.
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kTiles, bool kIsAlone>
+struct MatrixBlock {
   using Format = MatrixFormat<Element>;
-  static constexpr int kPassUnits = kTilesPerGate * kTileRows;
-  static constexpr bool kIsLayered = false;
+  using Word = typename Format::Word;
+  static constexpr int kUnits = kTiles * kTileRows;
+  static constexpr int kBlockTiles = kNumGates * kTiles;
+  static constexpr int kRegisterChunks = kRegisterTiles / kBlockTiles;
+  static_assert(kRegisterChunks <= kLoadedChunks, "the first loads have the states of these");
+  // Floats of the partial sums of a round, and of a round's items: states, and update gates that a step
+  // keeps from its first half.
+  static constexpr int kRoundSums = kGridWarps * kBlockTiles * kTileRows * kSumStride;
+  static constexpr int kRoundItems = kGridThreads * (kLinearBeforeReset ? 1 : 2);
 
-  using Grid = typename MatrixBlock::ExchangedGrid;
-  using Grid::hidden;
-  using Grid::layer;
-  using Grid::part;
+  Layer<Element> layer;
+  GridPart part;
+  Patience patience;
 
-  MatrixRows registers[kRegisterChunks][kPassTiles];
+  MatrixRows registers[kRegisterChunks][kBlockTiles];
   // By chunk, tile and thread: the first num_stored_chunks in shared storage, the others in global memory.
   MatrixRows* stored;
   MatrixRows* overflow;
-  UInt16* states;
-  float* inputs;
-  float* partials;  // parity of the pass, warp, gate and unit, sequence
+  float* inputs;    // of a thread's item in the next turn: gate, thread
+  float* items;     // round, thread
+  float* partials;  // parity of the turn, warp, gate and unit, sequence
 
+  // Bytes of `exchange` before words of the first sequence in exchanges with even numbers: the first that a
+  // lane loads, and the one that a thread sends. Those with odd numbers are buffer_bytes later.
+  char* exchange;
+  UInt32 lane_bytes;
+  UInt32 item_bytes;
+  UInt32 buffer_bytes;
+  // Chunks in which the warp has a tile of states.
+  int num_tiles;
+  // Sequences of the group, and the rounds in which the thread has an item.
+  int num_sequences;
+  int item_rounds;
+  GateBiases biases;
+  // The item, if there is one round; else in `items`.
+  float state;
+  float update;
+
+  // States of the next chunks, if they have been asked for, and inputs of the next turn to be finished.
+  WordQuad loaded[kLoadedChunks];
+  bool are_loaded;
+  FloatCopies<kNumGates> copies;
+
+  // A part of the recurrence: the exchange with the number `tag` of the sequences of a round, the first
+  // products of a step or those of the candidate's second half.
+  struct Turn {
+    UInt32 step;
+    UInt32 tag;
+    int round;
+    bool exists;
+  };
+  __device__ __forceinline__ static bool is_second_half(const Turn& turn) {
+    return !kLinearBeforeReset && turn.tag % 2 == 0;
+  }
+  // Calls `use` with the first gate of a turn and the one after the last.
+  template <class Use>
+  __device__ __forceinline__ static void by_gates(const Turn& turn, const Use& use) {
+    if constexpr (kLinearBeforeReset) {
+      use(Constant<kUpdate>(), Constant<kNumGates>());
+    } else if (is_second_half(turn)) {
+      use(Constant<kCandidate>(), Constant<kNumGates>());
+    } else {
+      use(Constant<kUpdate>(), Constant<kCandidate>());
+    }
+  }
+  __device__ __forceinline__ Turn after(const Turn& turn, UInt32 num_steps) const {
+    if (!turn.exists) return turn;
+    if (turn.round + 1 < num_rounds()) return {turn.step, turn.tag, turn.round + 1, true};
+    const UInt32 step = turn.step + (kLinearBeforeReset || is_second_half(turn) ? 1 : 0);
+    return {step, turn.tag + 1, 0, step < num_steps};
+  }
+
+  __device__ __forceinline__ int hidden() const { return layer.params.hidden_size; }
+  // Words of a row of an exchange: a warp loads whole tiles, so the block with the last unit fills its row.
+  __device__ __forceinline__ int row_words() const {
+    return (hidden() + kTileColumns - 1) / kTileColumns * kTileColumns;
+  }
   __device__ __forceinline__ int num_chunks() const {
     return (hidden() + kChunkColumns - 1) / kChunkColumns;
   }
-  __device__ __forceinline__ int num_register_chunks() const {
-    return min(kRegisterChunks, num_chunks());
+  __device__ __forceinline__ int num_rounds() const {
+    return kIsAlone ? 1 : (num_sequences + kRoundBatch - 1) / kRoundBatch;
   }
-  __device__ __forceinline__ int row_stride() const {
-    return num_chunks() * kChunkColumns + kRowPadding;
-  }
-  __device__ __forceinline__ static int round_batch() { return kRoundBatch; }
-  __device__ __forceinline__ static int sums_per_pass() {
-    return kGridWarps * kPassTiles * kTileRows * kSumStride;
-  }
-  __device__ __forceinline__ static int sum_place(int warp, int gate, int row, int unit) {
-    return ((warp * kNumGates + gate) * kPassUnits + unit) * kSumStride + row;
+  // Bytes from the words of the first sequence to those of another one.
+  __device__ __forceinline__ UInt32 bytes_to(UInt32 tag, int sequence) const {
+    return (tag & 1 ? buffer_bytes : 0) + sequence * (row_words() * sizeof(Word));
   }
 
-  // The first column of the warp's tile of a chunk.
-  __device__ __forceinline__ static int tile_column(int chunk) {
-    return chunk * kChunkColumns + static_cast<int>(threadIdx.x) / kWarpSize * kTileColumns;
+  // The first of four neighbouring columns that a lane has of its warp's tile of a chunk. A matrix
+  // instruction may take columns in any order, if weights and states have the same.
+  __device__ __forceinline__ static int lane_column(int chunk) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    return chunk * kChunkColumns + warp * kTileColumns + lane % 4 * 4;
   }
 
-  __device__ __forceinline__ MatrixRows* chunk_tiles(int m) const {
-    const int in_overflow = m - layer.params.num_stored_chunks;
-    MatrixRows* tiles =
-        in_overflow < 0 ? stored + m * kPassTiles * kGridThreads
-                        : overflow + static_cast<Int64>(in_overflow) * kPassTiles * kGridThreads;
-    return tiles + threadIdx.x;
-  }
+  // ---- Weights.
 
-  // Two neighbouring weights of a row, read from R; 0 outside of it.
+  // Four neighbouring weights of a row, read from R; 0 outside of it.
   template <bool kIsAligned>
-  __device__ __forceinline__ UInt32 load_pair(int gate, int unit, int column) const {
+  __device__ __forceinline__ uint2 load_quad(int gate, int unit, int column) const {
+    uint2 quad = {0, 0};
+    if (unit >= hidden() || column >= hidden()) return quad;
     const Element* first = layer.recurrence + (layer.weight_row(gate, unit) + column);
-    UInt32 pair = 0;
     if constexpr (kIsAligned) {
-      if (unit < hidden() && column < hidden()) pair = *reinterpret_cast<const UInt32*>(first);
+      quad = *reinterpret_cast<const uint2*>(first);
     } else {
-      if (unit < hidden() && column < hidden()) pair = first[0].bits;
-      if (unit < hidden() && column + 1 < hidden()) {
-        pair |= static_cast<UInt32>(first[1].bits) << 16;
-      }
+      UInt32 halves[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) halves[i] = column + i < hidden() ? first[i].bits : 0;
+      quad = {halves[0] | halves[1] << 16, halves[2] | halves[3] << 16};
     }
-    return pair;
+    return quad;
   }
 
   template <bool kIsAligned>
-  __device__ __forceinline__ MatrixRows load_tile(int tile, int pass_unit, int chunk) const {
-    const int lane = threadIdx.x % kWarpSize;
-    const int gate = tile / kTilesPerGate;
-    MatrixRows rows;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int unit = pass_unit + tile % kTilesPerGate * kTileRows + lane / 4 + i % 2 * 8;
-      const int column = tile_column(chunk) + lane % 4 * 2 + i / 2 * 8;
-      rows.words[i] = load_pair<kIsAligned>(gate, unit, column);
-    }
-    return rows;
+  __device__ __forceinline__ MatrixRows load_tile(int tile, int chunk) const {
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+    const int unit = part.first_unit + tile % kTiles * kTileRows + lane / 4;
+    const int column = lane_column(chunk);
+    const uint2 upper = load_quad<kIsAligned>(tile / kTiles, unit, column);
+    const uint2 lower = load_quad<kIsAligned>(tile / kTiles, unit + kTileRows / 2, column);
+    return {{upper.x, lower.x, upper.y, lower.y}};
   }
 
   __device__ __forceinline__ void load_weights() {
-    // Whether the pairs of all rows of R can be loaded as a whole.
+    // Whether four weights of all rows of R can be loaded as a whole.
     const bool is_aligned =
-        hidden() % 2 == 0 && reinterpret_cast<UInt64>(layer.recurrence) % sizeof(UInt32) == 0;
+        hidden() % 4 == 0 && reinterpret_cast<UInt64>(layer.recurrence) % sizeof(uint2) == 0;
     if (is_aligned) {
       load_tiles<true>();
     } else {
@@ -138,115 +192,398 @@ struct MatrixBlock
 #pragma unroll
     for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
 #pragma unroll
-      for (int tile = 0; tile < kPassTiles; ++tile) {
-        if (chunk < num_chunks()) {
-          registers[chunk][tile] = load_tile<kIsAligned>(tile, part.first_unit, chunk);
-        }
+      for (int tile = 0; tile < kBlockTiles; ++tile) {
+        if (chunk < num_chunks()) registers[chunk][tile] = load_tile<kIsAligned>(tile, chunk);
       }
     }
-    const int num_chunks_left = layer.params.num_passes * num_chunks() - num_register_chunks();
-    for (int m = 0; m < num_chunks_left; ++m) {
-      const int index = m + num_register_chunks();
-      const int pass = index / num_chunks();
-      const int unit = part.first_unit + pass * kPassUnits;
-      const int chunk = index - pass * num_chunks();
-      MatrixRows* kept = chunk_tiles(m);
-#pragma unroll 1
-      for (int tile = 0; tile < kPassTiles; tile += kTilesPerGate) {
-        // All tiles of a gate are in flight before the first is waited for.
-        MatrixRows tiles[kTilesPerGate];
+    for (int m = 0; m < num_chunks() - kRegisterChunks; ++m) {
+      const int in_overflow = m - layer.params.num_stored_chunks;
+      MatrixRows* kept =
+          in_overflow < 0 ? stored + m * kBlockTiles * kGridThreads
+                          : overflow + static_cast<Int64>(in_overflow) * kBlockTiles * kGridThreads;
+      MatrixRows tiles[kBlockTiles];
+      // All tiles are in flight before the first is waited for.
 #pragma unroll
-        for (int t = 0; t < kTilesPerGate; ++t) {
-          tiles[t] = load_tile<kIsAligned>(tile + t, unit, chunk);
-        }
+      for (int tile = 0; tile < kBlockTiles; ++tile) {
+        tiles[tile] = load_tile<kIsAligned>(tile, kRegisterChunks + m);
+      }
 #pragma unroll
-        for (int t = 0; t < kTilesPerGate; ++t) kept[(tile + t) * kGridThreads] = tiles[t];
+      for (int tile = 0; tile < kBlockTiles; ++tile) {
+        kept[tile * kGridThreads + threadIdx.x] = tiles[tile];
       }
     }
   }
 
-  // Multiplies all states of the round, independent of their count.
+  // ---- States.
+
+  // A lane's words of a turn: those of chunk `c` are c * kChunkColumns after the first. A lane whose column
+  // of the operand has no sequence takes the last one's; its products are not used.
+  struct Source {
+    UInt32 bytes;
+    UInt32 tag;
+  };
+
+  __device__ __forceinline__ Source source_of(const Turn& turn) const {
+    const int row = static_cast<int>(threadIdx.x) % kWarpSize / 4;
+    const int sequence = min(turn.round * kRoundBatch + row, num_sequences - 1);
+    return {lane_bytes + bytes_to(turn.tag, sequence), turn.tag};
+  }
+  __device__ __forceinline__ WordQuad load_chunk(const Source& from, int chunk) const {
+    const UInt32 bytes = from.bytes + chunk * (kChunkColumns * sizeof(Word));
+    return Format::load(reinterpret_cast<const Word*>(exchange + bytes));
+  }
+
+  // Calls `use` with what says whether a chunk after `chunk` is loaded; for 512 and 1024 columns, a constant.
+  template <class Use>
+  __device__ __forceinline__ void by_count(int chunk, const Use& use) {
+    const int left = num_tiles - chunk;
+    if (left >= kLoadedChunks) {
+      use([](int) { return true; });
+    } else if (left == kLoadedChunks / 2) {
+      use([](int i) { return i < kLoadedChunks / 2; });
+    } else {
+      use([left](int i) { return i < left; });
+    }
+  }
+
+  __device__ __forceinline__ void load(const Source& from, int chunk) {
+    by_count(chunk, [&](auto exists) {
+#pragma unroll
+      for (int i = 0; i < kLoadedChunks; ++i) {
+        if (!exists(i)) break;
+        loaded[i] = load_chunk(from, chunk + i);
+      }
+    });
+  }
+
+  // Waits until the words from a chunk on have come; `columns` are their states.
+  // Matrix instructions wait for all lanes.
+  __device__ __forceinline__ void receive(MatrixColumns (&columns)[kLoadedChunks],
+                                          const Source& from, int chunk) {
+    by_count(chunk, [&](auto exists) {
+      const auto missing = [&](int i) {
+        return differences<Format>(loaded[i], Format::kNumWords, from.tag);
+      };
+      // If the thread has given up, the states are unspecified.
+      patience.wait(
+          kWaitForStates,
+          [&] {
+            UInt32 any = 0;
+#pragma unroll
+            for (int i = 0; i < kLoadedChunks; ++i) {
+              if (!exists(i)) break;
+              any |= missing(i);
+            }
+            return any == 0;
+          },
+          [&] {
+#pragma unroll
+            for (int i = 0; i < kLoadedChunks; ++i) {
+              if (!exists(i)) break;
+              if (missing(i) != 0) loaded[i] = load_chunk(from, chunk + i);
+            }
+          });
+#pragma unroll
+      for (int i = 0; i < kLoadedChunks; ++i) {
+        if (!exists(i)) break;
+        const uint2 pairs = Format::pairs(loaded[i]);
+        columns[i] = {{pairs.x, pairs.y}};
+      }
+    });
+  }
+
+  // The gates kFirst to kLast - 1 of a turn: the warp's part of the products with its columns. If the next
+  // turn's states are sent already, they are under way afterwards.
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void multiply_round(int pass, int, float* sums_of_pass) const {
-    constexpr int kFirstTile = kFirst * kTilesPerGate;
-    constexpr int kLastTile = kLast * kTilesPerGate;
-    const int lane = threadIdx.x % kWarpSize;
-    const UInt16* column = states + lane / 4 * row_stride() + lane % 4 * 2;
-    const auto load_columns = [&](int chunk) {
-      const UInt16* halves = column + tile_column(chunk);
-      return MatrixColumns{
-          {*reinterpret_cast<const UInt32*>(halves), *reinterpret_cast<const UInt32*>(halves + 8)}};
-    };
-    MatrixSums sums[kPassTiles];
+  __device__ __forceinline__ void multiply(const Turn& turn, const Turn& next, bool is_sent,
+                                           float* sums_of_turn) {
+    constexpr int kFirstTile = kFirst * kTiles;
+    constexpr int kLastTile = kLast * kTiles;
+    MatrixSums sums[kBlockTiles];
 #pragma unroll
     for (int tile = kFirstTile; tile < kLastTile; ++tile) sums[tile] = {};
-    if (pass == 0) {
-#pragma unroll
-      for (int chunk = 0; chunk < kRegisterChunks; ++chunk) {
-        if (chunk >= num_chunks()) break;
-        const MatrixColumns columns = load_columns(chunk);
-#pragma unroll
-        for (int tile = kFirstTile; tile < kLastTile; ++tile) {
-          sums[tile] = Format::add(registers[chunk][tile], columns, sums[tile]);
-        }
-      }
-    }
-    int chunk = pass == 0 ? kRegisterChunks : 0;
-    int m = pass == 0 ? 0 : pass * num_chunks() - num_register_chunks();
-    const auto add_chunk = [&](const MatrixRows* tiles) {
-      const MatrixColumns columns = load_columns(chunk);
-#pragma unroll
-      for (int tile = kFirstTile; tile < kLastTile; ++tile) {
-        sums[tile] = Format::add(tiles[tile * kGridThreads], columns, sums[tile]);
+
+    const Source from = source_of(turn);
+    MatrixColumns columns[kLoadedChunks];
+    const auto receive_chunks = [&](int chunk) {
+      receive(columns, from, chunk);
+      // A wait for a load may also wait for later ones, so these begin after it.
+      if (chunk + kLoadedChunks < num_tiles) {
+        load(from, chunk + kLoadedChunks);
+      } else if (is_sent) {
+        load(source_of(next), 0);
       }
     };
-    const int num_stored = layer.params.num_stored_chunks;
-    // Two loops, so that each knows the kind of storage that it reads.
-#pragma unroll(kIsFixed ? 2 : 1)
-    for (; chunk < num_chunks() && m < num_stored; ++chunk, ++m) {
-      add_chunk(stored + m * kPassTiles * kGridThreads + threadIdx.x);
+    const auto add = [&](const MatrixRows& rows, int i, int tile) {
+      sums[tile] = Format::add(rows, columns[i], sums[tile]);
+    };
+    // The chunks from `begin` on of those loaded from `chunk` on, with weights from `kept` on. Whether that is
+    // shared storage is known at each call, so that each access knows its kind of storage.
+    const auto add_kept = [&](const MatrixRows* kept, int chunk, auto begin) {
+#pragma unroll
+      for (int i = begin.value; i < kLoadedChunks; ++i) {
+        if (chunk + i >= num_tiles) break;
+#pragma unroll
+        for (int tile = kFirstTile; tile < kLastTile; ++tile) {
+          add(kept[((i - begin.value) * kBlockTiles + tile) * kGridThreads + threadIdx.x], i, tile);
+        }
+      }
+    };
+
+    if (!are_loaded) load(from, 0);
+    receive_chunks(0);
+#pragma unroll
+    for (int i = 0; i < kRegisterChunks; ++i) {
+      if (i >= num_tiles) break;
+#pragma unroll
+      for (int tile = kFirstTile; tile < kLastTile; ++tile) add(registers[i][tile], i, tile);
     }
+    add_kept(stored, 0, Constant<kRegisterChunks>());
 #pragma unroll 1
-    for (; chunk < num_chunks(); ++chunk, ++m) {
-      add_chunk(overflow + static_cast<Int64>(m - num_stored) * kPassTiles * kGridThreads +
-                threadIdx.x);
+    for (int chunk = kLoadedChunks; chunk < num_tiles; chunk += kLoadedChunks) {
+      receive_chunks(chunk);
+      const int m = chunk - kRegisterChunks;
+      const int num_stored = layer.params.num_stored_chunks;
+      if (m < num_stored) {
+        add_kept(stored + m * kBlockTiles * kGridThreads, chunk, Constant<0>());
+      } else {
+        add_kept(overflow + static_cast<Int64>(m - num_stored) * kBlockTiles * kGridThreads, chunk,
+                 Constant<0>());
+      }
     }
+    are_loaded = is_sent;
+
     const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
+    const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
 #pragma unroll
     for (int tile = kFirstTile; tile < kLastTile; ++tile) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int unit = tile % kTilesPerGate * kTileRows + lane / 4 + i / 2 * 8;
-        sums_of_pass[sum_place(warp, tile / kTilesPerGate, lane % 4 * 2 + i % 2, unit)] =
+        const int unit = tile % kTiles * kTileRows + lane / 4 + i / 2 * 8;
+        sums_of_turn[sum_place(warp, tile / kTiles, lane % 4 * 2 + i % 2, unit)] =
             sums[tile].values[i];
       }
     }
   }
+
+  __device__ __forceinline__ static int sum_place(int warp, int gate, int row, int unit) {
+    return ((warp * kNumGates + gate) * kUnits + unit) * kSumStride + row;
+  }
+
+  // ---- Items.
+
+  // A thread has an item in the first item_rounds rounds. Those past the hidden size, in the last tile of
+  // words, are sent as 0.
+  __device__ __forceinline__ static int item_row() {
+    return static_cast<int>(threadIdx.x) / kUnits;
+  }
+  __device__ __forceinline__ int item_unit() const {
+    return part.first_unit + static_cast<int>(threadIdx.x) % kUnits;
+  }
+  __device__ __forceinline__ Int64 sequence_of(int round) const {
+    return part.first_sequence + (round * kRoundBatch + item_row());
+  }
+
+  __device__ __forceinline__ void send(UInt32 tag, int round, float value) const {
+    const UInt32 bytes = item_bytes + bytes_to(tag, round * kRoundBatch);
+    store_relaxed(reinterpret_cast<Word*>(exchange + bytes),
+                  Format::word(Format::value_of(value), tag));
+  }
+
+  __device__ __forceinline__ float& state_of(int round) {
+    return kIsAlone ? state : items[round * kRoundItems + threadIdx.x];
+  }
+  __device__ __forceinline__ float& update_of(int round) {
+    return kIsAlone ? update : items[round * kRoundItems + kGridThreads + threadIdx.x];
+  }
+
+  __device__ __forceinline__ void start_items() {
+#pragma unroll
+    for (int gate = 0; gate < kNumGates; ++gate) inputs[gate * kGridThreads + threadIdx.x] = 0.0f;
+    for (int round = 0; round < item_rounds; ++round) {
+      const int unit = item_unit();
+      const float first = unit < hidden() ? layer.initial_state(sequence_of(round), unit) : 0.0f;
+      state_of(round) = first;
+      send(1, round, first);
+    }
+  }
+
+  // Copies the inputs of the thread's item in a turn to shared storage.
+  __device__ __forceinline__ void fetch_inputs(const Turn& turn) {
+    const Int64 n = sequence_of(turn.round);
+    const UInt32 length = layer.length(n);
+    if (turn.step >= length) return;
+    const float* from = layer.inputs_of(layer.time(turn.step, length), n, item_unit());
+    by_gates(turn, [&](auto first, auto last) {
+#pragma unroll
+      for (int gate = first.value; gate < last.value; ++gate) {
+        copies.start(gate, inputs + gate * kGridThreads + threadIdx.x,
+                     from + gate * static_cast<Int64>(hidden()));
+      }
+    });
+  }
+
+  __device__ __forceinline__ GateInputs fetched_inputs() {
+    copies.wait();
+    const float* slots = inputs + threadIdx.x;
+    return {slots[0], slots[kGridThreads], slots[2 * kGridThreads]};
+  }
+
+  // The gates kFirst to kLast - 1 of the thread's item in a turn, from the sums of all warps.
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void finish_item(const Turn& turn, const GateInputs& input,
+                                              const float* sums_of_turn, UInt32 num_steps) {
+    float products[kLast - kFirst];
+#pragma unroll
+    for (int gate = kFirst; gate < kLast; ++gate) {
+      float sums[kGridWarps];
+#pragma unroll
+      for (int warp = 0; warp < kGridWarps; ++warp) {
+        const int unit = static_cast<int>(threadIdx.x) % kUnits;
+        sums[warp] = sums_of_turn[sum_place(warp, gate, item_row(), unit)];
+      }
+      products[gate - kFirst] =
+          ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
+    }
+    const Activations activations = layer.activations();
+    float& state_now = state_of(turn.round);
+    if constexpr (!kLinearBeforeReset && kFirst == kUpdate) {
+      const UpdateAndReset gates = step_gates<kStandard>(activations, input, biases, products);
+      update_of(turn.round) = gates.update;
+      send(turn.tag + 1, turn.round, gates.reset * state_now);
+    } else {
+      if constexpr (kLinearBeforeReset) {
+        state_now =
+            step_linear_before_reset<kStandard>(activations, input, biases, products, state_now);
+      } else {
+        state_now = step_candidate<kStandard>(activations, input, biases, products[0],
+                                              update_of(turn.round), state_now);
+      }
+      if (turn.step + 1 < num_steps) send(turn.tag + 1, turn.round, state_now);
+    }
+  }
+
+  // Whether the thread has an item in a turn, with a unit of the layer.
+  __device__ __forceinline__ bool has_item(const Turn& turn) const {
+    return turn.exists && turn.round < item_rounds && item_unit() < hidden();
+  }
+
+  // Computes and sends the state of the thread's item in a turn.
+  __device__ __forceinline__ void finish(const Turn& turn, const float* sums_of_turn,
+                                         UInt32 num_steps) {
+    const GateInputs input = fetched_inputs();
+    if (has_item(turn)) {
+      by_gates(turn, [&](auto first, auto last) {
+        finish_item<first.value, last.value>(turn, input, sums_of_turn, num_steps);
+      });
+    } else if (turn.round < item_rounds && after(turn, num_steps).exists) {
+      send(turn.tag + 1, turn.round, 0.0f);
+    }
+  }
+
+  // What nobody waits for: stores the state of a turn that is finished, and fetches the inputs of the next.
+  __device__ __forceinline__ void store_state(const Turn& turn) {
+    if (!has_item(turn) || !(kLinearBeforeReset || is_second_half(turn))) return;
+    const Int64 n = sequence_of(turn.round);
+    const UInt32 length = layer.length(n);
+    if (turn.step < length) {
+      layer.store_state(turn.step, length, n, item_unit(), state_of(turn.round));
+    }
+  }
+
+  // In each turn, the block multiplies for it and finishes the turn before. Rounds do not depend on each
+  // other. With three or more, the states of a turn have come when the turn before it begins, and half of the
+  // warps multiply while the others finish. With two, they are on their way when the turn begins, and with one,
+  // they are sent in it.
+  __device__ __forceinline__ void run_steps(UInt32 num_steps) {
+    const bool are_early = num_rounds() > 2;
+    const bool multiplies_first = are_early && threadIdx.x >= kGridThreads / 2;
+    float* sums = partials;
+    float* sums_before = partials + kRoundSums;
+    Turn before = {};
+    Turn turn = {0, 1, 0, num_steps > 0};
+    if (has_item(turn)) fetch_inputs(turn);
+#pragma unroll 1
+    while (turn.exists || before.exists) {
+      const Turn next = after(turn, num_steps);
+      if (num_rounds() == 2) load_states(turn);
+      if (before.exists && !multiplies_first) {
+        finish(before, sums_before, num_steps);
+        if (has_item(turn)) fetch_inputs(turn);
+        if (num_rounds() == 1) load_states(turn);
+        store_state(before);
+      }
+      if (turn.exists) {
+        by_gates(turn, [&](auto first, auto last) {
+          multiply<first.value, last.value>(turn, next, are_early && next.exists, sums);
+        });
+      }
+      if (before.exists && multiplies_first) {
+        finish(before, sums_before, num_steps);
+        if (has_item(turn)) fetch_inputs(turn);
+        store_state(before);
+      }
+      // All warps' sums of this turn are complete before they are added up, and those of the turn before are
+      // read before the next turn's replace them.
+      __syncthreads();
+      before = turn;
+      turn = next;
+      float* const others = sums_before;
+      sums_before = sums;
+      sums = others;
+    }
+  }
+
+  __device__ __forceinline__ void load_states(const Turn& turn) {
+    if (!turn.exists) return;
+    load(source_of(turn), 0);
+    are_loaded = true;
+  }
+
+  __device__ __forceinline__ void run() {
+    num_tiles = (row_words() - lane_column(0) / kTileColumns * kTileColumns + kChunkColumns - 1) /
+                kChunkColumns;
+    num_sequences = static_cast<int>(part.num_sequences);
+    const int left = num_sequences - item_row();
+    const bool has_items = item_row() < kRoundBatch && left > 0 && item_unit() < row_words();
+    item_rounds = has_items ? (left + kRoundBatch - 1) / kRoundBatch : 0;
+    const GruParams& params = layer.params;
+    const UInt32 first_row =
+        static_cast<UInt32>(layer.direction * params.batch_size + part.first_sequence);
+    const UInt32 rows = static_cast<UInt32>(params.num_directions * params.batch_size);
+    buffer_bytes = rows * row_words() * sizeof(Word);
+    lane_bytes = (first_row * row_words() + lane_column(0)) * sizeof(Word);
+    item_bytes = ((first_row + item_row()) * row_words() + item_unit()) * sizeof(Word);
+
+    const int end_unit = min(part.first_unit + kUnits, hidden());
+    layer.store_padding(part.first_sequence, part.num_sequences, part.first_unit, end_unit,
+                        threadIdx.x, kGridThreads);
+    start_items();
+    biases = item_unit() < hidden() ? layer.load_biases(item_unit()) : GateBiases();
+    load_weights();
+    run_steps(layer.longest(part.first_sequence, part.num_sequences));
+  }
 };
 
-template <bool kStandard, bool kLinearBeforeReset, bool kIsFixed, class Element = Float16>
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kTiles, bool kIsAlone>
 __global__ void __launch_bounds__(kGridThreads, 1)
     gru_matrix_grid(const float* projection, const Element* recurrence, const Element* bias,
                     const Element* initial, const UInt32* lengths, Element* sequence,
-                    Element* single, UInt32* exchange, float* carried, UInt32* overflow,
-                    WaitReport* report, GruParams params) {
+                    Element* single, UInt32* exchange, UInt32* overflow, WaitReport* report,
+                    GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
-  using Block = MatrixBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>;
-  const GridPart part = GridPart::of_block(params, Block::kPassUnits);
+  using Block = MatrixBlock<Element, kStandard, kLinearBeforeReset, kTiles, kIsAlone>;
+  const GridPart part = GridPart::of_block(params, Block::kUnits);
   const Layer<Element> layer = {projection, recurrence, bias,   initial,       lengths,
                                 sequence,   single,     params, part.direction};
-  Block block = {{layer, part, exchange, reinterpret_cast<Carried*>(carried), {report}},
-                 {},
-                 nullptr,
-                 nullptr,
-                 nullptr,
-                 reinterpret_cast<float*>(shared.words),
-                 nullptr};
-  block.partials = block.inputs + (kIsFixed ? kNumGates * kGridThreads : 0);
-  const int num_halves = params.num_passes > 1 ? 2 : 1;
-  block.stored = reinterpret_cast<MatrixRows*>(block.partials + num_halves * block.sums_per_pass());
-  block.states = reinterpret_cast<UInt16*>(block.stored +
-                                           params.num_stored_chunks * kPassTiles * kGridThreads);
+  Block block = {layer, part, {report}};
+  block.stored = reinterpret_cast<MatrixRows*>(shared.words);
+  block.partials = reinterpret_cast<float*>(block.stored + params.num_stored_chunks *
+                                                               Block::kBlockTiles * kGridThreads);
+  block.inputs = block.partials + 2 * Block::kRoundSums;
+  block.items = block.inputs + kNumGates * kGridThreads;
   block.overflow = reinterpret_cast<MatrixRows*>(overflow) + blockIdx.x * params.overflow_pieces;
+  block.are_loaded = false;
+  block.exchange = reinterpret_cast<char*>(exchange);
   block.run();
 }

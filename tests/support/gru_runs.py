@@ -149,7 +149,7 @@ def run_gru(
         direction=options.direction,
         linear_before_reset=options.linear_before_reset,
     )
-    chosen = change(plan(desc, limits or device.limits, options.clip, path=path))
+    chosen = change(plan(desc, limits or limits_for(device, path), options.clip, path=path))
     by_member = {MEMBERS[name]: view for name, view in views.items()}
     temporary = (workspace or stale_workspace)(device, chosen)
     device.load(chosen)([by_member[name] for name in chosen.operands], temporary)
@@ -160,6 +160,13 @@ def run_gru(
             layouts[name].view(expected)[...] = found[name]
             np.testing.assert_array_equal(to_numpy(operands[name]), expected)
     return found
+
+
+def limits_for(device: Device, path: str | None) -> Limits:
+    """The device's limits; of the emulator's, with multiprocessors for all blocks that a path needs."""
+    if path in MATRIX_PATHS and device.limits.compute_capability == 0:
+        return replace(device.limits, num_multiprocessors=40)
+    return device.limits
 
 
 def packed_layout(shape: tuple[int, ...]) -> Layout:

@@ -249,9 +249,17 @@ CASES = {
     "gru of bfloat16": Case(gru(3, 3, 2, 40, data_type=ExtendedType.BFLOAT16), "matrix_grid"),
     "gru by matrix instructions": Case(gru(3, 3, 2, 40, data_type=DataType.FLOAT16), "matrix_grid"),
     "gru by matrix instructions, weights in memory": Case(
-        gru(2, 9, 1, 300, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        gru(1, 1, 1, 1026, data_type=DataType.FLOAT16),
         "matrix_grid",
-        replace(GPU, num_multiprocessors=2, shared_bytes_per_block=65536),
+        replace(GPU, num_multiprocessors=65, shared_bytes_per_block=36864),
+    ),
+    "gru by matrix instructions, many sequences": Case(
+        gru(3, 27, 1, 20, data_type=DataType.FLOAT16), "matrix_grid", TWO
+    ),
+    "gru by matrix instructions, many sequences, reset first": Case(
+        gru(2, 27, 1, 20, data_type=DataType.FLOAT16, activations=OTHERS, linear_before_reset=False),
+        "matrix_grid",
+        TWO,
     ),
     "gru on a grid, several blocks a sequence": Case(gru(4, 1, 2, 130), "grid", length=4),
     "gru on a grid, several blocks a sequence, reset first": Case(
@@ -267,7 +275,7 @@ CASES = {
     "gru on a grid, fixed items, reset first": Case(
         gru(4, 3, 2, 12, linear_before_reset=False, activations=OTHERS, direction=BIDIRECTIONAL), "grid"
     ),
-    "gru by matrix instructions, fixed items, reset first": Case(
+    "gru by matrix instructions, reset first": Case(
         gru(4, 3, 2, 42, data_type=DataType.FLOAT16, linear_before_reset=False), "matrix_grid"
     ),
     "gru in a block, fixed items, reset first": Case(gru(3, 3, 2, 40, linear_before_reset=False), "block"),

@@ -197,37 +197,42 @@ def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
 
 def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(grid_shape, layer, limits)
-    row_bytes = EXCHANGED_BYTES * round_up(layer.hidden_size, EXCHANGED_STATES)
-    carries = not (layer.linear_before_reset or shape.is_fixed)
-    return _exchanging(layer, shape, "grid", places, row_bytes, carries)
+    exchange: tuple[Workspace, ...] = ()
+    carried: tuple[Workspace, ...] = ()
+    if layer.num_steps > 1 or not layer.linear_before_reset:
+        exchange = (_exchange(layer, EXCHANGED_BYTES, EXCHANGED_STATES),)
+    if not (layer.linear_before_reset or shape.is_fixed):
+        items = layer.num_directions * layer.batch_size * layer.hidden_size
+        carried = (Workspace("carried", CARRIED_BYTES * items),)
+    overflow = _overflow(layer, shape)
+    names = (*_names(exchange), *_names(carried), *_names(overflow))
+    launch = recurrence_launch(layer, shape, "grid", (*_tensors(layer, places), *names), shape.is_fixed)
+    return _exchanging(launch, exchange, (*carried, *overflow))
 
 
 def _matrix_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(matrix_shape, layer, limits)
-    row_bytes = MATRIX_EXCHANGED_BYTES * round_up(layer.hidden_size, MATRIX_EXCHANGED_STATES)
-    return _exchanging(layer, shape, "matrix_grid", places, row_bytes, carries=not shape.is_fixed)
+    exchange = (_exchange(layer, MATRIX_EXCHANGED_BYTES, MATRIX_EXCHANGED_STATES),)
+    overflow = _overflow(layer, shape)
+    buffers = (*_tensors(layer, places), *_names(exchange), *_names(overflow))
+    launch = recurrence_launch(layer, shape, "matrix_grid", buffers, shape.thread_units, shape.is_fixed)
+    return _exchanging(launch, exchange, overflow)
+
+
+def _exchange(layer: Layer, state_bytes: int, load_states: int) -> Workspace:
+    """Two buffers of states that take turns; a row has whole loads of `load_states`."""
+    rows = layer.num_directions * layer.batch_size
+    return Workspace("exchange", 2 * rows * state_bytes * round_up(layer.hidden_size, load_states))
 
 
 def _exchanging(
-    layer: Layer, shape: Shape, name: str, places: Places, row_bytes: int, carries: bool
+    launch: KernelLaunch, exchange: tuple[Workspace, ...], others: tuple[Workspace, ...]
 ) -> Steps:
-    """The steps of a kernel whose blocks exchange rows of states, in two buffers that take turns."""
-    rows = layer.num_directions * layer.batch_size
-    exchange: tuple[Workspace, ...] = ()
-    carried: tuple[Workspace, ...] = ()
-    if layer.num_steps > 1 or not layer.linear_before_reset:
-        exchange = (Workspace("exchange", 2 * rows * row_bytes),)
-    if carries:
-        carried = (Workspace("carried", CARRIED_BYTES * rows * layer.hidden_size),)
-    overflow = _overflow(layer, shape)
-    spaces = (*_names(exchange), *_names(carried), *_names(overflow))
-    buffers = (*_tensors(layer, places), *spaces, WAIT_REPORT)
-    launch = recurrence_launch(layer, shape, name, buffers, shape.is_fixed)._replace(
-        cooperative=True, waits=WAITS[:1]
-    )
+    """The steps of a kernel whose blocks exchange states."""
+    launch = launch._replace(buffers=(*launch.buffers, WAIT_REPORT), cooperative=True, waits=WAITS[:1])
     # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
-    return (*fills, launch), (*exchange, *carried, *overflow)
+    return (*fills, launch), (*exchange, *others)
 
 
 def _step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
@@ -554,21 +559,14 @@ def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
 
 
 def recurrence_launch(
-    layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...], variant: bool | int | None
+    layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...], *variant: bool | int
 ) -> KernelLaunch:
-    """The launch of a recurrence; `variant` is the kernel's last template argument, if it has one more."""
+    """The launch of a recurrence; `variant` has the kernel's last template arguments."""
     blocks = layer.num_directions * shape.num_groups * shape.num_shards
-    template: tuple[str | int | bool, ...] = layer.is_standard, layer.linear_before_reset
-    if variant is not None:
-        template = *template, variant
-    if name != "matrix_grid":
-        template = layer.element.cpp, *template
-    elif layer.element.element_type != DataType.FLOAT16:  # the default
-        template = *template, layer.element.cpp
     return KernelLaunch(
         source=f"gru/{name}.cu",
         function=f"gru_{name}",
-        template=template,
+        template=(layer.element.cpp, layer.is_standard, layer.linear_before_reset, *variant),
         grid=(blocks, 1, 1),
         block=(shape.num_threads, 1, 1),
         buffers=buffers,

@@ -57,15 +57,15 @@ WAVE_BATCH = 2
 WAVE_REGISTER_CHUNKS = 2
 WAVE_SUMS = NUM_GATES + 1
 
-# kernels/gru/matrix_grid.cu
-MATRIX_TILES = 2
-MATRIX_UNITS = 16 * MATRIX_TILES
+# kernels/gru/matrix_grid.cu: rows of a tile of each gate, tiles of a gate in a block, columns of a chunk,
+# tiles of weights in registers, sequences of a round.
+MATRIX_TILE_ROWS = 16
+MATRIX_TILES = (1, 2)
 MATRIX_CHUNK_COLUMNS = 16 * GRID_WARPS
-MATRIX_REGISTER_CHUNKS = 4
+MATRIX_REGISTER_TILES = 24
+MATRIX_LOADED_CHUNKS = 8
 MATRIX_ROUND_BATCH = 8
-MATRIX_ROW_PADDING = 8
 MATRIX_PIECE_BYTES = 16
-MATRIX_SUM_BYTES = GRID_WARPS * NUM_GATES * MATRIX_UNITS * (MATRIX_ROUND_BATCH + 1) * 4
 
 # kernels/gru/panels.cuh: hidden units of a tile on the CPU with the widest registers; columns of a sum;
 # sequences that are multiplied together with weights read in place, on that CPU.
@@ -77,11 +77,12 @@ ROWS_BATCH = 6
 SERIAL_ROWS = 3
 SERIAL_BIAS_ROWS = 4
 
-# kernels/common/exchange.cuh: bytes of a state with the number of its exchange, and states of one load.
+# kernels/common/exchange.cuh: bytes of a state with the number of its exchange; states that a row is filled
+# up to, those of one load or of a tile.
 EXCHANGED_BYTES = 8
 EXCHANGED_STATES = 2
 MATRIX_EXCHANGED_BYTES = 4
-MATRIX_EXCHANGED_STATES = 4
+MATRIX_EXCHANGED_STATES = 16
 
 # kernels/gru/exchanged_grid.cuh: bytes of the update gate and state of an item between two half steps.
 CARRIED_BYTES = 8
@@ -156,16 +157,15 @@ CONSTANTS: dict[str, Constants] = {
     "matrix_grid": (
         *_LAYER_CONSTANTS,
         *_GRID_CONSTANTS,
-        ("kTilesPerGate", MATRIX_TILES),
-        ("kTilesPerGate * kTileRows", MATRIX_UNITS),
+        ("kTileRows", MATRIX_TILE_ROWS),
         ("kChunkColumns", MATRIX_CHUNK_COLUMNS),
-        ("kRegisterChunks", MATRIX_REGISTER_CHUNKS),
+        ("kRegisterTiles", MATRIX_REGISTER_TILES),
+        ("kLoadedChunks", MATRIX_LOADED_CHUNKS),
         ("kRoundBatch", MATRIX_ROUND_BATCH),
-        ("kRowPadding", MATRIX_ROW_PADDING),
-        ("4 * kGridWarps * kPassTiles * kTileRows * kSumStride", MATRIX_SUM_BYTES),
+        ("kSumStride", MATRIX_ROUND_BATCH + 1),
         ("sizeof(MatrixRows)", MATRIX_PIECE_BYTES),
         ("sizeof(TaggedHalves::Word)", MATRIX_EXCHANGED_BYTES),
-        ("TaggedHalves::kNumWords", MATRIX_EXCHANGED_STATES),
+        ("kTileColumns", MATRIX_EXCHANGED_STATES),
     ),
     "serial": (
         *_LAYER_CONSTANTS,
@@ -205,10 +205,11 @@ class Thresholds:
     product_host_clocks: int = figure(
         20000, "estimate", "10 us: four calls of the driver and cuBLAS by Python"
     )
-    #: of a pass by matrix instructions.
-    matrix_pass_clocks: int = figure(
-        1400, "machine code", "1400 with 500 for a chunk in one block: no choice of the scan is 10 % slower"
+    #: of one of several rounds by matrix instructions, at least, and what each tile of a gate adds.
+    matrix_round_clocks: int = figure(
+        2000, "machine code", "predicted 2200 to 2400 for 16 units of 128 to 512 and 2 to 8 rounds"
     )
+    matrix_tile_clocks: int = figure(300, "machine code", "predicted 2600 to 2900 for 32 units")
 
     #: Warp instructions that a multiprocessor issues per clock.
     schedulers: int = figure(4, "documentation", "CUDA C++ Programming Guide, compute capabilities")
@@ -521,49 +522,67 @@ def matrix_shape(layer: Layer, limits: Limits) -> Shape | None:
     shapes = [
         shape
         for num_groups in _possible_groups(layer, limits)
-        if (shape := _matrix_shape_of(layer, limits, num_groups)) is not None
+        for tiles in MATRIX_TILES
+        if (shape := _matrix_shape_of(layer, limits, num_groups, tiles)) is not None
     ]
     return min(shapes, key=lambda shape: matrix_clocks(shape, layer), default=None)
 
 
-def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
+def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int, tiles: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
-    most_shards = limits.resident_blocks // (layer.num_directions * num_groups)
-    num_tiles = ceil_div(layer.hidden_size, MATRIX_UNITS)
-    num_passes = ceil_div(num_tiles, most_shards)
+    num_shards = ceil_div(layer.hidden_size, tiles * MATRIX_TILE_ROWS)
+    if layer.num_directions * num_groups * num_shards > limits.resident_blocks:
+        return None
     num_chunks = ceil_div(layer.hidden_size, MATRIX_CHUNK_COLUMNS)
+    num_rounds = ceil_div(group_batch, MATRIX_ROUND_BATCH)
+    sums = GRID_WARPS * NUM_GATES * tiles * MATRIX_TILE_ROWS * (MATRIX_ROUND_BATCH + 1)
+    item_rows = num_rounds * (1 if layer.linear_before_reset else 2)
     shape = Shape(
         num_warps=GRID_WARPS,
-        thread_units=MATRIX_TILES,
+        thread_units=tiles,
         num_groups=num_groups,
         group_batch=group_batch,
-        num_shards=ceil_div(num_tiles, num_passes),
-        num_passes=num_passes,
+        num_shards=num_shards,
+        num_passes=1,
+        is_fixed=num_rounds == 1,
         round_batch=MATRIX_ROUND_BATCH,
-        state_bytes=2 * (num_chunks * MATRIX_CHUNK_COLUMNS + MATRIX_ROW_PADDING),
+        state_bytes=0,
         num_chunks=num_chunks,
         piece_bytes=MATRIX_PIECE_BYTES,
-        num_register_chunks=min(MATRIX_REGISTER_CHUNKS, num_chunks),
-        fixed_bytes=min(num_passes, 2) * MATRIX_SUM_BYTES,
+        num_register_chunks=min(MATRIX_REGISTER_TILES // (NUM_GATES * tiles), num_chunks),
+        fixed_bytes=4 * (2 * sums + (NUM_GATES + item_rows) * GRID_WARPS * WARP_LANES),
     )
     if shape.shared_bytes > limits.shared_bytes_per_block:
         return None
-    return _filled(shape, limits, shape.round_batch)
+    # Chunks whose states are loaded together have weights in one place, the first on the chip.
+    shape = _stored(shape, limits)
+    if shape.num_overflow_chunks == 0:
+        return shape
+    in_place = shape.num_register_chunks + shape.num_stored_chunks
+    in_place -= in_place % MATRIX_LOADED_CHUNKS
+    if in_place == 0:
+        return None
+    return replace(shape, num_stored_chunks=in_place - shape.num_register_chunks)
 
 
 def matrix_clocks(shape: Shape, layer: Layer) -> int:
     """Clocks that the kernel with matrix instructions is estimated to take."""
     num_rounds = ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
-    gathered = shape.group_batch * layer.hidden_size * MATRIX_EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
     num_exchanges = 1 if layer.linear_before_reset else 2
+    sequences = min(shape.group_batch, MATRIX_ROUND_BATCH)
+    gathered = sequences * layer.hidden_size * MATRIX_EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
     instructions = shape.num_chunks * shape.chunk_pieces // WARP_LANES
-    product = shape.num_passes * instructions * THRESHOLDS.clocks_per_matrix_instruction
+    product = instructions * THRESHOLDS.clocks_per_matrix_instruction
     product += shape.num_stored_chunks * shape.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
     product += shape.num_overflow_chunks * shape.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
-    step = num_exchanges * (THRESHOLDS.exchange_clocks + gathered)
-    step += shape.num_passes * THRESHOLDS.matrix_pass_clocks + num_rounds * product
-    return shape.load_clocks() + layer.num_steps * step
+    of_round = gathered + product // num_exchanges
+    if num_rounds == 1:
+        step = THRESHOLDS.exchange_clocks + of_round
+    else:  # states of one round are under way while another is multiplied
+        least = THRESHOLDS.matrix_round_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
+        step = num_rounds * max(least, of_round)
+    return shape.load_clocks() + layer.num_steps * num_exchanges * step
 
 
 def step_shape(layer: Layer) -> Shape:

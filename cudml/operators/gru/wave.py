@@ -179,7 +179,7 @@ def _wave_steps(stack: Stack, limits: Limits) -> Steps:
     )
     bias = TensorDesc(whole.tensors["input_tensor"].data_type, (1, 1, 1, 2 * NUM_GATES * whole.hidden_size))
     launched = replace(whole, tensors={**whole.tensors, "bias_tensor": bias})
-    launch = recurrence_launch(launched, shape, "wave", buffers, None)
+    launch = recurrence_launch(launched, shape, "wave", buffers)
     launch = launch._replace(grid=(num_layers * launch.grid[0], 1, 1), cooperative=True, waits=WAITS)
     # What is exchanged is numbered from 1, so 0 marks a word that has not been sent.
     parts.append(((Fill(exchange.name, exchange.num_bytes), launch), (exchange,)))
