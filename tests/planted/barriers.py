@@ -44,6 +44,8 @@ _CASES = {
         "gru on a grid, weights in memory",
         "gru on a grid",
         "gru on a grid, fixed items, reset first",
+        "gru on a grid, several blocks a sequence",
+        "gru on a grid, full sequences",
     ),
     "gru/matrix_grid.cu": ("gru by matrix instructions",),
     "gru/products.cu": ("gru by products", "gru by products, reset first"),

@@ -210,6 +210,14 @@ class Thresholds:
         2000, "machine code", "predicted 2200 to 2400 for 16 units of 128 to 512 and 2 to 8 rounds"
     )
     matrix_tile_clocks: int = figure(300, "machine code", "predicted 2600 to 2900 for 32 units")
+    #: Of waiting for states that are under way for less than a round; of what else a round does, if half of
+    #: the warps multiply while the others finish.
+    matrix_wait_clocks: int = figure(
+        800, "machine code", "predicted 2900 and 4500 a round for two of 1024 units, 16 and 32 a block"
+    )
+    matrix_finish_clocks: int = figure(
+        1000, "machine code", "predicted 2600 and 2900 a round for three and four of 1024 units"
+    )
 
     #: Warp instructions that a multiprocessor issues per clock.
     schedulers: int = figure(4, "documentation", "CUDA C++ Programming Guide, compute capabilities")
@@ -576,12 +584,14 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     product = instructions * THRESHOLDS.clocks_per_matrix_instruction
     product += shape.num_stored_chunks * shape.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
     product += shape.num_overflow_chunks * shape.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
-    of_round = gathered + product // num_exchanges
+    product //= num_exchanges
+    least = THRESHOLDS.matrix_round_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
     if num_rounds == 1:
-        step = THRESHOLDS.exchange_clocks + of_round
-    else:  # states of one round are under way while another is multiplied
-        least = THRESHOLDS.matrix_round_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
-        step = num_rounds * max(least, of_round)
+        step = THRESHOLDS.exchange_clocks + gathered + product
+    elif num_rounds == 2:
+        step = 2 * max(least, THRESHOLDS.matrix_wait_clocks + gathered + product)
+    else:
+        step = num_rounds * max(least, THRESHOLDS.matrix_finish_clocks + max(gathered, product))
     return shape.load_clocks() + layer.num_steps * num_exchanges * step
 
 

@@ -334,8 +334,8 @@ def test_weights_that_do_not_fit_the_chip_are_multiplied_by_the_library() -> Non
         return plan(gru_of(256, batch, hidden, data_type=data_type), LIMITS).steps[-1].function
 
     assert path(128, 2048, F16) == path(128, 2048, F32) == path(128, 1024, F32) == "gru_products"
-    assert path(8, 2048, F32) == path(1, 2048, F16) == path(32, 512, F32) == "gru_grid"
-    assert path(8, 2048, F16) == path(32, 1024, F16) == "gru_matrix_grid"
+    assert path(8, 2048, F32) == path(32, 512, F32) == "gru_grid"
+    assert path(1, 2048, F16) == path(8, 2048, F16) == path(128, 1024, F16) == "gru_matrix_grid"
 
 
 @pytest.mark.parametrize("directions", [1, 2])
