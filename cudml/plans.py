@@ -335,6 +335,14 @@ class Workspace:
     is_left_zero: bool = False
 
 
+class Cycle(NamedTuple):
+    """Steps that the end of a plan repeats: where they begin, how many they are, how many times they come."""
+
+    first: int
+    length: int
+    times: int
+
+
 class Plan(NamedTuple):
     """Everything a device needs to run an operator: the steps, in order, and their buffers.
 
@@ -359,6 +367,20 @@ class Plan(NamedTuple):
                 starts[piece.name] = end
                 end = round_up(end + piece.num_bytes, WORKSPACE_ALIGNMENT)
         return starts
+
+    @property
+    def cycle(self) -> Cycle | None:
+        """The steps that the plan's end repeats, if it does; a repetition has the same objects."""
+        steps, end = self.steps, len(self.steps)
+        lengths = (n for n in range(1, end // 2 + 1) if steps[end - 1 - n] is steps[end - 1])
+        length = next(lengths, None)
+        if length is None:
+            return None
+        first = end - length
+        while first > 0 and steps[first - 1] is steps[first - 1 + length]:
+            first -= 1
+        times = (end - first) // length
+        return Cycle(end - times * length, length, times) if times > 1 else None
 
     @property
     def temporary_bytes(self) -> int:

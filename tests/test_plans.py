@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cudml.plans import Copy, Fill, KernelLaunch, MatMul, ParamStruct, Plan, Workspace, ceil_div, round_up
+from cudml.plans import (
+    Copy,
+    Cycle,
+    Fill,
+    KernelLaunch,
+    MatMul,
+    ParamStruct,
+    Plan,
+    Workspace,
+    ceil_div,
+    round_up,
+)
 from proof.instances import operators, random_launches
 from proof.sass.architectures import ARCHITECTURES
 from tests.support.params import params_of
@@ -169,3 +180,27 @@ def test_a_plan_prints_its_workspaces_and_every_step() -> None:
         "  copy 40 bytes of input_tensor from 8 to out at 16",
         "  copy 40 bytes of input_tensor from 0 to out at 0",
     ]
+
+
+@pytest.mark.parametrize(
+    ("order", "cycle"),
+    [
+        ("", None),
+        ("a", None),
+        ("ab", None),
+        ("aba", None),
+        ("aa", Cycle(0, 1, 2)),
+        ("baaa", Cycle(1, 1, 3)),
+        ("cababab", Cycle(1, 2, 3)),
+        ("bababab", Cycle(1, 2, 3)),
+        ("abcabcd", None),
+        ("dcbabcabc", Cycle(3, 3, 2)),
+    ],
+)
+def test_steps_that_the_end_of_a_plan_repeats(order: str, cycle: Cycle | None) -> None:
+    steps = {name: Fill(name, 4) for name in order}
+    assert Plan("TEST", ("a",), tuple(steps[name] for name in order)).cycle == cycle
+
+
+def test_equal_steps_are_no_repetition() -> None:
+    assert Plan("TEST", ("a",), (Fill("a", 4), Fill("a", 4))).cycle is None

@@ -216,9 +216,9 @@ def gru(
     sequence with the same bits on every device, independent of the other sequences. But the kernel is chosen
     by size and device, and on a GPU cuBLAS multiplies `x` and `w`, with bits that depend on T, N, the GPU and
     the release. So it does with the states and `r` where the GPU cannot hold the weights: each step is then a
-    product and a launch for the gates, which the host launches one by one. A CUDA graph of the call does not
-    wait for the host. On a CPU the bits depend on neither T nor N: calls for one step each give those of one
-    call for all, if the state is float32.
+    product and a launch for the gates. For more than 32 steps, most of them are launched as a CUDA graph that
+    cudml records, so that the GPU does not wait for the host. On a CPU the bits depend on neither T nor N:
+    calls for one step each give those of one call for all, if the state is float32.
 
     Kernels whose blocks wait for each other give up after `CUDML_WAIT_LIMIT` seconds (10). On a CPU, the call
     then raises `KernelError`. On a GPU, the next call of any function on that GPU raises it, even if the

@@ -192,6 +192,7 @@ class Runtime:
         }
 
     def deviceSynchronize(self) -> None:  # noqa: N802
+        self.streams.forbid_on_captured_device(self.device, "a synchronisation of the device")
         self.streams.forbid_during_capture("a synchronisation")
         self.order.complete_all(self.device)
 

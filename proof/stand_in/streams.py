@@ -334,6 +334,16 @@ class Streams:
                 self.forbid_in(capture, what)
                 raise CudaFailure(Code.CAPTURE_UNSUPPORTED, f"{what} while a stream is captured")
 
+    def forbid_on_captured_device(self, device: int, what: str) -> None:
+        """Raise CudaFailure while any thread captures a stream of a GPU, in whatever mode.
+
+        The programming guide calls a synchronisation of a broader handle than that of the stream invalid.
+        """
+        for capture in self._captures:
+            if any(stream.device == device for stream in capture.streams):
+                self.forbid_in(capture, what)
+                raise CudaFailure(Code.CAPTURE_UNSUPPORTED, f"{what} while a stream is captured")
+
     def forbid_in(self, capture: Capture, what: str) -> None:
         """End a capture by a forbidden call."""
         capture.problem = capture.problem or f"there was {what} while the stream was captured"

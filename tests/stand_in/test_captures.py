@@ -1,6 +1,7 @@
 """Graphs: what is captured is done at each launch of the graph, and what CUDA forbids in a capture fails."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def test_streams_that_join_a_capture_are_part_of_the_graph(cupy: Any, stream: An
 
 def test_stream_that_joined_and_is_not_waited_for(cupy: Any, stream: Any) -> None:
     a, other = cupy.zeros(8, np.int32), cupy.cuda.Stream(non_blocking=True)
+    cupy.cuda.Device().synchronize()  # the other stream does not wait for the zeros
     stream.begin_capture()
     other.wait_event(stream.record())
     with other:
@@ -89,7 +91,7 @@ def _load(cupy: Any, stream: Any) -> None:
 @pytest.mark.parametrize(
     ("call", "what"),
     [
-        (lambda cupy, stream: cupy.cuda.Device().synchronize(), "a synchronisation"),
+        (lambda cupy, stream: cupy.cuda.Device().synchronize(), "a synchronisation of the device"),
         (lambda cupy, stream: stream.synchronize(), "a synchronisation"),
         (lambda cupy, stream: cupy.cuda.Stream(non_blocking=True).synchronize(), "a synchronisation"),
         (lambda cupy, stream: cupy.cuda.runtime.malloc(64), "an allocation"),
@@ -134,6 +136,16 @@ def test_relaxed_capture_allows_what_may_be_unsafe(cupy: Any, stream: Any) -> No
     with refused(900, "the stream is captured"):
         stream.synchronize()
     with refused(901, "a synchronisation"):
+        stream.end_capture()
+
+
+@pytest.mark.parametrize("mode", [THREAD_LOCAL, RELAXED])
+def test_no_thread_synchronises_a_device_with_a_captured_stream(cupy: Any, stream: Any, mode: int) -> None:
+    stream.begin_capture(mode)
+    with ThreadPoolExecutor(1) as other, refused(900, "a synchronisation of the device"):
+        other.submit(cupy.cuda.Device(1).synchronize).result()
+        other.submit(cupy.cuda.Device(0).synchronize).result()
+    with refused(901, "a synchronisation of the device"):
         stream.end_capture()
 
 

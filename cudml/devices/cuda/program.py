@@ -10,7 +10,8 @@ import operator
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
-from cudml.devices.cuda import cublas
+from cudml.devices.cuda import cublas, graphs
+from cudml.devices.cuda.graphs import Run, pointer_of
 from cudml.devices.cuda.kernel import Kernel, by_value
 from cudml.devices.cuda.streams import StreamHandle, Streams
 from cudml.devices.cuda.wait_reports import WaitReports
@@ -18,9 +19,6 @@ from cudml.devices.interface import Array, Program
 from cudml.errors import DeviceError
 from cudml.locks import Lock, import_unforked
 from cudml.plans import WAIT_REPORT, Copy, Fill, KernelLaunch, Limits, MatMul, Plan, Step
-
-# Runs a step with the addresses or arrays of operands and workspaces, and the stream or None.
-_Run = Callable[[Sequence[Any], Any], None]
 
 # The bytes of workspaces, and the offset of each.
 _Workspace = tuple[int, tuple[int, ...]]
@@ -60,7 +58,8 @@ class ProgramLoader:
 
         The program launches on the given stream (a CuPy stream, an object with `__cuda_stream__`, or an
         integer handle) or on the current stream of this GPU. It allocates only scratch that is not given,
-        does not synchronise, and can be captured in a graph.
+        does not synchronise, and can be captured in a graph. What a long plan repeats is a graph of the
+        program's own (`graphs.py`).
 
         Raises CompilerError if a kernel does not compile or there is no compiler, ValueError if a launch
         cannot run on this GPU.
@@ -91,6 +90,12 @@ class ProgramLoader:
         distinct = {id(step): step for step in plan.steps}
         prepared = {key: self._prepare_step(step, slots) for key, step in distinct.items()}
         steps = [prepared[id(step)] for step in plan.steps]
+        cycle = plan.cycle
+        if cycle is not None and (parts := graphs.split(cycle)) is not None:
+            alone, size, count = parts
+            repeated = steps[-cycle.length :]
+            steps = steps[: cycle.first + alone * cycle.length]
+            steps.append(graphs.Repeated(self._cupy, repeated, size, count))
         outputs = [plan.operands.index(output) for output in plan.outputs]
         scratch = plan.temporary_bytes, tuple(starts.values())
         zeros = plan.zero_bytes, tuple(zero_starts.values())
@@ -113,7 +118,7 @@ class ProgramLoader:
             self._wait_reports = self._wait_reports or WaitReports(self._cupy)
         return self._wait_reports
 
-    def _prepare_step(self, step: Step, slots: dict[str, int]) -> _Run:
+    def _prepare_step(self, step: Step, slots: dict[str, int]) -> Run:
         if isinstance(step, KernelLaunch):
             return self._prepare_launch(step, slots)
         if isinstance(step, MatMul):
@@ -122,7 +127,7 @@ class ProgramLoader:
             return self._prepare_copy(step, slots)
         return self._prepare_fill(step, slots)
 
-    def _prepare_launch(self, launch: KernelLaunch, slots: dict[str, int]) -> _Run:
+    def _prepare_launch(self, launch: KernelLaunch, slots: dict[str, int]) -> Run:
         function, params = self._kernel(launch)
         grid, block, shared_bytes = launch.grid, launch.block, launch.shared_bytes
         cooperative = launch.cooperative
@@ -140,7 +145,7 @@ class ProgramLoader:
 
         return run
 
-    def _prepare_matmul(self, step: MatMul, slots: dict[str, int]) -> _Run:
+    def _prepare_matmul(self, step: MatMul, slots: dict[str, int]) -> Run:
         a, b, out = slots[step.a], slots[step.b], slots[step.out]
         # A workspace is an address already. Without one, a is passed and not used.
         workspace = slots[step.a if step.workspace is None else step.workspace]
@@ -165,26 +170,26 @@ class ProgramLoader:
             multiply(
                 get_handle(),
                 chosen.ptr,
-                _pointer(buffers[a]),
-                _pointer(buffers[b]),
-                _pointer(buffers[out]),
+                pointer_of(buffers[a]),
+                pointer_of(buffers[b]),
+                pointer_of(buffers[out]),
                 buffers[workspace],
             )
 
         return run
 
-    def _prepare_fill(self, step: Fill, slots: dict[str, int]) -> _Run:
+    def _prepare_fill(self, step: Fill, slots: dict[str, int]) -> Run:
         slot, num_bytes, value = slots[step.buffer], step.num_bytes, step.value
         memset = self._cupy.cuda.runtime.memsetAsync
         current_stream = self._cupy.cuda.get_current_stream
 
         def run(buffers: Sequence[Any], stream: Any) -> None:
             chosen = current_stream() if stream is None else stream
-            memset(_pointer(buffers[slot]), value, num_bytes, chosen.ptr)
+            memset(pointer_of(buffers[slot]), value, num_bytes, chosen.ptr)
 
         return run
 
-    def _prepare_copy(self, step: Copy, slots: dict[str, int]) -> _Run:
+    def _prepare_copy(self, step: Copy, slots: dict[str, int]) -> Run:
         source, target, num_bytes = slots[step.source], slots[step.target], step.num_bytes
         source_offset, target_offset = step.source_offset, step.target_offset
         runtime, current_stream = self._cupy.cuda.runtime, self._cupy.cuda.get_current_stream
@@ -192,7 +197,8 @@ class ProgramLoader:
 
         def run(buffers: Sequence[Any], stream: Any) -> None:
             chosen = current_stream() if stream is None else stream
-            to, from_ = _pointer(buffers[target]) + target_offset, _pointer(buffers[source]) + source_offset
+            to = pointer_of(buffers[target]) + target_offset
+            from_ = pointer_of(buffers[source]) + source_offset
             copy(to, from_, num_bytes, kind, chosen.ptr)
 
         return run
@@ -220,8 +226,8 @@ class _Makers(NamedTuple):
     """
 
     launch_alone: Callable[[Any, tuple[int, ...], tuple[int, ...], int, tuple[Any, ...]], Program]
-    copy_alone: Callable[[_Run], Program]
-    all_steps: Callable[[Sequence[_Run], Sequence[int], _Workspace, _Workspace], Program]
+    copy_alone: Callable[[Run], Program]
+    all_steps: Callable[[Sequence[Run], Sequence[int], _Workspace, _Workspace], Program]
 
 
 def _makers(
@@ -262,7 +268,7 @@ def _makers(
         return run
 
     # As `all_steps` of one step, without lists of steps and buffers: a slice takes 12 % less.
-    def copy_alone(copy: _Run) -> Program:
+    def copy_alone(copy: Run) -> Program:
         def run(
             operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
         ) -> None:
@@ -281,7 +287,7 @@ def _makers(
         return run
 
     def all_steps(
-        steps: Sequence[_Run], outputs: Sequence[int], temporary: _Workspace, left_zero: _Workspace
+        steps: Sequence[Run], outputs: Sequence[int], temporary: _Workspace, left_zero: _Workspace
     ) -> Program:
         (num_bytes, offsets), (num_zeros, zero_offsets) = temporary, left_zero
 
@@ -312,7 +318,3 @@ def _makers(
         return run
 
     return _Makers(launch_alone, copy_alone, all_steps)
-
-
-def _pointer(buffer: Any) -> int:
-    return buffer if type(buffer) is int else buffer.data.ptr

@@ -1,0 +1,128 @@
+"""The steps that a long plan repeats, as a CUDA graph that the plan owns.
+
+A recurrence by products makes two or more launches for each step in time, and the host takes longer for a
+launch than the GPU for its kernel. Such a plan ends with the same steps again and again. Some repetitions are
+recorded once as a graph, and the graph is launched until all are done: a launch of it costs the host about as
+much as one of a kernel, however long the sequence is.
+
+Invariants:
+
+* A graph has the addresses of the call that it was recorded for, and is launched only by calls with these
+  addresses, to which the memory belongs at that time. So the graph holds no memory of a caller, and scratch
+  needs no longer life than in a call without a graph.
+* It is recorded on a stream of its own and launched on the caller's, behind what is queued there and before
+  what follows. CUDA also orders it behind its own former launch, on whatever stream that was.
+* CUDA does not synchronise calls on a graph object. A lock is held while a graph is looked up, recorded,
+  launched and dropped, since two threads may run one plan with the same arrays.
+* A dropped graph may still run: CUDA frees it once it is done, and nothing waits.
+* Where the caller captures a graph, launches go into that one, one by one.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from cudml.devices.cuda.driver import relaxed_capture
+from cudml.devices.cuda.streams import LEGACY_STREAMS
+from cudml.errors import DeviceError
+from cudml.locks import Lock
+from cudml.plans import Cycle
+from cudml.settings import record_graphs
+
+# Runs a step with the addresses or arrays of operands and workspaces, and the stream or None.
+Run = Callable[[Sequence[Any], Any], None]
+
+#: Repetitions of a graph, by estimate: at least as many as keep the GPU busy while the host launches the next
+#: graph, at most as many as take less time to record than the launches that are spared in the first call.
+LEAST_REPETITIONS, MOST_REPETITIONS = 16, 32
+
+#: Graphs of a plan: a loop over two sets of arrays, on several streams.
+MAX_GRAPHS = 8
+
+
+def pointer_of(buffer: Any) -> int:
+    """The address of an array, or an address."""
+    return buffer if type(buffer) is int else buffer.data.ptr
+
+
+def split(cycle: Cycle | None) -> tuple[int, int, int] | None:
+    """How many repetitions are launched one by one, how many are a graph, and how often that is launched.
+
+    None if there are too few, or if the user wants no graphs: one is recorded at the first call with its
+    addresses, which must be no slower than without. At least one repetition comes before the graph, so that
+    what libraries do at their first call, such as loading kernels, is not done in a capture.
+    """
+    if cycle is None or cycle.times <= 2 * LEAST_REPETITIONS or not record_graphs():
+        return None
+    others = cycle.times - 1
+    size = min(range(LEAST_REPETITIONS, MOST_REPETITIONS + 1), key=lambda size: others % size)
+    return 1 + others % size, size, others // size
+
+
+class Repeated:
+    """Prepared steps that are run in turn, `size` times each for `count` launches of a graph."""
+
+    def __init__(self, cupy: Any, steps: Sequence[Run], size: int, count: int) -> None:
+        runtime = cupy.cuda.runtime
+        self._steps, self._size, self._count = steps, size, count
+        self._current_stream = cupy.cuda.get_current_stream
+        self._new_stream = cupy.cuda.Stream
+        self._is_capturing, self._launch = runtime.streamIsCapturing, runtime.graphLaunch
+        self._errors = (runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, DeviceError)
+        # CuPy's graphs by the addresses of all buffers; one that leaves is destroyed with its last reference.
+        self._graphs: dict[tuple[int, ...], Any] = {}
+        self._lock = Lock()
+
+    def __call__(self, buffers: Sequence[Any], stream: Any) -> None:
+        chosen = self._current_stream() if stream is None else stream
+        if chosen.ptr not in LEGACY_STREAMS and self._is_capturing(chosen.ptr):
+            self._run(buffers, chosen, self._count)
+            return
+        key = tuple([pointer_of(buffer) for buffer in buffers])
+        with self._lock.held():
+            graph = self._graphs.get(key) or self._recorded(key, buffers)
+            if graph is not None:
+                for _ in range(self._count):
+                    self._launch(graph.graphExec, chosen.ptr)
+                return
+        self._run(buffers, chosen, self._count)
+
+    def _run(self, buffers: Sequence[Any], stream: Any, count: int) -> None:
+        for _ in range(self._size * count):
+            for step in self._steps:
+                step(buffers, stream)
+
+    def _recorded(self, key: tuple[int, ...], buffers: Sequence[Any]) -> Any | None:
+        """A new graph of the steps on the buffers; None if CUDA refuses, which changes nothing but the time.
+
+        CUDA ends a capture in which another thread synchronises the whole GPU, for example.
+        """
+        try:
+            # Relaxed, because this thread or another may be capturing a graph of its own, in which CUDA
+            # otherwise forbids what makes a stream and a graph.
+            with relaxed_capture():
+                graph = self._capture(buffers)
+                if len(self._graphs) >= MAX_GRAPHS:
+                    del self._graphs[next(iter(self._graphs))]  # the oldest
+                self._graphs[key] = graph
+        except self._errors as error:
+            _warn_of_graph(str(error))
+            return None
+        return graph
+
+    def _capture(self, buffers: Sequence[Any]) -> Any:
+        # A blocking stream would forbid all threads the legacy default stream as long as it is captured.
+        stream = self._new_stream(non_blocking=True)
+        stream.begin_capture()
+        try:
+            # Launches only name the stream: nothing is queued on it, so it has nothing to wait for.
+            self._run(buffers, stream, 1)
+        finally:
+            graph = stream.end_capture()
+        return graph
+
+
+@cache
+def _warn_of_graph(problem: str) -> None:
+    warnings.warn(f"CUDA recorded no graph, kernels are launched one by one: {problem}", stacklevel=2)
