@@ -21,7 +21,9 @@ from torch.overrides import BaseTorchFunctionMode  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 import cudml.torch as adapter  # noqa: E402
+from cudml.functions.gru_plan import GruPlan  # noqa: E402
 from cudml.torch import calls, checks  # noqa: E402
+from cudml.torch import gru_stack_operator as stacks  # noqa: E402
 
 Tensor = torch.Tensor
 
@@ -487,6 +489,29 @@ def test_traces_of_make_fx_see_changed_weights(is_warm: bool) -> None:
         assert torch.equal(traced(x)[0], layer(x)[0])
         assert torch.equal(symbolic(other)[0], layer(other)[0])
         layer.weight_hh_l0.mul_(0.5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"num_layers": 2}, {"num_layers": 2, "bidirectional": True}], ids=str
+)
+def test_weights_arranged_once_give_the_bits_of_the_operator(
+    dtype: Any, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a CPU, for any batch. Calls that a mode of the dispatcher sees are the operator's."""
+    made = []
+    monkeypatch.setattr(stacks, "GruPlan", lambda *a, **k: made.append(GruPlan(*a, **k)) or made[-1])
+    layer = adapter.GRU(INPUTS, HIDDEN, **options).to(dtype)
+    for scale in (1, 0.5):
+        layer.weight_hh_l0.mul_(scale)
+        for steps, batch in ((5, 3), (1, 3), (5, 7), (9, 1)):
+            x = torch.randn(steps, batch, INPUTS).to(dtype)
+            with FlopCounterMode(display=False):
+                expected = layer(x)
+            for got, wanted in zip(layer(x), expected, strict=True):
+                assert torch.equal(got, wanted)
+                assert got.stride() == wanted.stride()
+    assert len(made) == 2 * options.get("num_layers", 1)
 
 
 @pytest.mark.parametrize("is_warm", [False, True])

@@ -1,6 +1,6 @@
 """`GruPlan`: a layer of gated recurrent units whose weights are arranged for its kernels once."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
@@ -58,12 +58,13 @@ class _Layer:
     cell: Cell
     kind: ElementType
     dtype: Any
-    sizes: Mapping[str, int]
+    #: Without N if that is up to the call.
+    sizes: dict[str, int]
     has_panels: bool
 
 
 class GruPlan:
-    """`cudml.gru` for one set of weights and one batch: the weights are arranged for the kernels once.
+    """`cudml.gru` for one set of weights: they are arranged for the kernels once.
 
     Calls return what `cudml.gru` returns, with the same bits. On a CPU, they do not convert the weights to
     float32 and do not copy them into panels. On a GPU, they do not pack strided weights, and weights in the
@@ -73,8 +74,8 @@ class GruPlan:
     ----------
     w, r, b : array
         As for `cudml.gru`. The plan keeps a copy of its own, so they may change or be freed afterwards.
-    batch : int
-        N, the number of sequences of every call. The number of steps is up to the call.
+    batch : int, optional
+        N, the number of sequences of every call. None takes any. The number of steps is up to the call.
     direction, activations, linear_before_reset, clip
         As for `cudml.gru`.
     device : str, optional
@@ -85,8 +86,10 @@ class GruPlan:
 
     Attributes
     ----------
-    batch : int
-        N.
+    batch : int or None
+        N; None if it is up to the call.
+    num_directions, hidden_size : int
+        D and H.
     device : str
         The name of the device.
     dtype : dtype
@@ -117,7 +120,7 @@ class GruPlan:
         r: Any,
         b: Any = None,
         *,
-        batch: int,
+        batch: int | None = None,
         direction: Direction = "forward",
         activations: Sequence[str | Activation] | None = None,
         linear_before_reset: bool = False,
@@ -126,8 +129,8 @@ class GruPlan:
         stream: Any = None,
     ) -> None:
         cell = cell_of(_NAME, direction, activations, linear_before_reset, clip_bound(clip, _NAME))
-        self.batch = as_integer(_NAME, "batch", batch)
-        if self.batch < 0:
+        self.batch = None if batch is None else as_integer(_NAME, "batch", batch)
+        if self.batch is not None and self.batch < 0:
             raise ValueError(wrong_argument(_NAME, "batch", batch, "at least 0"))
         named = None if device is None else _device_named(device)
         with _on_stream(named, w, stream):
@@ -140,8 +143,11 @@ class GruPlan:
             sizes = sizes_of(cell.num_directions, **given.arrays)
             check_shapes(_NAME, given.arrays, sizes, _WEIGHT_SOURCES)
             has_panels = self._device.limits.warp_lanes == 1
-            layer = _Layer(cell, kind, self.dtype, {**sizes, "N": self.batch}, has_panels)
+            if self.batch is not None:
+                sizes["N"] = self.batch
+            layer = _Layer(cell, kind, self.dtype, sizes, has_panels)
             self._sizes = layer.sizes
+            self.num_directions, self.hidden_size = sizes["D"], sizes["H"]
             self._shapes = {name: tuple(array.shape) for name, array in given.arrays.items()}
             self._panels: dict[str, Program] = {}
             self._weights = {name: self._memory_for(name, layer) for name in self._shapes}
@@ -152,7 +158,7 @@ class GruPlan:
         )
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{letter} {self._sizes[letter]}" for letter in "DNIH")
+        sizes = ", ".join(f"{letter} {self._sizes.get(letter, 'any')}" for letter in "DNIH")
         return f"<GruPlan of {self.dtype} on {self.device}: {sizes}>"
 
     def __call__(
@@ -171,7 +177,7 @@ class GruPlan:
         Parameters
         ----------
         x : array (T, N, I)
-            The inputs, on the plan's device and of its dtype, for its N and I.
+            The inputs, on the plan's device and of its dtype, for its N, if it has one, and I.
         h0, lengths, out, stream
             As `h0`, `sequence_lengths`, `out` and `stream` of `cudml.gru`.
 
@@ -299,6 +305,9 @@ def _check(layer: _Layer, given: Arguments, names: Sequence[str]) -> Request:
         dtype_in(_NAME, "lengths", own["lengths"], INTEGERS)
     floats = {name: array for name, array in own.items() if name != "lengths"}
     check_same_dtype(_NAME, floats, layer.dtype, "which the plan was made for")
-    check_shapes(_NAME, own, layer.sizes, _CALL_SOURCES)
+    sizes, sources = layer.sizes, _CALL_SOURCES
+    if "N" not in sizes and own["x"].ndim == 3:
+        sizes, sources = sizes | {"N": own["x"].shape[1]}, sources | {"N": "x"}
+    check_shapes(_NAME, own, sizes, sources)
     outs = [given.arrays.get(name) for name in OUTPUTS]
     return request_of(_NAME, layer.cell, layer.kind, arrays, outs, has_panels=layer.has_panels)

@@ -9,7 +9,6 @@ import onnx
 
 from cudml.checks import one_of
 from cudml.enums import OperatorType
-from cudml.executable import Recent
 from cudml.functions.gru import Cell, cell_of, clip_bound, gru
 from cudml.functions.gru_plan import GruPlan
 from cudml.functions.reverse_subsequences import reverse_subsequences
@@ -31,9 +30,6 @@ _WEIGHTS = (1, 2, 3)
 #: The first version of ONNX's operators whose GRU takes bfloat16.
 _BFLOAT16_OPSET = 22
 
-#: Plans that a node keeps, one for each batch.
-_MAX_PLANS = 8
-
 #: ONNX lets a slice that steps backwards say "to the first element" by the largest integers, too.
 _TO_THE_END = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
@@ -50,7 +46,7 @@ _CHOICES: dict[str, dict[str, tuple[Sequence[Any], Any]]] = {
 def host_inputs(node: onnx.NodeProto, constants: Container[str]) -> Sequence[int]:
     """The positions of the inputs that a node's runner takes on the host.
 
-    Constant weights of a GRU are among them: its plans move them to the device once.
+    Constant weights of a GRU are among them: its plan moves them to the device once.
     """
     return _WEIGHTS if _has_constant_weights(node, constants) else _HOST_INPUTS.get(node.op_type, ())
 
@@ -83,7 +79,7 @@ def runner_of(
             raise ValueError(f"{label(node)}: hidden_size is {attributes['hidden_size']}, must be at least 1")
         clip_bound(attributes.get("clip"), label(node))
         if _has_constant_weights(node, constants):
-            return partial(_planned_gru, attributes, device, Recent(_MAX_PLANS))
+            return partial(_planned_gru, attributes, device, [])
     make = _MAKERS[node.op_type]
     return lambda inputs, stream: make(attributes, opset, inputs, stream)
 
@@ -223,18 +219,15 @@ def _gru(attributes: dict[str, Any], opset: int, inputs: Sequence[Any], stream: 
 
 
 def _planned_gru(
-    attributes: dict[str, Any], device: str, plans: Recent[int, GruPlan], inputs: Sequence[Any], stream: Any
+    attributes: dict[str, Any], device: str, plans: list[GruPlan], inputs: Sequence[Any], stream: Any
 ) -> Sequence[Any]:
-    """`_gru` with constant weights, which are on the host."""
+    """`_gru` with constant weights, which are on the host; `plans` has their plan after the first call."""
     x, w, r, b, lengths, h0 = (_input(inputs, position) for position in range(6))
 
     def layer(x: Any, h0: Any) -> Sequence[Any]:
-        batch = x.shape[1] if x.ndim == 3 else 0  # else the plan refuses x
-        plan = plans.get(batch)
-        if plan is None:
-            plan = GruPlan(w, r, b, batch=batch, **gru_options(attributes), device=device, stream=stream)
-            plans[batch] = plan
-        return plan(x, h0, lengths, stream=stream)
+        if not plans:
+            plans.append(GruPlan(w, r, b, **gru_options(attributes), device=device, stream=stream))
+        return plans[0](x, h0, lengths, stream=stream)
 
     return _run_gru(attributes, layer, x, r, h0)
 

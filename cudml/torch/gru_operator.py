@@ -8,6 +8,7 @@ import torch
 
 from cudml.functions import gru as gru_function
 from cudml.functions.gru import gru
+from cudml.functions.gru_plan import GruPlan
 from cudml.torch.calls import (
     arrays_of,
     current_stream,
@@ -45,6 +46,23 @@ def gru_on_cpu(
         out=tuple(arrays_of(states_of(sequence, r), single)),
     )
     return sequence, single
+
+
+def gru_by_plan(
+    x: torch.Tensor, plan: GruPlan, h0: torch.Tensor | None, lengths: torch.Tensor | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`gru_on_cpu` with weights that are arranged already, of float32 for an x of bfloat16."""
+    if x.dtype is torch.bfloat16:
+        sequence, single = gru_by_plan(x.float(), plan, None if h0 is None else h0.float(), lengths)
+        return sequence.to(x.dtype), single.to(x.dtype)
+    given = arrays_of(x, h0, lengths)
+    if plan.num_directions == 1:
+        states, single = plan(*given)
+        return from_numpy(states[:, 0]), from_numpy(single)
+    states = x.new_empty(*x.shape[:2], 2, plan.hidden_size)
+    single = x.new_empty(2, x.shape[1], plan.hidden_size)
+    plan(*given, out=tuple(arrays_of(states.transpose(1, 2), single)))
+    return states.flatten(2), single
 
 
 def gru_on_gpu(

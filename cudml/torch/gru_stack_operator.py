@@ -1,6 +1,6 @@
 """The operator `gru_stack`, layers on top of each other: what it computes, traces and batches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from math import inf
 from typing import Any, NamedTuple
@@ -9,6 +9,7 @@ import torch
 
 from cudml.functions import gru as gru_function
 from cudml.functions import gru_stack as gru_stack_function
+from cudml.functions.gru_plan import GruPlan
 from cudml.functions.gru_stack import gru_stack
 from cudml.torch.calls import (
     arrays_of,
@@ -22,6 +23,7 @@ from cudml.torch.calls import (
 from cudml.torch.gru_operator import (
     direction_of,
     gru_batched,
+    gru_by_plan,
     gru_into,
     gru_on_cpu,
     states_of,
@@ -47,21 +49,48 @@ class Layers(NamedTuple):
 
     def rows(self, number: int) -> slice:
         """The rows of a layer among the states (L * D, N, H)."""
-        num_directions = self.r[0].shape[0]
-        return slice(number * num_directions, (number + 1) * num_directions)
+        return rows_of(number, self.r[0].shape[0])
+
+    def plans(self) -> list[GruPlan]:
+        """A plan of each layer, with copies of its weights."""
+        weights = zip(self.w, self.r, self.b or [None] * len(self.w), strict=True)
+        options: Any = {"direction": direction_of(self.r[0]), "linear_before_reset": True}
+        return [GruPlan(*arrays_of(*layer), **options) for layer in weights]
+
+
+def rows_of(number: int, num_directions: int) -> slice:
+    """The rows of a layer among the states (L * D, N, H) of all."""
+    return slice(number * num_directions, (number + 1) * num_directions)
+
+
+def gru_by_plans(
+    x: torch.Tensor,
+    plans: Sequence[GruPlan],
+    h0: torch.Tensor | None,
+    lengths: torch.Tensor | None,
+    between: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `gru_stack_on_cpu` computes, with weights that are arranged already."""
+    if len(plans) == 1:  # a slice of the states takes a microsecond
+        return gru_by_plan(x, plans[0], h0, lengths)
+    d = plans[0].num_directions
+    layers = ((plan, None if h0 is None else h0[rows_of(number, d)]) for number, plan in enumerate(plans))
+    return layers_in_turn(gru_by_plan, x, layers, lengths, between)
 
 
 def layers_in_turn(
     compute: Callable[..., tuple[torch.Tensor, torch.Tensor]],
     x: torch.Tensor,
-    layers: Layers,
-    h0: torch.Tensor | None,
+    layers: Iterable[tuple[Any, ...]],
     lengths: torch.Tensor | None,
     between: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The results by a call for each layer; `between` changes what one gives to the next."""
+    """The results by a call for each layer, which takes x, what is here of the layer, and the lengths.
+
+    `between` changes what one gives to the next.
+    """
     singles: list[torch.Tensor] = []
-    for own in layers.each(h0):
+    for own in layers:
         if singles and between is not None:
             x = between(x)
         x, single = compute(x, *own, lengths)
@@ -77,7 +106,7 @@ def gru_stack_on_cpu(
     h0: torch.Tensor | None,
     lengths: torch.Tensor | None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return layers_in_turn(gru_on_cpu, x, Layers(w, r, b), h0, lengths)
+    return layers_in_turn(gru_on_cpu, x, Layers(w, r, b).each(h0), lengths)
 
 
 def gru_stack_on_gpu(

@@ -9,11 +9,13 @@ from torch.fx import Proxy
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from cudml.errors import a_type
+from cudml.functions.gru_plan import GruPlan
 from cudml.torch.calls import ARRAY, goes_straight, has_array
 from cudml.torch.checks import GRU_TYPES, TensorTypeError, check_tensor, check_type, refuse_gradients
 from cudml.torch.gru_operator import gru_on_cpu, gru_on_gpu, gru_operator
 from cudml.torch.gru_stack_operator import (
     Layers,
+    gru_by_plans,
     gru_stack_on_cpu,
     gru_stack_on_gpu,
     gru_stack_operator,
@@ -36,6 +38,8 @@ class _Kept(NamedTuple):
     is_autocast: bool
     #: Whether all of them go straight to an operator's kernel.
     is_straight: bool
+    #: Those of all layers, for calls that go straight to a CPU's kernels.
+    plans: list[GruPlan]
     #: While these are kept, no other tensor can have the identity or the address of one of them.
     weights: list[tuple[torch.Tensor, torch.Tensor]]
 
@@ -64,9 +68,9 @@ class GRU(torch.nn.RNNBase):
     It is a `torch.nn.RNNBase`, and no `torch.nn.GRU`, which `torch.compile` refuses: what looks for layers by
     `isinstance` finds it by the former.
 
-    Weights are rearranged in ONNX's order at the first call, and again when one is replaced or moved, or its
-    version counter changes. The counter ignores writes through `.data`: call `flatten_parameters()` after
-    these.
+    Weights are rearranged in ONNX's order at the first call, on a CPU into panels, too (`cudml.GruPlan`), and
+    again when one is replaced or moved, or its version counter changes. The counter ignores writes through
+    `.data`: call `flatten_parameters()` after these. The copies take two or three times the weights' memory.
 
     Under `torch.autocast`, on a CPU as on a GPU, input, state and weights are rounded to the dtype of
     autocast, which the results have. Sums and the state between steps are float32 for every dtype; what one
@@ -155,9 +159,12 @@ class GRU(torch.nn.RNNBase):
             self._check_sizes(x, hx)
         # Modes of the dispatcher see operators, as `make_fx` does, or compute none, as `FakeTensorMode`.
         is_traced = is_jit or torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-        layers, is_straight = self._in_onnx_order(x, hx, is_autocast, is_traced)
+        layers, is_straight, plans = self._in_onnx_order(x, hx, is_autocast, is_traced)
         for tensor in (x, hx, lengths):
             is_straight = is_straight and (tensor is None or goes_straight(tensor))
+        drop = partial(torch.dropout, p=self.dropout, train=True) if self.dropout and self.training else None
+        if is_straight and plans:
+            return gru_by_plans(x, plans, hx, lengths, drop)
         one, several = gru_operator, gru_stack_operator
         if is_straight and x.is_cuda:
             one, several = gru_on_gpu, gru_stack_on_gpu
@@ -167,9 +174,8 @@ class GRU(torch.nn.RNNBase):
         if len(layers.r) == 1:
             b = layers.b[0] if layers.b else None
             results = one(x, layers.w[0], layers.r[0], b, hx, lengths)
-        elif self.dropout and self.training:
-            drop = partial(torch.dropout, p=self.dropout, train=True)
-            results = layers_in_turn(one, x, layers, hx, lengths, drop)
+        elif drop is not None:
+            results = layers_in_turn(one, x, layers.each(hx), lengths, drop)
         else:
             results = several(x, *layers, hx, lengths)
         return results
@@ -190,10 +196,10 @@ class GRU(torch.nn.RNNBase):
 
     def _in_onnx_order(
         self, x: torch.Tensor, hx: torch.Tensor | None, is_autocast: bool, is_traced: bool
-    ) -> tuple[Layers, bool]:
+    ) -> tuple[Layers, bool, list[GruPlan]]:
         """The weights of every layer, rearranged again only if one has changed; checked with the input.
 
-        Also whether they may go straight to the operator's kernel.
+        Also whether they may go straight to the operator's kernel, and on a CPU the plans that then do.
         """
         own = self._parameters  # finds a weight faster than getattr, unless it is parametrised
         names = self._flat_weights_names
@@ -202,7 +208,7 @@ class GRU(torch.nn.RNNBase):
         kept: _Kept | None = self.__dict__.get("_ordered")
         is_known = kept is not None and kept.key == key is not None and kept.is_autocast is is_autocast
         if kept is not None and is_known and kept.takes(x) and (hx is None or kept.takes(hx)):
-            return kept.layers, kept.is_straight
+            return kept.layers, kept.is_straight, kept.plans
         named = dict(zip(names, weights, strict=True))
         refuse_gradients("GRU", input=x, hx=hx, **named)
         check_type("GRU", "input", x, GRU_TYPES)
@@ -217,7 +223,10 @@ class GRU(torch.nn.RNNBase):
             weights = [weight.float() for weight in weights]
         layers = self._rearranged(weights)
         is_straight = not is_traced and all(map(goes_straight, chain(*layers)))
+        plans: list[GruPlan] = []
         if key is not None:
+            if is_straight and x.is_cpu:
+                plans = layers.plans()
             self.__dict__["_ordered"] = _Kept(
                 key,
                 _with_arrays(layers),
@@ -226,9 +235,10 @@ class GRU(torch.nn.RNNBase):
                 any(weight.requires_grad for weight in given),
                 is_autocast,
                 is_straight,
+                plans,
                 [(weight, weight.detach()) for weight in given],
             )
-        return layers, is_straight
+        return layers, is_straight, plans
 
     def _rearranged(self, weights: list[torch.Tensor]) -> Layers:
         kinds = 4 if self.bias else 2  # weight_ih, weight_hh, bias_ih, bias_hh, of each direction in turn

@@ -185,6 +185,27 @@ def test_what_it_was_not_planned_for(rng: np.random.Generator) -> None:
             plan(**arguments)
 
 
+def test_a_plan_for_any_number_of_sequences(device: Device, rng: np.random.Generator) -> None:
+    weights = {name: to_device(device, array) for name, array in layer(rng, "forward").items()}
+    w, r, b = (weights[name] for name in WEIGHTS)
+    plan = cudml.GruPlan(w, r, b)
+    assert plan.batch is None
+    assert str(plan) == f"<GruPlan of float32 on {device.name}: D 1, N any, I 4, H 6>"
+    for steps, batch in ((5, 3), (1, 1), (5, 7), (2, 0), (5, 3)):
+        x, h0 = (
+            to_device(device, rng.standard_normal(shape, np.float32))
+            for shape in ((steps, batch, 4), (1, batch, 6))
+        )
+        assert_same(plan(x, h0), cudml.gru(x, w, r, b, h0))
+    x = to_device(device, np.zeros((5, 3, 4), np.float32))
+    with pytest.raises(
+        ValueError, match=r"h0 is of shape \(1, 7, 6\), must be .* = \(1, 3, 6\), .* N = 3 from x"
+    ):
+        plan(x, to_device(device, np.zeros((1, 7, 6), np.float32)))
+    with pytest.raises(ValueError, match=r"x is of shape \(3, 4\), must be \(T, N, I\) = \(T, N, 4\)"):
+        plan(x[0])
+
+
 def test_wrong_weights(rng: np.random.Generator) -> None:
     arrays = layer(rng, "forward")
     w, r, b = (arrays[name] for name in WEIGHTS)
