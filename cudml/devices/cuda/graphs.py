@@ -69,6 +69,7 @@ class Repeated:
         self._current_stream = cupy.cuda.get_current_stream
         self._new_stream = cupy.cuda.Stream
         self._is_capturing, self._launch = runtime.streamIsCapturing, runtime.graphLaunch
+        self._relaxed = runtime.streamCaptureModeRelaxed
         self._errors = (runtime.CUDARuntimeError, cupy.cuda.driver.CUDADriverError, DeviceError)
         # CuPy's graphs by the addresses of all buffers; one that leaves is destroyed with its last reference.
         self._graphs: dict[tuple[int, ...], Any] = {}
@@ -114,7 +115,8 @@ class Repeated:
     def _capture(self, buffers: Sequence[Any]) -> Any:
         # A blocking stream would forbid all threads the legacy default stream as long as it is captured.
         stream = self._new_stream(non_blocking=True)
-        stream.begin_capture()
+        # In another mode, other threads could allocate nothing meanwhile.
+        stream.begin_capture(self._relaxed)
         try:
             # Launches only name the stream: nothing is queued on it, so it has nothing to wait for.
             self._run(buffers, stream, 1)

@@ -141,6 +141,19 @@ def test_a_graph_is_recorded_once_for_its_addresses(gpu: cuda.CudaDevice, stream
 
 
 @over_stand_in
+def test_addresses_without_arrays_take_the_same_graph(gpu: cuda.CudaDevice, stream: Any) -> None:
+    """As `cudml.torch` gives them."""
+    program, arrays = gpu.load(counting_plan(TIMES)), Arrays(gpu, 3)
+    with calls() as found:
+        for operands in ([cuda.pointer(one.data.ptr) for one in arrays.operands], arrays.operands):
+            program(operands, None, cuda.StreamHandle(stream.ptr))
+            stream.synchronize()
+            assert (arrays.out.get() == 3 * TIMES).all()
+    assert found["cudaGraphInstantiate"] == 1
+    assert found["cudaGraphLaunch"] == 8
+
+
+@over_stand_in
 def test_the_oldest_graph_is_dropped_and_recorded_again(gpu: cuda.CudaDevice, stream: Any) -> None:
     program = gpu.load(counting_plan(TIMES))
     arrays = [Arrays(gpu, number) for number in range(graphs.MAX_GRAPHS + 1)]
@@ -323,6 +336,32 @@ def test_one_thread_at_a_time_uses_a_graph(gpu: cuda.CudaDevice) -> None:
         list(pool.map(run, range(4)))
     assert most == 1
     assert len(repeated._graphs) == 1
+
+
+@over_stand_in
+def test_other_threads_go_on_while_a_graph_is_recorded(gpu: cuda.CudaDevice, stream: Any) -> None:
+    """They allocate memory, ask for the state of events, and use the legacy default stream."""
+    import cupy
+
+    arrays, other, done = Arrays(gpu, 3), Arrays(gpu, 5), []
+    event, runtime = cupy.cuda.Event(), cupy.cuda.runtime
+    event.record()
+
+    def work() -> bool:
+        runtime.free(runtime.malloc(64))
+        runtime.memsetAsync(other.out.data.ptr, 0, 4 * ITEMS, 0)
+        return event.done in (False, True)
+
+    def step(buffers: Any, chosen: Any) -> None:
+        runtime.memsetAsync(arrays.out.data.ptr, 0, 4 * ITEMS, chosen.ptr)
+        if runtime.streamIsCapturing(chosen.ptr) and not done:
+            with ThreadPoolExecutor(1) as thread:
+                done.append(thread.submit(work).result())
+
+    with calls() as found:
+        graphs.Repeated(cupy, [step], 16, 2)(arrays.operands, stream)
+    assert done == [True]
+    assert found["cudaGraphLaunch"] == 2
 
 
 @over_stand_in
