@@ -125,9 +125,10 @@ __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 val
 // ---- Copies of floats from global to shared storage that occupy no register and that nothing waits for
 // until wait(), which the thread calls before it reads them. Other threads need a barrier as well.
 
-template <int kCount>
+// Architectures that cannot copy without registers keep the floats in some until then if kMayKeep, else they
+// wait for them at once.
+template <int kCount, bool kMayKeep = true>
 struct FloatCopies {
-  // Only for architectures that cannot copy without registers.
   float* places[kCount] = {};
   float values[kCount];
 
@@ -138,8 +139,12 @@ struct FloatCopies {
                  "l"(from)
                  : "memory");
 #else
-    places[i] = to;
-    values[i] = *from;
+    if (kMayKeep) {
+      places[i] = to;
+      values[i] = *from;
+    } else {
+      *to = *from;
+    }
 #endif
   }
   __device__ __forceinline__ void wait() {
@@ -147,7 +152,7 @@ struct FloatCopies {
     asm volatile("cp.async.wait_all;" ::: "memory");
 #else
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
+    for (int i = 0; kMayKeep && i < kCount; ++i) {
       if (places[i] != nullptr) *places[i] = values[i];
       places[i] = nullptr;
     }

@@ -92,7 +92,7 @@ struct MatrixBlock {
   // States of the next chunks, if they have been asked for, and inputs of the next turn to be finished.
   WordQuad loaded[kLoadedChunks];
   bool are_loaded;
-  FloatCopies<kNumGates> copies;
+  FloatCopies<kNumGates, false> copies;
 
   // A part of the recurrence: the exchange with the number `tag` of the sequences of a round, the first
   // products of a step or those of the candidate's second half.

@@ -15,8 +15,8 @@ from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 
 #: (T, N, I, H): what one block does, and what a grid does on small and large GPUs, without and with matrix
-#: instructions, with fixed items and others; products for each step; single steps of one sequence and of
-#: several; two layers at once.
+#: instructions, with fixed items and others, of one round and of several; products for each step; single
+#: steps of one sequence and of several; two layers at once.
 _SIZES = (
     (16, 4, 24, 40),
     (16, 600, 24, 24),
@@ -29,6 +29,8 @@ _SIZES = (
     (16, 2, 32, 1024),
     (16, 16, 32, 1024),
     (16, 64, 32, 1024),
+    (16, 128, 32, 256),
+    (16, 16, 32, 2048),
     (16, 1, 32, 2048),
     (16, 128, 32, 2048),
     (1, 1, 32, 64),

@@ -161,8 +161,20 @@ def candidates() -> Iterator[Case]:
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
             yield Case(layer, path, HOPPER.limits)
-            # With one multiprocessor, a block has several sequences or passes, so that items are not fixed.
-            yield Case(layer, path, replace(HOPPER.limits, num_multiprocessors=1))
+            # With few multiprocessors, a block has several sequences, rounds or passes: items are not fixed.
+            # By matrix instructions, it has more units.
+            few = ((3, 2), (20, 2), (20, 3)) if path == "matrix_grid" else ((3, 1),)
+            for batch, number in few:
+                layer = gru(
+                    3,
+                    batch,
+                    2,
+                    40,
+                    data_type=data_type,
+                    activations=activations,
+                    linear_before_reset=is_linear,
+                )
+                yield Case(layer, path, replace(HOPPER.limits, num_multiprocessors=number))
         for batch in (1, 6) if path == "block" else ():
             layer = gru(
                 1, batch, 12, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear

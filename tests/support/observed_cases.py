@@ -249,10 +249,10 @@ CASES = {
     "gru of bfloat16": Case(gru(3, 3, 2, 40, data_type=ExtendedType.BFLOAT16), "matrix_grid"),
     "gru by matrix instructions": Case(gru(3, 3, 2, 40, data_type=DataType.FLOAT16), "matrix_grid"),
     "gru by matrix instructions, weights in memory": Case(
-        gru(2, 1, 1, 1026, data_type=DataType.FLOAT16),
+        gru(1, 1, 1, 1026, data_type=DataType.FLOAT16),
         "matrix_grid",
         replace(GPU, num_multiprocessors=65, shared_bytes_per_block=36864),
-        length=2,
+        length=1,
     ),
     "gru by matrix instructions, many sequences": Case(
         gru(3, 27, 1, 20, data_type=DataType.FLOAT16), "matrix_grid", TWO

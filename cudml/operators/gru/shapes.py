@@ -201,11 +201,19 @@ class Thresholds:
     task_clocks: int = figure(1500, "estimate", "a read of memory, a product, the gates")
     #: of a further launch of the same call;
     launch_clocks: int = figure(2900, "micro-figure", "two empty kernels, 1.47 us more than one")
-    #: of the host, for a product and the launch after it, while it is not ahead of the GPU;
+    #: of the host, for a product and the launch after it, while it is not ahead of the GPU; with more steps
+    #: than the second, a graph repeats them;
     product_host_clocks: int = figure(
         20000, "estimate", "10 us: four calls of the driver and cuBLAS by Python"
     )
-    #: of one of several rounds by matrix instructions, at least, and what each tile of a gate adds.
+    product_host_steps: int = figure(
+        32, "estimate", "fewer take as long to record: cudml/devices/cuda/graphs.py"
+    )
+    #: of a single round by matrix instructions, from the first product to the last gate;
+    matrix_alone_clocks: int = figure(
+        1200, "machine code", "as fast as one block for 97 units, by its estimate; slower for 96"
+    )
+    #: of one of several rounds, at least, and what each tile of a gate adds.
     matrix_round_clocks: int = figure(
         2000, "machine code", "predicted 2200 to 2400 for 16 units of 128 to 512 and 2 to 8 rounds"
     )
@@ -587,7 +595,8 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     product //= num_exchanges
     least = THRESHOLDS.matrix_round_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
     if num_rounds == 1:
-        step = THRESHOLDS.exchange_clocks + gathered + product
+        alone = THRESHOLDS.matrix_alone_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
+        step = THRESHOLDS.exchange_clocks + alone + gathered + product
     elif num_rounds == 2:
         step = 2 * max(least, THRESHOLDS.matrix_wait_clocks + gathered + product)
     else:
@@ -651,7 +660,8 @@ def products_clocks(layer: Layer, limits: Limits) -> int:
     """Clocks that a product and a launch for each step, or two of each, are estimated to take.
 
     Reading the operands and the arithmetic are counted one after the other, because no library reaches both
-    limits at once. The launches of a plan are made one by one, so the host may take longer than the GPU.
+    limits at once. The launches of a few steps are made one by one, so the host may take longer than the GPU;
+    a graph repeats those of more.
     """
     hidden, halves = layer.hidden_size, 1 if layer.linear_before_reset else 2
     weights = layer.num_directions * NUM_GATES * hidden * hidden
@@ -664,7 +674,8 @@ def products_clocks(layer: Layer, limits: Limits) -> int:
     products = weights * multiplied // (limits.num_multiprocessors * per_clock)
     read = num_bytes // (limits.num_multiprocessors * THRESHOLDS.l2_bytes_per_clock)
     launches = halves * (layer.num_directions + 1) * THRESHOLDS.launch_clocks
-    host = halves * THRESHOLDS.product_host_clocks
+    is_recorded = layer.num_steps > THRESHOLDS.product_host_steps
+    host = 0 if is_recorded else halves * THRESHOLDS.product_host_clocks
     return THRESHOLDS.launch_clocks + layer.num_steps * max(launches + products + read, host)
 
 

@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_release_system(UInt32* address, UInt32 val
 
 // ---- Copies from global to shared storage, which happen as late as they may.
 
-template <int kCount>
+template <int kCount, bool kMayKeep = true>
 struct FloatCopies {
   float* places[kCount] = {};
   const float* sources[kCount];
