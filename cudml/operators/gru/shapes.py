@@ -201,6 +201,10 @@ class Thresholds:
     task_clocks: int = figure(1500, "estimate", "a read of memory, a product, the gates")
     #: of a further launch of the same call;
     launch_clocks: int = figure(2900, "micro-figure", "two empty kernels, 1.47 us more than one")
+    #: of the gates after a product;
+    product_gates_clocks: int = figure(
+        1000, "machine code", "predicted 5.6 us a step for 32 sequences of 512 units of float32"
+    )
     #: of the host, for a product and the launch after it, while it is not ahead of the GPU; with more steps
     #: than the second, a graph repeats them;
     product_host_clocks: int = figure(
@@ -209,9 +213,9 @@ class Thresholds:
     product_host_steps: int = figure(
         32, "estimate", "fewer take as long to record: cudml/devices/cuda/graphs.py"
     )
-    #: of a single round by matrix instructions, from the first product to the last gate;
+    #: of a step of a single round by matrix instructions, at least;
     matrix_alone_clocks: int = figure(
-        1200, "machine code", "as fast as one block for 97 units, by its estimate; slower for 96"
+        2600, "machine code", "predicted 250 us in one block, 231 by matrices, for 32 sequences of 128 units"
     )
     #: of one of several rounds, at least, and what each tile of a gate adds.
     matrix_round_clocks: int = figure(
@@ -593,10 +597,11 @@ def matrix_clocks(shape: Shape, layer: Layer) -> int:
     product += shape.num_stored_chunks * shape.chunk_bytes // THRESHOLDS.shared_bytes_per_clock
     product += shape.num_overflow_chunks * shape.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
     product //= num_exchanges
-    least = THRESHOLDS.matrix_round_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
+    of_tiles = shape.thread_units * THRESHOLDS.matrix_tile_clocks
+    least = THRESHOLDS.matrix_round_clocks + of_tiles
     if num_rounds == 1:
-        alone = THRESHOLDS.matrix_alone_clocks + shape.thread_units * THRESHOLDS.matrix_tile_clocks
-        step = THRESHOLDS.exchange_clocks + alone + gathered + product
+        least = THRESHOLDS.matrix_alone_clocks + of_tiles
+        step = max(least, THRESHOLDS.exchange_clocks + gathered + product)
     elif num_rounds == 2:
         step = 2 * max(least, THRESHOLDS.matrix_wait_clocks + gathered + product)
     else:
@@ -674,6 +679,7 @@ def products_clocks(layer: Layer, limits: Limits) -> int:
     products = weights * multiplied // (limits.num_multiprocessors * per_clock)
     read = num_bytes // (limits.num_multiprocessors * THRESHOLDS.l2_bytes_per_clock)
     launches = halves * (layer.num_directions + 1) * THRESHOLDS.launch_clocks
+    launches += halves * THRESHOLDS.product_gates_clocks
     is_recorded = layer.num_steps > THRESHOLDS.product_host_steps
     host = 0 if is_recorded else halves * THRESHOLDS.product_host_clocks
     return THRESHOLDS.launch_clocks + layer.num_steps * max(launches + products + read, host)
