@@ -150,6 +150,8 @@ def cases() -> Iterator[Case]:
             yield Case("groups", "float32", 2, 262_144, k, distribution)
         for k in (100, 2048):
             yield Case("cluster", "float32", 2, 262_144, k, distribution)
+    for distribution in (*_PLAIN, "same leading bits"):
+        yield Case("block_keep", "float32", 2, 16_384, 2048, distribution)
     for path in ("block_radix", "grid_radix"):
         for distribution in (*_PLAIN, "same leading bits"):
             yield Case(path, "float32", 1, 262_144, 100, distribution)

@@ -43,9 +43,9 @@ struct FineParams : TopKParams {
 template <class Word>
 constexpr int kSpareBits = sizeof(Word) < 4 ? 32 - 8 * static_cast<int>(sizeof(Word)) : 0;
 
-// The fine key of an element, whose bits are in the upper bits.
+// The bits of an element, which are in the upper bits, as a two's complement number that rises with it.
 template <class Word>
-__device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams& params) {
+__device__ __forceinline__ Wide<Word> risen(Wide<Word> bits, const FineParams& params) {
   using Key = Wide<Word>;
   Key negative;  // all ones where the sign is set
   if constexpr (sizeof(Key) == 8) {
@@ -53,8 +53,15 @@ __device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams
   } else {
     negative = static_cast<Key>(static_cast<Int32>(bits) >> 31);
   }
-  const Key magnitude = negative & static_cast<Key>(params.magnitude);
-  return (bits ^ magnitude) * static_cast<Key>(params.factor) + static_cast<Key>(params.offset);
+  return bits ^ (negative & static_cast<Key>(params.magnitude));
+}
+
+// The fine key of an element, whose bits are in the upper bits.
+template <class Word>
+__device__ __forceinline__ Wide<Word> fine_key(Wide<Word> bits, const FineParams& params) {
+  using Key = Wide<Word>;
+  return risen<Word>(bits, params) * static_cast<Key>(params.factor) +
+         static_cast<Key>(params.offset);
 }
 
 // The smallest fine key of the elements with the rank of this one.

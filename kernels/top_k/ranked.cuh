@@ -15,6 +15,7 @@ struct Ranked32 {
   }
   // Ranks after every element, whatever its key: no index reaches 0xffff.
   static __device__ __forceinline__ Ranked32 none() { return {0}; }
+  __device__ __forceinline__ UInt32 key() const { return bits >> 16; }
   __device__ __forceinline__ UInt32 index() const { return 0xffffu - (bits & 0xffffu); }
   __device__ __forceinline__ bool is_before(Ranked32 other) const { return bits > other.bits; }
   __device__ __forceinline__ Ranked32 moved() const { return *this; }

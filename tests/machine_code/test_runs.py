@@ -107,12 +107,13 @@ def candidates() -> Iterator[Case]:
                     if length < {1: 12_288, 2: 12_288, 4: 6144, 8: 0}[size]
                 ),
                 ((3, 9001), 1, 50, "block_filter"),
+                *(((3, length), 1, k, "block_keep") for length, k in ((4001, 500), (9001, 3000))),
                 ((3, 9001), 1, 50, "groups"),
                 ((2, 9001), 1, 300, "cluster"),
                 ((3, 5001), 1, 100, "block_radix"),
                 ((2, 5001), 1, 50, "grid_radix"),
             ):
-                for length_type in (None, DataType.INT32):
+                for length_type in (None,) if path == "block_keep" else (None, DataType.INT32):
                     rows = top_k(sizes, k, element, axis=axis, length_type=length_type)
                     yield Case(rows, path, HOPPER.limits)
                     if path == "cluster":  # of four blocks

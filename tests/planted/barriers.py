@@ -76,6 +76,14 @@ _CASES = {
         "chosen elements that tie",
         "chosen elements of ragged rows",
     ),
+    "top_k/block_keep.cu": (
+        "kept rows",
+        "kept rows in ascending order",
+        "kept rows of many ties",
+        "kept rows of few keys",
+        "kept rows of any numbers",
+        "kept rows, every element a result",
+    ),
     "top_k/block_sort.cu": (
         "rows sorted in two parts",
         "rows sorted in four parts",

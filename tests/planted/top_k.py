@@ -6,6 +6,7 @@ _RADIX = "cudml/operators/top_k/radix.py"
 _ARG_MAX = "cudml/operators/top_k/arg_max.py"
 _ARG_MAX_KERNEL = "kernels/top_k/arg_max.cu"
 _LAST_BLOCK = "kernels/top_k/last_block.cuh"
+_KEEP = "kernels/top_k/block_keep.cu"
 _COLUMNS = "cudml/operators/top_k/columns.py"
 _COLUMNS_KERNEL = "kernels/top_k/columns.cu"
 
@@ -320,6 +321,42 @@ DEFECTS = {
         "+ thread; i + 1 < length; i += kThreads",
         ("block radix in ascending order",),
         WRONG,
+    ),
+    "equal elements of a kept row have one rank": Defect(
+        _KEEP,
+        "return other.ranked.is_before(ranked);",
+        "return distance() < other.distance();",
+        ("kept rows of few keys",),
+        RACE,
+    ),
+    "the last key of a bucket is not listed": Defect(
+        _KEEP,
+        "(next * rest - 1) / scale + 1;",
+        "(next * rest - 1) / scale;",
+        ("kept rows in ascending order",),
+        UNWRITTEN,
+    ),
+    "what is behind a list in buckets is not written": Defect(
+        _KEEP,
+        "if (threadIdx.x < kCompared) list[count + threadIdx.x] = Listed<Word>::none();",
+        "",
+        ("kept rows",),
+        UNWRITTEN,
+    ),
+    "what is below the floor counts": Defect(
+        _KEEP,
+        "num_here -= own[kBinsPerThread - 1];",
+        "",
+        ("kept rows in ascending order",),
+        UNWRITTEN,
+    ),
+    "zeros of either sign have buckets of their own": Defect(
+        _KEEP,
+        "made.is_plain = made.index_bits == 0 && !made.has_zeros",
+        "made.is_plain = made.index_bits == 0",
+        (),
+        WRONG,
+        ("tests/operators/top_k/test_results.py::test_every_path_keeps_the_bits_of_zeros_and_nans",),
     ),
     "elements before the first whole word are not read": Defect(
         "kernels/top_k/block_filter.cu",

@@ -116,6 +116,13 @@ CASES = {
     "rows by clusters, ascending": Case(top_k((2, 20_003), 700), "cluster", SIX, "ascending"),
     "rows by clusters, every element a result": Case(top_k((3, 50), 50, LONG), "cluster", SIX),
     "ragged rows by clusters": Case(top_k((5, 9001), 200, HALF, length_type=INT), "cluster", LARGE),
+    "kept rows": Case(top_k((3, 9001), 700), "block_keep", ONE, "any", skew=1),
+    "kept rows of few keys": Case(top_k((3, 5001), 600, BYTE), "block_keep"),
+    "kept rows of any numbers": Case(top_k((3, 3001), 900, DataType.FLOAT32), "block_keep", content="any"),
+    "kept rows in ascending order": Case(top_k((1, 8195), 1500, LONG), "block_keep", content="ascending"),
+    "kept rows of many ties": Case(top_k((1, 12_001), 1024, DataType.FLOAT32), "block_keep"),
+    "kept rows, every element a result": Case(top_k((3, 50), 50, LONG), "block_keep"),
+    "kept rows shorter than a load": Case(top_k((5, 1), 1, BYTE), "block_keep"),
     "filtered rows": Case(top_k((3, 9001), 50), "block_filter", ONE),
     "filtered rows in ascending order": Case(top_k((1, 20_003), 20), "block_filter", ONE, "ascending"),
     "filtered wide elements in ascending order": Case(

@@ -20,6 +20,7 @@ from cudml.operators.top_k.filter import (
     filters_dearly,
 )
 from cudml.operators.top_k.groups import can_group, groups
+from cudml.operators.top_k.keep import can_keep, keep, keep_pays
 from cudml.operators.top_k.lanes import (
     SORT_MAX_ROW_LENGTH,
     THREAD_LIST_SIZE,
@@ -405,6 +406,7 @@ PATHS = by_name(
     Path("block_sort", "k up to 1024 of narrow rows of some thousand elements", can_block_sort, block_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
     Path("cluster", "more results of few rows that fit a cluster", can_cluster, cluster),
+    Path("block_keep", "many results of rows that fit the shared storage of a block", can_keep, keep),
     Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
     Path("block_radix", "any rows, a block each", can_take_blocks, block_radix),
     Path("grid_radix", "fewer long rows than multiprocessors", can_share_rows, grid_radix),
@@ -425,6 +427,9 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         return _by_digits(selection, limits)
     if can_warp_select(selection, limits) and _select_pays(selection, limits):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
+    may_cluster = cluster_pays(selection, limits) and can_cluster(selection, limits)
+    if can_keep(selection, limits) and keep_pays(selection, limits, may_cluster=may_cluster):
+        return Choice(PATHS["block_keep"], f"rows of {length} elements, kept by a block each")
     if can_warp_sort(selection, limits):
         return _choose_short(selection, limits)
     part = _part_of_groups(selection, limits)
@@ -434,7 +439,7 @@ def choose_path(selection: Selection, limits: Limits) -> Choice[Selection]:
         _are_large_columns(selection, limits) or _columns_pay_for_long(selection, limits)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
-    if cluster_pays(selection, limits) and can_cluster(selection, limits):
+    if may_cluster:
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     if can_share_rows(selection, limits) and _guess_pays(selection, limits):
         return Choice(PATHS["grid_radix"], f"{selection.num_rows} rows of {length} elements, read once")

