@@ -201,9 +201,12 @@ class Thresholds:
     task_clocks: int = figure(1500, "estimate", "a read of memory, a product, the gates")
     #: of a further launch of the same call;
     launch_clocks: int = figure(2900, "micro-figure", "two empty kernels, 1.47 us more than one")
-    #: of the gates after a product;
+    #: of the gates after a product, with what the estimates of small layers on the chip are too high;
     product_gates_clocks: int = figure(
-        1000, "machine code", "predicted 5.6 us a step for 32 sequences of 512 units of float32"
+        3400,
+        "machine code",
+        "predicted 2.7 us a step in one block for 128 sequences of 136 float32 units, 3.4 by products; "
+        "5.2 on a grid and 5.6 for 32 of 512, 4.8 in one block and 3.6 for 256 of 136",
     )
     #: of the host, for a product and the launch after it, while it is not ahead of the GPU; with more steps
     #: than the second, a graph repeats them;
