@@ -145,13 +145,16 @@ def beyond(num_steps: int) -> float:
     return max(0, num_steps - STEPS[1]) / (STEPS[1] - STEPS[0])
 
 
+def repeats(steps: Sequence[Step]) -> bool:
+    """Whether a plan has launches of their own for each step, so that there is nothing to extrapolate."""
+    return len(set(map(id, steps))) < len(steps)
+
+
 def predicted(operator: str, case: Any) -> tuple[Prediction, list[str]]:
     """The time of a case, and the kernels and library calls that compute it."""
     calls = planned(operator, case, Untouched)
     steps = [step for call in calls for step in call.plan.steps]
-    # Where a plan has launches of their own for each step, nothing is beyond those that run.
-    repeats = len(set(map(id, steps))) < len(steps)
-    if operator == "gru" and not repeats and (factor := beyond(case.steps)):
+    if operator == "gru" and not repeats(steps) and (factor := beyond(case.steps)):
         calls = planned(operator, case)
         small, large = (_of_kernels(calls, num_steps) for num_steps in STEPS)
     elif operator == "top_k":

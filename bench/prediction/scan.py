@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.checks import require_identical
 from bench.prediction import model
-from bench.prediction.cases import STEPS, Planned, beyond, launches_of
+from bench.prediction.cases import STEPS, Planned, beyond, launches_of, repeats
 from bench.prediction.model import Prediction, extrapolated, in_order, library_call, predict, run_some
 from bench.results import RESULTS
 from bench.sources import Source
@@ -225,7 +225,7 @@ def dear(rows: Iterable[Row[P]]) -> Iterator[str]:
 
 def _time_of(plan: Plan, point: Point, most: float = math.inf) -> float | None:
     """Predicted microseconds; None if issuing the instructions alone takes more than `most`."""
-    if not (factor := beyond(point.num_steps)):
+    if repeats(plan.steps) or not (factor := beyond(point.num_steps)):
         whole = _predicted(plan, point, 0, most)
         return None if whole is None else whole.time_us
     less, more = (_predicted(plan, point, num_steps, most) for num_steps in STEPS)

@@ -25,8 +25,8 @@ from proof.sass.plan import HOPPER
 #: The inputs' members, and the names that the benchmark gives them.
 _NAMES = {"input_tensor": "x", "weight_tensor": "w", "recurrence_tensor": "r", "bias_tensor": "b"}
 
-#: Paths of a GPU that run all steps in one launch.
-NAMES = tuple(name for name in PATHS if name not in ("serial", "panels", "products"))
+#: Paths of a GPU.
+NAMES = tuple(name for name in PATHS if name not in ("serial", "panels"))
 
 #: Steps: enough to make the launches a small part of the time.
 NUM_STEPS = 256
