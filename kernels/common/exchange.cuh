@@ -21,10 +21,6 @@ struct TaggedFloats {
   using Words = WordPair;
   using Value = float;
   static constexpr int kNumWords = 2;  // per load
-  // Loads of a thread under way at once, as registers allow.
-  static constexpr int kLoadsInFlight = 4;
-  // Whether a float32 arrives unchanged.
-  static constexpr bool kIsExact = true;
 
   __device__ __forceinline__ static Words load(const Word* address) {
     return load_pair_relaxed(address);
@@ -53,8 +49,6 @@ struct TaggedHalves {
   using Words = WordQuad;
   using Value = UInt16;
   static constexpr int kNumWords = 4;
-  static constexpr int kLoadsInFlight = 8;
-  static constexpr bool kIsExact = false;
 
   __device__ __forceinline__ static Words load(const Word* address) {
     return load_quad_relaxed(address);
@@ -71,9 +65,6 @@ struct TaggedHalves {
   __device__ __forceinline__ static uint2 pairs(const Words& from) {
     const UInt32* words = from.words;
     return {__byte_perm(words[0], words[1], 0x5410), __byte_perm(words[2], words[3], 0x5410)};
-  }
-  __device__ __forceinline__ static void unpack(const Words& from, Value* to) {
-    *reinterpret_cast<uint2*>(to) = pairs(from);
   }
 };
 

@@ -49,7 +49,7 @@ struct GridPart {
 
 // `Block` derives from this and has
 //   kPassUnits: hidden units of a pass; the block has a thread for each of them in each sequence of a round;
-//   states: shared, `Format::Value`s by sequence of the round and column, rows row_stride() apart;
+//   states: shared floats by sequence of the round and column, rows row_stride() apart;
 //   partials: shared, sums_per_pass() floats for each of two passes in turn, or for the only one;
 //   round_batch(): sequences of a round;
 //   load_weights(), before the first step;
@@ -63,11 +63,10 @@ struct GridPart {
 //     pass_on(item, step), when its state is known.
 //
 // Items are fixed (kIsFixed) if the block has one pass and its sequences one round.
-template <class Block, class Format, class Element, bool kStandard, bool kLinearBeforeReset,
-          bool kIsFixed>
+template <class Block, class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 struct ExchangedGrid {
-  using Word = typename Format::Word;
-  using Value = typename Format::Value;
+  using Format = TaggedFloats;
+  using Word = Format::Word;
 
   Layer<Element> layer;
   GridPart part;
@@ -92,7 +91,7 @@ struct ExchangedGrid {
   }
 
   __device__ __forceinline__ void send(UInt32 tag, Int64 n, int unit, float value) const {
-    store_relaxed(exchanged(tag, n) + unit, Format::word(Format::value_of(value), tag));
+    store_relaxed(exchanged(tag, n) + unit, Format::word(value, tag));
   }
 
   __device__ __forceinline__ Carried* carried_of(Int64 n, int unit) const {
@@ -113,7 +112,7 @@ struct ExchangedGrid {
     };
     settle();
     while (row < count) {
-      typename Format::Words words[kLoadsInFlight];
+      Format::Words words[kLoadsInFlight];
       const Word* sources[kLoadsInFlight];
       int targets[kLoadsInFlight];
       int num_words[kLoadsInFlight];
@@ -146,19 +145,9 @@ struct ExchangedGrid {
   __device__ __forceinline__ void gather_initial(Int64 first, int count) const {
     for (int row = 0; row < count; ++row) {
       for (int unit = threadIdx.x; unit < hidden(); unit += kGridThreads) {
-        block().states[row * block().row_stride() + unit] =
-            Format::value_of(layer.initial_state(first + row, unit));
+        block().states[row * block().row_stride() + unit] = layer.initial_state(first + row, unit);
       }
     }
-  }
-
-  // The carried values of an item, from global memory. States that are exact in shared storage are read
-  // there.
-  template <bool kIsSecondHalf>
-  __device__ __forceinline__ Carried load_carried(UInt32 step, Int64 n, int unit) const {
-    if constexpr (kIsSecondHalf) return *carried_of(n, unit);
-    if constexpr (Format::kIsExact) return {};
-    return {0.0f, step == 0 ? layer.initial_state(n, unit) : carried_of(n, unit)->state};
   }
 
   // The products of an item, from the sums of all warps, for the gates from kFirst on.
@@ -199,7 +188,7 @@ struct ExchangedGrid {
       if (step >= length || unit >= hidden()) return;
       inputs = layer.load_inputs(time, n, unit);
       biases = layer.load_biases(unit);
-      before = load_carried<kIsSecondHalf>(step, n, unit);
+      if constexpr (kIsSecondHalf) before = *carried_of(n, unit);
     };
 
     // Loads that do not depend on other blocks are in flight while the thread waits for those blocks.
@@ -215,7 +204,7 @@ struct ExchangedGrid {
     for (int pass = 0; pass < num_passes; ++pass) {
       const int unit = part.first_unit + pass * Block::kPassUnits + pass_unit;
       const bool is_mine = step < length && unit < hidden();
-      if constexpr (Format::kIsExact && !kIsSecondHalf) {
+      if constexpr (!kIsSecondHalf) {
         // Read before the barrier: after the last one of a round its states may be replaced.
         if (is_mine) before.state = block().states[row * block().row_stride() + unit];
       }
@@ -255,7 +244,6 @@ struct ExchangedGrid {
     }
     if (step + 1 < length) {
       send(kLinearBeforeReset ? step + 1 : 2 * step + 2, n, unit, next);
-      if constexpr (!Format::kIsExact) *carried_of(n, unit) = {0.0f, next};
     }
     layer.store_state(step, length, n, unit, next);
   }
@@ -304,7 +292,7 @@ struct ExchangedGrid {
   struct Stream {
     UInt32 tag;
     const Word* source;
-    Value* target;
+    float* target;
   };
 
   // The thread's next kNumLoads loads of each stream, or if they are not all there, `left` of them. Words of
@@ -312,7 +300,7 @@ struct ExchangedGrid {
   template <int kNumLoads, bool kAreAllThere, bool kIsWhole, int kNumStreams>
   __device__ __forceinline__ void gather_some(const Stream (&streams)[kNumStreams], int ahead,
                                               int left, int num_last_words, UInt32 wait) {
-    typename Format::Words words[kNumStreams][kNumLoads];
+    Format::Words words[kNumStreams][kNumLoads];
     const auto is_there = [&](int i) { return kAreAllThere || i < left; };
     const auto load = [&](int s, int i) {
       words[s][i] = Format::load(streams[s].source + i * ahead);
@@ -363,7 +351,7 @@ struct ExchangedGrid {
   template <int kNumStreams>
   __device__ __forceinline__ void gather_streams(Stream (&streams)[kNumStreams], const Loads& loads,
                                                  UInt32 wait) {
-    constexpr int kMost = Format::kLoadsInFlight / kNumStreams;
+    constexpr int kMost = kLoadsInFlight / kNumStreams;
     const int ahead = loads.ahead;
     int left = loads.count;
     const auto advance = [&](int words) {

@@ -14,7 +14,7 @@ constexpr int kGridRegisterChunks = 4;
 
 template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
 struct GridBlock : ExchangedGrid<GridBlock<Element, kStandard, kLinearBeforeReset, kIsFixed>,
-                                 TaggedFloats, Element, kStandard, kLinearBeforeReset, kIsFixed> {
+                                 Element, kStandard, kLinearBeforeReset, kIsFixed> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kGridRegisterChunks>;
   static constexpr int kPassUnits = Weights::kUnitsPerWarp;
   // Activations that are not known when the kernel is compiled need registers of their own: with four

@@ -40,10 +40,11 @@ struct MatrixFormat<BFloat16> : TaggedBFloats {
   }
 };
 
-// A block has `kTiles` tiles of rows of each gate, and if kIsAlone, one round of sequences. A step, or half a step if the layer is not linear before
-// reset, takes the sequences of the group in rounds of eight. The states of a round come from the blocks of
-// the group as words with a tag, 16 bytes a lane, in the order of a matrix instruction's operand: each warp
-// loads those of its own columns. While a round is multiplied, the states of the next are under way.
+// A block has `kTiles` tiles of rows of each gate, and if kIsAlone, one round of sequences. A step, or
+// half a step if the layer is not linear before reset, takes the sequences of the group in rounds of
+// eight. The states of a round come from the blocks of the group as words with a tag, 16 bytes a lane,
+// in the order of a matrix instruction's operand: each warp loads those of its own columns. While a
+// round is multiplied, the states of the next are under way.
 //
 // In every step a thread has the same hidden unit of the same sequence of each round, an item. Sequences
 // that have ended go on: the other blocks wait for their states, but nothing that is computed from them is
@@ -317,8 +318,8 @@ struct MatrixBlock {
     const auto add = [&](const MatrixRows& rows, int i, int tile) {
       sums[tile] = Format::add(rows, columns[i], sums[tile]);
     };
-    // The chunks from `begin` on of those loaded from `chunk` on, with weights from `kept` on. Whether that is
-    // shared storage is known at each call, so that each access knows its kind of storage.
+    // The chunks from `begin` on of those loaded from `chunk` on, with weights from `kept` on. Each call
+    // knows whether that is shared storage, and so does each access.
     const auto add_kept = [&](const MatrixRows* kept, int chunk, auto begin) {
 #pragma unroll
       for (int i = begin.value; i < kLoadedChunks; ++i) {
@@ -492,9 +493,9 @@ struct MatrixBlock {
   }
 
   // In each turn, the block multiplies for it and finishes the turn before. Rounds do not depend on each
-  // other. With three or more, the states of a turn have come when the turn before it begins, and half of the
-  // warps multiply while the others finish. With two, they are on their way when the turn begins, and with one,
-  // they are sent in it.
+  // other. With three or more, the states of a turn have come when the turn before it begins, and half of
+  // the warps multiply while the others finish. With two, they are on their way when the turn begins, and
+  // with one, they are sent in it.
   __device__ __forceinline__ void run_steps(UInt32 num_steps) {
     const bool are_early = num_rounds() > 2;
     const bool multiplies_first = are_early && threadIdx.x >= kGridThreads / 2;

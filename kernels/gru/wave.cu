@@ -17,8 +17,8 @@ constexpr int kWaveRegisterChunks = 2;
 constexpr UInt32 kPassedTag = 1;
 
 template <class Element, bool kStandard, bool kLinearBeforeReset>
-struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset>, TaggedFloats,
-                                 Element, kStandard, kLinearBeforeReset, true> {
+struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset>, Element,
+                                 kStandard, kLinearBeforeReset, true> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks, false>;
   using Item = FixedItem<Element, kGridThreads, true>;
   // The sums of an item: the candidate's products with W and with R stay apart.
