@@ -10,6 +10,8 @@ import importlib
 import io
 import json
 import math
+import os
+import tempfile
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -286,5 +288,8 @@ def _kept(
         predict(skipped.pop(0))
     made = how(launch)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(asdict(made)))
+    # Another process may read it meanwhile, and must find all of it or nothing.
+    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
+        json.dump(asdict(made), file)
+    os.replace(file.name, path)
     return made
