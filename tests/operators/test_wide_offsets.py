@@ -231,14 +231,19 @@ def selection_descs(case: str, k: int) -> tuple[TensorDesc, TensorDesc, TensorDe
     )
 
 
-def possible_selections() -> list[tuple[str, int, str, str]]:
+#: Of the rows of a ragged case, far apart.
+LENGTHS = TensorDesc(DataType.UINT16, (3, 1), (WIDE, 1))
+
+
+def possible_selections(lengths: TensorDesc | None = None) -> list[tuple[str, int, str, str]]:
     """Every case with all numbers of results, in both shapes, by every path that can do it."""
     return [
         (case, k, shape, path)
         for case, (_, axis, *_) in SELECTIONS.items()
+        if lengths is None or case == "rows"
         for k in (1, 6, 40)
         for shape, limits in LIMITS.items()
-        for path in paths_for(selection_in(*selection_descs(case, k), TopKOptions(k, axis)), limits)
+        for path in paths_for(selection_in(*selection_descs(case, k), TopKOptions(k, axis), lengths), limits)
     ]
 
 
@@ -251,19 +256,17 @@ def test_selections(case: str, k: int, shape: str, path: str, rng: np.random.Gen
     select(case, k, LIMITS[shape], path, rng)
 
 
-@pytest.mark.parametrize(
-    ("case", "k", "shape", "path"), [row for row in possible_selections() if row[0] == "rows"]
-)
+@pytest.mark.parametrize(("case", "k", "shape", "path"), possible_selections(LENGTHS))
 def test_ragged_selections(case: str, k: int, shape: str, path: str, rng: np.random.Generator) -> None:
     """The length of each row is apart from the others, too."""
     descs = selection_descs(case, k)
     x, values, indices = (
         sparse_tensor(desc.sizes, f"u{desc.element.size}", desc.strides or ()) for desc in descs
     )
-    lengths = sparse_tensor((3, 1), np.uint16, (WIDE, 1))
+    lengths = sparse_tensor(LENGTHS.sizes, np.uint16, LENGTHS.strides)
     content = fill(x, rng)
     lengths[...] = [[700], [3], [300]]
-    desc = RaggedTopKDesc(*descs, 1, k, AxisDirection.DECREASING, described(lengths, DataType.UINT16), 0)
+    desc = RaggedTopKDesc(*descs, 1, k, AxisDirection.DECREASING, LENGTHS, 0)
     operands = {
         "input_tensor": x,
         "sequence_lengths_tensor": lengths,

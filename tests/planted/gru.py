@@ -72,8 +72,8 @@ DEFECTS = {
     ),
     "carried state one item short": Defect(
         _PATHS,
-        'Workspace("carried", CARRIED_BYTES * rows * layer.hidden_size)',
-        'Workspace("carried", CARRIED_BYTES * (rows * layer.hidden_size - 1))',
+        'Workspace("carried", CARRIED_BYTES * items)',
+        'Workspace("carried", CARRIED_BYTES * (items - 1))',
         ("gru on a grid, full sequences",),
         BOUNDS,
     ),

@@ -121,11 +121,24 @@ def dirty_workspace(device: Device, chosen: Plan) -> Any:
     return to_device(device, np.full(chosen.temporary_bytes, 0xFF, np.uint8))
 
 
-def selection_in(x: TensorDesc, values: TensorDesc, indices: TensorDesc, options: Options) -> Selection:
-    """The problem that paths solve."""
-    axis = options.axis % x.dimension_count
-    largest, nan_last = options.largest, options.nan_last
-    return selection_of(x, values, indices, axis=axis, k=options.k, is_largest=largest, nan_last=nan_last)
+def selection_in(
+    x: TensorDesc,
+    values: TensorDesc,
+    indices: TensorDesc,
+    options: Options,
+    lengths: TensorDesc | None = None,
+) -> Selection:
+    """The problem that paths solve, of ragged rows if they have lengths."""
+    return selection_of(
+        x,
+        values,
+        indices,
+        axis=options.axis % x.dimension_count,
+        k=options.k,
+        is_largest=options.largest,
+        nan_last=options.nan_last,
+        lengths=lengths,
+    )
 
 
 def selection_for(x: np.ndarray, options: Options) -> Selection:

@@ -116,6 +116,9 @@ def points() -> list[Point]:
         found += [Point("float32", batch, hidden) for hidden in (64, 96, 104, 128, 136, 160, 168, 192)]
     for batch in (1, 8, 32, 128, 256):
         found += [Point("float16", batch, hidden) for hidden in (64, 72, 96, 104, 128, 136, 160, 168)]
+    # Several blocks on a multiprocessor, and several times as many.
+    for dtype in ("float32", "float16"):
+        found += [Point(dtype, batch, hidden) for batch in (512, 2048) for hidden in (8, 32, 64)]
     for batch in (2, 4, 8):
         found += [Point("float16", batch, hidden) for hidden in (264, 272, 384, 528, 536, 1056, 1064)]
     return found

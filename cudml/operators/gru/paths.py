@@ -494,7 +494,7 @@ def estimated_clocks(layer: Layer, limits: Limits) -> dict[str, int]:
     # A grid of one shard would exchange states with itself.
     if (grid := grid_shape(layer, limits)) is not None and grid.num_shards > 1:
         clocks["grid"] = grid_clocks(grid, layer)
-    if (matrix := matrix_shape(layer, limits)) is not None and matrix.num_shards > 1:
+    if (matrix := matrix_shape(layer, limits)) is not None:
         clocks["matrix_grid"] = matrix_clocks(matrix, layer)
     # What no other kernel can hold is refused, as on every path.
     if clocks and products_blocks(layer) <= MAX_GRID_BLOCKS:

@@ -27,6 +27,9 @@ QUAD = 4
 # kernels/gru/fixed_item.cuh: bytes of a step's inputs in shared storage, for blocks of up to 256 threads.
 FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 
+# Registers of a thread at most: the kernels of whole recurrences have nearly as many.
+MOST_REGISTERS = 256
+
 # kernels/gru/block.cu: hidden units of a thread, warps of a block at most.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
@@ -182,10 +185,21 @@ CONSTANTS: dict[str, Constants] = {
 class Thresholds:
     """The numbers that decide between the paths of a GRU: clocks of a multiprocessor, limits for a CPU."""
 
-    #: Clocks of a step in one block: of gates and barriers, and of a chunk of the products of one sequence.
-    block_step_clocks: int = figure(
-        1100, "machine code", "predicted 2500 and 3200 a step for 3 and 4 chunks, 6200 for 10"
+    #: Clocks of a step in one block with fixed items: of gates and barriers, of a chunk of the products, and
+    #: of reading its weights, unless they are in registers. All are as much too high as those of grids below;
+    block_fixed_clocks: int = figure(
+        950, "machine code", "predicted 770 a step of 8 units; 1630 of 128 on a grid, which is told as 2820"
     )
+    block_product_clocks: int = figure(300, "machine code", "predicted 940 a step of 64 units, two chunks")
+    block_stored_clocks: int = figure(
+        600, "machine code", "predicted 1500 and 2320 a step of 96 and 128 float32 units"
+    )
+    #: for each further block on the same multiprocessor;
+    block_sharing_clocks: int = figure(
+        300, "machine code", "predicted 1210 a step of 32 units for 4 blocks, 2020 of 8 for 8"
+    )
+    #: with other items: of gates and barriers, and of a chunk of the products of one sequence.
+    block_step_clocks: int = figure(1100, "machine code", "predicted 5000 a step for 10 chunks, 8500 for two")
     block_chunk_clocks: int = figure(
         500, "machine code", "loads wait for each other, products for loads; 550 is right in as many cases"
     )
@@ -207,6 +221,12 @@ class Thresholds:
         "machine code",
         "predicted 2.7 us a step in one block for 128 sequences of 136 float32 units, 3.4 by products; "
         "5.2 on a grid and 5.6 for 32 of 512, 4.8 in one block and 3.6 for 256 of 136",
+    )
+    #: for each of its blocks on a multiprocessor;
+    product_block_clocks: int = figure(
+        300,
+        "machine code",
+        "predicted 14000 a step for 2048 sequences of 64 float32 units, 17900 for 4096 of 32",
     )
     #: of the host, for a product and the launch after it, while it is not ahead of the GPU; with more steps
     #: than the second, a graph repeats them;
@@ -395,6 +415,13 @@ class Shape:
             self.fixed_bytes + self.round_batch * self.state_bytes + self.num_stored_chunks * self.chunk_bytes
         )
 
+    def resident_blocks(self, limits: Limits) -> int:
+        """Blocks that a multiprocessor runs at once, if a thread has as many registers as it can have."""
+        reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
+        by_storage = limits.shared_bytes_per_multiprocessor // (self.shared_bytes + reserved)
+        by_registers = limits.registers_per_multiprocessor // (MOST_REGISTERS * self.num_threads)
+        return max(1, min(by_storage, by_registers))
+
     def load_clocks(self) -> int:
         """Clocks that a block takes to load its weights."""
         return self.num_passes * self.num_chunks * self.chunk_bytes // THRESHOLDS.l2_bytes_per_clock
@@ -452,9 +479,13 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
     most = limits.shared_bytes_per_block // state_bytes
     if most == 0:
         return None
-    blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
-    # Half of the storage is left for weights if possible.
-    group_batch = min(max(1, most // 2), ceil_div(layer.batch_size, blocks_per_direction))
+    # With one sequence, items can be fixed. Several such blocks on a multiprocessor, or one after the other,
+    # take less time than one block with as many sequences.
+    group_batch = 1
+    if num_passes > 1:
+        blocks_per_direction = max(1, limits.num_multiprocessors // layer.num_directions)
+        # Half of the storage is left for weights if possible.
+        group_batch = min(max(1, most // 2), ceil_div(layer.batch_size, blocks_per_direction))
     shape = Shape(
         num_warps=ceil_div(num_tiles, num_passes),
         thread_units=BLOCK_UNITS,
@@ -473,10 +504,17 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
     """Clocks that the block kernel is estimated to take."""
-    waves = ceil_div(shape.num_groups * layer.num_directions, limits.num_multiprocessors)
-    num_chunks = shape.group_batch * shape.num_passes * shape.num_chunks
-    products = num_chunks * THRESHOLDS.block_chunk_clocks + shape.overflow_clocks()
-    step = THRESHOLDS.block_step_clocks + products
+    num_blocks = shape.num_groups * layer.num_directions
+    waves = ceil_div(num_blocks, limits.num_multiprocessors * shape.resident_blocks(limits))
+    # Blocks on the busiest multiprocessor.
+    sharing = ceil_div(num_blocks, waves * limits.num_multiprocessors)
+    if shape.is_fixed:
+        step = THRESHOLDS.block_fixed_clocks + shape.num_chunks * THRESHOLDS.block_product_clocks
+        step += shape.num_spilled_chunks * THRESHOLDS.block_stored_clocks
+    else:
+        num_chunks = shape.group_batch * shape.num_passes * shape.num_chunks
+        step = THRESHOLDS.block_step_clocks + num_chunks * THRESHOLDS.block_chunk_clocks
+    step += shape.overflow_clocks() + (sharing - 1) * THRESHOLDS.block_sharing_clocks
     return waves * (shape.load_clocks() + layer.num_steps * step)
 
 
@@ -682,7 +720,8 @@ def products_clocks(layer: Layer, limits: Limits) -> int:
     products = weights * multiplied // (limits.num_multiprocessors * per_clock)
     read = num_bytes // (limits.num_multiprocessors * THRESHOLDS.l2_bytes_per_clock)
     launches = halves * (layer.num_directions + 1) * THRESHOLDS.launch_clocks
-    launches += halves * THRESHOLDS.product_gates_clocks
+    blocks = products_blocks(layer) * THRESHOLDS.product_block_clocks // limits.num_multiprocessors
+    launches += halves * (THRESHOLDS.product_gates_clocks + blocks)
     is_recorded = layer.num_steps > THRESHOLDS.product_host_steps
     host = 0 if is_recorded else halves * THRESHOLDS.product_host_clocks
     return THRESHOLDS.launch_clocks + layer.num_steps * max(launches + products + read, host)
