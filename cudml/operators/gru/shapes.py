@@ -194,6 +194,8 @@ class Thresholds:
     block_stored_clocks: int = figure(
         600, "machine code", "predicted 1500 and 2320 a step of 96 and 128 float32 units"
     )
+    #: of the second half, unless it is linear before reset;
+    block_half_clocks: int = figure(430, "machine code", "predicted 1020 a step of 32 units instead of 770")
     #: for each further block on the same multiprocessor;
     block_sharing_clocks: int = figure(
         300, "machine code", "predicted 1210 a step of 32 units for 4 blocks, 2020 of 8 for 8"
@@ -215,6 +217,10 @@ class Thresholds:
     task_clocks: int = figure(1500, "estimate", "a read of memory, a product, the gates")
     #: of a further launch of the same call;
     launch_clocks: int = figure(2900, "micro-figure", "two empty kernels, 1.47 us more than one")
+    #: of a further layer of a stack, its product and its recurrence, apart from its steps;
+    further_layer_clocks: int = figure(
+        14000, "machine code", "predicted 10.2 us for 6 steps of 17 units, 2.5 of them for the steps"
+    )
     #: of the gates after a product, with what the estimates of small layers on the chip are too high;
     product_gates_clocks: int = figure(
         3400,
@@ -417,7 +423,7 @@ class Shape:
 
     def resident_blocks(self, limits: Limits) -> int:
         """Blocks that a multiprocessor runs at once, if a thread has as many registers as it can have."""
-        reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
+        reserved = max(0, limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block)
         by_storage = limits.shared_bytes_per_multiprocessor // (self.shared_bytes + reserved)
         by_registers = limits.registers_per_multiprocessor // (MOST_REGISTERS * self.num_threads)
         return max(1, min(by_storage, by_registers))
@@ -511,6 +517,7 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
     if shape.is_fixed:
         step = THRESHOLDS.block_fixed_clocks + shape.num_chunks * THRESHOLDS.block_product_clocks
         step += shape.num_spilled_chunks * THRESHOLDS.block_stored_clocks
+        step += 0 if layer.linear_before_reset else THRESHOLDS.block_half_clocks
     else:
         num_chunks = shape.group_batch * shape.num_passes * shape.num_chunks
         step = THRESHOLDS.block_step_clocks + num_chunks * THRESHOLDS.block_chunk_clocks

@@ -126,7 +126,10 @@ def wave_clocks(shape: Shape, stack: Stack) -> int:
 def chain_clocks(stack: Stack, limits: Limits) -> int:
     """Clocks that layers are estimated to take one after the other, after the first one's projection."""
     recurrences = sum(min(estimated_clocks(layer, limits).values()) for layer in stack.layers)
-    return recurrences + 2 * (len(stack.layers) - 1) * THRESHOLDS.launch_clocks
+    # A single step is estimated with its product and its launch.
+    is_whole = stack.whole.num_steps == 1
+    further = 0 if is_whole else THRESHOLDS.further_layer_clocks
+    return recurrences + (len(stack.layers) - 1) * further
 
 
 def takes_wave(stack: Stack, limits: Limits) -> bool:
