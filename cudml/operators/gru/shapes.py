@@ -64,6 +64,8 @@ WAVE_SUMS = NUM_GATES + 1
 # tiles of weights in registers, sequences of a round.
 MATRIX_TILE_ROWS = 16
 MATRIX_TILES = (1, 2)
+# From this compute capability on, two tiles and several rounds take more registers than a thread has.
+MATRIX_ONE_TILE_CAPABILITY = 120
 MATRIX_CHUNK_COLUMNS = 16 * GRID_WARPS
 MATRIX_REGISTER_TILES = 24
 MATRIX_LOADED_CHUNKS = 8
@@ -604,6 +606,8 @@ def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int, tiles: int) 
         return None
     num_chunks = ceil_div(layer.hidden_size, MATRIX_CHUNK_COLUMNS)
     num_rounds = ceil_div(group_batch, MATRIX_ROUND_BATCH)
+    if tiles > 1 and num_rounds > 1 and limits.compute_capability >= MATRIX_ONE_TILE_CAPABILITY:
+        return None
     sums = GRID_WARPS * NUM_GATES * tiles * MATRIX_TILE_ROWS * (MATRIX_ROUND_BATCH + 1)
     item_rows = num_rounds * (1 if layer.linear_before_reset else 2)
     shape = Shape(
