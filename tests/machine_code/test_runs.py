@@ -162,15 +162,15 @@ def candidates() -> Iterator[Case]:
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
             yield Case(layer, path, HOPPER.limits)
-            # With few multiprocessors, a block has several sequences, rounds or passes: items are not fixed.
-            # By matrix instructions, it has more units.
-            few = ((3, 2), (20, 2), (20, 3)) if path == "matrix_grid" else ((3, 1),)
-            for batch, number in few:
+            # With few multiprocessors, or more units than one pass has, a block has several sequences, rounds
+            # or passes: items are not fixed. By matrix instructions, it has more units.
+            few = {"matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)), "block": ((3, 136, 1),)}
+            for batch, hidden, number in few.get(path, ((3, 40, 1),)):
                 layer = gru(
                     3,
                     batch,
                     2,
-                    40,
+                    hidden,
                     data_type=data_type,
                     activations=activations,
                     linear_before_reset=is_linear,
