@@ -23,7 +23,7 @@ SEVENS = (*(7,) * 18, 6)
 #: launch is of that kind.
 KINDS: dict[str, tuple[int, int, dict[str, Any], Callable[[Any], bool]]] = {
     "cluster": (12_288, 2048, {"gpcs": SEVENS}, lambda launch: launch.cluster_blocks > 1),
-    "cooperative grid": (32_768, 4000, {"cooperative_blocks": 0}, lambda launch: launch.is_cooperative),
+    "cooperative grid": (32_768, 5000, {"cooperative_blocks": 0}, lambda launch: launch.is_cooperative),
 }
 
 #: Plans are cached by shape, and each call is to be a new one.

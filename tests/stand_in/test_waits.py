@@ -48,7 +48,7 @@ def are(lines: list[str], *expected: str) -> bool:
 
 @pytest.mark.parametrize(
     ("call", "expected"),
-    [("cudml.gru(*arrays[:3])", _GRU), ("cudml.top_k(arrays[3], 4000)", _ROW)],
+    [("cudml.gru(*arrays[:3])", _GRU), ("cudml.top_k(arrays[3], 5000)", _ROW)],
     ids=["gru", "top_k"],
 )
 def test_call_after_a_wait_that_was_given_up(call: str, expected: str) -> None:
