@@ -428,8 +428,12 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll 4
     for (UInt32 i = threadIdx.x; i < length; i += kThreads) visit(kept.key(i), i);
   };
+  // Bins are cleared without a loop, whose count would be in a register of its own from here on.
   const auto search = [&](auto& found, auto visit_each) {
-    search_digit(found, shared.select, visit_each);
+    clear(bins);
+    __syncthreads();  // bins are clear before any thread counts
+    add_digits(found, bins, visit_each);
+    narrow(found, bins, shared.select);
   };
 #pragma unroll 1
   for (bool is_guess = true; count == 0; is_guess = false) {

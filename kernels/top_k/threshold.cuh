@@ -86,13 +86,12 @@ struct BitsSeen {
   }
 };
 
-// Counts the next digit of the elements that are equal to the threshold so far. `for_each(visit)`
-// calls visit(key) for this thread's share of all that may be. The counts are complete on return.
-template <class Word, int kThreads, class ForEach>
-__device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, Bins& bins,
-                                             ForEach for_each) {
-  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
-  __syncthreads();  // bins are clear before any thread counts
+// Adds the next digit of the elements that are equal to the threshold so far to `bins`. `for_each(visit)`
+// calls visit(key) for this thread's share of all that may be. Every thread has passed a barrier since the
+// bins were cleared. The counts are complete on return.
+template <class Word, class ForEach>
+__device__ __forceinline__ void add_digits(const Threshold<Word>& threshold, Bins& bins,
+                                           ForEach for_each) {
   const int shift = threshold.shift - min(threshold.shift, kDigitBits);
   for_each([&](Word key) {
     if (threshold.high_part(key) == threshold.prefix) {
@@ -103,6 +102,15 @@ __device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, B
     }
   });
   __syncthreads();  // every count is in before the bins are read
+}
+
+// The same, with bins that are cleared first.
+template <class Word, int kThreads, class ForEach>
+__device__ __forceinline__ void count_digits(const Threshold<Word>& threshold, Bins& bins,
+                                             ForEach for_each) {
+  for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) bins[bin] = 0;
+  __syncthreads();  // bins are clear before any thread counts
+  add_digits(threshold, bins, for_each);
 }
 
 // Narrows the threshold by the digit whose counts of equal elements are in `bins`. Every thread has

@@ -46,21 +46,21 @@ class Thresholds:
 
     #: Rows that may have a cluster each are at most this long, of elements of 1, 2, 4 and 8 bytes.
     max_of_clusters: tuple[int, int, int, int] = figure(
-        (12_000, 13_000, 10_500, 3000),
+        (12_000, 13_000, 13_000, 3000),
         "machine code",
         "predicted us by a block and by a cluster each: 10.9 and 18.2 for 5 x 9323 int8 and k = 878, 13.5 "
         "and 11.1 for 19606 and 641; 8.6 and 9.7 for 4 x 11973 float16 and 422; 9.1 and 9.7 for 7 x 10943 "
-        "float32 and 1144, 9.4 and 9.3 for 11 x 13045 and 961; 8.3 and 9.7 for 6 x 3264 float64 and 249, "
+        "float32 and 1144, 9.1 and 9.8 for 18 x 13000 and 900; 8.3 and 9.7 for 6 x 3264 float64 and 249, "
         "10.3 and 9.9 for 4 x 3488",
     )
 
     #: Rows that fit a warp, and are at most as many as multiprocessors, are at least this long,
     min_short_length: tuple[int, int, int, int] = figure(
-        (900, 900, 512, 400),
+        (900, 900, 400, 400),
         "machine code",
         "predicted us by a block and by a warp each: 8.1 and 8.8 for 102 x 1016 int8 and k = 643, 7.7 and "
-        "7.3 for 24 x 759 and 67; 7.6 and 8.3 for 64 x 560 float32 and 100, 7.6 and 7.4 for 130 x 600 and "
-        "70; 7.4 and 9.4 for 762 int64 and 148",
+        "7.3 for 24 x 759 and 67; 7.4 and 8.0 for 130 x 400 float32 and 100, 7.7 and 7.4 for 257 and 100; "
+        "7.4 and 9.4 for 762 int64 and 148",
     )
     #: and rows that are more than blocks at once, or they have this many results; of words that fit no two
     #: warps, the second number.
