@@ -69,7 +69,7 @@ def _error_of(run: Any) -> str:
 
 #: Rows of top-k that a GPU computes by a cooperative grid and by clusters if it has room, and the setting of
 #: one that has none: length, k, and the setting's name.
-ROWS = {"grid": ((1 << 19, 110), "resident_blocks"), "cluster": ((12_288, 2048), "active_clusters")}
+ROWS = {"grid": ((1 << 19, 110), "resident_blocks"), "cluster": ((16_384, 2048), "active_clusters")}
 
 
 def launches_where_none_fits(kind: str) -> dict[str, tuple[str, list[str], list[bool]]]:
