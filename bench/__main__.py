@@ -43,6 +43,7 @@ def main(arguments: list[str]) -> int:
             quick=options.quick,
             names=options.filter,
             peers=options.peers,
+            without=frozenset(options.without),
             seconds=options.seconds,
             deadline=time.monotonic() + 60 * options.minutes,
             done=results.cases_of(path, target.environment["commit"]) if options.resume else frozenset(),
@@ -96,6 +97,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: the GPU if there is one")
     parser.add_argument("--peers", action="store_true", help="time the peers that are installed, too")
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="leave out peers that need it, as jax, whose every shape takes a second to compile",
+    )
     parser.add_argument(
         "--seconds", type=_positive, default=0.2, help="time for one measurement (default %(default)s)"
     )

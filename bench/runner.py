@@ -22,12 +22,13 @@ OPERATORS = ("top_k", "gru", "slice", "reverse_subsequences")
 class Options:
     """`names` is matched anywhere in a case's name; `deadline` is on time.monotonic's clock.
 
-    Cases that are `done`, as operator and name, are left out.
+    Cases that are `done`, as operator and name, are left out, and peers that need a module of `without`.
     """
 
     quick: bool = False
     names: re.Pattern[str] = re.compile("")
     peers: bool = False
+    without: frozenset[str] = frozenset()
     seconds: float = 0.2
     deadline: float = float("inf")
     done: frozenset[tuple[str, str]] = frozenset()
@@ -98,7 +99,7 @@ class Runner:
     ) -> dict[str, tuple[Callable[[], Any], Peer]]:
         calls = {}
         for name, peer in module.PEERS.items():
-            if self._target.kind not in peer.devices:
+            if self._target.kind not in peer.devices or self._options.without.intersection(peer.needs):
                 continue
             if not installed(peer.needs):
                 self._tell_once(f"{operator}: {name} is left out, it needs {', '.join(peer.needs)}")

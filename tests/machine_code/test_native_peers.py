@@ -83,7 +83,7 @@ def test_a_wrong_result_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     row = native_peers.predicted(SMALL, CUB)
     assert row is not None
     assert (row.time_us, row.launches) == (0, 0)
-    assert row.note == "wrong result: indices of lane 0 are not 5 different ones of the lane"
+    assert row.note == "wrong result: indices are not 5 different ones of a lane"
 
 
 @needs_cub
@@ -231,11 +231,11 @@ def test_options_that_do_not_go_together(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda values, indices: indices.__setitem__((0, 0), 999), "are not 3 different ones of the lane"),
-        (lambda values, indices: indices.__setitem__((0, 0), 7), "values of lane 0: 1 of 3 elements differ"),
+        (lambda values, indices: indices.__setitem__((0, 0), 999), "are not 3 different ones of a lane"),
+        (lambda values, indices: indices.__setitem__((0, 0), 7), "values: 1 of 3 elements differ"),
         (
             lambda values, indices: (indices.__setitem__((0, 0), 7), values.__setitem__((0, 0), 7)),
-            "values of lane 0 are not the 3 largest",
+            "values are not the 3 largest",
         ),
         (
             lambda values, indices: (values[...].sort(), indices[...].sort()),
@@ -250,6 +250,26 @@ def test_checks_of_peers_find_faults(change: Any, message: str) -> None:
     assert top_k.check_sorted(case, {"a": a}, (values, indices)) == "1 lanes exact, apart from ties"
     change(values, indices)
     with pytest.raises(WrongResultError, match=message):
+        top_k.check_sorted(case, {"a": a}, (values, indices))
+    a[0, 3] = np.nan
+    with pytest.raises(WrongResultError):
+        top_k.check_sorted(case, {"a": a}, (values, indices))
+
+
+def test_checks_of_peers_along_an_axis() -> None:
+    """Lanes that are columns of the last two axes; a tie may be resolved either way."""
+    case = top_k.TopKCase(name="", num_rows=2, row_length=5, k=2, inner=3, mode="smallest")
+    a = np.random.default_rng(0).permutation(30).reshape(2, 5, 3).astype(np.float32)
+    a[1, :, 2] = (4, 1, 3, 3, 9)
+    indices = np.argsort(a, axis=1)[:, :2]
+    values = np.take_along_axis(a, indices, axis=1)
+    assert top_k.check_sorted(case, {"a": a}, (values, indices)) == "6 lanes exact, apart from ties"
+    assert indices[1, 1, 2] == 2
+    indices[1, 1, 2] = 3
+    top_k.check_sorted(case, {"a": a}, (values, indices))
+    indices[1, 1, 2] = 0
+    values[1, 1, 2] = 4
+    with pytest.raises(WrongResultError, match="values are not the 2 smallest"):
         top_k.check_sorted(case, {"a": a}, (values, indices))
 
 

@@ -158,6 +158,17 @@ def test_a_peer_that_is_not_installed_is_named_once(monkeypatch: pytest.MonkeyPa
     assert told.count("slice: absent is left out, it needs no_such_library") == 1
 
 
+def test_peers_are_left_out_by_a_module_that_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = importlib.import_module("bench.slice")
+    peer = Peer(lambda case, inputs: lambda: np.zeros(case.sizes, case.dtype), needs=("json",))
+    monkeypatch.setattr(module, "PEERS", {"with": replace(peer, needs=("csv", "json")), "other": peer})
+    options = runner.Options(
+        quick=True, peers=True, without=frozenset({"csv"}), names=re.compile("^part of a")
+    )
+    bench = runner.Runner(get_target("cpu"), OneCallTimer(), options, tell=lambda text: None)
+    assert {row.implementation for row in bench.run("slice")} == {"cudml", "other"}
+
+
 def test_identical_means_bits() -> None:
     zero, negative_zero = np.zeros(3, np.float32), np.array([0, -0.0, 0], np.float32)
     nan = np.array([np.nan], np.float32)
