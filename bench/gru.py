@@ -283,7 +283,10 @@ def _torch_gru(
 
 
 def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The call as a replayed CUDA graph: no launch overhead, and outputs in the same memory each time."""
+    """The call as a replayed CUDA graph: no launch overhead, and outputs in the same memory each time.
+
+    The graph has addresses alone, so the replay keeps the call, and with it the module and its weights.
+    """
     import torch
 
     stream = torch.cuda.Stream()
@@ -296,7 +299,7 @@ def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         result = call()
 
-    def replay() -> Any:
+    def replay(keeps: Callable[[], Any] = call) -> Any:
         graph.replay()
         return result
 

@@ -1,15 +1,18 @@
 """The benchmarks: their errors, their files, and that every operator's file works."""
 
+import gc
 import importlib
 import re
 import subprocess
 import sys
 import time
+import weakref
 from dataclasses import asdict, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -101,6 +104,24 @@ def test_torchs_gru_runs_where_its_global_flags_are_frozen() -> None:
     rows = run_cases("gru", problems, "^pronunciation")
     assert problems == []
     assert "torch" in [row.implementation for row in rows]
+
+
+def test_a_replay_keeps_the_weights_of_its_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph has addresses alone: memory that is freed after the capture may be written by others."""
+
+    class Weights:
+        pass
+
+    monkeypatch.setitem(sys.modules, "torch", mock.MagicMock())
+    weights = Weights()
+    kept = weakref.ref(weights)
+    replay = importlib.import_module("bench.gru")._captured(partial(lambda own: None, weights))
+    del weights
+    gc.collect()
+    assert kept() is not None
+    del replay
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("operator", runner.OPERATORS)
