@@ -7,6 +7,7 @@ and kernels with other machine code than was predicted (`python -m bench machine
 """
 
 import argparse
+import re
 import statistics
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import machine_code, results
-from bench.prediction import table
+from bench.prediction import standing, table
 from bench.prediction.scan import OPERATORS, dear, scan_of
 
 #: The cache state of predictions, the implementation that is predicted, and the peer that is, too.
@@ -22,6 +23,17 @@ _CACHE, _OWN, _PEER = "cold", "cudml", "cupy"
 
 #: The GPU of predictions.
 _PREDICTED_ON = "H200"
+
+#: As many of the cases that are farther off than the proof allows are named.
+_MAX_NAMED = 20
+
+_BY_64 = "memory is read 64 bytes at a time, not 32 (above)"
+
+#: Why a case takes longer than predicted, where that is known: by operator, and how its name begins.
+_REASONS = {
+    ("slice", r"every few \d+ by \(16,\) float32|part of rows 4194304 x (5|16) float32"): _BY_64,
+    ("slice", r"one column"): f"in part, {_BY_64}",
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,25 @@ class Pair:
     def error(self) -> float:
         """How far the times are apart, as a ratio of at least 1."""
         return max(self.ratio, 1 / self.ratio)
+
+    @property
+    def functions(self) -> str:
+        """The kernels without template arguments."""
+        return " ".join(dict.fromkeys(kernel.partition("<")[0] for kernel in self.kernels))
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the prediction is no farther off than its proof allows."""
+        return self.error <= 1 + standing.WORST_ERROR.get(self.bound, standing.WORST_ERROR_ELSEWHERE)
+
+    @property
+    def reason(self) -> str:
+        """Why the times differ, as far as that is known."""
+        known = (why for (operator, case), why in _REASONS.items() if self._is(operator, case))
+        return next(known, "not explained yet")
+
+    def _is(self, operator: str, case: str) -> bool:
+        return operator == self.operator and re.match(case, self.case) is not None
 
     def __str__(self) -> str:
         return (
@@ -68,18 +99,67 @@ def pairs(measured: Iterable[results.Row], predicted: Iterable[table.Row]) -> li
     return sorted(found, key=lambda pair: -pair.error)
 
 
-def groups(found: Iterable[Pair]) -> Iterator[str]:
+def grouped(found: Iterable[Pair]) -> dict[tuple[str, str], list[float]]:
     """Ratios by what bounds a case, and by operator and kernels without template arguments."""
     by: dict[tuple[str, str], list[float]] = {}
     for pair in found:
         if pair.bound:
             by.setdefault(("bound", pair.bound), []).append(pair.ratio)
-        functions = dict.fromkeys(kernel.partition("<")[0] for kernel in pair.kernels)
-        by.setdefault((pair.operator, " ".join(functions)), []).append(pair.ratio)
+        by.setdefault((pair.operator, pair.functions), []).append(pair.ratio)
+    return dict(sorted(by.items(), key=lambda item: (item[0][0] != "bound", item[0])))
+
+
+def groups(found: Iterable[Pair]) -> Iterator[str]:
+    """Lines of `grouped`."""
     yield f"{'':<22} {'':<48} {'cases':>5} {'median':>7} {'least':>7} {'most':>7}"
-    for (kind, name), ratios in sorted(by.items(), key=lambda item: (item[0][0] != "bound", item[0])):
+    for (kind, name), ratios in grouped(found).items():
         numbers = (statistics.median(ratios), min(ratios), max(ratios))
         yield f"{kind:<22} {name:<48} {len(ratios):>5} " + " ".join(f"{ratio:>6.2f}x" for ratio in numbers)
+
+
+def measured_cases(rows: Iterable[results.Row]) -> set[tuple[str, str]]:
+    """The operators and cases that were measured on the GPU of predictions."""
+    return {
+        (row.operator, row.case)
+        for row in rows
+        if _PREDICTED_ON in row.device and (row.implementation, row.cache) == (_OWN, _CACHE)
+    }
+
+
+def section(measured: Iterable[results.Row], predicted: Iterable[table.Row]) -> str:
+    """What PREDICTION.md says of the predictions beside the times measured on the GPU of predictions."""
+    found = pairs((row for row in measured if _PREDICTED_ON in row.device), predicted)
+    if not found:
+        return "No case has been measured."
+    own = [pair for pair in found if pair.bound]
+    lines = [
+        f"{len(own)} cases of cudml have been measured, and {len(found) - len(own)} of CuPy's kernels. "
+        "Ratios are the measured time over the predicted one.",
+        "",
+        "| | kernels | cases | median | least | most |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for (kind, name), ratios in grouped(found).items():
+        of = "all, bound by" if kind == "bound" else f"`{kind}`"
+        numbers = (statistics.median(ratios), min(ratios), max(ratios))
+        lines.append(f"| {of} | {name} | {len(ratios)} | " + " | ".join(f"{n:.2f}x" for n in numbers) + " |")
+    beyond = [pair for pair in found if not pair.is_within]
+    inside = len(found) - len(beyond)
+    lines += ["", f"{inside} of the {len(found)} are no farther off than the proof allows."]
+    if beyond:
+        more = f" The {_MAX_NAMED} that are farthest off:" if len(beyond) > _MAX_NAMED else " The others:"
+        lines[-1] += more
+        lines += [
+            "",
+            "| ratio | measured | predicted | case | kernels | reason |",
+            "|---:|---:|---:|---|---|---|",
+        ]
+        lines += [
+            f"| {pair.ratio:.2f}x | {pair.measured_us:,.1f} us | {pair.predicted_us:,.1f} us "
+            f"| `{pair.operator}`, {pair.case} | {pair.functions} | {pair.reason} |"
+            for pair in beyond[:_MAX_NAMED]
+        ]
+    return "\n".join(lines)
 
 
 def changed_choices(measured: Path) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import report, results
+from bench import compare, report, results, standing
 from bench.gru import CASES as GRU_CASES
 from bench.gru import GruCase
 from bench.prediction import native_peers
@@ -36,19 +36,33 @@ MARKS = {
     "numpy.argpartition": "sC1",
     "torch": "DC2",
     "torch.topk": "DC2",
-    "torch.argmax": "DC2",
+    "torch.argmax": "hC6",
     "torch.gather": "DC2",
-    "torch, GRU cells": "DC2",
+    "torch graph": "dC8",
+    "torch tf32": "PC5",
+    "torch, GRU cells": "XC9",
     "torch.sort": "dC5",
     "jax.lax.top_k": "^C3",
     "onnxruntime, one thread": "vC4",
     "copy": "xC7",
     "CuPy": "sC1",
+    "cupy.argpartition": "<C9",
+    "cupy.argsort": "sC1",
+    "flashinfer": "PC6",
+    "flashinfer, sorted": "XC8",
     "cub.DeviceTopK": "^C3",
     "raft.select_k": "vC4",
     LIMIT: "|k",
     BOUND: "|k",
 }
+
+#: Behind the name of a case that was not measured.
+PREDICTED = " (predicted)"
+
+#: One name for a peer, measured or predicted.
+NAMES = {"cupy": "CuPy"}
+
+CASES_BY_NAME = {case.name: case for case in GRU_CASES}
 
 #: Registers and shared memory of a multiprocessor of an H200: weights that exceed both lie in several.
 _CHIP_BYTES = 256 * 1024 + 227 * 1024
@@ -67,7 +81,7 @@ class Plot:
 
 @dataclass(frozen=True)
 class Question:
-    """Which predicted cases answer it: those whose name matches the pattern."""
+    """Which cases of an H200 answer it, measured or predicted: those whose name matches the pattern."""
 
     name: str
     operator: str
@@ -125,57 +139,69 @@ def main(arguments: list[str]) -> int:
 def write(folder: Path) -> None:
     """Draw every plot into a folder, as SVG, the same bytes from the same numbers."""
     folder.mkdir(parents=True, exist_ok=True)
-    for plot in (*of_measurements(), *of_predictions()):
+    for plot in (*of_measurements(), *of_questions()):
         draw(plot, folder / f"{plot.name}.svg")
 
 
 def of_measurements() -> list[Plot]:
     """For each device and operator that was measured, the time of each peer over cudml's."""
     plots = []
-    for path in sorted(results.RESULTS.glob("*.csv")):
-        if path.stem.endswith(report.OTHERS):
-            continue
-        rows = report.current_rows(path)
-        cache = report.reported_cache(rows)
+    for rows in report.measured_devices(results.RESULTS):
+        found = standing.standings(rows)
+        limits = standing.standings(rows, limits=True)
         for operator in report.operators_of(rows):
-            chosen = [row for row in rows if row.operator == operator and row.cache == cache]
-            own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}
             shown: dict[str, dict[str, float]] = {}
-            for row in chosen:
-                if row.case in own and row.implementation != "cudml":
-                    label = f"{row.case}   {report.microseconds(own[row.case])}"
-                    shown.setdefault(label, {})[row.implementation] = row.median_us / own[row.case]
-            question = f"How many times as long do others take on {_article(rows[0].device)}?"
+            for one in (*found, *limits):
+                if one.own.operator == operator:
+                    label = f"{one.own.case}   {standing.microseconds(one.own.median_us)}"
+                    shown.setdefault(label, {})[one.other.implementation] = one.ratio
+            device = rows[0].device
+            question = f"How many times as long do others take on {_article(device)}?{_shown_of(shown)}"
             axis = "time over that of cudml, which is beside each case"
-            plots.append(Plot(f"{path.stem}-{operator}", question, axis, _first(shown)))
+            plots.append(Plot(f"{_file_name(device)}-{operator}", question, axis, _first(shown)))
     return plots
 
 
-def of_predictions() -> list[Plot]:
-    """For each question the predicted times of cudml and of peers, and the limit."""
+def of_questions() -> list[Plot]:
+    """For each question the times of cudml and of peers on an H200, and the limit.
+
+    A row has measured times, or, where cudml was not measured, predicted ones, and says so.
+    """
     _, rows = predicted.read()
     peers = native_peers.read()
-    gru_cases = {case.name: case for case in GRU_CASES}
+    measured_rows = measured_times()
     plots = []
     for question in QUESTIONS:
         shown: dict[str, dict[str, float]] = {}
         for row in rows:
             if row.operator != question.operator or not re.match(question.cases, row.case):
                 continue
-            series = {"cudml": row.time_us}
-            series |= {"CuPy": row.cupy_us} if row.cupy_us else {}
-            series |= {
-                one.peer: one.time_us for one in peers if (one.operator, one.case) == row.key and one.time_us
-            }
+            series = dict(measured_rows.get(row.key, {}))
+            label = row.case if series else row.case + PREDICTED
+            if not series:
+                series = {"cudml": row.time_us} | ({"CuPy": row.cupy_us} if row.cupy_us else {})
+                of_case = (one for one in peers if (one.operator, one.case) == row.key)
+                series |= {one.peer: one.time_us for one in of_case if one.time_us}
             if row.operator == "gru":
-                series[BOUND] = gru_bound_us(gru_cases[row.case], row.limit_us)
+                series[BOUND] = gru_bound_us(CASES_BY_NAME[row.case], row.limit_us)
             else:
                 series[LIMIT] = LAUNCH_US + row.limit_us
-            shown[row.case] = series
-        total = f" ({MAX_ROWS} of {len(shown)} cases)" if len(shown) > MAX_ROWS else ""
-        axis = "microseconds on an H200, predicted from machine code, not measured"
-        plots.append(Plot(question.name, question.text + total, axis, _first(shown)))
+            shown[label] = series
+        drawn = _first(shown)
+        plots.append(Plot(question.name, question.text + _shown_of(shown), _axis(drawn), drawn))
     return plots
+
+
+def measured_times() -> dict[tuple[str, str], dict[str, float]]:
+    """By operator and case, the times that were measured on the GPU of predictions, cudml's first."""
+    found: dict[tuple[str, str], dict[str, float]] = {}
+    for rows in report.measured_devices(results.RESULTS):
+        known = compare.measured_cases(rows)
+        for row in rows:
+            key = row.operator, row.case
+            if key in known and row.cache == "cold" and not standing.is_wrong(row):
+                found.setdefault(key, {})[NAMES.get(row.implementation, row.implementation)] = row.median_us
+    return found
 
 
 def gru_bound_us(case: GruCase, limit_us: float) -> float:
@@ -247,8 +273,26 @@ def _first(rows: Mapping[str, Mapping[str, float]]) -> dict[str, Mapping[str, fl
     return dict(islice(rows.items(), MAX_ROWS))
 
 
+def _shown_of(rows: Mapping[str, Mapping[str, float]]) -> str:
+    return f" ({MAX_ROWS} of {len(rows)} cases)" if len(rows) > MAX_ROWS else ""
+
+
+def _axis(rows: Mapping[str, Mapping[str, float]]) -> str:
+    """What the numbers are, by the names of the cases."""
+    told = {name.endswith(PREDICTED) for name in rows}
+    if told == {True, False}:
+        return "microseconds on an H200, measured but where predicted is said"
+    kind = "predicted from machine code, not measured" if True in told else "measured"
+    return f"microseconds on an H200, {kind}"
+
+
+def _file_name(device: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", device.lower())
+
+
 def _article(device: str) -> str:
-    return f"an {device}" if device[0] in "AEIOU" else f"a {device}"
+    """The letter N is spelt "en"."""
+    return f"an {device}" if device[0] in "AEIOU" or device.startswith("NVIDIA") else f"a {device}"
 
 
 def _pyplot() -> Any:

@@ -1,18 +1,22 @@
-"""`python -m bench report`: README.md's and results/README.md's tables, from the CSV files."""
+"""`python -m bench report`: the tables of README.md, results/README.md and PREDICTION.md, from the CSV files.
+
+Measured times lead. Predicted ones stand for the cases that have not been measured on the GPU of predictions.
+"""
 
 import argparse
 import importlib
 from pathlib import Path
-from statistics import geometric_mean
 
-from bench import results
-from bench.prediction import native_peers, standing
+from bench import compare, results, standing
+from bench.prediction import native_peers
+from bench.prediction import standing as predicted_standing
 from bench.prediction import table as predicted
 from bench.results import Row
 from bench.runner import OPERATORS
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 PEERS_BEGIN, PEERS_END = "<!-- peers:begin -->", "<!-- peers:end -->"
+COMPARED_BEGIN, COMPARED_END = "<!-- compared:begin -->", "<!-- compared:end -->"
 
 #: Files that are no measurements of operators.
 OTHERS = (
@@ -25,21 +29,22 @@ OTHERS = (
     "top_k_traffic",
 )
 
-#: What the benchmarks time as a limit, not as a library that does the same.
-LIMITS = ("copy",)
+#: What peers of a GPU are, where their names in the rows do not say it.
+ON_A_GPU = {("gru", "torch"): "cuDNN", ("gru", "torch graph"): "cuDNN, replayed as a CUDA graph"}
 
 
 def main(arguments: list[str]) -> int:
     """Write the tables; return 1 if there is nothing to report."""
     parser = argparse.ArgumentParser(prog="python -m bench report", description=__doc__)
     parser.add_argument("--results", type=results.folder, default=results.RESULTS, metavar="FOLDER")
-    parser.add_argument(
-        "--readme",
-        type=Path,
-        default="README.md",
-        metavar="FILE",
-        help="file with the two marker lines (default: %(default)s)",
-    )
+    for name, what in (("readme", "README.md"), ("prediction", "bench/PREDICTION.md")):
+        parser.add_argument(
+            f"--{name}",
+            type=Path,
+            default=what,
+            metavar="FILE",
+            help="file with the marker lines (default: %(default)s)",
+        )
     options = parser.parse_args(arguments)
     folder: Path = options.results
     readme: Path = options.readme
@@ -47,22 +52,50 @@ def main(arguments: list[str]) -> int:
         readme_text = readme.read_text()
     except OSError as error:
         parser.error(f"{readme} cannot be read ({error.strerror})")
-    files = [p for p in sorted(folder.glob("*.csv")) if not p.stem.endswith(OTHERS)]
-    devices = {path: rows for path in files if (rows := current_rows(path))}
+    devices = measured_devices(folder)
     if not devices:
         print(f"no results of present cases in {folder}")
         return 1
-    readme_text = replaced(readme_text, "\n\n".join(map(summary, devices.values())), str(readme))
-    tables = "\n".join(map(device_text, devices.values()))
+    readme_text = replaced(readme_text, "\n\n".join(map(summary, devices)), str(readme))
     predictions = predicted.read(folder / predicted.TABLE.name)[1]
+    found: list[predicted_standing.Standing] = []
     if predictions:
-        found = standing.standings(predictions, native_peers.read(folder / native_peers.TABLE.name))
-        counts = standing.counts(found)
+        found = open_standings(devices, predictions, native_peers.read(folder / native_peers.TABLE.name))
+        counts = predicted_standing.counts(found)
         readme_text = replaced(readme_text, counts, str(readme), begin=PEERS_BEGIN, end=PEERS_END)
-        tables += f"\n{standing.section(found)}"
-    (folder / "README.md").write_text(f"# Results\n\nWritten by `python -m bench report`.\n\n{tables}")
+        prediction: Path = options.prediction
+        compared = compare.section([row for rows in devices for row in rows], predictions)
+        text = replaced(prediction.read_text(), compared, str(prediction), COMPARED_BEGIN, COMPARED_END)
+        prediction.write_text(text)
+    (folder / "README.md").write_text(results_text(devices, found))
     readme.write_text(readme_text)
     return 0
+
+
+def measured_devices(folder: Path) -> list[list[Row]]:
+    """The rows of each device that was measured, GPUs first."""
+    files = [path for path in sorted(folder.glob("*.csv")) if not path.stem.endswith(OTHERS)]
+    devices = [rows for path in files if (rows := current_rows(path))]
+    return sorted(devices, key=lambda rows: standing.reported_cache(rows) != "cold")
+
+
+def open_standings(
+    devices: list[list[Row]], predictions: list[predicted.Row], peers: list[native_peers.Row]
+) -> list[predicted_standing.Standing]:
+    """Where cudml stands by predicted times, of the cases that have not been measured."""
+    known = compare.measured_cases(row for rows in devices for row in rows)
+    rest = [row for row in predictions if row.key not in known]
+    return predicted_standing.standings(rest, peers)
+
+
+def results_text(devices: list[list[Row]], found: list[predicted_standing.Standing]) -> str:
+    """The text of results/README.md; predictions stand behind the measured times of GPUs."""
+    parts = ["# Results\n\nWritten by `python -m bench report`.\n"]
+    on_cpus = [rows for rows in devices if standing.reported_cache(rows) != "cold"]
+    parts += [device_text(rows) for rows in devices if rows not in on_cpus]
+    parts += [predicted_standing.section(found)] if found else []
+    parts += map(device_text, on_cpus)
+    return "\n".join(parts)
 
 
 def current_rows(path: Path) -> list[Row]:
@@ -83,49 +116,62 @@ def operators_of(rows: list[Row]) -> list[str]:
 
 
 def summary(rows: list[Row]) -> str:
-    """For each operator, each peer's time over cudml's, and in how many cases cudml is faster."""
-    lines = [
-        f"on {rows[0].device} | cases | time over cudml's, geometric mean (cases in which cudml is faster)"
-    ]
-    lines += ["---|---:|---"]
+    """For each operator, each peer's time over cudml's, and how often cudml is ahead, tied and behind."""
+    heading = "time over cudml's, geometric mean (cases in which cudml is ahead/tied/behind)"
+    lines = [f"on {rows[0].device} | cases | {heading}", "---|---:|---"]
+    cache = standing.reported_cache(rows)
+    found = standing.standings(rows)
     for operator in operators_of(rows):
-        chosen = [row for row in rows if row.operator == operator and row.cache == reported_cache(rows)]
-        own = {row.case: row.median_us for row in chosen if row.implementation == "cudml"}
-        ratios: dict[str, list[float]] = {}
-        for row in chosen:
-            if row.case in own and row.implementation not in ("cudml", *LIMITS):
-                ratios.setdefault(row.implementation, []).append(row.median_us / own[row.case])
-        told = [
-            f"{peer} {times(geometric_mean(found))} ({sum(ratio > 1 for ratio in found)}"
-            + (f" of {len(found)})" if len(found) < len(own) else ")")
-            for peer, found in ratios.items()
+        cases = [
+            row.case
+            for row in rows
+            if (row.operator, row.implementation, row.cache) == (operator, "cudml", cache)
         ]
-        lines.append(f"`{operator}` | {len(own)} | {'; '.join(told)}")
+        told = standing.of_peers(one for one in found if one.own.operator == operator)
+        lines.append(f"`{operator}` | {len(cases)} | {told}")
     return "\n".join(f"| {line} |" for line in lines)
 
 
 def device_text(rows: list[Row]) -> str:
-    """The device and versions of the runs, and a table for each operator."""
-    first = rows[0]
-    parts = {"driver": first.driver, "CUDA": first.cuda, "CuPy": first.cupy, "torch": first.torch}
-    told = [f"{name} {version}" for name, version in parts.items() if version]
-    commits = sorted({row.commit for row in rows if row.commit})
-    told += [f"commit {', '.join(commits)}"] if commits else []
-    cache = reported_cache(rows)
+    """The device and versions of the runs, a table for each operator, and where cudml is not ahead."""
+    parts: dict[str, list[str]] = {
+        "driver": [row.driver for row in rows],
+        "CUDA runtime": [row.cuda for row in rows],
+        "NVRTC": [row.nvrtc for row in rows],
+        "CuPy": [row.cupy for row in rows],
+        "torch": [row.torch for row in rows],
+        "commit": [row.commit for row in rows],
+    }
+    told = [f"{name} {', '.join(known)}" for name, all_ in parts.items() if (known := sorted({*all_} - {""}))]
+    cache = standing.reported_cache(rows)
     how = "medians by CUDA events with a cold L2 cache" if cache == "cold" else "medians by the host's clock"
-    lines = [f"**{first.device}** ({'; '.join([*told, how])}).", ""]
+    device = rows[0].device
+    lines = [f"**{device}** ({'; '.join([*told, how])}).", ""]
     for operator in operators_of(rows):
         chosen = [row for row in rows if row.operator == operator and row.cache == cache]
         lines += [table(chosen), ""]
         contracts = {row.implementation: row.contract for row in chosen if row.contract}
+        if cache == "cold":
+            used = {row.implementation for row in chosen}
+            contracts |= {
+                peer: what for (of, peer), what in ON_A_GPU.items() if of == operator and peer in used
+            }
         if contracts:
             lines += ["; ".join(f"{name}: {contract}" for name, contract in contracts.items()) + ".", ""]
+        for remark in standing.remarks(chosen):
+            lines += [remark, ""]
+    named = standing.not_ahead(standing.standings(rows))
+    if named:
+        lines += [
+            f"**{device}**, measured: the cases in which cudml is not ahead of a peer. Times within "
+            f"{100 * standing.NEAR:.2g} % are a tie. Below each table are the contracts of peers.",
+            "",
+            "| | case | cudml | peer |",
+            "|---|---|---:|---:|",
+            *named,
+            "",
+        ]
     return "\n".join(lines)
-
-
-def reported_cache(rows: list[Row]) -> str:
-    """The cold row if it was measured, else the warm one."""
-    return "cold" if any(row.cache == "cold" for row in rows) else "warm"
 
 
 def table(rows: list[Row]) -> str:
@@ -139,24 +185,20 @@ def table(rows: list[Row]) -> str:
     measured = [(case, found) for case, found in by_case.items() if "cudml" in found]
     for case, found in measured:
         own = found["cudml"]
-        cells = [case, microseconds(own.median_us), own.rate]
+        cells = [case, standing.microseconds(own.median_us), own.rate]
         for peer in peers:
             other = found.get(peer)
-            cells.append(
-                f"{microseconds(other.median_us)} ({times(other.median_us / own.median_us)})" if other else ""
-            )
+            cells.append(_beside(other, own) if other else "")
         lines.append(" | ".join(cells))
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def times(ratio: float) -> str:
-    """A ratio to two digits."""
-    return f"{ratio:,.0f}x" if ratio >= 99.5 else f"{ratio:.2g}x"
-
-
-def microseconds(time_us: float) -> str:
-    """Format a number with about three digits."""
-    return f"{time_us:,.0f} us" if time_us >= 100 else f"{time_us:.1f} us"
+def _beside(other: Row, own: Row) -> str:
+    """The cell of a peer."""
+    if standing.is_wrong(other):
+        return "wrong"
+    ratio = standing.times(other.median_us / own.median_us)
+    return f"{standing.microseconds(other.median_us)} ({ratio})" + ", differs" * standing.differs(other)
 
 
 def replaced(text: str, between: str, name: str, begin: str = BEGIN, end: str = END) -> str:

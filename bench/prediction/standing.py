@@ -56,10 +56,15 @@ def standings(rows: Iterable[table.Row], peers: Iterable[native_peers.Row]) -> l
 
 
 def counts(found: Iterable[Standing]) -> str:
-    """The README's table: how often cudml is ahead, tied and behind, by operator and peer."""
+    """The README's table: how often cudml is ahead, tied and behind, by operator and peer.
+
+    `found` are cases that have not been measured.
+    """
     verdicts: dict[tuple[str, str], Counter[str]] = {}
     for one in found:
         verdicts.setdefault((one.operator, one.peer), Counter())[one.verdict] += 1
+    if not verdicts:
+        return "No case is left that has not been measured."
     lines = ["| operator | peer | ahead | tie | behind |", "|---|---|---:|---:|---:|"]
     lines += [
         f"| `{operator}` | {peer} | {count[AHEAD]} | {count[TIE]} | {count[BEHIND]} |"
@@ -69,9 +74,13 @@ def counts(found: Iterable[Standing]) -> str:
 
 
 def section(found: Iterable[Standing]) -> str:
-    """The section of the results: every case in which cudml is not ahead, those that are behind first."""
+    """The section of the results: every case in which cudml is not ahead, those that are behind first.
+
+    `found` are cases that have not been measured.
+    """
     named = sorted((one for one in found if one.verdict != AHEAD), key=lambda one: one.verdict)
-    lines = ["**NVIDIA H200**, predicted, not measured: the cases in which cudml is not ahead of a peer.", ""]
+    of = "of the cases that have not been measured, the ones in which cudml is not ahead of a peer"
+    lines = [f"**NVIDIA H200**, predicted, not measured: {of}.", ""]
     lines += ["| | case | cudml | peer |", "|---|---|---:|---:|"]
     lines += [
         f"| {one.verdict} | `{one.operator}`, {one.case} | {one.time_us:.4g} us "

@@ -17,7 +17,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from bench import report, results, runner
+from bench import compare, report, results, runner
+from bench import standing as measured_standing
 from bench.__main__ import main as bench_command
 from bench.cases import Peer
 from bench.checks import WrongResultError, require_error_within, require_identical
@@ -242,7 +243,7 @@ def test_report_fills_the_space_between_the_markers(tmp_path: Path) -> None:
     assert report.main(["--results", str(folder), "--readme", str(readme)]) == 0
     text = readme.read_text()
     assert text.startswith(f"before\n{report.BEGIN}\n| on A GPU | cases |")
-    assert "| `slice` | 1 | cupy 3.5x (1) |\n" in text
+    assert "| `slice` | 1 | cupy 3.5x (1/0/0) |\n" in text
     assert "stale" not in text
     assert text.endswith(f"{report.END}\nafter\n")
     tables = (folder / "README.md").read_text()
@@ -260,7 +261,7 @@ def test_summary_is_the_geometric_mean_of_the_cases_with_both_times() -> None:
     of_all = [replace(row, implementation="torch", median_us=1.0) for row in (first, second, third)]
     limit = replace(first, implementation="copy", median_us=0.1)
     told = report.summary([first, second, third, *of_numpy, *of_all, limit])
-    assert told.splitlines()[2:] == ["| `slice` | 3 | numpy 4x (1 of 2); torch 0.5x (0) |"]
+    assert told.splitlines()[2:] == ["| `slice` | 3 | numpy 4x (1/1/0); torch 0.5x (0/0/3) |"]
 
 
 def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
@@ -275,6 +276,108 @@ def test_figures_replace_those_of_their_group(tmp_path: Path) -> None:
     ]
 
 
+def test_results_that_differ_are_marked_and_wrong_ones_do_not_count() -> None:
+    """A state that is off by a hundredth is no rounding error; less is, and its time counts."""
+    own = replace(ROW, operator="gru", case="a", median_us=10.0)
+    less_exact = "differs: sequence: error 1.3e-06, allowed 1.0e-07"
+    wrong = "differs: sequence: error 0.02, allowed 1.0e-07"
+    torch = replace(own, implementation="torch", median_us=8.0, checked=less_exact)
+    graph = replace(own, implementation="torch graph", median_us=5.0, checked=wrong)
+    nan = replace(graph, case="b", checked="differs: sequence: error nan, allowed 1.0e-07")
+    rows = [own, torch, graph, replace(own, case="b"), nan]
+    assert report.summary(rows).splitlines()[2:] == ["| `gru` | 2 | torch 0.8x (0/0/1) |"]
+    text = report.device_text(rows)
+    assert "| a | 10.0 us | 1 GB/s | 8.0 us (0.8x), differs | wrong |" in text
+    assert "torch: cuDNN; torch graph: cuDNN, replayed as a CUDA graph." in text
+    assert "torch differs in 1 of 1 cases, which count; the most, in a: sequence: error 1.3e-06" in text
+    assert "torch graph is wrong in 2 of 2 cases, which do not count;" in text
+    assert [line for line in text.splitlines() if line.startswith("| behind")] == [
+        "| behind | `gru`, a | 10.0 us | torch 8.0 us, differs |"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("own_us", "peer_us", "verdict"),
+    [(10, 10.3, "ahead"), (10, 10.2, "tie"), (10.2, 10, "tie"), (10.3, 10, "behind")],
+)
+def test_measured_times_that_are_near_are_a_tie(own_us: float, peer_us: float, verdict: str) -> None:
+    own = replace(ROW, median_us=own_us)
+    peer = replace(ROW, implementation="cupy", median_us=peer_us, contract="does less")
+    (one,) = measured_standing.standings([own, peer, replace(peer, implementation="copy", median_us=1.0)])
+    assert one.verdict == verdict
+    lines = measured_standing.not_ahead([one])
+    assert [line.split()[1] for line in lines] == [verdict] * (verdict != "ahead")
+    assert all("cupy 10.0 us, other contract" in line or "10.2 us, other" in line for line in lines)
+
+
+def test_what_is_near_is_more_than_copies_of_one_kind_differ() -> None:
+    """The driver's copy is timed as cudml, as PyTorch and as the limit, in one run."""
+    rows = results.read(results.RESULTS / "nvidia-h200.csv")
+    copies = {row.key for row in predicted.read()[1] if row.kernels == "cudaMemcpyAsync"}
+    times: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        if (row.operator, row.case) in copies and row.cache == "cold" and row.implementation != "cupy":
+            times.setdefault((row.operator, row.case), []).append(row.median_us)
+    assert len(times) >= 3
+    for of_case in times.values():
+        assert max(of_case) / min(of_case) < 1 + measured_standing.NEAR
+
+
+def test_measured_times_take_the_place_of_predicted_ones(tmp_path: Path) -> None:
+    """In the README, in the results, which have GPUs first, and in what is said of the predictions."""
+    _, rows = predicted.read()
+    first = next(row for row in rows if row.operator == "slice")
+    own = replace(
+        ROW, case=first.case, device="NVIDIA H200", median_us=2 * first.time_us, bytes_moved=1 << 30
+    )
+    cupy = replace(own, implementation="cupy", median_us=9 * first.time_us)
+    results.merge(tmp_path / "nvidia-h200.csv", [own, cupy])
+    results.merge(tmp_path / "a-cpu.csv", [replace(ROW, cache="warm", device="A CPU")])
+    readme, prediction = tmp_path / "R.md", tmp_path / "P.md"
+    markers = (report.BEGIN, report.END, report.PEERS_BEGIN, report.PEERS_END)
+    arguments = ["--results", str(tmp_path), "--readme", str(readme), "--prediction", str(prediction)]
+
+    def reported(predictions: list[predicted.Row]) -> tuple[str, str, str]:
+        readme.write_text("\n".join(markers))
+        prediction.write_text(f"{report.COMPARED_BEGIN}\n{report.COMPARED_END}\n")
+        (tmp_path / predicted.TABLE.name).write_text(predicted.table_text("13.0", predictions))
+        assert report.main(arguments) == 0
+        return readme.read_text(), (tmp_path / "README.md").read_text(), prediction.read_text()
+
+    slower = replace(first, time_us=10.0, cupy_us=1.0, bound="latency")
+    other = replace(slower, case="not measured")
+    told, tables, compared = reported([replace(slower, time_us=first.time_us), other])
+    assert told.index("on NVIDIA H200") < told.index("on A CPU")
+    assert "| `slice` | 1 | cupy 4.5x (1/0/0) |" in told
+    assert "| `slice` | CuPy | 0 | 0 | 1 |" in told
+    order = ["**NVIDIA H200** (", "**NVIDIA H200**, predicted, not measured", "**A CPU** ("]
+    assert sorted(order, key=tables.index) == order
+    assert re.findall(r"^\| behind .*", tables, re.MULTILINE) == [
+        "| behind | `slice`, not measured | 10 us | CuPy 1 us |"
+    ]
+    assert "1 cases of cudml have been measured, and 1 of CuPy's kernels." in compared
+    assert "| all, bound by | latency | 1 | 2.00x | 2.00x | 2.00x |" in compared
+    assert (
+        f"| 2.00x | {own.median_us:,.1f} us | {first.time_us:,.1f} us | `slice`, {first.case} |" in compared
+    )
+
+    told, tables, _ = reported([replace(slower, time_us=first.time_us)])
+    assert "No case is left that has not been measured." in told
+
+
+def test_prediction_says_how_far_predictions_are_from_measured_times() -> None:
+    text = (ROOT / "bench/PREDICTION.md").read_text()
+    _, _, rest = text.partition(f"{report.COMPARED_BEGIN}\n")
+    told, end, _ = rest.partition(f"\n{report.COMPARED_END}")
+    assert end
+    rows = results.read(results.RESULTS / "nvidia-h200.csv")
+    _, predictions = predicted.read()
+    assert told == compare.section(rows, predictions)
+    beyond = [pair for pair in compare.pairs(rows, predictions) if not pair.is_within]
+    assert beyond
+    assert told.count(" not explained yet |") + told.count("64 bytes at a time") == min(len(beyond), 20)
+
+
 def test_readme_and_results_say_where_cudml_is_ahead_tied_and_behind() -> None:
     _, rows = predicted.read()
     compared = {(row.operator, row.case) for row in rows if row.cupy_us}
@@ -287,14 +390,43 @@ def test_readme_and_results_say_where_cudml_is_ahead_tied_and_behind() -> None:
     _, _, rest = readme.partition(f"{report.PEERS_BEGIN}\n")
     told, end, _ = rest.partition(f"\n{report.PEERS_END}")
     assert end
-    found = standing.standings(rows, native_peers.read())
+    devices = report.measured_devices(results.RESULTS)
+    found = report.open_standings(devices, rows, native_peers.read())
+    measured = {row.case for row in devices[0] if row.implementation == "cudml"}
+    assert not measured & {one.case for one in found}
     assert told == standing.counts(found)
     assert sum(map(int, re.findall(r" (\d+) (?=\|)", told))) == len(found)
-    _, begin, rest = (ROOT / "bench/results/README.md").read_text().partition("**NVIDIA H200**")
-    assert begin + rest == standing.section(found)
-    assert rest.count("\n| behind |") == sum(one.verdict == "behind" for one in found) > 0
+    _, _, rest = readme.partition(f"{report.BEGIN}\n")
+    told, _, _ = rest.partition(f"\n{report.END}")
+    assert told == "\n\n".join(map(report.summary, devices))
+    assert told.startswith("| on NVIDIA H200 |")
+    tables = (ROOT / "bench/results/README.md").read_text()
+    assert tables == report.results_text(devices, found)
     for error in (standing.WORST_ERROR["DRAM"], standing.WORST_ERROR_ELSEWHERE):
         assert f"{100 * error:.0f} %" in readme
+    assert f"within {100 * measured_standing.NEAR:.2g} %" in " ".join(readme.split())
+
+
+def test_every_measured_case_in_which_cudml_is_not_ahead_is_listed() -> None:
+    """By the rows alone: no result that is right and faster than cudml's is left out."""
+    rows = [row for row in results.read(results.RESULTS / "nvidia-h200.csv") if row.cache == "cold"]
+    own = {(row.operator, row.case): row.median_us for row in rows if row.implementation == "cudml"}
+    text = (ROOT / "bench/results/README.md").read_text()
+    _, _, after = text.partition("**NVIDIA H200**, measured")
+    listed, _, _ = after.partition("\n**")
+    faster = [
+        row
+        for row in rows
+        if row.implementation not in ("cudml", "copy")
+        and row.median_us * 1.03 < own.get((row.operator, row.case), 0.0)
+        and not re.search(r"error 0\.\d", row.checked)
+    ]
+    assert faster
+    for row in faster:
+        line = (
+            rf"^\| behind \| `{row.operator}`, {re.escape(row.case)} \|.*\| {row.implementation} [\d.,]+ us"
+        )
+        assert re.search(line, listed, re.MULTILINE), row
 
 
 @pytest.mark.parametrize(
