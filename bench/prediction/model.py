@@ -23,7 +23,7 @@ COLD_US = 0.8
 
 #: Multiprocessors on which clusters of a number of blocks find room, with one large block on each; the others
 #: are where a part of the chip does not divide by the cluster. Measured, rows `active at once` of 200 KiB.
-CLUSTER_MULTIPROCESSORS = {1: NUM_MULTIPROCESSORS, 2: 66 * 2, 4: 30 * 4, 8: 15 * 8, 16: 7 * 16}
+CLUSTER_MULTIPROCESSORS = {1: NUM_MULTIPROCESSORS, 2: 66 * 2, 4: 30 * 4, 8: 15 * 8}
 
 #: Waves of blocks that are run, and as many again, if there are more than both; the number of
 #: multiprocessors; the number of neighbouring blocks in a sample.

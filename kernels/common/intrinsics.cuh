@@ -160,21 +160,6 @@ struct FloatCopies {
   }
 };
 
-// ---- Functions of the device's hardware: relative errors up to 2^-22, denormal results are 0.
-
-__device__ __forceinline__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-// 0 for infinity.
-__device__ __forceinline__ float fast_reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // To be called in a loop that waits for a write of another block.
 __device__ __forceinline__ void give_way() {}
 
@@ -323,23 +308,6 @@ __device__ __forceinline__ void named_barrier(int id, int num_threads) {
 __device__ __forceinline__ void cluster_barrier() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                    : "memory");
-}
-
-// ---- Words that the blocks of a cluster send into each other's shared storage.
-
-// A store to an address that map_shared gives.
-__device__ __forceinline__ void send_relaxed(UInt64* address, UInt64 value) {
-  asm volatile("st.relaxed.cluster.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
-}
-
-// As load_pair_relaxed, from this block's shared storage.
-__device__ __forceinline__ WordPair load_sent_pair(const UInt64* address) {
-  WordPair v;
-  asm volatile("ld.relaxed.cluster.shared::cta.v2.u64 {%0, %1}, [%2];"
-               : "=l"(v.words[0]), "=l"(v.words[1])
-               : "r"(static_cast<UInt32>(__cvta_generic_to_shared(address)))
-               : "memory");
-  return v;
 }
 
 // The number of this block in its cluster.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cudml.devices.cuda import cublas
-from cudml.devices.cuda.kernel import max_cluster_blocks
+from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.plans import Limits, ceil_div, round_up
 
 REGISTERS_PER_MULTIPROCESSOR = 65536
@@ -46,7 +46,7 @@ class Architecture:
             shared_bytes_per_multiprocessor=self.shared_bytes,
             registers_per_multiprocessor=REGISTERS_PER_MULTIPROCESSOR,
             max_threads_per_multiprocessor=32 * self.warps,
-            max_cluster_blocks=max_cluster_blocks(self.number),
+            max_cluster_blocks=PORTABLE_CLUSTER_BLOCKS if self.number >= 90 else 1,
             l2_bytes=self.l2_bytes,
             compute_capability=self.number,
             product_workspace_bytes=cublas.workspace_bytes(self.number),

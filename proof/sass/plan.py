@@ -87,12 +87,10 @@ def launch_of(
 
 def _joint_blocks(step: KernelLaunch) -> int:
     """Number of neighbouring blocks that share results: of a row of top-k, a recurrence, or a cluster."""
-    if step.cluster_blocks > 1:
-        return step.cluster_blocks
     fields = {field.name: field.values[0] for field in step.params.fields if field.values}
     if (step.cooperative or step.waits) and "blocks_per_row" not in fields:
         return math.prod(step.grid)
-    return int(fields.get("blocks_per_row", 1))
+    return max(int(fields.get("blocks_per_row", 1)), step.cluster_blocks)
 
 
 def run_plan(plan: Plan, operands: Mapping[str, np.ndarray]) -> dict[str, Buffer]:

@@ -155,7 +155,7 @@ def candidates() -> Iterator[Case]:
         (DataType.FLOAT32, DataType.FLOAT16, ExtendedType.BFLOAT16),
         (standard, others),
         (True, False),
-        ("block", "cluster", "grid", "matrix_grid", "products"),
+        ("block", "grid", "matrix_grid", "products"),
     ):
         if path != "matrix_grid" or data_type is not DataType.FLOAT32:
             layer = gru(
@@ -164,7 +164,7 @@ def candidates() -> Iterator[Case]:
             yield Case(layer, path, HOPPER.limits)
             # With few multiprocessors, or more units than one pass has, a block has several sequences, rounds
             # or passes: items are not fixed. By matrix instructions, it has more units.
-            few = {"matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)), "block": ((3, 136, 1),), "cluster": ((1, 450, 2),)}
+            few = {"matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)), "block": ((3, 136, 1),)}
             for batch, hidden, number in few.get(path, ((3, 40, 1),)):
                 layer = gru(
                     3,

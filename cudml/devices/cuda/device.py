@@ -12,7 +12,7 @@ import numpy as np
 
 from cudml.devices import shortcuts
 from cudml.devices.cuda import capture, cublas, sharing
-from cudml.devices.cuda.kernel import max_cluster_blocks
+from cudml.devices.cuda.kernel import PORTABLE_CLUSTER_BLOCKS
 from cudml.devices.cuda.program import ProgramLoader
 from cudml.devices.cuda.streams import LEGACY_STREAMS, Streams
 from cudml.devices.cuda.zeros import Zeros
@@ -274,7 +274,7 @@ class CudaDevice:
             shared_bytes_per_multiprocessor=attribute("MaxSharedMemoryPerMultiprocessor"),
             registers_per_multiprocessor=attribute("MaxRegistersPerMultiprocessor"),
             max_threads_per_multiprocessor=attribute("MaxThreadsPerMultiProcessor"),
-            max_cluster_blocks=max_cluster_blocks(capability),
+            max_cluster_blocks=PORTABLE_CLUSTER_BLOCKS if capability >= 90 else 1,
             l2_bytes=attribute("L2CacheSize"),
             compute_capability=capability,
             product_workspace_bytes=cublas.workspace_bytes(capability),

@@ -23,17 +23,6 @@ MAX_GRID = (MAX_GRID_BLOCKS, 65535, 65535)
 #: Cluster size that every device with clusters supports; larger clusters need an attribute of the kernel.
 PORTABLE_CLUSTER_BLOCKS = 8
 
-
-def max_cluster_blocks(compute_capability: int) -> int:
-    """Blocks of the largest cluster of a device, 1 if it has no clusters.
-
-    A device may have no room for one of 16, and says so when a kernel is loaded.
-    """
-    if compute_capability < 90:
-        return 1
-    return 2 * PORTABLE_CLUSTER_BLOCKS if compute_capability < 120 else PORTABLE_CLUSTER_BLOCKS
-
-
 #: Dynamic shared storage that a kernel may use without opting in to more.
 DEFAULT_SHARED_BYTES = 48 * 1024
 

@@ -121,7 +121,7 @@ class CheckedProgram:
         shared = 0
         for step in self._plan.steps:
             if isinstance(step, KernelLaunch):
-                all_live = step.cooperative or (step.waits and step.cluster_blocks == 1)
+                all_live = step.cooperative or step.waits
                 num_blocks = int(np.prod(step.grid)) if all_live else step.cluster_blocks
                 shared = max(shared, num_blocks * step.shared_bytes)
         needed = (sum(buffers) + shared) * _BYTES_PER_BYTE

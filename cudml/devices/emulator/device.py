@@ -31,7 +31,7 @@ LIMITS = Limits(
     shared_bytes_per_multiprocessor=233472,
     registers_per_multiprocessor=65536,
     max_threads_per_multiprocessor=2048,
-    max_cluster_blocks=16,
+    max_cluster_blocks=8,
     l2_bytes=32 << 20,
     compute_capability=0,
 )

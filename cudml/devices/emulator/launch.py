@@ -203,7 +203,7 @@ class Kernel:
             cluster_blocks=launch.cluster_blocks,
             shared_bytes=launch.shared_bytes,
             # Blocks that wait for others run beside them, as on a GPU.
-            cooperative=launch.cooperative or bool(launch.waits and launch.cluster_blocks == 1),
+            cooperative=launch.cooperative or bool(launch.waits),
             workers=schedule.num_workers,
             order=ORDERS.index(schedule.order),
             strict=schedule.is_strict,

@@ -32,8 +32,6 @@ from cudml.operators.gru.shapes import (
     Shape,
     block_clocks,
     block_shape,
-    cluster_clocks,
-    cluster_shape,
     grid_clocks,
     grid_shape,
     matrix_clocks,
@@ -195,14 +193,6 @@ def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     buffers = (*_tensors(layer, places), *_names(overflow))
     launch = recurrence_launch(layer, shape, "block", buffers, shape.is_fixed)
     return (launch,), overflow
-
-
-def _cluster_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """Clusters wait for no other, so they need not all run at once."""
-    shape = _fitting(cluster_shape, layer, limits)
-    buffers = (*_tensors(layer, places), WAIT_REPORT)
-    launch = recurrence_launch(layer, shape, "cluster", buffers, shape.num_shards)
-    return (launch._replace(cluster_blocks=shape.num_shards, waits=WAITS[:1]),), ()
 
 
 def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
@@ -465,12 +455,6 @@ PATHS = by_name(
         _complete(_block_steps),
     ),
     Path(
-        "cluster",
-        "few sequences and a device with clusters: the blocks of one exchange states on the chip",
-        lambda layer, limits: cluster_shape(layer, limits) is not None,
-        _complete(_cluster_steps),
-    ),
-    Path(
         "grid",
         "many hidden units: several blocks exchange states",
         lambda layer, limits: grid_shape(layer, limits) is not None,
@@ -507,8 +491,6 @@ def estimated_clocks(layer: Layer, limits: Limits) -> dict[str, int]:
     clocks: dict[str, int] = {}
     if (block := block_shape(layer, limits)) is not None:
         clocks["block"] = block_clocks(block, layer, limits)
-    if (cluster := cluster_shape(layer, limits)) is not None:
-        clocks["cluster"] = cluster_clocks(cluster, layer, limits)
     # A grid of one shard would exchange states with itself.
     if (grid := grid_shape(layer, limits)) is not None and grid.num_shards > 1:
         clocks["grid"] = grid_clocks(grid, layer)

@@ -43,14 +43,6 @@ GRID_UNITS = 2
 GRID_BATCH = 4
 GRID_REGISTER_CHUNKS = 4
 
-# kernels/gru/cluster.cu: blocks of a cluster by instance, hidden units of a warp, warps of a block at most,
-# chunks in registers, and chunks whose states are loaded together.
-CLUSTER_BLOCKS = (8, 16)
-CLUSTER_WARP_UNITS = 4
-CLUSTER_MAX_WARPS = 8
-CLUSTER_REGISTER_CHUNKS = 12
-CLUSTER_LOADED_CHUNKS = 4
-
 # kernels/gru/step.cu: hidden units and sequences of a task, rows of floats that its halves keep.
 STEP_UNITS = 4
 STEP_BATCH = 4
@@ -152,16 +144,6 @@ CONSTANTS: dict[str, Constants] = {
         ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
         ("TaggedFloats::kNumWords", EXCHANGED_STATES),
     ),
-    "cluster": (
-        *_LAYER_CONSTANTS,
-        *_PRODUCT_CONSTANTS,
-        ("kClusterThreads", CLUSTER_MAX_WARPS * WARP_LANES),
-        ("kClusterRegisterChunks", CLUSTER_REGISTER_CHUNKS),
-        ("kClusterLoadedChunks", CLUSTER_LOADED_CHUNKS),
-        ("kGroupsPerWarp", CLUSTER_WARP_UNITS),
-        ("kWaitForStates", 1),
-        ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
-    ),
     "step": (
         *_LAYER_CONSTANTS,
         ("kStepUnits", STEP_UNITS),
@@ -233,15 +215,6 @@ class Thresholds:
     #: of a round of states in a pass, from the first product to the last gate, and of one of its sequences;
     round_clocks: int = figure(990, "machine code", "predicted 6900 a step for 3 passes of one sequence")
     sequence_clocks: int = figure(130, "machine code", "its share of adding up partial sums, and of gates")
-    #: of a step in a cluster of blocks, from the states sent to those of the next step, of a chunk of its
-    #: products, and of one whose weights are in shared storage;
-    cluster_fixed_clocks: int = figure(600, "estimate", "TODO")
-    cluster_chunk_clocks: int = figure(40, "estimate", "TODO")
-    cluster_stored_clocks: int = figure(120, "estimate", "TODO")
-    #: the part of the multiprocessors whose clusters run at once;
-    cluster_part: float = figure(
-        10 / 11, "micro-figure", "15 clusters of 8 blocks run at once on 132 multiprocessors, 7 of 16"
-    )
     #: of a task of a single step, apart from reading its weights, and of its second half;
     task_clocks: int = figure(1500, "estimate", "a read of memory, a product, the gates")
     #: of a further launch of the same call;
@@ -551,52 +524,6 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
         num_chunks = shape.group_batch * shape.num_passes * shape.num_chunks
         step = THRESHOLDS.block_step_clocks + num_chunks * THRESHOLDS.block_chunk_clocks
     step += shape.overflow_clocks() + (sharing - 1) * THRESHOLDS.block_sharing_clocks
-    return waves * (shape.load_clocks() + layer.num_steps * step)
-
-
-def cluster_shape(layer: Layer, limits: Limits) -> Shape | None:
-    """The fastest shape of the kernel of a cluster for each sequence; None if it cannot run."""
-    shapes = [
-        shape
-        for num_blocks in CLUSTER_BLOCKS
-        if num_blocks <= limits.max_cluster_blocks
-        and (shape := _cluster_shape_of(layer, limits, num_blocks)) is not None
-    ]
-    return min(shapes, key=lambda shape: cluster_clocks(shape, layer, limits), default=None)
-
-
-def _cluster_shape_of(layer: Layer, limits: Limits, num_blocks: int) -> Shape | None:
-    num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP)
-    # Every column of a chunk has a warp that sends it.
-    num_warps = ceil_div(num_chunks * COLUMNS_PER_WARP, num_blocks * CLUSTER_WARP_UNITS)
-    if num_warps > CLUSTER_MAX_WARPS:
-        return None
-    shape = Shape(
-        num_warps=num_warps,
-        thread_units=1,
-        num_groups=layer.batch_size,
-        group_batch=1,
-        num_shards=num_blocks,
-        num_passes=1,
-        round_batch=1,
-        state_bytes=2 * EXCHANGED_BYTES * COLUMNS_PER_WARP * round_up(num_chunks, CLUSTER_LOADED_CHUNKS),
-        num_chunks=num_chunks,
-        piece_bytes=QUAD * layer.element_bytes,
-        num_register_chunks=min(CLUSTER_REGISTER_CHUNKS, num_chunks),
-    )
-    shape = _stored(shape, limits)
-    return None if shape.num_overflow_chunks else shape
-
-
-def cluster_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:
-    """Clocks that the kernel of clusters is estimated to take."""
-    t = THRESHOLDS
-    # As many clusters as the device runs at once; not every multiprocessor is part of one.
-    at_once = int(t.cluster_part * limits.num_multiprocessors) // shape.num_shards
-    num_clusters = shape.num_groups * layer.num_directions
-    waves = ceil_div(num_clusters, max(1, at_once * shape.resident_blocks(limits)))
-    step = t.cluster_fixed_clocks * (1 if layer.linear_before_reset else 2)
-    step += shape.num_chunks * t.cluster_chunk_clocks + shape.num_stored_chunks * t.cluster_stored_clocks
     return waves * (shape.load_clocks() + layer.num_steps * step)
 
 

@@ -137,7 +137,6 @@ def test_a_sequence_alone_has_the_same_bits(
 #: weights that are partly or all in global memory.
 SMALL_DEVICES = {
     "block": ((1, 4096), (2, 8192), (7, 65536), (16, 232448)),
-    "cluster": ((1, 32768), (16, 232448)),
     "grid": ((2, 4096), (3, 8192), (4, 32768), (7, 65536), (16, 232448)),
     "matrix_grid": ((5, 65536), (9, 32768), (12, 65536), (27, 32768), (40, 232448)),
     "panels": ((1, 4096), (2, 4096), (16, 4096)),

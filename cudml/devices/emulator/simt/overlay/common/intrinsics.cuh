@@ -111,10 +111,6 @@ struct FloatCopies {
   }
 };
 
-__device__ __forceinline__ float fast_exp2(float x) { return exp2f(x); }
-
-__device__ __forceinline__ float fast_reciprocal(float x) { return 1.0f / x; }
-
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
 // Each poll lets every thread that can run take a turn.
@@ -224,14 +220,6 @@ __device__ __forceinline__ void named_barrier(int id, int num_threads, SIMT_PLAC
 // ---- Clusters. The blocks of a cluster run on one worker, so a mapped address is a plain one.
 
 __device__ __forceinline__ void cluster_barrier(SIMT_PLACE) { simt_cluster_barrier(SIMT_HERE); }
-
-__device__ __forceinline__ void send_relaxed(UInt64* address, UInt64 value) {
-  store_relaxed(address, value);
-}
-
-__device__ __forceinline__ WordPair load_sent_pair(const UInt64* address) {
-  return load_pair_relaxed(address);
-}
 
 __device__ __forceinline__ UInt32 cluster_rank() { return simt_cluster_rank(); }
 
