@@ -299,7 +299,7 @@ def _captured(call: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph):
         result = call()
 
-    def replay(keeps: Callable[[], Any] = call) -> Any:
+    def replay(_keeps: Callable[[], Any] = call) -> Any:
         graph.replay()
         return result
 

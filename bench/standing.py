@@ -103,7 +103,7 @@ def of_peers(found: Iterable[Standing]) -> str:
 
 
 def not_ahead(found: Iterable[Standing]) -> list[str]:
-    """The lines of a table: every case in which cudml is not ahead, those that are behind most first."""
+    """The lines of a table: cases in which cudml is not ahead, the slowest beside a peer first."""
     order = {BEHIND: 0, TIE: 1}
     named = sorted(
         (one for one in found if one.verdict in order), key=lambda one: (order[one.verdict], one.ratio)

@@ -74,7 +74,7 @@ def counts(found: Iterable[Standing]) -> str:
 
 
 def section(found: Iterable[Standing]) -> str:
-    """The section of the results: every case in which cudml is not ahead, those that are behind first.
+    """The section of the results: cases in which cudml is behind, then those of a tie.
 
     `found` are cases that have not been measured.
     """

@@ -324,7 +324,7 @@ def test_what_is_near_is_more_than_copies_of_one_kind_differ() -> None:
 
 
 def test_measured_times_take_the_place_of_predicted_ones(tmp_path: Path) -> None:
-    """In the README, in the results, which have GPUs first, and in what is said of the predictions."""
+    """In the README, in the results, GPUs first, and in PREDICTION.md."""
     _, rows = predicted.read()
     first = next(row for row in rows if row.operator == "slice")
     own = replace(
