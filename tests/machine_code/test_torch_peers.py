@@ -133,7 +133,7 @@ def failing(prepare: Any) -> Any:
     ("change", "error", "called", "told"),
     [
         (lambda prepare: prepare, None, "", ""),
-        (spoiled, None, "", "wrong result: values of lane 0: 4 of 5 elements differ, first at (0,): "),
+        (spoiled, None, "", "wrong result: values: 4 of 5 elements differ, first at (0, 0): "),
         (failing, None, "", "not executed: CUDA error: told in lines"),
         (failing, ValueError("a load\nout of bounds"), "", "not executed: a load out of bounds"),
         (lambda prepare: prepare, ValueError("late"), "", "not executed: late"),
