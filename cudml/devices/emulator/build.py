@@ -38,8 +38,9 @@ _MODULE_FLAGS = ("-fno-math-errno", "-ffp-contract=off", "-fvisibility=hidden")
 _SERIAL_FLAGS = (*_MODULE_FLAGS, "-O2", "-march=native")
 # A build takes two thirds of -O2's time, and most kernels of a GPU run as fast here.
 _THREADED_FLAGS = (*_MODULE_FLAGS, "-O1", "-march=native")
-# Lines and inlined calls are all that messages need; variables take a third of the build.
-_CHECKED_FLAGS = (*_MODULE_FLAGS, "-O1", "-g1")
+# Lines and inlined calls are all that messages need; variables take a third of the build. A loop that is
+# interrupted in a linkage stub would be reported without a line, so that calls do without stubs.
+_CHECKED_FLAGS = (*_MODULE_FLAGS, "-O1", "-g1", "-fno-plt")
 _CHECKED_DEFINES = ("-DSIMT_CHECK",)
 _MEMORY_FUNCTIONS = ("memcpy", "memmove", "memset")
 # Not -march=native: the context switch saves only the registers of the base instruction set.

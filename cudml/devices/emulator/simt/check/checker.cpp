@@ -191,9 +191,8 @@ void Checker::bad_index(const std::string& place, const std::string& what) {
 // ---- The target of an access
 
 Checker::Where Checker::locate(const void* pc, const void* address, size_t bytes, bool is_write) {
-  if (worker_.watched.overdue)
-    fail(Place{}, place_text(place_of(pc)) + ": " + overdue_text(*worker_.launch));
-  if (worker_.watched.due) attend(worker_);
+  // One look decides: an interruption between two would end the launch without a place.
+  if (worker_.watched.due) attend(worker_, static_cast<const unsigned char*>(pc) - 1);
   const Context& stack = *worker_.running;
   if (Range{reinterpret_cast<unsigned char*>(stack.bottom),
             static_cast<size_t>(stack.top - stack.bottom)}
