@@ -10,7 +10,6 @@ the pieces show where the time goes, and the CuPy expressions what users of CuPy
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from itertools import cycle
 from timeit import timeit
@@ -238,13 +237,10 @@ def test_slice_with_a_new_offset(timed: Any, x: Any) -> None:
     timed(lambda: cudml.slice(x, (0, next(columns)), (32, 300), (2, 3)), same, NEW_OFFSET_BAR)
 
 
-def test_slice_of_one_stretch(timed: Any, cupy: Any, x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The driver's copy, which is for long stretches, on few bytes, because the stand-in really copies."""
+def test_slice_of_one_stretch(timed: Any, cupy: Any, x: Any) -> None:
+    """The driver's copy, which the stand-in really makes."""
     import cudml
-    from cudml.operators.slice import paths as slice_paths
 
-    always = replace(slice_paths.THRESHOLDS, min_driver_copy_bytes=0)
-    monkeypatch.setattr(slice_paths, "THRESHOLDS", always)
     timed(lambda: cudml.slice(x, (0, 0), (1, 16)), cupy_slice_and_copy(cupy, x), SLICE_BAR)
 
 

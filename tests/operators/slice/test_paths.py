@@ -1,5 +1,6 @@
 """Every kernel that can do a copy gives the same bytes, whichever the plan would choose."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -383,7 +384,8 @@ STRETCHES = {
     "whole": ((16 * MIB,), (0,), (16 * MIB,), (1,), 0),
     "rows": ((20_000, 1024), (3, 0), (16_384, 1024), (1, 1), 12_288),
     "rows of a single column block": ((2, 1, 16 * MIB), (1, 0, 0), (1, 1, 16 * MIB), (1, 1, 1), 64 * MIB),
-    "a word less": ((16 * MIB,), (0,), (16 * MIB - 4,), (1,), None),
+    "a word": ((12,), (4,), (4,), (1,), 16),
+    "three items": ((12,), (4,), (3,), (1,), None),
     "an item more": ((16 * MIB + 1,), (0,), (16 * MIB + 1,), (1,), None),
     "an item on": ((16 * MIB + 4,), (1,), (16 * MIB,), (1,), None),
     "mirrored": ((16 * MIB,), (0,), (16 * MIB,), (-1,), None),
@@ -394,7 +396,7 @@ STRETCHES = {
 
 
 @pytest.mark.parametrize("case", STRETCHES.values(), ids=STRETCHES.keys())
-def test_long_stretches_of_words_are_left_to_the_driver(case: tuple) -> None:
+def test_stretches_of_words_are_left_to_the_driver(case: tuple) -> None:
     sizes, offsets, windows, steps, start = case
     out_sizes = tuple(1 + (w - 1) // abs(step) for w, step in zip(windows, steps, strict=True))
     tensors = (TensorDesc(BITS_BY_SIZE[4], shape) for shape in (sizes, out_sizes))
@@ -408,8 +410,9 @@ def test_long_stretches_of_words_are_left_to_the_driver(case: tuple) -> None:
     if start is None:
         assert got.source.startswith("slice/")
     else:
-        assert got == Copy("input_tensor", "output_tensor", 64 * MIB, source_offset=start)
-        assert str(got) == f"copy 67108864 bytes of input_tensor from {start} to output_tensor at 0"
+        num_bytes = 4 * math.prod(out_sizes)
+        assert got == Copy("input_tensor", "output_tensor", num_bytes, source_offset=start)
+        assert str(got) == f"copy {num_bytes} bytes of input_tensor from {start} to output_tensor at 0"
     assert step(replace(limits, warp_lanes=1)).source == "slice/serial.cu"
 
 
@@ -430,11 +433,8 @@ def test_a_path_that_is_not_there_or_cannot_copy_this() -> None:
 @pytest.mark.parametrize("source_byte", [0, 16, 7])
 @pytest.mark.parametrize("target_byte", [0, 3])
 @pytest.mark.parametrize("num_bytes", [16, 4080, 70_000])
-def test_stretches(
-    device: Device, source_byte: int, target_byte: int, num_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The driver's copy on few bytes, at any address, dimensions of both sides running backwards."""
-    set_thresholds(monkeypatch, slice_paths, min_driver_copy_bytes=0)
+def test_stretches(device: Device, source_byte: int, target_byte: int, num_bytes: int) -> None:
+    """The driver's copy at any address, dimensions of both sides running backwards."""
     sizes, strides = (num_bytes // 16, 16), (-16, 1)
     source, target = (
         strided_layout(sizes, BITS_BY_SIZE[1], strides, at) for at in (source_byte, target_byte)
