@@ -4,6 +4,8 @@ MEASURED is the file that `python -m bench` writes for a GPU. Printed are each c
 measured time to the predicted one, and the medians by what bounds a case and by kernel. From the files beside
 MEASURED: the planner's choices that measured paths would change (`python -m bench plan OPERATOR --measure`),
 and kernels with other machine code than was predicted (`python -m bench machine-code --architecture own`).
+Where kernels have changed since they were measured, the predictions of the measured ones are in a file with
+MEASURED's name and `-predicted` before its suffix.
 """
 
 import argparse
@@ -23,6 +25,9 @@ _CACHE, _OWN, _PEER = "cold", "cudml", "cupy"
 
 #: The GPU of predictions.
 _PREDICTED_ON = "H200"
+
+#: How the name of the table ends with predictions of the code that was measured, where it has changed since.
+MEASURED_CODE = "-predicted"
 
 #: As many of the cases that are farther off than the proof allows are named.
 _MAX_NAMED = 20
@@ -81,6 +86,14 @@ class Pair:
             f"{self.ratio:>6.2f}x {self.measured_us:>10.1f} us {self.predicted_us:>10.1f} us  "
             f"{self.bound:<8.8} {self.operator:<12.12} {self.case:<54.54} {' '.join(self.kernels)}"
         )
+
+
+def of_measured_code(predicted: Iterable[table.Row], files: Iterable[Path]) -> list[table.Row]:
+    """Predictions, those of `files` in the place of rows of the same case."""
+    rows = {row.key: row for row in predicted}
+    for path in files:
+        rows |= {row.key: row for row in table.read(path)[1]}
+    return [*rows.values()]
 
 
 def pairs(measured: Iterable[results.Row], predicted: Iterable[table.Row]) -> list[Pair]:
@@ -206,7 +219,8 @@ def main(arguments: list[str]) -> int:
             parser.error(f"{path} is no file")
     rows = results.read(options.measured)
     version, predicted = table.read(options.predicted)
-    found = pairs(rows, predicted)
+    before = options.measured.with_name(f"{options.measured.stem}{MEASURED_CODE}.csv")
+    found = pairs(rows, of_measured_code(predicted, [before] if before.is_file() else []))
     if not found:
         print(f"{options.measured} has no case with a {_CACHE} L2 that was predicted", file=sys.stderr)
         return 1

@@ -24,6 +24,7 @@ OTHERS = (
     "-micro",
     "machine_code",
     "predicted-h200",
+    compare.MEASURED_CODE,
     "predicted-peers",
     "_scan",
     "top_k_traffic",
@@ -64,7 +65,10 @@ def main(arguments: list[str]) -> int:
         counts = predicted_standing.counts(found)
         readme_text = replaced(readme_text, counts, str(readme), begin=PEERS_BEGIN, end=PEERS_END)
         prediction: Path = options.prediction
-        compared = compare.section([row for rows in devices for row in rows], predictions)
+        at_measurement = compare.of_measured_code(
+            predictions, sorted(folder.glob(f"*{compare.MEASURED_CODE}.csv"))
+        )
+        compared = compare.section([row for rows in devices for row in rows], at_measurement)
         text = replaced(prediction.read_text(), compared, str(prediction), COMPARED_BEGIN, COMPARED_END)
         prediction.write_text(text)
     (folder / "README.md").write_text(results_text(devices, found))

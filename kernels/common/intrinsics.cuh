@@ -160,6 +160,21 @@ struct FloatCopies {
   }
 };
 
+// ---- Functions of the device's hardware: relative errors up to 2^-22, denormal results are 0.
+
+__device__ __forceinline__ float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// 0 for infinity.
+__device__ __forceinline__ float fast_reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // To be called in a loop that waits for a write of another block.
 __device__ __forceinline__ void give_way() {}
 

@@ -10,18 +10,20 @@
 constexpr int kBlockThreads = 256;
 // Hidden units of a thread.
 constexpr int kBlockUnits = 4;
-// Chunks of 32 columns whose weights are in registers.
-constexpr int kBlockRegisterChunks = 2;
 
 struct alignas(16) SharedWords {
   float words[4];
 };
 
-// Items are fixed (kIsFixed) if a block has one sequence and its threads have all hidden units in one pass.
-template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
+// Items are fixed if a block has one sequence and its threads have all hidden units in one pass. Then kNumChunks
+// is the number of chunks of 32 columns, else 0. The weights of kRegisterChunks chunks are in registers.
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kNumChunks,
+          int kRegisterChunks>
 struct WholeBlock {
+  static constexpr bool kIsFixed = kNumChunks > 0;
+  using Weights = ResidentWeights<Element, kBlockUnits, 1, kRegisterChunks, !kIsFixed, kNumChunks>;
+
   Layer<Element> layer;
-  using Weights = ResidentWeights<Element, kBlockUnits, 1, kBlockRegisterChunks>;
   Weights weights;
   // Rows of one sequence each: the states of two steps in turn if linear before reset, else the states, the
   // reset states and the update gates.
@@ -184,12 +186,14 @@ struct WholeBlock {
   }
 };
 
-template <class Element, bool kStandard, bool kLinearBeforeReset, bool kIsFixed>
+template <class Element, bool kStandard, bool kLinearBeforeReset, int kNumChunks,
+          int kRegisterChunks>
 __global__ void __launch_bounds__(kBlockThreads, 1)
     gru_block(const float* projection, const Element* recurrence, const Element* bias,
               const Element* initial, const UInt32* lengths, Element* sequence, Element* single,
               Element* overflow, GruParams params) {
   SHARED_STORAGE(SharedWords, shared);
+  using Block = WholeBlock<Element, kStandard, kLinearBeforeReset, kNumChunks, kRegisterChunks>;
   // Blocks in order of direction and group.
   const int group = blockIdx.x % params.num_groups;
   const int direction = blockIdx.x / params.num_groups;
@@ -197,13 +201,12 @@ __global__ void __launch_bounds__(kBlockThreads, 1)
   const Layer<Element> layer = {projection, recurrence, bias,   initial,  lengths,
                                 sequence,   single,     params, direction};
   const Int64 first_sequence = group * params.group_batch;
-  WholeBlock<Element, kStandard, kLinearBeforeReset, kIsFixed> block = {
-      layer,
-      {layer, nullptr, nullptr, {}},
-      shared.words + (kIsFixed ? kNumGates * kBlockThreads : 0),
-      shared.words,
-      first_sequence,
-      static_cast<int>(min(params.group_batch, params.batch_size - first_sequence))};
+  Block block = {layer,
+                 {layer, nullptr, nullptr, {}},
+                 shared.words + (Block::kIsFixed ? kNumGates * kBlockThreads : 0),
+                 shared.words,
+                 first_sequence,
+                 static_cast<int>(min(params.group_batch, params.batch_size - first_sequence))};
   const int num_buffers = kLinearBeforeReset ? 2 : 3;
   block.weights.stored = reinterpret_cast<WeightQuad<Element>*>(block.buffer(num_buffers));
   block.weights.overflow =

@@ -29,8 +29,10 @@ __device__ __forceinline__ void clear(float (&sums)[kPairs][kNumSums]) {
   }
 }
 
-// kHasOverflow says whether some weights may be in global memory.
-template <class Element, int kUnits, int kRowWarps, int kRegisterChunks, bool kHasOverflow = true>
+// kHasOverflow says whether some weights may be in global memory. kNumChunks is the number of chunks of the
+// only pass if the kernel is compiled for one, else 0.
+template <class Element, int kUnits, int kRowWarps, int kRegisterChunks, bool kHasOverflow = true,
+          int kNumChunks = 0>
 struct ResidentWeights {
   static constexpr int kUnitsPerWarp = kUnits * kGroupsPerWarp;
   static constexpr int kChunkColumns = kRowWarps * kLanesPerRow * kQuad;
@@ -43,6 +45,7 @@ struct ResidentWeights {
   float registers[kRegisterChunks][kNumGates][kUnits][kQuad];
 
   __device__ __forceinline__ int num_chunks() const {
+    if constexpr (kNumChunks > 0) return kNumChunks;
     return (layer.params.hidden_size + kChunkColumns - 1) / kChunkColumns;
   }
 
@@ -137,7 +140,8 @@ struct ResidentWeights {
         }
       }
     }
-    const int num_chunks_left = layer.params.num_passes * num_chunks() - num_register_chunks();
+    const int num_passes = kNumChunks > 0 ? 1 : layer.params.num_passes;
+    const int num_chunks_left = num_passes * num_chunks() - num_register_chunks();
     for (int m = 0; m < num_chunks_left; ++m) {
       const int index = m + num_register_chunks();
       const int pass = index / num_chunks();
@@ -182,7 +186,8 @@ struct ResidentWeights {
     }
     int chunk = pass == 0 ? kRegisterChunks : 0;
     int m = pass == 0 ? 0 : pass * num_chunks() - num_register_chunks();
-    const int num_stored = layer.params.num_stored_chunks;
+    const int num_stored =
+        kNumChunks > 0 ? kNumChunks - kRegisterChunks : layer.params.num_stored_chunks;
     // Two loops, so that each knows the kind of storage that it reads.
 #pragma unroll 1
     for (; chunk < num_chunks() && m < num_stored; ++chunk, ++m) {

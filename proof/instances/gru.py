@@ -14,13 +14,16 @@ from cudml.plans import Limits
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 
-#: (T, N, I, H): what one block does, and what a grid does on small and large GPUs, without and with matrix
-#: instructions, with fixed items and others, of one round and of several; products for each step; single
-#: steps of one sequence and of several; two layers at once.
+#: (T, N, I, H): what one block does, with one to four chunks of weights in registers; what a grid does on
+#: small and large GPUs, without and with matrix instructions, with fixed items and others, of one round and
+#: of several; products for each step; single steps of one sequence and of several; two layers at once.
 _SIZES = (
     (16, 4, 24, 40),
     (16, 600, 24, 24),
     (16, 600, 24, 40),
+    (16, 1, 24, 24),
+    (16, 4, 24, 96),
+    (16, 4, 24, 128),
     (16, 1, 32, 256),
     (16, 1, 32, 512),
     (16, 4, 32, 256),

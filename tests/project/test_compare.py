@@ -44,6 +44,16 @@ def printed(folder: Path, rows: list[Row], capsys: pytest.CaptureFixture[str]) -
     return capsys.readouterr().out
 
 
+def test_measured_times_stand_beside_predictions_of_the_code_that_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = replace(SLICE, time_us=2 * SLICE.time_us)
+    (tmp_path / "nvidia-h200-predicted.csv").write_text(table.table_text("13.0", [before]))
+    text = printed(tmp_path, [measured(SLICE, 3.0), measured(CHOSEN["gru"], 1.25)], capsys)
+    ratios = [line.split()[0] for line in text.splitlines() if " us " in line and "x " in line[:9]]
+    assert ratios == ["1.50x", "1.25x"]
+
+
 def test_cases_come_worst_first_and_then_the_medians(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -191,7 +191,8 @@ def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     shape = _fitting(block_shape, layer, limits)
     overflow = _overflow(layer, shape)
     buffers = (*_tensors(layer, places), *_names(overflow))
-    launch = recurrence_launch(layer, shape, "block", buffers, shape.is_fixed)
+    fixed_chunks = shape.num_chunks if shape.is_fixed else 0
+    launch = recurrence_launch(layer, shape, "block", buffers, fixed_chunks, shape.num_register_chunks)
     return (launch,), overflow
 
 

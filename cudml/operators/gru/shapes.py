@@ -30,10 +30,18 @@ FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 # Registers of a thread at most: the kernels of whole recurrences have nearly as many.
 MOST_REGISTERS = 256
 
-# kernels/gru/block.cu: hidden units of a thread, warps of a block at most.
+# kernels/gru/block.cu: hidden units of a thread, warps of a block at most. Chunks of weights in registers: in
+# several passes; in one pass, where that is all of them, but before a compute capability, for which the
+# compiler of CUDA 12.0 spills a fourth.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 2
+BLOCK_FIXED_REGISTER_CHUNKS = 4
+BLOCK_EARLY_REGISTER_CHUNKS = 3
+BLOCK_EARLY_CAPABILITY = 80
+# Registers of a thread in one pass, besides its weights, and for those of a chunk.
+BLOCK_REGISTERS = 64
+BLOCK_CHUNK_REGISTERS = NUM_GATES * BLOCK_UNITS * QUAD
 
 # kernels/gru/exchanged_grid.cuh
 GRID_WARPS = 8
@@ -119,7 +127,6 @@ CONSTANTS: dict[str, Constants] = {
         *_PRODUCT_CONSTANTS,
         ("kBlockThreads", BLOCK_MAX_WARPS * WARP_LANES),
         ("kBlockUnits", BLOCK_UNITS),
-        ("kBlockRegisterChunks", BLOCK_REGISTER_CHUNKS),
         ("4 * kNumGates * kBlockThreads", FIXED_INPUT_BYTES),
     ),
     "grid": (
@@ -190,17 +197,17 @@ class Thresholds:
     #: Clocks of a step in one block with fixed items: of gates and barriers, of a chunk of the products, and
     #: of reading its weights, unless they are in registers. All are as much too high as those of grids below;
     block_fixed_clocks: int = figure(
-        950, "machine code", "predicted 770 a step of 8 units; 1630 of 128 on a grid, which is told as 2820"
+        700, "machine code", "predicted 510 a step of 8 units; 1590 of 128 on a grid, which is told as 2820"
     )
-    block_product_clocks: int = figure(300, "machine code", "predicted 940 a step of 64 units, two chunks")
+    block_product_clocks: int = figure(230, "machine code", "predicted 570 a step of 64 units, 920 of 128")
     block_stored_clocks: int = figure(
-        600, "machine code", "predicted 1500 and 2320 a step of 96 and 128 float32 units"
+        600, "machine code", "predicted 1500 and 2320 a step for one and two such chunks of float32"
     )
     #: of the second half, unless it is linear before reset;
-    block_half_clocks: int = figure(430, "machine code", "predicted 1020 a step of 32 units instead of 770")
+    block_half_clocks: int = figure(300, "machine code", "predicted 690 a step of 32 units instead of 510")
     #: for each further block on the same multiprocessor;
     block_sharing_clocks: int = figure(
-        300, "machine code", "predicted 1210 a step of 32 units for 4 blocks, 2020 of 8 for 8"
+        200, "machine code", "predicted 870 a step of 32 units for 4 blocks, 770 of 8 units"
     )
     #: with other items: of gates and barriers, and of a chunk of the products of one sequence.
     block_step_clocks: int = figure(1100, "machine code", "predicted 5000 a step for 10 chunks, 8500 for two")
@@ -227,8 +234,8 @@ class Thresholds:
     product_gates_clocks: int = figure(
         3400,
         "machine code",
-        "predicted 2.7 us a step in one block for 128 sequences of 136 float32 units, 3.4 by products; "
-        "5.2 on a grid and 5.6 for 32 of 512, 4.8 in one block and 3.6 for 256 of 136",
+        "predicted 2.6 us a step in one block for 128 sequences of 136 float32 units, 4.4 by products; "
+        "4.5 and 4.9 for 256 of 136, 15.5 on a grid and 10.3 for 32 of 1024",
     )
     #: for each of its blocks on a multiprocessor;
     product_block_clocks: int = figure(
@@ -246,7 +253,7 @@ class Thresholds:
     )
     #: of a step of a single round by matrix instructions, at least;
     matrix_alone_clocks: int = figure(
-        2600, "machine code", "predicted 250 us in one block, 231 by matrices, for 32 sequences of 128 units"
+        2750, "machine code", "predicted 247 us by matrices, 339 on a grid, for 32 sequences of 136 units"
     )
     #: of one of several rounds, at least, and what each tile of a gate adds.
     matrix_round_clocks: int = figure(
@@ -424,10 +431,13 @@ class Shape:
         )
 
     def resident_blocks(self, limits: Limits) -> int:
-        """Blocks that a multiprocessor runs at once, if a thread has as many registers as it can have."""
+        """Blocks that a multiprocessor runs at once: small blocks take fewer registers for their weights."""
         reserved = max(0, limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block)
         by_storage = limits.shared_bytes_per_multiprocessor // (self.shared_bytes + reserved)
-        by_registers = limits.registers_per_multiprocessor // (MOST_REGISTERS * self.num_threads)
+        registers = MOST_REGISTERS
+        if self.is_fixed and self.num_shards == 1:
+            registers = min(registers, BLOCK_REGISTERS + BLOCK_CHUNK_REGISTERS * self.num_register_chunks)
+        by_registers = limits.registers_per_multiprocessor // (registers * self.num_threads)
         return max(1, min(by_storage, by_registers))
 
     def load_clocks(self) -> int:
@@ -507,7 +517,13 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
         piece_bytes=QUAD * layer.element_bytes,
         num_register_chunks=min(BLOCK_REGISTER_CHUNKS, num_chunks),
     )
-    return _filled(shape, limits, 1)
+    filled = _filled(shape, limits, 1)
+    if not filled.is_fixed:
+        return filled
+    is_early = 0 < limits.compute_capability < BLOCK_EARLY_CAPABILITY
+    most_chunks = BLOCK_EARLY_REGISTER_CHUNKS if is_early else BLOCK_FIXED_REGISTER_CHUNKS
+    in_registers = replace(filled, num_register_chunks=min(most_chunks, num_chunks), num_stored_chunks=0)
+    return _stored(in_registers, limits)
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:

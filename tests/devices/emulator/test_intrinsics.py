@@ -201,7 +201,7 @@ def test_fast_float_functions(order: str, seed: int, rng: np.random.Generator) -
     """Within two units of the last place of the correctly rounded value: the host's library is that good."""
     a = rng.uniform(-5, 5, NUM).astype(np.float32)
     b = rng.uniform(0.01, 100, NUM).astype(np.float32)
-    out = np.zeros((12, NUM), np.uint64)
+    out = np.zeros((14, NUM), np.uint64)
     with emulator.schedule(order, seed):
         buffers = {"a": a, "b": b, "out": out}
         launch("functions.cu", "fast_floats", buffers, params_of(n=("Int64", NUM)), grid=3, block=NUM_THREADS)
@@ -219,6 +219,8 @@ def test_fast_float_functions(order: str, seed: int, rng: np.random.Generator) -
         np.tanh(wide_a),
         None,
         1 / np.sqrt(wide_b),
+        np.exp2(wide_a),
+        1 / wide_b,
     ]
     for row, values in enumerate(expected):
         if values is None:

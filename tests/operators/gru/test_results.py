@@ -163,6 +163,29 @@ def test_device_does_not_change_the_bits(device: Device, rng: np.random.Generato
             assert_identical(result[name], results[0][name])
 
 
+@pytest.mark.parametrize("dtype", dtypes_of("block"))
+@both_orders
+def test_a_chunk_in_shared_storage_changes_no_bits(
+    device: Device, rng: np.random.Generator, dtype, linear_before_reset
+):
+    """The fourth chunk of a block's weights, which the plans for early GPUs do not keep in registers."""
+    options = Options(FORWARD, linear_before_reset)
+    arrays = random_layer(rng, (3, 2, 1, 100), options, dtype=dtype, path="block")
+    launched: list[str] = []
+
+    def noted(plan: Plan) -> Plan:
+        launched.append(plan.steps[-1].name_expression)
+        return plan
+
+    all_limits = (replace(device.limits, compute_capability=cc) for cc in (75, 90))
+    stored, kept = (
+        run_gru(device, arrays, options, path="block", limits=limits, change=noted) for limits in all_limits
+    )
+    assert [name.rpartition(" ")[2] for name in launched] == ["3>", "4>"]
+    for name in kept:
+        assert_identical(stored[name], kept[name])
+
+
 @both_orders
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize(

@@ -115,6 +115,8 @@ __global__ void fast_floats(const Float32* a_, const Float32* b_, UInt64* out, P
   row << __tanhf(a);
   row << rsqrt(static_cast<Float64>(b));
   row << __frsqrt_rn(b);
+  row << fast_exp2(a);
+  row << fast_reciprocal(b);
 }
 
 // Functions that CUDA has for both types under one name: rows of one type, then of the other.

@@ -111,6 +111,10 @@ struct FloatCopies {
   }
 };
 
+__device__ __forceinline__ float fast_exp2(float x) { return exp2f(x); }
+
+__device__ __forceinline__ float fast_reciprocal(float x) { return 1.0f / x; }
+
 __device__ __forceinline__ void give_way(SIMT_PLACE) { simt_yield(SIMT_HERE); }
 
 // Each poll lets every thread that can run take a turn.
