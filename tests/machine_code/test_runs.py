@@ -162,6 +162,18 @@ def candidates() -> Iterator[Case]:
                 3, 3, 2, 40, data_type=data_type, activations=activations, linear_before_reset=is_linear
             )
             yield Case(layer, path, HOPPER.limits)
+            # Weights of one chunk in registers, of three and of four; two are those of the layer above.
+            for hidden in (10, 70, 100) if path == "block" else ():
+                layer = gru(
+                    3,
+                    3,
+                    2,
+                    hidden,
+                    data_type=data_type,
+                    activations=activations,
+                    linear_before_reset=is_linear,
+                )
+                yield Case(layer, path, HOPPER.limits)
             # With few multiprocessors, or more units than one pass has, a block has several sequences, rounds
             # or passes: items are not fixed. By matrix instructions, it has more units.
             few = {"matrix_grid": ((3, 40, 2), (20, 40, 2), (20, 40, 3)), "block": ((3, 136, 1),)}
