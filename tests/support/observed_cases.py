@@ -287,6 +287,7 @@ CASES = {
         gru(4, 3, 2, 42, data_type=DataType.FLOAT16, linear_before_reset=False), "matrix_grid"
     ),
     "gru in a block, fixed items, reset first": Case(gru(3, 3, 2, 40, linear_before_reset=False), "block"),
+    "gru in a block, four chunks": Case(gru(3, 3, 2, 100), "block"),
     "gru in a block, several sequences": Case(gru(2, 9, 2, 136, pads=(1, 2, 3)), "block", length=2),
     "gru in a block, one step": Case(gru(3, 4, 2, 40), "block", length=1),
     "gru in a block, no steps": Case(gru(3, 4, 2, 40), "block", length=0),
