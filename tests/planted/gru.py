@@ -7,12 +7,12 @@ _SHAPES = "cudml/operators/gru/shapes.py"
 _WAVE = "cudml/operators/gru/wave.py"
 
 DEFECTS = {
-    "a chunk of a block's weights that no register has": Defect(
+    "a block is compiled for a chunk too few": Defect(
         _PATHS,
         "fixed_chunks = shape.num_chunks if shape.is_fixed else 0",
         "fixed_chunks = max(2, shape.num_chunks - 1) if shape.is_fixed else 0",
         ("gru in a block, four chunks",),
-        WRONG,
+        RACE,
     ),
     "what layers pass on eight bytes short": Defect(
         _WAVE,
