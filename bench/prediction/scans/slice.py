@@ -20,8 +20,8 @@ from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
 from proof.sass.plan import HOPPER
 
-#: Paths of a GPU; when the driver copies rests on measured times.
-NAMES = tuple(name for name in PATHS if name not in ("serial", "driver"))
+#: Paths of a GPU.
+NAMES = tuple(name for name in PATHS if name != "serial")
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 NUM_BYTES = 128 << 20
@@ -53,8 +53,14 @@ class Point(scan.Point):
         return SliceDesc(source, target, (0,) * len(self.sizes), self.sizes, (1,) * len(self.sizes))
 
     def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
-        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""
-        return slice.plan(self.desc, limits, path=path)
+        """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one.
+
+        Raises ValueError for the driver's copy of what is not aligned: it is slower than its prediction.
+        """
+        found = slice.plan(self.desc, limits, path=path)
+        if path == "driver" and found != slice.plan(self.desc, limits):
+            raise ValueError(f"{self}: no prediction of the driver's copy")
+        return found
 
     def operands(self) -> dict[str, np.ndarray]:
         """Memory that is not touched."""
