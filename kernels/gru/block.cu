@@ -15,8 +15,9 @@ struct alignas(16) SharedWords {
   float words[4];
 };
 
-// Items are fixed if a block has one sequence and its threads have all hidden units in one pass. Then kNumChunks
-// is the number of chunks of 32 columns, else 0. The weights of kRegisterChunks chunks are in registers.
+// Items are fixed if a block has one sequence and its threads have all hidden units in one pass.
+// Then kNumChunks is the number of chunks of 32 columns, else 0. The weights of kRegisterChunks
+// chunks are in registers.
 template <class Element, bool kStandard, bool kLinearBeforeReset, int kNumChunks,
           int kRegisterChunks>
 struct WholeBlock {

@@ -144,7 +144,7 @@ def candidates() -> Iterator[Case]:
             reversal((30, 70), element, 0, pad=3),
             reversal((300, 7), element, 1),
             reversal((300, 7), element, 1, pad=1),
-            reversal((300, 5, 7), element, 1),
+            reversal((1900, 5, 7), element, 1),
             reversal((3000, 3), element, 0),
         ):
             yield Case(desc, limits=HOPPER.limits)

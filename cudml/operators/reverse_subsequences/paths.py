@@ -82,6 +82,24 @@ class Thresholds:
     )
     min_box_tile_bytes: int = figure(4096, "estimate", "a word for each thread of a block")
 
+    #: Largest outputs of boxes that are left to strips of columns, and to other paths if lanes are contiguous
+    #: and items have up to 4 bytes;
+    max_strips_for_boxes_bytes: int = figure(
+        1 << 16,
+        "machine code",
+        "predicted us, boxes and columns: for 3 x 69 x 23 bytes, axis 0, 7.4 and 5.4, 139 x 3 of 8, axis 0, "
+        "6.1 and 5.0, 2 x 102 x 5 x 13 bytes, axis 2, 6.3 and 5.4",
+    )
+    max_items_for_boxes_bytes: int = figure(
+        1 << 11, "machine code", "predicted us for 33 x 10 words, axis 1, boxes and gather: 6.1 and 5.5"
+    )
+    #: shortest rows of one length, in bytes, that are moved as runs instead.
+    min_row_for_boxes_bytes: int = figure(
+        1024,
+        "machine code",
+        "predicted us for 506 x 2 x 5871 bytes, axis 1, boxes and rows: 14.1 and 8.0",
+    )
+
     #: Largest boxes.
     max_box_bytes: int = figure(
         BOX_TILE_BYTES,
@@ -102,12 +120,30 @@ class Thresholds:
         "and 176; of 33 halves 172 and 167; of 33 words 72 and 84; of 33 items of 8 bytes 67 and 68",
     )
 
+    #: The same, in items, where strips do not pay; any rows of outputs of up to `max_short_bytes`.
+    min_row_items: int = figure(
+        12,
+        "machine code",
+        "predicted us, rows and gather: 329717 x 4 x 13 bytes, axis 1, 73 and 99, 56290 x 7 bytes, axis 0, "
+        "7.8 and 6.9; 1086 x 11 bytes 5.3 and 6.2",
+    )
+    max_short_bytes: int = figure(
+        1 << 19, "machine code", "here what a thread computes before its first load decides, not the loads"
+    )
+
     #: Shortest lanes, in bytes, that are worth shifting words for, by the size of their widest item.
     min_run_bytes: Mapping[int, int] = figure(
         {1: 40, 2: 64, 4: 128, 8: 256, 16: 512},
         "machine code",
         "predicted us for 128 MiB in lanes with gaps, runs and gather: of 25 bytes 847 and 616, 65 bytes 382 "
         "and 618; of 33 halves 329 and 315, 65 halves 181 and 313; of 25 words 205 and 168, 37 144 and 169",
+    )
+    #: The same for outputs of up to `max_short_bytes`.
+    min_short_run_bytes: int = figure(
+        640,
+        "machine code",
+        "predicted us, lanes and gather: for 8 x 32 words 6.6 and 5.0, 602 x 64 words 6.9 and 6.3, 152 x 365 "
+        "items of 16 bytes 6.2 and 6.4",
     )
 
     #: Narrowest rows between gaps whose lanes are worth taking in strips.
@@ -117,6 +153,34 @@ class Thresholds:
         "predicted us for 128 MiB in rows with gaps, columns and gather: of 5 bytes 518 and 713, 9 bytes 339 "
         "and 704, 3 halves 366 and 343, 5 halves 242 and 342, 3 words 157 and 179",
     )
+
+    #: Clocks of a strip, at least, and the bytes of it that are moved per clock, by the size of an item; only
+    #: some of a thread's loads are in flight. Where rows begin with whole words, several times as many bytes.
+    strip_clocks: Mapping[int, int] = figure(
+        {1: 1000, 2: 800, 4: 700, 8: 650, 16: 600},
+        "machine code",
+        "predicted us for 43565 strips of 35 x 20 bytes 200, 17086 of 512 x 2 halves 58, 3161 of 4 x 7 items "
+        "of 16 bytes 12.1",
+    )
+    strip_bytes_per_clock: Mapping[int, int] = figure(
+        {1: 4, 2: 6, 4: 9, 8: 10, 16: 20},
+        "machine code",
+        "predicted us for a strip of 28 KB of bytes 8.8, two of 55 KB of halves 8.7, nine of 42 KB of words "
+        "7.7, ten of 61 KB of 8 bytes 7.8, 12 of 232 KB of 16 bytes 11.0; 4.9 for a small one",
+    )
+    strip_factor_of_words: Mapping[int, int] = figure(
+        {1: 3, 2: 3, 4: 3, 8: 2, 16: 1},
+        "machine code",
+        "predicted us for eight strips of 131 KB of words 6.6",
+    )
+    #: Clocks that single items take longer than small strips, and how many a multiprocessor moves per clock.
+    gather_clocks: int = figure(2400, "machine code", "predicted us for small problems: 6.3 and 5.0")
+    gather_items_per_clock: float = figure(
+        0.7, "machine code", "predicted us for 2 x 32 x 2486 x 32 bytes 37.7, 746 x 748 of 8 bytes 11.0"
+    )
+    #: The same of rows of one length, and the bytes that a multiprocessor moves per clock.
+    row_clocks: int = figure(900, "machine code", "predicted us for small problems: 5.3 and 5.0")
+    row_bytes_per_clock: int = figure(16, "estimate", "a share of the memory's bandwidth")
 
     #: Strips of lanes are as wide as fits, down to half a sector; a neighbour then uses the other half.
     strip_bytes: tuple[int, ...] = figure(
@@ -522,20 +586,67 @@ def _launch(
 
 
 def why_columns(lanes: Lanes, limits: Limits) -> str | None:
-    """Rows that are wide enough, or touch: narrow rows between gaps waste sectors."""
+    """Rows that are wide enough, or touch, in strips that are estimated to be faster than other paths.
+
+    Narrow rows between gaps waste sectors. A strip takes a block, however small it is, and a few tall ones
+    leave multiprocessors without work.
+    """
     row, least = lanes.others.dimensions[0], THRESHOLDS.min_strip_row_bytes
     row_bytes, touch = row.size * lanes.item_bytes, lanes.axis.strides[:LENGTHS] == (row.size, row.size)
     if not (touch or row_bytes >= least):
         return None
+    own, others = _strip_clocks(lanes, limits), _clocks_beside_strips(lanes, limits)
+    if own > others:
+        return None
     where = "one after another" if touch else f"{least} or more"
-    return f"lanes across rows of {row_bytes} bytes, {where}"
+    return f"lanes across rows of {row_bytes} bytes, {where}; estimated clocks {own}, others {others}"
+
+
+def _strip_clocks(lanes: Lanes, limits: Limits) -> int:
+    """Clocks that the strips of `columns` are estimated to take, without the launch."""
+    row_size, width = lanes.others.dimensions[0].size, strip_width(lanes, limits) or 1
+    num_strips = lanes.others.num_items // row_size * ceil_div(row_size, width)
+    strip_bytes = min(width, row_size) * lanes.item_bytes * lanes.axis.size
+    bytes_per_clock = THRESHOLDS.strip_bytes_per_clock[lanes.item_bytes]
+    across = (lanes.axis, *lanes.others.dimensions[1:])
+    if all(dimension.strides[SOURCE] * lanes.item_bytes % WORD_BYTES == 0 for dimension in across):
+        bytes_per_clock *= THRESHOLDS.strip_factor_of_words[lanes.item_bytes]
+    moved = strip_bytes // bytes_per_clock
+    return ceil_div(num_strips, limits.num_multiprocessors) * max(
+        moved, THRESHOLDS.strip_clocks[lanes.item_bytes]
+    )
+
+
+def _clocks_beside_strips(lanes: Lanes, limits: Limits) -> int:
+    """The same of the gather, or of rows if they have one length each and the output is small."""
+    items_per_clock = THRESHOLDS.gather_items_per_clock * limits.num_multiprocessors
+    gather = THRESHOLDS.gather_clocks + int(lanes.num_bytes // lanes.item_bytes / items_per_clock)
+    if lanes.num_bytes > THRESHOLDS.max_short_bytes or not rows_share_lengths(lanes, limits):
+        return gather
+    bytes_per_clock = THRESHOLDS.row_bytes_per_clock * limits.num_multiprocessors
+    return min(gather, THRESHOLDS.row_clocks + lanes.num_bytes // bytes_per_clock)
+
+
+def why_rows_else(lanes: Lanes, limits: Limits) -> str | None:
+    """Rows whose strips do not pay: a thread for each item computes more than one for each word."""
+    items, least = lanes.others.dimensions[0].size, THRESHOLDS.min_row_items
+    num_bytes, most = lanes.num_bytes, THRESHOLDS.max_short_bytes
+    if items >= least:
+        return f"rows of {items} items, {least} or more"
+    return f"rows of {num_bytes} bytes together, {most} or fewer" if num_bytes <= most else None
 
 
 def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
     """Small boxes; a larger box has runs of its own, or is a strip of columns."""
+    if lanes.axis.strides[TARGET] > 1:  # lanes cross rows
+        if lanes.num_bytes <= THRESHOLDS.max_strips_for_boxes_bytes and strips_fit(lanes, limits):
+            return None
+        has_rows = rows_share_lengths(lanes, limits)
+        if has_rows and _row_bytes(lanes) >= THRESHOLDS.min_row_for_boxes_bytes:
+            return None
+    elif lanes.num_bytes <= THRESHOLDS.max_items_for_boxes_bytes and lanes.item_bytes <= 4:
+        return None
     box_bytes, most = lanes.box_bytes, THRESHOLDS.max_box_bytes
-    if lanes.num_bytes < limits.num_multiprocessors * box_bytes:  # a box is moved by one block
-        most = min(most, THRESHOLDS.min_box_tile_bytes)
     return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None
 
 
@@ -548,6 +659,8 @@ def why_lanes(lanes: Lanes, limits: Limits) -> str | None:
     """Lanes with enough bytes to be moved in words."""
     num_bytes = lanes.axis.size * lanes.item_bytes
     least = THRESHOLDS.min_run_bytes[lanes.item_bytes]
+    if lanes.num_bytes <= THRESHOLDS.max_short_bytes:
+        least = max(least, THRESHOLDS.min_short_run_bytes)
     return f"lanes of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
 
 
@@ -579,6 +692,7 @@ _PREFERRED: tuple[tuple[Path[Lanes], Reason[Lanes]], ...] = (
     (PATHS["lanes"], why_lanes),
     (PATHS["rows"], why_rows),
     (PATHS["columns"], why_columns),
+    (PATHS["rows"], why_rows_else),
 )
 
 

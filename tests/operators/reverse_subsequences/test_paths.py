@@ -275,14 +275,15 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
 CHOSEN = {
     "long lanes": ("lanes", "serial", 4, (30, 5000), 1, (False, False)),
     "long lanes of bytes": ("lanes", "serial", 1, (30, 20_000), 1, (False, False)),
-    "short lanes": ("boxes", "serial", 4, (30, 8), 1, (False, False)),
+    "short lanes": ("boxes", "serial", 4, (300, 8), 1, (False, False)),
+    "a few short lanes": ("gather", "serial", 4, (30, 8), 1, (False, False)),
     "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
     "short lanes between gaps": ("gather", "serial", 4, (30, 8), 1, (False, False), 3),
     "one length a row": ("rows", "serial", 4, (6, 50, 200), 1, (False, False, True)),
     "one length a short row": ("columns", "serial", 4, (6, 50, 100), 1, (False, False, True)),
-    "one length a short row of a small box": ("boxes", "serial", 4, (6, 50, 28), 1, (False, False, True)),
+    "one length a short row of a small box": ("boxes", "serial", 4, (24, 50, 28), 1, (False, False, True)),
     "one length a lane": ("columns", "serial_columns", 4, (6, 50, 101), 1, (False, False, False)),
-    "one length a lane of a small box": ("boxes", "serial_columns", 4, (6, 50, 10), 1, (False, False, False)),
+    "one length a lane of a small box": ("boxes", "serial_columns", 4, (60, 50, 10), 1, (False, False, False)),
     "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
     "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
     "narrow rows one after another": ("columns", "serial_columns", 4, (2000, 3), 0, (False, False)),
@@ -318,10 +319,36 @@ def test_choice_of_the_plan(case: tuple) -> None:
     assert (single.source, single.block) == (f"reverse_subsequences/{cpu_name}.cu", (1, 1, 1))
 
 
+@pytest.mark.parametrize(
+    ("path", "item_bytes", "sizes", "axis", "shared", "gap"),
+    [
+        ("columns", 8, (746, 748), 0, False, 0),
+        ("gather", 1, (375, 112), 0, False, 2),
+        ("gather", 16, (25_000, 8, 2), 1, False, 1),
+        ("rows", 1, (1086, 11), 0, True, 8),
+        ("rows", 1, (506, 2, 5871), 1, True, 0),
+        ("columns", 1, (3, 69, 23), 0, False, 0),
+    ],
+    ids=["wide", "few and tall", "many and small", "rows of one length", "long rows", "small boxes"],
+)
+def test_strips_are_taken_where_they_pay(
+    path: str, item_bytes: int, sizes: tuple[int, ...], axis: int, shared: bool, gap: int
+) -> None:
+    """On a GPU with as many multiprocessors as the predicted one."""
+    pads = (0,) * (len(sizes) - 1) + (gap,)
+    tensor = lay_out(sizes, BITS_BY_SIZE[item_bytes], pads=pads).desc
+    one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
+    broadcast = (*(False for _ in sizes[1:]), shared)
+    lengths = lay_out(one, DataType.UINT32, broadcast=broadcast).desc
+    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
+    chosen = choose_path(lanes_of(tensor, lengths, tensor, axis), limits)
+    assert chosen.path.name == path, chosen
+
+
 def test_more_strips_than_a_grid_has_blocks_are_gathered() -> None:
     limits = emulator.get_device().limits
     for num_rows, source in ((2**31 - 1, "columns"), (2**31, "gather")):
-        tensor = TensorDesc(DataType.UINT32, (num_rows, 2, 8), (20, 10, 1))
+        tensor = TensorDesc(DataType.UINT32, (num_rows, 512, 8), (5120, 10, 1))
         lengths = TensorDesc(DataType.UINT32, (num_rows, 1, 8))
         step = reversal_step(tensor, lengths, tensor, 1, limits)
         assert step.source == f"reverse_subsequences/{source}.cu"
