@@ -266,7 +266,10 @@ class Thresholds:
         800, "machine code", "predicted 2900 and 4500 a round for two of 1024 units, 16 and 32 a block"
     )
     matrix_finish_clocks: int = figure(
-        1000, "machine code", "predicted 2600 and 2900 a round for three and four of 1024 units"
+        2400,
+        "machine code",
+        "predicted us, rounds and products: 2660 and 2041 for 189 sequences of 984 units, 1903 and 1650 for "
+        "200 of 700, 1547 and 1786 for 128 of 1024, 1205 and 1347 for 250 of 421",
     )
 
     #: Warp instructions that a multiprocessor issues per clock.

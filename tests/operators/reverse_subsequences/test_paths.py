@@ -283,7 +283,7 @@ CHOSEN = {
     "one length a short row": ("columns", "serial", 4, (6, 50, 100), 1, (False, False, True)),
     "one length a short row of a small box": ("boxes", "serial", 4, (24, 50, 28), 1, (False, False, True)),
     "one length a lane": ("columns", "serial_columns", 4, (6, 50, 101), 1, (False, False, False)),
-    "one length a lane of a small box": ("boxes", "serial_columns", 4, (60, 50, 10), 1, (False, False, False)),
+    "one length a lane of a small box": ("boxes", "serial_columns", 4, (60, 50, 9), 1, (False, False, False)),
     "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
     "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
     "narrow rows one after another": ("columns", "serial_columns", 4, (2000, 3), 0, (False, False)),
