@@ -69,7 +69,7 @@ def recurring(
 
 
 TABLE = {
-    "adjacent words": moving(Case(copy((4096,), WORD, (1,))), 16384, 16384, 1.0),
+    "adjacent words": moving(Case(copy((4096,), WORD, (1,)), "runs"), 16384, 16384, 1.0),
     # Each of two pieces needs a word more than it writes.
     "adjacent bytes from an odd place on": moving(
         Case(copy((1027,), BYTE, (1,), offsets=(3,))), 1024 + 2 * 16, 1024, 1.016
@@ -112,7 +112,7 @@ TABLE = {
         Case(reversal((800, 7), BYTE, 1)), 5600, 5600, 1.0, sequence_lengths_tensor=3200
     ),
     "small boxes": moving(
-        Case(reversal((100, 5, 7), BYTE, 1)), 3500, 3500, 1.0, sequence_lengths_tensor=2800
+        Case(reversal((100, 5, 7), BYTE, 1), "boxes"), 3500, 3500, 1.0, sequence_lengths_tensor=2800
     ),
     # A thread makes the results of short columns from their keys.
     "top-k of columns by threads": selecting(

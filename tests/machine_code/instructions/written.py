@@ -225,6 +225,7 @@ SNIPPETS: Mapping[str, Written] = {
             "LT.U32.AND": np.less,
             "GT.U32.OR": np.greater,
             "LE.OR": np.less_equal,
+            "LT.OR": np.less,
         }.items()
     },
     **{
@@ -248,6 +249,18 @@ SNIPPETS: Mapping[str, Written] = {
           MOV R10, UR10""",
         lambda a, b: np.where((a == b) | (a.astype(np.uint32) < b.astype(np.uint32)), 7, 9),
         "UISETP.EQ.OR.EX",
+        is_uniform=True,
+    ),
+    "setp.LT of 64 bits or another predicate, uniform": Written(
+        "s64 s64 -> u32",
+        """UISETP.LT.U32.AND UP1, UPT, UR4, UR6, UPT
+          UISETP.EQ.U32.AND UP0, UPT, UR4, UR6, UPT
+          UISETP.LT.OR.EX UP0, UPT, UR5, UR7, UP0, UP1
+          UMOV UR10, 0x7
+          USEL UR10, UR10, 0x9, UP0
+          MOV R10, UR10""",
+        lambda a, b: np.where((a < b) | (a.astype(np.uint32) == b.astype(np.uint32)), 7, 9),
+        "UISETP.LT.OR.EX",
         is_uniform=True,
     ),
     **{
