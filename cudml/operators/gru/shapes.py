@@ -31,8 +31,8 @@ FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 MOST_REGISTERS = 256
 
 # kernels/gru/block.cu: hidden units of a thread, warps of a block at most. Chunks of weights in registers: in
-# several passes; in one pass, where that is all of them, but before a compute capability, for which the
-# compiler of CUDA 12.0 spills a fourth.
+# several passes; in one, where these are all of them; and below a compute capability, for which the compiler
+# of CUDA 12.0 spills a fourth.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 2

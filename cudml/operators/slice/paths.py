@@ -363,7 +363,7 @@ def any_copy(copy: BoxCopy, limits: Limits) -> bool:
 
 
 PATHS = by_name(
-    Path("driver", "one long stretch of bytes", is_stretch, single_step(driver_copy)),
+    Path("driver", "one stretch of bytes", is_stretch, single_step(driver_copy)),
     Path("serial", "any copy on a CPU", any_copy, single_step(serial)),
     Path("runs", "long rows, contiguous or mirrored", is_run, single_step(runs)),
     Path("transpose", "lines of the target across lines of the source", has_crossing, single_step(transpose)),
