@@ -30,13 +30,12 @@ FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
 # Registers of a thread at most: the kernels of whole recurrences have nearly as many.
 MOST_REGISTERS = 256
 
-# kernels/gru/block.cu: hidden units of a thread, warps of a block at most. Chunks of weights in registers: in
-# several passes; in one, where these are all of them; and below a compute capability, for which the compiler
-# of CUDA 12.0 spills a fourth.
+# kernels/gru/block.cu: hidden units of a thread, warps of a block at most; chunks of weights in registers in
+# several passes. In one pass these are all, below a compute capability three: CUDA 12.0's compiler spills a
+# fourth.
 BLOCK_UNITS = 4
 BLOCK_MAX_WARPS = 8
 BLOCK_REGISTER_CHUNKS = 2
-BLOCK_FIXED_REGISTER_CHUNKS = 4
 BLOCK_EARLY_REGISTER_CHUNKS = 3
 BLOCK_EARLY_CAPABILITY = 80
 # Registers of a thread in one pass, besides its weights, and for those of a chunk.
@@ -438,7 +437,7 @@ class Shape:
         reserved = max(0, limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block)
         by_storage = limits.shared_bytes_per_multiprocessor // (self.shared_bytes + reserved)
         registers = MOST_REGISTERS
-        if self.is_fixed and self.num_shards == 1:
+        if self.is_fixed:
             registers = min(registers, BLOCK_REGISTERS + BLOCK_CHUNK_REGISTERS * self.num_register_chunks)
         by_registers = limits.registers_per_multiprocessor // (registers * self.num_threads)
         return max(1, min(by_storage, by_registers))
@@ -518,15 +517,17 @@ def block_shape(layer: Layer, limits: Limits) -> Shape | None:
         state_bytes=state_bytes,
         num_chunks=num_chunks,
         piece_bytes=QUAD * layer.element_bytes,
-        num_register_chunks=min(BLOCK_REGISTER_CHUNKS, num_chunks),
+        num_register_chunks=_block_register_chunks(num_chunks, num_passes, limits),
     )
-    filled = _filled(shape, limits, 1)
-    if not filled.is_fixed:
-        return filled
+    return _filled(shape, limits, 1)
+
+
+def _block_register_chunks(num_chunks: int, num_passes: int, limits: Limits) -> int:
+    """The chunks of the first pass that are in registers."""
+    if num_passes > 1:
+        return min(BLOCK_REGISTER_CHUNKS, num_chunks)
     is_early = 0 < limits.compute_capability < BLOCK_EARLY_CAPABILITY
-    most_chunks = BLOCK_EARLY_REGISTER_CHUNKS if is_early else BLOCK_FIXED_REGISTER_CHUNKS
-    in_registers = replace(filled, num_register_chunks=min(most_chunks, num_chunks), num_stored_chunks=0)
-    return _stored(in_registers, limits)
+    return min(BLOCK_EARLY_REGISTER_CHUNKS, num_chunks) if is_early else num_chunks
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits) -> int:

@@ -82,19 +82,19 @@ class Thresholds:
     )
     min_box_tile_bytes: int = figure(4096, "estimate", "a word for each thread of a block")
 
-    #: Largest outputs of boxes that are left to strips of columns, and to other paths if lanes are contiguous
-    #: and items have up to 4 bytes;
-    max_strips_for_boxes_bytes: int = figure(
+    #: Smallest outputs, in bytes, that boxes pay for: if lanes cross rows and strips of columns fit; and if
+    #: lanes are contiguous and items have up to 4 bytes;
+    min_crossing_boxes_bytes: int = figure(
         1 << 16,
         "machine code",
         "predicted us, boxes and columns: for 3 x 69 x 23 bytes, axis 0, 7.4 and 5.4, 139 x 3 of 8, axis 0, "
         "6.1 and 5.0, 2 x 102 x 5 x 13 bytes, axis 2, 6.3 and 5.4",
     )
-    max_items_for_boxes_bytes: int = figure(
+    min_contiguous_boxes_bytes: int = figure(
         1 << 11, "machine code", "predicted us for 33 x 10 words, axis 1, boxes and gather: 6.1 and 5.5"
     )
     #: shortest rows of one length, in bytes, that are moved as runs instead.
-    min_row_for_boxes_bytes: int = figure(
+    min_row_beside_boxes_bytes: int = figure(
         1024,
         "machine code",
         "predicted us for 506 x 2 x 5871 bytes, axis 1, boxes and rows: 14.1 and 8.0",
@@ -639,12 +639,12 @@ def why_rows_else(lanes: Lanes, limits: Limits) -> str | None:
 def why_boxes(lanes: Lanes, limits: Limits) -> str | None:
     """Small boxes; a larger box has runs of its own, or is a strip of columns."""
     if lanes.axis.strides[TARGET] > 1:  # lanes cross rows
-        if lanes.num_bytes <= THRESHOLDS.max_strips_for_boxes_bytes and strips_fit(lanes, limits):
+        if lanes.num_bytes < THRESHOLDS.min_crossing_boxes_bytes and strips_fit(lanes, limits):
             return None
         has_rows = rows_share_lengths(lanes, limits)
-        if has_rows and _row_bytes(lanes) >= THRESHOLDS.min_row_for_boxes_bytes:
+        if has_rows and _row_bytes(lanes) >= THRESHOLDS.min_row_beside_boxes_bytes:
             return None
-    elif lanes.num_bytes <= THRESHOLDS.max_items_for_boxes_bytes and lanes.item_bytes <= 4:
+    elif lanes.num_bytes < THRESHOLDS.min_contiguous_boxes_bytes and lanes.item_bytes <= 4:
         return None
     box_bytes, most = lanes.box_bytes, THRESHOLDS.max_box_bytes
     return f"boxes of {box_bytes} bytes, {most} or fewer" if box_bytes <= most else None

@@ -88,6 +88,23 @@ def _wide_uniform_comparison(name: str, kind: str, function: Callable[..., Array
     )
 
 
+def _wide_uniform_comparison_or(
+    name: str, function: Callable[..., Array], other: str, of_other: Callable[..., Array]
+) -> Written:
+    """The other predicate compares the lower words."""
+    body = f"""UISETP.{other}.U32.AND UP1, UPT, UR4, UR6, UPT
+      UISETP.{name}.U32.AND UP0, UPT, UR4, UR6, UPT
+      UISETP.{name}.OR.EX UP0, UPT, UR5, UR7, UP1, UP0
+      UMOV UR10, 0x7
+      USEL UR10, UR10, 0x9, UP0
+      MOV R10, UR10"""
+
+    def expected(a: Array, b: Array) -> Array:
+        return np.where(function(a, b) | of_other(a.astype(np.uint32), b.astype(np.uint32)), 7, 9)
+
+    return Written("s64 s64 -> u32", body, expected, f"UISETP.{name}.OR.EX", is_uniform=True)
+
+
 def _bits(a: Array, b: Array, c: Array) -> Array:
     kept = 0x35
     flags = (a == b) * 1 + (a < b) * 4 + (a > 0) * 16
@@ -239,29 +256,11 @@ SNIPPETS: Mapping[str, Written] = {
             "NE": np.not_equal,
         }.items()
     },
-    "setp of 64 bits or another predicate, uniform": Written(
-        "s64 s64 -> u32",
-        """UISETP.LT.U32.AND UP1, UPT, UR4, UR6, UPT
-          UISETP.EQ.U32.AND UP0, UPT, UR4, UR6, UPT
-          UISETP.EQ.OR.EX UP0, UPT, UR5, UR7, UP1, UP0
-          UMOV UR10, 0x7
-          USEL UR10, UR10, 0x9, UP0
-          MOV R10, UR10""",
-        lambda a, b: np.where((a == b) | (a.astype(np.uint32) < b.astype(np.uint32)), 7, 9),
-        "UISETP.EQ.OR.EX",
-        is_uniform=True,
+    "setp.EQ of 64 bits or another predicate, uniform": _wide_uniform_comparison_or(
+        "EQ", np.equal, "LT", np.less
     ),
-    "setp.LT of 64 bits or another predicate, uniform": Written(
-        "s64 s64 -> u32",
-        """UISETP.LT.U32.AND UP1, UPT, UR4, UR6, UPT
-          UISETP.EQ.U32.AND UP0, UPT, UR4, UR6, UPT
-          UISETP.LT.OR.EX UP0, UPT, UR5, UR7, UP0, UP1
-          UMOV UR10, 0x7
-          USEL UR10, UR10, 0x9, UP0
-          MOV R10, UR10""",
-        lambda a, b: np.where((a < b) | (a.astype(np.uint32) == b.astype(np.uint32)), 7, 9),
-        "UISETP.LT.OR.EX",
-        is_uniform=True,
+    "setp.LT of 64 bits or another predicate, uniform": _wide_uniform_comparison_or(
+        "LT", np.less, "EQ", np.equal
     ),
     **{
         f"generic, {8 * size} bits": Written(
