@@ -29,6 +29,9 @@ Members = tuple[tuple[str, str, int], ...]
 #: Lanes of a warp on every GPU.
 WARP_LANES = 32
 
+#: Fewest bytes that a GPU's caches read from memory.
+SECTOR_BYTES = 32
+
 #: Maximum number of blocks along the first dimension of a grid, the same on every GPU.
 MAX_GRID_BLOCKS = 2**31 - 1
 

@@ -2,7 +2,7 @@
 // Idea: an item's number in target order gives both addresses by multiplication, not division.
 // Ownership: a thread owns kItemsPerThread items per tile and loads all before it stores any.
 // Requires: merged and widened dimensions; source strides and pointer alignment are arbitrary.
-// Chosen when: no run, reversal or transposition is long enough to exploit.
+// Chosen when: the output is small, a block reads whole sectors, or no other path pays.
 #include "common/move_item.cuh"
 #include "slice/box_space.cuh"
 

@@ -1,8 +1,8 @@
 // Computes: SLICE and SLICE1 of pixels of 2 to 4 narrow items into planes, or of planes into them.
 // Idea: bytes change places in registers; shared storage puts the words of lanes in a row.
 // Ownership: 4 to 32 lanes own a piece of a line, a lane a word of each plane; blocks stride.
-// Requires: lines of adjacent pixels on one side, of adjacent items on the other, and the extent.
-// Chosen when: items have 1 or 2 bytes and lines fill the lanes. Pointers may be misaligned.
+// Requires: lines of adjacent pixels on one side, of items on the other, the extent; any pointers.
+// Chosen when: the output is large, items have 1 or 2 bytes and lines fill the lanes.
 #include "common/run_copy.cuh"
 #include "slice/box_space.cuh"
 

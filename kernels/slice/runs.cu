@@ -2,7 +2,7 @@
 // Idea: rows move in aligned 16-byte words that are shifted and reversed in registers.
 // Ownership: 4 to 32 lanes own a piece of a run; blocks stride over pieces.
 // Requires: items of 1 to 16 bytes, pieces of multiples of 16 bytes, and the source's extent.
-// Chosen when: runs are long for their item; a single one of whole words is left to the driver.
+// Chosen when: the output is large and runs are long; one run of whole words is the driver's.
 #include "common/run_copy.cuh"
 #include "slice/box_space.cuh"
 

@@ -1,8 +1,8 @@
 // Computes: SLICE and SLICE1 of a box that is contiguous along another dimension on each side.
 // Idea: tiles go through shared storage; bytes or halves of several lines swap in registers.
 // Ownership: a block owns a tile of 16 KiB, a thread 64 bytes of it, all loaded before any is used.
-// Requires: both dimensions, the tile's sides, the source's step, whether strides keep words.
-// Chosen when: lines of both sides together fill enough of a tile. Pointers may be misaligned.
+// Requires: both dimensions, tile sides, source step, whether strides keep words; any pointers.
+// Chosen when: lines fill enough of a tile, and the gather's blocks would read parts of sectors.
 #include "common/move_item.cuh"
 #include "slice/box_space.cuh"
 

@@ -17,8 +17,9 @@ PROMISES = {
     "slice_transpose": Promise(min_warps=24, min_flight_kib=48),
 }
 
-#: (input sizes, window offsets, window sizes, window strides, output sizes); item sizes are multiplied in.
+#: (input sizes, window offsets, window sizes, window strides, output sizes), in items.
 _PATTERNS = (
+    ((1 << 25,), (0,), (1 << 25,), (-1,), (1 << 25,)),
     ((1 << 20,), (0,), (1 << 20,), (1,), (1 << 20,)),
     ((1 << 20,), (3,), (1 << 19,), (1,), (1 << 19,)),
     ((1 << 20,), (0,), (1 << 20,), (-1,), (1 << 20,)),
@@ -38,16 +39,17 @@ def descriptors() -> Iterator[Slice1Desc]:
             yield Slice1Desc(
                 TensorDesc(element, sizes), TensorDesc(element, out_sizes), offsets, windows, steps
             )
-        for rows, columns in ((1024, 1024), (65, 33), (4, 100000), (100000, 3)):
+        for rows, columns in ((2048, 1024), (65, 33), (4, 100000), (100000, 3)):
             transposed = TensorDesc(element, (rows, columns), (1, rows))
             packed = TensorDesc(element, (rows, columns))
             yield Slice1Desc(transposed, packed, (0, 0), (rows, columns), (1, 1))
             yield Slice1Desc(packed, transposed, (0, 0), (rows, columns), (1, -1))
         for pixel in (2, 3, 4):
-            planes, pixels = (pixel, 1000), (1000, pixel)
-            for sizes, strides in ((planes, (1, pixel)), (pixels, (1, 1000))):
+            planes, pixels = (1000, pixel, 1000), (1000, 1000, pixel)
+            for sizes, lines in ((planes, (1, pixel)), (pixels, (1, 1000))):
+                strides = (1000 * pixel, *lines)
                 source = TensorDesc(element, sizes, strides)
-                yield Slice1Desc(source, TensorDesc(element, sizes), (0, 0), sizes, (1, 1))
+                yield Slice1Desc(source, TensorDesc(element, sizes), (0, 0, 0), sizes, (1, 1, 1))
 
 
 def any_descriptor(rng: np.random.Generator) -> Slice1Desc:

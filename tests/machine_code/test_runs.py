@@ -14,6 +14,7 @@ import pytest
 from cudml.dtypes import BITS_BY_SIZE, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.gru.activations import Activation
+from cudml.operators.slice.crossings import PLANES_MAX_ITEM_BYTES
 from cudml.operators.top_k.lanes import SELECT_MAX_ROW_LENGTHS
 from cudml.plans import KernelLaunch
 from proof.instances import batches
@@ -130,15 +131,9 @@ def candidates() -> Iterator[Case]:
                 rows = top_k((40, 509), 32, element, length_type=length_type)
                 yield Case(rows, "warp_select", replace(HOPPER.limits, num_multiprocessors=1))
         for desc in (
-            copy((5000,), element, (1,), offsets=(3,)),
             copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
             copy((40, 40, 20), element, (2, -3, 9)),
             copy((2, 66_000), element, (1, -2)),
-            *(
-                copy((3, *sizes), element, (1, 1, 1), strides=(1601, *strides))
-                for pixel in (2, 3, 4)
-                for sizes, strides in (((pixel, 400), (1, pixel)), ((400, pixel), (1, 400)))
-            ),
             reversal((9, 301), element, 1, pad=1),
             reversal((3, 20, 150), element, 1, one_length_a_row=True),
             reversal((30, 70), element, 0, pad=3),
@@ -148,7 +143,12 @@ def candidates() -> Iterator[Case]:
             reversal((3000, 3), element, 0),
         ):
             yield Case(desc, limits=HOPPER.limits)
+        yield Case(copy((5000,), element, (1,), offsets=(3,)), "runs", HOPPER.limits)
         yield Case(copy((260, 70), element, (1, -1), strides=(1, 263)), "transpose", HOPPER.limits)
+        for pixel in (2, 3, 4) if size <= PLANES_MAX_ITEM_BYTES else ():
+            for sizes, strides in (((pixel, 400), (1, pixel)), ((400, pixel), (1, 400))):
+                pixels = copy((3, *sizes), element, (1, 1, 1), strides=(1601, *strides))
+                yield Case(pixels, "planes", HOPPER.limits)
     others = (Activation.hard_sigmoid(0.2, 0.5), Activation.tanh())
     standard = (Activation.sigmoid(), Activation.tanh())
     for data_type, activations, is_linear, path in itertools.product(

@@ -72,16 +72,18 @@ TABLE = {
     "adjacent words": moving(Case(copy((4096,), WORD, (1,)), "runs"), 16384, 16384, 1.0),
     # Each of two pieces needs a word more than it writes.
     "adjacent bytes from an odd place on": moving(
-        Case(copy((1027,), BYTE, (1,), offsets=(3,))), 1024 + 2 * 16, 1024, 1.016
+        Case(copy((1027,), BYTE, (1,), offsets=(3,)), "runs"), 1024 + 2 * 16, 1024, 1.016
     ),
-    "rows": moving(Case(copy((32, 300), WORD, (1, 1), offsets=(0, 44))), 32768, 32768, 1.0),
+    "rows": moving(Case(copy((32, 300), WORD, (1, 1), offsets=(0, 44)), "runs"), 32768, 32768, 1.0),
     # Rows need a word more than they write, except where both sides are misaligned alike.
     "rows of bytes at odd places": moving(
-        Case(copy((32, 301), BYTE, (1, 1), offsets=(0, 44))), 32 * 257 + 24 * 16, 32 * 257, 1.023
+        Case(copy((32, 301), BYTE, (1, 1), offsets=(0, 44)), "runs"), 32 * 257 + 24 * 16, 32 * 257, 1.023
     ),
-    "mirrored words": moving(Case(copy((4096,), WORD, (-1,))), 16384, 16384, 1.0),
+    "mirrored words": moving(Case(copy((4096,), WORD, (-1,)), "runs"), 16384, 16384, 1.0),
     "every sixteenth word": moving(Case(copy((16384,), WORD, (16,))), 4096, 4096, 1.0),
-    "transposed": moving(Case(copy((128, 96), WORD, (1, 1), strides=(1, 128))), 49152, 49152, 1.0),
+    "transposed": moving(
+        Case(copy((128, 96), WORD, (1, 1), strides=(1, 128)), "transpose"), 49152, 49152, 1.0
+    ),
     # The length of a lane is read by each of the 128 threads that own a piece of it.
     "lanes": moving(
         Case(reversal((16, 1000), WORD, 1), "lanes", length=600),

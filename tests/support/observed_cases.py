@@ -350,10 +350,10 @@ CASES = {
     "long strided rows on a CPU": Case(copy((2, 100_000), HALF, (1, 3), out_pad=1), limits=CPU),
     "scattered halves on a CPU": Case(copy((40, 40, 20), HALF, (2, -3, 9)), limits=CPU),
     "adjacent words on a CPU": Case(copy((40, 40), WORD, (1, 1), offsets=(0, 3)), limits=CPU),
-    "adjacent bytes": Case(copy((5000,), BYTE, (1,), offsets=(3,)), limits=ONE),
+    "adjacent bytes": Case(copy((5000,), BYTE, (1,), offsets=(3,)), "runs", ONE),
     "one byte": Case(copy((3,), BYTE, (1,), offsets=(2,))),
     "rows of bytes": Case(copy((70, 61), BYTE, (1, 1), offsets=(0, 7), out_pad=1), limits=ONE),
-    "mirrored rows": Case(copy((9, 333), HALF, (1, -1), out_pad=1), limits=ONE),
+    "mirrored rows": Case(copy((9, 333), HALF, (1, -1), out_pad=1), "runs", ONE),
     "transposed bytes": Case(copy((130, 70), BYTE, (1, -1), strides=(1, 133)), "transpose", limits=ONE),
     "transposed halves in words": Case(copy((260, 72), HALF, (1, -1), strides=(1, 264)), "transpose", ONE),
     "mirrored halves, transposed in words": Case(
@@ -379,8 +379,10 @@ CASES = {
     "more lines of planes than lanes": Case(
         copy((2200, 20, 2), BYTE, (1, 1, 1), strides=(41, 1, 20)), "planes", ONE
     ),
-    "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), skew=5),
-    "rows of bytes by several blocks": Case(copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1)),
+    "bytes by several blocks": Case(copy((70_001,), BYTE, (1,), offsets=(3,)), "runs", skew=5),
+    "rows of bytes by several blocks": Case(
+        copy((70, 601), BYTE, (1, 1), offsets=(0, 7), out_pad=1), "runs"
+    ),
     "scattered halves": Case(copy((60, 40, 20), HALF, (2, -3, 9)), limits=ONE),
     "scattered wide items": Case(copy((50, 50), WIDEST, (2, -3)), limits=ONE),
     "lanes": Case(reversal((20, 300), WORD, 1), "lanes", limits=ONE),

@@ -54,7 +54,7 @@ from cudml.operators.slice.crossings import (
     tile_sides,
     transpose,
 )
-from cudml.plans import Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div
+from cudml.plans import SECTOR_BYTES, Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div
 from cudml.tensors import TensorDesc
 
 #: What the kernels are compiled with.
@@ -94,29 +94,41 @@ class Thresholds:
         "of 65 halves 80 and 64, 97 halves 68 and 64; the same for wider items in rows of 260 bytes and more",
     )
 
-    #: Least part of its tiles that a matrix fills, by the size of the item: else many lanes have no item, and
-    #: the parts of lines that a block of the gather reads meet in the first-level cache.
-    min_tile_fill: Mapping[int, float] = figure(
-        {1: 0.4, 2: 0.6, 4: 0.6, 8: 0.6, 16: 0.85},
+    #: Largest outputs of runs, in bytes, that are moved item by item, by the size of an item: a thread of the
+    #: gather computes less before its first load.
+    max_gathered_run_bytes: Mapping[int, int] = figure(
+        {1: 1 << 20, 2: 16 << 20, 4: 16 << 20, 8: 16 << 20, 16: 16 << 20},
         "machine code",
-        "predicted us for 128 MiB, tiles and gather, of n x n items and what they fill: 129 bytes, 0.25, 354 "
-        "and 154, 200 bytes, 0.61, 81 and 152; 129 halves, 0.34, 173 and 80, 200 halves, 0.61, 76 and 84; "
-        "96 words, 0.56, 81 and 64, 257 words, 0.65, 73 and 76; 200 items of 16 bytes, 0.80, 72 and 64",
+        "predicted us, runs and gather: 80 x 6849 of 8 bytes 8.4 and 6.9, 3743394 words 12.3 and 11.0, "
+        "9362681 halves 14.2 and 12.7; 1277 x 12707 bytes 12.6 and 19.5, 1775009 bytes 5.6 and 5.9; on an "
+        "H200, runs of an unaligned GiB reach 4.07 TB/s",
     )
 
-    #: The same where a line of the target is so long that blocks of the gather read parts of sectors.
-    long_line_items: int = figure(
-        384,
+    #: The same of planes and matrices.
+    max_gathered_matrix_bytes: Mapping[int, int] = figure(
+        {1: 1 << 20, 2: 1 << 19, 4: 1 << 19, 8: 1 << 19, 16: 1 << 19},
         "machine code",
-        "predicted us for 128 MiB, tiles that are half full and gather: lines of 257 halves 110 and 96, of "
-        "512 halves 107 and 116, of 300 words 73 and 77, of 512 words 83 and 96, of 600 items of 8 bytes 65 "
-        "and 98",
+        "predicted us, tiles and gather: 5329 x 187 bytes 8.2 and 6.1, 810 x 88 x 11 bytes 7.7 and 8.1; "
+        "221 x 5 x 150 halves 6.4 and 5.3, 3 x 4 x 39638 halves 6.5 and 8.7; 36 x 3192 words 5.3 and 5.5; "
+        "128 x 12 x 92 of 8 bytes, 1.1 MiB, 5.5 and 6.6; planes and gather: 4 x 281 bytes 6.6 and 4.9",
     )
-    min_tile_fill_of_long_lines: Mapping[int, float] = figure(
-        {1: 0.4, 2: 0.4, 4: 0.4, 8: 0.4, 16: 0.85},
+
+    #: Least part of its tiles that a matrix fills, by the size of the item: else many lanes have no item.
+    min_tile_fill: Mapping[int, float] = figure(
+        {1: 0.4, 2: 0.4, 4: 0.4, 8: 0.4, 16: 0.7},
         "machine code",
-        "predicted us for 128 MiB, tiles and gather: 129 x 1000 halves, 0.49, 112 and 135; 65 x 512 items of "
-        "16 bytes, 0.51, 73 and 67",
+        "predicted us for 128 MiB, tiles and gather, of n x n items and the part they fill: 129 bytes, 0.25, "
+        "354 and 154, 200 bytes, 0.61, 81 and 152; 33 x 600 halves, 0.48, 112 and 114, words 83 and 104; "
+        "33 x 600 of 16 bytes, 0.51, 70 and 70; 6 x 616761 of 16 bytes, 0.75, 33 and 43 in 56 MiB",
+    )
+
+    #: Sizes of items whose gather is as fast as memory wherever a block of it reads whole sectors.
+    gathered_item_bytes: tuple[int, ...] = figure(
+        (2, 4, 8, 16),
+        "machine code",
+        "predicted us for 128 MiB, tiles and gather, of n x n items: 64 bytes 188 and 152, 200 bytes 81 and "
+        "152; 64 halves 90 and 77, 200 halves 76 and 87; 129 words 90 and 66, 200 words 72 and 70, 512 x 65 "
+        "words 80 and 95; 25 x 2 of 8 bytes in 60 MiB 442 and 33",
     )
 
     #: Shortest lines of planes, in bytes, into which pixels are split, by the size and number of their items.
@@ -283,7 +295,10 @@ def is_run(copy: BoxCopy, limits: Limits) -> bool:
 
 def why_runs(copy: BoxCopy, limits: Limits) -> str | None:
     """Runs that are long enough to be moved in words rather than item by item."""
-    least = THRESHOLDS.min_run_bytes[copy.space.item_bytes]
+    item_bytes = copy.space.item_bytes
+    if copy.num_bytes <= THRESHOLDS.max_gathered_run_bytes[item_bytes]:
+        return None
+    least = THRESHOLDS.min_run_bytes[item_bytes]
     return f"runs of {copy.row_bytes} bytes, {least} or more" if copy.row_bytes >= least else None
 
 
@@ -320,17 +335,32 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     )
 
 
+def gather_reads_sectors(other: Dimension, item_bytes: int) -> bool:
+    """Whether a block of the gather takes as many items of a line of the source as a sector has.
+
+    `other` is the dimension along which they lie together.
+    """
+    tile_items = BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[item_bytes]
+    return abs(other.strides[TARGET]) * SECTOR_BYTES <= tile_items * item_bytes
+
+
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
-    """Matrices that fill enough of their tiles, if a line of the target jumps in the source."""
+    """Matrices that fill enough of their tiles, if a line of the target jumps in the source.
+
+    The gather is left what is small, and what it reads in whole sectors.
+    """
     space = copy.space
+    item_bytes = space.item_bytes
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
-    sides = tile_sides(line.size, other.size, space.item_bytes)
+    is_gathered = item_bytes in THRESHOLDS.gathered_item_bytes and gather_reads_sectors(other, item_bytes)
+    is_small = copy.num_bytes <= THRESHOLDS.max_gathered_matrix_bytes[item_bytes]
+    if is_gathered or is_small or abs(line.strides[SOURCE]) <= 1:
+        return None
+    sides = tile_sides(line.size, other.size, item_bytes)
     num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
-    fill = line.size * other.size * space.item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
-    is_long = line.size >= THRESHOLDS.long_line_items
-    fills = THRESHOLDS.min_tile_fill_of_long_lines if is_long else THRESHOLDS.min_tile_fill
-    least = fills[space.item_bytes]
-    if abs(line.strides[SOURCE]) <= 1 or fill < least:
+    fill = line.size * other.size * item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
+    least = THRESHOLDS.min_tile_fill[item_bytes]
+    if fill < least:
         return None
     return f"lines of {line.size} items fill {fill:.2f} of {num_tiles} tiles, {least} or more"
 
@@ -338,9 +368,9 @@ def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
 def why_planes(copy: BoxCopy, limits: Limits) -> str | None:
     """Pixels whose planes have long lines, or lines of whole words."""
     pixels = pixels_of(copy.space)
-    if pixels is None:
-        return None
     item_bytes = copy.space.item_bytes
+    if pixels is None or copy.num_bytes <= THRESHOLDS.max_gathered_matrix_bytes[item_bytes]:
+        return None
     line_bytes = pixels.line.size * item_bytes
     leasts = THRESHOLDS.min_split_plane_bytes if pixels.splits else THRESHOLDS.min_joined_plane_bytes
     if pixels.num_planes == 1:

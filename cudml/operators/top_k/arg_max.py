@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k.columns import COLUMNS
-from cudml.operators.top_k.rows import SECTOR_BYTES, VECTOR_BYTES, Selection, fine_params
-from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
+from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params
+from cudml.plans import SECTOR_BYTES, WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 # kernels/top_k/arg_max.cu
 _LANES = (4, 32)

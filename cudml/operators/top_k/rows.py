@@ -59,9 +59,8 @@ FINE_MEMBERS = (
 _FINE_PARAMS = ParamStruct(*FINE_MEMBERS)
 
 
-#: Bytes of a load, and of what memory gives at least.
+#: Bytes of a load.
 VECTOR_BYTES = 16
-SECTOR_BYTES = 32
 
 #: Size of an element in bytes -> that of its key and index: `Ranked` of kernels/top_k/ranked.cuh.
 CANDIDATE_BYTES = {1: 4, 2: 4, 4: 8, 8: 16}

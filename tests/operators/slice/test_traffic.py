@@ -15,7 +15,7 @@ from cudml.operators import launch_shape
 from cudml.operators.index_space import Space, dimensions_of
 from cudml.operators.reverse_subsequences.paths import reversal_step
 from cudml.operators.slice.crossings import TRANSPOSED_TILE_BYTES
-from cudml.operators.slice.paths import copy_step, tensor_copy_step
+from cudml.operators.slice.paths import copy_step
 from cudml.plans import KernelLaunch, Plan
 from tests.operators.slice.test_paths import strided_layout
 from tests.support import set_thresholds
@@ -45,11 +45,11 @@ def traffic_of(launch: KernelLaunch, places: dict[str, Layout]) -> LaunchTraffic
     return counted.launches[0]
 
 
-def transposition(source: Layout, target: Layout) -> KernelLaunch:
-    """The launch of a copy by tiles."""
+def copying(path: str, source: Layout, target: Layout) -> KernelLaunch:
+    """The launch of a copy by a path."""
     dimensions = dimensions_of(target.desc.sizes, source.desc.element_strides, target.desc.element_strides)
     space = Space(dimensions, (0, 0), target.desc.element.size)
-    step = copy_step(space, "source", "target", get_device().limits, "transpose")
+    step = copy_step(space, "source", "target", get_device().limits, path)
     assert isinstance(step, KernelLaunch)
     return step
 
@@ -66,8 +66,7 @@ def test_rows_are_read_and_written_once(
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)
     target = strided_layout((num_rows, row), kind, (row + 1, 1), items_off[1] * item_bytes)
-    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
-    traffic = traffic_of(launch, {"source": source, "target": target})
+    traffic = traffic_of(copying("runs", source, target), {"source": source, "target": target})
     assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
     assert traffic.buffers["target"].bytes_written == num_rows * row_bytes
 
@@ -78,9 +77,7 @@ def test_pixels_and_planes_are_moved_once(item_bytes: int, sizes: tuple[int, int
     """In whole sectors, though the pixels of a lane are 48 bytes."""
     kind = BITS_BY_SIZE[item_bytes]
     source, target = lay_out(sizes, kind, order=(1, 0)), lay_out(sizes, kind)
-    launch = tensor_copy_step(source.desc, "source", target.desc, "target", get_device().limits)
-    assert launch.function == "slice_planes"
-    traffic = traffic_of(launch, {"source": source, "target": target})
+    traffic = traffic_of(copying("planes", source, target), {"source": source, "target": target})
     num_bytes = 3 * 4096 * item_bytes
     read, written = traffic.buffers["source"], traffic.buffers["target"]
     assert read.bytes_read == written.bytes_written == num_bytes
@@ -93,7 +90,7 @@ def test_a_transposition_reads_and_writes_whole_words_once(item_bytes: int, flip
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out((128, 256), kind, order=(1, 0), flips=(flip, False))
     target = lay_out((128, 256), kind)
-    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    traffic = traffic_of(copying("transpose", source, target), {"source": source, "target": target})
     num_bytes = 128 * 256 * item_bytes
     read, written = traffic.buffers["source"], traffic.buffers["target"]
     assert (read.bytes_read, read.sectors_read) == (num_bytes, num_bytes // 32)
@@ -112,7 +109,7 @@ def test_tiles_of_every_shape(item_bytes: int, line_share: int) -> None:
     other = TRANSPOSED_TILE_BYTES // item_bytes // line
     source = lay_out((other, line), BITS_BY_SIZE[item_bytes], order=(1, 0))
     target = lay_out((other, line), BITS_BY_SIZE[item_bytes])
-    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    traffic = traffic_of(copying("transpose", source, target), {"source": source, "target": target})
     assert traffic.launch.grid == (1, 1, 1)
     shared, tile_bytes = traffic.shared, TRANSPOSED_TILE_BYTES
     assert shared.bytes_read == shared.bytes_written == tile_bytes
@@ -129,7 +126,7 @@ def test_a_transposition_of_odd_lines_moves_every_byte_once(
     kind = BITS_BY_SIZE[item_bytes]
     source = lay_out(sizes, kind, order=(1, 0), byte_offset=items_off[0] * item_bytes)
     target = lay_out(sizes, kind, byte_offset=items_off[1] * item_bytes)
-    traffic = traffic_of(transposition(source, target), {"source": source, "target": target})
+    traffic = traffic_of(copying("transpose", source, target), {"source": source, "target": target})
     num_bytes = sizes[0] * sizes[1] * item_bytes
     assert traffic.buffers["source"].bytes_read == traffic.buffers["target"].bytes_written == num_bytes
 
