@@ -39,6 +39,7 @@ from cudml.operators.reverse_subsequences.lanes import (
 from cudml.operators.slice.paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
+    SECTOR_BYTES,
     Constants,
     KernelLaunch,
     Limits,
@@ -178,9 +179,19 @@ class Thresholds:
     gather_items_per_clock: float = figure(
         0.7, "machine code", "predicted us for 2 x 32 x 2486 x 32 bytes 37.7, 746 x 748 of 8 bytes 11.0"
     )
-    #: The same of rows of one length, and the bytes that a multiprocessor moves per clock.
+    #: Bytes that a multiprocessor moves per clock at most, its share of the memory: by single items or strips
+    #: of them, and by strips narrower than a sector, whose other half is read again.
+    bytes_per_clock: float = figure(
+        9, "machine code", "predicted us for 34 MB, 27 x 78639 items of 16 bytes, columns 21.2, gather 25.9"
+    )
+    narrow_strip_bytes_per_clock: float = figure(
+        5,
+        "machine code",
+        "predicted us for strips of 16 bytes, columns and gather: 33 x 3890 x 42 of 8 bytes 41.5 and 26.4, "
+        "10 x 7982 x 39 of 16 bytes 46.1 and 34.7, 13 x 8489 x 139 words 83.8 and 99.6",
+    )
+    #: Clocks that rows of one length take longer than small strips.
     row_clocks: int = figure(900, "machine code", "predicted us for small problems: 5.3 and 5.0")
-    row_bytes_per_clock: int = figure(16, "estimate", "a share of the memory's bandwidth")
 
     #: Strips of lanes are as wide as fits, down to half a sector; a neighbour then uses the other half.
     strip_bytes: tuple[int, ...] = figure(
@@ -611,20 +622,23 @@ def _strip_clocks(lanes: Lanes, limits: Limits) -> int:
     across = (lanes.axis, *lanes.others.dimensions[1:])
     if all(dimension.strides[SOURCE] * lanes.item_bytes % WORD_BYTES == 0 for dimension in across):
         bytes_per_clock *= THRESHOLDS.strip_factor_of_words[lanes.item_bytes]
-    moved = strip_bytes // bytes_per_clock
-    return ceil_div(num_strips, limits.num_multiprocessors) * max(
-        moved, THRESHOLDS.strip_clocks[lanes.item_bytes]
+    clocks = max(strip_bytes // bytes_per_clock, THRESHOLDS.strip_clocks[lanes.item_bytes])
+    is_narrow = min(width, row_size) * lanes.item_bytes < SECTOR_BYTES
+    share = THRESHOLDS.narrow_strip_bytes_per_clock if is_narrow else THRESHOLDS.bytes_per_clock
+    return max(
+        ceil_div(num_strips, limits.num_multiprocessors) * clocks,
+        int(lanes.num_bytes / (share * limits.num_multiprocessors)),
     )
 
 
 def _clocks_beside_strips(lanes: Lanes, limits: Limits) -> int:
     """The same of the gather, or of rows if they have one length each and the output is small."""
-    items_per_clock = THRESHOLDS.gather_items_per_clock * limits.num_multiprocessors
-    gather = THRESHOLDS.gather_clocks + int(lanes.num_bytes // lanes.item_bytes / items_per_clock)
+    bytes_per_clock = min(THRESHOLDS.gather_items_per_clock * lanes.item_bytes, THRESHOLDS.bytes_per_clock)
+    gather = THRESHOLDS.gather_clocks + int(lanes.num_bytes / (bytes_per_clock * limits.num_multiprocessors))
     if lanes.num_bytes > THRESHOLDS.max_short_bytes or not rows_share_lengths(lanes, limits):
         return gather
-    bytes_per_clock = THRESHOLDS.row_bytes_per_clock * limits.num_multiprocessors
-    return min(gather, THRESHOLDS.row_clocks + lanes.num_bytes // bytes_per_clock)
+    bytes_per_clock = THRESHOLDS.bytes_per_clock * limits.num_multiprocessors
+    return min(gather, THRESHOLDS.row_clocks + int(lanes.num_bytes / bytes_per_clock))
 
 
 def why_rows_else(lanes: Lanes, limits: Limits) -> str | None:

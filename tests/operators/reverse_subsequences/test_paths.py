@@ -328,8 +328,19 @@ def test_choice_of_the_plan(case: tuple) -> None:
         ("rows", 1, (1086, 11), 0, True, 8),
         ("rows", 1, (506, 2, 5871), 1, True, 0),
         ("columns", 1, (3, 69, 23), 0, False, 0),
+        ("gather", 16, (10, 7982, 39), 1, False, 7),
+        ("columns", 16, (27, 78_639), 0, False, 0),
     ],
-    ids=["wide", "few and tall", "many and small", "rows of one length", "long rows", "small boxes"],
+    ids=[
+        "wide",
+        "few and tall",
+        "many and small",
+        "rows of one length",
+        "long rows",
+        "small boxes",
+        "halves of sectors",
+        "whole sectors",
+    ],
 )
 def test_strips_are_taken_where_they_pay(
     path: str, item_bytes: int, sizes: tuple[int, ...], axis: int, shared: bool, gap: int
