@@ -29,7 +29,7 @@ Members = tuple[tuple[str, str, int], ...]
 #: Lanes of a warp on every GPU.
 WARP_LANES = 32
 
-#: Fewest bytes that a GPU's caches read from memory.
+#: Bytes of a sector, the least that a multiprocessor's cache loads.
 SECTOR_BYTES = 32
 
 #: Maximum number of blocks along the first dimension of a grid, the same on every GPU.

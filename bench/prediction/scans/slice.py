@@ -12,10 +12,11 @@ from bench.prediction.draw import box, log_uniform, one
 from bench.prediction.scan import Scan
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
+from cudml.operators.launch_shape import BLOCK_THREADS
 from cudml.operators.slice import operator as slice
 from cudml.operators.slice.operator import SliceDesc
-from cudml.operators.slice.paths import PATHS, THRESHOLDS
-from cudml.plans import Limits, Plan
+from cudml.operators.slice.paths import GATHER_ITEMS_PER_THREAD, PATHS, THRESHOLDS
+from cudml.plans import SECTOR_BYTES, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
 from proof.sass.plan import HOPPER
@@ -96,6 +97,14 @@ def points() -> list[Point]:
     for item in BITS_BY_SIZE:  # matrices that fill a quarter of their tiles and more
         shapes = ((129, 129), (200, 200), (65, 512), (512, 65), (33, 600))
         found += [_across(item, other, line) for other, line in shapes]
+    for item, most in THRESHOLDS.max_gathered_run_bytes.items():
+        found += [Point(item, (count, 999), (1001, 1)) for count in near(most, item * 999, (0.5, 1.5))]
+    for item, most in THRESHOLDS.max_gathered_matrix_bytes.items():
+        for line in near(most, item * 333, (0.5, 1.5)):
+            found.append(Point(item, (333, line), (1, 333)))
+    for item, count in GATHER_ITEMS_PER_THREAD.items():
+        longest = BLOCK_THREADS * count * item // SECTOR_BYTES  # line that a block gathers in whole sectors
+        found += [_across(item, 512, line) for line in near(longest, 1, (0.75, 1.25))]
     return list(dict.fromkeys(found))
 
 

@@ -181,7 +181,7 @@ class Thresholds:
     )
     #: Bytes that a multiprocessor moves per clock at most, its share of the memory: by single items or strips
     #: of them, and by strips narrower than a sector, whose other half is read again.
-    bytes_per_clock: float = figure(
+    memory_bytes_per_clock: float = figure(
         9, "machine code", "predicted us for 34 MB, 27 x 78639 items of 16 bytes, columns 21.2, gather 25.9"
     )
     narrow_strip_bytes_per_clock: float = figure(
@@ -624,21 +624,24 @@ def _strip_clocks(lanes: Lanes, limits: Limits) -> int:
         bytes_per_clock *= THRESHOLDS.strip_factor_of_words[lanes.item_bytes]
     clocks = max(strip_bytes // bytes_per_clock, THRESHOLDS.strip_clocks[lanes.item_bytes])
     is_narrow = min(width, row_size) * lanes.item_bytes < SECTOR_BYTES
-    share = THRESHOLDS.narrow_strip_bytes_per_clock if is_narrow else THRESHOLDS.bytes_per_clock
-    return max(
-        ceil_div(num_strips, limits.num_multiprocessors) * clocks,
-        int(lanes.num_bytes / (share * limits.num_multiprocessors)),
-    )
+    share = THRESHOLDS.narrow_strip_bytes_per_clock if is_narrow else THRESHOLDS.memory_bytes_per_clock
+    num_waves = ceil_div(num_strips, limits.num_multiprocessors)
+    return max(num_waves * clocks, _clocks_of_all(lanes, share, limits))
+
+
+def _clocks_of_all(lanes: Lanes, bytes_per_clock: float, limits: Limits) -> int:
+    """Clocks in which all multiprocessors move the output, each at this rate."""
+    return int(lanes.num_bytes / (bytes_per_clock * limits.num_multiprocessors))
 
 
 def _clocks_beside_strips(lanes: Lanes, limits: Limits) -> int:
     """The same of the gather, or of rows if they have one length each and the output is small."""
-    bytes_per_clock = min(THRESHOLDS.gather_items_per_clock * lanes.item_bytes, THRESHOLDS.bytes_per_clock)
-    gather = THRESHOLDS.gather_clocks + int(lanes.num_bytes / (bytes_per_clock * limits.num_multiprocessors))
+    most = THRESHOLDS.memory_bytes_per_clock
+    items = min(THRESHOLDS.gather_items_per_clock * lanes.item_bytes, most)
+    gather = THRESHOLDS.gather_clocks + _clocks_of_all(lanes, items, limits)
     if lanes.num_bytes > THRESHOLDS.max_short_bytes or not rows_share_lengths(lanes, limits):
         return gather
-    bytes_per_clock = THRESHOLDS.bytes_per_clock * limits.num_multiprocessors
-    return min(gather, THRESHOLDS.row_clocks + int(lanes.num_bytes / bytes_per_clock))
+    return min(gather, THRESHOLDS.row_clocks + _clocks_of_all(lanes, most, limits))
 
 
 def why_rows_else(lanes: Lanes, limits: Limits) -> str | None:

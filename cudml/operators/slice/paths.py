@@ -108,7 +108,7 @@ class Thresholds:
     max_gathered_matrix_bytes: Mapping[int, int] = figure(
         {1: 1 << 20, 2: 1 << 19, 4: 1 << 19, 8: 1 << 19, 16: 1 << 19},
         "machine code",
-        "predicted us, tiles and gather: 5329 x 187 bytes 8.2 and 6.1, 810 x 88 x 11 bytes 7.7 and 8.1; "
+        "predicted us, tiles and gather: 5329 x 187 bytes 8.2 and 6.1, 11 x 88 x 810 bytes 7.7 and 8.1; "
         "221 x 5 x 150 halves 6.4 and 5.3, 3 x 4 x 39638 halves 6.5 and 8.7; 36 x 3192 words 5.3 and 5.5; "
         "128 x 12 x 92 of 8 bytes, 1.1 MiB, 5.5 and 6.6; planes and gather: 4 x 281 bytes 6.6 and 4.9",
     )
@@ -117,18 +117,17 @@ class Thresholds:
     min_tile_fill: Mapping[int, float] = figure(
         {1: 0.4, 2: 0.4, 4: 0.4, 8: 0.4, 16: 0.7},
         "machine code",
-        "predicted us for 128 MiB, tiles and gather, of n x n items and the part they fill: 129 bytes, 0.25, "
-        "354 and 154, 200 bytes, 0.61, 81 and 152; 33 x 600 halves, 0.48, 112 and 114, words 83 and 104; "
-        "33 x 600 of 16 bytes, 0.51, 70 and 70; 6 x 616761 of 16 bytes, 0.75, 33 and 43 in 56 MiB",
+        "predicted us for 128 MiB, tiles and gather, of n x n items and the part they fill: 200 bytes, 0.61, "
+        "81 and 152; 33 x 600 halves, 0.48, 112 and 114, words 83 and 104, of 16 bytes 70 and 70; "
+        "6 x 616761 of 16 bytes, 0.75, 33 and 43 in 56 MiB",
     )
 
-    #: Sizes of items whose gather is as fast as memory wherever a block of it reads whole sectors.
-    gathered_item_bytes: tuple[int, ...] = figure(
-        (2, 4, 8, 16),
+    #: The same where a block of the gather reads whole sectors; wider items are then gathered.
+    min_tile_fill_beside_sectors: Mapping[int, float] = figure(
+        {1: 0.4, 2: 0.75},
         "machine code",
-        "predicted us for 128 MiB, tiles and gather, of n x n items: 64 bytes 188 and 152, 200 bytes 81 and "
-        "152; 64 halves 90 and 77, 200 halves 76 and 87; 129 words 90 and 66, 200 words 72 and 70, 512 x 65 "
-        "words 80 and 95; 25 x 2 of 8 bytes in 60 MiB 442 and 33",
+        "predicted us as above: 64 bytes, 0.25, 188 and 152; 64 halves, 0.50, 90 and 77, 512 x 65, 0.51, 100 "
+        "and 78, 512 x 97, 0.76, 71 and 79; 129 words, 0.45, 90 and 66; 200 words 72 and 70",
     )
 
     #: Shortest lines of planes, in bytes, into which pixels are split, by the size and number of their items.
@@ -336,31 +335,39 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
 
 
 def gather_reads_sectors(other: Dimension, item_bytes: int) -> bool:
-    """Whether a block of the gather takes as many items of a line of the source as a sector has.
+    """Whether a block of the gather takes as many neighbours in the source as a sector has items.
 
-    `other` is the dimension along which they lie together.
+    They are neighbours along the dimension `other`.
     """
     tile_items = BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[item_bytes]
     return abs(other.strides[TARGET]) * SECTOR_BYTES <= tile_items * item_bytes
 
 
+def tiles_write_sectors(line: Dimension, other: Dimension, item_bytes: int) -> bool:
+    """Whether lines of the target are as long as a sector, or lie one after another."""
+    return line.size * item_bytes >= SECTOR_BYTES or abs(other.strides[TARGET]) == line.size
+
+
 def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
     """Matrices that fill enough of their tiles, if a line of the target jumps in the source.
 
-    The gather is left what is small, and what it reads in whole sectors.
+    The gather moves what is small, and most of what it reads in whole sectors.
     """
     space = copy.space
     item_bytes = space.item_bytes
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
-    is_gathered = item_bytes in THRESHOLDS.gathered_item_bytes and gather_reads_sectors(other, item_bytes)
-    is_small = copy.num_bytes <= THRESHOLDS.max_gathered_matrix_bytes[item_bytes]
-    if is_gathered or is_small or abs(line.strides[SOURCE]) <= 1:
+    if copy.num_bytes <= THRESHOLDS.max_gathered_matrix_bytes[item_bytes] or abs(line.strides[SOURCE]) <= 1:
         return None
+    fills = THRESHOLDS.min_tile_fill
+    if gather_reads_sectors(other, item_bytes):
+        if not tiles_write_sectors(line, other, item_bytes):
+            return None
+        fills = THRESHOLDS.min_tile_fill_beside_sectors
     sides = tile_sides(line.size, other.size, item_bytes)
     num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
     fill = line.size * other.size * item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
-    least = THRESHOLDS.min_tile_fill[item_bytes]
-    if fill < least:
+    least = fills.get(item_bytes)
+    if least is None or fill < least:
         return None
     return f"lines of {line.size} items fill {fill:.2f} of {num_tiles} tiles, {least} or more"
 

@@ -54,19 +54,25 @@ def copying(path: str, source: Layout, target: Layout) -> KernelLaunch:
     return step
 
 
+@pytest.mark.parametrize("path", ["runs", "gather"])
 @pytest.mark.parametrize("item_bytes", [1, 2, 4, 16])
 @pytest.mark.parametrize("inner", [1, -1])
 @pytest.mark.parametrize("row_bytes", [32, 48, 80, 256, 1008, 40016])
 @pytest.mark.parametrize("items_off", [(0, 0), (1, 3)])
 def test_rows_are_read_and_written_once(
-    item_bytes: int, inner: int, row_bytes: int, items_off: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    path: str,
+    item_bytes: int,
+    inner: int,
+    row_bytes: int,
+    items_off: tuple[int, int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     set_thresholds(monkeypatch, launch_shape, run_blocks_per_multiprocessor=0)  # pieces of several steps
     row, num_rows = row_bytes // item_bytes, max(2, 5000 // row_bytes)
     kind = BITS_BY_SIZE[item_bytes]
     source = strided_layout((num_rows, row), kind, (row + 3, inner), items_off[0] * item_bytes)
     target = strided_layout((num_rows, row), kind, (row + 1, 1), items_off[1] * item_bytes)
-    traffic = traffic_of(copying("runs", source, target), {"source": source, "target": target})
+    traffic = traffic_of(copying(path, source, target), {"source": source, "target": target})
     assert traffic.buffers["source"].bytes_read <= MOST * sector_bytes(source)
     assert traffic.buffers["target"].bytes_written == num_rows * row_bytes
 
