@@ -6,22 +6,33 @@ nvdisasm (the `nvrtc` group) and no GPU. `--random N --seed S` draws problems fr
 whole domain instead, and ends with how far the choices are from the best. If the options choose no points,
 bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on this GPU, whose table is
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.
+
+`--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems and the scan's
+points, and writes cudml/operators/choices/OPERATOR.json, if they choose better for others of seed S + 1, an
+eighth as many and at least 60.
 """
 
 import argparse
+import math
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from bench import results
 from bench.checks import WrongResultError
 from bench.paths import PathTimer, measured_rows, origin_of
 from bench.prediction.draw import drawn, regret_line
-from bench.prediction.scan import OPERATORS, Point, Scan, dear, predicted_by, scan_of
+from bench.prediction.scan import OPERATORS, Choosing, Point, Scan, dear, predicted_by, scan_of
 from bench.prediction.scans import top_k
+from bench.prediction.tune import Tuning, rows_of
 from bench.targets import get_target
 from bench.timing import timer_of
 from cudml.devices import get_device
+from cudml.operators import choice
 from proof.sass.compiler import nvrtc_version, unavailable
+
+#: The fewest problems that tell whether tuned numbers choose better.
+_LEAST_OTHERS = 60
 
 
 def main(arguments: list[str]) -> int:
@@ -38,11 +49,15 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no point has {options.point!r} in its text")
     if options.measure and options.random:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
+    if options.write and not (options.random and scan.choosing):
+        parser.error("--write tunes a choice of top_k by problems of --random")
     if options.measure:
         return _measure(scan, points, options)
     if reason := unavailable():
         print(reason, file=sys.stderr)
         return 1
+    if options.write:
+        return _tune(scan, scan.choosing, points, options)
     rows = []
     for point in points:
         rows.append(scan.row_of(point))
@@ -53,6 +68,31 @@ def main(arguments: list[str]) -> int:
         print(regret_line(rows, options.seed))
         return 0
     return 1 if _print_findings(scan, rows) else 0
+
+
+def _tune(
+    scan: Scan[Any], choosing: Choosing[Any, Any], points: list[Any], options: argparse.Namespace
+) -> int:
+    """Tune the numbers of a choice; returns 1, and writes nothing, if it is no better for other problems."""
+    other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // 8), options.seed + 1)
+    rows, other_rows = rows_of(scan, points), rows_of(scan, other_points)
+    # The scan's points are on both sides of thresholds, where a choice must not be dear either.
+    tuned, others = Tuning(rows + rows_of(scan, scan.points()), choosing), Tuning(other_rows, choosing)
+    before = after = choosing.numbers
+    for changed, change in tuned.changes(before):
+        print(change, flush=True)
+        after = changed
+    drawn_ones = Tuning(rows, choosing)
+    regret = regret_line(drawn_ones.chosen(after), options.seed)
+    print(f"before: {regret_line(drawn_ones.chosen(before), options.seed)}\nafter:  {regret}")
+    for when, numbers in (("before", before), ("after", after)):
+        print(f"others, {when}: {regret_line(others.chosen(numbers), options.seed + 1)}")
+    if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):
+        print("nothing is written")
+        return 1
+    source = f"{predicted_by(nvrtc_version())}. {regret}"
+    choice.path_of(scan.operator).write_text(choice.text_of(source, asdict(after)), encoding="utf-8")
+    return 0
 
 
 def _measure(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
@@ -103,6 +143,7 @@ def _parser() -> argparse.ArgumentParser:
             help="draw N problems of the whole domain instead",
         )
         own.add_argument("--seed", type=int, default=0, help="of the drawn ones (default %(default)s)")
+        own.add_argument("--write", action="store_true", help="tune the choice by the drawn problems")
         own.add_argument("--measure", action="store_true", help="measure on this GPU, predict nothing")
         own.add_argument(
             "--seconds", type=float, default=0.02, help="for one path of a point (default %(default)s)"

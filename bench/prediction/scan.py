@@ -122,12 +122,25 @@ class Row(Generic[P]):
         return f"{self.point!s:<52}{self.chosen:<13}{self.time_us:>9.4g} us   {told}"
 
 
+Numbers = TypeVar("Numbers")
+
+
+@dataclass(frozen=True)
+class Choosing(Generic[P, Numbers]):
+    """A choice by numbers, which `--write` tunes: what it compares with them, and the path that it takes."""
+
+    numbers: Numbers
+    problem_of: Callable[[P], Any]
+    choose: Callable[[Any, Numbers], str]
+
+
 @dataclass(frozen=True)
 class Scan(Generic[P]):
     """An operator's points, the paths that are compared, and their table.
 
     `draw` makes a point of the operator's whole domain from random numbers. `findings` are an operator's own,
-    beside points for which another path takes less time.
+    beside points for which another path takes less time. `choosing` has the numbers of a choice that are
+    tuned.
     """
 
     operator: str
@@ -136,6 +149,7 @@ class Scan(Generic[P]):
     points: Callable[[], list[P]]
     draw: Callable[[np.random.Generator], P]
     findings: Callable[[Iterable[Row[P]]], Iterable[str]] = lambda rows: ()
+    choosing: Choosing[P, Any] | None = None
 
     @property
     def table(self) -> Path:
@@ -157,11 +171,11 @@ class Scan(Generic[P]):
                 return name
         raise ValueError(f"{point}: the planner takes none of {', '.join(self.names)}")
 
-    def row_of(self, point: P) -> Row[P]:
-        """Predict the chosen path, and the others that may be nearly as fast."""
+    def row_of(self, point: P, most: float = MOST_OF_BEST) -> Row[P]:
+        """Predict the chosen path, and the others that may take at most so many times its time."""
         chosen, plans = self.chosen(point), self.plans(point)
         least = _time_of(plans.pop(chosen), point)
-        others = {name: _time_of(plan, point, MOST_OF_BEST * least) for name, plan in plans.items()}
+        others = {name: _time_of(plan, point, most * least) for name, plan in plans.items()}
         times = {chosen: least} | {name: time for name, time in others.items() if time is not None}
         return Row(point, chosen, {name: round(time, 2) for name, time in times.items()})
 

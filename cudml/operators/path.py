@@ -1,7 +1,8 @@
 """Paths: the ways to compute an operator, and the choice between them.
 
-`X_paths.py` of an operator has its `PATHS` by name, the `THRESHOLDS` that decide between them, and
-`choose_path(problem, limits)`. Planning is pure: a path knows only the problem and the device's limits.
+`X/paths.py` of an operator has its `PATHS` by name, the `THRESHOLDS` that decide between them, and
+`choose_path(problem, limits)`; of top-k, `thresholds.py` and `choice.py` have the last two. Planning is
+pure: a path knows only the problem and the device's limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -15,12 +15,15 @@ import numpy as np
 from bench.prediction import scan
 from bench.prediction.cases import aligned
 from bench.prediction.draw import log_uniform, one
-from bench.prediction.scan import Row, Scan
+from bench.prediction.scan import Choosing, Row, Scan
 from bench.sources import Source
 from cudml.dtypes import element_type_of
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import operator as top_k
+from cudml.operators.top_k.choice import choose_path
 from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.rows import Selection
+from cudml.operators.top_k.thresholds import THRESHOLDS, Thresholds
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
@@ -242,4 +245,12 @@ def draw(random: np.random.Generator) -> Point:
     return kind(layout, dtype, num_rows, row_length, k)
 
 
-SCAN = Scan("top_k", NAMES, Point, points, draw, jumps)
+def _selection_of(point: Point) -> Selection:
+    return top_k.selection_of_desc(point.desc, nan_last=True)
+
+
+def _choose(selection: Selection, numbers: Thresholds) -> str:
+    return choose_path(selection, HOPPER.limits, numbers).path.name
+
+
+SCAN = Scan("top_k", NAMES, Point, points, draw, jumps, Choosing(THRESHOLDS, _selection_of, _choose))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k.columns import COLUMNS
 from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params
 from cudml.plans import SECTOR_BYTES, WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
@@ -21,13 +20,6 @@ class Thresholds:
     #: A group of lanes owns a row if all groups are at least this part of the threads that the device holds.
     lanes_min_part: float = figure(
         1 / 5, "machine code", "predicted 9.0 us by 4 lanes, 11.2 by 32, for 16384 rows of 256 elements"
-    )
-
-    #: Blocks own rows that lie side by side if all rows together have at most this many elements.
-    max_apart: int = figure(
-        1 << 20,
-        "machine code",
-        "predicted 12 us, 15 by columns, for 256 columns of 4096; of 16384, 31 and 18",
     )
 
     #: Longest row of a group, in bytes per lane, unless one batch of loads reads it.
@@ -66,26 +58,16 @@ def can_arg_max(selection: Selection, limits: Limits) -> bool:
 
 def arg_max(selection: Selection, limits: Limits) -> Steps:
     """The steps: groups of lanes own rows that are short or many; else one or several blocks own a row."""
-    lanes = _lanes(selection, limits)
+    lanes = lanes_of_row(selection, limits)
     return _by_blocks(selection, limits) if lanes is None else _by_lanes(selection, lanes, limits)
 
 
-def arg_max_pays(selection: Selection, limits: Limits) -> bool:
-    """Whether reading only for the first element is as fast as any other way.
-
-    Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
-    """
-    is_cached = selection.num_rows * selection.row_length <= THRESHOLDS.max_apart
-    is_shared = selection.num_rows < COLUMNS
-    return _lie_together(selection) or is_cached or is_shared or _lanes(selection, limits) is not None
-
-
-def _lie_together(selection: Selection) -> bool:
+def lie_together(selection: Selection) -> bool:
     """Whether the elements of a row are neighbours in memory."""
     return selection.axis_strides[0] == 1 or selection.row_length == 1
 
 
-def _lanes(selection: Selection, limits: Limits) -> int | None:
+def lanes_of_row(selection: Selection, limits: Limits) -> int | None:
     """Lanes per row; None for whole blocks."""
     row_bytes = selection.row_length * selection.element.size
     for lanes in _LANES:
@@ -120,7 +102,7 @@ def _by_lanes(selection: Selection, lanes: int, limits: Limits) -> Steps:
 
 def _by_blocks(selection: Selection, limits: Limits) -> Steps:
     # Of rows that do not lie together, each element takes a sector.
-    item_bytes = selection.element.size if _lie_together(selection) else SECTOR_BYTES
+    item_bytes = selection.element.size if lie_together(selection) else SECTOR_BYTES
     row_bytes = selection.row_length * item_bytes
     resident = _resident_blocks(limits)
     parts = 1

@@ -26,7 +26,7 @@ _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 kept_bytes, listed_bytes")
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How much is listed, and when clusters pay."""
+    """How much is listed, and how many clusters run at once."""
 
     #: Largest k: the list then holds twice as many.
     max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
@@ -37,72 +37,9 @@ class Thresholds:
     #: Elements that are listed, at least.
     min_listed: int = figure(256, "estimate", "each block may list some more than its share")
 
-    #: A row has a cluster of its own if k is at least this, of bytes, which tie more often, the second,
-    min_k: tuple[int, int] = figure(
-        (65, 129),
-        "machine code",
-        "predicted us by clusters and the best other path: 9.3 and 9.1 for 131072 float32 and k = 64, 17.6 "
-        "and 14.0 for int8 and 100; 10.2 and 13.3 for 3 x 17000 int8 and 150",
-    )
-
-    #: and a row of bytes is no longer than this,
-    max_row_of_bytes: int = figure(
-        1 << 17,
-        "machine code",
-        "predicted us by clusters and the best other path: 13.7 and 22.3 for 20 x 70000 int8 and k = 600, "
-        "40.4 and 36.0 for 31 x 168341 and 971",
-    )
-
-    #: if it has at least this many elements for each result,
-    min_length_per_result: int = figure(
-        3,
-        "machine code",
-        "predicted us by clusters and the best other path: 55 and 37 for 8 x 4096 float64 and k = 2048, 12.3 "
-        "and 17.6 for 24 x 8192; 17.9 and 17.2 for 8 x 6144 float32 and 2048; 14.6 and 20.1 for 4 x 8000 "
-        "float16 and 1040",
-    )
-    #: and, of elements up to a word, the row this many bytes,
-    min_row_bytes: int = figure(
-        1 << 13,
-        "machine code",
-        "predicted us by clusters and the best other path: 13.8 and 28.2 for 4 x 2400 float32 and k = 600, "
-        "12.2 and 8.0 for 1300 and 70, 13.4 and 9.9 for 1300 and 260",
-    )
-
-    #: or if no other path than a block pays, and k is at least this,
-    min_last_k: int = figure(
-        161,
-        "machine code",
-        "predicted us by clusters and by block_filter: 9.6 and 13.5 for 4 x 1300 float32 and k = 1040, 9.2 "
-        "and 10.7 for 700 int64 and 260; for 10 ragged rows of 600 int64 12.7 and 10.3 for 130, 8.8 and 10.3 "
-        "for 180",
-    )
-
-    #: of a ragged one of words,
-    min_ragged_bytes: int = figure(
-        3 << 13,
-        "machine code",
-        "predicted us by clusters and by groups: 12.6 and 9.6 for 4 x 5000 float32 and k = 120, 13.5 and 9.7 "
-        "for 2600 and 200, 9.9 and 10.7 for 7000 and 600",
-    )
-
-    #: and if the blocks of all clusters are at most this part of the multiprocessors, where all run at once,
+    #: All clusters run at once if their blocks are at most this part of the multiprocessors.
     max_part: float = figure(
         10 / 11, "micro-figure", "30 clusters of 4 large blocks run at once on 132 multiprocessors, 15 of 8"
-    )
-
-    #: or at most twice as many, for at least this k and rows of at least this many bytes.
-    min_k_of_second: int = figure(
-        641,
-        "machine code",
-        "predicted us by clusters and by groups: 20.2 and 22.7 for 40 x 100000 float32 and k = 700, 20.0 and "
-        "19.7 for 400; 16.7 and 17.2 for 40 x 50000 and 700",
-    )
-    min_bytes_of_second: int = figure(
-        1 << 17,
-        "machine code",
-        "predicted 18.2 us by clusters, 20.9 by groups, for 31 x 32768 float32 and k = 2048; of 8192 35.7 "
-        "and 19.3",
     )
 
 
@@ -151,24 +88,10 @@ def can_cluster(selection: Selection, limits: Limits) -> bool:
     return can and _shape(selection, limits).shared_bytes <= limits.shared_bytes_per_block
 
 
-def cluster_pays(selection: Selection, limits: Limits, *, is_last: bool = False) -> bool:
-    """Whether rows are few, and k is neither small nor most of a row.
-
-    If it `is_last`, the others are paths of a block for each row, and k may be most of it.
-    """
-    t, size, k = THRESHOLDS, selection.element.size, selection.k
-    row_bytes = selection.row_length * size
-    waves = 2 if k >= t.min_k_of_second and row_bytes >= t.min_bytes_of_second else 1
+def cluster_waves(selection: Selection, limits: Limits) -> float:
+    """How many times as many clusters there are as run at once; at most 1 if all do."""
     blocks = _shape(selection, limits).blocks * selection.num_rows
-    can_run = blocks <= waves * t.max_part * limits.num_multiprocessors
-    can_run &= size > 1 or row_bytes <= t.max_row_of_bytes
-    if is_last:
-        return can_run and k >= t.min_last_k
-    is_long = selection.row_length >= t.min_length_per_result * k and (
-        size == 8 or row_bytes >= t.min_row_bytes
-    )
-    is_cut = selection.lengths is not None and size == 4 and row_bytes < t.min_ragged_bytes
-    return can_run and k >= t.min_k[size == 1] and is_long and not is_cut
+    return blocks / (THRESHOLDS.max_part * limits.num_multiprocessors)
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:

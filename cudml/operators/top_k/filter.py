@@ -1,8 +1,7 @@
 """Top-k of long rows that are filtered as they are read: how they are divided, sampled and merged."""
 
-from bisect import bisect_left
 from dataclasses import dataclass
-from math import ceil, exp, inf, isqrt, log, sqrt
+from math import ceil, exp, isqrt, log, sqrt
 
 from cudml.operators.path import Steps, figure
 from cudml.operators.top_k.rows import Selection, blocks_at_once, params_of, select_storage_bytes
@@ -10,7 +9,9 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 
 # kernels/top_k/block_filter.cu and filter.cuh
 _THREADS = 256
-_MAX_K = 4096
+FILTER_MAX_K = 4096
+# Blocks of these registers and lists that a multiprocessor runs at once.
+FILTER_BLOCKS = 2
 _MIN_ENOUGH = 128
 _MAX_MERGED = 4096
 _FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
@@ -59,59 +60,6 @@ class Thresholds:
         512, "estimate", "the list is cut when they are full, which is rare for random rows"
     )
 
-    #: Rows of 8-byte elements that fit a warp are filtered if their blocks take at most these waves: for
-    #: any k, and for more results than the first of these numbers and the second.
-    short_waves: tuple[float, float, float] = figure(
-        (1, 2, inf),
-        "machine code",
-        "predicted us, filtered and sorted by a warp, of 1024 int64: 100 rows, k = 1000 11.0 and 48.2; 264, "
-        "k = 40 9.2 and 11.9; 528, k = 150 16.8 and 17.1; 1024, k = 500 34.0 and 33.1; 16384, k = 1000 458 "
-        "and 856",
-    )
-    short_min_ks: tuple[int, int] = figure(
-        (256, 512),
-        "machine code",
-        "a warp sorts twice as many from there: predicted 15.9 us, filtered, and 27.4 for 482 rows of 396 "
-        "int64 and k = 351; 21.8 and 17.7 for 600 columns of 413 and 186",
-    )
-
-    #: Of at most this many elements, columns are not filtered, nor are more rows than multiprocessors.
-    short_max_alone: int = figure(
-        64,
-        "machine code",
-        "predicted 6.0 us, filtered, and 6.7 for 75 rows of 8 int64 and k = 8; 7.9 and 6.8 for 150 rows of "
-        "33; 7.0 and 6.7 for 6 columns of 30",
-    )
-
-    #: Ragged rows, in which fewer elements may lie than are listed, are searched by digits for more results
-    #: than this if their bytes for each result are at most the second number.
-    dear_min_ragged_k: int = figure(
-        512,
-        "machine code",
-        "predicted us by block_radix and filtered: 14.2 and 25.4 for 5 x 7000 int8 and k = 600, 28.1 and "
-        "34.6 for 180 x 7000 float16 and 1800; 20.5 and 33.9 for 27 columns of 1622 int32 and 1428",
-    )
-    dear_max_bytes_per_result: int = figure(
-        16,
-        "machine code",
-        "predicted us by block_radix and filtered: 38.0 and 40.9 for 180 x 7000 float32 and k = 1800, 32.6 "
-        "and 21.7 for 1200; 37.9 and 35.8 for 180 x 20000 float16 and 1500",
-    )
-    #: The most elements for each result of others: for more than half of the largest k, of rows that are at
-    #: most as many as multiprocessors; for more than a quarter of it, of narrow elements, or of bytes where
-    #: rows are more.
-    dear_max_length_per_result: tuple[int, int] = figure(
-        (12, 6),
-        "machine code",
-        "predicted us by digits and filtered: 44.8 and 50.3 for 40 x 30000 float32 and k = 2500, 67.9 and "
-        "65.4 of 100000; 31.5 and 48.2 for 130 x 10000, 50.6 and 53.0 of 30000; 16.6 and 36.9 for 5 x 7000 "
-        "int8; 40.8 and 65.7 for 600 x 6000 int8 and 1200, 60.1 and 46.2 of 12000; 55.5 and 58.6 for 600 x "
-        "6000 float16, 22.7 and 36.6 for 27 x 12000 and 2000",
-    )
-
-    #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers and lists")
-
 
 THRESHOLDS = Thresholds()
 
@@ -133,7 +81,7 @@ def _shape(selection: Selection, tiles_per_check: int = 1) -> tuple[int, int]:
 def _blocks(shared_bytes: int, limits: Limits) -> int:
     """Blocks that a multiprocessor runs at once."""
     by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
-    return min(THRESHOLDS.blocks_per_multiprocessor, max(1, by_storage))
+    return min(FILTER_BLOCKS, max(1, by_storage))
 
 
 def _fastest_shape(selection: Selection, limits: Limits) -> tuple[int, int]:
@@ -151,34 +99,8 @@ def _may_skip_checks(selection: Selection) -> bool:
 
 def can_filter(selection: Selection, limits: Limits) -> bool:
     """Whether the list fits the shared storage, and k the sorting network."""
-    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _MAX_K
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= FILTER_MAX_K
     return is_small and _shape(selection)[1] <= limits.shared_bytes_per_block
-
-
-def filter_pays_for_short(selection: Selection, limits: Limits) -> bool:
-    """Whether a block for a row takes less time than a warp that holds it in registers."""
-    t = THRESHOLDS
-    waves = selection.num_rows / (limits.num_multiprocessors * t.blocks_per_multiprocessor)
-    most_waves = t.short_waves[bisect_left(t.short_min_ks, selection.k)]
-    if selection.row_length <= t.short_max_alone:
-        most_waves = 1 / t.blocks_per_multiprocessor if selection.axis_strides[0] == 1 else 0
-    is_wide = selection.element.size == 8
-    return is_wide and waves <= most_waves
-
-
-def filters_dearly(selection: Selection, limits: Limits) -> bool:
-    """Whether cutting lists takes longer than a search by digits, which reads rows of words several times."""
-    t, length, k = THRESHOLDS, selection.row_length, selection.k
-    size = selection.element.size
-    if size == 8:
-        return False
-    if selection.lengths is not None and length * size <= t.dear_max_bytes_per_result * k:
-        return k > t.dear_min_ragged_k
-    of_words, of_narrow = t.dear_max_length_per_result
-    are_few = selection.num_rows <= limits.num_multiprocessors
-    if are_few and 2 * k > _MAX_K:
-        return k < length <= of_words * k
-    return size < (4 if are_few else 2) and 4 * k > _MAX_K and length <= of_narrow * k
 
 
 #: For more expected events a bound is returned, because the number of terms grows with them.

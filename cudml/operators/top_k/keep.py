@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k.lanes import SORT_MAX_ROW_LENGTH
 from cudml.operators.top_k.rows import (
     CANDIDATE_BYTES,
     FINE_MEMBERS,
@@ -18,6 +17,8 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div,
 # kernels/top_k/block_keep.cu
 _THREADS = 512
 _AHEAD = 8
+# Blocks of its registers that a multiprocessor runs at once.
+KEEP_BLOCKS = 2
 _MAX_K = 8 * _THREADS
 _COMPARED, _FULLEST = 4, 256
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8, 16)
@@ -30,84 +31,11 @@ _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 kept_bytes, loads_of_group")
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How a floor is guessed, and when a block for each row pays."""
+    """How a floor is guessed."""
 
     #: Groups that are expected to lie below the k-th element: it is rare that none does, and the guess of the
     #: floor too high.
     groups_below: float = figure(4.5, "estimate", "in random order, one guess of ninety is too high")
-
-    #: More results than lanes; of rows that are at most as many as multiprocessors, more than this.
-    min_few_k: int = figure(
-        65,
-        "machine code",
-        "predicted us by a block each and by groups: 8.9 and 8.6 for 58 x 4278 float32 and k = 54, 8.4 and "
-        "9.2 for 90 x 2545 and 75",
-    )
-
-    #: Rows that may have a cluster each are at most this long, of elements of 1, 2, 4 and 8 bytes.
-    max_of_clusters: tuple[int, int, int, int] = figure(
-        (12_000, 13_000, 13_000, 3000),
-        "machine code",
-        "predicted us by a block and by a cluster each: 10.9 and 18.2 for 5 x 9323 int8 and k = 878, 13.5 "
-        "and 11.1 for 19606 and 641; 8.6 and 9.7 for 4 x 11973 float16 and 422; 9.1 and 9.7 for 7 x 10943 "
-        "float32 and 1144, 9.1 and 9.8 for 18 x 13000 and 900; 8.3 and 9.7 for 6 x 3264 float64 and 249, "
-        "10.3 and 9.9 for 4 x 3488",
-    )
-
-    #: Rows that fit a warp, and are at most as many as multiprocessors, are at least this long,
-    min_short_length: tuple[int, int, int, int] = figure(
-        (900, 900, 400, 400),
-        "machine code",
-        "predicted us by a block and by a warp each: 8.1 and 8.8 for 102 x 1016 int8 and k = 643, 7.7 and "
-        "7.3 for 24 x 759 and 67; 7.4 and 8.0 for 130 x 400 float32 and 100, 7.7 and 7.4 for 257 and 100; "
-        "7.4 and 9.4 for 762 int64 and 148",
-    )
-    #: and rows that are more than blocks at once, or they have this many results; of words that fit no two
-    #: warps, the second number.
-    min_length_of_many: tuple[int, int, int, int] = figure(
-        (12_289, 4097, 4097, 1400),
-        "machine code",
-        "predicted us by a block each and otherwise: 69.0 and 145 for 3923 x 4827 float16 and k = 251, 110 "
-        "and 106 for 4013 x 3957 and 790; 81.4 and 119 for 3269 x 4113 float32 and 401, 85.4 and 70.3 for "
-        "4568 x 2445 and 298; 28.4 and 44.7 for 1041 x 1435 int64 and 664",
-    )
-    min_k_of_many: tuple[int, int] = figure(
-        (1025, 513),
-        "machine code",
-        "predicted us by a block each and otherwise: 40.3 and 49.4 for 1799 x 2945 float32 and k = 519, 57.8 "
-        "and 195 for 2932 x 3550 int32 and 1054; 52.6 and 145 for 2311 x 1818 int8 and 1064",
-    )
-
-    #: Rows between both fit no warp; narrow ones that fit four have this many results.
-    min_k_of_narrow: int = figure(
-        129,
-        "machine code",
-        "predicted us by a block each and by sorted parts: 10.5 and 9.2 for 259 x 3680 float16 and k = 67, "
-        "8.5 and 11.9 for 163 x 2831 uint16 and 369",
-    )
-
-    #: Elements for each result: of bytes, which tie more often, and of others if rows take more than half of
-    #: the shared storage, and are more than multiprocessors or narrow.
-    max_length_per_result: tuple[int, int, int, int] = figure(
-        (25, 48, 100, 48),
-        "machine code",
-        "predicted us by a block each and filtered: 32.1 and 40.3 for 172 x 37529 int8 and k = 1565, 36.6 "
-        "and 35.3 for 135 x 45642 and 1266; 119 and 131 for 1243 x 45518 uint16 and 954, 58.4 and 52.0 for "
-        "330 x 55264 and 714; 27.4 and 34.3 for 416 x 22572 float32 and 253; 82.8 and 86.0 for 721 x 23235 "
-        "int64 and 619, 57.5 and 54.1 for 725 x 14632 and 260",
-    )
-
-    #: The most results as a part of a row of floats of a word or more: the k-th of as many numbers of either
-    #: sign may be near zero.
-    max_part_of_floats: float = figure(
-        0.45,
-        "machine code",
-        "predicted us by a block each and filtered: 13.0 and 31.4 for 31 x 4250 float64 and k = 1990, 30.1 "
-        "and 17.9 for 76 x 2769 float32 and 1763",
-    )
-
-    #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers")
 
 
 THRESHOLDS = Thresholds()
@@ -141,6 +69,11 @@ def can_keep(selection: Selection, limits: Limits) -> bool:
     return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
 
 
+def keeps_one(selection: Selection, limits: Limits) -> bool:
+    """Whether a row takes more than half of the shared storage of a multiprocessor."""
+    return 2 * _shape(selection).shared_bytes > limits.shared_bytes_per_multiprocessor
+
+
 def _num_groups(num_loads: int, loads: int) -> int:
     """Groups of `loads` loads of a thread, of which the kernel reads kAhead at once."""
     per_batch = _AHEAD * _THREADS
@@ -159,30 +92,6 @@ def _loads_of_group(selection: Selection) -> int:
         if selection.k <= (1 - rest) * selection.row_length:
             return loads
     return 0
-
-
-def keep_pays(selection: Selection, limits: Limits, *, may_cluster: bool) -> bool:
-    """Whether a block for each row takes less time than a warp, a filter, a search or a cluster."""
-    t, length, k = THRESHOLDS, selection.row_length, selection.k
-    size, rows = selection.element.size, selection.num_rows
-    width = size.bit_length() - 1
-    is_float = selection.element.kind == "f" and size >= 4
-    if k <= WARP_LANES or (is_float and k > t.max_part_of_floats * length):
-        return False
-    is_large = 2 * _shape(selection).shared_bytes > limits.shared_bytes_per_multiprocessor
-    are_few = rows <= limits.num_multiprocessors
-    may_be_long = size >= 4 and are_few
-    if (size == 1 or (is_large and not may_be_long)) and length > t.max_length_per_result[width] * k:
-        return False
-    if rows > t.blocks_per_multiprocessor * limits.num_multiprocessors:
-        is_word = size == 4 and length > 2 * SORT_MAX_ROW_LENGTH
-        return k >= t.min_k_of_many[is_word] or length >= t.min_length_of_many[width]
-    if may_cluster and length > t.max_of_clusters[width]:
-        return False
-    if not are_few:
-        is_narrow = size < 4 and k < t.min_k_of_narrow and length <= 4 * SORT_MAX_ROW_LENGTH
-        return length > SORT_MAX_ROW_LENGTH and not is_narrow
-    return k >= t.min_few_k and length >= t.min_short_length[width]
 
 
 def keep(selection: Selection, limits: Limits) -> Steps:

@@ -20,8 +20,9 @@ from cudml.checks import (
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.path import named_path
-from cudml.operators.top_k.paths import PATHS, choose_path
-from cudml.operators.top_k.rows import LENGTHS, OUTPUTS, selection_of
+from cudml.operators.top_k.choice import choose_path
+from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.rows import LENGTHS, OUTPUTS, Selection, selection_of
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc
 
@@ -190,6 +191,23 @@ def _check_against_input(
             check_sizes(problems, member, output, expected_sizes, "InputTensor.Sizes with K along Axis")
 
 
+def selection_of_desc(desc: TopK1Desc | TopKDesc, nan_last: bool) -> Selection:
+    """The selection of a descriptor; `nan_last` ranks NaN behind every number in both directions."""
+    direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
+    ragged = desc if isinstance(desc, RaggedTopKDesc) else None
+    return selection_of(
+        desc.input_tensor,
+        desc.output_value_tensor,
+        desc.output_index_tensor,
+        axis=desc.axis,
+        k=desc.k,
+        is_largest=direction == AxisDirection.DECREASING,
+        nan_last=nan_last,
+        lengths=ragged.sequence_lengths_tensor if ragged else None,
+        missing=ragged.missing if ragged else 0,
+    )
+
+
 def plan(
     desc: TopK1Desc | TopKDesc, limits: Limits, nan_last: bool = False, *, path: str | None = None
 ) -> Plan:
@@ -202,26 +220,15 @@ def plan(
     `PATHS` to take; None chooses the fastest. Raises ValueError if it is unknown or cannot compute this, or
     the axis is longer than 4294967295.
     """
-    direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
-    ragged = desc if isinstance(desc, RaggedTopKDesc) else None
-    selection = selection_of(
-        desc.input_tensor,
-        desc.output_value_tensor,
-        desc.output_index_tensor,
-        axis=desc.axis,
-        k=desc.k,
-        is_largest=direction == AxisDirection.DECREASING,
-        nan_last=nan_last,
-        lengths=ragged.sequence_lengths_tensor if ragged else None,
-        missing=ragged.missing if ragged else 0,
-    )
+    selection = selection_of_desc(desc, nan_last)
     taken = (
         choose_path(selection, limits).path if path is None else named_path(PATHS, path, selection, limits)
     )
     steps, workspaces = taken.steps(selection, limits)
+    inputs = ("input_tensor",) if selection.lengths is None else ("input_tensor", LENGTHS)
     return Plan(
         operator="TOP_K1" if isinstance(desc, TopK1Desc) else "TOP_K",
-        operands=("input_tensor", *OUTPUTS) if ragged is None else ("input_tensor", LENGTHS, *OUTPUTS),
+        operands=(*inputs, *OUTPUTS),
         outputs=OUTPUTS,
         steps=steps,
         workspaces=workspaces,

@@ -8,8 +8,9 @@ import pytest
 
 from cudml.devices import Device, emulator
 from cudml.enums import DataType
+from cudml.operators.top_k.choice import choose_path
 from cudml.operators.top_k.operator import plan
-from cudml.operators.top_k.paths import PATHS, choose_path
+from cudml.operators.top_k.paths import PATHS
 from cudml.tensors import TensorDesc
 from tests.support import schedules
 from tests.support.layouts import lay_out

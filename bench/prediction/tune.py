@@ -1,0 +1,156 @@
+"""Numbers of a choice for which problems drawn from an operator's domain take the least time.
+
+One number after the other is tried at factors of its value, and changed if that takes less time. A change has
+to pay without the problem that gains most by it, so that no number rests on a single problem.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from bench.prediction.scan import Choosing, Point, Row, Scan, scan_of
+
+P = TypeVar("P", bound=Point)
+Numbers = TypeVar("Numbers")
+
+#: What a number is multiplied by; an integer also becomes the next one up and down.
+_FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.11, 1.25, 1.4, 1.7, 2)
+#: Rounds over all numbers, at most.
+_MOST_ROUNDS = 5
+#: The least sum of logarithms of regrets that a change has to gain.
+_LEAST_GAIN = 0.1
+#: The part of a regret's logarithm beyond this counts four times: a slow choice is worse than slower ones.
+_NOTABLE, _MORE_TIMES = math.log(1.08), 3
+#: Paths that take more times the chosen one's are not predicted, and count as this slow.
+MOST_KNOWN = 2.5
+
+
+@dataclass(frozen=True)
+class Change:
+    """A number of a field that was changed, where in the field's tuples it is, and the logarithms gained."""
+
+    name: str
+    place: tuple[int, ...]
+    before: float
+    after: float
+    gain: float
+
+    def __str__(self) -> str:
+        place = "".join(f"[{index}]" for index in self.place)
+        return f"{self.name}{place} {self.before:.6g} -> {self.after:.6g}, gains {self.gain:.3f}"
+
+
+class Tuning(Generic[P, Numbers]):
+    """The choice whose numbers are tuned, and rows with the times of all paths."""
+
+    def __init__(self, rows: Sequence[Row[P]], choosing: Choosing[P, Numbers]) -> None:
+        self._rows, self._choose = rows, choosing.choose
+        self._problems = [choosing.problem_of(row.point) for row in rows]
+        self._costs = [
+            {name: _cost(math.log(time / row.times[row.best])) for name, time in row.times.items()}
+            for row in rows
+        ]
+
+    def chosen(self, numbers: Numbers) -> list[Row[P]]:
+        """The rows with the paths that a choice by these numbers takes."""
+        paths = (self._choose(problem, numbers) for problem in self._problems)
+        return [
+            replace(row, chosen=path, times={path: MOST_KNOWN * row.times[row.best], **row.times})
+            for row, path in zip(self._rows, paths, strict=True)
+        ]
+
+    def costs(self, numbers: Numbers) -> list[float]:
+        """What each problem adds to the sum that is made least: its regret's logarithm, more if large."""
+        unknown = _cost(math.log(MOST_KNOWN))
+        return [
+            costs.get(self._choose(problem, numbers), unknown)
+            for problem, costs in zip(self._problems, self._costs, strict=True)
+        ]
+
+    def changes(self, numbers: Numbers, seed: int = 0) -> Iterator[tuple[Numbers, Change]]:
+        """Better numbers, one change after the other, until none pays."""
+        random, costs = Random(seed), self.costs(numbers)
+        for _ in range(_MOST_ROUNDS):
+            places = [
+                (field.name, place)
+                for field in fields(numbers)  # type: ignore[arg-type]
+                for place in _places(getattr(numbers, field.name))
+            ]
+            random.shuffle(places)
+            num_changes = 0
+            for name, place in places:
+                before = _at(getattr(numbers, name), place)
+                found = self._best(numbers, costs, name, place)
+                if found is None:
+                    continue
+                numbers, costs, gain = found
+                num_changes += 1
+                yield numbers, Change(name, place, before, _at(getattr(numbers, name), place), gain)
+            if num_changes == 0:
+                return
+
+    def _best(
+        self, numbers: Numbers, costs: list[float], name: str, place: tuple[int, ...]
+    ) -> tuple[Numbers, list[float], float] | None:
+        """The value of a number that gains most; None if none pays."""
+        whole, best, most = getattr(numbers, name), None, _LEAST_GAIN
+        for value in _tried(_at(whole, place)):
+            changed = _with(whole, place, value)
+            if name.endswith("_ks") and list(changed) != sorted(changed):
+                continue  # bounds of classes
+            other: Numbers = replace(numbers, **{name: changed})  # type: ignore[type-var]
+            new_costs = self.costs(other)
+            gains = [old - new for old, new in zip(costs, new_costs, strict=True)]
+            gain = math.fsum(gains) - max(0, *gains)
+            if gain > most:
+                best, most = (other, new_costs, gain), gain
+        return best
+
+
+def _cost(log_regret: float) -> float:
+    return log_regret + _MORE_TIMES * max(0, log_regret - _NOTABLE)
+
+
+def _tried(value: float) -> list[float]:
+    if value in (0, math.inf):
+        return []  # a bound that is not to hold, or to hold always
+    if isinstance(value, int):
+        values = {round(value * factor) for factor in _FACTORS} | {value - 1, value + 1}
+        return sorted(values - {0, value})
+    return [float(f"{value * factor:.3g}") for factor in _FACTORS]
+
+
+def _places(value: Any, before: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
+    """Where in nested tuples a number is."""
+    if isinstance(value, tuple):
+        for index, part in enumerate(value):
+            yield from _places(part, (*before, index))
+    else:
+        yield before
+
+
+def _at(value: Any, place: tuple[int, ...]) -> float:
+    for index in place:
+        value = value[index]
+    number: float = value
+    return number
+
+
+def _with(value: Any, place: tuple[int, ...], number: float) -> Any:
+    if not place:
+        return number
+    index, *rest = place
+    return (*value[:index], _with(value[index], tuple(rest), number), *value[index + 1 :])
+
+
+def rows_of(scan: Scan[P], points: Sequence[P]) -> list[Row[P]]:
+    """The times of the paths that take no more than `MOST_KNOWN` times the chosen one, by processes."""
+    with ProcessPoolExecutor() as processes:
+        return [*processes.map(_row_of, [scan.operator] * len(points), points, chunksize=8)]
+
+
+def _row_of(operator: str, point: P) -> Row[P]:
+    return scan_of(operator).row_of(point, MOST_KNOWN)

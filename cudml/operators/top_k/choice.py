@@ -1,0 +1,435 @@
+"""Which path of a top-k is estimated to be the fastest.
+
+The rules are in the order in which `choose_path` asks them. What they compare with is in `thresholds.py`.
+"""
+
+from bisect import bisect_left
+from math import ceil, inf, log2
+
+from cudml.operators.path import Choice
+from cudml.operators.top_k import radix
+from cudml.operators.top_k.arg_max import can_arg_max, lanes_of_row, lie_together
+from cudml.operators.top_k.block_sort import (
+    MAX_SORTED_K,
+    MAX_SORTED_LENGTH,
+    SORT_MAX_ELEMENT_BYTES,
+    can_block_sort,
+    chooses,
+)
+from cudml.operators.top_k.cluster import can_cluster, cluster_waves
+from cudml.operators.top_k.columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns
+from cudml.operators.top_k.filter import FILTER_BLOCKS, FILTER_MAX_K, can_filter
+from cudml.operators.top_k.groups import can_group
+from cudml.operators.top_k.keep import KEEP_BLOCKS, can_keep, keeps_one
+from cudml.operators.top_k.lanes import (
+    SORT_MAX_ROW_LENGTH,
+    THREAD_LIST_SIZE,
+    can_thread_list,
+    can_warp_select,
+    can_warp_sort,
+    is_few,
+)
+from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.radix import can_share_rows
+from cudml.operators.top_k.rows import Selection, are_columns, are_vectors
+from cudml.operators.top_k.thresholds import THRESHOLDS, Thresholds
+from cudml.plans import WARP_LANES, Limits
+
+# Of long rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, and narrower ones.
+_COLUMNS_WORD_BYTES = 4
+# Blocks of it that a multiprocessor runs at once.
+_COLUMNS_BLOCKS = 2
+
+
+def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS) -> Choice[Selection]:
+    """The path that is estimated to be the fastest, and why."""
+    length = selection.row_length
+    if limits.warp_lanes != WARP_LANES:
+        path = "serial_arg_max" if selection.k == 1 else "serial"
+        return Choice(PATHS[path], "blocks of one thread")
+    if can_thread_list(selection, limits) and _threads_pay(selection, limits, t):
+        return Choice(PATHS["thread_list"], f"{selection.num_rows} rows of {length} elements, a thread each")
+    if can_arg_max(selection, limits) and _arg_max_pays(selection, limits, t):
+        return Choice(PATHS["arg_max"], f"the first of {length} elements")
+    if selection.k <= t.radix_columns_few_k and _are_few_columns(selection, limits, t):
+        return _by_digits(selection, limits, t)
+    if can_warp_select(selection, limits) and _select_pays(selection, limits, t):
+        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
+    may_cluster = _cluster_pays(selection, limits, t) and can_cluster(selection, limits)
+    if can_keep(selection, limits) and _keep_pays(selection, limits, t, may_cluster=may_cluster):
+        return Choice(PATHS["block_keep"], f"rows of {length} elements, kept by a block each")
+    if can_warp_sort(selection, limits):
+        return _choose_short(selection, limits, t)
+    part = _part_of_groups(selection, limits)
+    if can_block_sort(selection, limits) and _block_sort_pays(selection, limits, t, part):
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
+    if can_filter_columns(selection, limits) and (
+        _are_large_columns(selection, limits, t) or _columns_pay_for_long(selection, limits, t)
+    ):
+        return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
+    if may_cluster:
+        return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
+    if can_share_rows(selection, limits) and _guess_pays(selection, limits, t):
+        return Choice(PATHS["grid_radix"], f"{selection.num_rows} rows of {length} elements, read once")
+    if _groups_pay(selection, limits, t) and can_group(selection, limits):
+        return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
+    if can_block_sort(selection, limits) and _block_sort_pays(selection, limits, t, 0):
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
+    if _cluster_pays(selection, limits, t, is_last=True) and can_cluster(selection, limits):
+        return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
+    reads_again = _shares_rows(selection, limits, t) and _reads_again(selection, limits, t)
+    is_dear = reads_again or _filters_dearly(selection, limits, t) or _are_few_columns(selection, limits, t)
+    if can_filter(selection, limits) and not is_dear:
+        return Choice(PATHS["block_filter"], f"rows of {length} elements, too long for a warp")
+    return _by_digits(selection, limits, t)
+
+
+def _by_digits(selection: Selection, limits: Limits, t: Thresholds) -> Choice[Selection]:
+    """A search by digits, by several blocks for each row or by one."""
+    path = "grid_radix" if _shares_rows(selection, limits, t) else "block_radix"
+    why = f"{selection.num_rows} rows of {selection.row_length} elements for {limits.resident_blocks} blocks"
+    return Choice(PATHS[path], why)
+
+
+def _choose_short(selection: Selection, limits: Limits, t: Thresholds) -> Choice[Selection]:
+    """The path of rows that fit a warp, and have too many results for its lanes."""
+    length = selection.row_length
+    if _columns_pay_for_short(selection, limits, t) and can_filter_columns(selection, limits):
+        return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
+    if _filter_pays_for_short(selection, limits, t) and can_filter(selection, limits):
+        if _cluster_pays(selection, limits, t, is_last=True) and can_cluster(selection, limits):
+            return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
+        # Predicted us by digits and filtered: 6.6 and 7.5 for 10 columns of 70 int64 and k = 2, 7.8 and 7.6
+        # for k = 12; 8.0 and 9.0 for 130 ragged rows of 200 and 8. Lanes take 8.5, 13.9 and 12.7.
+        by_digits = selection.k <= t.select_max_few_k and _is_slow_for_lanes(selection, t)
+        path = PATHS["block_radix" if by_digits else "block_filter"]
+        return Choice(path, f"rows of {length} elements, too wide for a warp")
+    if can_block_sort(selection, limits) and _sorts_short(selection, t, are_few=is_few(selection, limits)):
+        return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
+    return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
+
+
+def _threads_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether a thread takes no longer for a row than a group of lanes: rows are short, or many."""
+    size = selection.element.size
+    part_of_threads = selection.num_rows / limits.resident_threads
+    if selection.k == 1 and are_columns(selection):
+        least, more, most = t.threads_first_of_columns
+        min_part = t.threads_first_min_part
+    else:
+        least, more, most = t.threads_row_lengths[min(selection.k, 2) - 1][size.bit_length() - 1]
+        is_long = selection.row_length > t.threads_short_length
+        min_part = t.threads_min_part[max(0, size.bit_length() - 2)][is_long] if selection.k > 1 else inf
+        if selection.lengths is not None:
+            min_part *= t.threads_ragged_part
+    return part_of_threads >= min_part or selection.row_length <= min(most, least + more * part_of_threads)
+
+
+def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether reading only for the first element is as fast as any other way.
+
+    Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
+    """
+    is_cached = selection.num_rows * selection.row_length <= t.arg_max_most_apart
+    is_shared = selection.num_rows < COLUMNS
+    return lie_together(selection) or is_cached or is_shared or lanes_of_row(selection, limits) is not None
+
+
+def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
+    length, k = selection.row_length, selection.k
+    is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
+    are_many = _part_of_groups(selection, limits) >= t.columns_min_part
+    is_narrow, lie_apart = selection.element.size < _COLUMNS_WORD_BYTES, are_columns(selection)
+    if length > SORT_MAX_ROW_LENGTH and are_many and lie_apart:
+        return False
+    if length > t.select_max_few_length:
+        first, last = t.columns_part_of_words
+        is_word = selection.element.size == _COLUMNS_WORD_BYTES
+        is_one_wave = is_word and first <= _part_of_groups(selection, limits) <= last
+        return selection.num_rows > limits.resident_blocks and not is_one_wave
+    if length > SORT_MAX_ROW_LENGTH:
+        is_less = selection.num_rows <= limits.resident_blocks
+        # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
+        is_dear = is_narrow if lie_apart else selection.element.size == 1 and is_less
+        is_dear |= selection.lengths is not None and k > t.select_max_few_k
+        return not (is_dear and _block_sort_pays(selection, limits, t, _part_of_groups(selection, limits)))
+    is_quick_for_blocks = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection, t)
+    if is_quick_for_blocks and _filter_pays_for_short(selection, limits, t):
+        return False
+    # Lanes without elements see nothing but ties.
+    is_ragged = selection.lengths is not None and not is_shortest
+    if is_ragged and (
+        k > t.select_max_few_k or (is_wide and not are_many and _columns_pay_for_short(selection, limits, t))
+    ):
+        return False
+    takes_long = is_shortest or not is_wide
+    if not are_many and selection.lengths is not None and takes_long:
+        return False
+    is_alone = is_few(selection, limits) and not are_vectors(selection)
+    if is_shortest and (is_alone or _filter_pays_for_short(selection, limits, t)):
+        return False
+    # Predicted us by a warp for each and by lanes: 5.7 and 6.5 for 256 columns of 64 float32, 6.2 and 6.9 for
+    # 300 of 100, 7.5 and 14.1 for 300 of 800 float16.
+    longest = t.select_max_any_k if is_wide else t.columns_max_short_length
+    if not are_many and lie_apart and (is_narrow or length <= longest):
+        return False
+    if k <= t.select_max_few_k:
+        return True
+    if are_many and k > t.select_max_k:
+        is_word = selection.element.size == _COLUMNS_WORD_BYTES
+        are_more = _part_of_groups(selection, limits) >= t.columns_max_part
+        is_longer = length > t.columns_max_short_length
+        return is_word or (not is_wide and (is_shortest or (is_longer and are_more)))
+    if not is_shortest and length <= t.select_min_columns_length and lie_apart:
+        return False
+    if not are_many:
+        return k <= t.select_max_k and length >= t.select_min_few_length
+    return is_shortest or not is_wide or length >= t.select_min_wide_length
+
+
+def _is_slow_for_lanes(selection: Selection, t: Thresholds) -> bool:
+    """Whether wide rows are columns or ragged, and not of the shortest."""
+    is_wide = selection.element.size > _COLUMNS_WORD_BYTES
+    is_long = selection.row_length > t.select_max_any_k
+    return is_wide and is_long and (are_columns(selection) or selection.lengths is not None)
+
+
+def _keep_pays(selection: Selection, limits: Limits, t: Thresholds, *, may_cluster: bool) -> bool:
+    """Whether a block for each row takes less time than a warp, a filter, a search or a cluster."""
+    length, k = selection.row_length, selection.k
+    size, rows = selection.element.size, selection.num_rows
+    width = size.bit_length() - 1
+    is_float = selection.element.kind == "f" and size >= 4
+    if k <= WARP_LANES or (is_float and k > t.keep_max_part_of_floats * length):
+        return False
+    is_large = keeps_one(selection, limits)
+    are_few = rows <= limits.num_multiprocessors
+    may_be_long = size >= 4 and are_few
+    if (size == 1 or (is_large and not may_be_long)) and length > t.keep_max_length_per_result[width] * k:
+        return False
+    if rows > KEEP_BLOCKS * limits.num_multiprocessors:
+        is_word = size == 4 and length > 2 * SORT_MAX_ROW_LENGTH
+        return k >= t.keep_min_k_of_many[is_word] or length >= t.keep_min_length_of_many[width]
+    if may_cluster and length > t.keep_max_of_clusters[width]:
+        return False
+    if not are_few:
+        is_narrow = size < 4 and k < t.keep_min_k_of_narrow and length <= 4 * SORT_MAX_ROW_LENGTH
+        return length > SORT_MAX_ROW_LENGTH and not is_narrow
+    return k >= t.keep_min_few_k and length >= t.keep_min_short_length[width]
+
+
+def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: float) -> bool:
+    """Whether rows that fit no warp are more than blocks at once, or columns, and no other path takes less.
+
+    `part` is the number of their groups of `columns`, as a part of the number of multiprocessors; 0 if
+    neither `columns` nor groups of neighbours pay: a block that filters each takes longer still.
+    """
+    length, k, size = selection.row_length, selection.k, selection.element.size
+    is_long = length > MAX_SORTED_LENGTH
+    if selection.num_rows <= limits.resident_blocks and (is_long or not are_columns(selection)):
+        if _may_tie(selection, t):
+            return True
+        return part == 0 and (k > MAX_SORTED_K or (not is_long and chooses(selection)))
+    if is_long and k <= MAX_SORTED_K:
+        # A filter cuts lists more often for bytes, because many tie, and for ragged rows.
+        reasons = (length <= t.sort_max_length, k > WARP_LANES, size == 1 or selection.lengths is not None)
+        return part == 0 and sum(reasons) > 1
+    if k > COLUMNS_MAX_KS[-1]:
+        return True
+    takes_all = length > 2 * SORT_MAX_ROW_LENGTH
+    most_part = t.sort_max_part[takes_all][bisect_left(COLUMNS_MAX_KS, k)]
+    if are_columns(selection):
+        most_part *= t.sort_part_of_columns[takes_all]
+    if takes_all and size < SORT_MAX_ELEMENT_BYTES:
+        # Many tie: predicted us sorted and by columns 124 and 210 for 11492 ragged rows of 2805 uint16 and
+        # k = 92, 22.4 and 27.0 for 1500 x 4000 float16 and 30, 39.7 and 43.9 for 3000 and 60.
+        most_part *= 3 / 2
+    return part < most_part * max(1, ceil(part / _COLUMNS_BLOCKS))
+
+
+def _sorts_short(selection: Selection, t: Thresholds, *, are_few: bool) -> bool:
+    """Whether a block takes less time for a row that fits a warp."""
+    is_chosen = selection.element.size == SORT_MAX_ELEMENT_BYTES and chooses(selection)
+    if selection.lengths is None:
+        return are_few and is_chosen
+    # If each length is as likely, one of them is probably less than k.
+    has_shorter = selection.num_rows * selection.k >= selection.row_length
+    is_long = selection.row_length * selection.element.size > t.sort_ragged_min_bytes
+    return has_shorter and is_long and (is_chosen or (are_few and selection.k > COLUMNS_MAX_KS[0]))
+
+
+def _may_tie(selection: Selection, t: Thresholds) -> bool:
+    """Whether a list of a row's largest groups is long, because many of its elements are alike."""
+    row_bytes = selection.row_length * selection.element.size
+    most = t.sort_tie_max_bytes // (1 if selection.k > WARP_LANES else 2)
+    least = 1 if selection.element.size == 1 else COLUMNS_MAX_KS[0] + 1
+    return selection.element.size < SORT_MAX_ELEMENT_BYTES and selection.k >= least and row_bytes <= most
+
+
+def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether rows that fit a warp take no longer together."""
+    size, k = selection.element.size, selection.k
+    part = _part_of_groups(selection, limits)
+    longest, min_part = t.columns_max_short_length, t.columns_min_part
+    fills = part > t.columns_min_filled * t.columns_max_part * ceil(part / t.columns_max_part)
+    is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= t.columns_max_k)
+    if size == 8 and k > COLUMNS_MAX_KS[0] and WARP_LANES < selection.row_length <= 2 * WARP_LANES:
+        # Predicted us by a warp each and by columns: 26.8 and 42.4 for 12000 x 60 int64 and k = 18, 26.7 and
+        # 23.0 of 30.
+        return False
+    if selection.lengths is not None and selection.row_length > t.select_max_any_k:
+        min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
+        if k <= t.columns_max_k:
+            longest = t.columns_max_ragged_length[k > COLUMNS_MAX_KS[0]]
+        longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
+    return part >= min_part and selection.row_length <= longest and is_paid
+
+
+def _columns_pay_for_long(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether rows that fit no warp take no longer together than each by a block."""
+    instance = bisect_left(COLUMNS_MAX_KS, selection.k)
+    part, size = _part_of_groups(selection, limits), selection.element.size
+    least, longest = t.columns_min_part_of_long[instance], t.columns_max_length_per_part[instance]
+    if selection.lengths is not None and size < _COLUMNS_WORD_BYTES and instance == 0 and part < least:
+        # Narrow elements tie, and ragged rows have no sample: predicted us by columns and by block_filter
+        # 18.4 and 30.4 for 297 ragged rows of 10206 float16 and k = 2, 24.9 and 22.8 for 174 of 89804.
+        least, longest = 1 / COLUMNS, 1 << 18
+    if size > _COLUMNS_WORD_BYTES:
+        longest = t.columns_max_wide_length
+    return part >= least and selection.row_length <= longest * min(part, t.columns_max_part)
+
+
+def _are_large_columns(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether rows are columns of a matrix that is wide, and takes longer to read than to begin."""
+    size = selection.element.size
+    least = t.columns_min_rows[bisect_left((THREAD_LIST_SIZE, *COLUMNS_MAX_KS), selection.k)]
+    least *= t.columns_wide_times if size > _COLUMNS_WORD_BYTES else 1
+    are_many = selection.num_rows >= least * limits.num_multiprocessors
+    may_tie = size == 1 and selection.k <= THREAD_LIST_SIZE
+    is_large = selection.num_bytes >= t.columns_min_bytes
+    return are_columns(selection) and are_many and is_large and not may_tie
+
+
+def _part_of_groups(selection: Selection, limits: Limits) -> float:
+    """Groups of rows that are filtered together, as a part of the number of multiprocessors."""
+    return -(-selection.num_rows // COLUMNS) / limits.num_multiprocessors
+
+
+def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds, *, is_last: bool = False) -> bool:
+    """Whether rows are few, and k is neither small nor most of a row.
+
+    If it `is_last`, the others are paths of a block for each row, and k may be most of it.
+    """
+    size, k = selection.element.size, selection.k
+    row_bytes = selection.row_length * size
+    waves = 2 if k >= t.cluster_min_k_of_second and row_bytes >= t.cluster_min_bytes_of_second else 1
+    can_run = cluster_waves(selection, limits) <= waves
+    can_run &= size > 1 or row_bytes <= t.cluster_max_row_of_bytes
+    if is_last:
+        return can_run and k >= t.cluster_min_last_k
+    is_long = selection.row_length >= t.cluster_min_length_per_result * k and (
+        size == 8 or row_bytes >= t.cluster_min_row_bytes
+    )
+    is_cut = selection.lengths is not None and size == 4 and row_bytes < t.cluster_min_ragged_bytes
+    return can_run and k >= t.cluster_min_k[size == 1] and is_long and not is_cut
+
+
+def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether a search by digits whose floor a sample guesses takes few rows less time than a filter."""
+    most_rows = t.guess_max_part[bisect_left(t.guess_ks, selection.k)][
+        selection.element.size.bit_length() - 1
+    ]
+    are_few = selection.num_rows <= most_rows * limits.resident_blocks
+    return are_few and radix.guesses(selection, limits)
+
+
+def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether long rows are few, and what is looked at again is found in the cache."""
+    row_bytes = selection.row_length * selection.element.size
+    most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
+    most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)
+    mean_bytes = _mean_length(selection) * selection.element.size
+    is_near = selection.num_rows <= most_rows and mean_bytes <= most_of_row * limits.l2_bytes
+    is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
+    is_long = selection.row_length >= t.groups_min_length_per_result[is_narrow] * selection.k
+    may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
+    ties = may_tie and selection.k * selection.row_length > t.groups_max_ties
+    return is_long and is_near and not ties
+
+
+def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether a block for a row takes less time than a warp that holds it in registers."""
+    waves = selection.num_rows / (limits.num_multiprocessors * FILTER_BLOCKS)
+    most_waves = t.filter_short_waves[bisect_left(t.filter_short_min_ks, selection.k)]
+    if selection.row_length <= t.filter_short_max_alone:
+        most_waves = 1 / FILTER_BLOCKS if selection.axis_strides[0] == 1 else 0
+    is_wide = selection.element.size == 8
+    return is_wide and waves <= most_waves
+
+
+def _filters_dearly(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether cutting lists takes longer than a search by digits, which reads rows of words several times."""
+    length, k = selection.row_length, selection.k
+    size = selection.element.size
+    if size == 8:
+        return False
+    if selection.lengths is not None and length * size <= t.filter_dear_max_bytes_per_result * k:
+        return k > t.filter_dear_min_ragged_k
+    of_words, of_narrow = t.filter_dear_max_length_per_result
+    are_few = selection.num_rows <= limits.num_multiprocessors
+    if are_few and 2 * k > FILTER_MAX_K:
+        return k < length <= of_words * k
+    return size < (4 if are_few else 2) and 4 * k > FILTER_MAX_K and length <= of_narrow * k
+
+
+def _reads_again(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether blocks that share a row search it by digits sooner than they filter it and merge lists."""
+    k = selection.k
+    num_elements = selection.num_rows * _mean_length(selection)
+    if not radix.counts_pairs(selection, limits):
+        # A filter has no sample of ragged rows.
+        least_k = t.sorted_min_k // (1 if selection.lengths is None else 2)
+        is_wide_integer = selection.element.size == 8 and selection.element.kind != "f"
+        least = t.sorted_min_wide_integers if is_wide_integer else 0
+        # Few blocks take long for the sort: predicted us shared and filtered 62 and 49 for 32 x 131072
+        # float32 and k = 3000, 41.8 and 65.9 for 24 x 65536 and 4000.
+        are_many = 8 * selection.num_rows > limits.resident_blocks
+        most = t.sorted_max_elements // (2 if are_many else 1)
+        return k >= least_k and least <= num_elements <= most
+    l2_part = num_elements * selection.element.size / limits.l2_bytes
+    bounds = (t.cached_max,) if k <= t.filter_max_shared_k else (t.counted_max, t.counted_few_max)
+    return any(selection.num_rows <= most_rows and l2_part <= most_part for most_rows, most_part in bounds)
+
+
+def _shares_rows(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether a search by digits takes several blocks for each row less time than one."""
+    k = selection.k
+    if not can_share_rows(selection, limits):
+        return False
+    part = selection.num_rows / limits.resident_blocks
+    if part > t.grid_max_part:
+        return False
+    least, per_result = t.grid_counted_min_length
+    if radix.counts_pairs(selection, limits):
+        return (selection.row_length - per_result * k) * (1 - part) >= least
+    passes = ceil(selection.element.bits / log2(radix.SORT_BINS))
+    return (selection.row_length + passes * k) * (1 - part) >= t.grid_min_length
+
+
+def _are_few_columns(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether columns are so few and short that a search by digits takes less time than a filter."""
+    num_elements = selection.num_rows * _mean_length(selection)
+    are_fewer = selection.num_rows <= limits.resident_blocks and num_elements <= t.radix_columns_max_elements
+    is_sorted = selection.element.size <= _COLUMNS_WORD_BYTES or radix.counts_pairs(selection, limits)
+    return (
+        are_fewer
+        and are_columns(selection)
+        and selection.row_length > t.radix_columns_min_length[selection.k > t.radix_columns_few_k]
+        and is_sorted
+    )
+
+
+def _mean_length(selection: Selection) -> int:
+    """The elements of a row; of ragged ones, if each length is as likely."""
+    return selection.row_length // (1 if selection.lengths is None else 2)

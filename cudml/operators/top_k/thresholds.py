@@ -1,0 +1,210 @@
+"""The numbers that decide between the paths of a top-k; `choices/top_k.json` has their values.
+
+A part is a number of rows divided by the threads or the blocks that run at once, or bytes divided by those
+of the L2 cache, so that it holds on other devices. "Groups" are the 32 rows that a block of `columns`
+filters together, divided by the number of multiprocessors. "By width" means elements of 1, 2, 4 and 8
+bytes.
+"""
+
+from dataclasses import dataclass
+
+from cudml.operators.choice import numbers_of
+
+IntByWidth = tuple[int, int, int, int]
+FloatByWidth = tuple[float, float, float, float]
+#: The longest row for any number of rows, the elements to add if every thread has a row, and the most.
+RowLengths = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What `choose_path` compares a selection with."""
+
+    # thread_list
+
+    #: Least part of the threads, for k = 1 of columns.
+    threads_first_min_part: float
+    #: Longest row that counts as short in the next line.
+    threads_short_length: int
+    #: Least part of the threads for k > 1: of short rows and of longer ones, for elements up to 2, of 4 and
+    #: of 8 bytes.
+    threads_min_part: tuple[tuple[float, float], ...]
+    #: Factor of these parts for ragged rows: their lanes wait for the longest.
+    threads_ragged_part: float
+    #: Rows short enough wherever they lie: for k = 1 and for k > 1, by width.
+    threads_row_lengths: tuple[tuple[RowLengths, ...], ...]
+    #: The same for k = 1 of columns.
+    threads_first_of_columns: RowLengths
+
+    # arg_max
+
+    #: Most elements of all rows together, if a row's elements do not lie side by side.
+    arg_max_most_apart: int
+
+    # warp_select
+
+    #: Longest row for any k that it has an instance for.
+    select_max_any_k: int
+    #: Largest k of longer rows.
+    select_max_k: int
+    #: Largest k of few rows.
+    select_max_few_k: int
+    #: Shortest row for which few rows may have the larger k.
+    select_min_few_length: int
+    #: Longest row if rows are at most as many as blocks run at once.
+    select_max_few_length: int
+    #: Shortest row of 8-byte elements for a k above `select_max_few_k`.
+    select_min_wide_length: int
+    #: Shortest column for a k above `select_max_few_k`.
+    select_min_columns_length: int
+
+    # columns
+
+    #: Fewest and most groups for long rows of words: all of its blocks run at once.
+    columns_part_of_words: tuple[float, float]
+    #: Largest k for rows that fit a warp.
+    columns_max_k: int
+    #: Longest row that fits a warp.
+    columns_max_short_length: int
+    #: Fewest groups for rows that fit a warp.
+    columns_min_part: float
+    #: Least part of its waves that they fill, for k > 16.
+    columns_min_filled: float
+    #: Fewest groups of ragged rows that fit a warp; the second for 8-byte elements.
+    columns_min_ragged_part: tuple[float, float]
+    #: Longest of these, for k up to 16 and up to 32; half of it for narrow elements.
+    columns_max_ragged_length: tuple[int, int]
+    #: Fewest groups of rows that fit no warp, for k up to 16, 32, 64 and 128.
+    columns_min_part_of_long: tuple[float, ...]
+    #: Longest of these if groups are as many as multiprocessors, for the same k.
+    columns_max_length_per_part: tuple[int, ...]
+    #: Most groups that lengthen them in proportion.
+    columns_max_part: float
+    #: Longest of these of 8-byte elements.
+    columns_max_wide_length: int
+    #: Fewest bytes of a large matrix, whose columns are filtered together.
+    columns_min_bytes: int
+    #: Fewest columns of it for each multiprocessor, for a k that a thread keeps, and up to 16, 32, 64 and
+    #: 128.
+    columns_min_rows: tuple[float, ...]
+    #: Factor of these for 8-byte elements.
+    columns_wide_times: float
+
+    # block_radix and grid_radix, for few columns
+
+    #: Largest k that counts as small in the next line.
+    radix_columns_few_k: int
+    #: Length that columns exceed, for a small k and for a larger one.
+    radix_columns_min_length: tuple[int, int]
+    #: Most elements of all columns together.
+    radix_columns_max_elements: int
+
+    # block_sort
+
+    #: Most groups for rows in two parts and in four, for k up to 16, 32, 64 and 128, in each wave of
+    #: `columns`.
+    sort_max_part: tuple[tuple[float, ...], ...]
+    #: Factor of these for columns, in two parts and in four.
+    sort_part_of_columns: tuple[float, float]
+    #: Longest row that counts as one of the reasons to choose before sorting.
+    sort_max_length: int
+    #: Most bytes of few narrow rows, whose keys tie; half of it for a k up to a warp's lanes.
+    sort_tie_max_bytes: int
+    #: Bytes that few ragged rows exceed if they fit a warp and one probably has fewer than k elements.
+    sort_ragged_min_bytes: int
+
+    # groups
+
+    #: Largest part of the L2 cache that all rows take, and that one takes, for k up to 16, 64, 512 and
+    #: more.
+    groups_max_part: tuple[tuple[float, float], ...]
+    #: Fewest elements for each result; the second for elements narrower than a word.
+    groups_min_length_per_result: tuple[float, float]
+    #: Largest product of k and length for rows of bytes and k > 128: many tie with the k-th.
+    groups_max_ties: int
+
+    # cluster
+
+    #: Least k; the second for bytes, which tie more often.
+    cluster_min_k: tuple[int, int]
+    #: Longest row of bytes.
+    cluster_max_row_of_bytes: int
+    #: Fewest elements for each result.
+    cluster_min_length_per_result: float
+    #: Fewest bytes of a row of elements up to a word.
+    cluster_min_row_bytes: int
+    #: Fewest bytes of a ragged row of words.
+    cluster_min_ragged_bytes: int
+    #: Least k where the only other paths have a block for each row.
+    cluster_min_last_k: int
+    #: Least k for two waves of clusters.
+    cluster_min_k_of_second: int
+    #: Fewest bytes of a row for two waves of clusters.
+    cluster_min_bytes_of_second: int
+
+    # block_keep
+
+    #: Least k of rows that are at most as many as multiprocessors.
+    keep_min_few_k: int
+    #: Shortest of these, by width, if they fit a warp.
+    keep_min_short_length: IntByWidth
+    #: Longest row, by width, that may have a cluster instead.
+    keep_max_of_clusters: IntByWidth
+    #: Shortest row, by width, of more rows than blocks that run at once.
+    keep_min_length_of_many: IntByWidth
+    #: Least k of shorter ones; the second for words that fit no two warps.
+    keep_min_k_of_many: tuple[int, int]
+    #: Least k of other rows that are narrow and fit four warps.
+    keep_min_k_of_narrow: int
+    #: Most elements for each result, by width: of bytes, and of rows that take more than half of the shared
+    #: storage and are narrow or more than multiprocessors.
+    keep_max_length_per_result: IntByWidth
+    #: Largest k as a part of a row of floats of a word or more: the k-th of numbers of either sign may be
+    #: near zero.
+    keep_max_part_of_floats: float
+
+    # block_filter
+
+    #: Most waves of rows of 8-byte elements that fit a warp, for k up to each of the next line, and for
+    #: more.
+    filter_short_waves: tuple[float, float, float]
+    filter_short_min_ks: tuple[int, int]
+    #: Longest row for which only rows that are at most as many as multiprocessors are filtered.
+    filter_short_max_alone: int
+    #: Largest k of ragged rows whose lists are cut cheaply, however long they are.
+    filter_dear_min_ragged_k: int
+    #: Most bytes for each result of ragged rows whose lists are cut dearly.
+    filter_dear_max_bytes_per_result: int
+    #: Most elements for each of many results of rows whose lists are cut dearly; the second for narrow
+    #: ones.
+    filter_dear_max_length_per_result: tuple[float, float]
+
+    # grid_radix
+
+    #: Largest part of the blocks.
+    grid_max_part: float
+    #: Shortest row, and shortest for each result, if blocks compare all pairs of a list. Like the next
+    #: number, divided by the part of the blocks that would be idle.
+    grid_counted_min_length: tuple[int, int]
+    #: Shortest row if blocks sort the list.
+    grid_min_length: int
+    #: Most rows, and largest part of the L2 cache, for two reads instead of a filter, and a k up to the
+    #: next number.
+    cached_max: tuple[int, float]
+    filter_max_shared_k: int
+    #: The same for a larger k; either may hold.
+    counted_max: tuple[int, float]
+    counted_few_max: tuple[int, float]
+    #: Least k if blocks sort the list; half of it for ragged rows.
+    sorted_min_k: int
+    #: Fewest elements of all rows together, if they are 8-byte integers.
+    sorted_min_wide_integers: int
+    #: Most elements of all rows together.
+    sorted_max_elements: int
+    #: Bounds of k between the lines of the next number.
+    guess_ks: tuple[int, ...]
+    #: Largest part of the blocks for rows whose floor a sample guesses, by width.
+    guess_max_part: tuple[FloatByWidth, ...]
+
+
+THRESHOLDS = numbers_of("top_k", Thresholds)

@@ -1,0 +1,130 @@
+"""Numbers of a choice by problems with known times: `python -m bench plan OPERATOR --write`."""
+
+import argparse
+import json
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.prediction import plan as command
+from bench.prediction.scan import Choosing, Row
+from bench.prediction.scans import top_k
+from bench.prediction.tune import MOST_KNOWN, Tuning
+from cudml.operators import choice
+from cudml.operators.top_k.thresholds import THRESHOLDS
+
+
+@dataclass(frozen=True)
+class Numbers:
+    first_length: int = 100
+    bounds_ks: tuple[int, int] = (8, 16)
+    factors: tuple[float, float] = (math.inf, 0)
+
+
+def choose(row_length: int, numbers: Numbers) -> str:
+    return "short" if row_length < numbers.first_length else "long"
+
+
+CHOOSING = Choosing(Numbers(), lambda point: point.row_length, choose)
+
+
+def row(length: int, **times: float) -> Row[top_k.Point]:
+    return Row(top_k.Point("rows", "float32", 1, length, 1), next(iter(times)), times)
+
+
+def tuned(rows: list[Row[top_k.Point]], numbers: Numbers) -> Numbers:
+    for changed, _ in Tuning(rows, CHOOSING).changes(numbers):
+        numbers = changed
+    return numbers
+
+
+def test_a_threshold_moves_to_where_times_cross() -> None:
+    rows = [row(n, short=n, long=200.0) for n in range(1, 400, 7)]
+    found = tuned(rows, Numbers())
+    assert 190 <= found.first_length <= 212
+    assert replace(found, first_length=100) == Numbers()
+
+
+def test_one_problem_moves_nothing_and_two_do() -> None:
+    alone = [row(120, short=1.0, long=2.0)]
+    assert tuned(alone, Numbers()) == Numbers()
+    assert tuned([*alone, row(121, short=1.0, long=2.0)], Numbers()).first_length > 121
+
+
+def test_losses_count_beside_gains() -> None:
+    rows = [row(120, short=1.0, long=1.2), row(121, short=1.0, long=1.2), row(110, short=2.0, long=1.0)]
+    assert tuned(rows, Numbers()) == Numbers()
+
+
+def test_bounds_of_classes_keep_their_order() -> None:
+    def choose_by_second(length: int, numbers: Numbers) -> str:
+        return "short" if length < numbers.bounds_ks[1] else "long"
+
+    rows = [row(n, long=1.0, short=2.0) for n in range(1, 16)]
+    tuning = Tuning(rows, replace(CHOOSING, choose=choose_by_second))
+    least = min(numbers.bounds_ks[1] for numbers, _ in tuning.changes(Numbers()))
+    assert least >= Numbers().bounds_ks[0]
+
+
+def test_a_path_that_was_not_predicted_counts_as_slow() -> None:
+    rows = Tuning([row(200, short=3.0)], CHOOSING).chosen(Numbers())
+    assert rows[0].chosen == "long"
+    assert rows[0].time_us == MOST_KNOWN * 3.0
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command writes; every problem is fastest by the path `chosen_by`."""
+    monkeypatch.setattr(choice, "path_of", lambda operator: tmp_path / operator)
+    monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
+    return tmp_path / "top_k"
+
+
+def rows_with(numbers: Any) -> Any:
+    """Rows for which the choice by these numbers is the best, and every other path takes twice as long."""
+
+    def rows_of(scan: Any, points: list[Any]) -> list[Row[Any]]:
+        choosing = scan.choosing
+        best = [choosing.choose(choosing.problem_of(point), numbers) for point in points]
+        return [
+            Row(point, name, {other: 1.0 if other == name else 2.0 for other in scan.names})
+            for point, name in zip(points, best, strict=True)
+        ]
+
+    return rows_of
+
+
+def test_the_command_writes_numbers_that_choose_better(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    better = replace(THRESHOLDS, select_max_any_k=THRESHOLDS.select_max_any_k // 2)
+    monkeypatch.setattr(command, "rows_of", rows_with(better))
+    assert _command(160) == 0
+    assert "select_max_any_k" in capsys.readouterr().out
+    members = json.loads(file.read_text())
+    assert members["source"].startswith("Predicted, not measured. NVRTC 13.0. ")
+    assert members["select_max_any_k"] < THRESHOLDS.select_max_any_k
+
+
+def test_the_command_writes_nothing_that_does_not(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "rows_of", rows_with(THRESHOLDS))
+    assert _command(60) == 1
+    assert not file.exists()
+
+
+@pytest.mark.parametrize("arguments", [["gru", "--random", "3", "--write"], ["top_k", "--write"]])
+def test_a_choice_is_tuned_by_drawn_problems(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        command.main(arguments)
+    assert "--write tunes a choice of top_k by problems of --random" in capsys.readouterr().err
+
+
+def _command(count: int) -> int:
+    scan = command.scan_of("top_k")
+    options = argparse.Namespace(random=count, seed=3)
+    return command._tune(scan, scan.choosing, command.drawn(scan, count, 3), options)
