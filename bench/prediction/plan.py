@@ -82,9 +82,8 @@ def _tune(
     for changed, change in tuned.changes(before):
         print(change, flush=True)
         after = changed
-    drawn_ones = Tuning(rows, choosing)
-    regret = regret_line(drawn_ones.chosen(after), options.seed)
-    print(f"before: {regret_line(drawn_ones.chosen(before), options.seed)}\nafter:  {regret}")
+    regret = regret_line(tuned.chosen(after)[: len(rows)], options.seed)
+    print(f"before: {regret_line(tuned.chosen(before)[: len(rows)], options.seed)}\nafter:  {regret}")
     for when, numbers in (("before", before), ("after", after)):
         print(f"others, {when}: {regret_line(others.chosen(numbers), options.seed + 1)}")
     if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):

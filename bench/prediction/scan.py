@@ -96,6 +96,7 @@ def _value_of(kind: Any, text: str) -> Any:
 
 
 P = TypeVar("P", bound=Point)
+Numbers = TypeVar("Numbers")
 
 
 @dataclass(frozen=True)
@@ -120,9 +121,6 @@ class Row(Generic[P]):
         others = sorted((time, name) for name, time in self.times.items() if name != self.chosen)
         told = "  ".join(f"{name} {time:.4g}" for time, name in others)
         return f"{self.point!s:<52}{self.chosen:<13}{self.time_us:>9.4g} us   {told}"
-
-
-Numbers = TypeVar("Numbers")
 
 
 @dataclass(frozen=True)
@@ -172,7 +170,7 @@ class Scan(Generic[P]):
         raise ValueError(f"{point}: the planner takes none of {', '.join(self.names)}")
 
     def row_of(self, point: P, most: float = MOST_OF_BEST) -> Row[P]:
-        """Predict the chosen path, and the others that may take at most so many times its time."""
+        """Predict the chosen path, and the others that may take at most `most` times as long."""
         chosen, plans = self.chosen(point), self.plans(point)
         least = _time_of(plans.pop(chosen), point)
         others = {name: _time_of(plan, point, most * least) for name, plan in plans.items()}

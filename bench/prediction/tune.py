@@ -1,7 +1,8 @@
 """Numbers of a choice for which problems drawn from an operator's domain take the least time.
 
 One number after the other is tried at factors of its value, and changed if that takes less time. A change has
-to pay without the problem that gains most by it, so that no number rests on a single problem.
+to pay without the problem that gains most by it, so that no number rests on a single problem. The numbers of
+a field named `..._ks` are bounds of classes, and keep their order.
 """
 
 import math
@@ -100,7 +101,7 @@ class Tuning(Generic[P, Numbers]):
         for value in _tried(_at(whole, place)):
             changed = _with(whole, place, value)
             if name.endswith("_ks") and list(changed) != sorted(changed):
-                continue  # bounds of classes
+                continue
             other: Numbers = replace(numbers, **{name: changed})  # type: ignore[type-var]
             new_costs = self.costs(other)
             gains = [old - new for old, new in zip(costs, new_costs, strict=True)]

@@ -77,7 +77,7 @@ def test_a_path_that_was_not_predicted_counts_as_slow() -> None:
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the command writes; every problem is fastest by the path `chosen_by`."""
+    """Where the command writes its numbers."""
     monkeypatch.setattr(choice, "path_of", lambda operator: tmp_path / operator)
     monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
     return tmp_path / "top_k"

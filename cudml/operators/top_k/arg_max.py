@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params
+from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params, lie_together
 from cudml.plans import SECTOR_BYTES, WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 # kernels/top_k/arg_max.cu
@@ -60,11 +60,6 @@ def arg_max(selection: Selection, limits: Limits) -> Steps:
     """The steps: groups of lanes own rows that are short or many; else one or several blocks own a row."""
     lanes = lanes_of_row(selection, limits)
     return _by_blocks(selection, limits) if lanes is None else _by_lanes(selection, lanes, limits)
-
-
-def lie_together(selection: Selection) -> bool:
-    """Whether the elements of a row are neighbours in memory."""
-    return selection.axis_strides[0] == 1 or selection.row_length == 1
 
 
 def lanes_of_row(selection: Selection, limits: Limits) -> int | None:

@@ -68,7 +68,7 @@ SORT_MAX_ELEMENT_BYTES = 4
 
 @dataclass(frozen=True)
 class Thresholds:
-    """When what is sorted is chosen first."""
+    """When elements are chosen before they are sorted."""
 
     #: Elements are chosen before they are sorted for more results than this of a word; of narrower elements,
     #: for more than warps sort.

@@ -1,6 +1,6 @@
 """Which path of a top-k is estimated to be the fastest.
 
-The rules are in the order in which `choose_path` asks them. What they compare with is in `thresholds.py`.
+`choose_path` asks the rules below, which compare a selection with the numbers of `thresholds.py`.
 """
 
 from bisect import bisect_left
@@ -8,7 +8,7 @@ from math import ceil, inf, log2
 
 from cudml.operators.path import Choice
 from cudml.operators.top_k import radix
-from cudml.operators.top_k.arg_max import can_arg_max, lanes_of_row, lie_together
+from cudml.operators.top_k.arg_max import can_arg_max, lanes_of_row
 from cudml.operators.top_k.block_sort import (
     MAX_SORTED_K,
     MAX_SORTED_LENGTH,
@@ -17,7 +17,7 @@ from cudml.operators.top_k.block_sort import (
     chooses,
 )
 from cudml.operators.top_k.cluster import can_cluster, cluster_waves
-from cudml.operators.top_k.columns import COLUMNS, COLUMNS_MAX_KS, can_filter_columns
+from cudml.operators.top_k.columns import COLUMNS, COLUMNS_BLOCKS, COLUMNS_MAX_KS, can_filter_columns
 from cudml.operators.top_k.filter import FILTER_BLOCKS, FILTER_MAX_K, can_filter
 from cudml.operators.top_k.groups import can_group
 from cudml.operators.top_k.keep import KEEP_BLOCKS, can_keep, keeps_one
@@ -31,14 +31,12 @@ from cudml.operators.top_k.lanes import (
 )
 from cudml.operators.top_k.paths import PATHS
 from cudml.operators.top_k.radix import can_share_rows
-from cudml.operators.top_k.rows import Selection, are_columns, are_vectors
+from cudml.operators.top_k.rows import Selection, are_columns, are_vectors, lie_together
 from cudml.operators.top_k.thresholds import THRESHOLDS, Thresholds
 from cudml.plans import WARP_LANES, Limits
 
 # Of long rows kernels/top_k/columns.cu is predicted to be fast for elements of a word, and narrower ones.
 _COLUMNS_WORD_BYTES = 4
-# Blocks of it that a multiprocessor runs at once.
-_COLUMNS_BLOCKS = 2
 
 
 def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS) -> Choice[Selection]:
@@ -245,7 +243,7 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
         # Many tie: predicted us sorted and by columns 124 and 210 for 11492 ragged rows of 2805 uint16 and
         # k = 92, 22.4 and 27.0 for 1500 x 4000 float16 and 30, 39.7 and 43.9 for 3000 and 60.
         most_part *= 3 / 2
-    return part < most_part * max(1, ceil(part / _COLUMNS_BLOCKS))
+    return part < most_part * max(1, ceil(part / COLUMNS_BLOCKS))
 
 
 def _sorts_short(selection: Selection, t: Thresholds, *, are_few: bool) -> bool:
@@ -345,7 +343,7 @@ def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
 
 def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
-    """Whether long rows are few, and what is looked at again is found in the cache."""
+    """Whether long rows are few, and the cache holds the groups that are read again."""
     row_bytes = selection.row_length * selection.element.size
     most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
     most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)

@@ -9,6 +9,7 @@ from cudml.operators.top_k.rows import (
     VECTOR_BYTES,
     Selection,
     fine_params,
+    lie_together,
     select_storage_bytes,
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
@@ -81,9 +82,9 @@ def _shape_of(selection: Selection, blocks: int) -> _Shape:
 
 def can_cluster(selection: Selection, limits: Limits) -> bool:
     """Whether elements of few rows lie side by side, and the shared storage of a cluster holds a row."""
-    t, lie_together = THRESHOLDS, selection.axis_strides[0] == 1 or selection.row_length == 1
+    t = THRESHOLDS
     are_few = selection.num_rows <= t.max_rows * limits.num_multiprocessors
-    is_small = lie_together and are_few and selection.k <= t.max_k
+    is_small = lie_together(selection) and are_few and selection.k <= t.max_k
     can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS[0] and is_small
     return can and _shape(selection, limits).shared_bytes <= limits.shared_bytes_per_block
 

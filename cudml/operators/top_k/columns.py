@@ -10,6 +10,8 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 # kernels/top_k/columns.cu
 _THREADS = 512
 COLUMNS = 16
+# Blocks that the registers of a multiprocessor hold at once.
+COLUMNS_BLOCKS = 2
 _SAFE_LENGTH = 256
 
 #: The largest k of each of its instances.
@@ -20,9 +22,6 @@ _MERGE_THREADS = 128
 @dataclass(frozen=True)
 class Thresholds:
     """How neighbouring rows are divided among blocks."""
-
-    #: Blocks that a multiprocessor runs at once.
-    blocks_per_multiprocessor: int = figure(2, "machine code", "limited by its registers")
 
     #: Shortest stretch of a row, in elements, that one block reads.
     min_stretch: int = figure(
@@ -61,7 +60,7 @@ def _storage_bytes(selection: Selection) -> int:
 def filter_columns(selection: Selection, limits: Limits) -> Steps:
     """The steps: blocks filter neighbouring rows; where several share one, a kernel merges results."""
     groups = ceil_div(selection.num_rows, COLUMNS)
-    resident = limits.num_multiprocessors * THRESHOLDS.blocks_per_multiprocessor
+    resident = limits.num_multiprocessors * COLUMNS_BLOCKS
     parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
     kept = "kept" if parts > 1 else None
     template: tuple[str | int | bool, ...] = (selection.word, _max_k(selection), *selection.raggedness)

@@ -10,7 +10,7 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 # kernels/top_k/block_filter.cu and filter.cuh
 _THREADS = 256
 FILTER_MAX_K = 4096
-# Blocks of these registers and lists that a multiprocessor runs at once.
+# Blocks that the registers of a multiprocessor hold at once; longer lists allow one.
 FILTER_BLOCKS = 2
 _MIN_ENOUGH = 128
 _MAX_MERGED = 4096

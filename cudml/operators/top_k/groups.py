@@ -10,6 +10,7 @@ from cudml.operators.top_k.rows import (
     VECTOR_BYTES,
     Selection,
     fine_params,
+    lie_together,
     select_storage_bytes,
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, Workspace, ceil_div, round_up
@@ -74,8 +75,7 @@ def _shape(selection: Selection) -> _Shape:
 
 def can_group(selection: Selection, limits: Limits) -> bool:
     """Whether elements lie side by side, and shared storage holds the keys of all groups of a row."""
-    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
-    is_small = lie_together and selection.k <= THRESHOLDS.max_k
+    is_small = lie_together(selection) and selection.k <= THRESHOLDS.max_k
     can = limits.warp_lanes == WARP_LANES and is_small
     return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
 

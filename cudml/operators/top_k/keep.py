@@ -10,6 +10,7 @@ from cudml.operators.top_k.rows import (
     VECTOR_BYTES,
     Selection,
     fine_params,
+    lie_together,
     select_storage_bytes,
 )
 from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
@@ -17,7 +18,7 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div,
 # kernels/top_k/block_keep.cu
 _THREADS = 512
 _AHEAD = 8
-# Blocks of its registers that a multiprocessor runs at once.
+# Blocks that the registers of a multiprocessor hold at once.
 KEEP_BLOCKS = 2
 _MAX_K = 8 * _THREADS
 _COMPARED, _FULLEST = 4, 256
@@ -61,8 +62,7 @@ def _shape(selection: Selection) -> _Shape:
 
 def can_keep(selection: Selection, limits: Limits) -> bool:
     """Whether elements lie side by side, and shared storage holds a row and its results."""
-    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
-    is_small = lie_together and selection.k <= _MAX_K and selection.num_rows < 1 << 31
+    is_small = lie_together(selection) and selection.k <= _MAX_K and selection.num_rows < 1 << 31
     if selection.element.size < 4 and selection.row_length > _MAX_NARROW_LENGTH:
         return False
     can = limits.warp_lanes == WARP_LANES and is_small and selection.lengths is None

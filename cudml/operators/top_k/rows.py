@@ -311,11 +311,15 @@ def params_of(
     )
 
 
+def lie_together(selection: Selection) -> bool:
+    """Whether the elements of a row are neighbours in memory."""
+    return selection.axis_strides[0] == 1 or selection.row_length == 1
+
+
 def are_vectors(selection: Selection) -> bool:
     """Whether rows are whole vectors side by side: no row begins within one if the first does not."""
-    lie_together = selection.axis_strides[0] == 1 or selection.row_length == 1
     whole = gcd(selection.row_length, *(d.strides[0] for d in selection.outer))
-    return lie_together and whole * selection.element.size % VECTOR_BYTES == 0
+    return lie_together(selection) and whole * selection.element.size % VECTOR_BYTES == 0
 
 
 def fine_params(

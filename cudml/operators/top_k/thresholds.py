@@ -1,7 +1,7 @@
 """The numbers that decide between the paths of a top-k; `choices/top_k.json` has their values.
 
 A part is a number of rows divided by the threads or the blocks that run at once, or bytes divided by those
-of the L2 cache, so that it holds on other devices. "Groups" are the 32 rows that a block of `columns`
+of the L2 cache, so that it holds on other devices. "Groups" are the 16 rows that a block of `columns`
 filters together, divided by the number of multiprocessors. "By width" means elements of 1, 2, 4 and 8
 bytes.
 """
