@@ -49,14 +49,16 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no point has {options.point!r} in its text")
     if options.measure and options.random:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
-    if options.write and not (options.random and scan.choosing):
-        parser.error("--write tunes a choice of top_k by problems of --random")
+    if options.write and not scan.choosing:
+        parser.error(f"--write tunes the numbers of a data file, and {scan.operator} has none")
+    if options.write and not options.random:
+        parser.error("--write tunes by problems of --random")
     if options.measure:
         return _measure(scan, points, options)
     if reason := unavailable():
         print(reason, file=sys.stderr)
         return 1
-    if options.write:
+    if options.write and scan.choosing:
         return _tune(scan, scan.choosing, points, options)
     rows = []
     for point in points:

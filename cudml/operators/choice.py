@@ -14,7 +14,7 @@ Numbers = TypeVar("Numbers")
 
 
 def numbers_of(operator: str, kind: type[Numbers]) -> Numbers:
-    """The numbers of an operator's data file; null is no bound.
+    """The numbers of an operator's data file; null is infinite.
 
     Raises TypeError if the file has other members than the dataclass.
     """

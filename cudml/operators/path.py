@@ -1,8 +1,8 @@
 """Paths: the ways to compute an operator, and the choice between them.
 
-`X/paths.py` of an operator has its `PATHS` by name, the `THRESHOLDS` that decide between them, and
-`choose_path(problem, limits)`; of top-k, `thresholds.py` and `choice.py` have the last two. Planning is
-pure: a path knows only the problem and the device's limits.
+`X/paths.py` of an operator has its `PATHS` by name and `choose_path(problem, limits)`, which top-k has in
+`choice.py`. `thresholds.py` declares the numbers that decide, of GRU `shapes.py`. Planning is pure: a path
+knows only the problem and the device's limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +13,7 @@ from cudml.checks import one_of
 from cudml.plans import Limits, Step, Workspace
 
 Problem = TypeVar("Problem")
+Numbers = TypeVar("Numbers")
 Value = TypeVar("Value")
 
 #: The steps of a plan and the workspaces they use.
@@ -59,8 +60,8 @@ class Choice(Generic[Problem]):
         return f"{self.path.name}: {self.why}"
 
 
-#: Says why a path pays for a problem that it can compute, with the deciding numbers; None if it does not pay.
-Reason = Callable[[Problem, Limits], str | None]
+#: Says why a path pays for a problem that it can compute, by the operator's numbers; None if it does not pay.
+Reason = Callable[[Problem, Limits, Numbers], str | None]
 
 
 def by_name(*paths: Path[Problem]) -> dict[str, Path[Problem]]:
@@ -74,14 +75,15 @@ def single_step(step_of: Callable[[Problem, Limits], Step]) -> Callable[[Problem
 
 
 def first_that_pays(
-    preferred: Sequence[tuple[Path[Problem], Reason[Problem]]],
+    preferred: Sequence[tuple[Path[Problem], Reason[Problem, Numbers]]],
     last: Path[Problem],
     problem: Problem,
     limits: Limits,
+    numbers: Numbers,
 ) -> Choice[Problem]:
     """The first of the preferred paths that can compute the problem and pays, else the last path."""
     for path, reason in preferred:
-        if path.can_do(problem, limits) and (why := reason(problem, limits)) is not None:
+        if path.can_do(problem, limits) and (why := reason(problem, limits, numbers)) is not None:
             return Choice(path, why)
     return Choice(last, "nothing else pays")
 

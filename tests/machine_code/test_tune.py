@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from bench.prediction import plan as command
+from bench.prediction import tune
 from bench.prediction.scan import Choosing, Row
 from bench.prediction.scans import top_k
 from bench.prediction.tune import MOST_KNOWN, Tuning
 from cudml.operators import choice
-from cudml.operators.top_k.thresholds import THRESHOLDS
+from cudml.operators.reverse_subsequences.thresholds import THRESHOLDS as REVERSAL
+from cudml.operators.slice.thresholds import THRESHOLDS as SLICE
+from cudml.operators.top_k.thresholds import THRESHOLDS as TOP_K
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,9 @@ def test_a_path_that_was_not_predicted_counts_as_slow() -> None:
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the command writes its numbers."""
-    monkeypatch.setattr(choice, "path_of", lambda operator: tmp_path / operator)
+    monkeypatch.setattr(choice, "path_of", lambda operator: tmp_path / "numbers")
     monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
-    return tmp_path / "top_k"
+    return tmp_path / "numbers"
 
 
 def rows_with(numbers: Any) -> Any:
@@ -97,34 +100,60 @@ def rows_with(numbers: Any) -> Any:
     return rows_of
 
 
+@pytest.mark.parametrize(
+    ("operator", "numbers", "name", "place"),
+    [
+        ("top_k", TOP_K, "select_max_any_k", ()),
+        ("slice", SLICE, "max_gathered_run_bytes", (1,)),
+        ("reverse_subsequences", REVERSAL, "gather_clocks", ()),
+    ],
+)
 def test_the_command_writes_numbers_that_choose_better(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    operator: str,
+    numbers: Any,
+    name: str,
+    place: tuple[int, ...],
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    better = replace(THRESHOLDS, select_max_any_k=THRESHOLDS.select_max_any_k // 2)
+    before = tune._at(getattr(numbers, name), place)
+    better = replace(numbers, **{name: tune._with(getattr(numbers, name), place, before // 8)})
     monkeypatch.setattr(command, "rows_of", rows_with(better))
-    assert _command(160) == 0
-    assert "select_max_any_k" in capsys.readouterr().out
+    assert _command(operator, 160) == 0
+    assert name in capsys.readouterr().out
     members = json.loads(file.read_text())
     assert members["source"].startswith("Predicted, not measured. NVRTC 13.0. ")
-    assert members["select_max_any_k"] < THRESHOLDS.select_max_any_k
+    assert tune._at(members[name], place) < before
 
 
-def test_the_command_writes_nothing_that_does_not(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "rows_of", rows_with(THRESHOLDS))
-    assert _command(60) == 1
+@pytest.mark.parametrize(
+    ("operator", "numbers"), [("top_k", TOP_K), ("slice", SLICE), ("reverse_subsequences", REVERSAL)]
+)
+def test_the_command_writes_nothing_that_does_not(
+    operator: str, numbers: Any, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "rows_of", rows_with(numbers))
+    assert _command(operator, 60) == 1
     assert not file.exists()
 
 
-@pytest.mark.parametrize("arguments", [["gru", "--random", "3", "--write"], ["top_k", "--write"]])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gru", "--random", "3", "--write"], "--write tunes the numbers of a data file, and gru has none"),
+        (["top_k", "--write"], "--write tunes by problems of --random"),
+    ],
+)
 def test_a_choice_is_tuned_by_drawn_problems(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         command.main(arguments)
-    assert "--write tunes a choice of top_k by problems of --random" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def _command(count: int) -> int:
-    scan = command.scan_of("top_k")
+def _command(operator: str, count: int) -> int:
+    scan = command.scan_of(operator)
     options = argparse.Namespace(random=count, seed=3)
     return command._tune(scan, scan.choosing, command.drawn(scan, count, 3), options)

@@ -118,7 +118,7 @@ def test_copies(skew: int, case: tuple, name: str, rng: np.random.Generator) -> 
 
 def test_pieces_of_a_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of one thread; the second one begins past 2**32."""
-    set_thresholds(monkeypatch, slice_paths, max_serial_piece_bytes=8)
+    monkeypatch.setattr(slice_paths, "MAX_SERIAL_PIECE_BYTES", 8)
     source, target = (sparse_tensor((9,), np.uint16, (stride,)) for stride in (WIDE, 2 * WIDE))
     expected = fill(source, rng)
     space = Space(dimensions_of((9,), (WIDE,), (2 * WIDE,)), (0, 0), 2)
@@ -182,7 +182,7 @@ def test_reversals(
     skew: int, case: tuple, name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of items that are aligned to their size in the source or not; strips are streamed if they are large."""
-    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_streamed_bytes=1 << 13)
+    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_STREAMED_BYTES", 1 << 13)
     sizes, axis, *strides, can = case
     one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
     source = sparse_tensor(sizes, np.uint16, strides[0], skew)

@@ -9,14 +9,16 @@ import numpy as np
 from bench.prediction import scan
 from bench.prediction.cases import aligned
 from bench.prediction.draw import box, log_uniform, one
-from bench.prediction.scan import Scan
-from bench.prediction.scans.slice import NUM_BYTES, near
+from bench.prediction.scan import Choosing, Scan
+from bench.prediction.scans.slice import NUM_BYTES, WIDTHS, near
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators.reverse_subsequences import operator as reverse_subsequences
+from cudml.operators.reverse_subsequences.lanes import Lanes, lanes_of
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
-from cudml.operators.reverse_subsequences.paths import PATHS, THRESHOLDS
+from cudml.operators.reverse_subsequences.paths import BOX_TILE_BYTES, PATHS, choose_path
+from cudml.operators.reverse_subsequences.thresholds import THRESHOLDS, Thresholds
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
@@ -79,17 +81,17 @@ def points() -> list[Point]:
     """The committed ones."""
     found = []
     for item in BITS_BY_SIZE:
-        for size in near(THRESHOLDS.max_box_bytes, item, (0.001, 0.008, 0.06, 0.5, 0.9, 1.5)):
+        for size in near(BOX_TILE_BYTES, item, (0.001, 0.008, 0.06, 0.5, 0.9, 1.5)):
             found.append(Point(item, (NUM_BYTES // (size * item), size), 1))
-    for item, least in THRESHOLDS.min_run_bytes.items():
+    for item, least in zip(WIDTHS, THRESHOLDS.min_run_bytes, strict=True):
         for size in near(least, item):
             found.append(Point(item, (NUM_BYTES // (size * item), size), 1, gap=2))
-    for item, least in THRESHOLDS.min_row_bytes.items():
-        for size in sorted({*near(least, item), *near(THRESHOLDS.max_box_bytes // 64, item)}):
+    for item, least in zip(WIDTHS, THRESHOLDS.min_row_bytes, strict=True):
+        for size in sorted({*near(least, item), *near(BOX_TILE_BYTES // 64, item)}):
             sizes = (NUM_BYTES // (64 * size * item), 64, size)
             found += [Point(item, sizes, 1, gap, "row") for gap in (0, 2)]
     for item in (1, 2, 4):
-        for size in near(THRESHOLDS.max_box_bytes, item):
+        for size in near(BOX_TILE_BYTES, item):
             found.append(Point(item, (NUM_BYTES // (size * item), max(3, size // 9), 9), 1))
         for row in near(THRESHOLDS.min_strip_row_bytes, item):
             found.append(Point(item, (NUM_BYTES // (256 * row * item), 256, row), 1, gap=4))
@@ -105,4 +107,15 @@ def draw(random: np.random.Generator) -> Point:
     return Point(item, sizes, int(random.integers(len(sizes))), gap, one(random, "own", "own", "row"))
 
 
-SCAN = Scan("reverse_subsequences", NAMES, Point, points, draw)
+def _lanes_of(point: Point) -> Lanes:
+    desc = point.desc
+    return lanes_of(desc.input_tensor, desc.sequence_lengths_tensor, desc.output_tensor, desc.axis)
+
+
+def _choose(lanes: Lanes, numbers: Thresholds) -> str:
+    return choose_path(lanes, HOPPER.limits, numbers).path.name
+
+
+SCAN = Scan(
+    "reverse_subsequences", NAMES, Point, points, draw, choosing=Choosing(THRESHOLDS, _lanes_of, _choose)
+)

@@ -9,13 +9,15 @@ import numpy as np
 
 from bench.prediction import scan
 from bench.prediction.draw import box, log_uniform, one
-from bench.prediction.scan import Scan
+from bench.prediction.scan import Choosing, Scan
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators.launch_shape import BLOCK_THREADS
 from cudml.operators.slice import operator as slice
+from cudml.operators.slice.box import BoxCopy
 from cudml.operators.slice.operator import SliceDesc
-from cudml.operators.slice.paths import GATHER_ITEMS_PER_THREAD, PATHS, THRESHOLDS
+from cudml.operators.slice.paths import GATHER_ITEMS_PER_THREAD, PATHS, box_copy, choose_path
+from cudml.operators.slice.thresholds import THRESHOLDS, Thresholds
 from cudml.plans import SECTOR_BYTES, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
@@ -23,6 +25,9 @@ from proof.sass.plan import HOPPER
 
 #: Paths of a GPU.
 NAMES = tuple(name for name in PATHS if name != "serial")
+
+#: The size of an item for each number "by width".
+WIDTHS = tuple(BITS_BY_SIZE)
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 NUM_BYTES = 128 << 20
@@ -81,7 +86,7 @@ def near(least: int, item: int, factors: Iterable[float] = (0.5, 1, 1.5, 4)) -> 
 def points() -> list[Point]:
     """The committed ones."""
     found = []
-    for item, least in THRESHOLDS.min_run_bytes.items():
+    for item, least in zip(WIDTHS, THRESHOLDS.min_run_bytes, strict=True):
         for row in near(least, item):
             found.append(Point(item, (NUM_BYTES // (row * item), row), (row + 2, 1)))
     for item, row_bytes in _STRIDED_ROW_BYTES.items():
@@ -90,16 +95,18 @@ def points() -> list[Point]:
                 found.append(Point(item, (NUM_BYTES // (row * item), row), (row * stride + 1, stride)))
     for item in (1, 2, 4, 8):  # one of the dimensions is short
         found += [_across(item, other, line) for line in (2, 3, 4, 16, 33, 64) for other in (3, 64)]
-    for (item, pixel), least in THRESHOLDS.min_split_plane_bytes.items():
-        found += [_across(item, pixel, line) for line in near(least, item)]
-    for (item, pixel), least in THRESHOLDS.min_joined_plane_bytes.items():
-        found += [_across(item, line, pixel) for line in near(least, item)]
+    for item, leasts in zip(WIDTHS, THRESHOLDS.min_split_plane_bytes, strict=False):
+        for pixel, least in enumerate(leasts, 2):
+            found += [_across(item, pixel, line) for line in near(least, item)]
+    for item, leasts in zip(WIDTHS, THRESHOLDS.min_joined_plane_bytes, strict=False):
+        for pixel, least in enumerate(leasts, 2):
+            found += [_across(item, line, pixel) for line in near(least, item)]
     for item in BITS_BY_SIZE:  # matrices that fill a quarter of their tiles and more
         shapes = ((129, 129), (200, 200), (65, 512), (512, 65), (33, 600))
         found += [_across(item, other, line) for other, line in shapes]
-    for item, most in THRESHOLDS.max_gathered_run_bytes.items():
+    for item, most in zip(WIDTHS, THRESHOLDS.max_gathered_run_bytes, strict=True):
         found += [Point(item, (count, 999), (1001, 1)) for count in near(most, item * 999, (0.5, 1.5))]
-    for item, most in THRESHOLDS.max_gathered_matrix_bytes.items():
+    for item, most in zip(WIDTHS, THRESHOLDS.max_gathered_matrix_bytes, strict=True):
         for line in near(most, item * 333, (0.5, 1.5)):
             found.append(Point(item, (333, line), (1, 333)))
     for item, count in GATHER_ITEMS_PER_THREAD.items():
@@ -131,4 +138,12 @@ def draw(random: np.random.Generator) -> Point:
     return Point(item, sizes, tuple(strides))
 
 
-SCAN = Scan("slice", NAMES, Point, points, draw)
+def _copy_of(point: Point) -> BoxCopy:
+    return box_copy(slice.space_of_desc(point.desc), "input_tensor", "output_tensor")
+
+
+def _choose(copy: BoxCopy, numbers: Thresholds) -> str:
+    return choose_path(copy, HOPPER.limits, numbers).path.name
+
+
+SCAN = Scan("slice", NAMES, Point, points, draw, choosing=Choosing(THRESHOLDS, _copy_of, _choose))

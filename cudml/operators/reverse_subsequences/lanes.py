@@ -76,6 +76,11 @@ class Lanes:
     box_bytes: int
 
     @property
+    def width(self) -> int:
+        """Where numbers "by width" have that of these items."""
+        return self.item_bytes.bit_length() - 1
+
+    @property
     def extent(self) -> tuple[int, int]:
         """The bytes [first, past the last) of the source, relative to its pointer."""
         others = self.others

@@ -26,6 +26,11 @@ class BoxCopy:
         return self.space.num_items * self.space.item_bytes
 
     @property
+    def width(self) -> int:
+        """Where numbers "by width" have that of these items."""
+        return self.space.item_bytes.bit_length() - 1
+
+    @property
     def row_bytes(self) -> int:
         """Bytes of a row, the innermost dimension, which must exist."""
         return self.space.dimensions[0].size * self.space.item_bytes

@@ -245,6 +245,21 @@ def plan(
     the descriptor's offsets. `path` is a key of `slice_paths.PATHS` to take; None chooses the fastest. Raises
     ValueError if it is unknown or cannot compute this copy.
     """
+    operands = ("input_tensor", "output_tensor")
+    is_empty = 0 in desc.output_tensor.sizes
+    return Plan(
+        operator=_name(desc),
+        operands=operands,
+        steps=() if is_empty else (copy_step(space_of_desc(desc, first), *operands, limits, path),),
+        outputs=("output_tensor",),
+    )
+
+
+def space_of_desc(desc: SliceDesc | Slice1Desc, first: int | None = None) -> Space:
+    """The index space of a descriptor, whose operands are the source and the target.
+
+    `first` is the offset of the first element; None uses the descriptor's offsets.
+    """
     target = desc.output_tensor
     source_strides = desc.input_tensor.element_strides
     if isinstance(desc, SliceDesc):
@@ -256,15 +271,8 @@ def plan(
     copied_strides = tuple(map(mul, steps, source_strides))
     if first is None:
         first = sum(start * stride for start, stride in zip(starts, source_strides, strict=True))
-    space = Space(
-        dimensions_of(target.sizes, copied_strides, target.element_strides), (first, 0), target.element.size
-    )
-    return Plan(
-        operator=_name(desc),
-        operands=("input_tensor", "output_tensor"),
-        steps=() if 0 in target.sizes else (copy_step(space, "input_tensor", "output_tensor", limits, path),),
-        outputs=("output_tensor",),
-    )
+    dimensions = dimensions_of(target.sizes, copied_strides, target.element_strides)
+    return Space(dimensions, (first, 0), target.element.size)
 
 
 def _name(desc: SliceDesc | Slice1Desc) -> str:

@@ -6,9 +6,6 @@ A plan outlives the buffers it runs on, so it does not know how pointers are ali
 branch once for the whole launch.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 from cudml.operators.index_space import (
     MAX_ITEM_BYTES,
     Dimension,
@@ -37,7 +34,6 @@ from cudml.operators.path import (
     Path,
     Reason,
     by_name,
-    figure,
     first_that_pays,
     named_path,
     single_step,
@@ -54,11 +50,15 @@ from cudml.operators.slice.crossings import (
     tile_sides,
     transpose,
 )
+from cudml.operators.slice.thresholds import THRESHOLDS, Thresholds
 from cudml.plans import SECTOR_BYTES, Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div
 from cudml.tensors import TensorDesc
 
 #: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
+
+#: Longest pieces of rows for blocks of one thread: the cores of a CPU share a row.
+MAX_SERIAL_PIECE_BYTES = 1 << 16
 
 #: What `slice/gather.cu` is compiled with, by the size of its items.
 _GATHER_CONSTANTS = {
@@ -82,93 +82,6 @@ _RUNS_PARAMS = ParamStruct(
 )
 
 
-@dataclass(frozen=True)
-class Thresholds:
-    """The numbers that decide between the paths of a copy, and how its work is divided."""
-
-    #: Shortest runs, in bytes, that are worth shifting words for, by the size of their widest item.
-    min_run_bytes: Mapping[int, int] = figure(
-        {1: 96, 2: 192, 4: 512, 8: 512, 16: 512},
-        "machine code",
-        "predicted us for 128 MiB in rows, runs and gather: of 65 bytes 164 and 122, 97 bytes 113 and 122; "
-        "of 65 halves 80 and 64, 97 halves 68 and 64; the same for wider items in rows of 260 bytes and more",
-    )
-
-    #: Largest outputs of runs, in bytes, that are moved item by item, by the size of an item: a thread of the
-    #: gather computes less before its first load.
-    max_gathered_run_bytes: Mapping[int, int] = figure(
-        {1: 1 << 20, 2: 16 << 20, 4: 16 << 20, 8: 16 << 20, 16: 16 << 20},
-        "machine code",
-        "predicted us, runs and gather: 80 x 6849 of 8 bytes 8.4 and 6.9, 3743394 words 12.3 and 11.0, "
-        "9362681 halves 14.2 and 12.7; 1277 x 12707 bytes 12.6 and 19.5, 1775009 bytes 5.6 and 5.9; on an "
-        "H200, runs of an unaligned GiB reach 4.07 TB/s",
-    )
-
-    #: The same of planes and matrices.
-    max_gathered_matrix_bytes: Mapping[int, int] = figure(
-        {1: 1 << 20, 2: 1 << 19, 4: 1 << 19, 8: 1 << 19, 16: 1 << 19},
-        "machine code",
-        "predicted us, tiles and gather: 5329 x 187 bytes 8.2 and 6.1, 11 x 88 x 810 bytes 7.7 and 8.1; "
-        "221 x 5 x 150 halves 6.4 and 5.3, 3 x 4 x 39638 halves 6.5 and 8.7; 36 x 3192 words 5.3 and 5.5; "
-        "128 x 12 x 92 of 8 bytes, 1.1 MiB, 5.5 and 6.6; planes and gather: 4 x 281 bytes 6.6 and 4.9",
-    )
-
-    #: Least part of its tiles that a matrix fills, by the size of the item: else many lanes have no item.
-    min_tile_fill: Mapping[int, float] = figure(
-        {1: 0.4, 2: 0.4, 4: 0.4, 8: 0.4, 16: 0.7},
-        "machine code",
-        "predicted us for 128 MiB, tiles and gather, of n x n items and the part they fill: 200 bytes, 0.61, "
-        "81 and 152; 33 x 600 halves, 0.48, 112 and 114, words 83 and 104, of 16 bytes 70 and 70; "
-        "6 x 616761 of 16 bytes, 0.75, 33 and 43 in 56 MiB",
-    )
-
-    #: The same where a block of the gather reads whole sectors; wider items are then gathered.
-    min_tile_fill_beside_sectors: Mapping[int, float] = figure(
-        {1: 0.4, 2: 0.75},
-        "machine code",
-        "predicted us as above: 64 bytes, 0.25, 188 and 152; 64 halves, 0.50, 90 and 77, 512 x 65, 0.51, 100 "
-        "and 78, 512 x 97, 0.76, 71 and 79; 129 words, 0.45, 90 and 66; 200 words 72 and 70",
-    )
-
-    #: Shortest lines of planes, in bytes, into which pixels are split, by the size and number of their items.
-    min_split_plane_bytes: Mapping[tuple[int, int], int] = figure(
-        {(1, 2): 64, (1, 3): 64, (1, 4): 64, (2, 2): 400, (2, 3): 400, (2, 4): 200},
-        "machine code",
-        "predicted us for 128 MiB in 2, 3 and 4 planes; the gather takes 152 for bytes, 75 for halves: lines "
-        "of 41 bytes 161, 161, 155, 65 bytes 145, 142, 128; 97 halves 84, 77, 68, 201 halves 80, 75, 66",
-    )
-
-    #: The same for planes that are joined.
-    min_joined_plane_bytes: Mapping[tuple[int, int], int] = figure(
-        {(1, 2): 24, (1, 3): 24, (1, 4): 24, (2, 2): 180, (2, 3): 82, (2, 4): 120},
-        "machine code",
-        "predicted us as above: lines of 17 bytes 187, 167, 161, 25 bytes 129, 124, 128; 65 halves 94, 82, "
-        "103, 97 halves 68, 64, 85, 251 halves 64, 64, 64; in 3 planes 33 halves 86, 41 halves 71; 63 "
-        "halves in 4 planes 67",
-    )
-
-    #: The same for a single plane; pixels of other sizes do not pay.
-    min_single_plane_bytes: Mapping[tuple[int, int], int] = figure(
-        {(1, 2): 1024},
-        "machine code",
-        "predicted us for 128 MiB, planes and gather: every other byte in rows of 769 126 and 121, of 1537 "
-        "108 and 121, of 2305 104 and 121; every third 131 and 124; every other half 96 and 93",
-    )
-
-    #: Shortest lines of whole words of 16 bytes, aligned in the target, by the size of their item.
-    min_whole_plane_bytes: Mapping[int, int] = figure(
-        {1: 16, 2: 32},
-        "machine code",
-        "predicted us as above: lines of 16 bytes 117, 93, 90; 8 halves 117, 91, 78, 16 halves 66, 64, 63",
-    )
-
-    #: Longest pieces of rows for blocks of one thread.
-    max_serial_piece_bytes: int = figure(1 << 16, "estimate", "a row is shared by the cores of a CPU")
-
-
-THRESHOLDS = Thresholds()
-
-
 def tensor_copy_step(
     source: TensorDesc, source_buffer: str, target: TensorDesc, target_buffer: str, limits: Limits
 ) -> Step:
@@ -188,10 +101,15 @@ def copy_step(
 
     Raises ValueError if `path` is not a key of `PATHS`, or cannot compute this copy.
     """
-    copy = BoxCopy(widened(coalesced(space, TARGET), (SOURCE, TARGET)), source_buffer, target_buffer)
+    copy = box_copy(space, source_buffer, target_buffer)
     taken = choose_path(copy, limits).path if path is None else named_path(PATHS, path, copy, limits)
     ((step,), _) = taken.steps(copy, limits)
     return step
+
+
+def box_copy(space: Space, source_buffer: str, target_buffer: str) -> BoxCopy:
+    """A copy in as few dimensions as possible, with items as wide as both sides allow."""
+    return BoxCopy(widened(coalesced(space, TARGET), (SOURCE, TARGET)), source_buffer, target_buffer)
 
 
 def is_stretch(copy: BoxCopy, limits: Limits) -> bool:
@@ -212,7 +130,7 @@ def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
     )
 
 
-def why_driver(copy: BoxCopy, limits: Limits) -> str | None:
+def why_driver(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
     """Stretches of whole, aligned words.
 
     On an H200, the driver copies 4 KiB in 4.3 us and 16 MiB in 11.7, `runs` in 5.0 and 12.6. Of 1 GiB it
@@ -255,7 +173,7 @@ def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy, by blocks of one thread: whole rows, in plain loops."""
     space = copy.space
     row, *outer = space.dimensions or (Dimension(1, (1, 1)),)
-    piece_items = min(row.size, THRESHOLDS.max_serial_piece_bytes // space.item_bytes)
+    piece_items = min(row.size, MAX_SERIAL_PIECE_BYTES // space.item_bytes)
     is_cut = piece_items < row.size
     if is_cut:
         steps = tuple(piece_items * stride for stride in row.strides)
@@ -292,12 +210,12 @@ def is_run(copy: BoxCopy, limits: Limits) -> bool:
     return bool(space.dimensions) and space.dimensions[0].strides in ((1, 1), (-1, 1))
 
 
-def why_runs(copy: BoxCopy, limits: Limits) -> str | None:
+def why_runs(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
     """Runs that are long enough to be moved in words rather than item by item."""
-    item_bytes = copy.space.item_bytes
-    if copy.num_bytes <= THRESHOLDS.max_gathered_run_bytes[item_bytes]:
+    width = copy.width
+    if copy.num_bytes <= t.max_gathered_run_bytes[width]:
         return None
-    least = THRESHOLDS.min_run_bytes[item_bytes]
+    least = t.min_run_bytes[width]
     return f"runs of {copy.row_bytes} bytes, {least} or more" if copy.row_bytes >= least else None
 
 
@@ -348,7 +266,7 @@ def tiles_write_sectors(line: Dimension, other: Dimension, item_bytes: int) -> b
     return line.size * item_bytes >= SECTOR_BYTES or abs(other.strides[TARGET]) == line.size
 
 
-def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
+def why_transpose(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
     """Matrices that fill enough of their tiles, if a line of the target jumps in the source.
 
     The gather moves what is small, and most of what it reads in whole sectors.
@@ -356,37 +274,41 @@ def why_transpose(copy: BoxCopy, limits: Limits) -> str | None:
     space = copy.space
     item_bytes = space.item_bytes
     line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
-    if copy.num_bytes <= THRESHOLDS.max_gathered_matrix_bytes[item_bytes] or abs(line.strides[SOURCE]) <= 1:
+    if copy.num_bytes <= t.max_gathered_matrix_bytes[copy.width] or abs(line.strides[SOURCE]) <= 1:
         return None
-    fills = THRESHOLDS.min_tile_fill
+    fills = t.min_tile_fill
     if gather_reads_sectors(other, item_bytes):
         if not tiles_write_sectors(line, other, item_bytes):
             return None
-        fills = THRESHOLDS.min_tile_fill_beside_sectors
+        fills = t.min_tile_fill_beside_sectors
     sides = tile_sides(line.size, other.size, item_bytes)
     num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
     fill = line.size * other.size * item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
-    least = fills.get(item_bytes)
-    if least is None or fill < least:
+    least = fills[copy.width]
+    if fill < least:
         return None
     return f"lines of {line.size} items fill {fill:.2f} of {num_tiles} tiles, {least} or more"
 
 
-def why_planes(copy: BoxCopy, limits: Limits) -> str | None:
-    """Pixels whose planes have long lines, or lines of whole words."""
+def why_planes(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
+    """Pixels whose planes have long lines, or lines of whole words.
+
+    A single plane leaves the rest of its pixels: it pays for every other byte alone.
+    """
     pixels = pixels_of(copy.space)
-    item_bytes = copy.space.item_bytes
-    if pixels is None or copy.num_bytes <= THRESHOLDS.max_gathered_matrix_bytes[item_bytes]:
+    item_bytes, width = copy.space.item_bytes, copy.width
+    if pixels is None or copy.num_bytes <= t.max_gathered_matrix_bytes[width]:
         return None
     line_bytes = pixels.line.size * item_bytes
-    leasts = THRESHOLDS.min_split_plane_bytes if pixels.splits else THRESHOLDS.min_joined_plane_bytes
     if pixels.num_planes == 1:
-        leasts = THRESHOLDS.min_single_plane_bytes
-    least = leasts.get((item_bytes, pixels.pixel_items))
-    if least is None:
-        return None
+        if item_bytes > 1 or pixels.pixel_items > 2:
+            return None
+        least = t.min_single_plane_bytes
+    else:
+        leasts = t.min_split_plane_bytes if pixels.splits else t.min_joined_plane_bytes
+        least = leasts[width][pixels.pixel_items - 2]
     if line_bytes % WORD_BYTES == alignment_of(pixels, TARGET, item_bytes) % WORD_BYTES == 0:
-        least = THRESHOLDS.min_whole_plane_bytes[item_bytes]
+        least = t.min_whole_plane_bytes[width]
     if line_bytes < least:
         return None
     return (
@@ -409,7 +331,7 @@ PATHS = by_name(
 )
 
 #: The paths on a GPU in order of preference, and why each pays. The gather is the last.
-_PREFERRED: tuple[tuple[Path[BoxCopy], Reason[BoxCopy]], ...] = (
+_PREFERRED: tuple[tuple[Path[BoxCopy], Reason[BoxCopy, Thresholds]], ...] = (
     (PATHS["driver"], why_driver),
     (PATHS["runs"], why_runs),
     (PATHS["planes"], why_planes),
@@ -417,9 +339,9 @@ _PREFERRED: tuple[tuple[Path[BoxCopy], Reason[BoxCopy]], ...] = (
 )
 
 
-def choose_path(copy: BoxCopy, limits: Limits) -> Choice[BoxCopy]:
+def choose_path(copy: BoxCopy, limits: Limits, t: Thresholds = THRESHOLDS) -> Choice[BoxCopy]:
     """The path that is estimated to be the fastest, and why."""
     # On a CPU, this copies with all cores and the C library with one.
     if limits.warp_lanes == 1:
         return Choice(PATHS["serial"], "blocks of one thread")
-    return first_that_pays(_PREFERRED, PATHS["gather"], copy, limits)
+    return first_that_pays(_PREFERRED, PATHS["gather"], copy, limits, t)

@@ -191,11 +191,11 @@ def test_strips_of_any_width_and_alignment(
     item_bytes: int, width: int, strip_bytes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words and cells of every width, aligned with any gaps, and lengths of every type."""
-    set_thresholds(monkeypatch, reverse_subsequences_paths, strip_bytes=(strip_bytes,))
-    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_row_bytes=(strip_bytes,))
-    set_thresholds(monkeypatch, reverse_subsequences_paths, long_serial_row_bytes=strip_bytes)
-    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_streamed_bytes=37 * width * item_bytes)
-    set_thresholds(monkeypatch, reverse_subsequences_paths, wide_strip_bytes=strip_bytes)
+    monkeypatch.setattr(reverse_subsequences_paths, "STRIP_BYTES", (strip_bytes,))
+    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_ROW_BYTES", (strip_bytes,))
+    monkeypatch.setattr(reverse_subsequences_paths, "LONG_SERIAL_ROW_BYTES", strip_bytes)
+    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_STREAMED_BYTES", 37 * width * item_bytes)
+    monkeypatch.setattr(reverse_subsequences_paths, "WIDE_STRIP_BYTES", strip_bytes)
     for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
         where = (number % 4 * 4, number // 4 * 2)
         places = layouts_of((37, width), item_bytes, 0, where, gap=number % 2)
@@ -211,10 +211,9 @@ def test_full_tiles_of_boxes(
     box: tuple[int, int], item_bytes: int, where: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles as large as shared storage takes, which begin and end anywhere in a word."""
-    set_thresholds(
-        monkeypatch, reverse_subsequences_paths, min_box_tile_bytes=reverse_subsequences_paths.BOX_TILE_BYTES
-    )
-    count = 2 * reverse_subsequences_paths.BOX_TILE_BYTES // (box[0] * box[1] * item_bytes) + 3
+    largest = reverse_subsequences_paths.BOX_TILE_BYTES
+    monkeypatch.setattr(reverse_subsequences_paths, "MIN_BOX_TILE_BYTES", largest)
+    count = 2 * largest // (box[0] * box[1] * item_bytes) + 3
     places = layouts_of((count, *box), item_bytes, 1, where, gap=0)
     values = np.random.default_rng(1).integers(0, box[0] + 2, (count, 1, box[1]))
     run_checked("boxes", places, 1, values)
@@ -476,7 +475,7 @@ def test_streamed_strips_at_any_place_in_a_line(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strips that begin where lines do. Their width divides the row, so there is one more than that takes."""
-    set_thresholds(monkeypatch, reverse_subsequences_paths, serial_streamed_bytes=1)
+    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_STREAMED_BYTES", 1)
     a = rng.integers(0, 256, (83, 256)).astype(dtype)
     lengths = rng.integers(0, 84, (1, 256))
     expected = reverse_lanes(a, lengths, 0)

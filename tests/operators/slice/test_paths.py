@@ -240,7 +240,7 @@ def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None
 @pytest.mark.parametrize("inner", [1, -1, 2])
 def test_pieces_of_rows_of_one_thread(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces a row, the last one shorter, in blocks that end inside a row."""
-    set_thresholds(monkeypatch, slice_paths, max_serial_piece_bytes=64)
+    monkeypatch.setattr(slice_paths, "MAX_SERIAL_PIECE_BYTES", 64)
     device = emulator.get_device()
     source = strided_layout((3, 50, 333), BITS_BY_SIZE[2], (34_000, 680, inner), 0)
     target = lay_out((3, 50, 333), BITS_BY_SIZE[2], pads=(0, 1, 2))
