@@ -1,4 +1,4 @@
-"""Reversals around the thresholds that decide between their paths: lanes, rows, boxes and strips of lanes."""
+"""Reversals around the sizes at which their paths change: lanes, rows, boxes and strips of lanes."""
 
 import math
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from bench.prediction import scan
 from bench.prediction.cases import aligned
 from bench.prediction.draw import box, log_uniform, one
 from bench.prediction.scan import Choosing, Scan
-from bench.prediction.scans.slice import NUM_BYTES, WIDTHS, near
+from bench.prediction.scans.slice import NUM_BYTES, near
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
@@ -26,6 +26,12 @@ from proof.sass.plan import HOPPER
 
 #: Paths of a GPU; when the driver copies rests on measured times.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "serial_columns", "copy"))
+
+#: Large outputs: lanes between gaps that the gather moves if they are shorter, by item, rows of one length
+#: that strips move, and the narrowest rows of strips.
+_LANE_BYTES = {1: 40, 2: 64, 4: 128, 8: 256, 16: 512}
+_ROW_BYTES = {1: 40, 2: 64, 4: 192, 8: 256, 16: 512}
+_STRIP_ROW_BYTES = 5
 
 
 @dataclass(frozen=True)
@@ -83,17 +89,17 @@ def points() -> list[Point]:
     for item in BITS_BY_SIZE:
         for size in near(BOX_TILE_BYTES, item, (0.001, 0.008, 0.06, 0.5, 0.9, 1.5)):
             found.append(Point(item, (NUM_BYTES // (size * item), size), 1))
-    for item, least in zip(WIDTHS, THRESHOLDS.min_run_bytes, strict=True):
+    for item, least in _LANE_BYTES.items():
         for size in near(least, item):
             found.append(Point(item, (NUM_BYTES // (size * item), size), 1, gap=2))
-    for item, least in zip(WIDTHS, THRESHOLDS.min_row_bytes, strict=True):
+    for item, least in _ROW_BYTES.items():
         for size in sorted({*near(least, item), *near(BOX_TILE_BYTES // 64, item)}):
             sizes = (NUM_BYTES // (64 * size * item), 64, size)
             found += [Point(item, sizes, 1, gap, "row") for gap in (0, 2)]
     for item in (1, 2, 4):
         for size in near(BOX_TILE_BYTES, item):
             found.append(Point(item, (NUM_BYTES // (size * item), max(3, size // 9), 9), 1))
-        for row in near(THRESHOLDS.min_strip_row_bytes, item):
+        for row in near(_STRIP_ROW_BYTES, item):
             found.append(Point(item, (NUM_BYTES // (256 * row * item), 256, row), 1, gap=4))
     return found
 

@@ -27,7 +27,7 @@ from proof.sass.plan import HOPPER
 NAMES = tuple(name for name in PATHS if name != "serial")
 
 #: The size of an item for each number "by width".
-WIDTHS = tuple(BITS_BY_SIZE)
+_WIDTHS = tuple(BITS_BY_SIZE)
 
 #: Bytes of an output: enough that the launch is a small part of the time.
 NUM_BYTES = 128 << 20
@@ -86,7 +86,7 @@ def near(least: int, item: int, factors: Iterable[float] = (0.5, 1, 1.5, 4)) -> 
 def points() -> list[Point]:
     """The committed ones."""
     found = []
-    for item, least in zip(WIDTHS, THRESHOLDS.min_run_bytes, strict=True):
+    for item, least in zip(_WIDTHS, THRESHOLDS.min_run_bytes, strict=True):
         for row in near(least, item):
             found.append(Point(item, (NUM_BYTES // (row * item), row), (row + 2, 1)))
     for item, row_bytes in _STRIDED_ROW_BYTES.items():
@@ -95,18 +95,18 @@ def points() -> list[Point]:
                 found.append(Point(item, (NUM_BYTES // (row * item), row), (row * stride + 1, stride)))
     for item in (1, 2, 4, 8):  # one of the dimensions is short
         found += [_across(item, other, line) for line in (2, 3, 4, 16, 33, 64) for other in (3, 64)]
-    for item, leasts in zip(WIDTHS, THRESHOLDS.min_split_plane_bytes, strict=False):
+    for item, leasts in zip(_WIDTHS, THRESHOLDS.min_split_plane_bytes, strict=False):
         for pixel, least in enumerate(leasts, 2):
             found += [_across(item, pixel, line) for line in near(least, item)]
-    for item, leasts in zip(WIDTHS, THRESHOLDS.min_joined_plane_bytes, strict=False):
+    for item, leasts in zip(_WIDTHS, THRESHOLDS.min_joined_plane_bytes, strict=False):
         for pixel, least in enumerate(leasts, 2):
             found += [_across(item, line, pixel) for line in near(least, item)]
     for item in BITS_BY_SIZE:  # matrices that fill a quarter of their tiles and more
         shapes = ((129, 129), (200, 200), (65, 512), (512, 65), (33, 600))
         found += [_across(item, other, line) for other, line in shapes]
-    for item, most in zip(WIDTHS, THRESHOLDS.max_gathered_run_bytes, strict=True):
+    for item, most in zip(_WIDTHS, THRESHOLDS.max_gathered_run_bytes, strict=True):
         found += [Point(item, (count, 999), (1001, 1)) for count in near(most, item * 999, (0.5, 1.5))]
-    for item, most in zip(WIDTHS, THRESHOLDS.max_gathered_matrix_bytes, strict=True):
+    for item, most in zip(_WIDTHS, THRESHOLDS.max_gathered_matrix_bytes, strict=True):
         for line in near(most, item * 333, (0.5, 1.5)):
             found.append(Point(item, (333, line), (1, 333)))
     for item, count in GATHER_ITEMS_PER_THREAD.items():

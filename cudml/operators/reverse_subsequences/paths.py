@@ -1,6 +1,7 @@
 """The paths of `REVERSE_SUBSEQUENCES`: the ways to reverse lanes of a given layout."""
 
 import math
+from collections.abc import Callable
 
 from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import (
@@ -18,9 +19,7 @@ from cudml.operators.launch_shape import (
 from cudml.operators.path import (
     Choice,
     Path,
-    Reason,
     by_name,
-    first_that_pays,
     named_path,
     single_step,
 )
@@ -62,6 +61,9 @@ LINE_BYTES = 64
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
 #: As many lanes as a block loads lengths for at once.
 BOX_TILE_LANES = 1024
+
+#: Narrower items move in cells of this size where rows are aligned (kernels/reverse_subsequences/cells.cuh).
+_CELL_BYTES = 4
 
 _BOX_CONSTANTS: Constants = (
     *BLOCK_CONSTANTS,
@@ -466,96 +468,6 @@ def _launch(
     )
 
 
-def why_columns(lanes: Lanes, limits: Limits, t: Thresholds) -> str | None:
-    """Rows that are wide enough, or touch, in strips that are estimated to be faster than other paths.
-
-    Narrow rows between gaps waste sectors. A strip takes a block, however small it is, and a few tall ones
-    leave multiprocessors without work.
-    """
-    row, least = lanes.others.dimensions[0], t.min_strip_row_bytes
-    row_bytes, touch = row.size * lanes.item_bytes, lanes.axis.strides[:LENGTHS] == (row.size, row.size)
-    if not (touch or row_bytes >= least):
-        return None
-    own, others = _strip_clocks(lanes, limits, t), _clocks_beside_strips(lanes, limits, t)
-    if own > others:
-        return None
-    where = "one after another" if touch else f"{least} or more"
-    return f"lanes across rows of {row_bytes} bytes, {where}; estimated clocks {own}, others {others}"
-
-
-def _strip_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> int:
-    """Clocks that the strips of `columns` are estimated to take, without the launch."""
-    row_size, width = lanes.others.dimensions[0].size, strip_width(lanes, limits) or 1
-    num_strips = lanes.others.num_items // row_size * ceil_div(row_size, width)
-    strip_bytes = min(width, row_size) * lanes.item_bytes * lanes.axis.size
-    bytes_per_clock = t.strip_bytes_per_clock[lanes.width]
-    across = (lanes.axis, *lanes.others.dimensions[1:])
-    if all(dimension.strides[SOURCE] * lanes.item_bytes % WORD_BYTES == 0 for dimension in across):
-        bytes_per_clock *= t.strip_factor_of_words[lanes.width]
-    clocks = max(int(strip_bytes / bytes_per_clock), t.strip_clocks[lanes.width])
-    is_narrow = min(width, row_size) * lanes.item_bytes < SECTOR_BYTES
-    share = t.narrow_strip_bytes_per_clock if is_narrow else t.memory_bytes_per_clock
-    num_waves = ceil_div(num_strips, limits.num_multiprocessors)
-    return max(num_waves * clocks, _clocks_of_all(lanes, share, limits))
-
-
-def _clocks_of_all(lanes: Lanes, bytes_per_clock: float, limits: Limits) -> int:
-    """Clocks in which all multiprocessors move the output, each at this rate."""
-    return int(lanes.num_bytes / (bytes_per_clock * limits.num_multiprocessors))
-
-
-def _clocks_beside_strips(lanes: Lanes, limits: Limits, t: Thresholds) -> int:
-    """The same of the gather, or of rows if they have one length each and the output is small."""
-    most = t.memory_bytes_per_clock
-    items = min(t.gather_items_per_clock * lanes.item_bytes, most)
-    gather = t.gather_clocks + _clocks_of_all(lanes, items, limits)
-    if lanes.num_bytes > t.max_short_bytes or not rows_share_lengths(lanes, limits):
-        return gather
-    return min(gather, t.row_clocks + _clocks_of_all(lanes, most, limits))
-
-
-def why_rows_else(lanes: Lanes, limits: Limits, t: Thresholds) -> str | None:
-    """Rows whose strips do not pay: a thread for each item computes more than one for each word."""
-    items, least = lanes.others.dimensions[0].size, t.min_row_items
-    num_bytes, most = lanes.num_bytes, t.max_short_bytes
-    if items >= least:
-        return f"rows of {items} items, {least} or more"
-    return f"rows of {num_bytes} bytes together, {most} or fewer" if num_bytes <= most else None
-
-
-def why_boxes(lanes: Lanes, limits: Limits, t: Thresholds) -> str | None:
-    """Boxes, unless they are few, or their rows are long."""
-    if lanes.axis.strides[TARGET] > 1:  # lanes cross rows
-        if lanes.num_bytes < t.min_crossing_boxes_bytes and strips_fit(lanes, limits):
-            return None
-        has_rows = rows_share_lengths(lanes, limits)
-        if has_rows and _row_bytes(lanes) >= t.min_row_beside_boxes_bytes:
-            return None
-    elif lanes.num_bytes < t.min_contiguous_boxes_bytes and lanes.item_bytes <= 4:
-        return None
-    return f"boxes of {lanes.box_bytes} bytes, {BOX_TILE_BYTES} or fewer"
-
-
-def _row_bytes(lanes: Lanes) -> int:
-    """What the innermost dimension across lanes moves."""
-    return lanes.others.dimensions[0].size * lanes.item_bytes
-
-
-def why_lanes(lanes: Lanes, limits: Limits, t: Thresholds) -> str | None:
-    """Lanes with enough bytes to be moved in words."""
-    num_bytes = lanes.axis.size * lanes.item_bytes
-    least = t.min_run_bytes[lanes.width]
-    if lanes.num_bytes <= t.max_short_bytes:
-        least = max(least, t.min_short_run_bytes)
-    return f"lanes of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
-
-
-def why_rows(lanes: Lanes, limits: Limits, t: Thresholds) -> str | None:
-    """Rows with enough bytes to be moved in words."""
-    num_bytes, least = _row_bytes(lanes), t.min_row_bytes[lanes.width]
-    return f"rows of {num_bytes} bytes, {least} or more" if num_bytes >= least else None
-
-
 PATHS = by_name(
     Path("copy", "lanes of one element", are_single, single_step(copied)),
     Path(
@@ -572,14 +484,82 @@ PATHS = by_name(
     Path("gather", "any layout", any_lanes, single_step(gather)),
 )
 
-#: The paths on a GPU in order of preference, and why each pays. The gather is the last.
-_PREFERRED: tuple[tuple[Path[Lanes], Reason[Lanes, Thresholds]], ...] = (
-    (PATHS["boxes"], why_boxes),
-    (PATHS["lanes"], why_lanes),
-    (PATHS["rows"], why_rows),
-    (PATHS["columns"], why_columns),
-    (PATHS["rows"], why_rows_else),
-)
+
+def _gather_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
+    """Clocks of the gather: lanes of their own lengths scatter what neighbours read."""
+    num_items = lanes.num_bytes // lanes.item_bytes
+    space, _ = _with_axis(lanes)
+    rate = t.scattered_bytes_per_clock if space.dimensions[0].strides[LENGTHS] else t.bytes_per_clock
+    further_items = min(ceil_div(num_items, BLOCK_THREADS), GATHER_ITEMS_PER_THREAD) - 1
+    by_items = num_items / (t.gather_items_per_clock * limits.num_multiprocessors)
+    return t.gather_item_clocks * further_items + max(by_items, _clocks_of_all(lanes, rate, limits))
+
+
+def _clocks_of_all(lanes: Lanes, bytes_per_clock: float, limits: Limits) -> float:
+    """Clocks in which all multiprocessors move the output, each at this rate."""
+    return lanes.num_bytes / (bytes_per_clock * limits.num_multiprocessors)
+
+
+def _lanes_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
+    """Clocks of `lanes`: narrow items are mirrored within words, and beyond one word shifted, too."""
+    lane_bytes, thread_clocks = lanes.axis.size * lanes.item_bytes, t.thread_clocks[lanes.width]
+    start = t.word_lanes_clocks if lane_bytes <= WORD_BYTES else t.lanes_clocks[lanes.width]
+    return start + _run_clocks(lanes, lane_bytes, thread_clocks, limits, t)
+
+
+def _rows_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
+    """Clocks of `rows`, which nothing mirrors."""
+    row_bytes = lanes.others.dimensions[0].size * lanes.item_bytes
+    thread_clocks = t.thread_clocks[lanes.width] * t.rows_part_of_thread
+    return t.rows_clocks + _run_clocks(lanes, row_bytes, thread_clocks, limits, t)
+
+
+def _run_clocks(lanes: Lanes, run_bytes: int, thread_clocks: float, limits: Limits, t: Thresholds) -> float:
+    """Clocks of runs of this length beyond the first: of their threads, or of the memory."""
+    shape = run_shape(run_bytes, lanes.num_bytes, limits)
+    num_threads = lanes.num_bytes // run_bytes * shape.pieces_per_run * shape.group_lanes
+    words_each = ceil_div(shape.piece_bytes // WORD_BYTES, shape.group_lanes)
+    by_threads = num_threads * (thread_clocks + words_each) / limits.num_multiprocessors
+    return max(by_threads, _clocks_of_all(lanes, t.bytes_per_clock, limits))
+
+
+def _boxes_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
+    """Clocks of `boxes`: of one tile at least."""
+    num_items = lanes.num_bytes // lanes.item_bytes
+    tile_items = min(boxes_of_tile(lanes, limits) * lanes.box_bytes // lanes.item_bytes, num_items)
+    items = max(tile_items, num_items / limits.num_multiprocessors)
+    by_items = items * (t.box_item_clocks + t.box_lane_clocks / lanes.axis.size)
+    return t.boxes_clocks + max(by_items, _clocks_of_all(lanes, t.bytes_per_clock, limits))
+
+
+def _columns_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
+    """Clocks of the strips of `columns`: one at a time on each multiprocessor, or those of the memory."""
+    row_size, item_bytes = lanes.others.dimensions[0].size, lanes.item_bytes
+    width = strip_width(lanes, limits) or 1
+    num_strips = lanes.others.num_items // row_size * ceil_div(row_size, width)
+    row_bytes = min(width, row_size) * item_bytes
+    strides = [d.strides[SOURCE] * item_bytes for d in (lanes.axis, *lanes.others.dimensions[1:])]
+    alignment = math.gcd(WORD_BYTES, *strides)
+    widest = WORD_BYTES if item_bytes >= _CELL_BYTES else _CELL_BYTES
+    load_bytes = widest if alignment >= widest else item_bytes
+    bytes_per_clock = t.strip_bytes_per_clock[load_bytes.bit_length() - 1]
+    clocks = t.strip_clocks[lanes.width] + row_bytes * lanes.axis.size / bytes_per_clock
+    # Bytes of the sectors that a row of a strip lies in; after a whole row, the next one begins there.
+    touched = row_bytes + SECTOR_BYTES - alignment
+    if width >= row_size:
+        touched = min(touched, max(row_bytes, abs(strides[0])))
+    of_all = _clocks_of_all(lanes, t.bytes_per_clock, limits) * touched / row_bytes
+    return max(ceil_div(num_strips, limits.num_multiprocessors) * clocks, of_all)
+
+
+#: Clocks that a path on a GPU is estimated to take, by its name.
+_CLOCKS: dict[str, Callable[[Lanes, Limits, Thresholds], float]] = {
+    "boxes": _boxes_clocks,
+    "lanes": _lanes_clocks,
+    "rows": _rows_clocks,
+    "columns": _columns_clocks,
+    "gather": _gather_clocks,
+}
 
 
 def choose_path(lanes: Lanes, limits: Limits, t: Thresholds = THRESHOLDS) -> Choice[Lanes]:
@@ -589,4 +569,11 @@ def choose_path(lanes: Lanes, limits: Limits, t: Thresholds = THRESHOLDS) -> Cho
     if limits.warp_lanes == 1:
         path = "serial_columns" if lengths_differ_in_rows(lanes, limits) else "serial"
         return Choice(PATHS[path], "blocks of one thread")
-    return first_that_pays(_PREFERRED, PATHS["gather"], lanes, limits, t)
+    clocks = {
+        name: estimate(lanes, limits, t)
+        for name, estimate in _CLOCKS.items()
+        if PATHS[name].can_do(lanes, limits)
+    }
+    in_order = sorted(clocks, key=clocks.__getitem__)
+    told = ", ".join(f"{name} {clocks[name]:.0f}" for name in in_order)
+    return Choice(PATHS[in_order[0]], f"estimated clocks: {told}")

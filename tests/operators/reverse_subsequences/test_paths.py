@@ -21,6 +21,7 @@ from cudml.operators.reverse_subsequences.paths import PATHS, choose_path, lanes
 from cudml.plans import Copy, KernelLaunch, Plan, Step
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
+from proof.sass.plan import HOPPER
 from tests.support import assert_identical, is_for_a_cpu, schedules, set_thresholds
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
@@ -269,35 +270,32 @@ def test_indices_of_64_bits(device: Device, axis: int, shared: bool, monkeypatch
     run_every_path(device, places, axis, values)
 
 
-#: Layouts that the plan is expected to give to each kernel, of a GPU and of a CPU: item bytes, sizes, axis,
-#: shared lengths, and perhaps the gap after each row.
+#: Layouts that the plan is expected to give to each kernel, of an H200, where it is predicted to be the
+#: fastest, and of a CPU: item bytes, sizes, axis, shared lengths, and perhaps the gap after each row.
 CHOSEN = {
-    "long lanes": ("lanes", "serial", 4, (30, 5000), 1, (False, False)),
+    "long lanes": ("lanes", "serial", 4, (300, 5000), 1, (False, False)),
     "long lanes of bytes": ("lanes", "serial", 1, (30, 20_000), 1, (False, False)),
     "short lanes": ("boxes", "serial", 4, (300, 8), 1, (False, False)),
     "a few short lanes": ("gather", "serial", 4, (30, 8), 1, (False, False)),
-    "short lanes of bytes": ("boxes", "serial", 1, (30, 100), 1, (False, False)),
+    "short lanes of bytes": ("boxes", "serial", 1, (300, 100), 1, (False, False)),
     "short lanes between gaps": ("gather", "serial", 4, (30, 8), 1, (False, False), 3),
-    "one length a row": ("rows", "serial", 4, (6, 50, 200), 1, (False, False, True)),
-    "one length a short row": ("columns", "serial", 4, (6, 50, 100), 1, (False, False, True)),
-    "one length a short row of a small box": ("boxes", "serial", 4, (24, 50, 28), 1, (False, False, True)),
+    "one length a row": ("rows", "serial", 4, (60, 50, 200), 1, (False, False, True)),
+    "one length a short row": ("columns", "serial", 1, (1000, 64, 21), 1, (False, False, True), 2),
+    "one length a row of a small box": ("boxes", "serial", 1, (2400, 50, 28), 1, (False, False, True)),
     "one length a lane": ("columns", "serial_columns", 4, (6, 50, 101), 1, (False, False, False)),
-    "one length a lane of a small box": ("boxes", "serial_columns", 4, (60, 50, 9), 1, (False, False, False)),
-    "long lanes of their own lengths": ("columns", "serial_columns", 4, (5000, 100), 0, (False, False)),
+    "one length a lane of a small box": (
+        "boxes",
+        "serial_columns",
+        4,
+        (6000, 50, 9),
+        1,
+        (False, False, False),
+    ),
+    "long lanes of their own lengths": ("columns", "serial_columns", 4, (2000, 1000), 0, (False, False)),
     "longer lanes of their own lengths": ("gather", "serial", 4, (20_000, 100), 0, (False, False)),
-    "narrow rows one after another": ("columns", "serial_columns", 4, (2000, 3), 0, (False, False)),
-    "narrow rows between gaps": ("gather", "serial_columns", 1, (500, 3), 0, (False, False), 2),
-    "rows of a few bytes between gaps": ("columns", "serial_columns", 1, (500, 5), 0, (False, False), 2),
-}
-
-
-#: The reason that a choice gives.
-WHY = {
-    "boxes": r"boxes of \d+ bytes, \d+ or fewer",
-    "lanes": r"lanes of \d+ bytes, \d+ or more",
-    "rows": r"rows of \d+ bytes, \d+ or more",
-    "columns": r"lanes across rows of \d+ bytes, (\d+ or more|one after another)",
-    "gather": "nothing else pays",
+    "short lanes across long rows": ("columns", "serial_columns", 8, (40, 5000), 0, (False, False)),
+    "long lanes across narrow rows": ("gather", "serial_columns", 1, (20_000, 3), 0, (False, False), 2),
+    "rows of a few bytes between gaps": ("columns", "serial_columns", 1, (100, 500, 5), 1, (False,) * 3, 2),
 }
 
 
@@ -309,12 +307,14 @@ def test_choice_of_the_plan(case: tuple) -> None:
     one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     tensor = lay_out(sizes, kind, pads=pads).desc
     descs = [tensor, lay_out(one, DataType.UINT32, broadcast=shared).desc, tensor]
-    limits = emulator.get_device().limits
-    expected = reversal_step(*descs, axis, limits, path=name)
-    assert reversal_step(*descs, axis, limits) == expected
-    assert re.fullmatch(f"{name}: .*({WHY[name]}).*", repr(choose_path(lanes_of(*descs, axis), limits)))
+    expected = reversal_step(*descs, axis, HOPPER.limits, path=name)
+    assert reversal_step(*descs, axis, HOPPER.limits) == expected
+    told = repr(choose_path(lanes_of(*descs, axis), HOPPER.limits))
+    assert re.fullmatch(rf"{name}: estimated clocks: {name} \d+(, [a-z]+ \d+)*", told)
+    clocks = [*map(int, re.findall(r" (\d+)", told))]
+    assert clocks == sorted(clocks)
     assert expected.source == f"reverse_subsequences/{name}.cu"
-    single = reversal_step(*descs, axis, replace(limits, warp_lanes=1))
+    single = reversal_step(*descs, axis, replace(emulator.get_device().limits, warp_lanes=1))
     assert (single.source, single.block) == (f"reverse_subsequences/{cpu_name}.cu", (1, 1, 1))
 
 
@@ -344,14 +344,13 @@ def test_choice_of_the_plan(case: tuple) -> None:
 def test_strips_are_taken_where_they_pay(
     path: str, item_bytes: int, sizes: tuple[int, ...], axis: int, shared: bool, gap: int
 ) -> None:
-    """On a GPU with as many multiprocessors as the predicted one."""
+    """On an H200, for which times are predicted."""
     pads = (0,) * (len(sizes) - 1) + (gap,)
     tensor = lay_out(sizes, BITS_BY_SIZE[item_bytes], pads=pads).desc
     one = tuple(1 if i == axis else n for i, n in enumerate(sizes))
     broadcast = (*(False for _ in sizes[1:]), shared)
     lengths = lay_out(one, DataType.UINT32, broadcast=broadcast).desc
-    limits = replace(emulator.get_device().limits, num_multiprocessors=132)
-    chosen = choose_path(lanes_of(tensor, lengths, tensor, axis), limits)
+    chosen = choose_path(lanes_of(tensor, lengths, tensor, axis), HOPPER.limits)
     assert chosen.path.name == path, chosen
 
 

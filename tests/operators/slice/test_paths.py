@@ -291,7 +291,7 @@ def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.Monke
 CHOSEN = {
     "contiguous rows": ("runs", 4, (10_000, 1000), (2000, 1)),
     "contiguous rows of 16 MiB": ("gather", 4, (4096, 1024), (2048, 1)),
-    "mirrored rows": ("runs", 2, (10_000, 1000), (2000, -1)),
+    "mirrored rows": ("runs", 2, (40_000, 1000), (2000, -1)),
     "odd rows of bytes": ("runs", 1, (20_000, 99), (150, 1)),
     "few odd rows of bytes": ("gather", 1, (1000, 99), (150, 1)),
     "short rows of bytes": ("gather", 1, (100_000, 33), (50, 1)),
