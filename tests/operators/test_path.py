@@ -11,6 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from cudml.operators import choice
+from cudml.operators.gru.clocks import Clocks
 from cudml.operators.path import Basis, Choice, Path, first_that_pays
 from cudml.plans import Limits
 from proof.sass.plan import HOPPER
@@ -21,15 +22,17 @@ PATHS = ("slice.paths", "reverse_subsequences.paths", "gru.paths", "top_k.paths"
 #: The modules with `THRESHOLDS` in code.
 THRESHOLDS = (
     "launch_shape",
-    "gru.shapes",
     *(f"top_k.{name}" for name in ("arg_max", "block_sort", "cluster", "columns", "filter", "groups")),
     *(f"top_k.{name}" for name in ("keep", "radix", "serial")),
 )
 
 #: Operators whose choice has its numbers in a data file, and their dataclass.
 TUNED: dict[str, type[Any]] = {
-    name: import_module(f"cudml.operators.{name}.thresholds").Thresholds
-    for name in ("top_k", "slice", "reverse_subsequences")
+    "gru": Clocks,
+    **{
+        name: import_module(f"cudml.operators.{name}.thresholds").Thresholds
+        for name in ("top_k", "slice", "reverse_subsequences")
+    },
 }
 
 

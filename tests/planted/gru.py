@@ -3,7 +3,7 @@
 from tests.planted.defect import BOUNDS, HANGS, NOT_ZERO, RACE, UNWRITTEN, WRONG, Defect
 
 _PATHS = "cudml/operators/gru/paths.py"
-_SHAPES = "cudml/operators/gru/shapes.py"
+_LAYER = "cudml/operators/gru/layer.py"
 _WAVE = "cudml/operators/gru/wave.py"
 
 DEFECTS = {
@@ -127,7 +127,7 @@ DEFECTS = {
         BOUNDS,
     ),
     "shared storage of a layer four bytes short": Defect(
-        _SHAPES,
+        _LAYER,
         "self.fixed_bytes + self.round_batch * self.state_bytes + self.num_stored_chunks",
         "self.fixed_bytes - 4 + self.round_batch * self.state_bytes + self.num_stored_chunks",
         ("gru in a block", "gru on a grid, weights in memory"),

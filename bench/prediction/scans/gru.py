@@ -10,13 +10,15 @@ from bench.checks import WrongResultError
 from bench.gru import GruCase, check, make
 from bench.prediction import scan
 from bench.prediction.draw import log_uniform, one
-from bench.prediction.scan import Scan
+from bench.prediction.scan import Choosing, Scan
 from bench.sources import Source
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru import operator as gru
 from cudml.operators.gru.activations import Activation
+from cudml.operators.gru.clocks import CLOCKS, Clocks
+from cudml.operators.gru.layer import Layer
 from cudml.operators.gru.operator import GruDesc
-from cudml.operators.gru.paths import PATHS
+from cudml.operators.gru.paths import PATHS, choose_path
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
@@ -129,4 +131,12 @@ def draw(random: np.random.Generator) -> Point:
     return Point(one(random, "float32", "float16"), log_uniform(random, 1, 256), log_uniform(random, 1, 2048))
 
 
-SCAN = Scan("gru", NAMES, Point, points, draw)
+def _layer_of(point: Point) -> Layer:
+    return gru.layer_of(point.desc)
+
+
+def _choose(layer: Layer, numbers: Clocks) -> str:
+    return choose_path(layer, HOPPER.limits, numbers).path.name
+
+
+SCAN = Scan("gru", NAMES, Point, points, draw, choosing=Choosing(CLOCKS, _layer_of, _choose))

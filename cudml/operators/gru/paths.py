@@ -3,14 +3,23 @@
 Most paths multiply all inputs by their weights at once, with the matrix product of the device's library or in
 a kernel for the CPU, and then run all steps in one launch that keeps the weights of the recurrence on the
 chip. A single step is one launch that does both. Where the chip cannot hold the weights, every step is a
-product of the library and a launch for the gates. The choice follows estimates made from `THRESHOLDS` of
-gru_shapes.py.
+product of the library and a launch for the gates. The choice follows the estimates of clocks.py.
 """
 
 from collections.abc import Callable, Mapping
 
 from cudml.enums import DataType
-from cudml.operators.gru.shapes import (
+from cudml.operators.gru.clocks import (
+    CLOCKS,
+    Clocks,
+    block_clocks,
+    grid_clocks,
+    matrix_clocks,
+    products_clocks,
+    projection_clocks,
+    step_clocks,
+)
+from cudml.operators.gru.layer import (
     CARRIED_BYTES,
     CONSTANTS,
     EXCHANGED_BYTES,
@@ -26,23 +35,17 @@ from cudml.operators.gru.shapes import (
     STEP_CARRIED_ROWS,
     STEP_COUNTS_BYTES,
     SUM_COLUMNS,
-    THRESHOLDS,
     TILE_MAX_UNITS,
     Layer,
     Shape,
-    block_clocks,
+)
+from cudml.operators.gru.shapes import (
     block_shape,
-    grid_clocks,
     grid_shape,
-    matrix_clocks,
     matrix_shape,
     panel_products,
-    products_blocks,
-    products_clocks,
     products_shape,
-    projection_clocks,
     serial_shape,
-    step_clocks,
     step_shape,
 )
 from cudml.operators.path import Choice, Path, Steps, by_name
@@ -87,6 +90,12 @@ _LEAST_PRODUCT_WORKSPACE = 16 << 10
 #: For less than a large product, an estimate from above: tiles of at most this many rows and columns, and a
 #: partial sum of each for at least this many products.
 _PRODUCT_TILE, _PARTIAL_PRODUCTS = 128, 64
+
+# On a CPU: the products of all weights with a batch of states from which copying the weights into panels pays
+# (Zen 4: up to 7 are faster without, for 64 to 512 hidden units), and blocks for each thread that prepares a
+# layer, so that none waits long for the last one.
+_PANEL_MIN_PRODUCTS = 8
+_PREPARE_BLOCKS = 4
 
 #: The maximum number of activations of a layer.
 _MAX_ACTIVATIONS = 4
@@ -383,7 +392,7 @@ def padded_units(hidden: int) -> int:
 
 def _tile_blocks(hidden: int, limits: Limits) -> int:
     """Blocks that take a direction's tiles in turn."""
-    most = THRESHOLDS.serial_prepare_blocks * limits.num_multiprocessors
+    most = _PREPARE_BLOCKS * limits.num_multiprocessors
     return min(padded_units(hidden) // TILE_MAX_UNITS, most)
 
 
@@ -476,7 +485,7 @@ PATHS = by_name(
     Path(
         "products",
         "weights that do not fit on the chip, and many sequences: a product for each step",
-        lambda layer, limits: products_blocks(layer) <= MAX_GRID_BLOCKS,
+        lambda layer, limits: products_shape(layer).num_blocks(layer) <= MAX_GRID_BLOCKS,
         _complete(_products_steps),
     ),
     Path("panels", "more steps on a CPU", _any_layer, _complete(_panel_steps, multiplies=True)),
@@ -484,32 +493,32 @@ PATHS = by_name(
 )
 
 
-def estimated_clocks(layer: Layer, limits: Limits) -> dict[str, int]:
+def estimated_clocks(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> dict[str, int]:
     """Clocks that a layer is estimated to take on a GPU, by path.
 
     Raises ValueError if the hidden size is too large for the device.
     """
     clocks: dict[str, int] = {}
     if (block := block_shape(layer, limits)) is not None:
-        clocks["block"] = block_clocks(block, layer, limits)
+        clocks["block"] = block_clocks(block, layer, limits, t)
     # A grid of one shard would exchange states with itself.
-    if (grid := grid_shape(layer, limits)) is not None and grid.num_shards > 1:
-        clocks["grid"] = grid_clocks(grid, layer)
-    if (matrix := matrix_shape(layer, limits)) is not None:
-        clocks["matrix_grid"] = matrix_clocks(matrix, layer)
-    # What no other kernel can hold is refused, as on every path.
-    if clocks and products_blocks(layer) <= MAX_GRID_BLOCKS:
-        clocks["products"] = products_clocks(layer, limits)
+    if (grid := grid_shape(layer, limits, t)) is not None and grid.num_shards > 1:
+        clocks["grid"] = grid_clocks(grid, layer, t)
+    if (matrix := matrix_shape(layer, limits, t)) is not None:
+        clocks["matrix_grid"] = matrix_clocks(matrix, layer, t)
+    # A hidden size that no other kernel can hold is refused, as on every path.
+    if clocks and PATHS["products"].can_do(layer, limits):
+        clocks["products"] = products_clocks(products_shape(layer), layer, limits, t)
     if layer.num_steps == 1:
-        more = projection_clocks(layer, limits)
+        more = projection_clocks(layer, limits, t)
         clocks = {name: count + more for name, count in clocks.items()}
-        clocks["step"] = step_clocks(step_shape(layer), layer, limits)
+        clocks["step"] = step_clocks(step_shape(layer), layer, limits, t)
     if not clocks:
         raise ValueError(_too_large(layer, limits))
     return clocks
 
 
-def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
+def choose_path(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Choice[Layer]:
     """The path that is estimated to be the fastest, and why.
 
     Raises ValueError if the hidden size is too large for the device.
@@ -517,11 +526,11 @@ def choose_path(layer: Layer, limits: Limits) -> Choice[Layer]:
     if layer.has_panels:
         return Choice(PATHS["panels"], "the weights are in panels")
     if limits.warp_lanes == 1:
-        products, least = panel_products(layer, limits), THRESHOLDS.panel_min_products
+        products, least = panel_products(layer, limits), _PANEL_MIN_PRODUCTS
         if products >= least:
             return Choice(PATHS["panels"], f"{products} products of a batch, {least} or more")
         return Choice(PATHS["serial"], f"{products} products of a batch, fewer than {least}")
-    clocks = estimated_clocks(layer, limits)
+    clocks = estimated_clocks(layer, limits, t)
     taken = min(clocks, key=clocks.__getitem__)
     estimates = ", ".join(f"{name} {count}" for name, count in clocks.items())
     return Choice(PATHS[taken], f"estimated clocks: {estimates}")
@@ -554,8 +563,7 @@ def _names(spaces: tuple[Workspace, ...]) -> tuple[str | None, ...]:
 
 def _overflow(layer: Layer, shape: Shape) -> tuple[Workspace, ...]:
     """The workspace for weights that do not fit on the chip, if there are any."""
-    blocks = layer.num_directions * shape.num_groups * shape.num_shards
-    num_bytes = blocks * shape.num_overflow_chunks * shape.chunk_bytes
+    num_bytes = shape.num_blocks(layer) * shape.num_overflow_chunks * shape.chunk_bytes
     return (Workspace("overflow", num_bytes),) if num_bytes else ()
 
 
@@ -563,12 +571,11 @@ def recurrence_launch(
     layer: Layer, shape: Shape, name: str, buffers: tuple[str | None, ...], *variant: bool | int
 ) -> KernelLaunch:
     """The launch of a recurrence; `variant` has the kernel's last template arguments."""
-    blocks = layer.num_directions * shape.num_groups * shape.num_shards
     return KernelLaunch(
         source=f"gru/{name}.cu",
         function=f"gru_{name}",
         template=(layer.element.cpp, layer.is_standard, layer.linear_before_reset, *variant),
-        grid=(blocks, 1, 1),
+        grid=(shape.num_blocks(layer), 1, 1),
         block=(shape.num_threads, 1, 1),
         buffers=buffers,
         params=_params(layer, shape),

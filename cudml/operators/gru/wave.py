@@ -6,15 +6,8 @@ from block to block. So a stack takes little longer than one layer, if all of th
 
 from dataclasses import dataclass, replace
 
-from cudml.operators.gru.paths import (
-    WAITS,
-    estimated_clocks,
-    packed,
-    project,
-    recurrence_launch,
-    snapshot_of_lengths,
-)
-from cudml.operators.gru.shapes import (
+from cudml.operators.gru.clocks import CLOCKS, grid_clocks, load_clocks, product_clocks
+from cudml.operators.gru.layer import (
     COLUMNS_PER_WARP,
     EXCHANGED_BYTES,
     EXCHANGED_STATES,
@@ -24,14 +17,20 @@ from cudml.operators.gru.shapes import (
     GROUPS_PER_WARP,
     NUM_GATES,
     QUAD,
-    THRESHOLDS,
     WAVE_BATCH,
     WAVE_MAX_LAYERS,
     WAVE_REGISTER_CHUNKS,
     WAVE_SUMS,
     Layer,
     Shape,
-    grid_clocks,
+)
+from cudml.operators.gru.paths import (
+    WAITS,
+    estimated_clocks,
+    packed,
+    project,
+    recurrence_launch,
+    snapshot_of_lengths,
 )
 from cudml.operators.path import Path, Steps, by_name
 from cudml.plans import WAIT_REPORT, WARP_LANES, Fill, Limits, Workspace, ceil_div, round_up
@@ -115,12 +114,12 @@ def wave_clocks(shape: Shape, stack: Stack) -> int:
     the exchange of the block's own, in which it is done.
     """
     layer = stack.whole
-    of_layer = grid_clocks(shape, layer)
-    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // THRESHOLDS.l2_bytes_per_clock
-    below = gathered + THRESHOLDS.round_clocks // 2 + shape.product_clocks()
+    of_layer = grid_clocks(shape, layer, CLOCKS)
+    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // CLOCKS.l2_bytes
+    below = gathered + CLOCKS.grid_round // 2 + product_clocks(shape, CLOCKS)
     num_steps = layer.num_steps + len(stack.layers) - 1
-    beyond = num_steps * max(0, below - THRESHOLDS.exchange_clocks)
-    return shape.load_clocks() + of_layer * num_steps // layer.num_steps + beyond
+    beyond = num_steps * max(0, below - CLOCKS.exchange)
+    return load_clocks(shape, CLOCKS) + of_layer * num_steps // layer.num_steps + beyond
 
 
 def chain_clocks(stack: Stack, limits: Limits) -> int:
@@ -128,7 +127,7 @@ def chain_clocks(stack: Stack, limits: Limits) -> int:
     recurrences = sum(min(estimated_clocks(layer, limits).values()) for layer in stack.layers)
     # A single step is estimated with its product and its launch.
     is_whole = stack.whole.num_steps == 1
-    further = 0 if is_whole else THRESHOLDS.further_layer_clocks
+    further = 0 if is_whole else CLOCKS.further_layer
     return recurrences + (len(stack.layers) - 1) * further
 
 

@@ -1,0 +1,214 @@
+"""Estimated clocks of a GRU's paths on a GPU, by the numbers of `choices/gru.json`.
+
+They only choose between paths, and between the shapes of one; every path is correct.
+"""
+
+from dataclasses import dataclass
+
+from cudml.operators.choice import numbers_of
+from cudml.operators.gru.layer import (
+    EXCHANGED_BYTES,
+    MATRIX_EXCHANGED_BYTES,
+    MATRIX_ROUND_BATCH,
+    NUM_GATES,
+    QUAD,
+    STEP_UNITS,
+    Layer,
+    Shape,
+)
+from cudml.plans import WARP_LANES, Limits, ceil_div, round_up
+
+# CUDA C++ Programming Guide: warp instructions of a clock, bytes of shared storage (32 banks of 4 bytes), and
+# products of float32 by FFMA.
+_INSTRUCTIONS_PER_CLOCK = 4
+_SHARED_BYTES_PER_CLOCK = 128
+_PRODUCTS_PER_CLOCK = 128
+# PTX: products of mma.m16n8k16.
+_MATRIX_PRODUCTS = 2048
+
+# Rows of the smallest tile of a library's product: fewer take as long.
+_PRODUCT_ROWS = 64
+
+# Steps that cudml/devices/cuda/graphs.py records as a graph are more.
+_UNRECORDED_STEPS = 32
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """Clocks of a multiprocessor, which add up to the estimates; `choices/gru.json` has their values."""
+
+    # block: one block has all hidden units
+
+    #: A step with fixed items: gates and barriers.
+    block_fixed: int
+    #: The products of a chunk.
+    block_product: int
+    #: Reading a chunk's weights, unless they are in registers.
+    block_stored: int
+    #: The second half of a step that is not linear before reset.
+    block_half: int
+    #: Each further block on the same multiprocessor.
+    block_sharing: int
+    #: A step with other items: gates and barriers.
+    block_step: int
+    #: Its products of a chunk and a sequence.
+    block_chunk: int
+
+    # grid and wave: blocks exchange states through the L2 cache
+
+    #: An exchange.
+    exchange: int
+    #: A round of states in a pass, from the first product to the last gate.
+    grid_round: int
+    #: A sequence of a round: its share of the partial sums, and its gates.
+    sequence: int
+    #: Adding up partial sums in a warp, as accesses to shared storage.
+    reduction: int
+    #: A further layer of a stack: its product and its launch.
+    further_layer: int
+
+    # step: a single step
+
+    #: A task, without reading its weights; twice unless it is linear before reset.
+    task: int
+    #: A further launch of the same call.
+    launch: int
+
+    # products: a product and a launch for each step
+
+    #: The gates after a product.
+    product_gates: int
+    #: Each of its blocks on a multiprocessor.
+    product_block: int
+    #: The host's time for a product and the launch after it, while it is not ahead of the GPU.
+    product_host: int
+
+    # matrix_grid: matrix instructions
+
+    #: The least of a step with a single round.
+    matrix_alone: int
+    #: The least of one of several rounds.
+    matrix_round: int
+    #: A tile of a gate, in each of these.
+    matrix_tile: int
+    #: Waiting for states that are under way for less than a round.
+    matrix_wait: int
+    #: The rest of a round in which half of the warps multiply while the others finish.
+    matrix_finish: int
+    #: A matrix instruction, on a multiprocessor's tensor cores side by side.
+    matrix_instruction: int
+
+    # all
+
+    #: Bytes that a multiprocessor reads from the L2 cache in a clock, while all of them read.
+    l2_bytes: int
+
+
+CLOCKS = numbers_of("gru", Clocks)
+
+
+def load_clocks(shape: Shape, t: Clocks) -> int:
+    """Clocks that a block takes to load its weights."""
+    return shape.num_passes * shape.num_chunks * shape.chunk_bytes // t.l2_bytes
+
+
+def overflow_clocks(shape: Shape, t: Clocks) -> int:
+    """Clocks of a step in which weights that are not on the chip are read."""
+    reads = ceil_div(shape.group_batch, shape.product_batch)
+    return reads * shape.num_overflow_chunks * shape.chunk_bytes // t.l2_bytes
+
+
+def product_clocks(shape: Shape, t: Clocks) -> int:
+    """Clocks that the products of one step's states take."""
+    sequences, warps = shape.group_batch, shape.num_passes * shape.num_warps
+    products = sequences * warps * shape.num_chunks * NUM_GATES * shape.thread_units * QUAD
+    # Eight lanes read different quads of a state, in four accesses per warp, and then multiply them.
+    state_turns = sequences * warps * (4 * shape.num_chunks + t.reduction)
+    reads = ceil_div(sequences, shape.product_batch)
+    stored = reads * shape.num_stored_chunks * shape.chunk_bytes // _SHARED_BYTES_PER_CLOCK
+    return max(products // _INSTRUCTIONS_PER_CLOCK + state_turns, stored) + overflow_clocks(shape, t)
+
+
+def block_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
+    """Clocks that the block kernel is estimated to take."""
+    num_blocks = shape.num_blocks(layer)
+    waves = ceil_div(num_blocks, limits.num_multiprocessors * shape.resident_blocks(limits))
+    # Blocks on the busiest multiprocessor.
+    sharing = ceil_div(num_blocks, waves * limits.num_multiprocessors)
+    if shape.is_fixed:
+        step = t.block_fixed + shape.num_chunks * t.block_product + shape.num_spilled_chunks * t.block_stored
+        step += 0 if layer.linear_before_reset else t.block_half
+    else:
+        step = t.block_step + shape.group_batch * shape.num_passes * shape.num_chunks * t.block_chunk
+    step += overflow_clocks(shape, t) + (sharing - 1) * t.block_sharing
+    return waves * (load_clocks(shape, t) + layer.num_steps * step)
+
+
+def grid_clocks(shape: Shape, layer: Layer, t: Clocks) -> int:
+    """Clocks that the grid kernel is estimated to take."""
+    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // t.l2_bytes
+    num_exchanges = 1 if layer.linear_before_reset else 2
+    num_rounds = ceil_div(shape.group_batch, shape.round_batch)
+    of_pass = num_rounds * t.grid_round + shape.group_batch * t.sequence
+    step = num_exchanges * (t.exchange + gathered) + shape.num_passes * of_pass + product_clocks(shape, t)
+    return load_clocks(shape, t) + layer.num_steps * step
+
+
+def matrix_clocks(shape: Shape, layer: Layer, t: Clocks) -> int:
+    """Clocks that the kernel with matrix instructions is estimated to take."""
+    num_rounds = ceil_div(shape.group_batch, MATRIX_ROUND_BATCH)
+    num_exchanges = 1 if layer.linear_before_reset else 2
+    sequences = min(shape.group_batch, MATRIX_ROUND_BATCH)
+    gathered = sequences * layer.hidden_size * MATRIX_EXCHANGED_BYTES // t.l2_bytes
+    product = shape.num_chunks * shape.chunk_pieces // WARP_LANES * t.matrix_instruction
+    product += shape.num_stored_chunks * shape.chunk_bytes // _SHARED_BYTES_PER_CLOCK
+    product += shape.num_overflow_chunks * shape.chunk_bytes // t.l2_bytes
+    product //= num_exchanges
+    of_tiles = shape.thread_units * t.matrix_tile
+    least = t.matrix_round + of_tiles
+    if num_rounds == 1:
+        step = max(t.matrix_alone + of_tiles, t.exchange + gathered + product)
+    elif num_rounds == 2:
+        step = 2 * max(least, t.matrix_wait + gathered + product)
+    else:
+        step = num_rounds * max(least, t.matrix_finish + max(gathered, product))
+    return load_clocks(shape, t) + layer.num_steps * num_exchanges * step
+
+
+def step_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
+    """Clocks that the kernel of a single step is estimated to take."""
+    row_bytes = (layer.input_size + layer.hidden_size) * layer.element_bytes
+    of_task = STEP_UNITS * NUM_GATES * row_bytes // t.l2_bytes
+    halves = 1 if layer.linear_before_reset else 2
+    waves = ceil_div(shape.num_blocks(layer), limits.num_multiprocessors)
+    return waves * (halves * t.task + of_task)
+
+
+def products_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
+    """Clocks that a product and a launch for each step, or two of each, are estimated to take.
+
+    Reading the operands and the arithmetic are counted one after the other, because no library reaches both
+    limits at once. The launches of a few steps are made one by one, so the host may take longer than the GPU;
+    a graph repeats those of more.
+    """
+    hidden, halves = layer.hidden_size, 1 if layer.linear_before_reset else 2
+    weights = layer.num_directions * NUM_GATES * hidden * hidden
+    rows = layer.num_directions * layer.batch_size * hidden
+    num_bytes = layer.element_bytes * weights + 8 * (NUM_GATES + 1) * rows
+    per_clock = _PRODUCTS_PER_CLOCK
+    if layer.has_matrices(limits):
+        per_clock = _MATRIX_PRODUCTS // t.matrix_instruction
+    multiplied = round_up(layer.batch_size, _PRODUCT_ROWS)
+    products = weights * multiplied // (limits.num_multiprocessors * per_clock)
+    read = num_bytes // (limits.num_multiprocessors * t.l2_bytes)
+    blocks = shape.num_blocks(layer) * t.product_block // limits.num_multiprocessors
+    launches = halves * ((layer.num_directions + 1) * t.launch + t.product_gates + blocks)
+    host = halves * t.product_host if layer.num_steps <= _UNRECORDED_STEPS else 0
+    return t.launch + layer.num_steps * max(launches + products + read, host)
+
+
+def projection_clocks(layer: Layer, limits: Limits, t: Clocks) -> int:
+    """Clocks of the launches before a recurrence that does not multiply the input itself."""
+    rows = layer.num_directions * NUM_GATES * layer.hidden_size
+    num_bytes = rows * layer.input_size * layer.element_bytes
+    return t.launch + num_bytes // (limits.num_multiprocessors * t.l2_bytes)

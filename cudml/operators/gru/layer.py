@@ -1,0 +1,323 @@
+"""A GRU layer as its paths see it, how a kernel divides one, and the constants of the kernels.
+
+The kernels have the constants, too, and `CONSTANTS` has the compilers compare them.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cudml.checks import camel
+from cudml.dtypes import ElementInfo, ExtendedType
+from cudml.enums import OperatorType, RecurrentNetworkDirection
+from cudml.operators.gru.activations import ACTIVATIONS, Activation
+from cudml.plans import WARP_LANES, Constants, Limits
+from cudml.tensors import TensorDesc
+
+NUM_GATES = 3
+
+# kernels/gru/product.cuh: groups of lanes with different units, columns of a warp's chunk, weights that a
+# thread loads at once.
+GROUPS_PER_WARP = 4
+COLUMNS_PER_WARP = 32
+QUAD = 4
+
+# kernels/gru/fixed_item.cuh: bytes of a step's inputs in shared storage, for blocks of up to 256 threads.
+FIXED_INPUT_BYTES = 4 * NUM_GATES * 256
+
+# Registers of a thread at most: the kernels of whole recurrences have nearly as many.
+MOST_REGISTERS = 256
+
+# kernels/gru/block.cu: hidden units of a thread, warps of a block at most; chunks of weights in registers in
+# several passes. In one pass these are all, below a compute capability three: CUDA 12.0's compiler spills a
+# fourth.
+BLOCK_UNITS = 4
+BLOCK_MAX_WARPS = 8
+BLOCK_REGISTER_CHUNKS = 2
+BLOCK_EARLY_REGISTER_CHUNKS = 3
+BLOCK_EARLY_CAPABILITY = 80
+# Registers of a thread in one pass, besides its weights, and for those of a chunk.
+BLOCK_REGISTERS = 64
+BLOCK_CHUNK_REGISTERS = NUM_GATES * BLOCK_UNITS * QUAD
+
+# kernels/gru/exchanged_grid.cuh
+GRID_WARPS = 8
+
+# kernels/gru/grid.cu
+GRID_UNITS = 2
+GRID_BATCH = 4
+GRID_REGISTER_CHUNKS = 4
+
+# kernels/gru/step.cu: hidden units and sequences of a task, rows of floats that its halves keep.
+STEP_UNITS = 4
+STEP_BATCH = 4
+STEP_CARRIED_ROWS = 3
+STEP_COUNTS_BYTES = 12
+STEP_THREADS = (2 * STEP_UNITS + 1) * WARP_LANES
+
+# kernels/gru/products.cu: hidden units of a block, and what a launch does.
+PRODUCTS_THREADS = 256
+PRODUCTS_START, PRODUCTS_HALF, PRODUCTS_FINISH = 0, 1, 2
+
+# kernels/gru/wave.cu: layers of a grid at most, sequences of a product, chunks in registers, sums of an item.
+WAVE_MAX_LAYERS = 4
+WAVE_BATCH = 2
+WAVE_REGISTER_CHUNKS = 2
+WAVE_SUMS = NUM_GATES + 1
+
+# kernels/gru/matrix_grid.cu: rows of a tile of each gate, tiles of a gate in a block, columns of a chunk,
+# tiles of weights in registers, sequences of a round.
+MATRIX_TILE_ROWS = 16
+MATRIX_TILES = (1, 2)
+# From this compute capability on, two tiles and several rounds take more registers than a thread has.
+MATRIX_ONE_TILE_CAPABILITY = 120
+MATRIX_CHUNK_COLUMNS = 16 * GRID_WARPS
+MATRIX_REGISTER_TILES = 24
+MATRIX_LOADED_CHUNKS = 8
+MATRIX_ROUND_BATCH = 8
+MATRIX_PIECE_BYTES = 16
+
+# kernels/gru/panels.cuh: hidden units of a tile on the CPU with the widest registers; columns of a sum;
+# sequences that are multiplied together with weights read in place, on that CPU.
+TILE_MAX_UNITS = 32
+SUM_COLUMNS = 256
+ROWS_BATCH = 6
+
+# kernels/gru/serial.cu: rows of hidden units for each sequence, and rows of biases for each block.
+SERIAL_ROWS = 3
+SERIAL_BIAS_ROWS = 4
+
+# kernels/common/exchange.cuh: bytes of a state with the number of its exchange; states that a row is filled
+# up to, those of one load or of a tile.
+EXCHANGED_BYTES = 8
+EXCHANGED_STATES = 2
+MATRIX_EXCHANGED_BYTES = 4
+MATRIX_EXCHANGED_STATES = 16
+
+# kernels/gru/exchanged_grid.cuh: bytes of the update gate and state of an item between two half steps.
+CARRIED_BYTES = 8
+
+_LAYER_CONSTANTS: Constants = (
+    ("kNumGates", NUM_GATES),
+    ("kBackward", int(RecurrentNetworkDirection.BACKWARD)),
+    ("kBidirectional", int(RecurrentNetworkDirection.BIDIRECTIONAL)),
+    *((f"k{camel(kind.name.removeprefix('ACTIVATION_').lower())}", int(kind)) for kind in ACTIVATIONS),
+)
+_PRODUCT_CONSTANTS: Constants = (
+    ("kWarpSize", WARP_LANES),
+    ("kGroupsPerWarp", GROUPS_PER_WARP),
+    ("kLanesPerRow * kQuad", COLUMNS_PER_WARP),
+    ("kQuad", QUAD),
+)
+_GRID_CONSTANTS: Constants = (
+    ("kGridThreads", GRID_WARPS * WARP_LANES),
+    ("sizeof(Carried)", CARRIED_BYTES),
+    ("4 * kNumGates * kGridThreads", FIXED_INPUT_BYTES),
+    ("kWaitForStates", 1),
+)
+_PANEL_CONSTANTS: Constants = ((f"{TILE_MAX_UNITS} % kTileUnits", 0), ("kSumColumns", SUM_COLUMNS))
+
+#: What plans assume of each kernel of a layer.
+CONSTANTS: dict[str, Constants] = {
+    "block": (
+        *_LAYER_CONSTANTS,
+        *_PRODUCT_CONSTANTS,
+        ("kBlockThreads", BLOCK_MAX_WARPS * WARP_LANES),
+        ("kBlockUnits", BLOCK_UNITS),
+        ("4 * kNumGates * kBlockThreads", FIXED_INPUT_BYTES),
+    ),
+    "grid": (
+        *_LAYER_CONSTANTS,
+        *_PRODUCT_CONSTANTS,
+        *_GRID_CONSTANTS,
+        ("kGridUnits", GRID_UNITS),
+        ("kGridBatch", GRID_BATCH),
+        ("kGridRegisterChunks", GRID_REGISTER_CHUNKS),
+        ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
+        ("TaggedFloats::kNumWords", EXCHANGED_STATES),
+    ),
+    "wave": (
+        *_LAYER_CONSTANTS,
+        *_PRODUCT_CONSTANTS,
+        *_GRID_CONSTANTS,
+        ("kGridUnits", GRID_UNITS),
+        ("kMaxLayers", WAVE_MAX_LAYERS),
+        ("kWaveBatch", WAVE_BATCH),
+        ("kWaveRegisterChunks", WAVE_REGISTER_CHUNKS),
+        ("kWaitForLayers", 2),
+        ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
+        ("TaggedFloats::kNumWords", EXCHANGED_STATES),
+    ),
+    "step": (
+        *_LAYER_CONSTANTS,
+        ("kStepUnits", STEP_UNITS),
+        ("kStepThreads", STEP_THREADS),
+        ("kWaitForResets", 1),
+        ("sizeof(StepCounts)", STEP_COUNTS_BYTES),
+        ("sizeof(CarriedRows) / sizeof(float*)", STEP_CARRIED_ROWS),
+    ),
+    "products": (
+        *_LAYER_CONSTANTS,
+        ("kProductsThreads", PRODUCTS_THREADS),
+        ("kStart", PRODUCTS_START),
+        ("kHalf", PRODUCTS_HALF),
+        ("kFinish", PRODUCTS_FINISH),
+    ),
+    "matrix_grid": (
+        *_LAYER_CONSTANTS,
+        *_GRID_CONSTANTS,
+        ("kTileRows", MATRIX_TILE_ROWS),
+        ("kChunkColumns", MATRIX_CHUNK_COLUMNS),
+        ("kRegisterTiles", MATRIX_REGISTER_TILES),
+        ("kLoadedChunks", MATRIX_LOADED_CHUNKS),
+        ("kRoundBatch", MATRIX_ROUND_BATCH),
+        ("kSumStride", MATRIX_ROUND_BATCH + 1),
+        ("sizeof(MatrixRows)", MATRIX_PIECE_BYTES),
+        ("sizeof(TaggedHalves::Word)", MATRIX_EXCHANGED_BYTES),
+        ("kTileColumns", MATRIX_EXCHANGED_STATES),
+    ),
+    "serial": (
+        *_LAYER_CONSTANTS,
+        *_PANEL_CONSTANTS,
+        ("kNumStateRows", SERIAL_ROWS),
+        ("kNumBiasRows", SERIAL_BIAS_ROWS),
+    ),
+    "panels": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
+    "serial_prepare": (("kNumGates", NUM_GATES), *_PANEL_CONSTANTS),
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A GRU as the paths see it: the tensors that are present, by member, and the attributes."""
+
+    tensors: Mapping[str, TensorDesc]
+    activations: tuple[Activation, ...]
+    direction: RecurrentNetworkDirection
+    linear_before_reset: bool
+    clip: float
+    #: Whether W and R are in panels, as `prepare` of gru.py makes them.
+    has_panels: bool = False
+
+    @property
+    def num_directions(self) -> int:
+        return 2 if self.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
+
+    @property
+    def num_steps(self) -> int:
+        return self.tensors["input_tensor"].sizes[1]
+
+    @property
+    def batch_size(self) -> int:
+        return self.tensors["input_tensor"].sizes[2]
+
+    @property
+    def input_size(self) -> int:
+        return self.tensors["input_tensor"].sizes[3]
+
+    @property
+    def hidden_size(self) -> int:
+        return self.tensors["recurrence_tensor"].sizes[3]
+
+    @property
+    def element(self) -> ElementInfo:
+        """The type of the tensors."""
+        return self.tensors["input_tensor"].element
+
+    @property
+    def element_bytes(self) -> int:
+        return self.element.size
+
+    def has_matrices(self, limits: Limits) -> bool:
+        """Whether matrix instructions of the device take the tensors' type; the emulator's do."""
+        if self.element.element_type is ExtendedType.BFLOAT16:
+            return limits.compute_capability == 0 or limits.compute_capability >= 80
+        return self.element_bytes == 2
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether the activations are the sigmoid and the hyperbolic tangent, of unbounded inputs."""
+        standard = (OperatorType.ACTIVATION_SIGMOID, OperatorType.ACTIVATION_TANH)
+        of_standard = all(a.operator_type == standard[i % 2] for i, a in enumerate(self.activations))
+        return of_standard and self.clip == math.inf
+
+    def __str__(self) -> str:
+        return (
+            f"a GRU of {self.element.numpy_name} with D {self.num_directions}, T {self.num_steps}, "
+            f"N {self.batch_size}, I {self.input_size} and H {self.hidden_size}"
+        )
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a kernel divides a layer.
+
+    A thread has `thread_units` hidden units (with matrix instructions: tiles of rows of each gate). Each
+    direction has `num_groups` groups of `group_batch` sequences. `num_shards` blocks share the hidden units
+    of a group, and each takes new hidden units `num_passes` times. The states of `round_batch` sequences,
+    `state_bytes` each, are in shared storage at a time, next to `fixed_bytes` of other data. A pass has
+    `num_chunks` chunks of weights, in pieces of `piece_bytes` that a thread loads at once.
+    `num_register_chunks` of the first pass are in registers and `num_stored_chunks` of the others in shared
+    storage. Weights that are not in registers are read once for `product_batch` sequences. Whether items are
+    fixed says if a thread has the same hidden unit and sequence in every step.
+    """
+
+    num_warps: int
+    thread_units: int
+    num_groups: int
+    group_batch: int
+    num_shards: int
+    num_passes: int
+    round_batch: int
+    state_bytes: int
+    num_chunks: int
+    piece_bytes: int
+    num_register_chunks: int
+    num_stored_chunks: int = 0
+    fixed_bytes: int = 0
+    product_batch: int = 1
+    is_fixed: bool = False
+
+    def num_blocks(self, layer: Layer) -> int:
+        """Blocks of a launch: those of each direction's groups."""
+        return layer.num_directions * self.num_groups * self.num_shards
+
+    @property
+    def num_threads(self) -> int:
+        return self.num_warps * WARP_LANES
+
+    @property
+    def chunk_pieces(self) -> int:
+        """Pieces of weights of a chunk, for the whole block."""
+        return NUM_GATES * self.thread_units * self.num_threads
+
+    @property
+    def chunk_bytes(self) -> int:
+        return self.chunk_pieces * self.piece_bytes
+
+    @property
+    def num_spilled_chunks(self) -> int:
+        """Chunks of a block's weights that are not in registers."""
+        return self.num_passes * self.num_chunks - self.num_register_chunks
+
+    @property
+    def num_overflow_chunks(self) -> int:
+        """Chunks of a block's weights that are not on the chip."""
+        return self.num_spilled_chunks - self.num_stored_chunks
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of states, sums and weights in shared storage."""
+        return (
+            self.fixed_bytes + self.round_batch * self.state_bytes + self.num_stored_chunks * self.chunk_bytes
+        )
+
+    def resident_blocks(self, limits: Limits) -> int:
+        """Blocks that a multiprocessor runs at once: small blocks take fewer registers for their weights."""
+        reserved = max(0, limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block)
+        by_storage = limits.shared_bytes_per_multiprocessor // (self.shared_bytes + reserved)
+        registers = MOST_REGISTERS
+        if self.is_fixed:
+            registers = min(registers, BLOCK_REGISTERS + BLOCK_CHUNK_REGISTERS * self.num_register_chunks)
+        by_registers = limits.registers_per_multiprocessor // (registers * self.num_threads)
+        return max(1, min(by_storage, by_registers))
