@@ -51,11 +51,11 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
     if selection.k <= t.radix_columns_few_k and _are_few_columns(selection, limits, t):
         return _by_digits(selection, limits, t)
-    if can_warp_select(selection, limits) and _select_pays(selection, limits, t):
-        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     may_cluster = _cluster_pays(selection, limits, t) and can_cluster(selection, limits)
     if can_keep(selection, limits) and _keep_pays(selection, limits, t, may_cluster=may_cluster):
         return Choice(PATHS["block_keep"], f"rows of {length} elements, kept by a block each")
+    if can_warp_select(selection, limits) and _select_pays(selection, limits, t):
+        return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
     if can_warp_sort(selection, limits):
         return _choose_short(selection, limits, t)
     part = _part_of_groups(selection, limits)
@@ -76,7 +76,8 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
     if _cluster_pays(selection, limits, t, is_last=True) and can_cluster(selection, limits):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     reads_again = _shares_rows(selection, limits, t) and _reads_again(selection, limits, t)
-    is_dear = reads_again or _filters_dearly(selection, limits, t) or _are_few_columns(selection, limits, t)
+    is_dear = reads_again or _filters_dearly(selection, limits, t)
+    is_dear |= _are_few_columns(selection, limits, t) and not _lists_all(selection)
     if can_filter(selection, limits) and not is_dear:
         return Choice(PATHS["block_filter"], f"rows of {length} elements, too long for a warp")
     return _by_digits(selection, limits, t)
@@ -97,28 +98,27 @@ def _choose_short(selection: Selection, limits: Limits, t: Thresholds) -> Choice
     if _filter_pays_for_short(selection, limits, t) and can_filter(selection, limits):
         if _cluster_pays(selection, limits, t, is_last=True) and can_cluster(selection, limits):
             return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
-        # Predicted us by digits and filtered: 6.6 and 7.5 for 10 columns of 70 int64 and k = 2, 7.8 and 7.6
-        # for k = 12; 8.0 and 9.0 for 130 ragged rows of 200 and 8. Lanes take 8.5, 13.9 and 12.7.
-        by_digits = selection.k <= t.select_max_few_k and _is_slow_for_lanes(selection, t)
+        # A filter cuts the lists of ragged rows often, if k is large.
+        is_cut = selection.is_ragged and selection.k >= t.radix_short_min_ragged_k
+        by_digits = is_cut or (selection.k <= t.radix_short_max_k and _is_slow_for_lanes(selection, t))
         path = PATHS["block_radix" if by_digits else "block_filter"]
         return Choice(path, f"rows of {length} elements, too wide for a warp")
-    if can_block_sort(selection, limits) and _sorts_short(selection, t, are_few=is_few(selection, limits)):
+    if can_block_sort(selection, limits) and _sorts_short(selection, limits, t):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
 
 
 def _threads_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a thread takes no longer for a row than a group of lanes: rows are short, or many."""
-    size = selection.element.size
     part_of_threads = selection.num_rows / limits.resident_threads
     if selection.k == 1 and are_columns(selection):
         least, more, most = t.threads_first_of_columns
         min_part = t.threads_first_min_part
     else:
-        least, more, most = t.threads_row_lengths[min(selection.k, 2) - 1][size.bit_length() - 1]
+        least, more, most = t.threads_row_lengths[min(selection.k, 2) - 1][selection.width]
         is_long = selection.row_length > t.threads_short_length
-        min_part = t.threads_min_part[max(0, size.bit_length() - 2)][is_long] if selection.k > 1 else inf
-        if selection.lengths is not None:
+        min_part = t.threads_min_part[max(0, selection.width - 1)][is_long] if selection.k > 1 else inf
+        if selection.is_ragged:
             min_part *= t.threads_ragged_part
     return part_of_threads >= min_part or selection.row_length <= min(most, least + more * part_of_threads)
 
@@ -128,58 +128,54 @@ def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
     Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
     """
-    is_cached = selection.num_rows * selection.row_length <= t.arg_max_most_apart
-    is_shared = selection.num_rows < COLUMNS
+    num_elements = selection.num_rows * selection.mean_length
+    is_cached = num_elements <= t.arg_max_most_apart
+    is_shared = selection.num_rows < COLUMNS and num_elements <= t.arg_max_most_shared
     return lie_together(selection) or is_cached or is_shared or lanes_of_row(selection, limits) is not None
 
 
 def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
     length, k = selection.row_length, selection.k
-    is_shortest, is_wide = length <= t.select_max_any_k, selection.element.size > _COLUMNS_WORD_BYTES
-    are_many = _part_of_groups(selection, limits) >= t.columns_min_part
-    is_narrow, lie_apart = selection.element.size < _COLUMNS_WORD_BYTES, are_columns(selection)
+    size, part = selection.element.size, _part_of_groups(selection, limits)
+    is_wide, is_narrow = size > _COLUMNS_WORD_BYTES, size < _COLUMNS_WORD_BYTES
+    is_word = not (is_wide or is_narrow)
+    is_shortest, are_many = length <= t.select_max_any_k, part >= t.columns_min_part
+    lie_apart = are_columns(selection)
     if length > SORT_MAX_ROW_LENGTH and are_many and lie_apart:
         return False
     if length > t.select_max_few_length:
         first, last = t.columns_part_of_words
-        is_word = selection.element.size == _COLUMNS_WORD_BYTES
-        is_one_wave = is_word and first <= _part_of_groups(selection, limits) <= last
+        is_one_wave = is_word and first <= part <= last
         return selection.num_rows > limits.resident_blocks and not is_one_wave
     if length > SORT_MAX_ROW_LENGTH:
         is_less = selection.num_rows <= limits.resident_blocks
         # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
-        is_dear = is_narrow if lie_apart else selection.element.size == 1 and is_less
-        is_dear |= selection.lengths is not None and k > t.select_max_few_k
-        return not (is_dear and _block_sort_pays(selection, limits, t, _part_of_groups(selection, limits)))
+        is_dear = is_narrow if lie_apart else size == 1 and is_less
+        is_dear |= selection.is_ragged and k > t.select_max_few_k
+        return not (is_dear and _block_sort_pays(selection, limits, t, part))
     is_quick_for_blocks = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection, t)
     if is_quick_for_blocks and _filter_pays_for_short(selection, limits, t):
         return False
     # Lanes without elements see nothing but ties.
-    is_ragged = selection.lengths is not None and not is_shortest
-    if is_ragged and (
-        k > t.select_max_few_k or (is_wide and not are_many and _columns_pay_for_short(selection, limits, t))
-    ):
-        return False
-    takes_long = is_shortest or not is_wide
-    if not are_many and selection.lengths is not None and takes_long:
+    if selection.is_ragged and not is_shortest:
+        if k > t.select_max_few_k and length > t.select_max_ragged_length[are_many]:
+            return False
+        if is_wide and not are_many and _columns_pay_for_short(selection, limits, t):
+            return False
+    if selection.is_ragged and part < t.select_min_ragged_part and (is_shortest or not is_wide):
         return False
     is_alone = is_few(selection, limits) and not are_vectors(selection)
     if is_shortest and (is_alone or _filter_pays_for_short(selection, limits, t)):
         return False
-    # Predicted us by a warp for each and by lanes: 5.7 and 6.5 for 256 columns of 64 float32, 6.2 and 6.9 for
-    # 300 of 100, 7.5 and 14.1 for 300 of 800 float16.
-    longest = t.select_max_any_k if is_wide else t.columns_max_short_length
-    if not are_many and lie_apart and (is_narrow or length <= longest):
+    if not are_many and lie_apart and length < t.select_min_columns_length[selection.width]:
         return False
     if k <= t.select_max_few_k:
         return True
     if are_many and k > t.select_max_k:
-        is_word = selection.element.size == _COLUMNS_WORD_BYTES
-        are_more = _part_of_groups(selection, limits) >= t.columns_max_part
-        is_longer = length > t.columns_max_short_length
-        return is_word or (not is_wide and (is_shortest or (is_longer and are_more)))
-    if not is_shortest and length <= t.select_min_columns_length and lie_apart:
+        is_longer = length > t.columns_max_short_length and part >= t.columns_max_part
+        return is_word or (is_narrow and (is_shortest or is_longer))
+    if not is_shortest and length <= t.select_min_many_columns_length and lie_apart:
         return False
     if not are_many:
         return k <= t.select_max_k and length >= t.select_min_few_length
@@ -190,31 +186,38 @@ def _is_slow_for_lanes(selection: Selection, t: Thresholds) -> bool:
     """Whether wide rows are columns or ragged, and not of the shortest."""
     is_wide = selection.element.size > _COLUMNS_WORD_BYTES
     is_long = selection.row_length > t.select_max_any_k
-    return is_wide and is_long and (are_columns(selection) or selection.lengths is not None)
+    return is_wide and is_long and (are_columns(selection) or selection.is_ragged)
 
 
 def _keep_pays(selection: Selection, limits: Limits, t: Thresholds, *, may_cluster: bool) -> bool:
     """Whether a block for each row takes less time than a warp, a filter, a search or a cluster."""
-    length, k = selection.row_length, selection.k
+    length, k, width = selection.row_length, selection.k, selection.width
     size, rows = selection.element.size, selection.num_rows
-    width = size.bit_length() - 1
-    is_float = selection.element.kind == "f" and size >= 4
-    if k <= WARP_LANES or (is_float and k > t.keep_max_part_of_floats * length):
-        return False
-    is_large = keeps_one(selection, limits)
     are_few = rows <= limits.num_multiprocessors
+    least_k = (t.keep_min_few_k if are_few else t.keep_min_k)[width]
+    least_length = (t.keep_min_few_length if are_few else t.keep_min_length)[width]
+    if k < least_k or length < least_length:
+        return False
+    if k <= t.keep_small_k and length > t.keep_max_small_length[width]:
+        return False
+    is_float = selection.element.kind == "f" and size >= 4
+    has_others = can_block_sort(selection, limits) or (size == 8 and not are_few)
+    most_part = t.keep_max_part_of_floats[has_others]
+    may_be_whole = are_few and k == length
+    if is_float and k > most_part * length and not may_be_whole:
+        return False
     may_be_long = size >= 4 and are_few
-    if (size == 1 or (is_large and not may_be_long)) and length > t.keep_max_length_per_result[width] * k:
+    is_large = keeps_one(selection, limits) and not may_be_long
+    if (size == 1 or is_large) and length > t.keep_max_length_per_result[width] * k:
         return False
     if rows > KEEP_BLOCKS * limits.num_multiprocessors:
-        is_word = size == 4 and length > 2 * SORT_MAX_ROW_LENGTH
-        return k >= t.keep_min_k_of_many[is_word] or length >= t.keep_min_length_of_many[width]
+        fits_two_warps = size <= 4 and length <= 2 * SORT_MAX_ROW_LENGTH
+        least_of_many = t.keep_min_k_of_two_warps if fits_two_warps else t.keep_min_k_of_many[width]
+        return k >= least_of_many or length >= t.keep_min_length_of_many[width]
     if may_cluster and length > t.keep_max_of_clusters[width]:
         return False
-    if not are_few:
-        is_narrow = size < 4 and k < t.keep_min_k_of_narrow and length <= 4 * SORT_MAX_ROW_LENGTH
-        return length > SORT_MAX_ROW_LENGTH and not is_narrow
-    return k >= t.keep_min_few_k and length >= t.keep_min_short_length[width]
+    is_narrow = size < 4 and k < t.keep_min_k_of_narrow and length <= 4 * SORT_MAX_ROW_LENGTH
+    return are_few or not is_narrow
 
 
 def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: float) -> bool:
@@ -230,8 +233,10 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
             return True
         return part == 0 and (k > MAX_SORTED_K or (not is_long and chooses(selection)))
     if is_long and k <= MAX_SORTED_K:
-        # A filter cuts lists more often for bytes, because many tie, and for ragged rows.
-        reasons = (length <= t.sort_max_length, k > WARP_LANES, size == 1 or selection.lengths is not None)
+        # A filter cuts lists more often for elements that tie, and for ragged rows.
+        may_tie = size == 1 or (size < _COLUMNS_WORD_BYTES and are_columns(selection))
+        is_cut = may_tie or selection.is_ragged
+        reasons = (length <= t.sort_max_length, k > WARP_LANES, is_cut)
         return part == 0 and sum(reasons) > 1
     if k > COLUMNS_MAX_KS[-1]:
         return True
@@ -239,29 +244,30 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
     most_part = t.sort_max_part[takes_all][bisect_left(COLUMNS_MAX_KS, k)]
     if are_columns(selection):
         most_part *= t.sort_part_of_columns[takes_all]
+    if selection.is_ragged:
+        most_part *= t.sort_ragged_times[takes_all]
     if takes_all and size < SORT_MAX_ELEMENT_BYTES:
-        # Many tie: predicted us sorted and by columns 124 and 210 for 11492 ragged rows of 2805 uint16 and
-        # k = 92, 22.4 and 27.0 for 1500 x 4000 float16 and 30, 39.7 and 43.9 for 3000 and 60.
-        most_part *= 3 / 2
+        most_part *= t.sort_narrow_times
     return part < most_part * max(1, ceil(part / COLUMNS_BLOCKS))
 
 
-def _sorts_short(selection: Selection, t: Thresholds, *, are_few: bool) -> bool:
+def _sorts_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a block takes less time for a row that fits a warp."""
     is_chosen = selection.element.size == SORT_MAX_ELEMENT_BYTES and chooses(selection)
-    if selection.lengths is None:
-        return are_few and is_chosen
+    if not selection.is_ragged:
+        return is_few(selection, limits) and is_chosen
     # If each length is as likely, one of them is probably less than k.
-    has_shorter = selection.num_rows * selection.k >= selection.row_length
+    has_shorter = selection.num_rows * selection.k >= t.sort_ragged_min_shorter * selection.row_length
     is_long = selection.row_length * selection.element.size > t.sort_ragged_min_bytes
-    return has_shorter and is_long and (is_chosen or (are_few and selection.k > COLUMNS_MAX_KS[0]))
+    are_few = selection.num_rows <= t.sort_ragged_max_part * limits.resident_blocks
+    return has_shorter and is_long and (is_chosen or (are_few and selection.k >= t.sort_ragged_min_k))
 
 
 def _may_tie(selection: Selection, t: Thresholds) -> bool:
     """Whether a list of a row's largest groups is long, because many of its elements are alike."""
-    row_bytes = selection.row_length * selection.element.size
+    row_bytes = selection.mean_length * selection.element.size
     most = t.sort_tie_max_bytes // (1 if selection.k > WARP_LANES else 2)
-    least = 1 if selection.element.size == 1 else COLUMNS_MAX_KS[0] + 1
+    least = 1 if selection.element.size == 1 else t.sort_tie_min_k[selection.is_ragged]
     return selection.element.size < SORT_MAX_ELEMENT_BYTES and selection.k >= least and row_bytes <= most
 
 
@@ -270,16 +276,16 @@ def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     size, k = selection.element.size, selection.k
     part = _part_of_groups(selection, limits)
     longest, min_part = t.columns_max_short_length, t.columns_min_part
-    fills = part > t.columns_min_filled * t.columns_max_part * ceil(part / t.columns_max_part)
+    fills = part > t.columns_min_filled * COLUMNS_BLOCKS * ceil(part / COLUMNS_BLOCKS)
     is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= t.columns_max_k)
-    if size == 8 and k > COLUMNS_MAX_KS[0] and WARP_LANES < selection.row_length <= 2 * WARP_LANES:
-        # Predicted us by a warp each and by columns: 26.8 and 42.4 for 12000 x 60 int64 and k = 18, 26.7 and
-        # 23.0 of 30.
+    is_wide = size == 8 and k > COLUMNS_MAX_KS[0]
+    if is_wide and WARP_LANES < selection.row_length < t.columns_min_wide_length:
         return False
-    if selection.lengths is not None and selection.row_length > t.select_max_any_k:
+    if selection.is_ragged and selection.row_length > t.select_max_any_k:
         min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
-        if k <= t.columns_max_k:
-            longest = t.columns_max_ragged_length[k > COLUMNS_MAX_KS[0]]
+        longest = t.columns_max_ragged_length[bisect_left((COLUMNS_MAX_KS[0], t.columns_max_k), k)]
+        if size == 8 and part >= COLUMNS_BLOCKS and k <= COLUMNS_MAX_KS[0]:
+            longest = t.columns_max_many_wide_length
         longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
     return part >= min_part and selection.row_length <= longest and is_paid
 
@@ -289,10 +295,9 @@ def _columns_pay_for_long(selection: Selection, limits: Limits, t: Thresholds) -
     instance = bisect_left(COLUMNS_MAX_KS, selection.k)
     part, size = _part_of_groups(selection, limits), selection.element.size
     least, longest = t.columns_min_part_of_long[instance], t.columns_max_length_per_part[instance]
-    if selection.lengths is not None and size < _COLUMNS_WORD_BYTES and instance == 0 and part < least:
-        # Narrow elements tie, and ragged rows have no sample: predicted us by columns and by block_filter
-        # 18.4 and 30.4 for 297 ragged rows of 10206 float16 and k = 2, 24.9 and 22.8 for 174 of 89804.
-        least, longest = 1 / COLUMNS, 1 << 18
+    if selection.is_ragged and size < _COLUMNS_WORD_BYTES and instance == 0 and part < least:
+        # Narrow elements tie, and a filter has no sample of ragged rows.
+        least, longest = 1 / COLUMNS, t.columns_max_ragged_narrow_length[size - 1]
     if size > _COLUMNS_WORD_BYTES:
         longest = t.columns_max_wide_length
     return part >= least and selection.row_length <= longest * min(part, t.columns_max_part)
@@ -329,25 +334,28 @@ def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds, *, is_las
     is_long = selection.row_length >= t.cluster_min_length_per_result * k and (
         size == 8 or row_bytes >= t.cluster_min_row_bytes
     )
-    is_cut = selection.lengths is not None and size == 4 and row_bytes < t.cluster_min_ragged_bytes
+    is_cut = selection.is_ragged and row_bytes < t.cluster_min_ragged_bytes[selection.width]
     return can_run and k >= t.cluster_min_k[size == 1] and is_long and not is_cut
 
 
 def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a search by digits whose floor a sample guesses takes few rows less time than a filter."""
-    most_rows = t.guess_max_part[bisect_left(t.guess_ks, selection.k)][
-        selection.element.size.bit_length() - 1
-    ]
+    most_rows = t.guess_max_part[bisect_left(t.guess_ks, selection.k)][selection.width]
     are_few = selection.num_rows <= most_rows * limits.resident_blocks
     return are_few and radix.guesses(selection, limits)
 
 
 def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether long rows are few, and the cache holds the groups that are read again."""
+    is_wide = selection.element.size == 8
+    if is_wide and selection.row_length < t.groups_min_wide_length[selection.is_ragged]:
+        return False
     row_bytes = selection.row_length * selection.element.size
     most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
+    if selection.is_ragged and is_wide:
+        most_of_all *= t.groups_ragged_wide_times
     most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)
-    mean_bytes = _mean_length(selection) * selection.element.size
+    mean_bytes = selection.mean_length * selection.element.size
     is_near = selection.num_rows <= most_rows and mean_bytes <= most_of_row * limits.l2_bytes
     is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
     is_long = selection.row_length >= t.groups_min_length_per_result[is_narrow] * selection.k
@@ -359,7 +367,7 @@ def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a block for a row takes less time than a warp that holds it in registers."""
     waves = selection.num_rows / (limits.num_multiprocessors * FILTER_BLOCKS)
-    most_waves = t.filter_short_waves[bisect_left(t.filter_short_min_ks, selection.k)]
+    most_waves = t.filter_short_waves[selection.is_ragged][bisect_left(t.filter_short_min_ks, selection.k)]
     if selection.row_length <= t.filter_short_max_alone:
         most_waves = 1 / FILTER_BLOCKS if selection.axis_strides[0] == 1 else 0
     is_wide = selection.element.size == 8
@@ -371,8 +379,8 @@ def _filters_dearly(selection: Selection, limits: Limits, t: Thresholds) -> bool
     length, k = selection.row_length, selection.k
     size = selection.element.size
     if size == 8:
-        return False
-    if selection.lengths is not None and length * size <= t.filter_dear_max_bytes_per_result * k:
+        return selection.is_ragged and k >= t.filter_dear_min_ragged_wide_k
+    if selection.is_ragged and length * size <= t.filter_dear_max_bytes_per_result * k:
         return k > t.filter_dear_min_ragged_k
     of_words, of_narrow = t.filter_dear_max_length_per_result
     are_few = selection.num_rows <= limits.num_multiprocessors
@@ -384,25 +392,28 @@ def _filters_dearly(selection: Selection, limits: Limits, t: Thresholds) -> bool
 def _reads_again(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether blocks that share a row search it by digits sooner than they filter it and merge lists."""
     k = selection.k
-    num_elements = selection.num_rows * _mean_length(selection)
+    num_elements = selection.num_rows * selection.mean_length
     if not radix.counts_pairs(selection, limits):
         # A filter has no sample of ragged rows.
-        least_k = t.sorted_min_k // (1 if selection.lengths is None else 2)
+        least_k = t.sorted_min_k // (2 if selection.is_ragged else 1)
         is_wide_integer = selection.element.size == 8 and selection.element.kind != "f"
         least = t.sorted_min_wide_integers if is_wide_integer else 0
-        # Few blocks take long for the sort: predicted us shared and filtered 62 and 49 for 32 x 131072
-        # float32 and k = 3000, 41.8 and 65.9 for 24 x 65536 and 4000.
-        are_many = 8 * selection.num_rows > limits.resident_blocks
-        most = t.sorted_max_elements // (2 if are_many else 1)
+        # Few blocks for each of many rows take long for the sort.
+        are_many = selection.num_rows > t.sorted_many_part * limits.resident_blocks
+        most = t.sorted_max_elements[selection.width] // (2 if are_many else 1)
         return k >= least_k and least <= num_elements <= most
     l2_part = num_elements * selection.element.size / limits.l2_bytes
+    if are_columns(selection):
+        l2_part *= t.cached_times_of_columns
     bounds = (t.cached_max,) if k <= t.filter_max_shared_k else (t.counted_max, t.counted_few_max)
     return any(selection.num_rows <= most_rows and l2_part <= most_part for most_rows, most_part in bounds)
 
 
 def _shares_rows(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a search by digits takes several blocks for each row less time than one."""
-    k = selection.k
+    k, length = selection.k, selection.row_length
+    if selection.is_ragged:
+        length = int(length * t.grid_ragged_length)
     if not can_share_rows(selection, limits):
         return False
     part = selection.num_rows / limits.resident_blocks
@@ -410,14 +421,14 @@ def _shares_rows(selection: Selection, limits: Limits, t: Thresholds) -> bool:
         return False
     least, per_result = t.grid_counted_min_length
     if radix.counts_pairs(selection, limits):
-        return (selection.row_length - per_result * k) * (1 - part) >= least
+        return (length - per_result * k) * (1 - part) >= least
     passes = ceil(selection.element.bits / log2(radix.SORT_BINS))
-    return (selection.row_length + passes * k) * (1 - part) >= t.grid_min_length
+    return (length + passes * k) * (1 - part) >= t.grid_min_length[selection.width]
 
 
 def _are_few_columns(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether columns are so few and short that a search by digits takes less time than a filter."""
-    num_elements = selection.num_rows * _mean_length(selection)
+    num_elements = selection.num_rows * selection.mean_length
     are_fewer = selection.num_rows <= limits.resident_blocks and num_elements <= t.radix_columns_max_elements
     is_sorted = selection.element.size <= _COLUMNS_WORD_BYTES or radix.counts_pairs(selection, limits)
     return (
@@ -428,6 +439,6 @@ def _are_few_columns(selection: Selection, limits: Limits, t: Thresholds) -> boo
     )
 
 
-def _mean_length(selection: Selection) -> int:
-    """The elements of a row; of ragged ones, if each length is as likely."""
-    return selection.row_length // (1 if selection.lengths is None else 2)
+def _lists_all(selection: Selection) -> bool:
+    """Whether a filter of rows with distinct elements lists all of them, and cuts no list."""
+    return selection.k == selection.row_length and selection.element.size > 1

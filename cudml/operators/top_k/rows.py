@@ -112,9 +112,24 @@ class Selection:
     raggedness: tuple[bool, ...]
 
     @property
+    def width(self) -> int:
+        """The place of an element's size among 1, 2, 4 and 8 bytes."""
+        return self.element.size.bit_length() - 1
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether rows have lengths of their own."""
+        return self.lengths is not None
+
+    @property
+    def mean_length(self) -> int:
+        """The elements of a row; of ragged ones, if each length is as likely."""
+        return self.row_length // (2 if self.is_ragged else 1)
+
+    @property
     def num_bytes(self) -> int:
-        """Bytes of all elements."""
-        return self.num_rows * self.row_length * self.element.size
+        """Bytes of all rows of this length."""
+        return self.num_rows * self.mean_length * self.element.size
 
     def __str__(self) -> str:
         return (

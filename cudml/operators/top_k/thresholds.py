@@ -38,8 +38,10 @@ class Thresholds:
 
     # arg_max
 
-    #: Most elements of all rows together, if a row's elements do not lie side by side.
+    #: Most elements of all rows together, if a row's do not lie side by side.
     arg_max_most_apart: int
+    #: The same of rows that are fewer than a block of `columns` filters together.
+    arg_max_most_shared: int
 
     # warp_select
 
@@ -55,8 +57,15 @@ class Thresholds:
     select_max_few_length: int
     #: Shortest row of 8-byte elements for a k above `select_max_few_k`.
     select_min_wide_length: int
-    #: Shortest column for a k above `select_max_few_k`.
-    select_min_columns_length: int
+    #: Shortest of many columns for a k above `select_max_few_k`.
+    select_min_many_columns_length: int
+    #: Shortest of few columns, by width.
+    select_min_columns_length: IntByWidth
+
+    #: Longest ragged row for a k above `select_max_few_k`: of few and of many.
+    select_max_ragged_length: tuple[int, int]
+    #: Fewest groups of ragged rows.
+    select_min_ragged_part: float
 
     # columns
 
@@ -70,10 +79,14 @@ class Thresholds:
     columns_min_part: float
     #: Least part of its waves that they fill, for k > 16.
     columns_min_filled: float
+    #: Shortest row of 8-byte elements that is longer than a warp's lanes, for k > 16.
+    columns_min_wide_length: int
     #: Fewest groups of ragged rows that fit a warp; the second for 8-byte elements.
     columns_min_ragged_part: tuple[float, float]
-    #: Longest of these, for k up to 16 and up to 32; half of it for narrow elements.
-    columns_max_ragged_length: tuple[int, int]
+    #: Longest of these, for k up to 16, up to 32 and more; half of it for narrow elements.
+    columns_max_ragged_length: tuple[int, int, int]
+    #: The same of 8-byte elements for k up to 16, if their groups fill the device.
+    columns_max_many_wide_length: int
     #: Fewest groups of rows that fit no warp, for k up to 16, 32, 64 and 128.
     columns_min_part_of_long: tuple[float, ...]
     #: Longest of these if groups are as many as multiprocessors, for the same k.
@@ -82,6 +95,8 @@ class Thresholds:
     columns_max_part: float
     #: Longest of these of 8-byte elements.
     columns_max_wide_length: int
+    #: Longest ragged row of elements of one and two bytes, for k up to 16.
+    columns_max_ragged_narrow_length: tuple[int, int]
     #: Fewest bytes of a large matrix, whose columns are filtered together.
     columns_min_bytes: int
     #: Fewest columns of it for each multiprocessor, for a k that a thread keeps, and up to 16, 32, 64 and
@@ -92,6 +107,9 @@ class Thresholds:
 
     # block_radix and grid_radix, for few columns
 
+    #: Largest k of rows of 8-byte elements that fit a warp, and least k of ragged ones.
+    radix_short_max_k: int
+    radix_short_min_ragged_k: int
     #: Largest k that counts as small in the next line.
     radix_columns_few_k: int
     #: Length that columns exceed, for a small k and for a larger one.
@@ -106,12 +124,23 @@ class Thresholds:
     sort_max_part: tuple[tuple[float, ...], ...]
     #: Factor of these for columns, in two parts and in four.
     sort_part_of_columns: tuple[float, float]
+    #: Factor of these for narrow rows in four parts, whose elements tie.
+    sort_narrow_times: float
     #: Longest row that counts as one of the reasons to choose before sorting.
     sort_max_length: int
     #: Most bytes of few narrow rows, whose keys tie; half of it for a k up to a warp's lanes.
     sort_tie_max_bytes: int
-    #: Bytes that few ragged rows exceed if they fit a warp and one probably has fewer than k elements.
+    #: Least k of these if they are wider than a byte, even and ragged.
+    sort_tie_min_k: tuple[int, int]
+    #: Factor of the most groups of ragged rows, in two parts and in four.
+    sort_ragged_times: tuple[float, float]
+    #: Bytes that ragged rows exceed if they fit a warp, and elements of all results for each of a row: one
+    #: row probably has fewer than k.
     sort_ragged_min_bytes: int
+    sort_ragged_min_shorter: float
+    #: Most of these as a part of the blocks, and least k, unless they are narrow and chosen from first.
+    sort_ragged_max_part: float
+    sort_ragged_min_k: int
 
     # groups
 
@@ -120,6 +149,10 @@ class Thresholds:
     groups_max_part: tuple[tuple[float, float], ...]
     #: Fewest elements for each result; the second for elements narrower than a word.
     groups_min_length_per_result: tuple[float, float]
+    #: Shortest row of 8-byte elements, even and ragged.
+    groups_min_wide_length: tuple[int, int]
+    #: Factor of the part that all rows of ragged 8-byte elements take.
+    groups_ragged_wide_times: float
     #: Largest product of k and length for rows of bytes and k > 128: many tie with the k-th.
     groups_max_ties: int
 
@@ -133,8 +166,8 @@ class Thresholds:
     cluster_min_length_per_result: float
     #: Fewest bytes of a row of elements up to a word.
     cluster_min_row_bytes: int
-    #: Fewest bytes of a ragged row of words.
-    cluster_min_ragged_bytes: int
+    #: Fewest bytes of a ragged row, by width.
+    cluster_min_ragged_bytes: IntByWidth
     #: Least k where the only other paths have a block for each row.
     cluster_min_last_k: int
     #: Least k for two waves of clusters.
@@ -144,35 +177,44 @@ class Thresholds:
 
     # block_keep
 
-    #: Least k of rows that are at most as many as multiprocessors.
-    keep_min_few_k: int
-    #: Shortest of these, by width, if they fit a warp.
-    keep_min_short_length: IntByWidth
+    #: Least k, by width: of rows that are at most as many as multiprocessors, and of others.
+    keep_min_few_k: IntByWidth
+    keep_min_k: IntByWidth
+    #: Shortest row, by width: of rows that are at most as many as multiprocessors, and of rows that are
+    #: more, but run at once.
+    keep_min_few_length: IntByWidth
+    keep_min_length: IntByWidth
+    #: Longest row for a k up to the first number, by width.
+    keep_small_k: int
+    keep_max_small_length: IntByWidth
     #: Longest row, by width, that may have a cluster instead.
     keep_max_of_clusters: IntByWidth
     #: Shortest row, by width, of more rows than blocks that run at once.
     keep_min_length_of_many: IntByWidth
-    #: Least k of shorter ones; the second for words that fit no two warps.
-    keep_min_k_of_many: tuple[int, int]
+    #: Least k of shorter ones, by width, and of words and narrower elements that fit two warps.
+    keep_min_k_of_many: IntByWidth
+    keep_min_k_of_two_warps: int
     #: Least k of other rows that are narrow and fit four warps.
     keep_min_k_of_narrow: int
     #: Most elements for each result, by width: of bytes, and of rows that take more than half of the shared
     #: storage and are narrow or more than multiprocessors.
     keep_max_length_per_result: IntByWidth
-    #: Largest k as a part of a row of floats of a word or more: the k-th of numbers of either sign may be
-    #: near zero.
-    keep_max_part_of_floats: float
+    #: Largest k as a part of a row of floats of a word or more, except of few whole rows; the second for rows
+    #: that `block_sort` can do, and for many of 8-byte elements.
+    keep_max_part_of_floats: tuple[float, float]
 
     # block_filter
 
-    #: Most waves of rows of 8-byte elements that fit a warp, for k up to each of the next line, and for
-    #: more.
-    filter_short_waves: tuple[float, float, float]
+    #: Most waves of rows of 8-byte elements that fit a warp, even and ragged, for k up to each of the next
+    #: line, and for more.
+    filter_short_waves: tuple[tuple[float, float, float], tuple[float, float, float]]
     filter_short_min_ks: tuple[int, int]
     #: Longest row for which only rows that are at most as many as multiprocessors are filtered.
     filter_short_max_alone: int
     #: Largest k of ragged rows whose lists are cut cheaply, however long they are.
     filter_dear_min_ragged_k: int
+    #: Least k of ragged rows of 8-byte elements whose lists are cut dearly.
+    filter_dear_min_ragged_wide_k: int
     #: Most bytes for each result of ragged rows whose lists are cut dearly.
     filter_dear_max_bytes_per_result: int
     #: Most elements for each of many results of rows whose lists are cut dearly; the second for narrow
@@ -186,8 +228,10 @@ class Thresholds:
     #: Shortest row, and shortest for each result, if blocks compare all pairs of a list. Like the next
     #: number, divided by the part of the blocks that would be idle.
     grid_counted_min_length: tuple[int, int]
-    #: Shortest row if blocks sort the list.
-    grid_min_length: int
+    #: Shortest row if blocks sort the list, by width.
+    grid_min_length: IntByWidth
+    #: The length of ragged rows that counts, as a part of the longest.
+    grid_ragged_length: float
     #: Most rows, and largest part of the L2 cache, for two reads instead of a filter, and a k up to the
     #: next number.
     cached_max: tuple[int, float]
@@ -195,12 +239,15 @@ class Thresholds:
     #: The same for a larger k; either may hold.
     counted_max: tuple[int, float]
     counted_few_max: tuple[int, float]
+    #: Factor of this part for columns, whose elements are loaded one by one.
+    cached_times_of_columns: float
     #: Least k if blocks sort the list; half of it for ragged rows.
     sorted_min_k: int
     #: Fewest elements of all rows together, if they are 8-byte integers.
     sorted_min_wide_integers: int
-    #: Most elements of all rows together.
-    sorted_max_elements: int
+    #: Most elements of all rows together, by width; half of it for rows that exceed a part of the blocks.
+    sorted_max_elements: IntByWidth
+    sorted_many_part: float
     #: Bounds of k between the lines of the next number.
     guess_ks: tuple[int, ...]
     #: Largest part of the blocks for rows whose floor a sample guesses, by width.
