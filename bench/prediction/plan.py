@@ -22,7 +22,7 @@ from bench import results
 from bench.checks import WrongResultError
 from bench.paths import PathTimer, measured_rows, origin_of
 from bench.prediction.draw import drawn, regret_line
-from bench.prediction.scan import OPERATORS, Choosing, Point, Scan, dear, predicted_by, scan_of
+from bench.prediction.scan import OPERATORS, Point, Scan, dear, predicted_by, scan_of
 from bench.prediction.scans import top_k
 from bench.prediction.tune import Tuning, rows_of
 from bench.targets import get_target
@@ -49,8 +49,6 @@ def main(arguments: list[str]) -> int:
         parser.error(f"no point has {options.point!r} in its text")
     if options.measure and options.random:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
-    if options.write and not scan.choosing:
-        parser.error(f"--write tunes the numbers of a data file, and {scan.operator} has none")
     if options.write and not options.random:
         parser.error("--write tunes by problems of --random")
     if options.measure:
@@ -58,8 +56,8 @@ def main(arguments: list[str]) -> int:
     if reason := unavailable():
         print(reason, file=sys.stderr)
         return 1
-    if options.write and scan.choosing:
-        return _tune(scan, scan.choosing, points, options)
+    if options.write:
+        return _tune(scan, points, options)
     rows = []
     for point in points:
         rows.append(scan.row_of(point))
@@ -72,12 +70,10 @@ def main(arguments: list[str]) -> int:
     return 1 if _print_findings(scan, rows) else 0
 
 
-def _tune(
-    scan: Scan[Any], choosing: Choosing[Any, Any], points: list[Any], options: argparse.Namespace
-) -> int:
+def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
     """Tune the numbers of a choice; returns 1, and writes nothing, if it is no better for other problems."""
     other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // 8), options.seed + 1)
-    rows, other_rows = rows_of(scan, points), rows_of(scan, other_points)
+    rows, other_rows, choosing = rows_of(scan, points), rows_of(scan, other_points), scan.choosing
     # The scan's points are on both sides of thresholds, where a choice must not be dear either.
     tuned, others = Tuning(rows + rows_of(scan, scan.points()), choosing), Tuning(other_rows, choosing)
     before = after = choosing.numbers

@@ -137,8 +137,7 @@ class Scan(Generic[P]):
     """An operator's points, the paths that are compared, and their table.
 
     `draw` makes a point of the operator's whole domain from random numbers. `findings` are an operator's own,
-    beside points for which another path takes less time. `choosing` has the numbers of a choice that are
-    tuned.
+    beside points for which another path takes less time.
     """
 
     operator: str
@@ -146,8 +145,8 @@ class Scan(Generic[P]):
     point_type: type[P]
     points: Callable[[], list[P]]
     draw: Callable[[np.random.Generator], P]
+    choosing: Choosing[P, Any]
     findings: Callable[[Iterable[Row[P]]], Iterable[str]] = lambda rows: ()
-    choosing: Choosing[P, Any] | None = None
 
     @property
     def table(self) -> Path:

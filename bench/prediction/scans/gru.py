@@ -139,4 +139,4 @@ def _choose(layer: Layer, numbers: Clocks) -> str:
     return choose_path(layer, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("gru", NAMES, Point, points, draw, choosing=Choosing(CLOCKS, _layer_of, _choose))
+SCAN = Scan("gru", NAMES, Point, points, draw, Choosing(CLOCKS, _layer_of, _choose))

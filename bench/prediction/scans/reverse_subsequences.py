@@ -122,6 +122,4 @@ def _choose(lanes: Lanes, numbers: Thresholds) -> str:
     return choose_path(lanes, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan(
-    "reverse_subsequences", NAMES, Point, points, draw, choosing=Choosing(THRESHOLDS, _lanes_of, _choose)
-)
+SCAN = Scan("reverse_subsequences", NAMES, Point, points, draw, Choosing(THRESHOLDS, _lanes_of, _choose))

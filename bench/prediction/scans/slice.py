@@ -146,4 +146,4 @@ def _choose(copy: BoxCopy, numbers: Thresholds) -> str:
     return choose_path(copy, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("slice", NAMES, Point, points, draw, choosing=Choosing(THRESHOLDS, _copy_of, _choose))
+SCAN = Scan("slice", NAMES, Point, points, draw, Choosing(THRESHOLDS, _copy_of, _choose))

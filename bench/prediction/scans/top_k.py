@@ -253,4 +253,4 @@ def _choose(selection: Selection, numbers: Thresholds) -> str:
     return choose_path(selection, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("top_k", NAMES, Point, points, draw, jumps, Choosing(THRESHOLDS, _selection_of, _choose))
+SCAN = Scan("top_k", NAMES, Point, points, draw, Choosing(THRESHOLDS, _selection_of, _choose), jumps)
