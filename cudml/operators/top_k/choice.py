@@ -163,7 +163,11 @@ def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
             return False
         if is_wide and not are_many and _columns_pay_for_short(selection, limits, t):
             return False
-    if selection.is_ragged and part < t.select_min_ragged_part and (is_shortest or not is_wide):
+    if (
+        selection.is_ragged
+        and part < t.select_min_ragged_part[selection.width]
+        and (is_shortest or not is_wide)
+    ):
         return False
     is_alone = is_few(selection, limits) and not are_vectors(selection)
     if is_shortest and (is_alone or _filter_pays_for_short(selection, limits, t)):

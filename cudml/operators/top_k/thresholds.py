@@ -64,8 +64,8 @@ class Thresholds:
 
     #: Longest ragged row for a k above `select_max_few_k`: of few and of many.
     select_max_ragged_length: tuple[int, int]
-    #: Fewest groups of ragged rows.
-    select_min_ragged_part: float
+    #: Fewest groups of ragged rows, by width.
+    select_min_ragged_part: FloatByWidth
 
     # columns
 
