@@ -136,41 +136,51 @@ def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
 def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
+    if selection.row_length > SORT_MAX_ROW_LENGTH:
+        return _select_pays_for_long(selection, limits, t)
+    is_lost = selection.is_ragged and _select_loses_ragged(selection, limits, t)
+    return not is_lost and _select_pays_for_short(selection, limits, t)
+
+
+def _select_pays_for_long(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """The same of rows that fit no warp, beside `columns` and `block_sort`."""
+    size, part = selection.element.size, _part_of_groups(selection, limits)
+    lie_apart, are_more = are_columns(selection), selection.num_rows > limits.resident_blocks
+    if lie_apart and part >= t.columns_min_part:
+        return False
+    if selection.row_length > t.select_max_few_length:
+        first, last = t.columns_part_of_words
+        is_one_wave = size == _COLUMNS_WORD_BYTES and first <= part <= last
+        return are_more and not is_one_wave
+    # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
+    is_dear = size < _COLUMNS_WORD_BYTES if lie_apart else size == 1 and not are_more
+    is_dear |= selection.is_ragged and selection.k > t.select_max_few_k
+    return not (is_dear and _block_sort_pays(selection, limits, t, part))
+
+
+def _select_loses_ragged(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether ragged rows that fit a warp take longer: lanes without elements see nothing but ties."""
+    part, is_wide = _part_of_groups(selection, limits), selection.element.size > _COLUMNS_WORD_BYTES
+    is_shortest, are_many = selection.row_length <= t.select_max_any_k, part >= t.columns_min_part
+    if not is_shortest and selection.k > t.select_max_few_k:
+        return True
+    if is_wide and not is_shortest:
+        return not are_many and _columns_pay_for_short(selection, limits, t)
+    return part < t.select_min_ragged_part[selection.width]
+
+
+def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """The same of rows that fit a warp, beside it, `columns` and paths of a block for each row."""
     length, k = selection.row_length, selection.k
     size, part = selection.element.size, _part_of_groups(selection, limits)
-    is_wide, is_narrow = size > _COLUMNS_WORD_BYTES, size < _COLUMNS_WORD_BYTES
-    is_word = not (is_wide or is_narrow)
+    is_wide, is_word = size > _COLUMNS_WORD_BYTES, size == _COLUMNS_WORD_BYTES
     is_shortest, are_many = length <= t.select_max_any_k, part >= t.columns_min_part
     lie_apart = are_columns(selection)
-    if length > SORT_MAX_ROW_LENGTH and are_many and lie_apart:
-        return False
-    if length > t.select_max_few_length:
-        first, last = t.columns_part_of_words
-        is_one_wave = is_word and first <= part <= last
-        return selection.num_rows > limits.resident_blocks and not is_one_wave
-    if length > SORT_MAX_ROW_LENGTH:
-        is_less = selection.num_rows <= limits.resident_blocks
-        # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
-        is_dear = is_narrow if lie_apart else size == 1 and is_less
-        is_dear |= selection.is_ragged and k > t.select_max_few_k
-        return not (is_dear and _block_sort_pays(selection, limits, t, part))
-    is_quick_for_blocks = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection, t)
-    if is_quick_for_blocks and _filter_pays_for_short(selection, limits, t):
-        return False
-    # Lanes without elements see nothing but ties.
-    if selection.is_ragged and not is_shortest:
-        if k > t.select_max_few_k and length > t.select_max_ragged_length[are_many]:
-            return False
-        if is_wide and not are_many and _columns_pay_for_short(selection, limits, t):
-            return False
-    if (
-        selection.is_ragged
-        and part < t.select_min_ragged_part[selection.width]
-        and (is_shortest or not is_wide)
-    ):
-        return False
     is_alone = is_few(selection, limits) and not are_vectors(selection)
-    if is_shortest and (is_alone or _filter_pays_for_short(selection, limits, t)):
+    is_quick = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection, t)
+    if is_shortest and is_alone:
+        return False
+    if (is_shortest or is_quick) and _filter_pays_for_short(selection, limits, t):
         return False
     if not are_many and lie_apart and length < t.select_min_columns_length[selection.width]:
         return False
@@ -178,7 +188,7 @@ def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
         return True
     if are_many and k > t.select_max_k:
         is_longer = length > t.columns_max_short_length and part >= t.columns_max_part
-        return is_word or (is_narrow and (is_shortest or is_longer))
+        return is_word or (not is_wide and (is_shortest or is_longer))
     if not is_shortest and length <= t.select_min_many_columns_length and lie_apart:
         return False
     if not are_many:

@@ -61,9 +61,6 @@ class Thresholds:
     select_min_many_columns_length: int
     #: Shortest of few columns, by width.
     select_min_columns_length: IntByWidth
-
-    #: Longest ragged row for a k above `select_max_few_k`: of few and of many.
-    select_max_ragged_length: tuple[int, int]
     #: Fewest groups of ragged rows, by width.
     select_min_ragged_part: FloatByWidth
 
