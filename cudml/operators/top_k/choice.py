@@ -49,8 +49,6 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
         return Choice(PATHS["thread_list"], f"{selection.num_rows} rows of {length} elements, a thread each")
     if can_arg_max(selection, limits) and _arg_max_pays(selection, limits, t):
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
-    if selection.k <= t.radix_columns_few_k and _are_few_columns(selection, limits, t):
-        return _by_digits(selection, limits, t)
     may_cluster = _cluster_pays(selection, limits, t) and can_cluster(selection, limits)
     if can_keep(selection, limits) and _keep_pays(selection, limits, t, may_cluster=may_cluster):
         return Choice(PATHS["block_keep"], f"rows of {length} elements, kept by a block each")
@@ -149,9 +147,8 @@ def _select_pays_for_long(selection: Selection, limits: Limits, t: Thresholds) -
     if lie_apart and part >= t.columns_min_part:
         return False
     if selection.row_length > t.select_max_few_length:
-        first, last = t.columns_part_of_words
-        is_one_wave = size == _COLUMNS_WORD_BYTES and first <= part <= last
-        return are_more and not is_one_wave
+        fills_columns = size == _COLUMNS_WORD_BYTES and part >= t.columns_min_part_of_words
+        return are_more and not fills_columns
     # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
     is_dear = size < _COLUMNS_WORD_BYTES if lie_apart else size == 1 and not are_more
     is_dear |= selection.is_ragged and selection.k > t.select_max_few_k
@@ -182,7 +179,7 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
         return False
     if (is_shortest or is_quick) and _filter_pays_for_short(selection, limits, t):
         return False
-    if not are_many and lie_apart and length < t.select_min_columns_length[selection.width]:
+    if not are_many and lie_apart and size < _COLUMNS_WORD_BYTES:
         return False
     if k <= t.select_max_few_k:
         return True
@@ -191,9 +188,7 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
         return is_word or (not is_wide and (is_shortest or is_longer))
     if not is_shortest and length <= t.select_min_many_columns_length and lie_apart:
         return False
-    if not are_many:
-        return k <= t.select_max_k and length >= t.select_min_few_length
-    return is_shortest or not is_wide or length >= t.select_min_wide_length
+    return are_many or (k <= t.select_max_k and length >= t.select_min_few_length)
 
 
 def _is_slow_for_lanes(selection: Selection, t: Thresholds) -> bool:
@@ -220,18 +215,16 @@ def _keep_pays(selection: Selection, limits: Limits, t: Thresholds, *, may_clust
     may_be_whole = are_few and k == length
     if is_float and k > most_part * length and not may_be_whole:
         return False
-    may_be_long = size >= 4 and are_few
-    is_large = keeps_one(selection, limits) and not may_be_long
-    if (size == 1 or is_large) and length > t.keep_max_length_per_result[width] * k:
+    of_bytes, of_words = t.keep_max_length_per_result
+    if size == 1 and length > of_bytes * k:
+        return False
+    if size == 4 and not are_few and keeps_one(selection, limits) and length > of_words * k:
         return False
     if rows > KEEP_BLOCKS * limits.num_multiprocessors:
         fits_two_warps = size <= 4 and length <= 2 * SORT_MAX_ROW_LENGTH
         least_of_many = t.keep_min_k_of_two_warps if fits_two_warps else t.keep_min_k_of_many[width]
         return k >= least_of_many or length >= t.keep_min_length_of_many[width]
-    if may_cluster and length > t.keep_max_of_clusters[width]:
-        return False
-    is_narrow = size < 4 and k < t.keep_min_k_of_narrow and length <= 4 * SORT_MAX_ROW_LENGTH
-    return are_few or not is_narrow
+    return not may_cluster or length <= t.keep_max_of_clusters[width]
 
 
 def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: float) -> bool:
@@ -281,8 +274,7 @@ def _may_tie(selection: Selection, t: Thresholds) -> bool:
     """Whether a list of a row's largest groups is long, because many of its elements are alike."""
     row_bytes = selection.mean_length * selection.element.size
     most = t.sort_tie_max_bytes // (1 if selection.k > WARP_LANES else 2)
-    least = 1 if selection.element.size == 1 else t.sort_tie_min_k[selection.is_ragged]
-    return selection.element.size < SORT_MAX_ELEMENT_BYTES and selection.k >= least and row_bytes <= most
+    return selection.element.size < SORT_MAX_ELEMENT_BYTES and row_bytes <= most
 
 
 def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
@@ -299,7 +291,7 @@ def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) 
         min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
         longest = t.columns_max_ragged_length[bisect_left((COLUMNS_MAX_KS[0], t.columns_max_k), k)]
         if size == 8 and part >= COLUMNS_BLOCKS and k <= COLUMNS_MAX_KS[0]:
-            longest = t.columns_max_many_wide_length
+            longest = SORT_MAX_ROW_LENGTH
         longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
     return part >= min_part and selection.row_length <= longest and is_paid
 
@@ -334,10 +326,7 @@ def _part_of_groups(selection: Selection, limits: Limits) -> float:
 
 
 def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds, *, is_last: bool = False) -> bool:
-    """Whether rows are few, and k is neither small nor most of a row.
-
-    If it `is_last`, the others are paths of a block for each row, and k may be most of it.
-    """
+    """Whether rows are few, and k is not small; if it `is_last`, the others have a block for each row."""
     size, k = selection.element.size, selection.k
     row_bytes = selection.row_length * size
     waves = 2 if k >= t.cluster_min_k_of_second and row_bytes >= t.cluster_min_bytes_of_second else 1
@@ -345,11 +334,8 @@ def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds, *, is_las
     can_run &= size > 1 or row_bytes <= t.cluster_max_row_of_bytes
     if is_last:
         return can_run and k >= t.cluster_min_last_k
-    is_long = selection.row_length >= t.cluster_min_length_per_result * k and (
-        size == 8 or row_bytes >= t.cluster_min_row_bytes
-    )
-    is_cut = selection.is_ragged and row_bytes < t.cluster_min_ragged_bytes[selection.width]
-    return can_run and k >= t.cluster_min_k[size == 1] and is_long and not is_cut
+    is_cut = selection.is_ragged and size == 4 and row_bytes < t.cluster_min_ragged_bytes
+    return can_run and k >= t.cluster_min_k and not is_cut
 
 
 def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
@@ -362,7 +348,7 @@ def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether long rows are few, and the cache holds the groups that are read again."""
     is_wide = selection.element.size == 8
-    if is_wide and selection.row_length < t.groups_min_wide_length[selection.is_ragged]:
+    if is_wide and selection.is_ragged and selection.row_length < t.groups_min_ragged_wide_length:
         return False
     row_bytes = selection.row_length * selection.element.size
     most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
@@ -374,8 +360,7 @@ def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
     is_long = selection.row_length >= t.groups_min_length_per_result[is_narrow] * selection.k
     may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
-    ties = may_tie and selection.k * selection.row_length > t.groups_max_ties
-    return is_long and is_near and not ties
+    return is_long and is_near and not may_tie
 
 
 def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
@@ -395,7 +380,7 @@ def _filters_dearly(selection: Selection, limits: Limits, t: Thresholds) -> bool
     if size == 8:
         return selection.is_ragged and k >= t.filter_dear_min_ragged_wide_k
     if selection.is_ragged and length * size <= t.filter_dear_max_bytes_per_result * k:
-        return k > t.filter_dear_min_ragged_k
+        return True
     of_words, of_narrow = t.filter_dear_max_length_per_result
     are_few = selection.num_rows <= limits.num_multiprocessors
     if are_few and 2 * k > FILTER_MAX_K:
@@ -433,9 +418,8 @@ def _shares_rows(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     part = selection.num_rows / limits.resident_blocks
     if part > t.grid_max_part:
         return False
-    least, per_result = t.grid_counted_min_length
     if radix.counts_pairs(selection, limits):
-        return (length - per_result * k) * (1 - part) >= least
+        return length * (1 - part) >= t.grid_counted_min_length
     passes = ceil(selection.element.bits / log2(radix.SORT_BINS))
     return (length + passes * k) * (1 - part) >= t.grid_min_length[selection.width]
 
@@ -448,7 +432,7 @@ def _are_few_columns(selection: Selection, limits: Limits, t: Thresholds) -> boo
     return (
         are_fewer
         and are_columns(selection)
-        and selection.row_length > t.radix_columns_min_length[selection.k > t.radix_columns_few_k]
+        and selection.row_length > t.radix_columns_min_length
         and is_sorted
     )
 

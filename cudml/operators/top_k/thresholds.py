@@ -47,27 +47,23 @@ class Thresholds:
 
     #: Longest row for any k that it has an instance for.
     select_max_any_k: int
-    #: Largest k of longer rows.
+    #: Largest k of longer rows, for any width.
     select_max_k: int
     #: Largest k of few rows.
     select_max_few_k: int
-    #: Shortest row for which few rows may have the larger k.
+    #: Shortest of few rows for the larger k.
     select_min_few_length: int
     #: Longest row if rows are at most as many as blocks run at once.
     select_max_few_length: int
-    #: Shortest row of 8-byte elements for a k above `select_max_few_k`.
-    select_min_wide_length: int
     #: Shortest of many columns for a k above `select_max_few_k`.
     select_min_many_columns_length: int
-    #: Shortest of few columns, by width.
-    select_min_columns_length: IntByWidth
     #: Fewest groups of ragged rows, by width.
     select_min_ragged_part: FloatByWidth
 
     # columns
 
-    #: Fewest and most groups for long rows of words: all of its blocks run at once.
-    columns_part_of_words: tuple[float, float]
+    #: Fewest groups for long rows of words.
+    columns_min_part_of_words: float
     #: Largest k for rows that fit a warp.
     columns_max_k: int
     #: Longest row that fits a warp.
@@ -82,8 +78,6 @@ class Thresholds:
     columns_min_ragged_part: tuple[float, float]
     #: Longest of these, for k up to 16, up to 32 and more; half of it for narrow elements.
     columns_max_ragged_length: tuple[int, int, int]
-    #: The same of 8-byte elements for k up to 16, if their groups fill the device.
-    columns_max_many_wide_length: int
     #: Fewest groups of rows that fit no warp, for k up to 16, 32, 64 and 128.
     columns_min_part_of_long: tuple[float, ...]
     #: Longest of these if groups are as many as multiprocessors, for the same k.
@@ -107,10 +101,8 @@ class Thresholds:
     #: Largest k of rows of 8-byte elements that fit a warp, and least k of ragged ones.
     radix_short_max_k: int
     radix_short_min_ragged_k: int
-    #: Largest k that counts as small in the next line.
-    radix_columns_few_k: int
-    #: Length that columns exceed, for a small k and for a larger one.
-    radix_columns_min_length: tuple[int, int]
+    #: Length that columns exceed.
+    radix_columns_min_length: int
     #: Most elements of all columns together.
     radix_columns_max_elements: int
 
@@ -127,8 +119,6 @@ class Thresholds:
     sort_max_length: int
     #: Most bytes of few narrow rows, whose keys tie; half of it for a k up to a warp's lanes.
     sort_tie_max_bytes: int
-    #: Least k of these if they are wider than a byte, even and ragged.
-    sort_tie_min_k: tuple[int, int]
     #: Factor of the most groups of ragged rows, in two parts and in four.
     sort_ragged_times: tuple[float, float]
     #: Bytes that ragged rows exceed if they fit a warp, and elements of all results for each of a row: one
@@ -146,25 +136,19 @@ class Thresholds:
     groups_max_part: tuple[tuple[float, float], ...]
     #: Fewest elements for each result; the second for elements narrower than a word.
     groups_min_length_per_result: tuple[float, float]
-    #: Shortest row of 8-byte elements, even and ragged.
-    groups_min_wide_length: tuple[int, int]
+    #: Shortest ragged row of 8-byte elements.
+    groups_min_ragged_wide_length: int
     #: Factor of the part that all rows of ragged 8-byte elements take.
     groups_ragged_wide_times: float
-    #: Largest product of k and length for rows of bytes and k > 128: many tie with the k-th.
-    groups_max_ties: int
 
     # cluster
 
-    #: Least k; the second for bytes, which tie more often.
-    cluster_min_k: tuple[int, int]
+    #: Least k.
+    cluster_min_k: int
     #: Longest row of bytes.
     cluster_max_row_of_bytes: int
-    #: Fewest elements for each result.
-    cluster_min_length_per_result: float
-    #: Fewest bytes of a row of elements up to a word.
-    cluster_min_row_bytes: int
-    #: Fewest bytes of a ragged row, by width.
-    cluster_min_ragged_bytes: IntByWidth
+    #: Fewest bytes of a ragged row of words.
+    cluster_min_ragged_bytes: int
     #: Least k where the only other paths have a block for each row.
     cluster_min_last_k: int
     #: Least k for two waves of clusters.
@@ -191,11 +175,9 @@ class Thresholds:
     #: Least k of shorter ones, by width, and of words and narrower elements that fit two warps.
     keep_min_k_of_many: IntByWidth
     keep_min_k_of_two_warps: int
-    #: Least k of other rows that are narrow and fit four warps.
-    keep_min_k_of_narrow: int
-    #: Most elements for each result, by width: of bytes, and of rows that take more than half of the shared
-    #: storage and are narrow or more than multiprocessors.
-    keep_max_length_per_result: IntByWidth
+    #: Most elements for each result: of bytes, and of words in rows that are more than multiprocessors and
+    #: take more than half of the shared storage.
+    keep_max_length_per_result: tuple[int, int]
     #: Largest k as a part of a row of floats of a word or more, except of few whole rows; the second for rows
     #: that `block_sort` can do, and for many of 8-byte elements.
     keep_max_part_of_floats: tuple[float, float]
@@ -208,8 +190,6 @@ class Thresholds:
     filter_short_min_ks: tuple[int, int]
     #: Longest row for which only rows that are at most as many as multiprocessors are filtered.
     filter_short_max_alone: int
-    #: Largest k of ragged rows whose lists are cut cheaply, however long they are.
-    filter_dear_min_ragged_k: int
     #: Least k of ragged rows of 8-byte elements whose lists are cut dearly.
     filter_dear_min_ragged_wide_k: int
     #: Most bytes for each result of ragged rows whose lists are cut dearly.
@@ -222,9 +202,9 @@ class Thresholds:
 
     #: Largest part of the blocks.
     grid_max_part: float
-    #: Shortest row, and shortest for each result, if blocks compare all pairs of a list. Like the next
-    #: number, divided by the part of the blocks that would be idle.
-    grid_counted_min_length: tuple[int, int]
+    #: Shortest row if blocks compare all pairs of a list. Like the next number, divided by the part of the
+    #: blocks that would be idle.
+    grid_counted_min_length: int
     #: Shortest row if blocks sort the list, by width.
     grid_min_length: IntByWidth
     #: The length of ragged rows that counts, as a part of the longest.
