@@ -70,6 +70,20 @@ OFF_THE_LINES = {
     RaggedPoint("rows", "float16", 57, 352, 6): "warp_sort",
     RaggedPoint("rows", "float16", 200, 9000, 100): "block_sort",
     RaggedPoint("rows", "int8", 7, 8547, 2308): "block_radix",
+    RaggedPoint("rows", "float32", 1, 625, 459): "block_sort",
+    RaggedPoint("rows", "int32", 577, 917, 42): "block_sort",
+    RaggedPoint("rows", "uint16", 51, 2369, 14): "block_sort",
+    RaggedPoint("rows", "int64", 76, 41_516, 35): "block_filter",
+    RaggedPoint("rows", "int64", 271, 469, 74): "block_filter",
+    RaggedPoint("rows", "int64", 1728, 26, 6): "warp_select",
+    RaggedPoint("columns", "float64", 73, 3201, 2221): "block_radix",
+    RaggedPoint("columns", "float64", 4380, 659, 659): "warp_sort",
+    Point("columns", "uint16", 3, 3_664_775, 3290): "grid_radix",
+    Point("columns", "uint16", 10, 1_039_938, 1): "columns",
+    Point("columns", "int32", 125, 3653, 3653): "block_filter",
+    Point("rows", "int64", 4451, 797, 797): "block_keep",
+    Point("rows", "float64", 12, 3536, 2944): "block_keep",
+    Point("rows", "int32", 19, 1863, 47): "block_keep",
 }
 
 

@@ -77,8 +77,8 @@ _BOX_CONSTANTS: Constants = (
 BOX_BLOCKS_PER_MULTIPROCESSOR = 3
 #: The smallest tile of boxes: a word for each thread of a block.
 MIN_BOX_TILE_BYTES = 4096
-#: The largest part of a tile that is left empty so that tiles end with whole words: those that tiles share
-#: are written item by item.
+#: The largest part of a tile that is left empty so that tiles end with whole words: shared words are written
+#: item by item.
 MAX_EMPTY_PART = 1 / 8
 
 #: Strips of lanes are as wide as fits, because rows are then longer to load, down to half a sector: a
