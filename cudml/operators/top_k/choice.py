@@ -184,7 +184,7 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     if k <= t.select_max_few_k:
         return True
     if are_many and k > t.select_max_k:
-        is_longer = length > t.columns_max_short_length and part >= t.columns_max_part
+        is_longer = length >= t.select_min_narrow_length and part >= t.columns_max_part
         return is_word or (not is_wide and (is_shortest or is_longer))
     if not is_shortest and length <= t.select_min_many_columns_length and lie_apart:
         return False

@@ -49,6 +49,8 @@ class Thresholds:
     select_max_any_k: int
     #: Largest k of longer rows, for any width.
     select_max_k: int
+    #: Shortest of many narrow rows for a larger k, unless they are of the shortest.
+    select_min_narrow_length: int
     #: Largest k of few rows.
     select_max_few_k: int
     #: Shortest of few rows for the larger k.
