@@ -23,6 +23,11 @@ def numbers_of(operator: str, kind: type[Numbers]) -> Numbers:
     return kind(**{name: _value_of(number) for name, number in members.items()})
 
 
+def width_of(item_bytes: int) -> int:
+    """The place of a size among 1, 2, 4, 8 and 16 bytes, by which numbers "by width" are found."""
+    return item_bytes.bit_length() - 1
+
+
 def path_of(operator: str) -> Path:
     """The operator's data file."""
     return Path(__file__).with_name("choices") / f"{operator}.json"

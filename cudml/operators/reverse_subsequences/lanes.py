@@ -6,6 +6,7 @@ along is kept apart, because only its source coordinate depends on the data.
 
 from dataclasses import dataclass
 
+from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
 from cudml.operators.launch_shape import BLOCK_THREADS, index_members, index_values
 from cudml.plans import WARP_LANES, ParamStruct, Value, ceil_div
@@ -77,8 +78,8 @@ class Lanes:
 
     @property
     def width(self) -> int:
-        """Where numbers "by width" have that of these items."""
-        return self.item_bytes.bit_length() - 1
+        """The items' place in numbers "by width"."""
+        return width_of(self.item_bytes)
 
     @property
     def extent(self) -> tuple[int, int]:

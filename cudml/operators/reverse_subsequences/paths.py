@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
@@ -488,8 +489,8 @@ PATHS = by_name(
 def _gather_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
     """Clocks of the gather: lanes of their own lengths scatter what neighbours read."""
     num_items = lanes.num_bytes // lanes.item_bytes
-    space, _ = _with_axis(lanes)
-    rate = t.scattered_bytes_per_clock if space.dimensions[0].strides[LENGTHS] else t.bytes_per_clock
+    innermost = min((*lanes.others.dimensions, lanes.axis), key=lambda d: abs(d.strides[TARGET]))
+    rate = t.scattered_bytes_per_clock if innermost.strides[LENGTHS] else t.bytes_per_clock
     further_items = min(ceil_div(num_items, BLOCK_THREADS), GATHER_ITEMS_PER_THREAD) - 1
     by_items = num_items / (t.gather_items_per_clock * limits.num_multiprocessors)
     return t.gather_item_clocks * further_items + max(by_items, _clocks_of_all(lanes, rate, limits))
@@ -542,7 +543,7 @@ def _columns_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
     alignment = math.gcd(WORD_BYTES, *strides)
     widest = WORD_BYTES if item_bytes >= _CELL_BYTES else _CELL_BYTES
     load_bytes = widest if alignment >= widest else item_bytes
-    bytes_per_clock = t.strip_bytes_per_clock[load_bytes.bit_length() - 1]
+    bytes_per_clock = t.strip_bytes_per_clock[width_of(load_bytes)]
     clocks = t.strip_clocks[lanes.width] + row_bytes * lanes.axis.size / bytes_per_clock
     # Bytes of the sectors that a row of a strip lies in; after a whole row, the next one begins there.
     touched = row_bytes + SECTOR_BYTES - alignment

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from cudml.operators.choice import width_of
 from cudml.operators.index_space import Space
 from cudml.operators.launch_shape import index_members
 
@@ -27,8 +28,8 @@ class BoxCopy:
 
     @property
     def width(self) -> int:
-        """Where numbers "by width" have that of these items."""
-        return self.space.item_bytes.bit_length() - 1
+        """The items' place in numbers "by width"."""
+        return width_of(self.space.item_bytes)
 
     @property
     def row_bytes(self) -> int:

@@ -49,8 +49,7 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
         return Choice(PATHS["thread_list"], f"{selection.num_rows} rows of {length} elements, a thread each")
     if can_arg_max(selection, limits) and _arg_max_pays(selection, limits, t):
         return Choice(PATHS["arg_max"], f"the first of {length} elements")
-    may_cluster = _cluster_pays(selection, limits, t) and can_cluster(selection, limits)
-    if can_keep(selection, limits) and _keep_pays(selection, limits, t, may_cluster=may_cluster):
+    if can_keep(selection, limits) and _keep_pays(selection, limits, t):
         return Choice(PATHS["block_keep"], f"rows of {length} elements, kept by a block each")
     if can_warp_select(selection, limits) and _select_pays(selection, limits, t):
         return Choice(PATHS["warp_select"], f"rows of {length} elements by groups of lanes")
@@ -63,7 +62,7 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
         _are_large_columns(selection, limits, t) or _columns_pay_for_long(selection, limits, t)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
-    if may_cluster:
+    if _cluster_pays(selection, limits, t) and can_cluster(selection, limits):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     if can_share_rows(selection, limits) and _guess_pays(selection, limits, t):
         return Choice(PATHS["grid_radix"], f"{selection.num_rows} rows of {length} elements, read once")
@@ -198,23 +197,22 @@ def _is_slow_for_lanes(selection: Selection, t: Thresholds) -> bool:
     return is_wide and is_long and (are_columns(selection) or selection.is_ragged)
 
 
-def _keep_pays(selection: Selection, limits: Limits, t: Thresholds, *, may_cluster: bool) -> bool:
+def _keep_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a block for each row takes less time than a warp, a filter, a search or a cluster."""
     length, k, width = selection.row_length, selection.k, selection.width
     size, rows = selection.element.size, selection.num_rows
     are_few = rows <= limits.num_multiprocessors
-    least_k = (t.keep_min_few_k if are_few else t.keep_min_k)[width]
+    least_k = t.keep_min_few_k[width] if are_few else t.keep_min_k
     least_length = (t.keep_min_few_length if are_few else t.keep_min_length)[width]
     if k < least_k or length < least_length:
         return False
     if k <= t.keep_small_k and length > t.keep_max_small_length[width]:
         return False
-    is_float = selection.element.kind == "f" and size >= 4
-    has_others = can_block_sort(selection, limits) or (size == 8 and not are_few)
-    most_part = t.keep_max_part_of_floats[has_others]
     may_be_whole = are_few and k == length
-    if is_float and k > most_part * length and not may_be_whole:
-        return False
+    if selection.element.kind == "f" and size >= 4 and not may_be_whole:
+        has_others = can_block_sort(selection, limits) or (size == 8 and not are_few)
+        if k > t.keep_max_part_of_floats[has_others] * length:
+            return False
     of_bytes, of_words = t.keep_max_length_per_result
     if size == 1 and length > of_bytes * k:
         return False
@@ -224,7 +222,9 @@ def _keep_pays(selection: Selection, limits: Limits, t: Thresholds, *, may_clust
         fits_two_warps = size <= 4 and length <= 2 * SORT_MAX_ROW_LENGTH
         least_of_many = t.keep_min_k_of_two_warps if fits_two_warps else t.keep_min_k_of_many[width]
         return k >= least_of_many or length >= t.keep_min_length_of_many[width]
-    return not may_cluster or length <= t.keep_max_of_clusters[width]
+    if length <= t.keep_max_of_clusters[width]:
+        return True
+    return not (_cluster_pays(selection, limits, t) and can_cluster(selection, limits))
 
 
 def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: float) -> bool:
@@ -279,21 +279,20 @@ def _may_tie(selection: Selection, t: Thresholds) -> bool:
 
 def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether rows that fit a warp take no longer together."""
-    size, k = selection.element.size, selection.k
+    size, length, k = selection.element.size, selection.row_length, selection.k
     part = _part_of_groups(selection, limits)
     longest, min_part = t.columns_max_short_length, t.columns_min_part
     fills = part > t.columns_min_filled * COLUMNS_BLOCKS * ceil(part / COLUMNS_BLOCKS)
     is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= t.columns_max_k)
-    is_wide = size == 8 and k > COLUMNS_MAX_KS[0]
-    if is_wide and WARP_LANES < selection.row_length < t.columns_min_wide_length:
+    if size == 8 and k > COLUMNS_MAX_KS[0] and WARP_LANES < length < t.columns_min_wide_length:
         return False
-    if selection.is_ragged and selection.row_length > t.select_max_any_k:
+    if selection.is_ragged and length > t.select_max_any_k:
         min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
         longest = t.columns_max_ragged_length[bisect_left((COLUMNS_MAX_KS[0], t.columns_max_k), k)]
         if size == 8 and part >= COLUMNS_BLOCKS and k <= COLUMNS_MAX_KS[0]:
             longest = SORT_MAX_ROW_LENGTH
         longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
-    return part >= min_part and selection.row_length <= longest and is_paid
+    return part >= min_part and length <= longest and is_paid
 
 
 def _columns_pay_for_long(selection: Selection, limits: Limits, t: Thresholds) -> bool:

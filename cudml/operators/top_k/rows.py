@@ -9,6 +9,7 @@ from types import MappingProxyType
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
+from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension, dimensions_of, divisions_of, in_memory_order
 from cudml.plans import WARP_LANES, Limits, Params, ParamStruct, round_up
 from cudml.tensors import TensorDesc, num_elements
@@ -113,8 +114,8 @@ class Selection:
 
     @property
     def width(self) -> int:
-        """The place of an element's size among 1, 2, 4 and 8 bytes."""
-        return self.element.size.bit_length() - 1
+        """The elements' place in numbers "by width"."""
+        return width_of(self.element.size)
 
     @property
     def is_ragged(self) -> bool:

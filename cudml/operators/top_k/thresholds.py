@@ -127,7 +127,8 @@ class Thresholds:
     #: row probably has fewer than k.
     sort_ragged_min_bytes: int
     sort_ragged_min_shorter: float
-    #: Most of these as a part of the blocks, and least k, unless they are narrow and chosen from first.
+    #: Most of these for each block that runs at once, and least k, unless they are narrow and chosen from
+    #: first.
     sort_ragged_max_part: float
     sort_ragged_min_k: int
 
@@ -160,9 +161,9 @@ class Thresholds:
 
     # block_keep
 
-    #: Least k, by width: of rows that are at most as many as multiprocessors, and of others.
+    #: Least k of rows that are at most as many as multiprocessors, by width, and of others.
     keep_min_few_k: IntByWidth
-    keep_min_k: IntByWidth
+    keep_min_k: int
     #: Shortest row, by width: of rows that are at most as many as multiprocessors, and of rows that are
     #: more, but run at once.
     keep_min_few_length: IntByWidth

@@ -94,8 +94,8 @@ def test_rows_that_begin_anywhere(path: str, word: str, rng: np.random.Generator
                 check_in_layouts(emulator.get_device(), raw, rows, *results, options, dtype)
 
 
-#: (sizes, axis, k) -> the path of float32 on an H200. Each is predicted to take 15 % less time than any
-#: other, unless the problem has more than 64 MiB: numbers can be tuned without another choice here.
+#: (sizes, axis, k) -> the path of float32 on an H200. Any other is predicted to take at least 15 % more time,
+#: unless the problem has more than 64 MiB: numbers can be tuned without another choice here.
 CHOICES = {
     ((16384, 256), 1, 8): "warp_select",
     ((16384, 256), 1, 1): "arg_max",
