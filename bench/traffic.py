@@ -42,6 +42,7 @@ DISTRIBUTIONS: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "ascending": lambda normal, uniform: np.sort(normal),
     "descending": lambda normal, uniform: -np.sort(normal),
     "alike in fours": lambda normal, uniform: np.repeat(normal[: normal.size // 4], 4),
+    "all equal": lambda normal, uniform: np.ones_like(normal),
     "same leading bits": lambda normal, uniform: 1 + uniform * np.float32(3e-5),
     "greatest where sampled": lambda normal, uniform: _at_samples(normal, on=True),
     "least where sampled": lambda normal, uniform: _at_samples(normal, on=False),
@@ -148,6 +149,9 @@ def cases() -> Iterator[Case]:
         yield Case("block_filter", "float32", 1, 1 << 22, 1000, distribution, multiprocessors=4)
         for k in (50, 2048):
             yield Case("groups", "float32", 2, 262_144, k, distribution)
+        for k in (100, 2048):
+            yield Case("cluster", "float32", 2, 262_144, k, distribution)
+    for distribution in ("half zeros", "few values", "same leading bits", "all equal"):
         for k in (100, 2048):
             yield Case("cluster", "float32", 2, 262_144, k, distribution)
     for distribution in (*_PLAIN, "same leading bits"):

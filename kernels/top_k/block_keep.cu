@@ -461,7 +461,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const Int64 capacity = params.list_capacity;
     const List<Word> list = List<Word>::in(storage, capacity, 0);
     UInt32* numbers = list.indices + capacity;
-    const auto cut = Cut<Word>::of(threshold, static_cast<UInt32>(capacity), for_each, search);
+    const auto cut =
+        Cut<Word>::of(threshold, static_cast<UInt32>(capacity), length - 1, for_each, search);
     if (threadIdx.x == 0) shared.select.num_listed = 0;
     __syncthreads();  // the counter is clear before anyone appends
     for_each([&](Word key, UInt32 index) {

@@ -10,6 +10,17 @@
 #include "top_k/network_sort.cuh"
 #include "top_k/threshold.cuh"
 
+// The largest of the lanes' keys, for words of any size.
+template <class Key>
+__device__ __forceinline__ Key warp_largest(Key key) {
+  if constexpr (sizeof(Key) <= 4) return warp_max(key);
+#pragma unroll
+  for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
+    key = max(key, __shfl_xor_sync(kFullMask, key, lanes));
+  }
+  return key;
+}
+
 // The largest and the least key of a list, for words of any size.
 struct KeyBounds {
   UInt64 largest;
@@ -27,16 +38,8 @@ struct KeyBounds {
   // Includes the bounds that each lane of a warp has found. Both members are 0 at first.
   template <class Word>
   __device__ __forceinline__ void add(Wide<Word> own_largest, Wide<Word> own_complement) {
-    if constexpr (sizeof(Word) <= 4) {
-      own_largest = warp_max(own_largest);
-      own_complement = warp_max(own_complement);
-    } else {
-#pragma unroll
-      for (int lanes = kWarpSize / 2; lanes > 0; lanes /= 2) {
-        own_largest = max(own_largest, __shfl_xor_sync(kFullMask, own_largest, lanes));
-        own_complement = max(own_complement, __shfl_xor_sync(kFullMask, own_complement, lanes));
-      }
-    }
+    own_largest = warp_largest(own_largest);
+    own_complement = warp_largest(own_complement);
     if (threadIdx.x % kWarpSize == 0) {
       atomicMax(&largest_of<Word>(), own_largest);
       atomicMax(&complement_of<Word>(), own_complement);

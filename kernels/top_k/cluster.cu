@@ -1,8 +1,8 @@
-// Computes: the top k of long rows; a cluster reads each once and keeps it on chip.
+// Computes: the top k of long rows, in one pass over the input and a look at a small part of it.
 // Idea: k / kBlocks loads of each block with the largest keys bound the k-th key; few reach it.
 // Ownership: the blocks of a cluster share a row; each ranks a part of what all have listed.
 // Requires: elements side by side; a device with clusters.
-// Chosen when: rows are few (8 blocks each, 4 for more), k neither small nor most of a row.
+// Chosen when: all clusters run at once (8 blocks for few rows, 1 for many), and rows are long.
 #include "common/block_scan.cuh"
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
@@ -19,23 +19,22 @@
 // Bits of a digit of the search within a block, few enough for a warp to find it alone.
 constexpr int kBlockDigitBits = 8;
 constexpr int kBlockBins = 1 << kBlockDigitBits;
-// Most elements of all lists for a thread, and most results: half of them.
-constexpr int kListedPerThread = 8;
-constexpr int kMaxK = kListedPerThread * kThreads / 2;
 
 struct ClusterParams : FineParams {
-  Int64 kept_bytes;    // of shared storage for a share of the row, and later for the lists of all
-  Int64 listed_bytes;  // of shared storage for the largest key of each load, and later for a list
+  Int64 listed_bytes;   // of shared storage for the block's list
+  Int64 largest_bytes;  // for its loads' largest keys, and later for the lists of all blocks
 };
 
 // Aligned for the loads that follow it.
 struct alignas(16) ClusterStorage {
   SelectStorage<kThreads> select;
-  KeyBounds bounds;  // of the largest keys of the block's threads
+  KeyBounds bounds;  // of the largest keys of the block's parts
+  SharedArray<UInt64, kMaxTops> tops;
   UInt64 floor;      // the block's lower bound
   UInt64 largest;    // the block's largest key
-  UInt32 counts[2];  // elements that the block has listed first, and after a cut
+  UInt32 counts[3];  // elements listed: of all loads, of those that matter, after a cut
   UInt32 num_loads;  // of the block that reach the floor
+  UInt32 num_above;  // of those that are above it
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
@@ -46,7 +45,7 @@ __device__ __forceinline__ void search_digit_together(Threshold<Word>& threshold
   count_digits<Word, kThreads>(threshold, shared.bins, for_each);
   cluster_barrier();  // every block has counted its share before the counts are added
   UInt32 sums[kNumBins / kThreads] = {};
-#pragma unroll 1
+#pragma unroll
   for (UInt32 step = 0; step < kBlocks; ++step) {
     // Each warp begins with another block.
     const Bins& bins = *map_shared(&shared.bins, (threadIdx.x / kWarpSize + step) % kBlocks);
@@ -111,21 +110,86 @@ struct Range {
   Word top;
 };
 
+// Finds the largest of the tops, and the n-th, which the largest keys of as many loads reach, by counting.
+template <class Word, UInt32 kNumTops>
+__device__ __forceinline__ void find_nth_top(UInt32 n, ClusterStorage& shared) {
+  constexpr UInt32 kLanes = kThreads / kNumTops;  // that count for one of them
+  const UInt32 own = threadIdx.x / kLanes;
+  const auto top_of = [&](UInt32 i) { return static_cast<Wide<Word>>(shared.tops[i]); };
+  const Wide<Word> key = top_of(own);
+  UInt32 before = 0;
+#pragma unroll
+  for (UInt32 other = threadIdx.x % kLanes; other < kNumTops; other += kLanes) {
+    before += (top_of(other) > key) | ((top_of(other) == key) & (other < own)) ? 1 : 0;
+  }
+#pragma unroll
+  for (UInt32 lanes = kLanes / 2; lanes > 0; lanes /= 2) {
+    before += __shfl_xor_sync(kFullMask, before, lanes);
+  }
+  // Of one top only.
+  if (threadIdx.x % kLanes != 0) return;
+  if (before == n - 1) shared.floor = key;
+  if (before == 0) shared.largest = key;
+}
+
+// The range of the row: from the least of the blocks' floors to the largest key. All blocks of the cluster
+// call, and return the same.
+template <class Word, UInt32 kBlocks>
+__device__ __forceinline__ Range<Word> range_of_all(const Share<Word, kBlocks>& share,
+                                                    ClusterStorage& shared) {
+  cluster_barrier();  // every block has found its bound before the others read it
+  Wide<Word> floor = static_cast<Wide<Word>>(*map_shared(&shared.floor, threadIdx.x % kBlocks));
+  Wide<Word> largest = static_cast<Wide<Word>>(*map_shared(&shared.largest, threadIdx.x % kBlocks));
+#pragma unroll
+  for (UInt32 lanes = kBlocks / 2; lanes > 0; lanes /= 2) {
+    floor = min(floor, __shfl_xor_sync(kFullMask, floor, lanes));
+    largest = max(largest, __shfl_xor_sync(kFullMask, largest, lanes));
+  }
+  // Where elements tie, the least of their keys.
+  return {share.row.key_of(floor << kSpareBits<Word>),
+          share.row.key_of(largest << kSpareBits<Word>)};
+}
+
 // The largest key of the row, and one that at least kBlocks * `wanted` elements reach: the least of the
 // blocks' bounds, each of which `wanted` of the block's loads reach. All blocks of the cluster return the
-// same. The first bins are clear before.
+// same. The first bins are clear before, and have any counts afterwards.
 template <class Word, UInt32 kBlocks>
 __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& share, UInt32 wanted,
                                                   ClusterStorage& shared) {
   Bins& bins = shared.select.bins;
-  share.read(shared.bounds);
+  using Own = Share<Word, kBlocks>;
+  Wide<Word> own_largest[Own::kParts] = {};
+  share.read(own_largest);
+  if (wanted <= min(Own::kNumTops, share.chunks) * 3 / 4) {
+    // So few loads are wanted that the tops, each of another load, bound them: no digit is counted.
+#pragma unroll
+    for (UInt32 part = 0; part < Own::kParts; ++part) {
+      const Wide<Word> top = warp_largest(own_largest[part]);
+      const UInt32 place = (part * kThreads + threadIdx.x) / kWarpSize;
+      if (threadIdx.x % kWarpSize == 0) shared.tops[place] = top;
+    }
+    __syncthreads();  // all tops are there before they are compared
+    find_nth_top<Word, Own::kNumTops>(wanted, shared);
+    return range_of_all<Word, kBlocks>(share, shared);
+  }
+  Wide<Word> largest_of_all = 0;
+  Wide<Word> complement = 0;
+#pragma unroll
+  for (UInt32 part = 0; part < Own::kParts; ++part) {
+    largest_of_all = max(largest_of_all, own_largest[part]);
+    // A part without loads bounds nothing.
+    const Word own = static_cast<Word>(~static_cast<Word>(own_largest[part]));
+    if (part * kThreads + threadIdx.x < share.num_own()) {
+      complement = max(complement, static_cast<Wide<Word>>(own));
+    }
+  }
+  shared.bounds.template add<Word>(largest_of_all, complement);
   __syncthreads();  // the bounds are those of all threads
-  // As many loads as there are threads with one reach the least of the threads' largest keys.
+  // As many loads as there are parts with one reach the least of the parts' largest keys.
   const Wide<Word> least =
       static_cast<Word>(~static_cast<Word>(shared.bounds.complement_of<Word>()));
   const Wide<Word> top = shared.bounds.largest_of<Word>();
-  static_assert(kMaxK <= kThreads * kBlocks, "a thread for each load that is wanted");
-  auto threshold = search_up_to<Word>(top - least, share.num_kept(), wanted);
+  auto threshold = search_up_to<Word>(top - least, share.num_own(), wanted);
   // A few loads more than wanted save a digit.
   const UInt32 enough = wanted + wanted / 8 + 8;
   while (!threshold.fits(enough) && !threshold.is_exact()) {
@@ -134,8 +198,8 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
 #pragma unroll
       for (UInt32 a = 0; a < kAtOnce; ++a) {
         const Word key = static_cast<Word>(largest[a] - least);
-        const bool is_kept = place + a * kThreads < share.num_kept() && largest[a] >= least;
-        if (is_kept && threshold.high_part(key) == threshold.prefix) {
+        const bool is_own = place + a * kThreads < share.num_own() && largest[a] >= least;
+        if (is_own && threshold.high_part(key) == threshold.prefix) {
           atomicAdd(&bins[static_cast<UInt32>(static_cast<Wide<Word>>(key) >> shift) % kBlockBins],
                     1);
         }
@@ -156,21 +220,11 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
   }
   if (threadIdx.x == 0) {
     // Where loads are too few, any element can be among the first.
-    const bool are_few = share.num_kept() < wanted;
+    const bool are_few = share.num_own() < wanted;
     shared.floor = are_few ? 0 : static_cast<Word>(floor_of(threshold) + least);
     shared.largest = top;
   }
-  cluster_barrier();  // every block has found its bound before the others read it
-  Wide<Word> floor = static_cast<Wide<Word>>(*map_shared(&shared.floor, threadIdx.x % kBlocks));
-  Wide<Word> largest = static_cast<Wide<Word>>(*map_shared(&shared.largest, threadIdx.x % kBlocks));
-#pragma unroll
-  for (UInt32 lanes = kBlocks / 2; lanes > 0; lanes /= 2) {
-    floor = min(floor, __shfl_xor_sync(kFullMask, floor, lanes));
-    largest = max(largest, __shfl_xor_sync(kFullMask, largest, lanes));
-  }
-  // Where elements tie, the least of their keys.
-  return {share.row.key_of(floor << kSpareBits<Word>),
-          share.row.key_of(largest << kSpareBits<Word>)};
+  return range_of_all<Word, kBlocks>(share, shared);
 }
 
 // The numbers of elements that the blocks have listed: of all, of the block with most, and of this one; in
@@ -226,8 +280,8 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
     UInt32 passing = 0;
 #pragma unroll
     for (UInt32 a = 0; a < kAtOnce; ++a) {
-      const bool is_kept = place + a * kThreads < share.num_kept();
-      if (is_kept && largest[a] >= floor) passing |= 1u << a;
+      const bool is_own = place + a * kThreads < share.num_own();
+      if (is_own && largest[a] >= floor) passing |= 1u << a;
     }
     if (passing == 0) return;
     UInt32 number = atomicAdd(&shared.num_loads, static_cast<UInt32>(__popc(passing)));
@@ -236,40 +290,81 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
       if ((passing >> a & 1) != 0) places[number++] = static_cast<UInt16>(place + a * kThreads);
     }
   });
-  __syncthreads();  // all loads are listed before their elements are, in the room of the largest keys
+  __syncthreads();  // all loads are listed before their elements are
   const UInt32 num_loads = shared.num_loads;
   const auto put = [&](UInt32 place, Word key, UInt32 index) {
     if (place >= most) return;
     list.keys[place] = key;
     list.indices[place] = index;
   };
-  share.for_each_load(places, num_loads, floor, [&](UInt32 load, UInt32 passing) {
-    UInt32 place = atomicAdd(&shared.counts[0], static_cast<UInt32>(__popc(passing)));
-    share.visit_elements(load, passing, [&](Word key, UInt32 index) { put(place++, key, index); });
-  });
-  clear(shared.select.bins);
-  cluster_barrier();  // every block's list is complete before it is counted and read
-  const auto first = Listed<kBlocks>::read(&shared.counts[0], share.rank);
-  if (first.total <= most) return first;
-  // Rare: many elements tie with the k-th, or neighbours are of one size.
-  const auto for_each = [&](auto visit) {
-    share.for_each_load(places, num_loads, floor, [&](UInt32 load, UInt32 passing) {
-      share.visit_elements(load, passing, visit);
-    });
+  // Lists the elements of the loads that matter(place).
+  const auto list_loads = [&](UInt32& count, auto matters) {
+    share.for_each_load(
+        places, num_loads, floor, matters, [&](UInt32 load, const uint4& bytes, UInt32 passing) {
+          UInt32 place = atomicAdd(&count, static_cast<UInt32>(__popc(passing)));
+          share.visit_elements(load, bytes, passing,
+                               [&](Word key, UInt32 index) { put(place++, key, index); });
+        });
+    clear(shared.select.bins);
+    cluster_barrier();  // every block's list is complete before it is counted and read
+    return Listed<kBlocks>::read(&count, share.rank);
   };
+  // Each load has an element that reaches the floor, so that more loads than `most` are not read.
+  if (num_loads > most && threadIdx.x == 0) shared.counts[0] = num_loads;
+  const auto first = list_loads(shared.counts[0], [&](UInt32) { return num_loads <= most; });
+  if (first.total <= most) return first;
+
+  // Rare: many elements tie with the k-th. All results are in the k loads with the largest keys, of those that
+  // tie in the first, so that few loads are read again.
   const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
+  const auto search = [&](auto& threshold, auto visit_each) {
+    search_digit_together<kBlocks>(threshold, shared.select, visit_each);
+  };
+  const UInt32 enough = k + k / 4;
+  const auto for_each_key = [&](auto visit) {
+#pragma unroll 1
+    for (UInt32 i = threadIdx.x; i < num_loads; i += kThreads) {
+      visit(from_floor(share.largest_key(places[i])), share.load_at(places[i]));
+    }
+  };
+  UInt32 num_above = 0;
+  if (range.top > floor) {
+    for_each_key([&](Word key, UInt32) { num_above += key > 0 ? 1 : 0; });
+    if (num_above > 0) atomicAdd(&shared.num_above, num_above);
+    cluster_barrier();  // every block has counted before the counts are read
+    num_above = Listed<kBlocks>::read(&shared.num_above, share.rank).total;
+  }
+  const UInt32 loads_of_all = Listed<kBlocks>::read(&shared.num_loads, share.rank).total;
+  const UInt32 wanted = min(k, loads_of_all);
+  auto threshold = search_up_to<Word>(range.top - floor, loads_of_all, wanted);
+  // The k-th ties with the floor: no digit is counted.
+  if (num_above < wanted) {
+    threshold = {0, 0, num_above, loads_of_all - num_above, wanted - num_above};
+  }
+  const auto of_loads = Cut<Word>::of(threshold, enough, share.num_loads - 1, for_each_key, search);
+  const auto matters = [&](UInt32 place) {
+    return of_loads.passes(from_floor(share.largest_key(place)), share.load_at(place));
+  };
+  const auto second = list_loads(shared.counts[1], matters);
+  if (second.total <= most) return second;
+
+  // Rarer: a load has many of them.
+  const auto for_each = [&](auto visit) {
+    share.for_each_load(places, num_loads, floor, matters,
+                        [&](UInt32 load, const uint4& bytes, UInt32 passing) {
+                          share.visit_elements(load, bytes, passing, visit);
+                        });
+  };
   const auto cut = Cut<Word>::of(
-      search_up_to<Word>(range.top - floor, first.total, k), k + k / 4,
+      search_up_to<Word>(range.top - floor, second.total, k), enough, share.row.length - 1,
       [&](auto visit) { for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); }); },
-      [&](auto& threshold, auto visit_each) {
-        search_digit_together<kBlocks>(threshold, shared.select, visit_each);
-      });
+      search);
   for_each([&](Word key, UInt32 index) {
-    if (cut.passes(from_floor(key), index)) put(atomicAdd(&shared.counts[1], 1), key, index);
+    if (cut.passes(from_floor(key), index)) put(atomicAdd(&shared.counts[2], 1), key, index);
   });
   clear(shared.select.bins);
-  cluster_barrier();  // every block's second list is complete before it is counted and read
-  return Listed<kBlocks>::read(&shared.counts[1], share.rank);
+  cluster_barrier();  // every block's last list is complete before it is counted and read
+  return Listed<kBlocks>::read(&shared.counts[2], share.rank);
 }
 
 // Calls write(rank, key, index) in one of the blocks for each of the first k elements of their lists. Every
@@ -284,7 +379,10 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   // Bucket 0 has the largest keys. What is missing to k has key 0, which is the floor then.
   const int shift =
       max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
-  const auto bucket_of = [&](Word key) { return static_cast<UInt32>((top - key) >> shift); };
+  // A key that has grown since it was read first, because another stream has changed the input, is in the last.
+  const auto bucket_of = [&](Word key) {
+    return min(static_cast<UInt32>((top - key) >> shift), kNumBins - 1u);
+  };
   const UInt32 count = max(listed.total, k);
   Word keys[kListedPerThread];
   UInt32 indices[kListedPerThread];
@@ -384,34 +482,35 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   const UInt32 rank = cluster_rank();
   const UInt32 k = static_cast<UInt32>(params.k);
   const Int64 capacity = params.list_capacity;
-  UInt8* kept = reinterpret_cast<UInt8*>(&shared + 1);
-  UInt8* listed_here = kept + params.kept_bytes;
-  UInt16* places = reinterpret_cast<UInt16*>(listed_here + params.listed_bytes);
+  UInt8* listed_here = reinterpret_cast<UInt8*>(&shared + 1);
+  UInt8* largest = listed_here + params.listed_bytes;
+  UInt16* places = reinterpret_cast<UInt16*>(largest + params.largest_bytes);
   const List<Word> own_list = List<Word>::in(listed_here, capacity, 0);
-  const List<Word> list = List<Word>::in(kept, capacity, 0);
+  const List<Word> list = List<Word>::in(largest, capacity, 0);
 
   if (threadIdx.x == 0) {
     shared.bounds = {0, 0};
     shared.num_loads = 0;
+    shared.num_above = 0;
     shared.counts[0] = 0;
     shared.counts[1] = 0;
+    shared.counts[2] = 0;
   }
   if (threadIdx.x < kBlockBins) shared.select.bins[threadIdx.x] = 0;
   const RowStart start = row_start(params, blockIdx.x / kBlocks);
   const Int64 length = block_row_length<kIsRagged>(lengths, params, start, shared.select);
   const RowLoads<Word> row(input + start.input, length, params);
-  const Share<Word, kBlocks> share(row, reinterpret_cast<uint4*>(kept),
-                                   reinterpret_cast<Word*>(listed_here), rank);
+  const Share<Word, kBlocks> share(row, reinterpret_cast<Word*>(largest), rank);
   __syncthreads();  // bounds, counts and bins are clear before they are changed
 
   // ---- Read the row, and find a key that k of its elements reach.
   const Range<Word> range = find_range(share, (k + kBlocks - 1) / kBlocks, shared);
 
-  // ---- List the elements that reach it, where the largest keys of loads were.
+  // ---- List the elements that reach it.
   const auto listed =
       list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
 
-  // ---- Rank them, where the row was kept.
+  // ---- Rank them, where the largest keys of loads were.
   rank_together(
       own_list, listed, range, k, rank, list, shared, [&](UInt32 place, Word key, UInt32 index) {
         bool is_told;

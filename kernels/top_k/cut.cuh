@@ -10,41 +10,6 @@ __device__ __forceinline__ Word floor_of(const Threshold<Word>& threshold) {
   return static_cast<Word>(threshold.prefix << (threshold.shift % (8 * sizeof(Wide<Word>))));
 }
 
-// The first of some keys: those at or above a threshold. Of keys that tie for the last places, those with the
-// lowest numbers.
-template <class Word>
-struct Cut {
-  Threshold<Word> threshold;
-  Threshold<UInt32> by_number;
-
-  // At most `enough` keys pass. for_each(visit) calls visit(key, number) for this thread's share, and
-  // search(threshold, for_each) narrows a threshold by a digit of the keys that for_each visits.
-  template <class ForEach, class Search>
-  static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
-                                           ForEach for_each, Search search) {
-    while (!threshold.fits(enough) && !threshold.is_exact()) {
-      search(threshold, [&](auto visit) { for_each([&](Word key, UInt32) { visit(key); }); });
-    }
-    auto by_number = Threshold<UInt32>::start(threshold.num_equal, threshold.num_wanted);
-    while (!threshold.fits(enough) && !by_number.is_exact()) {
-      search(by_number, [&](auto visit) {
-        for_each([&](Word key, UInt32 number) {
-          if (threshold.high_part(key) == threshold.prefix) visit(~number);
-        });
-      });
-    }
-    return {threshold, by_number};
-  }
-
-  __device__ __forceinline__ bool passes(Word key, UInt32 number) const {
-    const Wide<Word> high = threshold.high_part(key);
-    return high > threshold.prefix ||
-           (high == threshold.prefix && by_number.high_part(~number) >= by_number.prefix);
-  }
-  // A lower bound of the keys that pass.
-  __device__ __forceinline__ Word floor() const { return floor_of(threshold); }
-};
-
 // A search among keys of at most `largest`: it skips the leading zeros of that.
 template <class Word>
 __device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt32 count,
@@ -53,3 +18,41 @@ __device__ __forceinline__ Threshold<Word> search_up_to(Wide<Word> largest, UInt
   threshold.shift = 64 - __clzll(static_cast<Int64>(UInt64{largest}));
   return threshold;
 }
+
+// The first of some keys: those at or above a threshold. Of keys that tie for the last places, those with the
+// lowest numbers.
+template <class Word>
+struct Cut {
+  Threshold<Word> threshold;
+  Threshold<UInt32> by_number;  // how far numbers lie below the last one
+  UInt32 last_number;
+
+  // At most `enough` keys pass; their numbers are at most `last_number`. for_each(visit) calls
+  // visit(key, number) for this thread's share, and search(threshold, for_each) narrows a threshold by a digit
+  // of the keys that for_each visits.
+  template <class ForEach, class Search>
+  static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
+                                           UInt32 last_number, ForEach for_each, Search search) {
+    while (!threshold.fits(enough) && !threshold.is_exact()) {
+      search(threshold, [&](auto visit) { for_each([&](Word key, UInt32) { visit(key); }); });
+    }
+    auto by_number = search_up_to<UInt32>(last_number, threshold.num_equal, threshold.num_wanted);
+    while (!threshold.fits(enough) && !by_number.is_exact()) {
+      search(by_number, [&](auto visit) {
+        for_each([&](Word key, UInt32 number) {
+          if (threshold.high_part(key) == threshold.prefix) visit(last_number - number);
+        });
+      });
+    }
+    return {threshold, by_number, last_number};
+  }
+
+  __device__ __forceinline__ bool passes(Word key, UInt32 number) const {
+    const Wide<Word> high = threshold.high_part(key);
+    return high > threshold.prefix ||
+           (high == threshold.prefix &&
+            by_number.high_part(last_number - number) >= by_number.prefix);
+  }
+  // A lower bound of the keys that pass.
+  __device__ __forceinline__ Word floor() const { return floor_of(threshold); }
+};

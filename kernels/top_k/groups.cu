@@ -192,7 +192,7 @@ __device__ __forceinline__ UInt32 choose_groups(const Word* __restrict__ largest
   };
   const auto cut = Cut<Word>::of(
       search_up_to<Word>(shared.bounds.largest_of<Word>() - least, num_groups, min(k, num_groups)),
-      most,
+      most, num_groups - 1,
       [&](auto visit) {
         visit_keys(keys, num_groups,
                    [&](Word key, UInt32 group) { visit(from_least(key), group); });
@@ -305,7 +305,7 @@ __device__ __forceinline__ UInt32 list_elements(const RowLoads<Word>& row, const
     search_digit(threshold, shared.select, visit_each);
   };
   const auto cut = Cut<Word>::of(
-      search_up_to<Word>(span, count, k), most,
+      search_up_to<Word>(span, count, k), most, row.length - 1,
       [&](auto visit) { for_each([&](Word key, UInt32 index) { visit(from_floor(key), index); }); },
       search);
   if (threadIdx.x == 0) shared.select.num_listed = 0;

@@ -117,8 +117,10 @@ def candidates() -> Iterator[Case]:
                 for length_type in (None,) if path == "block_keep" else (None, DataType.INT32):
                     rows = top_k(sizes, k, element, axis=axis, length_type=length_type)
                     yield Case(rows, path, HOPPER.limits)
-                    if path == "cluster":  # of four blocks
-                        yield Case(rows, path, replace(HOPPER.limits, num_multiprocessors=6))
+                    if path == "cluster":  # of four blocks, of two and of one
+                        for num_multiprocessors in (9, 4, 2):
+                            limits = replace(HOPPER.limits, num_multiprocessors=num_multiprocessors)
+                            yield Case(rows, path, limits)
                     if path == "block_radix":  # lists in memory
                         yield Case(rows, path, replace(HOPPER.limits, shared_bytes_per_block=16384))
         if size in FLOATS_BY_SIZE:

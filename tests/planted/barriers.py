@@ -92,7 +92,10 @@ _CASES = {
     "top_k/block_radix.cu": ("block radix", "block radix, many results", "block radix through memory"),
     "top_k/cluster.cu": (
         "rows by clusters",
-        "rows by small clusters",
+        "rows by clusters of four",
+        "rows by clusters of two",
+        "rows by a block each",
+        "rows by a block each, equal elements",
         "ragged rows by clusters",
         "rows by clusters, ascending",
         "rows by clusters, many results that tie",

@@ -34,6 +34,8 @@ TWO = replace(GPU, num_multiprocessors=2)
 FOUR = replace(GPU, num_multiprocessors=4, shared_bytes_per_block=1 << 16)
 #: Enough blocks at once for several of each of two rows.
 SIX = replace(GPU, num_multiprocessors=6)
+#: Room for two clusters of four blocks.
+TEN = replace(GPU, num_multiprocessors=10)
 #: Too little shared storage for long lists and for the weights of a layer.
 NARROW = replace(GPU, shared_bytes_per_block=16384)
 
@@ -110,7 +112,10 @@ CASES = {
     "groups, every element a result": Case(top_k((3, 50), 50, LONG), "groups", SIX),
     "groups of ragged rows": Case(top_k((5, 9001), 200, HALF, length_type=INT), "groups", SIX),
     "rows by clusters": Case(top_k((2, 30_000), 200), "cluster", LARGE, "any", skew=1),
-    "rows by small clusters": Case(top_k((2, 30_000), 200), "cluster", SIX, "any", skew=1),
+    "rows by clusters of four": Case(top_k((2, 30_000), 200), "cluster", TEN, "any", skew=1),
+    "rows by clusters of two": Case(top_k((2, 30_000), 200), "cluster", SIX, "any", skew=1),
+    "rows by a block each": Case(top_k((3, 30_000), 900), "cluster", ONE, "any", skew=1),
+    "rows by a block each, equal elements": Case(top_k((1, 9003), 40, BYTE), "cluster", ONE, "equal"),
     "rows by clusters, many results": Case(top_k((1, 40_003), 1500, HALF), "cluster", SIX, "any"),
     "rows by clusters, many results that tie": Case(top_k((1, 20_003), 300, BYTE), "cluster", LARGE),
     "rows by clusters, ascending": Case(top_k((2, 20_003), 700), "cluster", SIX, "ascending"),

@@ -62,16 +62,14 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
         _are_large_columns(selection, limits, t) or _columns_pay_for_long(selection, limits, t)
     ):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
-    if _cluster_pays(selection, limits, t) and can_cluster(selection, limits):
+    if _groups_pay(selection, limits, t) and can_group(selection, limits):
+        return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
+    if can_cluster(selection, limits) and _cluster_pays(selection, limits, t):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     if can_share_rows(selection, limits) and _guess_pays(selection, limits, t):
         return Choice(PATHS["grid_radix"], f"{selection.num_rows} rows of {length} elements, read once")
-    if _groups_pay(selection, limits, t) and can_group(selection, limits):
-        return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
     if can_block_sort(selection, limits) and _block_sort_pays(selection, limits, t, 0):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
-    if _cluster_pays(selection, limits, t, is_last=True) and can_cluster(selection, limits):
-        return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     reads_again = _shares_rows(selection, limits, t) and _reads_again(selection, limits, t)
     is_dear = reads_again or _filters_dearly(selection, limits, t)
     is_dear |= _are_few_columns(selection, limits, t) and not _lists_all(selection)
@@ -93,7 +91,7 @@ def _choose_short(selection: Selection, limits: Limits, t: Thresholds) -> Choice
     if _columns_pay_for_short(selection, limits, t) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if _filter_pays_for_short(selection, limits, t) and can_filter(selection, limits):
-        if _cluster_pays(selection, limits, t, is_last=True) and can_cluster(selection, limits):
+        if can_cluster(selection, limits) and _cluster_pays(selection, limits, t):
             return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
         # A filter cuts the lists of ragged rows often, if k is large.
         is_cut = selection.is_ragged and selection.k >= t.radix_short_min_ragged_k
@@ -222,9 +220,10 @@ def _keep_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
         fits_two_warps = size <= 4 and length <= 2 * SORT_MAX_ROW_LENGTH
         least_of_many = t.keep_min_k_of_two_warps if fits_two_warps else t.keep_min_k_of_many[width]
         return k >= least_of_many or length >= t.keep_min_length_of_many[width]
-    if length <= t.keep_max_of_clusters[width]:
+    is_paired = k >= t.keep_min_k_of_pairs and rows > t.keep_min_part_of_pairs * limits.num_multiprocessors
+    if length <= t.keep_max_of_clusters[width] or is_paired:
         return True
-    return not (_cluster_pays(selection, limits, t) and can_cluster(selection, limits))
+    return not (can_cluster(selection, limits) and _cluster_pays(selection, limits, t))
 
 
 def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: float) -> bool:
@@ -324,42 +323,39 @@ def _part_of_groups(selection: Selection, limits: Limits) -> float:
     return -(-selection.num_rows // COLUMNS) / limits.num_multiprocessors
 
 
-def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds, *, is_last: bool = False) -> bool:
-    """Whether rows are few, and k is not small; if it `is_last`, the others have a block for each row."""
-    size, k = selection.element.size, selection.k
-    row_bytes = selection.row_length * size
-    waves = 2 if k >= t.cluster_min_k_of_second and row_bytes >= t.cluster_min_bytes_of_second else 1
-    can_run = cluster_waves(selection, limits) <= waves
-    can_run &= size > 1 or row_bytes <= t.cluster_max_row_of_bytes
-    if is_last:
-        return can_run and k >= t.cluster_min_last_k
-    is_cut = selection.is_ragged and size == 4 and row_bytes < t.cluster_min_ragged_bytes
-    return can_run and k >= t.cluster_min_k and not is_cut
+def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether all clusters run at once, or other paths cut the lists of ragged rows often."""
+    length, k = selection.row_length, selection.k
+    if selection.element.size == 1 and length > t.cluster_max_row_of_bytes:
+        return False
+    if selection.num_rows <= 2 and length * selection.element.size > t.cluster_max_bytes_of_few:
+        return False  # all multiprocessors read such a row sooner than those of a cluster
+    has_many = selection.is_ragged and k >= t.cluster_min_ragged_k
+    if cluster_waves(selection, limits) <= 1:
+        return length >= t.cluster_min_length and (has_many or not _is_unbounded(selection, t))
+    return has_many and not _is_unbounded(selection, t)
+
+
+def _is_unbounded(selection: Selection, t: Thresholds) -> bool:
+    """Whether ragged rows have hardly more loads than results, so that a cluster finds no bound."""
+    length, k = selection.row_length, selection.k
+    return selection.is_ragged and 2 * k < length < t.cluster_min_ragged_length_per_result * k
 
 
 def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a search by digits whose floor a sample guesses takes few rows less time than a filter."""
-    most_rows = t.guess_max_part[bisect_left(t.guess_ks, selection.k)][selection.width]
-    are_few = selection.num_rows <= most_rows * limits.resident_blocks
+    most_part = t.guess_max_part[bisect_left(t.guess_ks, selection.k)]
+    are_few = selection.num_rows <= most_part * limits.resident_blocks
     return are_few and radix.guesses(selection, limits)
 
 
 def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
-    """Whether long rows are few, and the cache holds the groups that are read again."""
-    is_wide = selection.element.size == 8
-    if is_wide and selection.is_ragged and selection.row_length < t.groups_min_ragged_wide_length:
-        return False
-    row_bytes = selection.row_length * selection.element.size
-    most_of_all, most_of_row = t.groups_max_part[bisect_left((16, 64, 512), selection.k)]
-    if selection.is_ragged and is_wide:
-        most_of_all *= t.groups_ragged_wide_times
-    most_rows = min(limits.resident_blocks, most_of_all * limits.l2_bytes / row_bytes)
-    mean_bytes = selection.mean_length * selection.element.size
-    is_near = selection.num_rows <= most_rows and mean_bytes <= most_of_row * limits.l2_bytes
-    is_narrow = selection.element.size < _COLUMNS_WORD_BYTES
-    is_long = selection.row_length >= t.groups_min_length_per_result[is_narrow] * selection.k
-    may_tie = selection.element.size == 1 and selection.k > COLUMNS_MAX_KS[-1]
-    return is_long and is_near and not may_tie
+    """Whether k is so small, and rows so few or short, that a cluster for each takes longer."""
+    most_k = t.groups_max_k[selection.element.size == 8]
+    most_rows = limits.resident_blocks if selection.num_bytes <= t.groups_max_bytes else t.groups_max_rows
+    are_few = selection.num_rows <= most_rows
+    is_small = selection.k <= most_k or (selection.k < t.cluster_min_ragged_k and _is_unbounded(selection, t))
+    return are_few and is_small and selection.row_length >= t.cluster_min_length
 
 
 def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:

@@ -1,4 +1,4 @@
-"""Top-k of few long rows: a cluster of blocks reads a row once and keeps it on chip."""
+"""Top-k of few long rows: a cluster of blocks reads a row once, and few of its loads again."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -17,30 +17,33 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div,
 # kernels/top_k/cluster.cu and bucket_rank.cuh
 _THREADS = 512
 #: Blocks of a cluster by instance, the most that every device with clusters supports first.
-_BLOCKS = (8, 4)
+_BLOCKS = (8, 4, 2, 1)
+#: The part of the multiprocessors on which clusters find room, one large block on each: 15 of 8, 30 of 4 and
+#: 66 of 2 were measured on 132.
+_ROOM = {8: 10 / 11, 4: 10 / 11, 2: 1, 1: 1}
 _MAX_LISTED = 8 * _THREADS
-_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 16 + 12, 16)
+#: Loads of a block, whose places have 16 bits.
+_MAX_LOADS = 1 << 16
+_MAX_TOPS = 4 * _THREADS // WARP_LANES
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 16 + 20, 16)
 
 #: `ClusterParams` of kernels/top_k/cluster.cu.
-_PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 kept_bytes, listed_bytes")
+_PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 listed_bytes, largest_bytes")
 
 
 @dataclass(frozen=True)
 class Thresholds:
-    """How much is listed, and how many clusters run at once."""
+    """How much is listed."""
 
     #: Largest k: the list then holds twice as many.
     max_k: int = figure(_MAX_LISTED // 2, "estimate", "longer lists are cut more often")
 
-    #: Most rows for each multiprocessor.
-    max_rows: int = figure(4, "estimate", "more rows keep every multiprocessor busy by a block each")
-
     #: Elements that are listed, at least.
-    min_listed: int = figure(256, "estimate", "each block may list some more than its share")
-
-    #: All clusters run at once if their blocks are at most this part of the multiprocessors.
-    max_part: float = figure(
-        10 / 11, "micro-figure", "30 clusters of 4 large blocks run at once on 132 multiprocessors, 15 of 8"
+    min_listed: int = figure(
+        256,
+        "machine code",
+        "predicted 19 us, 27 with 2048, which saves sorted rows a cut but ranks ties, for 64 x 131072 "
+        "float32 of 252 values and k = 64",
     )
 
 
@@ -48,21 +51,26 @@ THRESHOLDS = Thresholds()
 
 
 class _Shape(NamedTuple):
-    """Blocks of a cluster; elements of a list; bytes of a block's share of a row, of its list, and of all its
-    shared storage."""
+    """Blocks of a cluster, and loads of each; elements of a list; bytes of a block's list, of the largest
+    keys of its loads, and of all its shared storage."""
 
     blocks: int
+    loads: int
     max_listed: int
-    kept_bytes: int
     listed_bytes: int
+    largest_bytes: int
     shared_bytes: int
 
 
 def _shape(selection: Selection, limits: Limits) -> _Shape:
-    """More blocks share a row if all clusters of them run at once, or if fewer cannot hold it."""
-    many, few = (_shape_of(selection, blocks) for blocks in _BLOCKS)
-    run_at_once = many.blocks * selection.num_rows <= THRESHOLDS.max_part * limits.num_multiprocessors
-    return many if run_at_once or few.shared_bytes > limits.shared_bytes_per_block else few
+    """As many blocks share a row as let all clusters run at once, but no fewer than can hold it."""
+    shape = _shape_of(selection, _BLOCKS[0])
+    for blocks in _BLOCKS[1:]:
+        fewer = _shape_of(selection, blocks)
+        if _waves(selection, shape, limits) <= 1 or not _fits(fewer, limits):
+            break
+        shape = fewer
+    return shape
 
 
 def _shape_of(selection: Selection, blocks: int) -> _Shape:
@@ -71,28 +79,37 @@ def _shape_of(selection: Selection, blocks: int) -> _Shape:
     # A row may begin with any element of a load.
     chunks = ceil_div(ceil_div(selection.row_length + per_load - 1, per_load), WARP_LANES)
     loads = ceil_div(chunks, blocks) * WARP_LANES
-    max_listed = min(max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length()), _MAX_LISTED)
+    wanted = max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length())
+    if selection.is_ragged:
+        # All elements of a row with fewer loads than results are listed.
+        wanted = max(wanted, round_up(min(selection.row_length, selection.k * per_load), 8))
+    max_listed = min(wanted, _MAX_LISTED)
     list_bytes = max_listed * (size + 4)
-    # Where its share of the row was, every block gathers all lists; its own is where its largest keys were.
-    kept_bytes = max(loads * VECTOR_BYTES, list_bytes)
-    listed_bytes = round_up(max(loads * size, list_bytes), 8)
-    shared_bytes = _STORAGE_BYTES + kept_bytes + listed_bytes + 2 * loads
-    return _Shape(blocks, max_listed, kept_bytes, listed_bytes, shared_bytes)
+    # Where the largest keys of its loads were, every block gathers all lists.
+    largest_bytes = round_up(max(loads * size, list_bytes), 8)
+    shared_bytes = _STORAGE_BYTES + list_bytes + largest_bytes + 2 * loads
+    return _Shape(blocks, loads, max_listed, list_bytes, largest_bytes, shared_bytes)
+
+
+def _fits(shape: _Shape, limits: Limits) -> bool:
+    """Whether a block holds its share of a row."""
+    return shape.loads <= _MAX_LOADS and shape.shared_bytes <= limits.shared_bytes_per_block
 
 
 def can_cluster(selection: Selection, limits: Limits) -> bool:
-    """Whether elements of few rows lie side by side, and the shared storage of a cluster holds a row."""
-    t = THRESHOLDS
-    are_few = selection.num_rows <= t.max_rows * limits.num_multiprocessors
-    is_small = lie_together(selection) and are_few and selection.k <= t.max_k
+    """Whether elements lie side by side, and a cluster holds what it finds in a row."""
+    is_small = lie_together(selection) and selection.k <= THRESHOLDS.max_k
     can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS[0] and is_small
-    return can and _shape(selection, limits).shared_bytes <= limits.shared_bytes_per_block
+    return can and _fits(_shape(selection, limits), limits)
 
 
 def cluster_waves(selection: Selection, limits: Limits) -> float:
     """How many times as many clusters there are as run at once; at most 1 if all do."""
-    blocks = _shape(selection, limits).blocks * selection.num_rows
-    return blocks / (THRESHOLDS.max_part * limits.num_multiprocessors)
+    return _waves(selection, _shape(selection, limits), limits)
+
+
+def _waves(selection: Selection, shape: _Shape, limits: Limits) -> float:
+    return shape.blocks * selection.num_rows / (_ROOM[shape.blocks] * limits.num_multiprocessors)
 
 
 def cluster(selection: Selection, limits: Limits) -> Steps:
@@ -110,7 +127,7 @@ def cluster(selection: Selection, limits: Limits) -> Steps:
             _PARAMS,
             blocks_per_row=shape.blocks,
             list_capacity=shape.max_listed,
-            more={"kept_bytes": shape.kept_bytes, "listed_bytes": shape.listed_bytes},
+            more={"listed_bytes": shape.listed_bytes, "largest_bytes": shape.largest_bytes},
         ),
         shared_bytes=shape.shared_bytes,
         cluster_blocks=shape.blocks,

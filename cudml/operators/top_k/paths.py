@@ -37,7 +37,7 @@ PATHS = by_name(
     Path("warp_sort", "short rows", can_warp_sort, warp_sort),
     Path("block_sort", "k up to 1024 of narrow rows of some thousand elements", can_block_sort, block_sort),
     Path("groups", "fewer results than groups of neighbours in a long row", can_group, groups),
-    Path("cluster", "more results of few rows that fit a cluster", can_cluster, cluster),
+    Path("cluster", "few long rows, by a cluster of blocks each", can_cluster, cluster),
     Path("block_keep", "many results of rows that fit the shared storage of a block", can_keep, keep),
     Path("block_filter", "k up to some thousands of long rows, read once", can_filter, block_filter),
     Path("block_radix", "any rows, a block each", can_take_blocks, block_radix),

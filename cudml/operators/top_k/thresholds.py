@@ -134,30 +134,23 @@ class Thresholds:
 
     # groups
 
-    #: Largest part of the L2 cache that all rows take, and that one takes, for k up to 16, 64, 512 and
-    #: more.
-    groups_max_part: tuple[tuple[float, float], ...]
-    #: Fewest elements for each result; the second for elements narrower than a word.
-    groups_min_length_per_result: tuple[float, float]
-    #: Shortest ragged row of 8-byte elements.
-    groups_min_ragged_wide_length: int
-    #: Factor of the part that all rows of ragged 8-byte elements take.
-    groups_ragged_wide_times: float
+    #: Largest k; the second for 8-byte elements.
+    groups_max_k: tuple[int, int]
+    #: Most rows that are few, and most bytes of all rows if they are more.
+    groups_max_rows: int
+    groups_max_bytes: int
 
     # cluster
 
-    #: Least k.
-    cluster_min_k: int
-    #: Longest row of bytes.
+    #: Shortest row if all clusters run at once, and of groups.
+    cluster_min_length: int
+    #: Longest row of bytes, and most bytes of one or two rows.
     cluster_max_row_of_bytes: int
-    #: Fewest bytes of a ragged row of words.
-    cluster_min_ragged_bytes: int
-    #: Least k where the only other paths have a block for each row.
-    cluster_min_last_k: int
-    #: Least k for two waves of clusters.
-    cluster_min_k_of_second: int
-    #: Fewest bytes of a row for two waves of clusters.
-    cluster_min_bytes_of_second: int
+    cluster_max_bytes_of_few: int
+    #: Least k of ragged rows if clusters do not run at once, and fewest elements for each result, if they are
+    #: more than two.
+    cluster_min_ragged_k: int
+    cluster_min_ragged_length_per_result: float
 
     # block_keep
 
@@ -173,6 +166,9 @@ class Thresholds:
     keep_max_small_length: IntByWidth
     #: Longest row, by width, that may have a cluster instead.
     keep_max_of_clusters: IntByWidth
+    #: Least k, and part of the multiprocessors that rows exceed, where a cluster has at most two blocks.
+    keep_min_k_of_pairs: int
+    keep_min_part_of_pairs: float
     #: Shortest row, by width, of more rows than blocks that run at once.
     keep_min_length_of_many: IntByWidth
     #: Least k of shorter ones, by width, and of words and narrower elements that fit two warps.
@@ -230,8 +226,8 @@ class Thresholds:
     sorted_many_part: float
     #: Bounds of k between the lines of the next number.
     guess_ks: tuple[int, ...]
-    #: Largest part of the blocks for rows whose floor a sample guesses, by width.
-    guess_max_part: tuple[FloatByWidth, ...]
+    #: Largest part of the blocks for rows whose floor a sample guesses.
+    guess_max_part: tuple[float, ...]
 
 
 THRESHOLDS = numbers_of("top_k", Thresholds)
