@@ -350,12 +350,23 @@ def _guess_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
 
 def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
-    """Whether k is so small, and rows so few or short, that a cluster for each takes longer."""
+    """Whether k is so small, and rows so few or short, that a cluster for each takes longer.
+
+    On devices without clusters: whether the cache holds the groups that are read again.
+    """
+    length, k, num_bytes = selection.row_length, selection.k, selection.num_bytes
+    if length < t.cluster_min_length:
+        return False
+    if limits.max_cluster_blocks == 1:
+        are_few = selection.num_rows <= limits.resident_blocks
+        most_of_row = t.groups_max_results * limits.l2_bytes / k
+        is_cached = num_bytes <= min(t.groups_max_part * limits.l2_bytes, most_of_row * selection.num_rows)
+        is_long = length * selection.element.size >= t.groups_min_bytes_per_result * k
+        return are_few and is_cached and is_long
+    most_rows = limits.resident_blocks if num_bytes <= t.groups_max_bytes else t.groups_max_rows
     most_k = t.groups_max_k[selection.element.size == 8]
-    most_rows = limits.resident_blocks if selection.num_bytes <= t.groups_max_bytes else t.groups_max_rows
-    are_few = selection.num_rows <= most_rows
-    is_small = selection.k <= most_k or (selection.k < t.cluster_min_ragged_k and _is_unbounded(selection, t))
-    return are_few and is_small and selection.row_length >= t.cluster_min_length
+    is_small = k <= most_k or (k < t.cluster_min_ragged_k and _is_unbounded(selection, t))
+    return selection.num_rows <= most_rows and is_small
 
 
 def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:

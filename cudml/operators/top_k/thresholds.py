@@ -139,6 +139,11 @@ class Thresholds:
     #: Most rows that are few, and most bytes of all rows if they are more.
     groups_max_rows: int
     groups_max_bytes: int
+    #: Without clusters: largest part of the L2 cache that all rows take, and that a row takes times k; fewest
+    #: bytes of a row for each result.
+    groups_max_part: float
+    groups_max_results: float
+    groups_min_bytes_per_result: int
 
     # cluster
 

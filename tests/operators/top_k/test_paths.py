@@ -226,6 +226,22 @@ def test_choice_for_wide_elements(num_rows: int, row_length: int, k: int, path: 
     assert repr(choose_path(selection, HOPPER.limits)).startswith(f"{path}: rows of {row_length} elements")
 
 
+@pytest.mark.parametrize(
+    ("sizes", "k", "path"),
+    [
+        ((8, 131072), 2048, "groups"),
+        ((30, 65536), 100, "groups"),
+        ((30, 65536), 8, "groups"),
+        ((64, 262144), 8, "block_filter"),
+        ((1, 131073), 10_000, "grid_radix"),
+    ],
+)
+def test_choice_without_clusters(sizes: tuple[int, ...], k: int, path: str) -> None:
+    limits = replace(HOPPER.limits, max_cluster_blocks=1)
+    selection = selection_for(np.broadcast_to(np.float32(0), sizes), Options(k))
+    assert choose_path(selection, limits).path.name == path
+
+
 def test_paths_of_a_cpu() -> None:
     limits = replace(emulator.get_device().limits, warp_lanes=1)
     for row_length, k in ((1, 1), (1_000_000, 1), (50, 4), (1_000_000, 4), (5000, 2000)):
@@ -311,6 +327,38 @@ def test_rows_in_ascending_order_of_rank(device: Device, word: str, warp_lanes: 
             options = Options(40, largest=largest)
             for path in possible_paths(row, options, limits):
                 check_top_k(device, row, replace(options, path=path), limits)
+
+
+#: Blocks of a cluster -> multiprocessors on which it runs at once, and one of twice as many does not.
+CLUSTERS = {8: 9, 4: 5, 2: 2, 1: 1}
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("blocks", CLUSTERS)
+@pytest.mark.parametrize("word", WORDS)
+def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.random.Generator) -> None:
+    """Results whose bound takes no digit, the largest keys of warps, and more; in any order and tied."""
+    limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
+    values = rng.integers(0, 60_000, (1, 20_011)).astype(word)
+    for x in (values, np.sort(values), values // values.dtype.type(100), np.zeros_like(values)):
+        for k in (2, 6 * blocks, 12 * blocks, 12 * blocks + 1, 48 * blocks, 1999):
+            options = Options(k, path="cluster", largest=bool(rng.integers(2)))
+            (launch,) = launches(plan_for(x, options, limits))
+            assert launch.cluster_blocks == blocks
+            check_top_k(device, x, options, limits)
+
+
+def test_clusters_that_do_not_run_at_once() -> None:
+    """As few blocks for each as hold a row: a block holds the largest keys of so many loads."""
+    for length, blocks in ((100_000, 1), (150_000, 2), (300_000, 4), (600_000, 8)):
+        x = np.broadcast_to(np.float32(0), (1000, length))
+        (launch,) = launches(plan_for(x, Options(50, path="cluster"), HOPPER.limits))
+        assert launch.cluster_blocks == blocks
+        assert launch.shared_bytes <= HOPPER.limits.shared_bytes_per_block
+    # Places of loads have 16 bits.
+    x = np.broadcast_to(np.int8(0), (1000, 16 * (1 << 16) + 1))
+    (launch,) = launches(plan_for(x, Options(50, path="cluster"), HOPPER.limits))
+    assert launch.cluster_blocks == 2
 
 
 @pytest.mark.real_gpu("as machine code, the long rows take half a minute a case")
