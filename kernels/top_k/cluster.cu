@@ -314,8 +314,8 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   const auto first = list_loads(shared.counts[0], [&](UInt32) { return num_loads <= most; });
   if (first.total <= most) return first;
 
-  // Rare: many elements tie with the k-th. All results are in the k loads with the largest keys, of those that
-  // tie in the first, so that few loads are read again.
+  // Rare: many elements tie with the k-th. All results are in the k loads with the largest keys, of loads
+  // that tie in the first ones, so that few are read again.
   const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
   const auto search = [&](auto& threshold, auto visit_each) {
     search_digit_together<kBlocks>(threshold, shared.select, visit_each);
@@ -379,7 +379,7 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   // Bucket 0 has the largest keys. What is missing to k has key 0, which is the floor then.
   const int shift =
       max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
-  // A key that has grown since it was read first, because another stream has changed the input, is in the last.
+  // A key that another stream has raised since it was read first is in the last one.
   const auto bucket_of = [&](Word key) {
     return min(static_cast<UInt32>((top - key) >> shift), kNumBins - 1u);
   };

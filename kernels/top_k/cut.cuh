@@ -28,8 +28,8 @@ struct Cut {
   UInt32 last_number;
 
   // At most `enough` keys pass; their numbers are at most `last_number`. for_each(visit) calls
-  // visit(key, number) for this thread's share, and search(threshold, for_each) narrows a threshold by a digit
-  // of the keys that for_each visits.
+  // visit(key, number) for this thread's share, and search(threshold, for_each) narrows a threshold by a
+  // digit of the keys that for_each visits.
   template <class ForEach, class Search>
   static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
                                            UInt32 last_number, ForEach for_each, Search search) {

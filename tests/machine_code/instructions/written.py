@@ -373,6 +373,18 @@ SNIPPETS: Mapping[str, Written] = {
         "R2UR",
         operands=lambda rng: [rng.integers(0, 5, 512, np.uint32) // 4 * (np.arange(512) % 64 < 32)],
     ),
+    "whether all lanes agree": Written(
+        "u32 -> u32",
+        """ISETP.GT.U32.AND P0, PT, R4, 0x1, PT
+        VOTEU.ALL UP0, P0
+        USEL UR10, URZ, 0x1, !UP0
+        MOV R10, UR10""",
+        lambda a: np.repeat((a.reshape(-1, 32) > 1).all(axis=1), 32).astype("u4"),
+        "VOTEU.ALL",
+        operands=lambda rng: [
+            rng.integers(0, 5, 512, np.uint32) + 2 * (np.arange(512) % 64 < 32).astype("u4")
+        ],
+    ),
     "an exit of some lanes": Written(
         "u32 -> u32",
         """MOV R10, 0x5

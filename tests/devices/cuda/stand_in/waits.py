@@ -23,7 +23,7 @@ def error_of_the_next_call(which: str) -> dict[str, Any]:
 
     import cudml
 
-    x, short = cupy.ndarray((1, 1 << 19), np.float32), cupy.ndarray((8, 64), np.float32)
+    x, short = cupy.ndarray((1, 1 << 21), np.float32), cupy.ndarray((8, 64), np.float32)
     calls = {
         "top_k": lambda: cudml.top_k(x, 100),
         "slice": lambda: cudml.slice(short, (0, 1), (8, 32)),
@@ -69,7 +69,7 @@ def _error_of(run: Any) -> str:
 
 #: Rows of top-k that a GPU computes by a cooperative grid and by clusters if it has room, and the setting of
 #: one that has none: length, k, and the setting's name.
-ROWS = {"grid": ((1 << 19, 110), "resident_blocks"), "cluster": ((16_384, 2048), "active_clusters")}
+ROWS = {"grid": ((1 << 21, 110), "resident_blocks"), "cluster": ((1 << 16, 2048), "active_clusters")}
 
 
 def launches_where_none_fits(kind: str) -> dict[str, tuple[str, list[str], list[bool]]]:
