@@ -7,14 +7,11 @@ from typing import Any, TypeVar
 
 from cudml.devices import Device, LaunchTooLargeError, Program
 from cudml.devices.shortcuts import plan_option
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.settings import print_plan
 
 #: Number of sets of arrays that a call or an operator remembers as checked.
 MAX_GOOD = 256
-
-#: Plans a checked descriptor for the limits of a device, with options that are not in the descriptor.
-Planner = Callable[..., Plan]
 
 _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
@@ -35,12 +32,20 @@ class Recent(dict[_Key, _Value]):
                 self.pop(next(iter(self)), None)
 
 
-def load(planner: Planner, desc: Any, device: Device, options: tuple[Any, ...] = ()) -> tuple[Plan, Program]:
+def load(
+    planner: Callable[..., Plan],
+    desc: Any,
+    device: Device,
+    options: tuple[Any, ...] = (),
+    limits: Limits | None = None,
+) -> tuple[Plan, Program]:
     """The plan of a descriptor, ready to run; with fewer blocks that run at once if the device lacks room.
+
+    The planner takes the descriptor, the limits, which are the device's if not given, and the options.
 
     Raises LaunchTooLargeError if no plan has room.
     """
-    limits = device.limits
+    limits = limits or device.limits
     refused: LaunchTooLargeError | None = None
     while True:
         try:

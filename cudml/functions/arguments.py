@@ -1,7 +1,8 @@
 """The arguments of array functions: the device they are on, and the errors about wrong ones."""
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -12,12 +13,11 @@ from numpy.exceptions import AxisError
 from numpy.ma import MaskedArray
 
 from cudml.checks import MAX_DIMENSIONS, is_integer, one_of
-from cudml.devices import Array, Device, Program, device_of, own_types, take
+from cudml.devices import Array, Device, device_of, own_types, take
 from cudml.devices.exchange import ExchangeError, Exported
 from cudml.dtypes import BITS_BY_SIZE, INTEGERS, ElementType
 from cudml.errors import DeviceError, a_type
 from cudml.functions.transfer import upload
-from cudml.plans import Plan
 from cudml.tensors import is_injective, num_elements
 
 #: The part of a call's scratch that lengths made of a number are.
@@ -46,6 +46,19 @@ def raise_all(function: str, errors: Sequence[Exception]) -> None:
         texts = [str(error).removeprefix(f"{function}: ") for error in errors]
         is_type = any(isinstance(error, TypeError) for error in errors)
         raise (TypeError if is_type else ValueError)(f"{function}: {'; '.join(texts)}")
+
+
+class Errors(list[Exception]):
+    """The errors of checks, each made in a `with` block of its own, for `raise_all`."""
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> bool:
+        is_kept = isinstance(error, (TypeError, ValueError))
+        if isinstance(error, (TypeError, ValueError)):
+            self.append(error)
+        return is_kept
 
 
 def advice(name: str, candidate: Any, maker: str) -> str:
@@ -155,26 +168,29 @@ class Argument:
             and (shape != array.shape or 0 in shape or not array.flags.c_contiguous)
         )
 
+    def without_array(self) -> "Argument":
+        """The same argument for the cache, which must not keep the array alive."""
+        kept = copy(self)
+        kept.array = None
+        return kept
+
 
 @dataclass(slots=True)
 class Request:
     """Checked arguments: the arrays, and what else makes up the descriptor.
 
-    `describe` makes it from the tensors by member and `members`; the planner takes `options`, too. Nothing is
-    computed if every output is empty, or if `is_zero`, which sets the outputs to 0. Where one plan may not be
-    enough, `load` makes what runs from the descriptor, the options and the device: a plan and its program, or
-    None and a program that runs several. `bounds` are, for calls that have a place, each axis, the least and
-    the largest place along it, and its stride in bytes.
+    The descriptor has `members` beside the tensors; the planner takes `options`, too. Nothing is computed if
+    every output is empty, or if `is_zero`, which sets the outputs to 0. If it `has_parts`, one plan may not
+    be enough. `places` say, for calls that have a place, which ones are allowed.
     """
 
     inputs: Sequence[Argument]
     outputs: Sequence[Argument]
-    describe: Callable[[dict[str, Any]], Hashable]
     members: Mapping[str, Any]
     options: tuple[Any, ...] = ()
     is_zero: bool = False
-    load: Callable[[Any, tuple[Any, ...], Device], tuple[Plan | None, Program]] | None = None
-    bounds: Sequence[tuple[int, int, int, int]] = ()
+    has_parts: bool = False
+    places: Any = None
 
 
 def all_on_device(

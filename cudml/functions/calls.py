@@ -3,15 +3,14 @@
 import os
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
-from functools import partial
-from operator import is_not
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import numpy as np
 
 from cudml.devices import Array, Device, Layout, Program, get_device, operand_makers
-from cudml.executable import MAX_GOOD, Planner, Recent, load
+from cudml.executable import MAX_GOOD, Recent, load
 from cudml.functions.arguments import (
     MAX_ALIGNMENT,
     Argument,
@@ -23,7 +22,7 @@ from cudml.functions.arguments import (
 )
 from cudml.functions.transfer import assign
 from cudml.overlap import Box, box_of, overlaps
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import num_elements, tensor_of
 
 #: Planned calls that each array function keeps.
@@ -31,9 +30,6 @@ MAX_CALLS = 1024
 
 #: Returns where an array is: `Device.address_and_layout`.
 _PlaceOf = Callable[[Any], tuple[int, Layout]]
-
-#: The addresses and the layouts of arrays.
-_Places = tuple[tuple[int, ...], tuple[Layout, ...]]
 
 #: Types of arrays that are remembered.
 _MAX_TYPES = 256
@@ -58,6 +54,7 @@ _places_of = _PlacesOf(_MAX_TYPES)
 os.register_at_fork(after_in_child=_places_of.clear)
 
 
+@dataclass(eq=False)
 class Call:
     """An array function planned for arrays of certain layouts, ready to run.
 
@@ -65,93 +62,48 @@ class Call:
     ----------
     has_place : bool
         Whether `run` takes a place within the arrays, on which plans do not depend.
-    takes_operands : bool
-        Whether `run` and `run_on` take operands of the launched program that are not arrays.
-    is_launch : bool
-        Whether all that `run` does, if outputs are given, is to `launch` operands, inputs first.
-    masks : tuple of int
-        For each array that is given, the bits that its address must not have.
-    launch : Program
-        What `run` launches.
-    plan : Plan or None
-        What `launch` runs, if it is one plan; `temporary_bytes` are those of its workspace.
-
-    Parameters
-    ----------
-    function : ArrayFunction
-        The function that is called.
-    key : hashable, optional
-        The key under which the function keeps the call.
     device : Device
         The device of all the arrays.
-    request : Request
-        The checked arguments.
-    rows : sequence of Argument
-        Its inputs and outputs, those that are not aligned through packed arrays.
+    num_inputs : int
+        Number of inputs among the arrays.
+    masks : tuple of int
+        For each array that is given, the bits that its address must not have.
     boxes : sequence of Box
-        The bytes that the arguments address, if outputs are given.
+        The bytes that the arrays address, if outputs are given.
+    make_outputs : callable
+        Allocates the outputs, if none are given.
+    packed : sequence of Argument
+        The arguments, without their arrays, if some go through packed arrays.
+    places : optional
+        Those of the request, if the call has a place.
+    launch : Program
+        The loaded program, which takes operands: inputs first.
+    plan : Plan or None
+        What `launch` runs, if it is one plan; `temporary_bytes` are those of its workspace.
     """
 
-    has_place = False
+    has_place: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        function: "ArrayFunction",
-        key: Hashable,
-        device: Device,
-        request: Request,
-        rows: Sequence[Argument],
-        boxes: Sequence[Box],
-    ) -> None:
-        self.device = device
-        self._num_inputs = len(request.inputs)
-        # Masks for the arrays that are given, tensors for all.
-        masks, made, tensors, converts = [], [], {}, False
-        for row in rows:
-            array = row.array
-            if array is None:
-                made.append((row.shape, row.dtype))
-            else:
-                masks.append(0 if row.is_copied else row.alignment - 1)
-            if row.operand_shape is not None:
-                array, converts = None, True
-            tensors[row.member] = tensor_of(row.kind, row.sizes, array)
-        is_empty = request.is_zero or not [output for output in request.outputs if 0 not in output.shape]
-        self.masks = tuple(masks)
-        self.first_mask = masks[0]
-        self._make_outputs = device.allocator(made)
-        self._boxes = boxes
-        self._good: Recent[tuple[int, ...], bool] | None = None
-        self.launch: Program = launch_nothing
-        self.plan: Plan | None = None
-        if request.is_zero:
-            # No method of this call, whose cycle of references would outlive it until a garbage collection.
-            self.launch = partial(_fill_with_zero, self._num_inputs)
-        self.takes_operands = (is_empty or not converts) and not request.is_zero
-        # Set if operands are packed arrays; without the arrays, because the cache must not keep them alive.
-        self._rows: list[Argument] | None = None
-        if converts and not is_empty:
-            self._rows = [copy(row) for row in rows]
-            for row in self._rows:
-                row.array = None
-        desc = None if is_empty else request.describe({**tensors, **request.members})
-        if self.has_place:
-            self._prepare(request, rows, desc)
-        elif desc is not None:
-            if request.load is None:
-                self.plan, self.launch = load(function.plan, desc, device, request.options)
-            else:
-                self.plan, self.launch = request.load(desc, request.options, device)
-            if self.plan is None:
-                self.takes_operands = False
-            elif self.plan.operands != (*tensors,):
-                raise ValueError(f"{function.name}: arrays {tuple(tensors)} of {self.plan}")
-        self.is_launch = self.takes_operands and not self.has_place
-        if key is not None:
-            function.calls[key] = self
+    device: Device
+    num_inputs: int
+    masks: tuple[int, ...]
+    boxes: Sequence[Box]
+    make_outputs: Callable[[], list[Array]]
+    packed: Sequence[Argument]
+    places: Any
+    launch: Program
+    plan: Plan | None
+    _good: Recent[tuple[int, ...], bool] | None = None
 
-    def _prepare(self, request: Request, rows: Sequence[Argument], desc: Any) -> None:
-        """Prepare what `run` launches, if a call has a place; without a descriptor, nothing is computed."""
+    @cached_property
+    def takes_operands(self) -> bool:
+        """Whether `run` takes operands of the launched program that are not arrays."""
+        return not self.packed and (self.plan is not None or self.launch is launch_nothing)
+
+    @property
+    def is_launch(self) -> bool:
+        """Whether all that `run` does, if outputs are given, is to `launch` operands."""
+        return self.takes_operands and not self.has_place
 
     def takes(self, addresses: tuple[int, ...]) -> bool:
         """Whether arrays of the planned layouts may be at these addresses."""
@@ -162,47 +114,36 @@ class Call:
             return True
         if any(address & mask for address, mask in zip(addresses, self.masks, strict=True)):
             return False
-        if self._boxes:
-            is_written = [number >= self._num_inputs for number in range(len(self._boxes))]
-            if next(overlaps(self._boxes, addresses, is_written), None) is not None:
+        if self.boxes:
+            is_written = [number >= self.num_inputs for number in range(len(self.boxes))]
+            if next(overlaps(self.boxes, addresses, is_written), None) is not None:
                 return False
         good[addresses] = True
         return True
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
-        """Compute outputs from inputs; makes the outputs if none are given."""
-        if self._rows:
-            return self._run_packed(self._rows, inputs, outputs, place)
-        if not outputs:
-            outputs = self._make_outputs()
-        self.launch((*inputs, *outputs), None)
-        return outputs
-
-    def run_on(
-        self, stream: Any, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None
+    def run(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], stream: Any = None, place: Any = None
     ) -> Sequence[Array]:
-        """`run` in the order of a stream of the device."""
-        if outputs and self.takes_operands:
-            self._launch_on(stream, place, (*inputs, *outputs))
-            return outputs
-        with self.device.on_stream(stream):
-            return self.run(inputs, outputs, place)
-
-    def _launch_on(self, stream: Any, place: Any, operands: Sequence[Array]) -> None:
-        """Compute output operands from input operands, in the order of a stream, if operands are taken."""
-        self.launch(operands, None, stream)
+        """Compute outputs from inputs, in the order of a stream; makes the outputs if none are given."""
+        if stream is not None and not (outputs and self.takes_operands):
+            with self.device.on_stream(stream):
+                return self.run(inputs, outputs, None, place)
+        if self.packed:
+            return self._run_packed(inputs, outputs, place)
+        if not outputs:
+            outputs = self.make_outputs()
+        self.launch((*inputs, *outputs), None, stream)
+        return outputs
 
     def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
         """Compute output operands from input operands."""
         self.launch(operands, None)
 
-    def _run_packed(
-        self, rows: Sequence[Argument], inputs: Sequence[Array], outputs: Sequence[Array], place: Any
-    ) -> Sequence[Array]:
+    def _run_packed(self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any) -> Sequence[Array]:
         """`run` by way of packed arrays, which live as long as the outputs if a graph is captured."""
-        count = self._num_inputs
+        rows, count = self.packed, self.num_inputs
         with self.device.on_stream(None):
-            results = outputs or self._make_outputs()
+            results = outputs or self.make_outputs()
             operands = [
                 self._operand(number, row, array, results)
                 for number, (row, array) in enumerate(zip(rows, (*inputs, *results), strict=True), 1)
@@ -247,9 +188,10 @@ def _fill_with_zero(
         assign(output, 0)
 
 
-@dataclass(frozen=True)
 class ArrayFunction:
-    """An array function: its planned calls, and how to plan others.
+    """An array function: how its arguments are checked and planned, and its planned calls.
+
+    A call is found by `find`, or else made and run by `plan_and_run`.
 
     Attributes
     ----------
@@ -257,57 +199,56 @@ class ArrayFunction:
         Its name in messages.
     input_names, output_names : tuple of str
         The arguments that are arrays.
-    check : callable
-        Takes `Arguments`, the options of the call, and `run`'s place if the call has one; raises, or returns
-        the `Request`.
-    plan : Planner
-        Plans the descriptor of a request.
     lengths_axes : slice
         The axes of the first argument to which a single number as lengths applies.
+    descriptor : type
+        The class of descriptors that `plan` takes.
     call : type of Call
-        The class of the cached calls.
+        The class of its calls.
+    calls : Recent
+        The planned calls by the options and the arrays' layouts.
     """
 
     name: str
     input_names: tuple[str, ...]
     output_names: tuple[str, ...]
-    check: Callable[..., Request]
-    plan: Planner
-    lengths_axes: slice = field(default_factory=lambda: slice(0))
+    lengths_axes = slice(0)
+    descriptor: type[Any]
     call: type[Call] = Call
-    calls: Recent[Hashable, Call] = field(default_factory=lambda: Recent(MAX_CALLS))
+
+    def __init__(self) -> None:
+        self.calls: Recent[Hashable, Call] = Recent(MAX_CALLS)
+
+    def check(self, given: Arguments, *options: Any, **others: Any) -> Request:
+        """The request of arguments, the options of the call, and `run`'s place if the call has one.
+
+        Raises what is wrong with them.
+        """
+        raise NotImplementedError
+
+    @staticmethod
+    def plan(desc: Any, limits: Limits, *options: Any, **others: Any) -> Plan:
+        """The plan of a descriptor, with the options of the request."""
+        raise NotImplementedError
+
+    def load_parts(
+        self, desc: Any, options: tuple[Any, ...], device: Device, limits: Limits
+    ) -> tuple[Plan | None, Program]:
+        """What runs a request that `has_parts`: a plan and its program, or None and one of several plans."""
+        raise NotImplementedError
 
     def outputs_for(
         self, inputs: dict[str, tuple[tuple[int, ...], Any]], options: Sequence[Any]
     ) -> list[tuple[tuple[int, ...], Any]]:
         """The outputs' shapes and dtypes for such inputs, by name; raises what the call would raise."""
         arrays = [np.broadcast_to(np.zeros((), dtype), shape) for shape, dtype in inputs.values()]
-        given = all_on_device(self.name, [*inputs], arrays, lengths_axes=self.lengths_axes)
+        given = self.taken(arrays, (), (*inputs,))
         return [(output.shape, output.dtype) for output in self.check(given, *options).outputs]
 
-    def planned(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
-        options: Any,
-        stream: Any = None,
-        names: tuple[str, ...] = (),
-    ) -> Call:
-        """The call for arguments as of `find`, planned if it was not, for a caller that launches it itself.
-
-        Raises what the call would raise.
-        """
-        return Unplanned(self, options, stream, names or self.input_names, None).planned(inputs, outputs)
-
     def find(
-        self,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
-        options: Any,
-        stream: Any = None,
-        names: tuple[str, ...] = (),
-    ) -> "Call | Held | Bound | Unplanned":
-        """Find the planned call for these arguments, or one that normalises and plans first.
+        self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any, stream: Any = None
+    ) -> Call | None:
+        """The planned call that takes these arrays as they are, if there is one.
 
         Parameters
         ----------
@@ -319,189 +260,169 @@ class ArrayFunction:
             other types than a plan's, so that 2.0 does not find the call planned for 2.
         stream : optional
             The functions' own argument.
-        names : tuple of str, optional
-            The names of `inputs` if some were left out, which the options then show.
         """
-        places: _Places | None = None
         try:
             # By far the most frequent case, so it has a fast path.
-            if stream is None and len(inputs) == 1 and not outputs:
+            if len(inputs) == 1 and not outputs:
                 place_of = _places_of[type(inputs[0])]
-                if place_of is not None:
-                    address, layout = place_of(inputs[0])
-                    call = self.calls.get((options, layout))
-                    if call is not None and not address & call.first_mask:
-                        return call
-                    places = (address,), (layout,)
-                elif operand_makers and (made := operand_makers[0](inputs[0], None, False)) is not None:
-                    operand, held = made
-                    call = self.calls.get((options, operand.layout))
-                    if call is not None and call.takes_operands and not operand.ptr & call.first_mask:
-                        if held is not None:
-                            return Held(call, (operand,), held)
-                        return Bound(call, (operand,), (), {operand.ptr: operand}, False, None)
-            elif (found := self._find(inputs, outputs, options, stream, names)) is not None:
-                return found
+                if place_of is None:
+                    return None
+                address, layout = place_of(inputs[0])
+                call = self.calls.get((options, layout))
+                if call is None or address & call.masks[0]:
+                    return None
+            else:
+                addresses, key = [], [options]
+                for array in (*inputs, *outputs):
+                    place_of = _places_of[type(array)]
+                    if place_of is None:
+                        return None
+                    address, layout = place_of(array)
+                    addresses.append(address)
+                    key.append(layout)
+                call = self.calls.get(tuple(key))
+                if call is None or not call.takes(tuple(addresses)):
+                    return None
+            if stream is not None:
+                call.device.check_stream(stream)
         except (TypeError, ValueError):  # something unhashable, a masked array, or not a stream
-            pass
-        return Unplanned(self, options, stream, names or self.input_names, places)
+            return None
+        return call
 
-    def _find(
+    def plan_and_run(
         self,
         inputs: Sequence[Any],
         outputs: Sequence[Any],
         options: Any,
-        stream: Any,
-        names: tuple[str, ...],
-    ) -> "Call | Bound | Unplanned | None":
-        """`find` for any number of arrays and any stream; None if some arrays have to be converted."""
-        addresses: list[int] = []
-        layouts: list[Any] = [options]
-        given, count = [*inputs, *outputs], len(inputs)
-        shared: dict[int, Any] = {}
-        is_held = True
-        for number, array in enumerate(given):
-            place_of = _places_of[type(array)]
-            if place_of is not None:
-                address, layout = place_of(array)
-            elif operand_makers and (made := operand_makers[0](array, stream, number >= count)) is not None:
-                operand, held = made
-                address, layout = operand.ptr, operand.layout
-                given[number] = shared[address] = operand
-                is_held = is_held and held is not None
-            else:
-                return None
-            addresses.append(address)
-            layouts.append(layout)
-        at = tuple(addresses)
-        call = self.calls.get(tuple(layouts))
-        if call is None or not call.takes(at):
-            places = None if shared else (at, tuple(layouts[1:]))
-            return Unplanned(self, options, stream, names or self.input_names, places)
+        stream: Any = None,
+        place: Any = None,
+        names: tuple[str, ...] = (),
+    ) -> Sequence[Array]:
+        """`Call.run` for arguments of which `find` knows no call: they are converted and planned if need be.
+
+        Parameters
+        ----------
+        inputs, outputs, options, stream
+            As of `find`.
+        place : optional
+            As of `Call.run`.
+        names : tuple of str, optional
+            The names of `inputs` if some were left out, which the options then show.
+        """
+        if operand_makers:
+            results = self._run_shared(inputs, outputs, options, stream, place)
+            if results is not None:
+                return results
         if stream is not None:
-            call.device.check_stream(stream)
-        elif not shared:
-            return call
-        if shared and not call.takes_operands:
-            return None
-        return Bound(call, given[:count], given[count:], shared, is_held, stream)
-
-
-class Held:
-    """A planned call some of whose inputs are operands in memory of other libraries, for `Device.hold`."""
-
-    __slots__ = ("_call", "_inputs", "_shared")
-
-    def __init__(self, call: Call, inputs: Sequence[Any], shared: dict[int, Any]) -> None:
-        self._call, self._inputs, self._shared = call, inputs, shared
-
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
-        """As `Call.run`, with the operands instead of the given inputs."""
-        results = self._call.run(self._inputs, outputs, place)
-        self._call.device.hold(self._shared)
-        return results
-
-
-class Bound:
-    """A planned call with its stream, and with operands in memory of other libraries, by address.
-
-    For these, `Device.hold` is enough if they are held, else they take `Device.order_after`.
-    """
-
-    __slots__ = ("_call", "_inputs", "_is_held", "_outputs", "_shared", "_stream")
-
-    def __init__(
-        self,
-        call: Call,
-        inputs: Sequence[Any],
-        outputs: Sequence[Any],
-        shared: dict[int, Any],
-        is_held: bool,
-        stream: Any,
-    ) -> None:
-        self._call, self._inputs, self._outputs = call, inputs, outputs
-        self._shared, self._is_held, self._stream = shared, is_held, stream
-
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
-        """As `Call.run`, with the operands instead of the given arrays."""
-        call, shared, stream = self._call, self._shared, self._stream
-        try:
-            if stream is None:
-                results = call.run(self._inputs, self._outputs, place)
-            else:
-                results = call.run_on(stream, self._inputs, self._outputs, place)
-        finally:
-            if shared and self._is_held:
-                call.device.hold(shared)
-            elif shared:
-                call.device.order_after(shared.values(), stream)
-        return outputs or results
-
-
-@dataclass(slots=True)
-class Unplanned:
-    """A call that was not planned for arrays like these: `run` normalises them, and plans if necessary."""
-
-    function: ArrayFunction
-    options: Any
-    stream: Any
-    names: tuple[str, ...]
-    #: Where the arrays are, if none of them has to be converted.
-    places: _Places | None
-
-    def run(self, inputs: Sequence[Any], outputs: Sequence[Any], place: Any = None) -> Sequence[Array]:
-        """As `Call.run`, with objects that can be converted to arrays."""
-        function = self.function
-        if self.stream is not None:
-            with on_stream(function.name, inputs[0], self.stream):
-                return replace(self, stream=None).run(inputs, outputs, place)
-        given = all_on_device(
-            function.name, self.names, inputs, function.output_names, outputs, function.lengths_axes
-        )
+            with on_stream(self.name, inputs[0], stream):
+                return self.plan_and_run(inputs, outputs, options, None, place, names)
+        given = self.taken(inputs, outputs, names)
         device, arrays = given.device, [*given.arrays.values()]
-        own, outs = arrays[: len(inputs)], arrays[len(inputs) :]
         with device.sharing(given.shared):
-            results = self._call_for(given, arrays, (*inputs, *outputs), place).run(own, outs, place)
+            call = self._call_for(given, options, place)
+            results = call.run(arrays[: len(inputs)], arrays[len(inputs) :], None, place)
             if given.made and not outputs:
                 device.retain_for_graph(given.made, results)
         return outputs or results
 
-    def planned(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> Call:
-        """The call that `run` would run, which has no place."""
-        function = self.function
-        if self.stream is not None:
-            with on_stream(function.name, inputs[0], self.stream):
-                return replace(self, stream=None).planned(inputs, outputs)
-        given = all_on_device(
-            function.name, self.names, inputs, function.output_names, outputs, function.lengths_axes
-        )
-        with given.device.sharing(given.shared):
-            return self._call_for(given, [*given.arrays.values()], (*inputs, *outputs), None)
-
-    def _call_for(
-        self, given: Arguments, arrays: Sequence[Array], originals: Sequence[Any], place: Any
+    def planned(
+        self,
+        inputs: Sequence[Any],
+        outputs: Sequence[Any],
+        options: Any,
+        stream: Any = None,
+        names: tuple[str, ...] = (),
     ) -> Call:
-        """The call for arguments, some of which may be arrays made from the original ones."""
-        calls, device = self.function.calls, given.device
-        if self.places is None or any(map(is_not, arrays, originals)):
-            addresses, layouts = zip(*map(device.address_and_layout, arrays), strict=True)
-        else:
-            addresses, layouts = self.places
-        key: Hashable = _key(self.options, addresses, layouts)
+        """The call of `plan_and_run`, which has no place, for a caller that launches it itself."""
+        if stream is not None:
+            with on_stream(self.name, inputs[0], stream):
+                return self.planned(inputs, outputs, options, None, names)
+        given = self.taken(inputs, outputs, names)
+        with given.device.sharing(given.shared):
+            return self._call_for(given, options)
+
+    def taken(
+        self, inputs: Sequence[Any], outputs: Sequence[Any] = (), names: tuple[str, ...] = ()
+    ) -> Arguments:
+        """Arguments as plain arrays of one device; `names` are as of `plan_and_run`."""
+        return all_on_device(
+            self.name, names or self.input_names, inputs, self.output_names, outputs, self.lengths_axes
+        )
+
+    def _run_shared(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any, stream: Any, place: Any
+    ) -> Sequence[Array] | None:
+        """`plan_and_run` with operands in memory of other libraries; None unless a call for them is planned.
+
+        `Device.hold` is enough for operands that are held, others take `Device.order_after`.
+        """
+        is_held = True
+        operands: Sequence[Any]
         try:
-            call = calls.get(key)
+            if len(inputs) == 1 and not outputs:  # as in `find`
+                made = operand_makers[0](inputs[0], stream, False)
+                if made is None:
+                    return None
+                operand, held = made
+                call = self.calls.get((options, operand.layout))
+                if call is None or not call.takes_operands or operand.ptr & call.masks[0]:
+                    return None
+                operands, is_held, shared = (operand,), held is not None, held or {operand.ptr: operand}
+            else:
+                operands, shared, addresses, key = [], {}, [], [options]
+                for array in (*inputs, *outputs):
+                    place_of = _places_of[type(array)]
+                    if place_of is not None:
+                        address, layout = place_of(array)
+                    else:
+                        made = operand_makers[0](array, stream, len(operands) >= len(inputs))
+                        if made is None:
+                            return None
+                        array, held = made
+                        address, layout = array.ptr, array.layout
+                        shared[address] = array
+                        is_held = is_held and held is not None
+                    operands.append(array)
+                    addresses.append(address)
+                    key.append(layout)
+                call = self.calls.get((*key,)) if shared else None
+                if call is None or not call.takes_operands or not call.takes((*addresses,)):
+                    return None
+            if stream is not None:
+                call.device.check_stream(stream)
+        except (TypeError, ValueError):  # as in `find`
+            return None
+        try:
+            results = call.run(operands[: len(inputs)], operands[len(inputs) :], stream, place)
+        finally:
+            if is_held:
+                call.device.hold(shared)
+            else:
+                call.device.order_after(shared.values(), stream)
+        return outputs or results
+
+    def _call_for(self, given: Arguments, options: Any, place: Any = None) -> Call:
+        """The planned call for plain arrays; a new one is kept under the key by which it was looked for."""
+        addresses, layouts = zip(*map(given.device.address_and_layout, given.arrays.values()), strict=True)
+        key: Hashable = _key(options, addresses, layouts)
+        try:
+            call = self.calls.get(key)
         except TypeError:  # options that cannot be part of a key
             key = call = None
         if call is None or not call.takes(addresses):
-            call = self._planned(given, key, addresses, layouts, place)
+            request = self.check(given, *options, *((place,) if self.call.has_place else ()))
+            call = self._loaded(request, given.device, addresses, layouts)
+            if key is not None:
+                self.calls[key] = call
         return call
 
-    def _planned(
-        self, given: Arguments, key: Hashable, addresses: Sequence[int], layouts: Sequence[Layout], place: Any
+    def _loaded(
+        self, request: Request, device: Device, addresses: Sequence[int], layouts: Sequence[Layout]
     ) -> Call:
-        """A new call for checked arguments, kept by its key."""
-        function = self.function
-        request = function.check(given, *self.options, *((place,) if function.call.has_place else ()))
+        """A new call for checked arguments, its plan loaded.
+
+        Raises ValueError if an output overlaps another array, or an array is at a wrong address.
+        """
         rows, count = [*request.inputs, *request.outputs], len(request.inputs)
         boxes: list[Box] = []
         if rows[count].array is not None:
@@ -509,11 +430,39 @@ class Unplanned:
             is_written = [n >= count for n in range(len(rows))]
             for earlier, later in overlaps(boxes, addresses, is_written):
                 got = f"overlapping {rows[earlier].name}"
-                raise ValueError(wrong_argument(function.name, rows[later].name, got, "in memory of its own"))
+                raise ValueError(wrong_argument(self.name, rows[later].name, got, "in memory of its own"))
         for number, (address, layout) in enumerate(zip(addresses, layouts, strict=True)):
             if layout[1] or address % rows[number].alignment:  # else it is packed and aligned
-                rows[number] = _aligned(function.name, given.device, rows[number], address, layout)
-        return function.call(function, key, given.device, request, rows, boxes)
+                rows[number] = _aligned(self.name, device, rows[number], address, layout)
+        # Masks for the arrays that are given, tensors for all.
+        masks, made, tensors, converts = [], [], {}, False
+        for row in rows:
+            array = row.array
+            if array is None:
+                made.append((row.shape, row.dtype))
+            else:
+                masks.append(0 if row.is_copied else row.alignment - 1)
+            if row.operand_shape is not None:
+                array, converts = None, True
+            tensors[row.member] = tensor_of(row.kind, row.sizes, array)
+        make_outputs, limits = device.allocator(made), device.limits
+        packed: list[Argument] = []
+        plan: Plan | None = None
+        launch: Program = launch_nothing
+        if request.is_zero:
+            launch = partial(_fill_with_zero, count)
+        elif not all(0 in output.shape for output in request.outputs):
+            if converts:
+                packed = [row.without_array() for row in rows]
+            desc = self.descriptor.of_plain({**tensors, **request.members})
+            if request.has_parts:
+                plan, launch = self.load_parts(desc, request.options, device, limits)
+            else:
+                plan, launch = load(self.plan, desc, device, request.options, limits)
+            if plan is not None and plan.operands != (*tensors,):
+                raise ValueError(f"{self.name}: arrays {(*tensors,)} of {plan}")
+        masked, places = (*masks,), request.places
+        return self.call(device, count, masked, boxes, make_outputs, packed, places, launch, plan)
 
 
 def _key(options: Any, addresses: Sequence[int], layouts: Sequence[Layout]) -> tuple[Any, ...]:

@@ -241,8 +241,10 @@ def gru(
         options = list(options)  # the check raises the error
     outputs = () if out is None else output_pair("gru", out, "sequence, single")
     inputs = tuple(given.values())
-    call = _gru.find(inputs, outputs, options, stream, names)
-    return GruResult._make(call.run(inputs, outputs))
+    call = _gru.find(inputs, outputs, options, stream)
+    if call is None:
+        return GruResult._make(_gru.plan_and_run(inputs, outputs, options, stream, names=names))
+    return GruResult._make(call.run(inputs, outputs, stream))
 
 
 def clip_bound(clip: Any, function: str = "gru") -> float:
@@ -255,24 +257,6 @@ def clip_bound(clip: Any, function: str = "gru") -> float:
     if not clip > 0:
         raise ValueError(wrong_argument(function, "clip", clip, expected))
     return math.inf if clip > _FLOAT32_MAX else float(clip)
-
-
-def _check(
-    given: Arguments,
-    names: Sequence[str],
-    direction: Any,
-    activations: Any,
-    linear_before_reset: Any,
-    clip: float = math.inf,
-) -> Request:
-    """The checked arguments of a call."""
-    arrays = given.arrays
-    _check_given(names)
-    cell = cell_of("gru", direction, activations, linear_before_reset, clip)
-    kind = _check_dtypes(arrays, names)
-    _check_shapes(arrays, cell.num_directions)
-    tensors = {name: arrays[name] for name in names}
-    return request_of("gru", cell, kind, tensors, [arrays.get(name) for name in OUTPUTS])
 
 
 @dataclass(frozen=True)
@@ -344,7 +328,7 @@ def request_of(
     members["direction"] = cell.direction
     members["linear_before_reset"] = cell.linear_before_reset
     options = (cell.clip, has_panels)
-    return Request(inputs, outputs, _operator.GruDesc.of_plain, members, options, is_zero=steps == 0)
+    return Request(inputs, outputs, members, options, is_zero=steps == 0)
 
 
 def _check_given(names: Sequence[str]) -> None:
@@ -466,4 +450,30 @@ def shape_problems(
     return problems
 
 
-_gru = ArrayFunction("gru", tuple(_MEMBERS), OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2))
+class _Gru(ArrayFunction):
+    """The array function."""
+
+    name, input_names, output_names = "gru", (*_MEMBERS,), OUTPUTS
+    lengths_axes = slice(1, 2)
+    descriptor = _operator.GruDesc
+    plan = staticmethod(_operator.plan)
+
+    def check(
+        self,
+        given: Arguments,
+        names: Sequence[str],
+        direction: Any,
+        activations: Any,
+        linear_before_reset: Any,
+        clip: float = math.inf,
+    ) -> Request:
+        arrays = given.arrays
+        _check_given(names)
+        cell = cell_of(self.name, direction, activations, linear_before_reset, clip)
+        kind = _check_dtypes(arrays, names)
+        _check_shapes(arrays, cell.num_directions)
+        tensors = {name: arrays[name] for name in names}
+        return request_of(self.name, cell, kind, tensors, [arrays.get(name) for name in OUTPUTS])
+
+
+_gru = _Gru()

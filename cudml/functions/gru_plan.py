@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from cudml.functions.arguments import (
     output_pair,
     wrong_argument,
 )
-from cudml.functions.calls import ArrayFunction, Unplanned
+from cudml.functions.calls import ArrayFunction
 from cudml.functions.gru import (
     FLOATS,
     OUTPUTS,
@@ -152,10 +151,7 @@ class GruPlan:
             self._panels: dict[str, Program] = {}
             self._weights = {name: self._memory_for(name, layer) for name in self._shapes}
             self._write(given)
-        # The check must not refer to the plan: the cycle would keep the weights until a garbage collection.
-        self._function = ArrayFunction(
-            _NAME, _INPUTS, OUTPUTS, partial(_check, layer), _operator.plan, lengths_axes=slice(1, 2)
-        )
+        self._function = _LayerFunction(layer, self._device)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{letter} {self._sizes.get(letter, 'any')}" for letter in "DNIH")
@@ -198,12 +194,12 @@ class GruPlan:
             given["lengths"] = lengths
         names, inputs = (*given,), (*given.values(),)
         outputs = () if out is None else output_pair(_NAME, out, "sequence, single")
-        call = self._function.find(inputs, outputs, (names,), stream, names)
-        if isinstance(call, Unplanned):
-            device = on_device(_NAME, "x", x)[2]
-            if device is not self._device:
-                raise _elsewhere("x", device, self.device)
-        return GruResult._make(call.run(inputs, outputs))
+        options = (names,)
+        call = self._function.find(inputs, outputs, options, stream)
+        if call is None:
+            run = self._function.plan_and_run
+            return GruResult._make(run(inputs, outputs, options, stream, names=names))
+        return GruResult._make(call.run(inputs, outputs, stream))
 
     def update(self, w: Any, r: Any, b: Any = None, *, stream: Any = None) -> None:
         """Take other weights, or the same arrays after a change in place; what was captured in graphs, too.
@@ -297,17 +293,41 @@ def _elsewhere(name: str, device: Device, expected: str) -> Exception:
     return error(wrong_argument(_NAME, name, f"on {device.name}", f"on {expected}, which the plan is for"))
 
 
-def _check(layer: _Layer, given: Arguments, names: Sequence[str]) -> Request:
-    """The checked arguments of a call of a plan."""
-    arrays = {name: given.arrays[name] for name in names}
-    own = {name: array for name, array in arrays.items() if name in ("x", "h0", "lengths")}
-    if "lengths" in own:
-        dtype_in(_NAME, "lengths", own["lengths"], INTEGERS)
-    floats = {name: array for name, array in own.items() if name != "lengths"}
-    check_same_dtype(_NAME, floats, layer.dtype, "which the plan was made for")
-    sizes, sources = layer.sizes, _CALL_SOURCES
-    if "N" not in sizes and own["x"].ndim == 3:
-        sizes, sources = sizes | {"N": own["x"].shape[1]}, sources | {"N": "x"}
-    check_shapes(_NAME, own, sizes, sources)
-    outs = [given.arrays.get(name) for name in OUTPUTS]
-    return request_of(_NAME, layer.cell, layer.kind, arrays, outs, has_panels=layer.has_panels)
+class _LayerFunction(ArrayFunction):
+    """The calls of a plan.
+
+    It does not refer to the plan: the cycle would keep the weights until a garbage collection.
+    """
+
+    name, input_names, output_names = _NAME, _INPUTS, OUTPUTS
+    lengths_axes = slice(1, 2)
+    descriptor = _operator.GruDesc
+    plan = staticmethod(_operator.plan)
+
+    def __init__(self, layer: _Layer, device: Device) -> None:
+        super().__init__()
+        self._layer, self._device = layer, device
+
+    def taken(
+        self, inputs: Sequence[Any], outputs: Sequence[Any] = (), names: tuple[str, ...] = ()
+    ) -> Arguments:
+        device = on_device(_NAME, "x", inputs[0])[2]
+        if device is not self._device:
+            raise _elsewhere("x", device, self._device.name)
+        return super().taken(inputs, outputs, names)
+
+    def check(self, given: Arguments, names: Sequence[str]) -> Request:
+        arrays = {name: given.arrays[name] for name in names}
+        own = {name: array for name, array in arrays.items() if name in ("x", "h0", "lengths")}
+        if "lengths" in own:
+            dtype_in(_NAME, "lengths", own["lengths"], INTEGERS)
+        floats = {name: array for name, array in own.items() if name != "lengths"}
+        check_same_dtype(_NAME, floats, self._layer.dtype, "which the plan was made for")
+        sizes, sources = self._layer.sizes, _CALL_SOURCES
+        if "N" not in sizes and own["x"].ndim == 3:
+            sizes, sources = sizes | {"N": own["x"].shape[1]}, sources | {"N": "x"}
+        check_shapes(_NAME, own, sizes, sources)
+        outs = [given.arrays.get(name) for name in OUTPUTS]
+        return request_of(
+            _NAME, self._layer.cell, self._layer.kind, arrays, outs, has_panels=self._layer.has_panels
+        )

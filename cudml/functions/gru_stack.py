@@ -36,7 +36,7 @@ from cudml.operators.gru import operator as _operator
 from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.operator import LAYER_MEMBERS, StackDesc, stack_of
 from cudml.operators.gru.wave import member_of, takes_wave
-from cudml.plans import Plan
+from cudml.plans import Limits, Plan
 from cudml.tensors import num_elements
 
 _NAME = "gru_stack"
@@ -166,8 +166,10 @@ def gru_stack(
         options = list(options)  # the check raises the error
     outputs = () if out is None else output_pair(_NAME, out, "sequence, single")
     inputs = (*given.values(),)
-    call = _gru_stack.find(inputs, outputs, options, stream, names)
-    return GruResult._make(call.run(inputs, outputs))
+    call = _gru_stack.find(inputs, outputs, options, stream)
+    if call is None:
+        return GruResult._make(_gru_stack.plan_and_run(inputs, outputs, options, stream, names=names))
+    return GruResult._make(call.run(inputs, outputs, stream))
 
 
 def named(x: Any, layers: Any, h0: Any, sequence_lengths: Any) -> dict[str, Any]:
@@ -201,75 +203,6 @@ def _name_in(number: int, name: str) -> str:
     return f"{name} of layers[{number}]"
 
 
-def _check(
-    given: Arguments,
-    names: Sequence[str],
-    num_layers: int,
-    direction: Any,
-    activations: Any,
-    linear_before_reset: Any,
-    clip: float = math.inf,
-) -> Request:
-    """The checked arguments of a call."""
-    arrays = given.arrays
-    x = arrays["x"]
-    cell = cell_of(_NAME, direction, activations, linear_before_reset, clip)
-    kind = dtype_in(_NAME, "x", x, FLOATS)
-    if "sequence_lengths" in names:
-        dtype_in(_NAME, "sequence_lengths", arrays["sequence_lengths"], INTEGERS)
-    floats = {name: arrays[name] for name in names if name != "sequence_lengths"}
-    check_same_dtype(_NAME, floats, x.dtype, "as x")
-    _check_shapes(arrays, num_layers, cell.num_directions)
-    members = {name: member for name, member in _OTHER_MEMBERS.items() if name in arrays}
-    for number in range(num_layers):
-        for name, member in zip(_LAYER_NAMES, LAYER_MEMBERS, strict=True):
-            members[_name_in(number, name)] = member_of(number, member)
-    inputs = []
-    for name in names:
-        array = arrays[name]
-        is_empty = array.shape[-1] == 0 and name in ("x", _name_in(0, "w"))
-        kinds = INTEGERS if name == "sequence_lengths" else FLOATS
-        inputs.append(
-            Argument(
-                name,
-                members[name],
-                kinds[array.dtype.name],
-                array,
-                array.shape,
-                array.dtype,
-                sizes=(1,) * (4 - array.ndim) + array.shape,
-                # A layer without inputs is one with a single input that is 0.
-                operand_shape=(1, *array.shape[:-1], 1) if is_empty else None,
-            )
-        )
-    steps, batch, _ = x.shape
-    hidden = arrays[_name_in(0, "r")].shape[2]
-    shapes = ((steps, cell.num_directions, batch, hidden), (num_layers * cell.num_directions, batch, hidden))
-    outputs = []
-    output_members = ("output_sequence_tensor", "output_single_tensor")
-    for name, member, shape in zip(OUTPUTS, output_members, shapes, strict=True):
-        out = arrays.get(name)
-        if out is not None:
-            check_output(_NAME, name, out, shape, x.dtype)
-        outputs.append(
-            Argument(name, member, kind, out, shape, x.dtype, sizes=(1,) * (4 - len(shape)) + shape)
-        )
-    attributes: dict[str, Any] = {
-        "activation_descs": cell.activations,
-        "direction": cell.direction,
-        "linear_before_reset": cell.linear_before_reset,
-    }
-    return Request(
-        inputs,
-        outputs,
-        StackDesc.of_members,
-        attributes,
-        (cell.clip,),
-        is_zero=steps == 0,
-        load=_load,
-    )
-
-
 def _check_shapes(arrays: dict[str, Array], num_layers: int, num_directions: int) -> None:
     """Compare every shape with those of x, of r of the first layer and of the layer before."""
     x, r = arrays["x"], arrays[_name_in(0, "r")]
@@ -292,37 +225,16 @@ def _check_shapes(arrays: dict[str, Array], num_layers: int, num_directions: int
         raise ValueError(f"{_NAME}: {'; '.join(problems)}")
 
 
-def _load(desc: StackDesc, options: tuple[Any, ...], device: Device) -> tuple[Plan | None, Program]:
-    """All layers at once, if that is estimated to be faster and the device has room; else one by one."""
-    (clip,) = options
-    if takes_wave(stack_of(desc, clip), device.limits):
-        with suppress(LaunchTooLargeError):
-            return load(_operator.plan, desc, device, options)
-    return None, _Chain(desc, options, device)
-
-
 class _Chain:
-    """The program of a stack whose layers run one after the other.
+    """The program of a stack whose layers run one after the other, each by its plan and program."""
 
-    Parameters
-    ----------
-    desc : StackDesc
-        The stack.
-    options : tuple
-        The planner's other arguments.
-    device : Device
-        The device of the arrays.
-    """
-
-    def __init__(self, desc: StackDesc, options: tuple[Any, ...], device: Device) -> None:
-        self._device = device
+    def __init__(self, desc: StackDesc, device: Device, layers: Sequence[tuple[Plan, Program]]) -> None:
+        self._device, self._layers = device, layers
         self._members = tuple(name for name, _ in desc.tensors)
-        layers = desc.layers
-        self._rows = layers[0].recurrence_tensor.sizes[1]
-        # Of what a layer gives to the next.
-        passed = layers[-1].input_tensor
-        self._bytes = num_elements(passed.sizes) * passed.element.size
-        self._layers = [load(_operator.plan, layer, device, options) for layer in layers]
+        layer = desc.layers[-1]
+        self._rows = layer.recurrence_tensor.sizes[1]
+        # What a layer gives to the next.
+        self._bytes = num_elements(layer.input_tensor.sizes) * layer.input_tensor.element.size
 
     def __call__(
         self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
@@ -349,6 +261,93 @@ class _Chain:
                 launch([own[name] if name in own else given[name] for name in plan.operands], None)
 
 
-_gru_stack = ArrayFunction(
-    _NAME, (*_OTHER_MEMBERS,), OUTPUTS, _check, _operator.plan, lengths_axes=slice(1, 2)
-)
+class _GruStack(ArrayFunction):
+    """The array function."""
+
+    name, input_names, output_names = _NAME, (*_OTHER_MEMBERS,), OUTPUTS
+    lengths_axes = slice(1, 2)
+    descriptor = StackDesc
+
+    def check(
+        self,
+        given: Arguments,
+        names: Sequence[str],
+        num_layers: int,
+        direction: Any,
+        activations: Any,
+        linear_before_reset: Any,
+        clip: float = math.inf,
+    ) -> Request:
+        arrays = given.arrays
+        x = arrays["x"]
+        cell = cell_of(_NAME, direction, activations, linear_before_reset, clip)
+        kind = dtype_in(_NAME, "x", x, FLOATS)
+        if "sequence_lengths" in names:
+            dtype_in(_NAME, "sequence_lengths", arrays["sequence_lengths"], INTEGERS)
+        floats = {name: arrays[name] for name in names if name != "sequence_lengths"}
+        check_same_dtype(_NAME, floats, x.dtype, "as x")
+        _check_shapes(arrays, num_layers, cell.num_directions)
+        members = {name: member for name, member in _OTHER_MEMBERS.items() if name in arrays}
+        for number in range(num_layers):
+            for name, member in zip(_LAYER_NAMES, LAYER_MEMBERS, strict=True):
+                members[_name_in(number, name)] = member_of(number, member)
+        inputs = []
+        for name in names:
+            array = arrays[name]
+            is_empty = array.shape[-1] == 0 and name in ("x", _name_in(0, "w"))
+            kinds = INTEGERS if name == "sequence_lengths" else FLOATS
+            inputs.append(
+                Argument(
+                    name,
+                    members[name],
+                    kinds[array.dtype.name],
+                    array,
+                    array.shape,
+                    array.dtype,
+                    sizes=(1,) * (4 - array.ndim) + array.shape,
+                    # A layer without inputs is one with a single input that is 0.
+                    operand_shape=(1, *array.shape[:-1], 1) if is_empty else None,
+                )
+            )
+        steps, batch, _ = x.shape
+        hidden = arrays[_name_in(0, "r")].shape[2]
+        shapes = (
+            (steps, cell.num_directions, batch, hidden),
+            (num_layers * cell.num_directions, batch, hidden),
+        )
+        outputs = []
+        output_members = ("output_sequence_tensor", "output_single_tensor")
+        for name, member, shape in zip(OUTPUTS, output_members, shapes, strict=True):
+            out = arrays.get(name)
+            if out is not None:
+                check_output(_NAME, name, out, shape, x.dtype)
+            outputs.append(
+                Argument(name, member, kind, out, shape, x.dtype, sizes=(1,) * (4 - len(shape)) + shape)
+            )
+        attributes: dict[str, Any] = {
+            "activation_descs": cell.activations,
+            "direction": cell.direction,
+            "linear_before_reset": cell.linear_before_reset,
+        }
+        return Request(
+            inputs,
+            outputs,
+            attributes,
+            (cell.clip,),
+            is_zero=steps == 0,
+            has_parts=True,
+        )
+
+    def load_parts(
+        self, desc: StackDesc, options: tuple[Any, ...], device: Device, limits: Limits
+    ) -> tuple[Plan | None, Program]:
+        """All layers at once, if that is estimated to be faster and the device has room; else one by one."""
+        (clip,) = options
+        if takes_wave(stack_of(desc, clip), limits):
+            with suppress(LaunchTooLargeError):
+                return load(_operator.plan, desc, device, options, limits)
+        layers = [load(_operator.plan, layer, device, options, limits) for layer in desc.layers]
+        return None, _Chain(desc, device, layers)
+
+
+_gru_stack = _GruStack()

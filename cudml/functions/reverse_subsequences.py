@@ -101,35 +101,45 @@ def reverse_subsequences(
         options: Any = (index(axis),)
     except TypeError:
         options = [axis]  # the check raises the error
-    outputs = () if out is None else (out,)
-    call = _reverse_subsequences.find((a, sequence_lengths), outputs, options, stream)
-    return call.run((a, sequence_lengths), outputs)[0]
+    inputs, outputs = (a, sequence_lengths), () if out is None else (out,)
+    call = _reverse_subsequences.find(inputs, outputs, options, stream)
+    if call is None:
+        return _reverse_subsequences.plan_and_run(inputs, outputs, options, stream)[0]
+    return call.run(inputs, outputs, stream)[0]
 
 
-def _check(given: Arguments, axis: Any) -> Request:
-    """The checked arguments of a call."""
-    function = "reverse_subsequences"
-    array, out = given.arrays["a"], given.arrays.get("out")
-    kind = bits_of(function, "a", array)
-    axis = normalized_axis(function, axis, array.ndim)
-    shape = tuple(array.shape)
-    lengths = lengths_of_lanes(function, "sequence_lengths", given.arrays["sequence_lengths"], shape, axis)
-    if out is not None:
-        check_output(function, "out", out, shape, array.dtype)
-    flat = None
-    if array.ndim > MAX_DIMENSIONS:
-        before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
-        flat, axis = (before, shape[axis], after), 1
-    inputs = [
-        Argument("a", "input_tensor", kind, array, shape, array.dtype, operand_shape=flat, any_address=True),
-        lengths,
-    ]
-    target = Argument(
-        "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True
-    )
-    return Request(inputs, [target], _operator.ReverseSubsequencesDesc.of_plain, {"axis": axis})
+class _ReverseSubsequences(ArrayFunction):
+    """The array function."""
+
+    name, input_names, output_names = "reverse_subsequences", ("a", "sequence_lengths"), ("out",)
+    descriptor = _operator.ReverseSubsequencesDesc
+    plan = staticmethod(_operator.plan)
+
+    def check(self, given: Arguments, axis: Any) -> Request:
+        function = self.name
+        array, out = given.arrays["a"], given.arrays.get("out")
+        kind = bits_of(function, "a", array)
+        axis = normalized_axis(function, axis, array.ndim)
+        shape = tuple(array.shape)
+        lengths = lengths_of_lanes(
+            function, "sequence_lengths", given.arrays["sequence_lengths"], shape, axis
+        )
+        if out is not None:
+            check_output(function, "out", out, shape, array.dtype)
+        flat = None
+        if array.ndim > MAX_DIMENSIONS:
+            before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
+            flat, axis = (before, shape[axis], after), 1
+        inputs = [
+            Argument(
+                "a", "input_tensor", kind, array, shape, array.dtype, operand_shape=flat, any_address=True
+            ),
+            lengths,
+        ]
+        target = Argument(
+            "out", "output_tensor", kind, out, shape, array.dtype, operand_shape=flat, any_address=True
+        )
+        return Request(inputs, [target], {"axis": axis})
 
 
-_reverse_subsequences = ArrayFunction(
-    "reverse_subsequences", ("a", "sequence_lengths"), ("out",), _check, _operator.plan
-)
+_reverse_subsequences = _ReverseSubsequences()

@@ -1,17 +1,20 @@
 """The array function `slice`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from operator import index
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.devices import Array, Program
+from cudml.devices import Array, Device, Program
 from cudml.executable import load
 from cudml.functions.arguments import (
     Argument,
     Arguments,
+    Errors,
     Request,
     as_integers,
     bits_of,
@@ -25,6 +28,7 @@ from cudml.functions.calls import ArrayFunction, Call, launch_nothing
 from cudml.functions.words import SLICE, hiding_words, no_argument
 from cudml.operators.index_space import MAX_ITEM_BYTES, dimensions_of, merged, without_ones
 from cudml.operators.slice import operator as _operator
+from cudml.plans import Limits
 from cudml.tensors import TensorDesc, packed_strides
 
 #: The bits of a shift that affect the alignment of items.
@@ -135,37 +139,10 @@ def slice(
     except TypeError:
         options = [sizes, strides]  # the check raises the error
     inputs, outputs = (a,), () if out is None else (out,)
-    return _slice.find(inputs, outputs, options, stream).run(inputs, outputs, offsets)[0]
-
-
-def _check(given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
-    """The checked arguments of a call."""
-    array, out = given.arrays["a"], given.arrays.get("out")
-    errors: list[Exception] = []
-
-    def checked(check: Callable[..., Any], *options: Any) -> Any:
-        """What a check returns; None if it raises, which is kept for the error about all arguments."""
-        try:
-            return check("slice", *options)
-        except (TypeError, ValueError) as error:
-            errors.append(error)
-            return None
-
-    kind = checked(bits_of, "a", array)
-    offsets = checked(as_integers, "offsets", offsets, array.ndim)
-    sizes = checked(as_integers, "sizes", sizes, array.ndim)
-    strides = (1,) * array.ndim if strides is None else checked(as_integers, "strides", strides, array.ndim)
-    bounds: Any = None
-    if offsets is not None and sizes is not None and strides is not None:
-        bounds = checked(_bounds, array, offsets, sizes, strides)
-    if out is not None and sizes is not None:
-        checked(check_output, "out", out, sizes, array.dtype)
-    raise_all("slice", errors)
-    dtype = array.dtype
-    source = Argument("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
-    target = Argument("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
-    members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
-    return Request([source], [target], _operator.SliceDesc.of_plain, members, bounds=bounds)
+    call = _slice.find(inputs, outputs, options, stream)
+    if call is None:
+        return _slice.plan_and_run(inputs, outputs, options, stream, offsets)[0]
+    return call.run(inputs, outputs, stream, offsets)[0]
 
 
 def _bounds(
@@ -221,54 +198,90 @@ def _check_box(
     raise_all(function, errors)
 
 
-class _SliceCall(Call):
-    """A call for boxes of one size at any offset, which only shifts the pointer.
+@dataclass(frozen=True)
+class _Boxes:
+    """The boxes of one size and stride in arrays of one shape; `bounds` are those of their offsets."""
+
+    shape: tuple[int, ...]
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    bounds: Sequence[tuple[int, int, int, int]]
+
+
+class _Copies:
+    """The program that copies a box at any shift of the pointer.
 
     The fastest kernel depends on the alignment of the shift, so there is a program for each alignment that
-    has occurred. Dimensions beyond those that a kernel takes are left to a loop.
+    has occurred. Dimensions beyond those that a kernel takes are left to a loop over `loop_axes`.
     """
 
-    has_place = True
+    def __init__(self, desc: _operator.SliceDesc, device: Device, limits: Limits) -> None:
+        self.loop_axes = axes = _axes_to_loop_over(desc)
+        self.launches: dict[int, Program] = {}
+        self._whole, self._device, self._limits = desc, device, limits
+        self._desc = _without_axes(desc, axes) if axes or not desc.sizes else desc
 
-    def _prepare(self, request: Request, rows: Sequence[Argument], desc: _operator.SliceDesc | None) -> None:
-        source, _, self._sizes, self._strides = rows[0], *request.members.values()
-        self._shape = shape = source.shape
-        self._bounds = request.bounds
-        if source.is_copied:  # from an unaligned array to a packed one
-            steps = [step * source.dtype.itemsize for step in packed_strides(shape)]
-            self._bounds = [(*bounds[:3], steps[bounds[0]]) for bounds in request.bounds]
-        self._launches: dict[int, Program] = {}
+    def load(self, alignment: int) -> Program:
+        """Load the program for a first element of this alignment; the pointer moves by the rest."""
+        first = alignment // self._desc.input_tensor.element.size
+        _, launch = load(_operator.plan, self._desc, self._device, (first,), self._limits)
+        self.launches[alignment] = launch
+        return launch
+
+    def __call__(
+        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
+    ) -> None:
+        """Copy the box of the other axes for each place along those of the loop."""
+        source, target = operands
+        steps = [self._whole.strides[axis] * source.strides[axis] for axis in self.loop_axes]
+        for place in np.ndindex(*(self._whole.sizes[axis] for axis in self.loop_axes)):
+            at = dict(zip(self.loop_axes, place, strict=True))
+            filled = target[tuple(at.get(axis, np.s_[:]) for axis in range(target.ndim))]
+            moved = shift + sum(i * step for i, step in zip(place, steps, strict=True))
+            alignment = moved & -moved & _ALIGNMENT_BITS
+            launch = self.launches.get(alignment) or self.load(alignment)
+            launch((source, filled), None, stream, moved - alignment)
+
+
+@dataclass(eq=False)
+class _SliceCall(Call):
+    """A call for boxes of one size at any offset, which only shifts the pointer."""
+
+    has_place: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        boxes: _Boxes = self.places
+        self._bounds = boxes.bounds
+        if self.packed and self.packed[0].is_copied:  # from an unaligned array to a packed one
+            steps = [step * self.packed[0].dtype.itemsize for step in packed_strides(boxes.shape)]
+            self._bounds = [(*bounds[:3], steps[bounds[0]]) for bounds in boxes.bounds]
         # The checked offsets of the last call that took no packed arrays, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
-        # Copies the whole box, unless a program for its alignment does.
-        self._whole: Program | None = launch_nothing
-        if desc is None:
-            return
-        self._loop_axes = axes = _axes_to_loop_over(desc)
-        self._desc = _without_axes(desc, axes) if axes or not desc.sizes else desc
-        self._whole = self._launch_each if axes else None
-        self.takes_operands = self.takes_operands and not axes
 
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], place: Any = None) -> Sequence[Array]:
+    @cached_property
+    def takes_operands(self) -> bool:
+        """Whether `run` takes operands of the launched program that are not arrays."""
+        return not (self.packed or (isinstance(self.launch, _Copies) and self.launch.loop_axes))
+
+    def run(
+        self, inputs: Sequence[Array], outputs: Sequence[Array], stream: Any = None, place: Any = None
+    ) -> Sequence[Array]:
+        if stream is not None and not (outputs and self.takes_operands):
+            with self.device.on_stream(stream):
+                return self.run(inputs, outputs, None, place)
         last = self._last
         if last[0] != place:
-            if self._rows:
-                return self._run_packed(self._rows, inputs, outputs, place)
+            if self.packed:
+                return self._run_packed(inputs, outputs, place)
             last = self._last = self._at(place)
         if not outputs:
-            outputs = self._make_outputs()
-        last[1]((inputs[0], outputs[0]), None, None, last[2])
+            outputs = self.make_outputs()
+        last[1]((inputs[0], outputs[0]), None, stream, last[2])
         return outputs
 
     def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
         _, launch, shift = self._at(place)
         launch(operands, None, None, shift)
-
-    def _launch_on(self, stream: Any, place: Any, operands: Sequence[Array]) -> None:
-        last = self._last
-        if last[0] != place:
-            last = self._last = self._at(place)
-        last[1](operands, None, stream, last[2])
 
     def _at(self, offsets: Any) -> tuple[Any, Program, int]:
         """The offsets, the program that copies the box there, and the shift of its pointer."""
@@ -278,32 +291,58 @@ class _SliceCall(Call):
         for axis, least, largest, step in self._bounds:
             offset = offsets[axis]  # with `zip`, a new offset takes 0.3 us more
             if not least <= offset <= largest:
-                _check_box("slice", self._shape, offsets, self._sizes, self._strides)
+                boxes = self.places
+                _check_box("slice", boxes.shape, offsets, boxes.sizes, boxes.strides)
             shift += offset * step
-        if self._whole is not None:
-            return offsets, self._whole, shift
+        launch = self.launch
+        if not isinstance(launch, _Copies) or launch.loop_axes:
+            return offsets, launch, shift
         alignment = shift & -shift & _ALIGNMENT_BITS
-        return offsets, self._launches.get(alignment) or self._load(alignment), shift - alignment
+        return offsets, launch.launches.get(alignment) or launch.load(alignment), shift - alignment
 
-    def _load(self, alignment: int) -> Program:
-        """Load the program for a first element of this alignment; the pointer moves by the rest."""
-        first = alignment // self._desc.input_tensor.element.size
-        _, self._launches[alignment] = load(_operator.plan, self._desc, self.device, (first,))
-        return self._launches[alignment]
 
-    def _launch_each(
-        self, operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0
-    ) -> None:
-        """Copy the box of the other axes for each place along those of the loop."""
-        source, target = operands
-        steps = [self._strides[axis] * source.strides[axis] for axis in self._loop_axes]
-        for place in np.ndindex(*(self._sizes[axis] for axis in self._loop_axes)):
-            at = dict(zip(self._loop_axes, place, strict=True))
-            filled = target[tuple(at.get(axis, np.s_[:]) for axis in range(target.ndim))]
-            moved = shift + sum(i * step for i, step in zip(place, steps, strict=True))
-            alignment = moved & -moved & _ALIGNMENT_BITS
-            launch = self._launches.get(alignment) or self._load(alignment)
-            launch((source, filled), None, None, moved - alignment)
+class _Slice(ArrayFunction):
+    """The array function."""
+
+    name, input_names, output_names = "slice", ("a",), ("out",)
+    descriptor = _operator.SliceDesc
+    call = _SliceCall
+
+    def check(self, given: Arguments, sizes: Any, strides: Any, offsets: Any) -> Request:
+        array, out = given.arrays["a"], given.arrays.get("out")
+        named = {
+            "offsets": offsets,
+            "sizes": sizes,
+            "strides": (1,) * array.ndim if strides is None else strides,
+        }
+        numbers: dict[str, tuple[int, ...]] = {}
+        kind: Any = None
+        bounds: Any = None
+        errors = Errors()
+        with errors:
+            kind = bits_of(self.name, "a", array)
+        for name, values in named.items():
+            with errors:
+                numbers[name] = as_integers(self.name, name, values, array.ndim)
+        with errors:
+            if len(numbers) == len(named):
+                bounds = _bounds(self.name, array, **numbers)
+        with errors:
+            if out is not None and "sizes" in numbers:
+                check_output(self.name, "out", out, numbers["sizes"], array.dtype)
+        raise_all(self.name, errors)
+        sizes, strides, dtype = numbers["sizes"], numbers["strides"], array.dtype
+        source = Argument("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
+        target = Argument("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
+        members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
+        places = _Boxes(array.shape, sizes, strides, bounds)
+        return Request([source], [target], members, has_parts=True, places=places)
+
+    def load_parts(
+        self, desc: Any, options: tuple[Any, ...], device: Device, limits: Limits
+    ) -> tuple[None, _Copies]:
+        """A program that loads others for the offsets that occur."""
+        return None, _Copies(desc, device, limits)
 
 
 def _without_axes(desc: _operator.SliceDesc, axes: Sequence[int]) -> _operator.SliceDesc:
@@ -341,4 +380,4 @@ def _axes_to_loop_over(desc: _operator.SliceDesc) -> tuple[int, ...]:
     return axes
 
 
-_slice = ArrayFunction("slice", ("a",), ("out",), _check, _operator.plan, call=_SliceCall)
+_slice = _Slice()

@@ -1,13 +1,13 @@
 """The array function `top_k`."""
 
 from collections.abc import Sequence
-from functools import partial
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, SupportsIndex, overload
 
 import numpy as np
 
 from cudml.checks import MAX_DIMENSIONS
+from cudml.devices import Device
 from cudml.devices.shortcuts import new_tuple
 from cudml.dtypes import ELEMENTS, INTEGERS, ElementType, ExtendedType
 from cudml.enums import AxisDirection, DataType
@@ -34,10 +34,11 @@ from cudml.functions.array_types import (
     ValuesT,
 )
 from cudml.functions.calls import ArrayFunction
-from cudml.functions.top_k_parts import load_parts
+from cudml.functions.top_k_parts import PartedTopK, load_parts
 from cudml.functions.words import TOP_K, hiding_words, no_argument
 from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH, worst_value
+from cudml.plans import Limits
 from cudml.tensors import num_elements
 
 _REALS: dict[str, ElementType] = {
@@ -212,65 +213,87 @@ def top_k(
     except TypeError:
         options = [k, axis, mode, nan]  # the check raises the error
     outputs = () if out is None else output_pair("top_k", out, "values, indices")
-    if lengths is None:
-        call = _top_k.find((a,), outputs, options, stream)
-        return new_tuple(TopKResult, call.run((a,), outputs))
-    call = _ragged_top_k.find((a, lengths), outputs, options, stream)
-    return new_tuple(TopKResult, call.run((a, lengths), outputs))
+    function, inputs = (_top_k, (a,)) if lengths is None else (_ragged_top_k, (a, lengths))
+    call = function.find(inputs, outputs, options, stream)
+    if call is None:
+        return new_tuple(TopKResult, function.plan_and_run(inputs, outputs, options, stream))
+    return new_tuple(TopKResult, call.run(inputs, outputs, stream))
 
 
-def _check(given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
-    """The checked arguments of a call."""
-    function = "top_k"
-    array = given.arrays["a"]
-    kind = dtype_in(function, "a", array, _REALS)
-    axis = normalized_axis(function, axis, array.ndim)
-    k = as_integer(function, "k", k)
-    lane = array.shape[axis]
-    if not 0 <= k <= lane:
-        expected = f"from 0 to the size of axis {axis}, which is {lane}"
-        if k < 0:
-            expected += "; mode='smallest' selects the smallest"
-        raise ValueError(wrong_argument(function, "k", k, expected))
-    direction = choice_of(function, "mode", mode, _DIRECTIONS)
-    nan_last = choice_of(function, "nan", nan, _NAN_LAST)
-    shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
-    outs = given.arrays.get(_OUTPUTS[0]), given.arrays.get(_OUTPUTS[1])
-    index_kind: ElementType = DataType.INT64
-    index_dtype = _INT64
-    if outs[1] is not None:
-        index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
-    source_shape = operand_shape = None
-    lengths = None
-    if "lengths" in given.arrays:
-        lengths = lengths_of_lanes(function, "lengths", given.arrays["lengths"], array.shape, axis)
-    if array.ndim > MAX_DIMENSIONS:
-        before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
-        source_shape, operand_shape, axis = (before, lane, after), (before, k, after), 1
-    outputs = []
-    for name, member, out, element_type, dtype in zip(
-        _OUTPUTS,
-        ("output_value_tensor", "output_index_tensor"),
-        outs,
-        (kind, index_kind),
-        (array.dtype, index_dtype),
-        strict=True,
-    ):
-        if out is not None:
-            check_output(function, name, out, shape, dtype)
-        outputs.append(Argument(name, member, element_type, out, shape, dtype, operand_shape=operand_shape))
-    source = Argument("a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape)
-    members = {"axis": axis, "k": k, "axis_direction": direction}
-    load = partial(load_parts, max_row_length=MAX_ROW_LENGTH) if lane > MAX_ROW_LENGTH else None
-    if lengths is None:
-        describe = _operator.TopK1Desc.of_plain
-        return Request([source], outputs, describe, members, (nan_last,), load=load)
-    is_largest = direction is AxisDirection.DECREASING
-    members["missing"] = worst_value(ELEMENTS[kind], is_largest=is_largest)
-    if array.dtype == bool:
-        members["missing"] = int(not is_largest)
-    describe = _operator.RaggedTopKDesc.of_plain
-    return Request([source, lengths], outputs, describe, members, (nan_last,), load=load)
+class _TopK(ArrayFunction):
+    """`top_k` without lengths."""
+
+    name, output_names = "top_k", _OUTPUTS
+    input_names: tuple[str, ...] = ("a",)
+    descriptor: type[_operator.TopK1Desc] = _operator.TopK1Desc
+    plan = staticmethod(_operator.plan)
+
+    def check(self, given: Arguments, k: Any, axis: Any, mode: Any, nan: Any) -> Request:
+        function = self.name
+        array = given.arrays["a"]
+        kind = dtype_in(function, "a", array, _REALS)
+        axis = normalized_axis(function, axis, array.ndim)
+        k = as_integer(function, "k", k)
+        lane = array.shape[axis]
+        if not 0 <= k <= lane:
+            expected = f"from 0 to the size of axis {axis}, which is {lane}"
+            if k < 0:
+                expected += "; mode='smallest' selects the smallest"
+            raise ValueError(wrong_argument(function, "k", k, expected))
+        direction = choice_of(function, "mode", mode, _DIRECTIONS)
+        nan_last = choice_of(function, "nan", nan, _NAN_LAST)
+        shape = (*array.shape[:axis], k, *array.shape[axis + 1 :])
+        outs = given.arrays.get(_OUTPUTS[0]), given.arrays.get(_OUTPUTS[1])
+        index_kind: ElementType = DataType.INT64
+        index_dtype = _INT64
+        if outs[1] is not None:
+            index_kind, index_dtype = _index_type(function, _OUTPUTS[1], outs[1], axis, lane)
+        source_shape = operand_shape = None
+        lengths = None
+        if "lengths" in given.arrays:
+            lengths = lengths_of_lanes(function, "lengths", given.arrays["lengths"], array.shape, axis)
+        if array.ndim > MAX_DIMENSIONS:
+            before, after = num_elements(shape[:axis]), num_elements(shape[axis + 1 :])
+            source_shape, operand_shape, axis = (before, lane, after), (before, k, after), 1
+        outputs = []
+        for name, member, out, element_type, dtype in zip(
+            _OUTPUTS,
+            ("output_value_tensor", "output_index_tensor"),
+            outs,
+            (kind, index_kind),
+            (array.dtype, index_dtype),
+            strict=True,
+        ):
+            if out is not None:
+                check_output(function, name, out, shape, dtype)
+            outputs.append(
+                Argument(name, member, element_type, out, shape, dtype, operand_shape=operand_shape)
+            )
+        source = Argument(
+            "a", "input_tensor", kind, array, array.shape, array.dtype, operand_shape=source_shape
+        )
+        members = {"axis": axis, "k": k, "axis_direction": direction}
+        has_parts = lane > MAX_ROW_LENGTH
+        if lengths is None:
+            return Request([source], outputs, members, (nan_last,), has_parts=has_parts)
+        is_largest = direction is AxisDirection.DECREASING
+        members["missing"] = worst_value(ELEMENTS[kind], is_largest=is_largest)
+        if array.dtype == bool:
+            members["missing"] = int(not is_largest)
+        return Request([source, lengths], outputs, members, (nan_last,), has_parts=has_parts)
+
+    def load_parts(
+        self, desc: Any, options: tuple[Any, ...], device: Device, limits: Limits
+    ) -> tuple[None, PartedTopK]:
+        """The top-k of each part of rows that are longer than a kernel's, and of the results."""
+        return None, load_parts(desc, options, device, limits, MAX_ROW_LENGTH)
+
+
+class _RaggedTopK(_TopK):
+    """`top_k` with lengths."""
+
+    input_names = ("a", "lengths")
+    descriptor = _operator.RaggedTopKDesc
 
 
 def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> tuple[ElementType, Any]:
@@ -286,5 +309,4 @@ def _index_type(function: str, name: str, array: Any, axis: int, lane: int) -> t
     return kind, array.dtype
 
 
-_top_k = ArrayFunction("top_k", ("a",), _OUTPUTS, _check, _operator.plan)
-_ragged_top_k = ArrayFunction("top_k", ("a", "lengths"), _OUTPUTS, _check, _operator.plan)
+_top_k, _ragged_top_k = _TopK(), _RaggedTopK()

@@ -1,7 +1,7 @@
 """Top-k along an axis that is longer than a kernel's row: of each part, then of the results of all parts."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from cudml.functions.arguments import wrong_argument
 from cudml.functions.transfer import assign
 from cudml.operators.top_k import operator as _operator
 from cudml.operators.top_k.rows import LENGTHS
+from cudml.plans import Limits
 from cudml.tensors import TensorDesc, num_elements, packed_strides
 
 _INDEX = np.dtype(np.int64)
@@ -32,83 +33,75 @@ class _Part(NamedTuple):
 
 
 def load_parts(
-    desc: _operator.TopK1Desc, options: tuple[Any, ...], device: Device, max_row_length: int
-) -> tuple[None, Program]:
-    """`PartedTopK` as `Request.load` returns it: a program of several plans."""
-    return None, PartedTopK(desc, options, device, max_row_length)
+    desc: _operator.TopK1Desc,
+    options: tuple[Any, ...],
+    device: Device,
+    limits: Limits,
+    max_row_length: int,
+) -> "PartedTopK":
+    """Plan and load a top-k along an axis of more than `max_row_length` elements, those of a kernel's row.
+
+    Raises ValueError if all parts together would have more results than that.
+    """
+    sizes, axis = desc.input_tensor.sizes, desc.axis
+    others = (*sizes[:axis], *sizes[axis + 1 :])
+    # Of one length but for the last, and beginning at multiples of any vector.
+    length = (max_row_length + 1) // 2
+    starts = range(0, sizes[axis], length)
+    lengths = [min(length, starts.stop - start) for start in starts]
+    counts = [min(desc.k, length) for length in lengths]
+    num_found = sum(counts)
+    if num_found > max_row_length:
+        most = max(max_row_length // len(starts), (max_row_length - lengths[-1]) // (len(starts) - 1))
+        expected = f"at most {most} for an axis of {starts.stop} elements"
+        raise ValueError(wrong_argument("top_k", "k", desc.k, expected))
+
+    def with_axis(numbers: tuple[int, ...], own: int) -> tuple[int, ...]:
+        """Numbers of the other dimensions, and of the axis at its place."""
+        return (*numbers[:axis], own, *numbers[axis:])
+
+    def rows(kind: Any, length: int, room: int) -> TensorDesc:
+        """A tensor whose rows are contiguous, one every `room` elements: `_along` of scratch."""
+        *strides, step = packed_strides((*others, room))
+        return TensorDesc(kind, with_axis(others, length), with_axis((*strides,), step))
+
+    def loaded(source: TensorDesc, values: TensorDesc, indices: TensorDesc, k: int) -> Program:
+        members: dict[str, Any] = {"input_tensor": source, "k": k}
+        members |= {"output_value_tensor": values, "output_index_tensor": indices}
+        if isinstance(desc, _operator.RaggedTopKDesc):
+            members[LENGTHS] = rows(DataType.INT64, 1, 1)
+        return load(_operator.plan, replace(desc, **members), device, options, limits)[1]
+
+    kind, strides = desc.input_tensor.data_type, desc.input_tensor.element_strides
+    parts: list[_Part] = []
+    first = 0
+    for start, length, num_own in zip(starts, lengths, counts, strict=True):
+        source = TensorDesc(kind, with_axis(others, length), strides)
+        values, indices = (rows(each, num_own, num_found + 1) for each in (kind, DataType.INT64))
+        launch = loaded(source, values, indices, num_own)
+        parts.append(_Part(slice(start, start + length), slice(first, first + num_own), launch))
+        first += num_own
+    found, places = rows(kind, num_found, num_found + 1), rows(DataType.INT64, desc.k, desc.k)
+    merge = loaded(found, desc.output_value_tensor, places, desc.k)
+    return PartedTopK(device, axis, others, desc.k, parts, merge)
 
 
+@dataclass(eq=False)
 class PartedTopK:
-    """The program of a top-k along an axis of more elements than a kernel's row has.
+    """The program of a top-k along an axis of more elements than a kernel's row has, made by `load_parts`.
 
     The results of the parts stand in the order of the parts, so that of equal elements the lower index still
     comes first. Missing results of ragged rows follow all others, because only the last part of a row that
     has elements can have fewer than k.
-
-    Parameters
-    ----------
-    desc : TopK1Desc
-        What the array function computes.
-    options : tuple
-        The planner's other arguments.
-    device : Device
-        The device of the arrays.
-    max_row_length : int
-        Length of the longest row of a kernel.
-
-    Raises
-    ------
-    ValueError
-        All parts together would have more results than that.
     """
 
-    def __init__(
-        self, desc: _operator.TopK1Desc, options: tuple[Any, ...], device: Device, max_row_length: int
-    ) -> None:
-        sizes, self._axis, self._k = desc.input_tensor.sizes, desc.axis, desc.k
-        self._device = device
-        self._others = (*sizes[: desc.axis], *sizes[desc.axis + 1 :])
-        # Of one length but for the last, and beginning at multiples of any vector.
-        length = (max_row_length + 1) // 2
-        starts = range(0, sizes[desc.axis], length)
-        lengths = [min(length, starts.stop - start) for start in starts]
-        counts = [min(desc.k, length) for length in lengths]
-        self._num_found = sum(counts)
-        if self._num_found > max_row_length:
-            most = max(max_row_length // len(starts), (max_row_length - lengths[-1]) // (len(starts) - 1))
-            expected = f"at most {most} for an axis of {starts.stop} elements"
-            raise ValueError(wrong_argument("top_k", "k", desc.k, expected))
-
-        def loaded(source: TensorDesc, values: TensorDesc, indices: TensorDesc, k: int) -> Program:
-            members: dict[str, Any] = {"input_tensor": source, "k": k}
-            members |= {"output_value_tensor": values, "output_index_tensor": indices}
-            if isinstance(desc, _operator.RaggedTopKDesc):
-                members[LENGTHS] = self._rows(DataType.INT64, 1, 1)
-            return load(_operator.plan, replace(desc, **members), device, options)[1]
-
-        kind, strides = desc.input_tensor.data_type, desc.input_tensor.element_strides
-        # One more, whose index is that of a missing element.
-        self._room = self._num_found + 1
-        self._parts: list[_Part] = []
-        for start, length, num_found in zip(starts, lengths, counts, strict=True):
-            source = TensorDesc(kind, self._with_axis(self._others, length), strides)
-            values, indices = (self._rows(each, num_found, self._room) for each in (kind, DataType.INT64))
-            first = self._parts[-1].results.stop if self._parts else 0
-            elements, results = slice(start, start + length), slice(first, first + num_found)
-            self._parts.append(_Part(elements, results, loaded(source, values, indices, num_found)))
-        source = self._rows(kind, self._num_found, self._room)
-        self._merge = loaded(
-            source, desc.output_value_tensor, self._rows(DataType.INT64, desc.k, desc.k), desc.k
-        )
-
-    def _with_axis(self, others: tuple[int, ...], own: int) -> tuple[int, ...]:
-        """Numbers of the other dimensions, and of the axis at its place."""
-        return (*others[: self._axis], own, *others[self._axis :])
-
-    def _rows(self, kind: Any, length: int, room: int) -> TensorDesc:
-        """A tensor whose rows are contiguous, one every `room` elements: `_along` of `_scratch`."""
-        *strides, step = packed_strides((*self._others, room))
-        return TensorDesc(kind, self._with_axis(self._others, length), self._with_axis((*strides,), step))
+    _device: Device
+    _axis: int
+    #: Sizes of the other dimensions.
+    _others: tuple[int, ...]
+    _k: int
+    _parts: Sequence[_Part]
+    _merge: Program
 
     def _along(self, rows: Array) -> Array:
         """Rows along the last axis as rows along the axis."""
@@ -120,6 +113,8 @@ class PartedTopK:
         """Compute the outputs from the inputs, on the current stream."""
         source, *lengths, values, indices = operands
         numbers = count(_FIRST_SCRATCH, -1)
+        # One more result, whose index is that of a missing element.
+        room = self._parts[-1].results.stop + 1
 
         def scratch(dtype: Any, length: int) -> Array:
             shape = (*self._others, length)
@@ -129,7 +124,7 @@ class PartedTopK:
 
         # No other array is made, because a captured graph would not keep its memory.
         with self._device.on_stream(None):
-            found_values, found = scratch(source.dtype, self._room), scratch(_INDEX, self._room)
+            found_values, found = scratch(source.dtype, room), scratch(_INDEX, room)
             places, taken = scratch(_INDEX, self._k), scratch(_INDEX, self._k)
             *part_lengths, found_lengths = self._lengths(lengths, scratch)
             for part, own_lengths in zip(self._parts, part_lengths, strict=True):

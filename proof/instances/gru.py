@@ -85,7 +85,7 @@ def _stack(layer: GruDesc) -> StackDesc:
         _, _, *sizes = tensors[name].sizes
         tensors[name] = TensorDesc(layer.input_tensor.data_type, (1, 2, *sizes))
     tensors |= {member_of(1, name): tensors[name] for name in LAYER_MEMBERS}
-    return StackDesc.of_members({**vars(layer), **tensors})
+    return StackDesc.of_plain({**vars(layer), **tensors})
 
 
 def _layers() -> Iterator[GruDesc]:

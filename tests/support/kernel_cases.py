@@ -287,7 +287,7 @@ def gru_stack(
             one.data_type, sizes, (num_layers * batch * batch_stride, batch * batch_stride, batch_stride, 1)
         )
     outputs = {name: members.pop(name) for name in ("output_sequence_tensor", "output_single_tensor")}
-    return StackDesc.of_members({**members, **outputs})
+    return StackDesc.of_plain({**members, **outputs})
 
 
 def copy(

@@ -137,7 +137,7 @@ class StackDesc:
     linear_before_reset: bool
 
     @classmethod
-    def of_members(cls, members: Mapping[str, Any]) -> "StackDesc":
+    def of_plain(cls, members: Mapping[str, Any]) -> "StackDesc":
         """The stack with these tensors and attributes."""
         tensors = tuple((name, one) for name, one in members.items() if isinstance(one, TensorDesc))
         return cls(tensors, *(members[name] for name in _ATTRIBUTES))

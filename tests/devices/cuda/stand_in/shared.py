@@ -324,7 +324,7 @@ def warm_calls_of_others() -> dict[str, bool]:
     import cupy
 
     import cudml
-    from cudml.functions.calls import Call
+    from cudml.functions.calls import ArrayFunction
     from tests.devices.cuda.stand_in.products import cublas
 
     class Subclass(cupy.ndarray):  # type: ignore[misc]
@@ -349,7 +349,7 @@ def warm_calls_of_others() -> dict[str, bool]:
         for name, kind in kinds.items():
             for function, call in calls.items():
                 call(kind)
-                with patch.object(Call, "__init__", side_effect=AssertionError("planned again")):
+                with patch.object(ArrayFunction, "_loaded", side_effect=AssertionError("planned again")):
                     stand_in.record(8, 8, 8)
                     call(kind)
                 (launch,) = stand_in.launches()
@@ -366,7 +366,7 @@ def calls_that_are_found(on: str) -> dict[str, tuple[bool, bool]]:
     import cupy
 
     import cudml
-    from cudml.functions.calls import Unplanned
+    from cudml.functions.calls import ArrayFunction
 
     x, lengths = cupy.ndarray((5, 7), np.float32), cupy.ndarray((5, 1), np.int32)
     best, turned = cupy.ndarray((5, 3), np.float32), cupy.ndarray((5, 7), np.float32)
@@ -403,7 +403,7 @@ def calls_that_are_found(on: str) -> dict[str, tuple[bool, bool]]:
                 call(kind)
                 is_found = True
                 stand_in.record(*[8] * len(arrays), *[8] * (function == "slice"))
-                with patch.object(Unplanned, "run", side_effect=AssertionError("not found")):
+                with patch.object(ArrayFunction, "taken", side_effect=AssertionError("not found")):
                     try:
                         call(kind)
                     except AssertionError:
