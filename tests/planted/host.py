@@ -52,7 +52,7 @@ DEFECTS = {
     "the kernels of another shape are remembered": _caught_by(
         "tests/functions/test_cpu_shape.py::test_planned_calls_follow_the_schedule",
         "cudml/devices/emulator/device.py",
-        "array.flags.writeable, schedules.current().num_lanes,",
+        "array.flags.writeable, current_schedule().num_lanes,",
         "array.flags.writeable,",
     ),
     "a GRU node without its clip in two directions": _caught_by(

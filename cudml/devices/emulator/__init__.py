@@ -6,10 +6,9 @@ them has to wait (see `simt/entry.h`). `schedule` sets the order in which thread
 checked.
 """
 
-from cudml.devices.emulator.device import EmulatorDevice, get_device
+from cudml.devices.emulator.device import EmulatorDevice, current_schedule, get_device
 from cudml.devices.emulator.meter import Report, emulator_report
 from cudml.devices.emulator.schedule import Schedule, schedule
-from cudml.devices.emulator.schedule import current as current_schedule
 from cudml.devices.emulator.sharing import take
 
 __all__ = [

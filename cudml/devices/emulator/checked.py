@@ -66,14 +66,16 @@ def _available_bytes() -> int | None:
     return None
 
 
+def load_checked(plan: Plan) -> "CheckedProgram":
+    """Compile and load the instrumented kernels of a plan."""
+    return CheckedProgram(plan, load_kernels(plan, is_checked=True))
+
+
 class CheckedProgram:
     """A plan whose kernels are instrumented."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        launches = [step for step in plan.steps if isinstance(step, KernelLaunch)]
-        kernels = iter(load_kernels(launches, is_checked=True))
-        self._steps = [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
+    def __init__(self, plan: Plan, steps: Sequence[Kernel | LibraryStep]) -> None:
+        self._plan, self._steps = plan, steps
 
     def __call__(self, operands: Sequence[Array], schedule: Schedule, shift: int = 0) -> None:
         """Run every step on private copies and copy the results back.

@@ -1,10 +1,9 @@
 """The emulator as a `Device`: NumPy arrays, and programs of compiled kernels."""
 
-import ctypes
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,14 +12,14 @@ from numpy.ma import MaskedArray
 
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
-from cudml.devices.emulator.checked import CheckedProgram
-from cudml.devices.emulator.launch import BufferTable, load_kernels
-from cudml.devices.emulator.schedule import Schedule
+from cudml.devices.emulator.checked import CheckedProgram, load_checked
+from cudml.devices.emulator.launch import LoadedSteps, PreparedSteps, load_steps
+from cudml.devices.emulator.schedule import Schedule, chosen_schedule
 from cudml.devices.exchange import Exported
 from cudml.devices.interface import Array, Layout, Program
-from cudml.devices.shortcuts import PLACE, POINTER_BYTES, address_of, pointers
+from cudml.devices.shortcuts import PLACE, POINTER_BYTES, address_of, emulator_options, pointers
 from cudml.errors import a_type
-from cudml.plans import KernelLaunch, LibraryStep, Limits, Plan
+from cudml.plans import Limits, Plan
 
 #: The limits of a small fictitious GPU, the same on every machine, so that plans and their tests do not
 #: depend on where they run. Shared storage is that of sm_90.
@@ -40,6 +39,15 @@ LIMITS = Limits(
 _LIMITS_BY_LANES = {32: LIMITS, 1: replace(LIMITS, warp_lanes=1, shared_bytes_per_block=1 << 20)}
 
 
+def current_schedule() -> Schedule:
+    """The schedule of the innermost `with schedule(...)`, else that of CUDML_EMULATOR."""
+    chosen = chosen_schedule()
+    if chosen is not None:
+        return chosen
+    text, schedule = schedules.last_parsed
+    return schedule if text == emulator_options() else schedules.environment_schedule()
+
+
 class EmulatorDevice:
     """NumPy arrays, and kernels run by the host's CPU."""
 
@@ -50,7 +58,7 @@ class EmulatorDevice:
     @property
     def limits(self) -> Limits:
         """The same on every machine, except for `warp_lanes`, which the current schedule sets."""
-        return _LIMITS_BY_LANES[schedules.current().num_lanes]
+        return _LIMITS_BY_LANES[current_schedule().num_lanes]
 
     def empty(self, shape: tuple[int, ...], dtype: Any, stream: Any = None) -> Array:
         """A new uninitialised C-contiguous array."""
@@ -86,7 +94,7 @@ class EmulatorDevice:
             array.strides,
             array.dtype,
             array.flags.writeable,
-            schedules.current().num_lanes,
+            current_schedule().num_lanes,
         )
         return pointers[id(array) // POINTER_BYTES + PLACE], layout
 
@@ -151,103 +159,52 @@ def get_device() -> EmulatorDevice:
     return EmulatorDevice()
 
 
-@dataclass(slots=True)
-class _Prepared:
-    """State of one call at a time: the addresses that its kernels read, the steps that use them, and memory
-    that these leave zero."""
-
-    schedule: Schedule
-    addresses: ctypes.Array[ctypes.c_uint64]
-    runs: tuple[Callable[[], None], ...]
-    zeros: Array
-
-
-class _Kernels:
-    """The compiled kernels of a plan, checked and not; each variant is compiled on first use."""
-
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
-        self._steps: tuple[_Step, ...] | None = None
-        self._checked: CheckedProgram | None = None
-        if schedules.current().check or meter.current() is not None:
-            self._checked = CheckedProgram(plan)
-        else:
-            self._steps = self._load_steps()
-
-    def run_checked(self, operands: Sequence[Array], schedule: Schedule, shift: int) -> None:
-        """Run every step in check mode, or with a meter."""
-        if self._checked is None:
-            self._checked = CheckedProgram(self._plan)
-        self._checked(operands, schedule, shift)
-
-    def prepare(self, schedule: Schedule) -> _Prepared:
-        """Make what one call at a time needs to run every step by a schedule."""
-        if self._steps is None:
-            self._steps = self._load_steps()
-        plan = self._plan
-        offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
-        buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))
-        zeros = np.zeros(plan.zero_bytes, np.uint8)
-        for number, offset in enumerate(zero_offsets.values(), len(plan.operands) + len(offsets)):
-            buffers.addresses[number] = address_of(zeros) + offset
-        runs = tuple(step(buffers, schedule) for step in self._steps)
-        return _Prepared(schedule, buffers.addresses, runs, zeros)
-
-    def _load_steps(self) -> tuple["_Step", ...]:
-        launches = [step for step in self._plan.steps if isinstance(step, KernelLaunch)]
-        kernels = iter(load_kernels(launches))
-        return tuple(
-            next(kernels).prepared if isinstance(step, KernelLaunch) else self._library_step(step)
-            for step in self._plan.steps
-        )
-
-    def _library_step(self, step: LibraryStep) -> "_Step":
-        run = library_steps.prepare(step)
-        return lambda buffers, schedule: lambda: run(buffers.by_name())
-
-
 def _loaded(plan: Plan) -> Program:
     """A plan with compiled kernels, which several threads may run at the same time.
 
+    Kernels of check mode, and those without, are compiled when a call first needs them.
+
     A function, because calling an object with `__call__` takes longer: 6 % of `top_k`.
     """
-    kernels = _Kernels(plan)
-    workspace_offsets = tuple(enumerate(plan.offsets().values(), len(plan.operands)))
-    temporary_bytes = plan.temporary_bytes
+    checked: CheckedProgram | None = None
+    steps: LoadedSteps | None = None
+    if current_schedule().check or meter.current() is not None:
+        checked = load_checked(plan)
+    else:
+        steps = load_steps(plan)
     # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which would
     # have to survive forks. A call that raises drops its own.
-    free: list[_Prepared] = []
+    free: list[PreparedSteps] = []
 
     def run(operands: Sequence[Array], workspace: Array | None, stream: Any = None, shift: int = 0) -> None:
+        nonlocal checked, steps
         if stream is not None:
             refuse_stream(stream)
-        schedule = schedules.current()
+        schedule = current_schedule()
         if schedule.check or meter.current() is not None:
-            kernels.run_checked(operands, schedule, shift)
+            checked = checked or load_checked(plan)
+            checked(operands, schedule, shift)
             return
         try:
             prepared = free.pop()
         except IndexError:
-            prepared = kernels.prepare(schedule)
-        if prepared.schedule is not schedule:
-            prepared = kernels.prepare(schedule)
+            prepared = None
+        if prepared is None or prepared.schedule is not schedule:
+            steps = steps or load_steps(plan)
+            prepared = steps.prepared(schedule)
         addresses = prepared.addresses
         for number, operand in enumerate(operands):
             addresses[number] = pointers[id(operand) // POINTER_BYTES + PLACE]
         if shift:
             addresses[0] += shift
-        if workspace_offsets:
+        if prepared.workspace_bytes:
             if workspace is None:
-                workspace = np.empty(temporary_bytes, np.uint8)
+                workspace = np.empty(prepared.workspace_bytes, np.uint8)
             start = pointers[id(workspace) // POINTER_BYTES + PLACE]
-            for number, offset in workspace_offsets:
+            for number, offset in prepared.workspace_offsets:
                 addresses[number] = start + offset
         for run_step in prepared.runs:
             run_step()
         free.append(prepared)
 
     return run
-
-
-#: A step of a program: from a table and a schedule, makes a function that runs it on the table's buffers.
-_Step = Callable[[BufferTable, Schedule], Callable[[], None]]

@@ -7,14 +7,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cudml import locks
 from cudml.devices import sources, waits
-from cudml.devices.emulator import build, cache_files, symbols
+from cudml.devices.emulator import build, cache_files, library_steps, symbols
 from cudml.devices.emulator.processes import build_together
 from cudml.devices.emulator.schedule import ORDERS, Schedule
 from cudml.devices.emulator.structures import Check, Dim, Launch, Region
+from cudml.devices.interface import Array
+from cudml.devices.shortcuts import address_of
 from cudml.errors import CompilerError, KernelError
-from cudml.plans import WAIT_REPORT, KernelLaunch
+from cudml.plans import WAIT_REPORT, KernelLaunch, LibraryStep, Plan
 
 #: SimtStatus of a launch that must be resumed or abandoned.
 _PAUSED = 2
@@ -66,17 +70,22 @@ def _compile(launch: KernelLaunch, is_checked: bool) -> _Loaded:
     return _Loaded(module, function, runtime)
 
 
-def load_kernels(launches: Sequence[KernelLaunch], *, is_checked: bool = False) -> list["Kernel"]:
-    """Compile and load kernels; those that are not cached are compiled concurrently."""
-    keys = [(launch.instance, is_checked) for launch in launches]
-    missing = {key: launch for key, launch in zip(keys, launches, strict=True) if key not in _loaded}
+def load_kernels(plan: Plan, *, is_checked: bool = False) -> list["Kernel | LibraryStep"]:
+    """The steps of a plan, its kernels loaded; those that are not cached are compiled concurrently."""
+    launches = [
+        (step, (step.instance, is_checked), step.params.pack())
+        for step in plan.steps
+        if isinstance(step, KernelLaunch)
+    ]
+    missing = {key: launch for launch, key, _ in launches if key not in _loaded}
     if missing:
         try:
             found = build_together(lambda launch: _compile(launch, is_checked), missing.values())
         finally:
             cache_files.folder.warn()
         _loaded.update(zip(missing, found, strict=True))
-    return [Kernel(launch, _loaded[key], is_checked) for key, launch in zip(keys, launches, strict=True)]
+    kernels = iter([Kernel(launch, _loaded[key], is_checked, params) for launch, key, params in launches])
+    return [next(kernels) if isinstance(step, KernelLaunch) else step for step in plan.steps]
 
 
 class BufferTable:
@@ -141,11 +150,11 @@ class Kernel:
     A checked kernel is instrumented and needs a `check` for each run.
     """
 
-    def __init__(self, launch: KernelLaunch, loaded: _Loaded, is_checked: bool) -> None:
+    def __init__(self, launch: KernelLaunch, loaded: _Loaded, is_checked: bool, params: bytes) -> None:
         self.launch = launch
         self._loaded = loaded
         self._is_checked = is_checked
-        self._params = ctypes.create_string_buffer(launch.params.pack())
+        self._params = ctypes.create_string_buffer(params)
 
     def prepared(
         self,
@@ -214,3 +223,53 @@ class Kernel:
             seed=schedule.seed & 0xFFFFFFFFFFFFFFFF,
             time_limit=schedule.seconds_without_progress,
         )
+
+
+@dataclass(slots=True)
+class PreparedSteps:
+    """State of one call at a time: the addresses that its kernels read, the steps that use them, and memory
+    that these leave zero.
+
+    `workspace_offsets` are the number and the offset of each piece of a workspace of `workspace_bytes`.
+    """
+
+    schedule: Schedule
+    addresses: ctypes.Array[ctypes.c_uint64]
+    runs: tuple[Callable[[], None], ...]
+    zeros: Array
+    workspace_offsets: tuple[tuple[int, int], ...]
+    workspace_bytes: int
+
+
+@dataclass(frozen=True)
+class LoadedSteps:
+    """The steps of a plan, its kernels loaded."""
+
+    plan: Plan
+    steps: Sequence[Kernel | LibraryStep]
+
+    def prepared(self, schedule: Schedule) -> PreparedSteps:
+        """Make what one call at a time needs to run every step by a schedule."""
+        plan = self.plan
+        offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
+        num_bytes, zeros = plan.temporary_bytes, np.zeros(plan.zero_bytes, np.uint8)
+        buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))
+        first = len(plan.operands)
+        for number, offset in enumerate(zero_offsets.values(), first + len(offsets)):
+            buffers.addresses[number] = address_of(zeros) + offset
+        runs = tuple(
+            step.prepared(buffers, schedule) if isinstance(step, Kernel) else _library_run(step, buffers)
+            for step in self.steps
+        )
+        workspaces = tuple(enumerate(offsets.values(), first))
+        return PreparedSteps(schedule, buffers.addresses, runs, zeros, workspaces, num_bytes)
+
+
+def load_steps(plan: Plan) -> LoadedSteps:
+    """Compile and load the kernels of a plan."""
+    return LoadedSteps(plan, load_kernels(plan))
+
+
+def _library_run(step: LibraryStep, buffers: BufferTable) -> Callable[[], None]:
+    run = library_steps.prepare(step)
+    return lambda: run(buffers.by_name())

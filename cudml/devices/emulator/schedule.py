@@ -68,26 +68,22 @@ class Schedule:
         return len(os.sched_getaffinity(0)) if self.order == "fast" and not self.check else 1
 
 
-_current: ContextVar[Schedule | None] = ContextVar("cudml_emulator_schedule", default=None)
-_from_environment: tuple[bytes | None, Schedule] = (None, Schedule())
+_chosen: ContextVar[Schedule | None] = ContextVar("cudml_emulator_schedule", default=None)
 
+#: Returns the schedule of the innermost `with schedule(...)`, or None.
+chosen_schedule = _chosen.get
 
-def current() -> Schedule:
-    """The schedule of the innermost `with schedule(...)`, else that of CUDML_EMULATOR."""
-    chosen = _current.get()
-    if chosen is not None:
-        return chosen
-    text, schedule = _from_environment
-    return schedule if text == shortcuts.emulator_options() else environment_schedule()
+#: The last text of CUDML_EMULATOR, and its schedule.
+last_parsed: tuple[bytes | None, Schedule] = (None, Schedule())
 
 
 def environment_schedule() -> Schedule:
     """The schedule of CUDML_EMULATOR: `check`, or options separated by commas, `order=random,seed=3`."""
-    global _from_environment
+    global last_parsed
     text = shortcuts.emulator_options()
-    if text != _from_environment[0]:
-        _from_environment = (text, _parse(os.fsdecode(text or b"")))
-    return _from_environment[1]
+    if text != last_parsed[0]:
+        last_parsed = (text, _parse(os.fsdecode(text or b"")))
+    return last_parsed[1]
 
 
 #: The values of a flag; an option without a value sets it.
@@ -196,7 +192,7 @@ def schedule(
     >>> indices.tolist()
     [0, 2]
     """
-    outer = current()
+    outer = chosen_schedule() or environment_schedule()
     chosen = replace(
         outer,
         order=order,
@@ -210,8 +206,8 @@ def schedule(
         stack_kib=outer.stack_kib if stack_kib is None else stack_kib,
         warp_lanes=outer.warp_lanes if warp_lanes is None else warp_lanes,
     )
-    token = _current.set(chosen)
+    token = _chosen.set(chosen)
     try:
         yield chosen
     finally:
-        _current.reset(token)
+        _chosen.reset(token)
