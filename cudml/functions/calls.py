@@ -242,7 +242,7 @@ class ArrayFunction:
     ) -> list[tuple[tuple[int, ...], Any]]:
         """The outputs' shapes and dtypes for such inputs, by name; raises what the call would raise."""
         arrays = [np.broadcast_to(np.zeros((), dtype), shape) for shape, dtype in inputs.values()]
-        given = self.taken(arrays, (), (*inputs,))
+        given = all_on_device(self.name, [*inputs], arrays, lengths_axes=self.lengths_axes)
         return [(output.shape, output.dtype) for output in self.check(given, *options).outputs]
 
     def find(
@@ -316,10 +316,12 @@ class ArrayFunction:
         if stream is not None:
             with on_stream(self.name, inputs[0], stream):
                 return self.plan_and_run(inputs, outputs, options, None, place, names)
-        given = self.taken(inputs, outputs, names)
+        given = all_on_device(
+            self.name, names or self.input_names, inputs, self.output_names, outputs, self.lengths_axes
+        )
         device, arrays = given.device, [*given.arrays.values()]
         with device.sharing(given.shared):
-            call = self._call_for(given, options, place)
+            call = self._call_for(given, [*map(device.address_and_layout, arrays)], options, place)
             results = call.run(arrays[: len(inputs)], arrays[len(inputs) :], None, place)
             if given.made and not outputs:
                 device.retain_for_graph(given.made, results)
@@ -337,17 +339,12 @@ class ArrayFunction:
         if stream is not None:
             with on_stream(self.name, inputs[0], stream):
                 return self.planned(inputs, outputs, options, None, names)
-        given = self.taken(inputs, outputs, names)
-        with given.device.sharing(given.shared):
-            return self._call_for(given, options)
-
-    def taken(
-        self, inputs: Sequence[Any], outputs: Sequence[Any] = (), names: tuple[str, ...] = ()
-    ) -> Arguments:
-        """Arguments as plain arrays of one device; `names` are as of `plan_and_run`."""
-        return all_on_device(
+        given = all_on_device(
             self.name, names or self.input_names, inputs, self.output_names, outputs, self.lengths_axes
         )
+        device = given.device
+        with device.sharing(given.shared):
+            return self._call_for(given, [*map(device.address_and_layout, given.arrays.values())], options)
 
     def _run_shared(
         self, inputs: Sequence[Any], outputs: Sequence[Any], options: Any, stream: Any, place: Any
@@ -401,9 +398,14 @@ class ArrayFunction:
                 call.device.order_after(shared.values(), stream)
         return outputs or results
 
-    def _call_for(self, given: Arguments, options: Any, place: Any = None) -> Call:
-        """The planned call for plain arrays; a new one is kept under the key by which it was looked for."""
-        addresses, layouts = zip(*map(given.device.address_and_layout, given.arrays.values()), strict=True)
+    def _call_for(
+        self, given: Arguments, places: Sequence[tuple[int, Layout]], options: Any, place: Any = None
+    ) -> Call:
+        """The planned call for plain arrays; a new one is kept under the key by which it was looked for.
+
+        `places` are the addresses and the layouts of the arrays.
+        """
+        addresses, layouts = zip(*places, strict=True)
         key: Hashable = _key(options, addresses, layouts)
         try:
             call = self.calls.get(key)
@@ -434,6 +436,7 @@ class ArrayFunction:
         for number, (address, layout) in enumerate(zip(addresses, layouts, strict=True)):
             if layout[1] or address % rows[number].alignment:  # else it is packed and aligned
                 rows[number] = _aligned(self.name, device, rows[number], address, layout)
+        is_empty = request.is_zero or all(0 in output.shape for output in request.outputs)
         # Masks for the arrays that are given, tensors for all.
         masks, made, tensors, converts = [], [], {}, False
         for row in rows:
@@ -445,24 +448,23 @@ class ArrayFunction:
             if row.operand_shape is not None:
                 array, converts = None, True
             tensors[row.member] = tensor_of(row.kind, row.sizes, array)
+        desc = None
+        if not is_empty:
+            desc = self.descriptor.of_plain({**tensors, **request.members})
         make_outputs, limits = device.allocator(made), device.limits
-        packed: list[Argument] = []
         plan: Plan | None = None
         launch: Program = launch_nothing
         if request.is_zero:
             launch = partial(_fill_with_zero, count)
-        elif not all(0 in output.shape for output in request.outputs):
-            if converts:
-                packed = [row.without_array() for row in rows]
-            desc = self.descriptor.of_plain({**tensors, **request.members})
+        elif desc is not None:
             if request.has_parts:
                 plan, launch = self.load_parts(desc, request.options, device, limits)
             else:
                 plan, launch = load(self.plan, desc, device, request.options, limits)
             if plan is not None and plan.operands != (*tensors,):
                 raise ValueError(f"{self.name}: arrays {(*tensors,)} of {plan}")
-        masked, places = (*masks,), request.places
-        return self.call(device, count, masked, boxes, make_outputs, packed, places, launch, plan)
+        packed = [row.without_array() for row in rows] if converts and desc is not None else ()
+        return self.call(device, count, (*masks,), boxes, make_outputs, packed, request.places, launch, plan)
 
 
 def _key(options: Any, addresses: Sequence[int], layouts: Sequence[Layout]) -> tuple[Any, ...]:

@@ -151,7 +151,7 @@ class GruPlan:
             self._panels: dict[str, Program] = {}
             self._weights = {name: self._memory_for(name, layer) for name in self._shapes}
             self._write(given)
-        self._function = _LayerFunction(layer, self._device)
+        self._function = _LayerFunction(layer)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{letter} {self._sizes.get(letter, 'any')}" for letter in "DNIH")
@@ -196,10 +196,16 @@ class GruPlan:
         outputs = () if out is None else output_pair(_NAME, out, "sequence, single")
         options = (names,)
         call = self._function.find(inputs, outputs, options, stream)
-        if call is None:
-            run = self._function.plan_and_run
-            return GruResult._make(run(inputs, outputs, options, stream, names=names))
-        return GruResult._make(call.run(inputs, outputs, stream))
+        if call is not None:
+            return GruResult._make(call.run(inputs, outputs, stream))
+        try:
+            results = self._function.plan_and_run(inputs, outputs, options, stream, names=names)
+        except (TypeError, ValueError):
+            device = on_device(_NAME, "x", x)[2]
+            if device is not self._device:  # which says more than that the weights are not where x is
+                raise _elsewhere("x", device, self.device) from None
+            raise
+        return GruResult._make(results)
 
     def update(self, w: Any, r: Any, b: Any = None, *, stream: Any = None) -> None:
         """Take other weights, or the same arrays after a change in place; what was captured in graphs, too.
@@ -304,17 +310,9 @@ class _LayerFunction(ArrayFunction):
     descriptor = _operator.GruDesc
     plan = staticmethod(_operator.plan)
 
-    def __init__(self, layer: _Layer, device: Device) -> None:
+    def __init__(self, layer: _Layer) -> None:
         super().__init__()
-        self._layer, self._device = layer, device
-
-    def taken(
-        self, inputs: Sequence[Any], outputs: Sequence[Any] = (), names: tuple[str, ...] = ()
-    ) -> Arguments:
-        device = on_device(_NAME, "x", inputs[0])[2]
-        if device is not self._device:
-            raise _elsewhere("x", device, self._device.name)
-        return super().taken(inputs, outputs, names)
+        self._layer = layer
 
     def check(self, given: Arguments, names: Sequence[str]) -> Request:
         arrays = {name: given.arrays[name] for name in names}

@@ -8,9 +8,9 @@ import numpy as np
 from cudml.devices import Device
 from cudml.dtypes import ElementType, element_type_of
 from cudml.enums import AxisDirection, DataType
-from cudml.operators.top_k.operator import TopK1Desc, plan
+from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc, plan, selection_of_desc
 from cudml.operators.top_k.paths import PATHS
-from cudml.operators.top_k.rows import Selection, selection_of
+from cudml.operators.top_k.rows import Selection
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.oracle.top_k import BFLOAT16, top_k
@@ -129,16 +129,10 @@ def selection_in(
     lengths: TensorDesc | None = None,
 ) -> Selection:
     """The problem that paths solve, of ragged rows if they have lengths."""
-    return selection_of(
-        x,
-        values,
-        indices,
-        axis=options.axis % x.dimension_count,
-        k=options.k,
-        is_largest=options.largest,
-        nan_last=options.nan_last,
-        lengths=lengths,
-    )
+    direction = AxisDirection.DECREASING if options.largest else AxisDirection.INCREASING
+    members = x, values, indices, options.axis % x.dimension_count, options.k, direction
+    desc = TopK1Desc(*members) if lengths is None else RaggedTopKDesc(*members, lengths, 0)
+    return selection_of_desc(desc, options.nan_last)
 
 
 def selection_for(x: np.ndarray, options: Options) -> Selection:

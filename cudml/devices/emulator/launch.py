@@ -1,6 +1,7 @@
 """Call compiled kernels: arguments, launch structure, error text."""
 
 import ctypes
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -144,6 +145,11 @@ class WaitReports:
             waits.raise_reported([(self._launch, self._report)])
 
 
+def _num_cores(schedule: Schedule) -> int:
+    """Number of threads of the system that run blocks by default; one if the order must be repeatable."""
+    return len(os.sched_getaffinity(0)) if schedule.order == "fast" and not schedule.check else 1
+
+
 class Kernel:
     """A compiled and loaded launch of a plan.
 
@@ -213,7 +219,7 @@ class Kernel:
             shared_bytes=launch.shared_bytes,
             # Blocks that wait for others run beside them, as on a GPU.
             cooperative=launch.cooperative or bool(launch.waits),
-            workers=schedule.num_workers,
+            workers=schedule.workers or _num_cores(schedule),
             order=ORDERS.index(schedule.order),
             strict=schedule.is_strict,
             guard=schedule.guard,

@@ -35,6 +35,10 @@ class Schedule:
     warp_lanes: int | None = None
     #: `warp_lanes`, or its default: other orders and check mode are for a GPU's kernels.
     num_lanes: int = field(init=False, repr=False, compare=False)
+    #: `strict`, or its default.
+    is_strict: bool = field(init=False, repr=False, compare=False)
+    #: `time_limit`, or its default: ordinary runs have no limit.
+    seconds_without_progress: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.order not in ORDERS:
@@ -45,27 +49,15 @@ class Schedule:
             raise ValueError(f"workers is {self.workers}, must be at least 1")
         if self.time_limit is not None and not self.time_limit > 0:
             raise ValueError(f"time_limit is {self.time_limit}, must be a positive number of seconds")
-        default = 1 if self.order == "fast" and not self.check else 32
-        object.__setattr__(self, "num_lanes", default if self.warp_lanes is None else self.warp_lanes)
-
-    @property
-    def is_strict(self) -> bool:
-        """`strict`, or its default."""
-        return self.check if self.strict is None else self.strict
-
-    @property
-    def seconds_without_progress(self) -> float:
-        """`time_limit`, or its default: ordinary runs have no limit."""
-        if self.time_limit is not None:
-            return self.time_limit
-        return math.inf if self.order == "fast" and not self.check else DEFAULT_TIME_LIMIT
-
-    @property
-    def num_workers(self) -> int:
-        """Number of operating-system threads that run blocks; one if the order must be repeatable."""
-        if self.workers is not None:
-            return self.workers
-        return len(os.sched_getaffinity(0)) if self.order == "fast" and not self.check else 1
+        is_ordinary = self.order == "fast" and not self.check
+        lanes, seconds = (1, math.inf) if is_ordinary else (32, DEFAULT_TIME_LIMIT)
+        defaults = {
+            "num_lanes": lanes if self.warp_lanes is None else self.warp_lanes,
+            "is_strict": self.check if self.strict is None else self.strict,
+            "seconds_without_progress": seconds if self.time_limit is None else self.time_limit,
+        }
+        for name, value in defaults.items():
+            object.__setattr__(self, name, value)
 
 
 _chosen: ContextVar[Schedule | None] = ContextVar("cudml_emulator_schedule", default=None)

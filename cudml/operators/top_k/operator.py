@@ -19,12 +19,13 @@ from cudml.checks import (
     check_tensor,
 )
 from cudml.enums import AxisDirection, DataType, FeatureLevel
+from cudml.operators.index_space import dimensions_of, divisions_of, in_memory_order
 from cudml.operators.path import named_path
 from cudml.operators.top_k.choice import choose_path
 from cudml.operators.top_k.paths import PATHS
-from cudml.operators.top_k.rows import LENGTHS, OUTPUTS, Selection, selection_of
+from cudml.operators.top_k.rows import LENGTHS, MAX_ROW_LENGTH, OUTPUTS, Selection
 from cudml.plans import Limits, Plan
-from cudml.tensors import PlainMembers, TensorDesc
+from cudml.tensors import PlainMembers, TensorDesc, num_elements
 
 
 @dataclass(frozen=True)
@@ -193,18 +194,40 @@ def _check_against_input(
 
 def selection_of_desc(desc: TopK1Desc | TopKDesc, nan_last: bool) -> Selection:
     """The selection of a descriptor; `nan_last` ranks NaN behind every number in both directions."""
-    direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
+    source, axis = desc.input_tensor, desc.axis
+    if source.sizes[axis] > MAX_ROW_LENGTH:
+        got, expected = source.sizes[axis], f"at most {MAX_ROW_LENGTH}"
+        raise ValueError(f"top_k: the size of axis {axis} is {got}, must be {expected}")
+    values, indices = desc.output_value_tensor, desc.output_index_tensor
+    strides = [source.element_strides, values.element_strides, indices.element_strides]
     ragged = desc if isinstance(desc, RaggedTopKDesc) else None
-    return selection_of(
-        desc.input_tensor,
-        desc.output_value_tensor,
-        desc.output_index_tensor,
-        axis=desc.axis,
+    if ragged is not None:
+        strides.append(ragged.sequence_lengths_tensor.element_strides)
+    direction = desc.axis_direction if isinstance(desc, TopK1Desc) else AxisDirection.DECREASING
+    element, index_bytes = source.element, indices.element.size
+    sizes = (*source.sizes[:axis], 1, *source.sizes[axis + 1 :])
+    num_rows = num_elements(sizes)
+    # In the input's memory order, so that neighbouring rows are read together.
+    outer = in_memory_order(dimensions_of(sizes, *strides), 0)
+    is_wide, divisions = divisions_of(outer, num_rows)
+    return Selection(
+        element=element,
+        index_bytes=index_bytes,
+        row_length=source.sizes[axis],
         k=desc.k,
+        axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
+        outer=outer,
+        divisions=divisions,
+        is_wide=is_wide,
+        num_rows=num_rows,
+        word=f"UInt{element.bits}",
+        pair_bytes=element.size + 4,
         is_largest=direction == AxisDirection.DECREASING,
         nan_last=nan_last,
-        lengths=ragged.sequence_lengths_tensor if ragged else None,
+        lengths=ragged.sequence_lengths_tensor.element if ragged else None,
         missing=ragged.missing if ragged else 0,
+        operands=("input_tensor", *OUTPUTS, LENGTHS if ragged else None),
+        raggedness=(True,) if ragged else (),
     )
 
 

@@ -10,9 +10,8 @@ from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
 from cudml.operators.choice import width_of
-from cudml.operators.index_space import Dimension, dimensions_of, divisions_of, in_memory_order
+from cudml.operators.index_space import Dimension
 from cudml.plans import WARP_LANES, Limits, Params, ParamStruct, round_up
-from cudml.tensors import TensorDesc, num_elements
 
 _MAX_OUTER_DIMENSIONS = MAX_DIMENSIONS - 1
 
@@ -148,52 +147,6 @@ def blocks_at_once(limits: Limits, wanted: int, threads: int, most: int | None =
     """The number of blocks: at most as many as run at once, `most` per multiprocessor."""
     by_threads = max(1, limits.max_threads_per_multiprocessor // threads)
     return min(wanted, limits.num_multiprocessors * min(most or by_threads, by_threads))
-
-
-def selection_of(
-    source: TensorDesc,
-    values: TensorDesc,
-    indices: TensorDesc,
-    *,
-    axis: int,
-    k: int,
-    is_largest: bool,
-    nan_last: bool,
-    lengths: TensorDesc | None = None,
-    missing: int = 0,
-) -> Selection:
-    """The selection of a descriptor's members."""
-    if source.sizes[axis] > MAX_ROW_LENGTH:
-        got, expected = source.sizes[axis], f"at most {MAX_ROW_LENGTH}"
-        raise ValueError(f"top_k: the size of axis {axis} is {got}, must be {expected}")
-    strides = [source.element_strides, values.element_strides, indices.element_strides]
-    if lengths is not None:
-        strides.append(lengths.element_strides)
-    element, index_bytes = source.element, indices.element.size
-    sizes = (*source.sizes[:axis], 1, *source.sizes[axis + 1 :])
-    num_rows = num_elements(sizes)
-    # In the input's memory order, so that neighbouring rows are read together.
-    outer = in_memory_order(dimensions_of(sizes, *strides), 0)
-    is_wide, divisions = divisions_of(outer, num_rows)
-    return Selection(
-        element=element,
-        index_bytes=index_bytes,
-        row_length=source.sizes[axis],
-        k=k,
-        axis_strides=(strides[0][axis], strides[1][axis], strides[2][axis]),
-        outer=outer,
-        divisions=divisions,
-        is_wide=is_wide,
-        num_rows=num_rows,
-        word=f"UInt{element.bits}",
-        pair_bytes=element.size + 4,
-        is_largest=is_largest,
-        nan_last=nan_last,
-        lengths=None if lengths is None else lengths.element,
-        missing=missing,
-        operands=("input_tensor", *OUTPUTS, None if lengths is None else LENGTHS),
-        raggedness=() if lengths is None else (True,),
-    )
 
 
 def worst_value(element: ElementInfo, *, is_largest: bool) -> int:

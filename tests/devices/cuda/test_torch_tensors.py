@@ -13,7 +13,6 @@ import pytest
 
 import cudml
 from cudml.devices import cuda, dlpack
-from cudml.functions.calls import ArrayFunction
 from proof import stand_in
 from tests.support import assert_identical
 
@@ -237,7 +236,7 @@ def test_a_warm_call_normalises_nothing(tensors: "Tensors", name: str, rng: np.r
     first = [tensors.numpy(one) for one in call()]
     failing = AssertionError("normalised again")
     with (
-        patch.object(ArrayFunction, "taken", side_effect=failing),
+        patch("cudml.functions.calls.all_on_device", side_effect=failing),
         patch.object(dlpack, "read_versioned", side_effect=failing),
     ):
         again = call()
