@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
-from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -55,10 +54,10 @@ class Errors(list[Exception]):
         """Nothing to do."""
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> bool:
-        is_kept = isinstance(error, (TypeError, ValueError))
-        if isinstance(error, (TypeError, ValueError)):
-            self.append(error)
-        return is_kept
+        if not isinstance(error, (TypeError, ValueError)):
+            return False
+        self.append(error)
+        return True
 
 
 def advice(name: str, candidate: Any, maker: str) -> str:
@@ -167,12 +166,6 @@ class Argument:
             and array is not None
             and (shape != array.shape or 0 in shape or not array.flags.c_contiguous)
         )
-
-    def without_array(self) -> "Argument":
-        """The same argument for the cache, which must not keep the array alive."""
-        kept = copy(self)
-        kept.array = None
-        return kept
 
 
 @dataclass(slots=True)

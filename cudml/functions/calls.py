@@ -463,7 +463,9 @@ class ArrayFunction:
                 plan, launch = load(self.plan, desc, device, request.options, limits)
             if plan is not None and plan.operands != (*tensors,):
                 raise ValueError(f"{self.name}: arrays {(*tensors,)} of {plan}")
-        packed = [row.without_array() for row in rows] if converts and desc is not None else ()
+        packed = [copy(row) for row in rows] if converts and desc is not None else []
+        for row in packed:
+            row.array = None  # which the cache must not keep alive
         return self.call(device, count, (*masks,), boxes, make_outputs, packed, request.places, launch, plan)
 
 

@@ -272,6 +272,12 @@ class Cell:
     def num_directions(self) -> int:
         return 2 if self.direction == RecurrentNetworkDirection.BIDIRECTIONAL else 1
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The members of a descriptor that are no tensors."""
+        names = ("activation_descs", "direction", "linear_before_reset")
+        return dict(zip(names, (self.activations, self.direction, self.linear_before_reset), strict=True))
+
 
 def cell_of(function: str, direction: Any, activations: Any, linear_before_reset: Any, clip: float) -> Cell:
     """The checked attributes of a layer; `clip` is a `clip_bound`."""
@@ -294,41 +300,52 @@ def request_of(
     has_panels: bool = False,
 ) -> Request:
     """The request of a call with inputs that fit each other; `has_panels` as for the planner."""
-    x = arrays["x"]
-    hidden = arrays["r"].shape[2]
-    inputs = []
-    for name, array in arrays.items():
-        operand_shape = None
-        if array.shape[-1] == 0 and name in ("x", "w"):
-            # A layer without inputs is one with a single input that is 0.
-            operand_shape = (1, *array.shape[:-1], 1)
-        inputs.append(
-            Argument(
-                name,
-                _MEMBERS["sequence_lengths" if name in _LENGTHS else name],
-                INTEGERS[array.dtype.name] if name in _LENGTHS else FLOATS[array.dtype.name],
-                array,
-                array.shape,
-                array.dtype,
-                sizes=(1,) * (4 - array.ndim) + array.shape,
-                operand_shape=operand_shape,
-            )
+    inputs = inputs_of(arrays, {**_MEMBERS, "lengths": "sequence_lengths_tensor"})
+    outputs = outputs_of(function, cell, kind, arrays["x"], arrays["r"].shape[2], outs)
+    given = {argument.member for argument in inputs}
+    absent = {member: None for member in _MEMBERS.values() if member not in given}
+    options, is_zero = (cell.clip, has_panels), len(arrays["x"]) == 0
+    return Request(inputs, outputs, {**absent, **cell.attributes}, options, is_zero=is_zero)
+
+
+def inputs_of(arrays: Mapping[str, Array], members: Mapping[str, str]) -> list[Argument]:
+    """The inputs of a call by name; a layer without inputs is one with a single input that is 0."""
+    return [
+        Argument(
+            name,
+            members[name],
+            (INTEGERS if name in _LENGTHS else FLOATS)[array.dtype.name],
+            array,
+            array.shape,
+            array.dtype,
+            sizes=(1,) * (4 - array.ndim) + array.shape,
+            operand_shape=(1, *array.shape[:-1], 1)
+            if array.shape[-1] == 0 and members[name] in ("input_tensor", "weight_tensor")
+            else None,
         )
+        for name, array in arrays.items()
+    ]
+
+
+def outputs_of(
+    function: str,
+    cell: Cell,
+    kind: ElementType,
+    x: Array,
+    hidden: int,
+    outs: Sequence[Array | None],
+    num_layers: int = 1,
+) -> list[Argument]:
+    """The checked outputs of layers of some hidden size."""
+    (steps, batch, _), rows = x.shape, cell.num_directions
     outputs = []
-    steps, batch, _ = x.shape
-    shapes = ((steps, cell.num_directions, batch, hidden), (cell.num_directions, batch, hidden))
+    shapes = ((steps, rows, batch, hidden), (num_layers * rows, batch, hidden))
     for name, member, shape, out in zip(OUTPUTS, _OUTPUT_MEMBERS, shapes, outs, strict=True):
         if out is not None:
             check_output(function, name, out, shape, x.dtype)
         sizes = (1,) * (4 - len(shape)) + shape
         outputs.append(Argument(name, member, kind, out, shape, x.dtype, sizes=sizes))
-    given = {argument.member for argument in inputs}
-    members: dict[str, Any] = {member: None for member in _MEMBERS.values() if member not in given}
-    members["activation_descs"] = cell.activations
-    members["direction"] = cell.direction
-    members["linear_before_reset"] = cell.linear_before_reset
-    options = (cell.clip, has_panels)
-    return Request(inputs, outputs, members, options, is_zero=steps == 0)
+    return outputs
 
 
 def _check_given(names: Sequence[str]) -> None:

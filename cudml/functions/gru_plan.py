@@ -194,12 +194,11 @@ class GruPlan:
             given["lengths"] = lengths
         names, inputs = (*given,), (*given.values(),)
         outputs = () if out is None else output_pair(_NAME, out, "sequence, single")
-        options = (names,)
-        call = self._function.find(inputs, outputs, options, stream)
+        call = self._function.find(inputs, outputs, (names,), stream)
         if call is not None:
             return GruResult._make(call.run(inputs, outputs, stream))
         try:
-            results = self._function.plan_and_run(inputs, outputs, options, stream, names=names)
+            results = self._function.plan_and_run(inputs, outputs, (names,), stream, names=names)
         except (TypeError, ValueError):
             device = on_device(_NAME, "x", x)[2]
             if device is not self._device:  # which says more than that the weights are not where x is
@@ -315,17 +314,16 @@ class _LayerFunction(ArrayFunction):
         self._layer = layer
 
     def check(self, given: Arguments, names: Sequence[str]) -> Request:
+        layer = self._layer
         arrays = {name: given.arrays[name] for name in names}
         own = {name: array for name, array in arrays.items() if name in ("x", "h0", "lengths")}
         if "lengths" in own:
             dtype_in(_NAME, "lengths", own["lengths"], INTEGERS)
         floats = {name: array for name, array in own.items() if name != "lengths"}
-        check_same_dtype(_NAME, floats, self._layer.dtype, "which the plan was made for")
-        sizes, sources = self._layer.sizes, _CALL_SOURCES
+        check_same_dtype(_NAME, floats, layer.dtype, "which the plan was made for")
+        sizes, sources = layer.sizes, _CALL_SOURCES
         if "N" not in sizes and own["x"].ndim == 3:
             sizes, sources = sizes | {"N": own["x"].shape[1]}, sources | {"N": "x"}
         check_shapes(_NAME, own, sizes, sources)
         outs = [given.arrays.get(name) for name in OUTPUTS]
-        return request_of(
-            _NAME, self._layer.cell, self._layer.kind, arrays, outs, has_panels=self._layer.has_panels
-        )
+        return request_of(_NAME, layer.cell, layer.kind, arrays, outs, has_panels=layer.has_panels)

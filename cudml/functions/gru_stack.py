@@ -10,10 +10,8 @@ from cudml.dtypes import INTEGERS
 from cudml.errors import a_type
 from cudml.executable import load
 from cudml.functions.arguments import (
-    Argument,
     Arguments,
     Request,
-    check_output,
     dtype_in,
     output_pair,
     raise_all,
@@ -29,6 +27,8 @@ from cudml.functions.gru import (
     cell_of,
     check_same_dtype,
     clip_bound,
+    inputs_of,
+    outputs_of,
     shape_problems,
 )
 from cudml.functions.words import GRU_STACK, hiding_words, no_argument
@@ -291,52 +291,11 @@ class _GruStack(ArrayFunction):
         for number in range(num_layers):
             for name, member in zip(_LAYER_NAMES, LAYER_MEMBERS, strict=True):
                 members[_name_in(number, name)] = member_of(number, member)
-        inputs = []
-        for name in names:
-            array = arrays[name]
-            is_empty = array.shape[-1] == 0 and name in ("x", _name_in(0, "w"))
-            kinds = INTEGERS if name == "sequence_lengths" else FLOATS
-            inputs.append(
-                Argument(
-                    name,
-                    members[name],
-                    kinds[array.dtype.name],
-                    array,
-                    array.shape,
-                    array.dtype,
-                    sizes=(1,) * (4 - array.ndim) + array.shape,
-                    # A layer without inputs is one with a single input that is 0.
-                    operand_shape=(1, *array.shape[:-1], 1) if is_empty else None,
-                )
-            )
-        steps, batch, _ = x.shape
-        hidden = arrays[_name_in(0, "r")].shape[2]
-        shapes = (
-            (steps, cell.num_directions, batch, hidden),
-            (num_layers * cell.num_directions, batch, hidden),
-        )
-        outputs = []
-        output_members = ("output_sequence_tensor", "output_single_tensor")
-        for name, member, shape in zip(OUTPUTS, output_members, shapes, strict=True):
-            out = arrays.get(name)
-            if out is not None:
-                check_output(_NAME, name, out, shape, x.dtype)
-            outputs.append(
-                Argument(name, member, kind, out, shape, x.dtype, sizes=(1,) * (4 - len(shape)) + shape)
-            )
-        attributes: dict[str, Any] = {
-            "activation_descs": cell.activations,
-            "direction": cell.direction,
-            "linear_before_reset": cell.linear_before_reset,
-        }
-        return Request(
-            inputs,
-            outputs,
-            attributes,
-            (cell.clip,),
-            is_zero=steps == 0,
-            has_parts=True,
-        )
+        inputs = inputs_of({name: arrays[name] for name in names}, members)
+        hidden, outs = arrays[_name_in(0, "r")].shape[2], [arrays.get(name) for name in OUTPUTS]
+        outputs = outputs_of(_NAME, cell, kind, x, hidden, outs, num_layers)
+        is_zero = len(x) == 0
+        return Request(inputs, outputs, cell.attributes, (cell.clip,), is_zero=is_zero, has_parts=True)
 
     def load_parts(
         self, desc: StackDesc, options: tuple[Any, ...], device: Device, limits: Limits

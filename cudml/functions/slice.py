@@ -198,16 +198,6 @@ def _check_box(
     raise_all(function, errors)
 
 
-@dataclass(frozen=True)
-class _Boxes:
-    """The boxes of one size and stride in arrays of one shape; `bounds` are those of their offsets."""
-
-    shape: tuple[int, ...]
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    bounds: Sequence[tuple[int, int, int, int]]
-
-
 class _Copies:
     """The program that copies a box at any shift of the pointer.
 
@@ -250,11 +240,10 @@ class _SliceCall(Call):
     has_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        boxes: _Boxes = self.places
-        self._bounds = boxes.bounds
+        self._bounds, self._shape, self._sizes, self._strides = self.places
         if self.packed and self.packed[0].is_copied:  # from an unaligned array to a packed one
-            steps = [step * self.packed[0].dtype.itemsize for step in packed_strides(boxes.shape)]
-            self._bounds = [(*bounds[:3], steps[bounds[0]]) for bounds in boxes.bounds]
+            steps = [step * self.packed[0].dtype.itemsize for step in packed_strides(self._shape)]
+            self._bounds = [(*bounds[:3], steps[bounds[0]]) for bounds in self._bounds]
         # The checked offsets of the last call that took no packed arrays, with their program and shift.
         self._last: tuple[Any, Program, int] = (None, launch_nothing, 0)
 
@@ -291,8 +280,7 @@ class _SliceCall(Call):
         for axis, least, largest, step in self._bounds:
             offset = offsets[axis]  # with `zip`, a new offset takes 0.3 us more
             if not least <= offset <= largest:
-                boxes = self.places
-                _check_box("slice", boxes.shape, offsets, boxes.sizes, boxes.strides)
+                _check_box("slice", self._shape, offsets, self._sizes, self._strides)
             shift += offset * step
         launch = self.launch
         if not isinstance(launch, _Copies) or launch.loop_axes:
@@ -335,7 +323,7 @@ class _Slice(ArrayFunction):
         source = Argument("a", "input_tensor", kind, array, array.shape, dtype, any_address=True)
         target = Argument("out", "output_tensor", kind, out, sizes, dtype, any_address=True)
         members = {"offsets": (0,) * array.ndim, "sizes": sizes, "strides": strides}
-        places = _Boxes(array.shape, sizes, strides, bounds)
+        places = (bounds, array.shape, sizes, strides)
         return Request([source], [target], members, has_parts=True, places=places)
 
     def load_parts(

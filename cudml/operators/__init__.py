@@ -5,7 +5,7 @@ An operator X has a folder: `X/operator.py` is the descriptor, the support table
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from cudml.enums import FeatureLevel, OperatorType
 from cudml.errors import a_type
@@ -27,36 +27,50 @@ Descriptor = (
 
 @dataclass(frozen=True)
 class Operator:
-    """The module of an operator's definition, and the class of descriptors in it that the operator has."""
+    """An operator with its class of descriptors; `room` is the name of its folder, here and elsewhere."""
 
-    _definition: Any
     descriptor: type[Descriptor]
+    room: ClassVar[str]
 
-    @property
-    def room(self) -> str:
-        """The name of its folder, here and among kernels and tests."""
-        return str(self._definition.__name__).split(".")[-2]
-
-    def check(self, desc: Any, level: FeatureLevel) -> None:
+    @staticmethod
+    def check(desc: Any, level: FeatureLevel) -> None:
         """Raise `DescriptorError` with every rule of the level that the descriptor breaks."""
-        self._definition.check(desc, level)
+        raise NotImplementedError
 
-    def plan(self, desc: Any, limits: Limits) -> Plan:
+    @staticmethod
+    def plan(desc: Any, limits: Limits, *options: Any, **others: Any) -> Plan:
         """The plan of a valid descriptor."""
-        plan: Plan = self._definition.plan(desc, limits)
-        return plan
+        raise NotImplementedError
+
+
+class _Slice(Operator):
+    room = "slice"
+    check, plan = staticmethod(slice.check), staticmethod(slice.plan)
+
+
+class _TopK(Operator):
+    room = "top_k"
+    check, plan = staticmethod(top_k.check), staticmethod(top_k.plan)
+
+
+class _Gru(Operator):
+    room = "gru"
+    check, plan = staticmethod(gru.check), staticmethod(gru.plan)
+
+
+class _ReverseSubsequences(Operator):
+    room = "reverse_subsequences"
+    check, plan = staticmethod(reverse_subsequences.check), staticmethod(reverse_subsequences.plan)
 
 
 #: One line per operator.
 OPERATORS: dict[OperatorType, Operator] = {
-    OperatorType.SLICE: Operator(slice, slice.SliceDesc),
-    OperatorType.TOP_K: Operator(top_k, top_k.TopKDesc),
-    OperatorType.GRU: Operator(gru, gru.GruDesc),
-    OperatorType.REVERSE_SUBSEQUENCES: Operator(
-        reverse_subsequences, reverse_subsequences.ReverseSubsequencesDesc
-    ),
-    OperatorType.SLICE1: Operator(slice, slice.Slice1Desc),
-    OperatorType.TOP_K1: Operator(top_k, top_k.TopK1Desc),
+    OperatorType.SLICE: _Slice(slice.SliceDesc),
+    OperatorType.TOP_K: _TopK(top_k.TopKDesc),
+    OperatorType.GRU: _Gru(gru.GruDesc),
+    OperatorType.REVERSE_SUBSEQUENCES: _ReverseSubsequences(reverse_subsequences.ReverseSubsequencesDesc),
+    OperatorType.SLICE1: _Slice(slice.Slice1Desc),
+    OperatorType.TOP_K1: _TopK(top_k.TopK1Desc),
 }
 
 _BY_CLASS: dict[type, OperatorType] = {row.descriptor: kind for kind, row in OPERATORS.items()}

@@ -12,8 +12,8 @@ from numpy.ma import MaskedArray
 
 from cudml.devices.emulator import library_steps, meter
 from cudml.devices.emulator import schedule as schedules
-from cudml.devices.emulator.checked import CheckedProgram, load_checked
-from cudml.devices.emulator.launch import LoadedSteps, PreparedSteps, load_steps
+from cudml.devices.emulator.checked import load_checked
+from cudml.devices.emulator.launch import PreparedSteps, load_kernels, prepared_steps
 from cudml.devices.emulator.schedule import Schedule, chosen_schedule
 from cudml.devices.exchange import Exported
 from cudml.devices.interface import Array, Layout, Program
@@ -166,12 +166,9 @@ def _loaded(plan: Plan) -> Program:
 
     A function, because calling an object with `__call__` takes longer: 6 % of `top_k`.
     """
-    checked: CheckedProgram | None = None
-    steps: LoadedSteps | None = None
-    if current_schedule().check or meter.current() is not None:
-        checked = load_checked(plan)
-    else:
-        steps = load_steps(plan)
+    is_checked = current_schedule().check or meter.current() is not None
+    checked = load_checked(plan) if is_checked else None
+    steps = None if is_checked else load_kernels(plan)
     # A call pops one and appends it again when it is done. Both are atomic, so there is no lock, which would
     # have to survive forks. A call that raises drops its own.
     free: list[PreparedSteps] = []
@@ -190,8 +187,8 @@ def _loaded(plan: Plan) -> Program:
         except IndexError:
             prepared = None
         if prepared is None or prepared.schedule is not schedule:
-            steps = steps or load_steps(plan)
-            prepared = steps.prepared(schedule)
+            steps = steps or load_kernels(plan)
+            prepared = prepared_steps(plan, steps, schedule)
         addresses = prepared.addresses
         for number, operand in enumerate(operands):
             addresses[number] = pointers[id(operand) // POINTER_BYTES + PLACE]

@@ -233,11 +233,8 @@ class Kernel:
 
 @dataclass(slots=True)
 class PreparedSteps:
-    """State of one call at a time: the addresses that its kernels read, the steps that use them, and memory
-    that these leave zero.
-
-    `workspace_offsets` are the number and the offset of each piece of a workspace of `workspace_bytes`.
-    """
+    """State of one call at a time: the addresses that its kernels read, the steps that use them, memory that
+    these leave zero, and the number and the offset of each piece of a workspace."""
 
     schedule: Schedule
     addresses: ctypes.Array[ctypes.c_uint64]
@@ -247,33 +244,20 @@ class PreparedSteps:
     workspace_bytes: int
 
 
-@dataclass(frozen=True)
-class LoadedSteps:
-    """The steps of a plan, its kernels loaded."""
-
-    plan: Plan
-    steps: Sequence[Kernel | LibraryStep]
-
-    def prepared(self, schedule: Schedule) -> PreparedSteps:
-        """Make what one call at a time needs to run every step by a schedule."""
-        plan = self.plan
-        offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
-        num_bytes, zeros = plan.temporary_bytes, np.zeros(plan.zero_bytes, np.uint8)
-        buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))
-        first = len(plan.operands)
-        for number, offset in enumerate(zero_offsets.values(), first + len(offsets)):
-            buffers.addresses[number] = address_of(zeros) + offset
-        runs = tuple(
-            step.prepared(buffers, schedule) if isinstance(step, Kernel) else _library_run(step, buffers)
-            for step in self.steps
-        )
-        workspaces = tuple(enumerate(offsets.values(), first))
-        return PreparedSteps(schedule, buffers.addresses, runs, zeros, workspaces, num_bytes)
-
-
-def load_steps(plan: Plan) -> LoadedSteps:
-    """Compile and load the kernels of a plan."""
-    return LoadedSteps(plan, load_kernels(plan))
+def prepared_steps(plan: Plan, steps: Sequence[Kernel | LibraryStep], schedule: Schedule) -> PreparedSteps:
+    """Make what one call at a time needs to run the loaded steps of a plan by a schedule."""
+    offsets, zero_offsets = plan.offsets(), plan.offsets(left_zero=True)
+    num_bytes, zeros = plan.temporary_bytes, np.zeros(plan.zero_bytes, np.uint8)
+    buffers = BufferTable((*plan.operands, *offsets, *zero_offsets))
+    first = len(plan.operands)
+    for number, offset in enumerate(zero_offsets.values(), first + len(offsets)):
+        buffers.addresses[number] = address_of(zeros) + offset
+    runs = tuple(
+        step.prepared(buffers, schedule) if isinstance(step, Kernel) else _library_run(step, buffers)
+        for step in steps
+    )
+    workspaces = tuple(enumerate(offsets.values(), first))
+    return PreparedSteps(schedule, buffers.addresses, runs, zeros, workspaces, num_bytes)
 
 
 def _library_run(step: LibraryStep, buffers: BufferTable) -> Callable[[], None]:
