@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Hashable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,6 +80,8 @@ class Call:
         The loaded program, which takes operands: inputs first.
     plan : Plan or None
         What `launch` runs, if it is one plan; `temporary_bytes` are those of its workspace.
+    takes_operands : bool
+        Whether `run` takes operands of the launched program that are not arrays.
     """
 
     has_place: ClassVar[bool] = False
@@ -95,10 +97,9 @@ class Call:
     plan: Plan | None
     _good: Recent[tuple[int, ...], bool] | None = None
 
-    @cached_property
-    def takes_operands(self) -> bool:
-        """Whether `run` takes operands of the launched program that are not arrays."""
-        return not self.packed and (self.plan is not None or self.launch is launch_nothing)
+    def __post_init__(self) -> None:
+        is_one_plan = self.plan is not None or self.launch is launch_nothing
+        self.takes_operands = is_one_plan and not self.packed
 
     @property
     def is_launch(self) -> bool:
