@@ -100,6 +100,7 @@ class Call:
     def __post_init__(self) -> None:
         is_one_plan = self.plan is not None or self.launch is launch_nothing
         self.takes_operands = is_one_plan and not self.packed
+        self.first_mask = self.masks[0]
 
     @property
     def is_launch(self) -> bool:
@@ -270,7 +271,7 @@ class ArrayFunction:
                     return None
                 address, layout = place_of(inputs[0])
                 call = self.calls.get((options, layout))
-                if call is None or address & call.masks[0]:
+                if call is None or address & call.first_mask:
                     return None
             else:
                 addresses, key = [], [options]
@@ -363,7 +364,7 @@ class ArrayFunction:
                     return None
                 operand, held = made
                 call = self.calls.get((options, operand.layout))
-                if call is None or not call.takes_operands or operand.ptr & call.masks[0]:
+                if call is None or not call.takes_operands or operand.ptr & call.first_mask:
                     return None
                 operands, is_held, shared = (operand,), held is not None, held or {operand.ptr: operand}
             else:

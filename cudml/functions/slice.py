@@ -239,6 +239,7 @@ class _SliceCall(Call):
     has_place: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         loop_axes = self.launch.loop_axes if isinstance(self.launch, _Copies) else ()
         self.takes_operands = not (self.packed or loop_axes)
         self._bounds, self._shape, self._sizes, self._strides = self.places
@@ -254,14 +255,14 @@ class _SliceCall(Call):
         if stream is not None and not (outputs and self.takes_operands):
             with self.device.on_stream(stream):
                 return self.run(inputs, outputs, None, place)
-        last = self._last
-        if last[0] != place:
+        offsets, launch, shift = self._last
+        if offsets != place:
             if self.packed:
                 return self._run_packed(inputs, outputs, place)
-            last = self._last = self._at(place)
+            _, launch, shift = self._last = self._at(place)
         if not outputs:
             outputs = self.make_outputs()
-        last[1]((inputs[0], outputs[0]), None, stream, last[2])
+        launch((inputs[0], outputs[0]), None, stream, shift)
         return outputs
 
     def _launch_at(self, place: Any, operands: Sequence[Array]) -> None:
