@@ -12,6 +12,7 @@
 #include "top_k/fine_key.cuh"
 #include "top_k/gather.cuh"
 #include "top_k/list.cuh"
+#include "top_k/network_sort.cuh"
 #include "top_k/row_loads.cuh"
 #include "top_k/rows.cuh"
 #include "top_k/threshold.cuh"
@@ -19,6 +20,8 @@
 // Bits of a digit of the search within a block, few enough for a warp to find it alone.
 constexpr int kBlockDigitBits = 8;
 constexpr int kBlockBins = 1 << kBlockDigitBits;
+// The fullest bucket whose elements are ranked by counting, for each block of the cluster.
+constexpr UInt32 kMaxBucket = 256;
 
 struct ClusterParams : FineParams {
   Int64 listed_bytes;   // of shared storage for the block's list
@@ -371,17 +374,21 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
 // block gathers all lists, in buckets of keys of equal width; its bins are clear. `list` has room for all.
 template <class Word, UInt32 kBlocks, class Write>
 __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed<kBlocks> listed,
-                                              Range<Word> range, UInt32 k, UInt32 rank,
-                                              const List<Word>& list, ClusterStorage& shared,
-                                              Write write) {
+                                              Range<Word> range, UInt32 length, UInt32 k,
+                                              UInt32 rank, const List<Word>& list,
+                                              ClusterStorage& shared, Write write) {
   Bins& bins = shared.select.bins;
   const Wide<Word> top = range.top;
   // Bucket 0 has the largest keys. What is missing to k has key 0, which is the floor then.
   const int shift =
       max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
-  // A key that another stream has raised since it was read first is in the last one.
-  const auto bucket_of = [&](Word key) {
-    return min(static_cast<UInt32>((top - key) >> shift), kNumBins - 1u);
+  // Where all results tie, buckets are of indices. A key that another stream has raised since it was read
+  // first, or an index of what is missing, is in the last one.
+  const int index_shift = max(0, 32 - __clz(static_cast<int>(length)) - kDigitBits);
+  const auto bucket_of = [&](Word key, UInt32 index) {
+    const UInt32 bucket =
+        top == range.floor ? index >> index_shift : static_cast<UInt32>((top - key) >> shift);
+    return min(bucket, kNumBins - 1u);
   };
   const UInt32 count = max(listed.total, k);
   Word keys[kListedPerThread];
@@ -419,17 +426,19 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   }
 #pragma unroll
   for (int j = 0; j < kListedPerThread; ++j) {
-    if ((taken >> j & 1) != 0) places[j] = atomicAdd(&bins[bucket_of(keys[j])], 1);
+    if ((taken >> j & 1) != 0) places[j] = atomicAdd(&bins[bucket_of(keys[j], indices[j])], 1);
   }
   __syncthreads();  // every element is counted, and has a place in its bucket
   constexpr int kBinsPerThread = kNumBins / kThreads;
   const int first_bin = threadIdx.x * kBinsPerThread;
   UInt32 own[kBinsPerThread];
   UInt32 num_here = 0;
+  UInt32 fullest = 0;
 #pragma unroll
   for (int i = 0; i < kBinsPerThread; ++i) {
     own[i] = bins[first_bin + i];
     num_here += own[i];
+    fullest = max(fullest, own[i]);
   }
   UInt32 total;
   UInt32 before = block_exclusive_sum<kThreads>(num_here, shared.select.warp_sums, total);
@@ -438,19 +447,29 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
     bins[first_bin + i] = before;
     before += own[i];
   }
-  __syncthreads();  // the bins are the begins of the buckets before they are read
+  // The bins are the begins of the buckets before they are read.
+  const int is_full = __syncthreads_or(fullest > kMaxBucket * kBlocks ? 1 : 0);
 #pragma unroll
   for (int j = 0; j < kListedPerThread; ++j) {
     if ((taken >> j & 1) != 0) {
-      const UInt32 place = bins[bucket_of(keys[j])] + places[j];
+      const UInt32 place = bins[bucket_of(keys[j], indices[j])] + places[j];
       list.keys[place] = keys[j];
       list.indices[place] = indices[j];
     }
   }
   __syncthreads();  // buckets are complete before they are compared
+  if (is_full != 0) {
+    // Rare: many results tie. Every block sorts all, and writes a part.
+    sort_by_network<Word, kThreads>(list, count);
+#pragma unroll 1
+    for (UInt32 i = rank * kThreads + threadIdx.x; i < k; i += kBlocks * kThreads) {
+      write(i, list.keys[i], list.indices[i]);
+    }
+    return;
+  }
   // Each block ranks its own list, the first of them also what is missing.
   const auto rank_of = [&](Word key, UInt32 index) {
-    const UInt32 bucket = bucket_of(key);
+    const UInt32 bucket = bucket_of(key, index);
     const UInt32 begin = bins[bucket];
     const UInt32 end = bucket + 1 < kNumBins ? bins[bucket + 1] : count;
     UInt32 before_it = begin;
@@ -511,15 +530,15 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
       list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
 
   // ---- Rank them, where the largest keys of loads were.
-  rank_together(
-      own_list, listed, range, k, rank, list, shared, [&](UInt32 place, Word key, UInt32 index) {
-        bool is_told;
-        const Wide<Word> bits =
-            bits_of<Word>(static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
-        Word element = static_cast<Word>(bits >> kSpareBits<Word>);
-        if (!is_told && index < row.length) element = row.elements[index];
-        write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,
-                                 params, start, place);
-      });
+  rank_together(own_list, listed, range, row.length, k, rank, list, shared,
+                [&](UInt32 place, Word key, UInt32 index) {
+                  bool is_told;
+                  const Wide<Word> bits = bits_of<Word>(
+                      static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
+                  Word element = static_cast<Word>(bits >> kSpareBits<Word>);
+                  if (!is_told && index < row.length) element = row.elements[index];
+                  write_element<kIsRagged>(element, index_in_row(params, index), row.length, values,
+                                           indices, params, start, place);
+                });
   cluster_barrier();  // no block ends while others read its list
 }

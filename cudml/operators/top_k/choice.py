@@ -221,7 +221,7 @@ def _keep_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
         least_of_many = t.keep_min_k_of_two_warps if fits_two_warps else t.keep_min_k_of_many[width]
         return k >= least_of_many or length >= t.keep_min_length_of_many[width]
     is_paired = k >= t.keep_min_k_of_pairs and rows > t.keep_min_part_of_pairs * limits.num_multiprocessors
-    if length <= t.keep_max_of_clusters[width] or is_paired:
+    if length <= t.keep_max_of_clusters[width] * (2 if is_paired else 1):
         return True
     return not (can_cluster(selection, limits) and _cluster_pays(selection, limits, t))
 
@@ -330,8 +330,11 @@ def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
         return False
     if selection.num_rows <= 2 and length * selection.element.size > t.cluster_max_bytes_of_few:
         return False  # all multiprocessors read such a row sooner than those of a cluster
-    has_many = selection.is_ragged and k >= t.cluster_min_ragged_k
-    if cluster_waves(selection, limits) <= 1:
+    waves = cluster_waves(selection, limits)
+    if not selection.is_ragged:
+        return length >= t.cluster_min_length and waves <= 1
+    has_many = k >= t.cluster_min_ragged_k
+    if waves <= 1:
         return length >= t.cluster_min_length and (has_many or not _is_unbounded(selection, t))
     return has_many and not _is_unbounded(selection, t)
 

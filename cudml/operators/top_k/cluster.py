@@ -82,7 +82,8 @@ def _shape_of(selection: Selection, blocks: int) -> _Shape:
     wanted = max(THRESHOLDS.min_listed, 1 << (2 * selection.k - 1).bit_length())
     if selection.is_ragged:
         # All elements of a row with fewer loads than results are listed.
-        wanted = max(wanted, round_up(min(selection.row_length, selection.k * per_load), 8))
+        fewest = min(selection.row_length, selection.k * per_load)
+        wanted = max(wanted, 1 << (fewest - 1).bit_length())
     max_listed = min(wanted, _MAX_LISTED)
     list_bytes = max_listed * (size + 4)
     # Where the largest keys of its loads were, every block gathers all lists.

@@ -171,7 +171,8 @@ class Thresholds:
     keep_max_small_length: IntByWidth
     #: Longest row, by width, that may have a cluster instead.
     keep_max_of_clusters: IntByWidth
-    #: Least k, and part of the multiprocessors that rows exceed, where a cluster has at most two blocks.
+    #: Least k, and part of the multiprocessors that rows exceed, for rows of twice this length: a cluster has
+    #: at most two blocks then.
     keep_min_k_of_pairs: int
     keep_min_part_of_pairs: float
     #: Shortest row, by width, of more rows than blocks that run at once.
