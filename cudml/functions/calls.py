@@ -300,7 +300,7 @@ class ArrayFunction:
         place: Any = None,
         names: tuple[str, ...] = (),
     ) -> Sequence[Array]:
-        """`Call.run` for arguments of which `find` knows no call: they are converted and planned if need be.
+        """`Call.run` for arguments that `find` has no call for: they are converted, and planned if need be.
 
         Parameters
         ----------

@@ -382,8 +382,8 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   // Bucket 0 has the largest keys. What is missing to k has key 0, which is the floor then.
   const int shift =
       max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
-  // Where all results tie, buckets are of indices. A key that another stream has raised since it was read
-  // first, or an index of what is missing, is in the last one.
+  // Where all results tie, buckets are of indices. The last one has keys that another stream has raised since
+  // they were read first, and the indices of missing elements.
   const int index_shift = max(0, 32 - __clz(static_cast<int>(length)) - kDigitBits);
   const auto bucket_of = [&](Word key, UInt32 index) {
     const UInt32 bucket =

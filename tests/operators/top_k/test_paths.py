@@ -339,7 +339,7 @@ CLUSTERS = {8: 9, 4: 5, 2: 2, 1: 1}
 def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.random.Generator) -> None:
     """Results whose bound takes no digit, the largest keys of warps, and more; in any order and tied.
 
-    All of them tie, or so many that their bucket is not ranked by counting.
+    Where all tie, buckets are of indices; where most do, a bucket is too full to be ranked by counting.
     """
     limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
     values = rng.integers(0, 60_000, (1, 20_011)).astype(word)
@@ -354,7 +354,7 @@ def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.r
 
 
 def test_clusters_that_do_not_run_at_once() -> None:
-    """As few blocks for each as hold a row: a block holds the largest keys of so many loads."""
+    """As few blocks for each row as hold the largest keys of its loads."""
     for length, blocks in ((100_000, 1), (150_000, 2), (300_000, 4), (600_000, 8)):
         x = np.broadcast_to(np.float32(0), (1000, length))
         (launch,) = launches(plan_for(x, Options(50, path="cluster"), HOPPER.limits))
