@@ -22,7 +22,7 @@ SEVENS = (*(7,) * 18, 6)
 #: What a row of top-k is computed by, with room: its length, k, what a GPU without room has, and whether a
 #: launch is of that kind.
 KINDS: dict[str, tuple[int, int, dict[str, Any], Callable[[Any], bool]]] = {
-    "cluster": (16_384, 2048, {"gpcs": SEVENS}, lambda launch: launch.cluster_blocks > 1),
+    "cluster": (65_536, 2048, {"gpcs": SEVENS}, lambda launch: launch.cluster_blocks > 1),
     "cooperative grid": (32_768, 5000, {"cooperative_blocks": 0}, lambda launch: launch.is_cooperative),
 }
 

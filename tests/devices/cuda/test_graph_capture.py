@@ -73,7 +73,7 @@ def _check_replay(gpu: cuda.CudaDevice, descriptor: Any, plan: Plan, rng: np.ran
 
 
 def _top_k(inputs: dict[str, Any]) -> Any:
-    return cudml.top_k(inputs["row"], 100)
+    return cudml.top_k(inputs["row"], 3000)
 
 
 def _gru(inputs: dict[str, Any]) -> Any:
@@ -96,9 +96,9 @@ def _dispatch(inputs: dict[str, Any]) -> Any:
     import cupy
 
     row = inputs["row"].reshape(1, 1, 1, -1)
-    outputs = cupy.empty((1, 1, 1, 100), np.float32), cupy.empty((1, 1, 1, 100), np.uint32)
+    outputs = cupy.empty((1, 1, 1, 3000), np.float32), cupy.empty((1, 1, 1, 3000), np.uint32)
     tensors = [cudml.TensorDesc.of(array) for array in (row, *outputs)]
-    desc = cudml.TopK1Desc(*tensors, axis=3, k=100, axis_direction=cudml.AxisDirection.DECREASING)
+    desc = cudml.TopK1Desc(*tensors, axis=3, k=3000, axis_direction=cudml.AxisDirection.DECREASING)
     operator = cudml.compile_operator(desc, device="cuda")
     assert operator.temporary_resource_size > 0
     operator.dispatch(input_tensor=row, output_value_tensor=outputs[0], output_index_tensor=outputs[1])
@@ -118,7 +118,7 @@ def test_replay_gives_the_bits_of_a_call_whatever_else_took_memory(
 
     steps, batch, size = 20, 4, 64
     shapes = {
-        "row": (1 << 19,),
+        "row": (1 << 17,),
         "x": (steps, batch, size),
         "w": (1, 3 * size, size),
         "r": (1, 3 * size, size),
