@@ -31,13 +31,13 @@ struct ClusterParams : FineParams {
 // Aligned for the loads that follow it.
 struct alignas(16) ClusterStorage {
   SelectStorage<kThreads> select;
-  KeyBounds bounds;  // of the largest keys of the block's parts
-  SharedArray<UInt64, kMaxTops> tops;
-  UInt64 floor;      // the block's lower bound
-  UInt64 largest;    // the block's largest key
-  UInt32 counts[3];  // elements listed: of all loads, of those that matter, after a cut
+  KeyBounds bounds;                    // of the largest keys of the block's parts
+  SharedArray<UInt64, kMaxTops> tops;  // the largest key of each part of a warp
+  UInt64 floor;                        // the block's lower bound
+  UInt64 largest;                      // the block's largest key
+  UInt32 counts[3];  // elements listed: of all loads, of loads that matter, after a cut
   UInt32 num_loads;  // of the block that reach the floor
-  UInt32 num_above;  // of those that are above it
+  UInt32 num_above;  // loads above the floor, among these
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.

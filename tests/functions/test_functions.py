@@ -441,7 +441,7 @@ def test_named_results() -> None:
 def test_the_box_of_a_slice_may_be_any_sequence_of_integers(
     as_given: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slice_function._slice, "calls", Recent(3))  # so that it is planned from what is given
+    monkeypatch.setattr(slice_function._slice, "calls", Recent(3))  # so that it is planned from its arguments
     a = np.arange(12).reshape(3, 4)
     offsets, sizes, strides = as_given([2, 0]), as_given([2, 2]), as_given([-1, 3])
     assert_identical(cudml.slice(a, offsets, sizes, strides), a[:0:-1, ::3])

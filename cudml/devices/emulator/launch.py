@@ -72,7 +72,7 @@ def _compile(launch: KernelLaunch, is_checked: bool) -> _Loaded:
 
 
 def load_kernels(plan: Plan, *, is_checked: bool = False) -> list["Kernel | LibraryStep"]:
-    """The steps of a plan, its kernels loaded; those that are not cached are compiled concurrently."""
+    """The steps of a plan, its kernels loaded; kernels that are not cached are compiled concurrently."""
     launches = [
         (step, (step.instance, is_checked), step.params.pack())
         for step in plan.steps
