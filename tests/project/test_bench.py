@@ -94,6 +94,20 @@ def run_cases(operator: str, problems: list[str], names: str = "") -> list[Row]:
     return rows
 
 
+def test_each_layer_of_a_stack_has_a_bound_of_its_own() -> None:
+    """The states of an upper layer are smaller, and so are their errors."""
+    gru = importlib.import_module("bench.gru")
+    (case,) = [one for one in gru.CASES if one.num_layers == 3]
+    inputs = gru.make(case, Source(np, 1))
+    sequence, single = gru.run(case, inputs)
+    gru.check(case, inputs, (sequence, single))
+    for layer in range(3):
+        wrong = single.copy()
+        wrong[layer] += np.float32(1e-6)
+        with pytest.raises(WrongResultError, match=f"single of layer {layer}: error"):
+            gru.check(case, inputs, (sequence, wrong))
+
+
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed: pip install -e '.[torch]'")
 @in_new_process
 def test_torchs_gru_runs_where_its_global_flags_are_frozen() -> None:
