@@ -35,9 +35,10 @@ struct alignas(16) ClusterStorage {
   SharedArray<UInt64, kMaxTops> tops;  // the largest key of each part of a warp
   UInt64 floor;                        // the block's lower bound
   UInt64 largest;                      // the block's largest key
-  UInt32 counts[3];  // elements listed: of all loads, of loads that matter, after a cut
-  UInt32 num_loads;  // of the block that reach the floor
-  UInt32 num_above;  // loads above the floor, among these
+  UInt64 least;                        // the least key that the bound was compared with
+  UInt32 counts[3];     // elements listed: of all loads, of loads that matter, after a cut
+  UInt32 num_loads;     // of the block that reach the floor
+  UInt32 num_above[2];  // loads above the floor: at first, and among these
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
@@ -111,9 +112,12 @@ template <class Word>
 struct Range {
   Word floor;
   Word top;
+  bool is_loose;         // the floor is below the top, and perhaps the key of most loads
+  UInt32 num_above = 0;  // loads above a loose floor
 };
 
-// Finds the largest of the tops, and the n-th, which the largest keys of as many loads reach, by counting.
+// Finds the largest and the least of the tops, and the n-th, which the largest keys of as many loads reach,
+// by counting.
 template <class Word, UInt32 kNumTops>
 __device__ __forceinline__ void find_nth_top(UInt32 n, ClusterStorage& shared) {
   constexpr UInt32 kLanes = kThreads / kNumTops;  // that count for one of them
@@ -133,6 +137,7 @@ __device__ __forceinline__ void find_nth_top(UInt32 n, ClusterStorage& shared) {
   if (threadIdx.x % kLanes != 0) return;
   if (before == n - 1) shared.floor = key;
   if (before == 0) shared.largest = key;
+  if (before == kNumTops - 1) shared.least = key;
 }
 
 // The range of the row: from the least of the blocks' floors to the largest key. All blocks of the cluster
@@ -143,14 +148,17 @@ __device__ __forceinline__ Range<Word> range_of_all(const Share<Word, kBlocks>& 
   cluster_barrier();  // every block has found its bound before the others read it
   Wide<Word> floor = static_cast<Wide<Word>>(*map_shared(&shared.floor, threadIdx.x % kBlocks));
   Wide<Word> largest = static_cast<Wide<Word>>(*map_shared(&shared.largest, threadIdx.x % kBlocks));
+  const Wide<Word> least = static_cast<Wide<Word>>(*map_shared(&shared.least, 0));
 #pragma unroll
   for (UInt32 lanes = kBlocks / 2; lanes > 0; lanes /= 2) {
     floor = min(floor, __shfl_xor_sync(kFullMask, floor, lanes));
     largest = max(largest, __shfl_xor_sync(kFullMask, largest, lanes));
   }
   // Where elements tie, the least of their keys.
-  return {share.row.key_of(floor << kSpareBits<Word>),
-          share.row.key_of(largest << kSpareBits<Word>)};
+  const Word floor_key = share.row.key_of(floor << kSpareBits<Word>);
+  const Word top_key = share.row.key_of(largest << kSpareBits<Word>);
+  // Where no top is below the floor, many loads may tie with it. The tops of one block are enough to guess.
+  return {floor_key, top_key, floor == least && top_key > floor_key};
 }
 
 // The largest key of the row, and one that at least kBlocks * `wanted` elements reach: the least of the
@@ -226,6 +234,7 @@ __device__ __forceinline__ Range<Word> find_range(const Share<Word, kBlocks>& sh
     const bool are_few = share.num_own() < wanted;
     shared.floor = are_few ? 0 : static_cast<Word>(floor_of(threshold) + least);
     shared.largest = top;
+    shared.least = least;
   }
   return range_of_all<Word, kBlocks>(share, shared);
 }
@@ -264,6 +273,25 @@ struct Listed {
     return block;
   }
 };
+
+// Raises a loose floor to the next key if at least k loads reach that: what ties with the floor is no result
+// then. All blocks of the cluster call, and get the same.
+template <class Word, UInt32 kBlocks>
+__device__ __forceinline__ void raise_floor(const Share<Word, kBlocks>& share, UInt32 k,
+                                            Range<Word>& range, ClusterStorage& shared) {
+  const Word above = share.row.key_above(range.floor);
+  UInt32 own = 0;
+  share.for_each_largest([&](const Word(&largest)[kAtOnce], UInt32 place) {
+#pragma unroll
+    for (UInt32 a = 0; a < kAtOnce; ++a) {
+      own += place + a * kThreads < share.num_own() && largest[a] >= above ? 1 : 0;
+    }
+  });
+  if (own > 0) atomicAdd(&shared.num_above[0], own);
+  cluster_barrier();  // every block has counted before the counts are read
+  range.num_above = Listed<kBlocks>::read(&shared.num_above[0], share.rank).total;
+  if (range.num_above >= k) range = {above, range.top, false};
+}
 
 __device__ __forceinline__ void clear(Bins& bins) {
 #pragma unroll
@@ -330,12 +358,12 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
       visit(from_floor(share.largest_key(places[i])), share.load_at(places[i]));
     }
   };
-  UInt32 num_above = 0;
-  if (range.top > floor) {
+  UInt32 num_above = range.num_above;
+  if (range.top > floor && !range.is_loose) {
     for_each_key([&](Word key, UInt32) { num_above += key > 0 ? 1 : 0; });
-    if (num_above > 0) atomicAdd(&shared.num_above, num_above);
+    if (num_above > 0) atomicAdd(&shared.num_above[1], num_above);
     cluster_barrier();  // every block has counted before the counts are read
-    num_above = Listed<kBlocks>::read(&shared.num_above, share.rank).total;
+    num_above = Listed<kBlocks>::read(&shared.num_above[1], share.rank).total;
   }
   const UInt32 loads_of_all = Listed<kBlocks>::read(&shared.num_loads, share.rank).total;
   const UInt32 wanted = min(k, loads_of_all);
@@ -510,7 +538,8 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   if (threadIdx.x == 0) {
     shared.bounds = {0, 0};
     shared.num_loads = 0;
-    shared.num_above = 0;
+    shared.num_above[0] = 0;
+    shared.num_above[1] = 0;
     shared.counts[0] = 0;
     shared.counts[1] = 0;
     shared.counts[2] = 0;
@@ -523,7 +552,8 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   __syncthreads();  // bounds, counts and bins are clear before they are changed
 
   // ---- Read the row, and find a key that k of its elements reach.
-  const Range<Word> range = find_range(share, (k + kBlocks - 1) / kBlocks, shared);
+  Range<Word> range = find_range(share, (k + kBlocks - 1) / kBlocks, shared);
+  if (range.is_loose) raise_floor(share, k, range, shared);  // rare
 
   // ---- List the elements that reach it.
   const auto listed =

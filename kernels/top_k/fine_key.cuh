@@ -73,6 +73,16 @@ __device__ __forceinline__ Wide<Word> coarse_key(Wide<Word> fine, const FinePara
   return min(key, static_cast<Key>(params.first_nan));
 }
 
+// The smallest fine key of elements that rank before those with a coarse key, if there are any.
+template <class Word>
+__device__ __forceinline__ Wide<Word> fine_key_above(Wide<Word> coarse, const FineParams& params) {
+  using Key = Wide<Word>;
+  if (coarse < static_cast<Key>(params.end_nan)) return static_cast<Key>(params.end_nan);
+  const bool is_zero = coarse == static_cast<Key>(params.other_zero);
+  const Key last = is_zero ? static_cast<Key>(params.zero) : coarse;
+  return last + (Key{1} << kSpareBits<Word>);
+}
+
 // Word i of sixteen bytes, in the upper bits; the lower bits may be those of other words.
 template <class Word>
 __device__ __forceinline__ Wide<Word> upper_word(const uint4& bytes, int i) {

@@ -59,6 +59,11 @@ struct RowLoads {
   __device__ __forceinline__ Word key_of(Wide<Word> fine) const {
     return static_cast<Word>(coarse_key<Word>(fine & kElementMask, params) >> kSpareBits<Word>);
   }
+  // The smallest key of elements that rank before those with a key, if there are any.
+  __device__ __forceinline__ Word key_above(Word key) const {
+    const Wide<Word> coarse = static_cast<Wide<Word>>(key) << kSpareBits<Word>;
+    return static_cast<Word>(fine_key_above<Word>(coarse, params) >> kSpareBits<Word>);
+  }
   // The largest fine key of the words of a load.
   __device__ __forceinline__ Wide<Word> largest_fine(const uint4& bytes) const {
     Wide<Word> largest = 0;

@@ -25,7 +25,7 @@ _MAX_LISTED = 8 * _THREADS
 #: Loads of a block, whose places have 16 bits.
 _MAX_LOADS = 1 << 16
 _MAX_TOPS = 4 * _THREADS // WARP_LANES
-_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 16 + 20, 16)
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 24, 16)
 
 #: `ClusterParams` of kernels/top_k/cluster.cu.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 listed_bytes, largest_bytes")

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -351,6 +352,47 @@ def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.r
             (launch,) = launches(plan_for(x, options, limits))
             assert launch.cluster_blocks == blocks
             check_top_k(device, x, options, limits)
+
+
+def _behind_most(dtype: np.dtype, largest: bool) -> list[tuple[Any, Any]]:
+    """Elements that rank behind most others, each with the last one before it."""
+    sign = 1 if largest else -1
+    if dtype.kind != "f":
+        last = np.iinfo(dtype).min if largest else np.iinfo(dtype).max
+        return [(last, last + sign), (0, sign)]
+    last, nan = dtype.type(-sign * np.inf), dtype.type(np.nan)
+    zeros = np.zeros(2, dtype)
+    zeros[1] = -zeros[0]
+    return [(last, np.nextafter(last, -last)), (zeros, np.nextafter(zeros[0], -last)), (nan, last)]
+
+
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("blocks", CLUSTERS)
+@pytest.mark.parametrize("word", ["float16", "float32", "int32"])
+def test_clusters_with_few_elements_above_the_others(
+    device: Device, word: str, blocks: int, rng: np.random.Generator
+) -> None:
+    """Fewer than k, about k in loads of the last block alone, and more; some are NaN."""
+    limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
+    dtype, count = np.dtype(word), 40_011
+    per_load = 16 // dtype.itemsize
+    loads = np.arange(count // per_load)
+    of_last = loads[loads // 32 % blocks == blocks - 1]
+    for largest in (True, False):
+        for others, nearest in _behind_most(dtype, largest):
+            for k in (20, 48 * blocks):
+                options = Options(k, path="cluster", largest=largest, nan_last=bool(np.isnan(others).any()))
+                uneven = rng.choice(of_last, k + 2, replace=False) * per_load
+                anywhere = rng.choice(count, 4 * k + 500, replace=False)
+                for places in (anywhere[: k // 2], *(uneven[:n] for n in range(k - 1, k + 3)), anywhere):
+                    x = np.resize(others, count).astype(dtype)
+                    x[places] = rng.integers(1, 500, len(places)) * (1 if largest else -1)
+                    x[places[0]] = nearest
+                    if dtype.kind == "f":
+                        x[places[1:3]] = np.nan, -np.nan
+                    (launch,) = launches(plan_for(x[None], options, limits))
+                    assert launch.cluster_blocks == blocks
+                    check_top_k(device, x[None], options, limits)
 
 
 def test_clusters_that_do_not_run_at_once() -> None:
