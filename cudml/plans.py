@@ -32,6 +32,10 @@ WARP_LANES = 32
 #: Bytes of a sector, the least that a multiprocessor's cache loads.
 SECTOR_BYTES = 32
 
+#: What the memory of an H200 reads at once: every 8th float32 of a vector takes half as long as every 16th
+#: (bench/results/nvidia-h200.csv).
+MEMORY_PIECE_BYTES = 64
+
 #: Maximum number of blocks along the first dimension of a grid, the same on every GPU.
 MAX_GRID_BLOCKS = 2**31 - 1
 

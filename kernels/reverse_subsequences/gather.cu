@@ -1,5 +1,5 @@
 // Computes: REVERSE_SUBSEQUENCES for any strides.
-// Idea: an item's number in target order gives its lane and position; the length gives its source.
+// Idea: an item's number, by rows or panels, gives its lane and position; the length its source.
 // Ownership: a thread owns kItemsPerThread items per tile: all lengths, all items, all stores.
 // Requires: source_strides and length_strides of 0 along the axis.
 // Chosen when: lanes or rows are short and have gaps, or lanes are too long for columns.cu.

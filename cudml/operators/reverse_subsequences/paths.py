@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 
+from cudml.checks import MAX_DIMENSIONS
 from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import (
@@ -37,7 +38,9 @@ from cudml.operators.reverse_subsequences.thresholds import THRESHOLDS, Threshol
 from cudml.operators.slice.paths import copy_step
 from cudml.plans import (
     MAX_GRID_BLOCKS,
+    MEMORY_PIECE_BYTES,
     SECTOR_BYTES,
+    WARP_LANES,
     Constants,
     KernelLaunch,
     Limits,
@@ -91,6 +94,12 @@ WIDE_STRIP_BYTES = 128
 #: otherwise one has it all.
 STRIPS_PER_MULTIPROCESSOR = (3, 1)
 
+#: The part of the L2 that a panel of lanes takes in the source: half of the L2 may hold copies for the other
+#: half of the multiprocessors, and stores pass through it as well.
+PANEL_PART_OF_CACHE = 4
+#: The widest panel: a tile of the gather is a row of it.
+MOST_PANEL_LANES = BLOCK_THREADS * GATHER_ITEMS_PER_THREAD
+
 #: Bytes of a row of the strips that one thread reverses: the most whose strip fits a block's storage. Memory
 #: is read at full speed from 512 bytes on.
 SERIAL_ROW_BYTES = (1024, 512, 256, 128, 64, 32, 16)
@@ -140,7 +149,7 @@ def copied(lanes: Lanes, limits: Limits) -> Step:
 
 def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Any layout: a thread computes where each of its items lies and reads the lane's length."""
-    space, axis = _with_axis(lanes)
+    space, axis = in_panels(*_with_axis(lanes), limits)
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
     return _launch(
         "gather",
@@ -435,6 +444,34 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
         },
         shared_bytes=round_up(width * lanes.item_bytes * along.size, WORD_BYTES),
     )
+
+
+def in_panels(space: Space, axis: int, limits: Limits) -> tuple[Space, int]:
+    """The space panel by panel of lanes, and the position of the axis in it.
+
+    Neighbours of different lengths come from different rows. In the target's order, the items of a piece of
+    memory are needed far apart, up to all rows of the tensor, and each reads the piece again. So the axis
+    moves inwards to the row, and the row is cut into panels as wide as a part of the L2 allows.
+    """
+    row, *others = space.dimensions
+    if axis == 0 or row.strides[LENGTHS] == 0:
+        return space, axis
+    along = others.pop(axis - 1)
+    most = limits.l2_bytes // PANEL_PART_OF_CACHE // (along.size * space.item_bytes)
+    if math.prod(d.size for d in space.dimensions[:axis]) <= most:
+        return space, axis
+    least = ceil_div(MEMORY_PIECE_BYTES, space.item_bytes)
+    most = min(row.size, most, MOST_PANEL_LANES)
+    # A divisor, because a space has no partial panel; if possible, one of whole warps.
+    widths = [width for width in range(least, most + 1) if row.size % width == 0]
+    width = max(widths, key=lambda width: (width % WARP_LANES == 0, width), default=0)
+    if width == row.size:
+        return Space((row, along, *others), space.offsets, space.item_bytes), 1
+    if not width or len(space.dimensions) == MAX_DIMENSIONS:
+        return space, axis
+    panels = Dimension(row.size // width, tuple(width * stride for stride in row.strides))
+    cut = (Dimension(width, row.strides), along, panels, *others)
+    return Space(cut, space.offsets, space.item_bytes), 1
 
 
 def _with_axis(lanes: Lanes) -> tuple[Space, int]:

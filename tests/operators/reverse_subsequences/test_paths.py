@@ -1,5 +1,6 @@
 """Every kernel that can reverse some lanes gives the same bytes, whichever the plan would choose."""
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,10 +16,18 @@ from cudml.devices.emulator import build
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import index_space, launch_shape
+from cudml.operators.index_space import Space
 from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
+from cudml.operators.reverse_subsequences.lanes import SOURCE, TARGET, lanes_of
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, plan
-from cudml.operators.reverse_subsequences.paths import PATHS, choose_path, lanes_of, reversal_step
-from cudml.plans import Copy, KernelLaunch, Plan, Step
+from cudml.operators.reverse_subsequences.paths import (
+    PATHS,
+    _with_axis,
+    choose_path,
+    in_panels,
+    reversal_step,
+)
+from cudml.plans import MEMORY_PIECE_BYTES, Copy, KernelLaunch, Limits, Plan, Step
 from cudml.tensors import TensorDesc
 from proof.oracle.reverse_subsequences import reverse_lanes
 from proof.sass.plan import HOPPER
@@ -203,6 +212,100 @@ def test_strips_of_any_width_and_alignment(
         places["sequence_lengths_tensor"] = lay_out((1, width), kind)
         values = np.random.default_rng(number).choice(bits, (1, width))
         run_checked(name, places, 0, values)
+
+
+def limits_with_cache(l2_bytes: int) -> Limits:
+    return replace(emulator.get_device().limits, l2_bytes=l2_bytes)
+
+
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("lanes_in_cache", [64, 97, 4096])
+@pytest.mark.parametrize("width", [128, 192, 255, 257])
+@pytest.mark.parametrize("outer", [1, 3])
+def test_panels_of_any_width(item_bytes: int, lanes_in_cache: int, width: int, outer: int) -> None:
+    """Rows of panels of whole warps and of an odd width, and one that has no divisor and is not cut."""
+    sizes = (outer, 37, width)
+    places = layouts_of(sizes, item_bytes, 1, (4, 2))
+    values = np.random.default_rng(3).integers(0, 39, (outer, 1, width))
+    descs = [places[operand].desc for operand in OPERANDS]
+    limits = limits_with_cache(4 * 37 * item_bytes * lanes_in_cache)
+    step = reversal_step(*descs, 1, limits, path="gather")
+    with emulator.schedule("forward", check=True):
+        run_step(emulator.get_device(), step, places, 1, values)
+
+
+@pytest.mark.parametrize(
+    ("item_bytes", "sizes", "axis", "expected"),
+    [
+        (4, (1000, 4096), 0, ([128, 1000, 32], 1)),
+        # The widest panel is a tile of the gather.
+        (1, (10, 65536), 0, ([1024, 10, 64], 1)),
+        # Rather of whole warps than wider.
+        (4, (1000, 480), 0, ([96, 1000, 5], 1)),
+        (8, (2000, 200), 0, ([25, 2000, 8], 1)),
+        (2, (1000, 65535), 0, ([257, 1000, 255], 1)),
+        # A prime.
+        (4, (1000, 4099), 0, ([4099, 1000], 1)),
+        # Lanes so long that fewer fit than a warp has threads, or than a piece has items.
+        (4, (6000, 100), 0, ([20, 6000, 5], 1)),
+        (4, (20_000, 100), 0, ([100, 20_000], 1)),
+        # A row that is one panel, but not with the others around it.
+        (4, (1000, 50, 40), 0, ([40, 1000, 50], 1)),
+        # Everything fits.
+        (4, (1000, 100), 0, ([100, 1000], 1)),
+        # Lanes along rows.
+        (4, (1000, 4096), 1, ([4096, 1000], 0)),
+    ],
+)
+def test_panels_fit_the_cache(
+    item_bytes: int, sizes: tuple[int, ...], axis: int, expected: tuple[list[int], int]
+) -> None:
+    """A fourth of a cache of 2 MiB. There is a gap after each row."""
+    places = layouts_of(sizes, item_bytes, axis, (0, 0))
+    lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
+    space, position = in_panels(*_with_axis(lanes), limits_with_cache(2 << 20))
+    assert ([d.size for d in space.dimensions], position) == expected
+
+
+def test_no_panels_of_rows_of_one_length_or_of_eight_dimensions() -> None:
+    limits = limits_with_cache(1 << 17)
+    for sizes, is_shared in (((100, 256), True), ((50, *(2,) * 6, 256), False)):
+        tensor = lay_out(sizes, DataType.UINT32, pads=(1,) * len(sizes)).desc
+        of_rows = (False,) * (len(sizes) - 1)
+        lengths = lay_out((1, *sizes[1:]), DataType.UINT32, broadcast=(*of_rows, is_shared)).desc
+        space, axis = _with_axis(lanes_of(tensor, lengths, tensor, 0))
+        assert in_panels(space, axis, limits) == (space, axis)
+        assert len(space.dimensions) == len(sizes)
+
+
+def memory_reads(space: Space, axis: int, lengths: np.ndarray, l2_bytes: int) -> int:
+    """Pieces that are read from memory in the order of a space, if a cache keeps those used last."""
+    coordinates = np.unravel_index(np.arange(space.num_items), [d.size for d in space.dimensions], order="F")
+    strides = np.array([d.strides for d in space.dimensions])
+    source, target, lanes = np.array(coordinates).T.dot(strides).T
+    place, length = coordinates[axis], lengths[lanes]
+    source += np.where(place < length, length - 1 - place, place) * strides[axis, TARGET]
+    kept: dict[tuple[bool, int], None] = {}
+    num_reads = 0
+    for pieces in (np.array((source, target)).T * space.item_bytes // MEMORY_PIECE_BYTES).tolist():
+        for piece in enumerate(pieces):
+            num_reads += piece not in kept and piece[0] == SOURCE
+            kept.pop(piece, None)
+            kept[piece] = None
+            if len(kept) > l2_bytes // MEMORY_PIECE_BYTES:
+                del kept[next(iter(kept))]
+    return num_reads
+
+
+def test_panels_read_each_piece_of_the_memory_once() -> None:
+    """Lanes of their own lengths, eight times as large as the cache."""
+    sizes, l2_bytes = (256, 512), 1 << 16
+    places = layouts_of(sizes, 4, 0, (0, 0), gap=0)
+    ordered = _with_axis(lanes_of(*(places[operand].desc for operand in OPERANDS), 0))
+    lengths = np.random.default_rng(4).integers(0, sizes[0] + 1, sizes[1])
+    num_pieces = 4 * math.prod(sizes) // MEMORY_PIECE_BYTES
+    assert memory_reads(*ordered, lengths, l2_bytes) > 5 * num_pieces
+    assert memory_reads(*in_panels(*ordered, limits_with_cache(l2_bytes)), lengths, l2_bytes) == num_pieces
 
 
 @pytest.mark.parametrize("where", [(0, 0), (15, 1), (2, 4), (8, 14)])
