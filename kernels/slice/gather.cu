@@ -10,10 +10,12 @@ constexpr int kThreads = 256;
 // A minimum for the compiler; asking for more would spill registers.
 constexpr int kBlocksPerMultiprocessor = 4;
 
-// Loads that a thread has in flight: more for narrow items, fewer for wide numbers.
+// Loads that a thread has in flight: more for narrow items, fewer for wide numbers, and where each item is a
+// read of its own from the memory. Warps have enough of these in flight, and small outputs are then moved in
+// several waves: one loads while another one stores.
 template <class Item>
 constexpr int kItemsPerThread = sizeof(Item) <= 4 ? 8 : 4;
-constexpr int kWideItemsPerThread = 2;
+constexpr int kFewItemsPerThread = 2;
 
 // Offsets and strides count items.
 struct SliceGatherItems {
@@ -24,6 +26,7 @@ struct SliceGatherItems {
 
 struct SliceGatherParams : SliceGatherItems, BoxSpace {
   Int32 target_is_packed;  // item i goes to place i
+  Int32 source_is_far;     // neighbours share no read of the memory
 };
 
 // Where items first, first + kThreads, ... of an operand lie, in items from its pointer. The places are
@@ -112,7 +115,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)
   const int alignment = common_alignment(from, to, kItemBytes);
   const bool is_aligned = alignment == kItemBytes;
   if (is_aligned && p.is_wide) {
-    copy_tiles<Item, kWideItemsPerThread, UInt64, Int64>(p, from, to);
+    copy_tiles<Item, kFewItemsPerThread, UInt64, Int64>(p, from, to);
+  } else if (is_aligned && p.source_is_far) {
+    copy_tiles<Item, kFewItemsPerThread, UInt32, Int32>(p, from, to);
   } else if (is_aligned) {
     copy_tiles<Item, kItemsPerThread<Item>, UInt32, Int32>(p, from, to);
   } else if (p.is_wide) {

@@ -51,24 +51,39 @@ from cudml.operators.slice.crossings import (
     transpose,
 )
 from cudml.operators.slice.thresholds import THRESHOLDS, Thresholds
-from cudml.plans import SECTOR_BYTES, Copy, KernelLaunch, Limits, Params, ParamStruct, Step, ceil_div
+from cudml.plans import (
+    MEMORY_PIECE_BYTES,
+    SECTOR_BYTES,
+    Copy,
+    KernelLaunch,
+    Limits,
+    Params,
+    ParamStruct,
+    Step,
+    ceil_div,
+)
 from cudml.tensors import TensorDesc
 
 #: What the kernels are compiled with.
 GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
+GATHER_FEW_ITEMS_PER_THREAD = 2
 
 #: Longest pieces of rows for blocks of one thread: the cores of a CPU share a row.
 MAX_SERIAL_PIECE_BYTES = 1 << 16
 
 #: What `slice/gather.cu` is compiled with, by the size of its items.
 _GATHER_CONSTANTS = {
-    item_bytes: (*BLOCK_CONSTANTS, (f"kItemsPerThread<{ITEM_TYPES[item_bytes]}>", count))
+    item_bytes: (
+        *BLOCK_CONSTANTS,
+        (f"kItemsPerThread<{ITEM_TYPES[item_bytes]}>", count),
+        ("kFewItemsPerThread", GATHER_FEW_ITEMS_PER_THREAD),
+    )
     for item_bytes, count in GATHER_ITEMS_PER_THREAD.items()
 }
 
 #: The structs of the kernels.
 _GATHER_PARAMS = ParamStruct(
-    "Int64 num_items, source_offset, target_offset", *BOX_MEMBERS, "Int32 target_is_packed"
+    "Int64 num_items, source_offset, target_offset", *BOX_MEMBERS, "Int32 target_is_packed, source_is_far"
 )
 _SERIAL_PARAMS = ParamStruct(
     "Int64 num_pieces, pieces_per_block, row_items, piece_items, piece_step, source_offset, target_offset",
@@ -142,11 +157,19 @@ def why_driver(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
     return f"one stretch of {copy.num_bytes} bytes in words of {MAX_ITEM_BYTES}"
 
 
+def has_far_items(space: Space) -> bool:
+    """Whether no two neighbours share what the memory reads at once."""
+    least = ceil_div(MEMORY_PIECE_BYTES, space.item_bytes)
+    return all(abs(d.strides[SOURCE]) >= least for d in space.dimensions)
+
+
 def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Any copy: a thread computes where each of its items lies."""
     space = copy.space
     num_items, item_bytes = space.num_items, space.item_bytes
-    num_tiles = ceil_div(num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[item_bytes])
+    is_far = has_far_items(space)
+    items_each = GATHER_FEW_ITEMS_PER_THREAD if is_far else GATHER_ITEMS_PER_THREAD[item_bytes]
+    num_tiles = ceil_div(num_items, BLOCK_THREADS * items_each)
     # Items from a pointer to the farthest item, before or behind it.
     source_low, source_end = span_items(space, SOURCE)
     target_low, target_end = span_items(space, TARGET)
@@ -157,6 +180,7 @@ def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
         "target_offset": space.offsets[TARGET],
         **index_values(space, reach=reach, source_strides=1, target_strides=1),
         "target_is_packed": int(is_packed(space, TARGET)),
+        "source_is_far": int(is_far),
     }
     return launch_of(
         "slice/gather.cu",

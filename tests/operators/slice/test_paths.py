@@ -273,6 +273,26 @@ def test_runs_of_several_pieces(
     assert "runs" in run_every_path(device, source, target, 2)
 
 
+@pytest.mark.parametrize("item_bytes", sorted(BITS_BY_SIZE))
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("num_rows", [1, 511, 512, 513, 1600])
+def test_items_each_of_which_is_a_read_of_its_own(item_bytes: int, is_packed: bool, num_rows: int) -> None:
+    """A column of wide rows: a thread has fewer items than where neighbours share a read."""
+    kind, step = BITS_BY_SIZE[item_bytes], 64 // item_bytes
+    target = lay_out((num_rows, 2), kind, pads=(0, 0 if is_packed else 1))
+    for near in (0, 1):
+        source = strided_layout((num_rows, 2), kind, (2 * step, step - near), 3 * item_bytes)
+        launch = copy_step(
+            space_of(source, target), "source", "target", emulator.get_device().limits, path="gather"
+        )
+        is_far = next(field for field in launch.params.fields if field.name == "source_is_far")
+        assert is_far.values == (1 - near,)
+        items_each = slice_paths.GATHER_ITEMS_PER_THREAD[item_bytes] if near else 2
+        assert launch.grid[0] == math.ceil(2 * num_rows / (256 * items_each))
+        with emulator.schedule("forward", check=True):
+            run_step(emulator.get_device(), launch, source, target, 7)
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The code for 2**31 items or more, on few items."""
