@@ -28,18 +28,18 @@ def line_with(text: str) -> str:
     return f"{SOURCE.name}:{found}"
 
 
-def launched() -> tuple[KernelLaunch, Launch]:
+def launched(function: str = "traced") -> tuple[KernelLaunch, Launch]:
     step = KernelLaunch(
         source=str(SOURCE),
-        function="traced",
+        function=function,
         template=(),
         grid=(1, 1, 1),
         block=(NUM_ITEMS, 1, 1),
         buffers=("in", "out"),
         params=params_of(num_items=("Int64", 1)),
-        shared_bytes=4 * NUM_ITEMS,
+        shared_bytes=16 * NUM_ITEMS,
     )
-    values = np.arange(NUM_ITEMS, dtype=np.float32).view(np.uint8)
+    values = np.arange(4 * NUM_ITEMS, dtype=np.float32).view(np.uint8)
     buffers = {"in": Buffer(values), "out": Buffer(np.zeros_like(values), is_output=True)}
     return step, launch_of(step, buffers)
 
@@ -75,6 +75,15 @@ def test_a_use_waits_for_its_load() -> None:
     # It comes from memory, and little is done in between.
     assert h200(1).l2_latency < max(ways) <= h200(1).memory_latency
     assert trace_of(0).by_line()[0][0] == use
+
+
+def test_copies_to_shared_storage_are_waited_for() -> None:
+    trace = traced(*launched("copied"), 0)
+    names = [one.text.split()[0].split(".")[0] for one in trace.issued]
+    (copy,) = (one for one, name in zip(trace.issued, names, strict=True) if name == "LDGSTS")
+    after = trace.issued[names.index("DEPBAR") + 1]
+    (waited,) = (clocks for why, clocks in after.waits.items() if why == f"the result of {copy.line}")
+    assert h200(1).l2_latency < waited <= h200(1).memory_latency
 
 
 def test_a_barrier_is_waited_for() -> None:

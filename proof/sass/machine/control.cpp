@@ -116,7 +116,9 @@ INSTRUCTION(MEMBAR, "", kMemory, "ALL SC CTA GPU SYS", "PTX fence") {
   step.warp.access.is_fence = !step.has(mCTA);
 }
 INSTRUCTION(ERRBAR, "CGAERRBAR CCTL", kMemory, "ALL IVALL", "PTX fence") {}
+// The second waits for the copies before the first, which are all that the kernels have started.
 INSTRUCTION(LDGDEPBAR, "DEPBAR", kMemory, "LE", "PTX cp.async.commit_group, wait_group") {
+  step.warp.access.awaits_copies = step.has(mLE);
   for (int n = 0; n < step.count(); ++n)
     if (step.operand(n).kind != Kind::kImmediate) step.unknown();
 }

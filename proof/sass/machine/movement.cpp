@@ -140,6 +140,7 @@ INSTRUCTION(STL, "", kMemory, SIZES, "PTX st.local") {
 INSTRUCTION(LDGSTS, "", kMemory, "E 64 128 BYPASS", "PTX cp.async") {
   const U64 to = step.address(0);
   const int size = size_of(step);
+  step.warp.access.is_copy = true;
   step.warp.access.wavefronts += wavefronts_of(to, step.mask, size, false);
   access(step, step.address(1), 0, size, Use::kLoad, [&](int lane, const uint8_t* from) {
     memcpy(place(step, to[lane], size, true, Use::kStore), from, size);

@@ -294,7 +294,13 @@ class Run {
       warp.scoreboards[scoreboard] = done;
       warp.scoreboard_pcs[scoreboard] = pc;
     };
-    count_down(instruction.write_scoreboard, step.mask ? finish(m, warp.access, pipe, at) : at);
+    const double done = step.mask ? finish(m, warp.access, pipe, at) : at;
+    count_down(instruction.write_scoreboard, done);
+    if (warp.access.is_copy && done > warp.copied_at) {
+      warp.copied_at = done;
+      warp.copied_pc = pc;
+    }
+    if (warp.access.awaits_copies) turn.wait_until(warp.copied_at, Cause::kResult, warp.copied_pc);
     if (warp.access.is_fence) turn.wait_until(at + rates_.fence_latency, Cause::kFence, pc);
     count_down(instruction.read_scoreboard, at + rates_.latency[(int)Pipe::kBranch]);
     // Only branches, and what waits for others, take lanes apart or let them meet.

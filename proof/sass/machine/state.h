@@ -20,9 +20,10 @@ struct Access {
   int updates = 0;         // of the word that most lanes update
   bool is_remote = false;  // of shared storage of another block of the cluster
   bool is_fence = false;
+  bool is_copy = false, awaits_copies = false;  // to shared storage
   void reset() {
     num_sectors = wavefronts = 0;
-    is_store = is_strong = is_atomic = is_remote = is_fence = false;
+    is_store = is_strong = is_atomic = is_remote = is_fence = is_copy = awaits_copies = false;
   }
 };
 
@@ -65,7 +66,9 @@ struct Warp {
   uint32_t steps_in_group = 0;  // since the lanes that run were chosen among several
   double scoreboards[kNumScoreboards] = {};
   uint32_t scoreboard_pcs[kNumScoreboards] =
-      {};  // the instructions that are the last to count them down
+      {};                // the instructions that are the last to count them down
+  double copied_at = 0;  // when its copies to shared storage are there
+  uint32_t copied_pc = 0;
   Access access;
   std::vector<uint8_t> local;  // memory of the lanes, one after another
 

@@ -1,4 +1,4 @@
-// A kernel whose waits are known: a load, an inlined function, a barrier.
+// Kernels whose waits are known: a load, an inlined function, a barrier; copies to shared storage.
 #include "common/intrinsics.cuh"
 
 struct TracedParams {
@@ -6,7 +6,7 @@ struct TracedParams {
 };
 
 struct TracedStorage {
-  Float32 values[64];
+  Float32 values[256];
 };
 
 __device__ __forceinline__ Float32 cubed(Float32 x) {
@@ -19,4 +19,13 @@ __global__ void __launch_bounds__(64, 1) traced(const Float32* in, Float32* out,
   shared.values[threadIdx.x] = cubed(loaded);
   __syncthreads();  // every value is written before a neighbour reads it
   out[threadIdx.x] = shared.values[63 - threadIdx.x];
+}
+
+__global__ void __launch_bounds__(64, 1) copied(const Float32* in, Float32* out, TracedParams p) {
+  SHARED_STORAGE(TracedStorage, shared);
+  const UInt32 first = 4 * threadIdx.x;
+  QuadCopies copies;
+  copies.start(shared.values + first, in + first * p.num_items);
+  copies.wait();
+  out[first] = shared.values[first + 3];
 }
