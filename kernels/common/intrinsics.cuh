@@ -160,6 +160,31 @@ struct FloatCopies {
   }
 };
 
+// Copies of four floats that another block may have written, past the L1 cache. They are complete after
+// wait(), which the thread calls before it reads them; other threads need a barrier as well.
+struct QuadCopies {
+  __device__ __forceinline__ void start(float* to, const float* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                     static_cast<UInt32>(__cvta_generic_to_shared(to))),
+                 "l"(from)
+                 : "memory");
+#else
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+                 : "l"(from)
+                 : "memory");
+    *reinterpret_cast<float4*>(to) = v;
+#endif
+  }
+  __device__ __forceinline__ void wait() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+  }
+};
+
 // ---- Functions of the device's hardware: relative errors up to 2^-22 (PTX ISA, ex2 and rcp), denormal
 // results are 0.
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "common/for_constants.cuh"
+#include "gru/grid_part.cuh"
 #include "gru/product.cuh"
 
 // Hidden units of a thread. With more, each load of a state would serve more units, but their sums do not fit
@@ -24,6 +25,22 @@ __device__ __forceinline__ void store_sums(const Block& block,
     for (int s = 0; s < kNumSums; ++s) {
       target[block.sum_place(warp, kFirst + s, row + pair / kGridUnits, unit)] = sums[0][s];
     }
+  }
+}
+
+// The products of an item, from the sums of all warps, for the gates from kFirst on.
+template <int kFirst, int kNumProducts, class Block>
+__device__ __forceinline__ void add_up(const Block& block, float (&products)[kNumProducts],
+                                       const float* sums_of_warps, int row, int unit) {
+#pragma unroll
+  for (int gate = 0; gate < kNumProducts; ++gate) {
+    float sums[kGridWarps];
+#pragma unroll
+    for (int warp = 0; warp < kGridWarps; ++warp) {
+      sums[warp] = sums_of_warps[block.sum_place(warp, kFirst + gate, row, unit)];
+    }
+    products[gate] =
+        ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
   }
 }
 

@@ -4,8 +4,9 @@
 // Requires: all blocks resident, `exchange` zeroed, shared storage for sums, items and chunks.
 // Chosen when: the type has 16 bits and this is estimated to be the fastest (gru/paths.py).
 
+#include "common/exchange.cuh"
 #include "common/for_constants.cuh"
-#include "gru/exchanged_grid.cuh"
+#include "gru/grid_part.cuh"
 
 // Sequences of a round, the columns of a matrix instruction.
 constexpr int kRoundBatch = 8;

@@ -18,7 +18,7 @@ constexpr UInt32 kPassedTag = 1;
 
 template <class Element, bool kStandard, bool kLinearBeforeReset>
 struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeReset>, Element,
-                                 kStandard, kLinearBeforeReset, true> {
+                                 kStandard, kLinearBeforeReset> {
   using Weights = ResidentWeights<Element, kGridUnits, kGridWarps, kWaveRegisterChunks, false>;
   using Item = FixedItem<Element, kGridThreads, true>;
   // The sums of an item: the candidate's products with W and with R stay apart.
@@ -66,7 +66,7 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
 
   // A step's first sums are those of W and R; the candidate's with W follows the others.
   template <int kFirst, int kLast>
-  __device__ __forceinline__ void multiply_round(int pass, int count, float* sums_of_pass) const {
+  __device__ __forceinline__ void multiply_all(int count) const {
     in_batches<kWaveBatch>(count, [&](int row, auto number) {
       constexpr int kCount = decltype(number)::value;
       constexpr int kNumSums = kLast - kFirst + (kFirst == kUpdate ? 1 : 0);
@@ -76,12 +76,12 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
       if constexpr (kFirst == kUpdate) {
         if (from_below != nullptr) {
           input_weights.template accumulate<kUpdate, kNumGates, kCount, kNumSums - 1>(
-              sums, states_below + offset, row_stride(), pass);
+              sums, states_below + offset, row_stride(), 0);
         }
       }
       weights.template accumulate<kFirst, kLast, kCount, kCandidate - kFirst>(sums, states + offset,
-                                                                              row_stride(), pass);
-      store_sums<kFirst, kCount>(*this, sums, row, sums_of_pass);
+                                                                              row_stride(), 0);
+      store_sums<kFirst, kCount>(*this, sums, row, partials);
     });
   }
 
@@ -99,7 +99,7 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
       if (tag > 0) this->gather_all(tag, loads);
       return;
     }
-    const Int64 offset = loads.first - this->exchanged(0, 0);
+    const Int64 offset = loads.first - this->exchanged(0);
     const typename Grid::Stream below = {kPassedTag, from_below + passed(step, 0) + offset,
                                          states_below + loads.target};
     if (tag > 0) {
@@ -118,8 +118,8 @@ struct WaveBlock : ExchangedGrid<WaveBlock<Element, kStandard, kLinearBeforeRese
     if (from_below == nullptr) return item.fetched_inputs();
     if (kFirst == kCandidate) return {0.0f, 0.0f, item.candidate_input};
     float product[1];
-    this->template add_up<kLast>(product, partials, static_cast<int>(threadIdx.x) / kPassUnits,
-                                 static_cast<int>(threadIdx.x) % kPassUnits);
+    add_up<kLast>(*this, product, partials, static_cast<int>(threadIdx.x) / kPassUnits,
+                  static_cast<int>(threadIdx.x) % kPassUnits);
     item.candidate_input = product[0];
     return {0.0f, 0.0f, product[0]};
   }
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kGridThreads, 1)
   const Int64 layer_words = params.num_steps * rows_words;
   // Behind what the blocks of each layer exchange is what layers pass on.
   UInt64* const passed = exchange + num_layers * 2 * rows_words;
-  Block block = {{layer, part, exchange + number * 2 * rows_words, nullptr, {report}},
+  Block block = {{layer, part, exchange + number * 2 * rows_words, {report}},
                  {layer, nullptr, nullptr, {}},
                  {layer_of_inputs, nullptr, nullptr, {}},
                  reinterpret_cast<float*>(shared.words),

@@ -59,7 +59,8 @@ def test_every_threshold_says_what_it_rests_on(module: str) -> None:
 def test_a_data_file_is_as_the_command_writes_it(operator: str) -> None:
     text = choice.path_of(operator).read_text(encoding="utf-8")
     source = json.loads(text)["source"]
-    assert re.match(r"(Predicted, not measured|Measured)\b.* regret: .* \(\d+ problems, seed \d+\)$", source)
+    problems = r"\d+ problems, seed \d+|\d+ layers"
+    assert re.match(rf"(Predicted, not measured|Measured)\b.* regret: .* \(({problems})\)$", source)
     assert choice.text_of(source, asdict(choice.numbers_of(operator, TUNED[operator]))) == text
 
 

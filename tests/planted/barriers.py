@@ -40,14 +40,18 @@ _CASES = {
         "gru in a block, several sequences",
     ),
     "gru/exchanged_grid.cuh": (
-        "gru on a grid, both directions",
-        "gru on a grid, weights in memory",
-        "gru on a grid",
+        "gru on a grid, fixed items",
         "gru on a grid, fixed items, reset first",
         "gru, a wave of two layers",
     ),
     "gru/matrix_grid.cu": ("gru by matrix instructions",),
     "gru/products.cu": ("gru by products", "gru by products, reset first"),
+    "gru/round_grid.cuh": (
+        "gru on a grid, several rounds",
+        "gru on a grid, several rounds, reset first",
+        "gru on a grid, weights in memory",
+        "gru on a grid",
+    ),
     "gru/step.cu": (
         "gru, a single step of several sequences, reset first",
         "gru, a single step, reset first",

@@ -204,10 +204,10 @@ DEFECTS = {
         f"{RACE}|{WRONG}",
     ),
     "sums of both passes in one place": Defect(
-        "kernels/gru/exchanged_grid.cuh",
-        "block().partials + (pass & 1) * block().sums_per_pass()",
+        "kernels/gru/round_grid.cuh",
+        "block().partials + progress.half * block().sums_per_pass()",
         "block().partials",
-        ("gru on a grid, weights in memory",),
+        ("gru on a grid, several rounds", "gru on a grid, weights in memory"),
         RACE,
     ),
     "sums of a turn over those of the turn before": Defect(
@@ -219,9 +219,9 @@ DEFECTS = {
     ),
     "one buffer for all exchanges of matrices": Defect(
         "kernels/gru/matrix_grid.cu",
-        "(tag & 1 ? buffer_bytes : 0) + sequence",
-        "0 * tag + sequence",
-        ("gru by matrix instructions", "gru by matrix instructions, many sequences, reset first"),
+        "buffer_bytes = rows *",
+        "buffer_bytes = 0 * rows *",
+        ("gru by matrix instructions, full sequences", "gru by matrix instructions, reset first"),
         f"{WRONG}|{HANGS}",
     ),
     "units past the hidden size are not sent": Defect(
@@ -263,8 +263,50 @@ DEFECTS = {
         "kernels/gru/exchanged_grid.cuh",
         "i < block().round_batch() * block().row_stride(); i += kGridThreads",
         "i < block().row_stride(); i += kGridThreads",
-        ("gru on a grid",),
+        ("gru on a grid, fixed items",),
         UNWRITTEN,
+    ),
+    "states of the second place are not cleared": Defect(
+        "kernels/gru/round_grid.cuh",
+        "i < 2 * block().round_batch() * block().row_stride();",
+        "i < block().round_batch() * block().row_stride();",
+        ("gru on a grid, several rounds",),
+        UNWRITTEN,
+    ),
+    "a round is copied over the one that is multiplied": Defect(
+        "kernels/gru/round_grid.cuh",
+        "start_copies(next.number, next.round, progress.place ^ 1)",
+        "start_copies(next.number, next.round, progress.place)",
+        ("gru on a grid, several rounds",),
+        f"{RACE}|{WRONG}|{UNWRITTEN}",
+    ),
+    "a round has come when one of its shards has counted it": Defect(
+        "kernels/gru/round_grid.cuh",
+        "has_all = false;",
+        "has_all = i > 0;",
+        ("gru on a grid, several rounds",),
+        f"{RACE}|{WRONG}",
+    ),
+    "rounds in each other's counts": Defect(
+        "kernels/gru/round_grid.cuh",
+        "add_release(counts + round * layer.params.num_shards + shard, 1)",
+        "add_release(counts + shard, 1)",
+        ("gru on a grid, several rounds",),
+        f"{HANGS}|{RACE}|{WRONG}",
+    ),
+    "a turn of the warps is left out": Defect(
+        "kernels/gru/round_grid.cuh",
+        "if (progress.turns_until_item-- > 0) continue;",
+        "if (--progress.turns_until_item > 0) continue;",
+        ("gru on a grid, several rounds",),
+        f"{HANGS}|{WRONG}|{RACE}",
+    ),
+    "counts of rounds are shared by two rounds": Defect(
+        _PATHS,
+        "num_counts = round_up(shape.num_blocks(layer) * num_rounds, QUAD)",
+        "num_counts = round_up(shape.num_blocks(layer), QUAD)",
+        ("gru on a grid, several rounds",),
+        f"{BOUNDS}|{RACE}|{WRONG}|{HANGS}",
     ),
     "the first word's number stands for all": Defect(
         "kernels/common/exchange.cuh",
@@ -279,14 +321,20 @@ DEFECTS = {
     ),
     "one buffer for all exchanges": Defect(
         "kernels/gru/exchanged_grid.cuh",
-        "((tag & 1) * num_rows + row_of(n))",
-        "(0 * num_rows + row_of(n))",
+        "loads.words_per_buffer = layer",
+        "loads.words_per_buffer = 0 * layer",
         (
             "gru on a grid, several blocks a sequence",
             "gru on a grid, several blocks a sequence, reset first",
-            "gru on a grid, weights in memory",
         ),
         f"{WRONG}|{HANGS}",
+    ),
+    "one buffer for all exchanges of rounds": Defect(
+        "kernels/gru/round_grid.cuh",
+        "((number & 1) * num_rows + row_of(n))",
+        "(0 * num_rows + row_of(n))",
+        ("gru on a grid, several rounds",),
+        f"{RACE}|{WRONG}",
     ),
     "a fixed item's state over the one that is read": Defect(
         "kernels/gru/block.cu",
@@ -300,6 +348,13 @@ DEFECTS = {
         "copies.wait();",
         "",
         ("gru in a block", "gru on a grid, fixed items"),
+        f"{UNWRITTEN}|{WRONG}",
+    ),
+    "states are multiplied before they have come": Defect(
+        "kernels/gru/round_grid.cuh",
+        "copies.wait();",
+        "",
+        ("gru on a grid, several rounds",),
         f"{UNWRITTEN}|{WRONG}",
     ),
     "a fixed item's last state is stored a step early": Defect(
@@ -320,7 +375,10 @@ DEFECTS = {
         "kernels/gru/exchanged_grid.cuh",
         "loads.first + (tag & 1) * loads.words_per_buffer, block()",
         "loads.first, block()",
-        ("gru on a grid, fixed items", "gru on a grid, fixed items, reset first"),
+        (
+            "gru on a grid, several blocks a sequence",
+            "gru on a grid, several blocks a sequence, reset first",
+        ),
         f"{WRONG}|{HANGS}",
     ),
     "words past the hidden size are waited for": Defect(

@@ -258,6 +258,14 @@ CASES = {
     "gru on a grid, both directions": Case(
         gru(3, 5, 1, 20, direction=BIDIRECTIONAL, linear_before_reset=False), "grid"
     ),
+    "gru on a grid, several rounds": Case(
+        gru(3, 9, 2, 40), "grid", replace(NARROW, num_multiprocessors=5)
+    ),
+    "gru on a grid, several rounds, reset first": Case(
+        gru(2, 9, 2, 40, linear_before_reset=False, activations=OTHERS),
+        "grid",
+        replace(NARROW, num_multiprocessors=5),
+    ),
     "gru of bfloat16": Case(gru(3, 3, 2, 40, data_type=ExtendedType.BFLOAT16), "matrix_grid"),
     "gru by matrix instructions": Case(gru(3, 3, 2, 40, data_type=DataType.FLOAT16), "matrix_grid"),
     "gru by matrix instructions, weights in memory": Case(
@@ -274,9 +282,9 @@ CASES = {
         "matrix_grid",
         TWO,
     ),
-    "gru on a grid, several blocks a sequence": Case(gru(4, 1, 2, 130), "grid", length=4),
+    "gru on a grid, several blocks a sequence": Case(gru(4, 1, 2, 130), "grid", LARGE, length=4),
     "gru on a grid, several blocks a sequence, reset first": Case(
-        gru(3, 1, 2, 130, linear_before_reset=False), "grid", length=3
+        gru(3, 1, 2, 130, linear_before_reset=False), "grid", LARGE, length=3
     ),
     "gru on a grid, full sequences": Case(
         gru(3, 3, 2, 40, linear_before_reset=False, pads=(1, 2, 3)), "grid", length=3

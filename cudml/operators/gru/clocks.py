@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cudml.operators.choice import numbers_of
 from cudml.operators.gru.layer import (
+    COUNTED_BYTES,
     EXCHANGED_BYTES,
     MATRIX_EXCHANGED_BYTES,
     MATRIX_ROUND_BATCH,
@@ -18,15 +19,13 @@ from cudml.operators.gru.layer import (
 )
 from cudml.plans import WARP_LANES, Limits, ceil_div, round_up
 
-# CUDA C++ Programming Guide: warp instructions of a clock, bytes of shared storage (32 banks of 4 bytes), and
-# products of float32 by FFMA.
+# CUDA C++ Programming Guide: warp instructions of a clock, and bytes of shared storage (32 banks of 4 bytes).
 _INSTRUCTIONS_PER_CLOCK = 4
 _SHARED_BYTES_PER_CLOCK = 128
-_PRODUCTS_PER_CLOCK = 128
 # PTX: products of mma.m16n8k16.
 _MATRIX_PRODUCTS = 2048
 
-# Rows of the smallest tile of a library's product: fewer take as long.
+# Rows, and columns, of a tile of a library's product: fewer take as long.
 _PRODUCT_ROWS = 64
 
 # Steps that cudml/devices/cuda/graphs.py records as a graph are more.
@@ -56,12 +55,16 @@ class Clocks:
 
     # grid and wave: blocks exchange states through the L2 cache
 
-    #: An exchange.
+    #: From the gates of a state to its copies in the other blocks.
     exchange: int
-    #: A round of states in a pass, from the first product to the last gate.
-    grid_round: int
-    #: A sequence of a round: its share of the partial sums, and its gates.
-    sequence: int
+    #: Bytes of float32 states that a multiprocessor reads in a clock, while all of them read.
+    exchanged_bytes: int
+    #: A step with fixed items, besides the exchange and the products.
+    grid_fixed: int
+    #: A round of states, besides the products of its first pass.
+    round: int
+    #: A further pass of a round.
+    round_pass: int
     #: Adding up partial sums in a warp, as accesses to shared storage.
     reduction: int
     #: A further layer of a stack: its product and its launch.
@@ -76,6 +79,8 @@ class Clocks:
 
     # products: a product and a launch for each step
 
+    #: A term of a tile's sums, of float32.
+    product_term: int
     #: The gates after a product.
     product_gates: int
     #: Each of its blocks on a multiprocessor.
@@ -126,7 +131,8 @@ def product_clocks(shape: Shape, t: Clocks) -> int:
     state_turns = sequences * warps * (4 * shape.num_chunks + t.reduction)
     reads = ceil_div(sequences, shape.product_batch)
     stored = reads * shape.num_stored_chunks * shape.chunk_bytes // _SHARED_BYTES_PER_CLOCK
-    return max(products // _INSTRUCTIONS_PER_CLOCK + state_turns, stored) + overflow_clocks(shape, t)
+    weights = stored + overflow_clocks(shape, t)
+    return max(products // _INSTRUCTIONS_PER_CLOCK + state_turns, weights)
 
 
 def block_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
@@ -144,14 +150,24 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
     return waves * (load_clocks(shape, t) + layer.num_steps * step)
 
 
+def gather_clocks(shape: Shape, layer: Layer, state_bytes: int, t: Clocks) -> int:
+    """Clocks that a block takes to read the states of its group."""
+    return shape.group_batch * layer.hidden_size * state_bytes // t.exchanged_bytes
+
+
 def grid_clocks(shape: Shape, layer: Layer, t: Clocks) -> int:
     """Clocks that the grid kernel is estimated to take."""
-    gathered = shape.group_batch * layer.hidden_size * EXCHANGED_BYTES // t.l2_bytes
     num_exchanges = 1 if layer.linear_before_reset else 2
-    num_rounds = ceil_div(shape.group_batch, shape.round_batch)
-    of_pass = num_rounds * t.grid_round + shape.group_batch * t.sequence
-    step = num_exchanges * (t.exchange + gathered) + shape.num_passes * of_pass + product_clocks(shape, t)
-    return load_clocks(shape, t) + layer.num_steps * step
+    if shape.is_fixed:
+        exchange = max(t.exchange, gather_clocks(shape, layer, EXCHANGED_BYTES, t))
+        step = num_exchanges * exchange + t.grid_fixed
+    else:
+        num_rounds = ceil_div(shape.group_batch, shape.round_batch)
+        of_round = t.round + (shape.num_passes - 1) * t.round_pass
+        # A round is copied while another one is multiplied; of few rounds, a part is waited for.
+        copies = gather_clocks(shape, layer, COUNTED_BYTES, t) // num_rounds**2
+        step = num_exchanges * (num_rounds * of_round + copies)
+    return load_clocks(shape, t) + layer.num_steps * (step + product_clocks(shape, t))
 
 
 def matrix_clocks(shape: Shape, layer: Layer, t: Clocks) -> int:
@@ -195,11 +211,13 @@ def products_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> in
     weights = layer.num_directions * NUM_GATES * hidden * hidden
     rows = layer.num_directions * layer.batch_size * hidden
     num_bytes = layer.element_bytes * weights + 8 * (NUM_GATES + 1) * rows
-    per_clock = _PRODUCTS_PER_CLOCK
     if layer.has_matrices(limits):
-        per_clock = _MATRIX_PRODUCTS // t.matrix_instruction
-    multiplied = round_up(layer.batch_size, _PRODUCT_ROWS)
-    products = weights * multiplied // (limits.num_multiprocessors * per_clock)
+        per_clock = limits.num_multiprocessors * _MATRIX_PRODUCTS // t.matrix_instruction
+        products = weights * round_up(layer.batch_size, _PRODUCT_ROWS) // per_clock
+    else:
+        tiles = ceil_div(layer.num_directions * NUM_GATES * hidden, _PRODUCT_ROWS)
+        tiles *= ceil_div(layer.batch_size, _PRODUCT_ROWS)
+        products = ceil_div(tiles, limits.num_multiprocessors) * hidden * t.product_term
     read = num_bytes // (limits.num_multiprocessors * t.l2_bytes)
     blocks = shape.num_blocks(layer) * t.product_block // limits.num_multiprocessors
     launches = halves * ((layer.num_directions + 1) * t.launch + t.product_gates + blocks)

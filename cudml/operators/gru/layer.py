@@ -94,7 +94,10 @@ EXCHANGED_STATES = 2
 MATRIX_EXCHANGED_BYTES = 4
 MATRIX_EXCHANGED_STATES = 16
 
-# kernels/gru/exchanged_grid.cuh: bytes of the update gate and state of an item between two half steps.
+# kernels/gru/round_grid.cuh: bytes of a state and of a count, both in whole quads; of a hidden unit's biases;
+# of the update gate and state of an item between two half steps.
+COUNTED_BYTES = 4
+BIASES_BYTES = 16
 CARRIED_BYTES = 8
 
 _LAYER_CONSTANTS: Constants = (
@@ -111,7 +114,6 @@ _PRODUCT_CONSTANTS: Constants = (
 )
 _GRID_CONSTANTS: Constants = (
     ("kGridThreads", GRID_WARPS * WARP_LANES),
-    ("sizeof(Carried)", CARRIED_BYTES),
     ("4 * kNumGates * kGridThreads", FIXED_INPUT_BYTES),
     ("kWaitForStates", 1),
 )
@@ -133,6 +135,9 @@ CONSTANTS: dict[str, Constants] = {
         ("kGridUnits", GRID_UNITS),
         ("kGridBatch", GRID_BATCH),
         ("kGridRegisterChunks", GRID_REGISTER_CHUNKS),
+        ("sizeof(Carried)", CARRIED_BYTES),
+        ("sizeof(Float32)", COUNTED_BYTES),
+        ("sizeof(GateBiases)", BIASES_BYTES),
         ("sizeof(TaggedFloats::Word)", EXCHANGED_BYTES),
         ("TaggedFloats::kNumWords", EXCHANGED_STATES),
     ),

@@ -7,6 +7,7 @@ product of the library and a launch for the gates. The choice follows the estima
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from cudml.enums import DataType
 from cudml.operators.gru.clocks import (
@@ -22,6 +23,7 @@ from cudml.operators.gru.clocks import (
 from cudml.operators.gru.layer import (
     CARRIED_BYTES,
     CONSTANTS,
+    COUNTED_BYTES,
     EXCHANGED_BYTES,
     EXCHANGED_STATES,
     MATRIX_EXCHANGED_BYTES,
@@ -30,6 +32,7 @@ from cudml.operators.gru.layer import (
     PRODUCTS_FINISH,
     PRODUCTS_HALF,
     PRODUCTS_START,
+    QUAD,
     SERIAL_BIAS_ROWS,
     SERIAL_ROWS,
     STEP_CARRIED_ROWS,
@@ -205,11 +208,13 @@ def _block_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
     return (launch,), overflow
 
 
-def _grid_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    shape = _fitting(grid_shape, layer, limits)
+def _grid_steps(layer: Layer, places: Places, limits: Limits, shape: Shape | None = None) -> Steps:
+    shape = shape or _fitting(grid_shape, layer, limits)
     exchange: tuple[Workspace, ...] = ()
     carried: tuple[Workspace, ...] = ()
-    if layer.num_steps > 1 or not layer.linear_before_reset:
+    if not shape.is_fixed:
+        exchange = (_counted_exchange(layer, shape),)
+    elif layer.num_steps > 1 or not layer.linear_before_reset:
         exchange = (_exchange(layer, EXCHANGED_BYTES, EXCHANGED_STATES),)
     if not (layer.linear_before_reset or shape.is_fixed):
         items = layer.num_directions * layer.batch_size * layer.hidden_size
@@ -235,12 +240,20 @@ def _exchange(layer: Layer, state_bytes: int, load_states: int) -> Workspace:
     return Workspace("exchange", 2 * rows * state_bytes * round_up(layer.hidden_size, load_states))
 
 
+def _counted_exchange(layer: Layer, shape: Shape) -> Workspace:
+    """The counts of the rounds of all groups by shard, then two buffers of states in whole quads."""
+    num_rounds = ceil_div(shape.group_batch, shape.round_batch)
+    num_counts = round_up(shape.num_blocks(layer) * num_rounds, QUAD)
+    states = _exchange(layer, COUNTED_BYTES, QUAD).num_bytes
+    return Workspace("exchange", COUNTED_BYTES * num_counts + states)
+
+
 def _exchanging(
     launch: KernelLaunch, exchange: tuple[Workspace, ...], others: tuple[Workspace, ...]
 ) -> Steps:
     """The steps of a kernel whose blocks exchange states."""
     launch = launch._replace(buffers=(*launch.buffers, WAIT_REPORT), cooperative=True, waits=WAITS[:1])
-    # Exchanges are numbered from 1, so 0 marks a word that has not been sent.
+    # Exchanges are numbered from 1, so 0 marks a word that has not been sent, and a round that nobody counts.
     fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)
     return (*fills, launch), (*exchange, *others)
 
@@ -449,6 +462,11 @@ def _complete(
     return steps
 
 
+def steps_of_grid(layer: Layer, limits: Limits, shape: Shape) -> Steps:
+    """Those of the path "grid" in one of its shapes, for a benchmark."""
+    return _complete(partial(_grid_steps, shape=shape))(layer, limits)
+
+
 def _is_one_step(layer: Layer, limits: Limits) -> bool:
     return layer.num_steps == 1
 
@@ -506,8 +524,7 @@ def estimated_clocks(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> dict[s
         clocks["grid"] = grid_clocks(grid, layer, t)
     if (matrix := matrix_shape(layer, limits, t)) is not None:
         clocks["matrix_grid"] = matrix_clocks(matrix, layer, t)
-    # A hidden size that no other kernel can hold is refused, as on every path.
-    if clocks and PATHS["products"].can_do(layer, limits):
+    if PATHS["products"].can_do(layer, limits):
         clocks["products"] = products_clocks(products_shape(layer), layer, limits, t)
     if layer.num_steps == 1:
         more = projection_clocks(layer, limits, t)

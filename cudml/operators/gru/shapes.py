@@ -1,9 +1,11 @@
 """How the kernels of a GRU divide a layer."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from cudml.operators.gru.clocks import CLOCKS, Clocks, grid_clocks, matrix_clocks
 from cudml.operators.gru.layer import (
+    BIASES_BYTES,
     BLOCK_EARLY_CAPABILITY,
     BLOCK_EARLY_REGISTER_CHUNKS,
     BLOCK_MAX_WARPS,
@@ -38,6 +40,9 @@ from cudml.plans import WARP_LANES, Limits, ceil_div
 
 # Fewest sequences of a CPU's thread: with fewer, several threads are no faster than one.
 _SERIAL_MIN_BATCH = 16
+
+# Sequences of a round of the grid kernel, of which a warp multiplies GRID_BATCH at once.
+_ROUND_BATCHES = (1, 2, 4, 8, 16)
 
 
 def _stored(shape: Shape, limits: Limits) -> Shape:
@@ -101,12 +106,17 @@ def _block_register_chunks(num_chunks: int, num_passes: int, limits: Limits) -> 
 
 def grid_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:
     """The fastest shape of the kernel whose blocks exchange states; None if it cannot run."""
-    shapes = [
+    shapes = grid_shapes(layer, limits)
+    return min(shapes, key=lambda shape: grid_clocks(shape, layer, t), default=None)
+
+
+def grid_shapes(layer: Layer, limits: Limits) -> list[Shape]:
+    """The shapes that the kernel can have."""
+    return [
         shape
         for num_groups in _possible_groups(layer, limits)
-        if (shape := _grid_shape_of(layer, limits, num_groups)) is not None
+        for shape in _grid_shapes_of(layer, limits, num_groups)
     ]
-    return min(shapes, key=lambda shape: grid_clocks(shape, layer, t), default=None)
 
 
 def _possible_groups(layer: Layer, limits: Limits) -> range:
@@ -114,7 +124,8 @@ def _possible_groups(layer: Layer, limits: Limits) -> range:
     return range(1, min(layer.batch_size, limits.resident_blocks // layer.num_directions) + 1)
 
 
-def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | None:
+def _grid_shapes_of(layer: Layer, limits: Limits, num_groups: int) -> Iterator[Shape]:
+    """Shapes with fixed items, if a thread has at most one, and with rounds of some sequences."""
     group_batch = ceil_div(layer.batch_size, num_groups)
     num_groups = ceil_div(layer.batch_size, group_batch)
     most_shards = limits.resident_blocks // (layer.num_directions * num_groups)
@@ -122,12 +133,11 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
     num_tiles = ceil_div(layer.hidden_size, pass_units)
     num_passes = ceil_div(num_tiles, most_shards)
     num_chunks = ceil_div(layer.hidden_size, COLUMNS_PER_WARP * GRID_WARPS)
-    # Next to a state, its partial sums, which two passes keep in turn.
-    sum_bytes = min(num_passes, 2) * GRID_WARPS * NUM_GATES * pass_units * 4
-    state_bytes = num_chunks * COLUMNS_PER_WARP * GRID_WARPS * 4 + sum_bytes
-    most = limits.shared_bytes_per_block // state_bytes
-    if most == 0:
-        return None
+    # A state, and its partial sums of a pass.
+    state_bytes = 4 * num_chunks * COLUMNS_PER_WARP * GRID_WARPS
+    state_bytes += 4 * GRID_WARPS * NUM_GATES * pass_units
+    # A thread finishes one hidden unit of one sequence.
+    most = GRID_WARPS * WARP_LANES // pass_units
     shape = Shape(
         num_warps=GRID_WARPS,
         thread_units=GRID_UNITS,
@@ -135,15 +145,23 @@ def _grid_shape_of(layer: Layer, limits: Limits, num_groups: int) -> Shape | Non
         group_batch=group_batch,
         num_shards=ceil_div(num_tiles, num_passes),
         num_passes=num_passes,
-        # A thread finishes one hidden unit of one sequence.
-        round_batch=min(group_batch, max(1, most // 2), GRID_WARPS * WARP_LANES // pass_units),
+        round_batch=group_batch,
         state_bytes=state_bytes,
         num_chunks=num_chunks,
         piece_bytes=QUAD * layer.element_bytes,
         num_register_chunks=min(GRID_REGISTER_CHUNKS, num_chunks),
         product_batch=GRID_BATCH,
     )
-    return _filled(shape, limits, shape.round_batch)
+    if num_passes == 1 and group_batch <= most:
+        fixed = replace(shape, is_fixed=True, fixed_bytes=FIXED_INPUT_BYTES)
+        if fixed.shared_bytes <= limits.shared_bytes_per_block:
+            yield _stored(fixed, limits)
+    # There are two rounds at a time, and two passes.
+    bias_bytes = BIASES_BYTES * num_passes * pass_units
+    for round_batch in _ROUND_BATCHES:
+        rounds = replace(shape, round_batch=round_batch, state_bytes=2 * state_bytes, fixed_bytes=bias_bytes)
+        if round_batch < 2 * group_batch and rounds.shared_bytes <= limits.shared_bytes_per_block:
+            yield _stored(rounds, limits)
 
 
 def matrix_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | None:

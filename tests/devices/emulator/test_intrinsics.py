@@ -447,6 +447,21 @@ def test_barrier_of_a_cooperative_grid(order: str, seed: int, num_blocks: int, n
     np.testing.assert_array_equal(out, shifted + np.arange(rounds)[:, None])
 
 
+@pytest.mark.parametrize("num_quads", [1, 64, 70])
+def test_copies_of_quads_come_when_they_are_waited_for(num_quads: int, rng: np.random.Generator) -> None:
+    """And no earlier, but for those that are more than 64 before the last."""
+    x = rng.random((2, 2, 4 * num_quads), np.float32)
+    early, late = np.zeros_like(x), np.zeros_like(x)
+    params = params_of(num_floats=("Int64", 4 * num_quads))
+    buffers = {"x": x, "early": early, "late": late}
+    launch("quad_copies.cu", "quad_copies", buffers, params, block=2, shared_bytes=4480)
+    np.testing.assert_array_equal(late, x)
+    num_early = 4 * max(0, num_quads - 64)
+    np.testing.assert_array_equal(early[..., :num_early], x[..., :num_early])
+    np.testing.assert_array_equal(early[0, :, num_early:], -1)
+    np.testing.assert_array_equal(early[1, :, num_early:], x[0, :, num_early:])
+
+
 OPERATIONS = (np.add, np.minimum, np.maximum, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.add)
 COUNTERS = 7
 

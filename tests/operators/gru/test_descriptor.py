@@ -334,6 +334,7 @@ def test_weights_that_do_not_fit_the_chip_are_multiplied_by_the_library() -> Non
         return plan(gru_of(256, batch, hidden, data_type=data_type), LIMITS).steps[-1].function
 
     assert path(128, 2048, F16) == path(128, 2048, F32) == path(128, 1024, F32) == "gru_products"
+    assert path(1, 65536, F32) == "gru_products"
     assert path(8, 2048, F32) == path(32, 512, F32) == "gru_grid"
     assert path(1, 2048, F16) == path(8, 2048, F16) == path(128, 1024, F16) == "gru_matrix_grid"
 
@@ -441,5 +442,6 @@ def test_plan_refuses_unknown_and_impossible_paths() -> None:
     refused = "'matrix_grid' cannot compute a GRU of float32 with D 1, T 5, N 2, I 3 and H 4 on this device"
     with pytest.raises(ValueError, match=refused):
         plan(GRU, LIMITS, path="matrix_grid")
+    # More items than a grid of the path "products" has threads.
     with pytest.raises(ValueError, match="hidden size 65536 does not fit the 65536 bytes"):
-        plan(gru_of(2, 1, 65536), replace(LIMITS, shared_bytes_per_block=65536))
+        plan(gru_of(2, 1 << 24, 65536), replace(LIMITS, shared_bytes_per_block=65536))

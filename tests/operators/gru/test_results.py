@@ -133,11 +133,11 @@ def test_a_sequence_alone_has_the_same_bits(
     assert_identical(alone["single"][:, 0], together["single"][:, n])
 
 
-#: Multiprocessors and bytes of shared storage: one block or two a direction, many rounds, many passes,
-#: weights that are partly or all in global memory.
+#: Multiprocessors and bytes of shared storage: one block or two a direction, many rounds, many passes, fixed
+#: items, weights that are partly or all in global memory.
 SMALL_DEVICES = {
     "block": ((1, 4096), (2, 8192), (7, 65536), (16, 232448)),
-    "grid": ((2, 4096), (3, 8192), (4, 32768), (7, 65536), (16, 232448)),
+    "grid": ((2, 8192), (3, 16384), (4, 32768), (7, 65536), (16, 232448), (18, 232448)),
     "matrix_grid": ((5, 65536), (9, 32768), (12, 65536), (27, 32768), (40, 232448)),
     "panels": ((1, 4096), (2, 4096), (16, 4096)),
     "products": ((1, 4096), (16, 4096)),

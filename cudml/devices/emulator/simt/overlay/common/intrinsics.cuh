@@ -111,6 +111,29 @@ struct FloatCopies {
   }
 };
 
+// At most kMost are late: a further one completes the first of them.
+struct QuadCopies {
+  static constexpr int kMost = 64;
+  float* places[kMost];
+  const float* sources[kMost];
+  int count = 0;
+
+  __device__ __forceinline__ void start(float* to, const float* from) {
+    if (count >= kMost) complete(count % kMost);
+    places[count % kMost] = to;
+    sources[count++ % kMost] = from;
+  }
+  __device__ __forceinline__ void wait() {
+    for (int i = count > kMost ? count - kMost : 0; i < count; ++i) complete(i % kMost);
+    count = 0;
+  }
+
+ private:
+  void complete(int i) {
+    for (int c = 0; c < 4; ++c) places[i][c] = sources[i][c];
+  }
+};
+
 __device__ __forceinline__ float fast_exp2(float x) { return exp2f(x); }
 
 __device__ __forceinline__ float fast_reciprocal(float x) { return 1.0f / x; }
