@@ -21,11 +21,11 @@ _CACHE = "cold"
 _FILL = 0xA5
 
 
-def origin_of(target: Target) -> str:
-    """Where times come from: the GPU, what built the kernels, the commit."""
+def origin_of(target: Target, cache: str = _CACHE) -> str:
+    """Where times come from: the GPU, what built the kernels, the commit, the state of the L2."""
     told = {"driver": "driver", "nvrtc": "NVRTC", "cupy": "CuPy", "commit": "commit"}
     known = [f"{name} {target.environment[key]}" for key, name in told.items() if target.environment.get(key)]
-    return ", ".join([f"Measured on {target.name}", *known, f"L2 {_CACHE}"])
+    return ", ".join([f"Measured on {target.name}", *known, f"L2 {cache}"])
 
 
 def _plan_by(point: Point, limits: Limits, path: str) -> Plan:

@@ -55,10 +55,15 @@ def box(random: np.random.Generator, num_items: int, num_dimensions: int) -> tup
 
 def regret_line(rows: Iterable[Row[P]], seed: int) -> str:
     """The last line of a drawn scan: the chosen path's time as a multiple of the best path's."""
-    regrets = sorted(row.time_us / row.times[row.best] for row in rows)
-    figures = {"geomean": _geometric_mean(regrets), "p95": _percentile(regrets, 95), "worst": regrets[-1]}
-    told = " ".join(f"{name} {value:.3f}" for name, value in figures.items())
-    return f"regret: {told} ({len(regrets)} problems, seed {seed})"
+    regrets = [row.time_us / row.times[row.best] for row in rows]
+    return f"regret: {figures_of(regrets)} ({len(regrets)} problems, seed {seed})"
+
+
+def figures_of(regrets: Iterable[float]) -> str:
+    """How far choices are from the best, in three figures."""
+    ordered = sorted(regrets)
+    figures = {"geomean": _geometric_mean(ordered), "p95": _percentile(ordered, 95), "worst": ordered[-1]}
+    return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
 
 
 def _geometric_mean(values: Sequence[float]) -> float:

@@ -87,7 +87,8 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):
         print("nothing is written")
         return 1
-    source = f"{predicted_by(nvrtc_version())}. {regret}"
+    kept = f"Measured: {', '.join(choosing.measured)}. " if choosing.measured else ""
+    source = f"{kept}{predicted_by(nvrtc_version())}. {regret}"
     choice.path_of(scan.operator).write_text(choice.text_of(source, asdict(after)), encoding="utf-8")
     return 0
 

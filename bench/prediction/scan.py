@@ -125,11 +125,15 @@ class Row(Generic[P]):
 
 @dataclass(frozen=True)
 class Choosing(Generic[P, Numbers]):
-    """A choice by numbers, which `--write` tunes: what it compares with them, and the path that it takes."""
+    """A choice by numbers, which `--write` tunes: what it compares with them, and the path that it takes.
+
+    The numbers of the fields `measured` are of a GPU's times, and are kept.
+    """
 
     numbers: Numbers
     problem_of: Callable[[P], Any]
     choose: Callable[[Any, Numbers], str]
+    measured: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

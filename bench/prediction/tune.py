@@ -48,7 +48,7 @@ class Tuning(Generic[P, Numbers]):
     """The choice whose numbers are tuned, and rows with the times of all paths."""
 
     def __init__(self, rows: Sequence[Row[P]], choosing: Choosing[P, Numbers]) -> None:
-        self._rows, self._choose = rows, choosing.choose
+        self._rows, self._choose, self._kept = rows, choosing.choose, choosing.measured
         self._problems = [choosing.problem_of(row.point) for row in rows]
         self._costs = [
             {name: _cost(math.log(time / row.times[row.best])) for name, time in row.times.items()}
@@ -78,6 +78,7 @@ class Tuning(Generic[P, Numbers]):
             places = [
                 (field.name, place)
                 for field in fields(numbers)  # type: ignore[arg-type]
+                if field.name not in self._kept
                 for place in _places(getattr(numbers, field.name))
             ]
             random.shuffle(places)

@@ -38,8 +38,10 @@ def row(length: int, **times: float) -> Row[top_k.Point]:
     return Row(top_k.Point("rows", "float32", 1, length, 1), next(iter(times)), times)
 
 
-def tuned(rows: list[Row[top_k.Point]], numbers: Numbers) -> Numbers:
-    for changed, _ in Tuning(rows, CHOOSING).changes(numbers):
+def tuned(
+    rows: list[Row[top_k.Point]], numbers: Numbers, choosing: Choosing[top_k.Point, Numbers] = CHOOSING
+) -> Numbers:
+    for changed, _ in Tuning(rows, choosing).changes(numbers):
         numbers = changed
     return numbers
 
@@ -49,6 +51,11 @@ def test_a_threshold_moves_to_where_times_cross() -> None:
     found = tuned(rows, Numbers())
     assert 190 <= found.first_length <= 212
     assert replace(found, first_length=100) == Numbers()
+
+
+def test_measured_numbers_are_kept() -> None:
+    rows = [row(n, short=n, long=200.0) for n in range(1, 400, 7)]
+    assert tuned(rows, Numbers(), replace(CHOOSING, measured=("first_length",))) == Numbers()
 
 
 def test_one_problem_moves_nothing_and_two_do() -> None:

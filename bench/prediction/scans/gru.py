@@ -30,6 +30,9 @@ _NAMES = {"input_tensor": "x", "weight_tensor": "w", "recurrence_tensor": "r", "
 #: Paths of a GPU.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "panels"))
 
+#: Numbers by the times of `python -m bench shapes` on an H200.
+_MEASURED = ("exchange", "exchanged_bytes", "grid_fixed", "round", "round_pass", "reduction", "product_term")
+
 #: Steps: enough to make the launches a small part of the time.
 NUM_STEPS = 256
 
@@ -139,4 +142,4 @@ def _choose(layer: Layer, numbers: Clocks) -> str:
     return choose_path(layer, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("gru", NAMES, Point, points, draw, Choosing(CLOCKS, _layer_of, _choose))
+SCAN = Scan("gru", NAMES, Point, points, draw, Choosing(CLOCKS, _layer_of, _choose, _MEASURED))
