@@ -17,6 +17,7 @@ import numpy as np
 import cudml
 from bench.results import RESULTS
 from cudml.devices import emulator
+from proof.sass.plan import HOPPER
 from tests.support import run_plan
 from tests.support.kernel_cases import GPU
 from tests.support.top_k_runs import Options, plan_for
@@ -73,8 +74,10 @@ class Case:
     @property
     def limits(self) -> cudml.plans.Limits:
         """A GPU with that number of multiprocessors, or a CPU."""
-        lanes = 1 if self.path == "serial" else GPU.warp_lanes
-        return replace(GPU, num_multiprocessors=self.multiprocessors, warp_lanes=lanes)
+        limits = replace(GPU, num_multiprocessors=self.multiprocessors)
+        if self.path == "serial":
+            return replace(limits, warp_lanes=1)
+        return replace(limits, shared_bytes_per_block=HOPPER.limits.shared_bytes_per_block)
 
     @property
     def options(self) -> Options:

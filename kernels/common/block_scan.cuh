@@ -20,13 +20,9 @@ __device__ __forceinline__ UInt32 block_exclusive_sum(
   }
   if (lane == kWarpSize - 1) warp_sums[warp] = sum;
   __syncthreads();  // every warp's sum is written before any is read
-  UInt32 warps_before = 0;
-  total = 0;
-#pragma unroll
-  for (int w = 0; w < kWarps; ++w) {
-    if (w == warp) warps_before = total;
-    total += warp_sums[w];
-  }
+  const UInt32 of_lane = lane < kWarps ? warp_sums[lane % kWarps] : 0;
+  total = warp_sum(of_lane);
+  const UInt32 warps_before = warp_sum(lane < warp ? of_lane : 0);
   __syncthreads();  // every sum is read before the next call writes one
   return warps_before + sum - value;
 }

@@ -22,6 +22,11 @@ constexpr int kBlockDigitBits = 8;
 constexpr int kBlockBins = 1 << kBlockDigitBits;
 // The fullest bucket whose elements are ranked by counting, for each block of the cluster.
 constexpr UInt32 kMaxBucket = 256;
+// A fuller one is divided if its elements tie.
+constexpr UInt32 kManyTies = 32;
+// Ties with the last result are not listed if one of as many loads has them, and as many times those wanted.
+constexpr UInt32 kLoadsPerTie = 2;
+constexpr UInt32 kTiesPerResult = 8;
 
 struct ClusterParams : FineParams {
   Int64 listed_bytes;   // of shared storage for the block's list
@@ -39,6 +44,7 @@ struct alignas(16) ClusterStorage {
   UInt32 counts[3];     // elements listed: of all loads, of loads that matter, after a cut
   UInt32 num_loads;     // of the block that reach the floor
   UInt32 num_above[2];  // loads above the floor: at first, and among these
+  UInt32 num_ties;      // with the last result, as many as are wanted or all of the block's part
 };
 
 // One more digit of elements that the blocks of the cluster share, as search_digit does it for a block.
@@ -114,6 +120,8 @@ struct Range {
   Word top;
   bool is_loose;         // the floor is below the top, and perhaps the key of most loads
   UInt32 num_above = 0;  // loads above a loose floor
+  Word tie = 0;          // the key of the last results
+  UInt32 num_ties = 0;   // that are the first with this key, and in no list
 };
 
 // Finds the largest and the least of the tops, and the n-th, which the largest keys of as many loads reach,
@@ -299,11 +307,11 @@ __device__ __forceinline__ void clear(Bins& bins) {
 }
 
 // Lists the elements of the row that can be among its first k: each block those of its share. All blocks
-// together list at most `most`; and at least k, unless the row has fewer. `places` has room for the block's
-// loads, and the bins are clear afterwards.
+// together list at most `most`; and at least k, unless the row has fewer. Or they list just the results before
+// the ties that the range has then. `places` has room for the block's loads, and the bins are clear afterwards.
 template <class Word, UInt32 kBlocks>
 __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBlocks>& share,
-                                                         Range<Word> range, UInt32 k, UInt32 most,
+                                                         Range<Word>& range, UInt32 k, UInt32 most,
                                                          UInt16* places, const List<Word>& list,
                                                          ClusterStorage& shared) {
   const Word floor = range.floor;
@@ -328,10 +336,10 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
     list.keys[place] = key;
     list.indices[place] = index;
   };
-  // Lists the elements of the loads that matter(place).
-  const auto list_loads = [&](UInt32& count, auto matters) {
+  // Lists the elements of the loads that matter(place), if they reach a key.
+  const auto list_loads = [&](UInt32& count, Word least, auto matters) {
     share.for_each_load(
-        places, num_loads, floor, matters, [&](UInt32 load, const uint4& bytes, UInt32 passing) {
+        places, num_loads, least, matters, [&](UInt32 load, const uint4& bytes, UInt32 passing) {
           UInt32 place = atomicAdd(&count, static_cast<UInt32>(__popc(passing)));
           share.visit_elements(load, bytes, passing,
                                [&](Word key, UInt32 index) { put(place++, key, index); });
@@ -342,11 +350,11 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   };
   // Each load has an element that reaches the floor, so that more loads than `most` are not read.
   if (num_loads > most && threadIdx.x == 0) shared.counts[0] = num_loads;
-  const auto first = list_loads(shared.counts[0], [&](UInt32) { return num_loads <= most; });
+  const auto first = list_loads(shared.counts[0], floor, [&](UInt32) { return num_loads <= most; });
   if (first.total <= most) return first;
 
-  // Rare: many elements tie with the k-th. All results are in the k loads with the largest keys, of loads
-  // that tie in the first ones, so that few are read again.
+  // Rare: many elements tie with the k-th, or the floor is far below it. All results are in the k loads with
+  // the largest keys, of loads that tie in the first ones, so that few are read again.
   const auto from_floor = [&](Word key) { return static_cast<Word>(key - floor); };
   const auto search = [&](auto& threshold, auto visit_each) {
     search_digit_together<kBlocks>(threshold, shared.select, visit_each);
@@ -372,16 +380,33 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   if (num_above < wanted) {
     threshold = {0, 0, num_above, loads_of_all - num_above, wanted - num_above};
   }
-  const auto of_loads = Cut<Word>::of(threshold, enough, share.num_loads - 1, for_each_key, search);
+  auto of_loads = Cut<Word>::by_key(threshold, enough, share.num_loads - 1, for_each_key, search);
+  const UInt32 num_equal = of_loads.threshold.num_equal;
+  const bool are_dense = num_equal >= share.num_loads / kLoadsPerTie &&
+                         num_equal / kTiesPerResult >= of_loads.threshold.num_wanted;
+  const bool has_ties = are_dense && (range.top == floor || !of_loads.threshold.fits(enough));
+  if (has_ties) {
+    // The first ties are found soon from the begin of the row on. Only the results before them are listed.
+    range.tie = static_cast<Word>(of_loads.floor() + floor);
+    if (range.tie == range.top) {
+      range.num_ties = k;
+      return first;
+    }
+    range.floor = share.row.key_above(range.tie);
+    of_loads.threshold.prefix = static_cast<Word>(range.floor - floor);
+  } else {
+    of_loads.cut_by_number(enough, for_each_key, search);
+  }
   const auto matters = [&](UInt32 place) {
     return of_loads.passes(from_floor(share.largest_key(place)), share.load_at(place));
   };
-  const auto second = list_loads(shared.counts[1], matters);
+  const auto second = list_loads(shared.counts[1], range.floor, matters);
+  if (has_ties) range.num_ties = k - min(k, second.total);
   if (second.total <= most) return second;
 
   // Rarer: a load has many of them.
   const auto for_each = [&](auto visit) {
-    share.for_each_load(places, num_loads, floor, matters,
+    share.for_each_load(places, num_loads, range.floor, matters,
                         [&](UInt32 load, const uint4& bytes, UInt32 passing) {
                           share.visit_elements(load, bytes, passing, visit);
                         });
@@ -412,7 +437,8 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
       max(0, 64 - __clzll(static_cast<Int64>(UInt64{top - range.floor})) - kDigitBits);
   // Where all results tie, buckets are of indices. The last one has keys that another stream has raised since
   // they were read first, and the indices of missing elements.
-  const int index_shift = max(0, 32 - __clz(static_cast<int>(length)) - kDigitBits);
+  const int length_bits = 32 - __clz(static_cast<int>(length));
+  const int index_shift = max(0, length_bits - kDigitBits);
   const auto bucket_of = [&](Word key, UInt32 index) {
     const UInt32 bucket =
         top == range.floor ? index >> index_shift : static_cast<UInt32>((top - key) >> shift);
@@ -460,23 +486,28 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   constexpr int kBinsPerThread = kNumBins / kThreads;
   const int first_bin = threadIdx.x * kBinsPerThread;
   UInt32 own[kBinsPerThread];
-  UInt32 num_here = 0;
+  // Makes the counts of buckets their begins.
+  const auto begin_buckets = [&] {
+    UInt32 num_here = 0;
+#pragma unroll
+    for (int i = 0; i < kBinsPerThread; ++i) {
+      own[i] = bins[first_bin + i];
+      num_here += own[i];
+    }
+    UInt32 total;
+    UInt32 before = block_exclusive_sum<kThreads>(num_here, shared.select.warp_sums, total);
+#pragma unroll
+    for (int i = 0; i < kBinsPerThread; ++i) {
+      bins[first_bin + i] = before;
+      before += own[i];
+    }
+  };
+  begin_buckets();
   UInt32 fullest = 0;
 #pragma unroll
-  for (int i = 0; i < kBinsPerThread; ++i) {
-    own[i] = bins[first_bin + i];
-    num_here += own[i];
-    fullest = max(fullest, own[i]);
-  }
-  UInt32 total;
-  UInt32 before = block_exclusive_sum<kThreads>(num_here, shared.select.warp_sums, total);
-#pragma unroll
-  for (int i = 0; i < kBinsPerThread; ++i) {
-    bins[first_bin + i] = before;
-    before += own[i];
-  }
+  for (int i = 0; i < kBinsPerThread; ++i) fullest = max(fullest, own[i]);
   // The bins are the begins of the buckets before they are read.
-  const int is_full = __syncthreads_or(fullest > kMaxBucket * kBlocks ? 1 : 0);
+  const int are_many = __syncthreads_or(fullest > kManyTies * kBlocks ? 1 : 0);
 #pragma unroll
   for (int j = 0; j < kListedPerThread; ++j) {
     if ((taken >> j & 1) != 0) {
@@ -486,14 +517,91 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
     }
   }
   __syncthreads();  // buckets are complete before they are compared
-  if (is_full != 0) {
-    // Rare: many results tie. Every block sorts all, and writes a part.
-    sort_by_network<Word, kThreads>(list, count);
+  if (are_many != 0) {
+    // Rare: many results tie, or are close to each other.
+    bool differ = false;
 #pragma unroll 1
-    for (UInt32 i = rank * kThreads + threadIdx.x; i < k; i += kBlocks * kThreads) {
-      write(i, list.keys[i], list.indices[i]);
+    for (UInt32 i = threadIdx.x + 1; i < count; i += kThreads) {
+      const Word key = list.keys[i];
+      const Word last = list.keys[i - 1];
+      const bool is_same = bucket_of(key, list.indices[i]) == bucket_of(last, list.indices[i - 1]);
+      if (key != last && is_same) differ = true;
     }
-    return;
+    // All threads have read the begins and the list before these change.
+    if (__syncthreads_or(differ || top == range.floor ? 1 : 0) == 0) {
+      // The elements of each bucket tie. They are put into narrower ones, by their indices.
+      UInt32 num_used = 0;
+#pragma unroll
+      for (int i = 0; i < kBinsPerThread; ++i) num_used += own[i] > 0 ? 1 : 0;
+      UInt32 total;
+      UInt32 number = block_exclusive_sum<kThreads>(num_used, shared.select.warp_sums, total);
+#pragma unroll
+      for (int i = 0; i < kBinsPerThread; ++i) {
+        bins[first_bin + i] = number;
+        number += own[i] > 0 ? 1 : 0;
+      }
+      const int part_bits = kDigitBits - (32 - __clz(static_cast<int>(total - 1)));
+      const int part_shift = max(0, length_bits - part_bits);
+      const auto part_of = [&](UInt32 index) {
+        return min(index >> part_shift, (1u << part_bits) - 1);
+      };
+      __syncthreads();  // the bins are the numbers of the buckets before they are read
+#pragma unroll
+      for (int j = 0; j < kListedPerThread; ++j) {
+        if ((taken >> j & 1) != 0) {
+          places[j] = bins[bucket_of(keys[j], indices[j])] << part_bits | part_of(indices[j]);
+        }
+      }
+      __syncthreads();  // the numbers are read before the bins are cleared
+      clear(bins);
+      __syncthreads();  // the bins are clear before they are counted anew
+      UInt32 orders[kListedPerThread];
+#pragma unroll
+      for (int j = 0; j < kListedPerThread; ++j) {
+        if ((taken >> j & 1) != 0) orders[j] = atomicAdd(&bins[places[j]], 1);
+      }
+      __syncthreads();  // every element is counted, and has a place in its part
+      begin_buckets();
+      __syncthreads();  // the bins are the begins of the parts before they are read
+#pragma unroll
+      for (int j = 0; j < kListedPerThread; ++j) {
+        if ((taken >> j & 1) != 0) {
+          const UInt32 place = bins[places[j]] + orders[j];
+          list.keys[place] = keys[j];
+          list.indices[place] = indices[j];
+        }
+      }
+      __syncthreads();  // parts are complete before they are compared
+      // The blocks may have other orders within a part, so that they share elements by their indices.
+#pragma unroll 1
+      for (UInt32 i = threadIdx.x; i < count; i += kThreads) {
+        const Word key = list.keys[i];
+        const UInt32 index = list.indices[i];
+        if (index % kBlocks != rank) continue;
+        const auto is_same = [&](UInt32 other) {
+          return list.keys[other] == key && part_of(list.indices[other]) == part_of(index);
+        };
+        UInt32 begin = i;
+        UInt32 num_before = 0;
+        for (; begin > 0 && is_same(begin - 1); --begin) {
+          num_before += list.indices[begin - 1] < index ? 1 : 0;
+        }
+        for (UInt32 other = i + 1; other < count && is_same(other); ++other) {
+          num_before += list.indices[other] < index ? 1 : 0;
+        }
+        if (begin + num_before < k) write(begin + num_before, key, index);
+      }
+      return;
+    }
+    if (__syncthreads_or(fullest > kMaxBucket * kBlocks ? 1 : 0) != 0) {
+      // Every block sorts all, and writes a part.
+      sort_by_network<Word, kThreads>(list, count);
+#pragma unroll 1
+      for (UInt32 i = rank * kThreads + threadIdx.x; i < k; i += kBlocks * kThreads) {
+        write(i, list.keys[i], list.indices[i]);
+      }
+      return;
+    }
   }
   // Each block ranks its own list, the first of them also what is missing.
   const auto rank_of = [&](Word key, UInt32 index) {
@@ -518,6 +626,67 @@ __device__ __forceinline__ void rank_together(const List<Word>& own_list, Listed
   if (rank == 0) {
 #pragma unroll 1
     for (UInt32 i = listed.total + threadIdx.x; i < k; i += kThreads) write(i, 0, kFullMask);
+  }
+}
+
+// Calls write(rank, key, index) for the first `count` elements of the row that have a key, with ranks from
+// `begin` on. Each block has a part of the row, and each of its threads neighbouring loads.
+template <class Word, UInt32 kBlocks, class Write>
+__device__ __forceinline__ void write_ties(const Share<Word, kBlocks>& share,
+                                           const Range<Word>& range, UInt32 begin, UInt32 count,
+                                           ClusterStorage& shared, Write write) {
+  const UInt32 part = (share.num_loads + kBlocks - 1) / kBlocks;
+  const UInt32 end_load = min((share.rank + 1) * part, share.num_loads);
+  const Wide<Word> fine_tie = static_cast<Wide<Word>>(range.tie) << kSpareBits<Word>;
+  const Wide<Word> fine_above = static_cast<Wide<Word>>(range.floor) << kSpareBits<Word>;
+  // Calls visit(number of the first one, bits, load) for loads with such elements, until there are enough.
+  const auto for_each_load = [&](UInt32 before, UInt32 enough, auto visit) {
+#pragma unroll 1
+    for (UInt32 first = share.rank * part; before < enough && first < end_load;
+         first += kAtOnce * kThreads) {
+      const UInt32 load = first + threadIdx.x * kAtOnce;
+      uint4 bytes[kAtOnce];
+      share.row.load_neighbours(load, bytes);
+      UInt32 bits[kAtOnce];
+      UInt32 own = 0;
+#pragma unroll
+      for (UInt32 a = 0; a < kAtOnce; ++a) {
+        bits[a] = load + a < end_load ? share.passing(load + a, bytes[a], fine_tie) : 0;
+        if (range.floor > range.tie) bits[a] &= ~share.passing(load + a, bytes[a], fine_above);
+        own += __popc(bits[a]);
+      }
+      UInt32 total;
+      UInt32 number = before + block_exclusive_sum<kThreads>(own, shared.select.warp_sums, total);
+#pragma unroll
+      for (UInt32 a = 0; a < kAtOnce; ++a) {
+        if (bits[a] != 0) visit(number, bits[a], load + a);
+        number += __popc(bits[a]);
+      }
+      before += total;
+    }
+    return before;
+  };
+  UInt32 before = 0;
+  UInt32 end = count;
+  if constexpr (kBlocks > 1) {
+    const UInt32 here = for_each_load(0, count, [](UInt32, UInt32, UInt32) {});
+    if (threadIdx.x == 0) shared.num_ties = here;
+    cluster_barrier();  // every block has counted before the counts are read
+    const auto counted = Listed<kBlocks>::read(&shared.num_ties, share.rank);
+    before = __shfl_sync(kFullMask, counted.before, static_cast<int>(share.rank));
+    if (share.rank + 1 < kBlocks) end = min(count, before + here);
+  }
+  const UInt32 found = for_each_load(before, end, [&](UInt32 number, UInt32 bits, UInt32 load) {
+#pragma unroll 1
+    for (; bits != 0 && number < end; bits &= bits - 1) {
+      const UInt32 i = static_cast<UInt32>(__ffs(static_cast<int>(bits)) - 1);
+      write(begin + number++, range.tie, share.row.first_of(load) + i);
+    }
+  });
+  // Fewer only if the input has changed since.
+#pragma unroll 1
+  for (UInt32 i = found + threadIdx.x; i < end; i += kThreads) {
+    write(begin + i, range.tie, kFullMask);
   }
 }
 
@@ -559,16 +728,24 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   const auto listed =
       list_elements(share, range, k, static_cast<UInt32>(capacity), places, own_list, shared);
 
-  // ---- Rank them, where the largest keys of loads were.
-  rank_together(own_list, listed, range, row.length, k, rank, list, shared,
-                [&](UInt32 place, Word key, UInt32 index) {
-                  bool is_told;
-                  const Wide<Word> bits = bits_of<Word>(
-                      static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
-                  Word element = static_cast<Word>(bits >> kSpareBits<Word>);
-                  if (!is_told && index < row.length) element = row.elements[index];
-                  write_element<kIsRagged>(element, index_in_row(params, index), row.length, values,
-                                           indices, params, start, place);
-                });
+  // ---- Rank them, where the largest keys of loads were; ties that are in no list are in order already.
+  const auto write = [&](UInt32 place, Word key, UInt32 index) {
+    bool is_told;
+    const Wide<Word> bits =
+        bits_of<Word>(static_cast<Wide<Word>>(key) << kSpareBits<Word>, params, is_told);
+    Word element = static_cast<Word>(bits >> kSpareBits<Word>);
+    // Something is missing from a row of k elements only if the input has changed since it was read first.
+    if (index >= row.length) index = place;
+    if (!is_told && index < row.length) element = row.elements[index];
+    write_element<kIsRagged>(element, index_in_row(params, index), row.length, values, indices,
+                             params, start, place);
+  };
+  const UInt32 num_ranked = k - range.num_ties;
+  if (num_ranked > 0) {
+    rank_together(own_list, listed, range, row.length, num_ranked, rank, list, shared, write);
+  }
+  if (range.num_ties > 0) {  // rare
+    write_ties(share, range, num_ranked, range.num_ties, shared, write);
+  }
   cluster_barrier();  // no block ends while others read its list
 }

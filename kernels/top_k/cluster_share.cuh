@@ -137,6 +137,25 @@ struct Share {
     }
   }
 
+  // The bits of a load's elements whose fine keys are at least a floor.
+  __device__ __forceinline__ UInt32 passing(UInt32 load, const uint4& bytes,
+                                            Wide<Word> fine_floor) const {
+    UInt32 bits = 0;
+#pragma unroll
+    for (int j = 0; j < static_cast<int>(kPerLoad); ++j) {
+      const Wide<Word> fine = fine_key<Word>(upper_word<Word>(bytes, j), row.params);
+      if (fine >= fine_floor) bits |= 1u << j;
+    }
+    // Only a load at an end of the row, or beyond it, has other elements.
+    if (!row.is_whole(load)) {
+#pragma unroll
+      for (UInt32 j = 0; j < kPerLoad; ++j) {
+        if (row.first_of(load) + j >= row.length) bits &= ~(1u << j);
+      }
+    }
+    return bits;
+  }
+
   // Calls look(load, its bytes, bits of the elements that are at least the floor) for each of the loads at
   // `places` that matters(place), and that has any; a thread gets every kThreads-th.
   template <class Matters, class Look>
@@ -148,20 +167,8 @@ struct Share {
       if (!matters(places[i])) continue;
       const UInt32 load = load_at(places[i]);
       const uint4 bytes = row.is_whole(load) ? row.load_whole(load) : row.load_part(load);
-      UInt32 passing = 0;
-#pragma unroll
-      for (int j = 0; j < static_cast<int>(kPerLoad); ++j) {
-        const Wide<Word> fine = fine_key<Word>(upper_word<Word>(bytes, j), row.params);
-        if (fine >= fine_floor) passing |= 1u << j;
-      }
-      // Only a load at an end of the row, or beyond it, has other elements.
-      if (!row.is_whole(load)) {
-#pragma unroll
-        for (UInt32 j = 0; j < kPerLoad; ++j) {
-          if (row.first_of(load) + j >= row.length) passing &= ~(1u << j);
-        }
-      }
-      if (passing != 0) look(load, bytes, passing);
+      const UInt32 bits = passing(load, bytes, fine_floor);
+      if (bits != 0) look(load, bytes, bits);
     }
   }
 

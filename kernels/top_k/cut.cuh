@@ -33,10 +33,24 @@ struct Cut {
   template <class ForEach, class Search>
   static __device__ __forceinline__ Cut of(Threshold<Word> threshold, UInt32 enough,
                                            UInt32 last_number, ForEach for_each, Search search) {
+    Cut cut = by_key(threshold, enough, last_number, for_each, search);
+    cut.cut_by_number(enough, for_each, search);
+    return cut;
+  }
+  // All that tie for the last places pass.
+  template <class ForEach, class Search>
+  static __device__ __forceinline__ Cut by_key(Threshold<Word> threshold, UInt32 enough,
+                                               UInt32 last_number, ForEach for_each,
+                                               Search search) {
     while (!threshold.fits(enough) && !threshold.is_exact()) {
       search(threshold, [&](auto visit) { for_each([&](Word key, UInt32) { visit(key); }); });
     }
-    auto by_number = search_up_to<UInt32>(last_number, threshold.num_equal, threshold.num_wanted);
+    const auto by_number =
+        search_up_to<UInt32>(last_number, threshold.num_equal, threshold.num_wanted);
+    return {threshold, by_number, last_number};
+  }
+  template <class ForEach, class Search>
+  __device__ __forceinline__ void cut_by_number(UInt32 enough, ForEach for_each, Search search) {
     while (!threshold.fits(enough) && !by_number.is_exact()) {
       search(by_number, [&](auto visit) {
         for_each([&](Word key, UInt32 number) {
@@ -44,7 +58,6 @@ struct Cut {
         });
       });
     }
-    return {threshold, by_number, last_number};
   }
 
   __device__ __forceinline__ bool passes(Word key, UInt32 number) const {

@@ -56,6 +56,18 @@ struct RowLoads {
                       static_cast<UInt32>(halves[1]), static_cast<UInt32>(halves[1] >> 32));
   }
 
+  // Neighbouring loads, at once if all are whole.
+  template <UInt32 kCount>
+  __device__ __forceinline__ void load_neighbours(UInt32 load, uint4 (&bytes)[kCount]) const {
+    const bool are_whole = is_whole(load) && is_whole(load + kCount - 1);
+#pragma unroll
+    for (UInt32 a = 0; are_whole && a < kCount; ++a) bytes[a] = load_whole(load + a);
+#pragma unroll
+    for (UInt32 a = 0; !are_whole && a < kCount; ++a) {
+      bytes[a] = is_whole(load + a) ? load_whole(load + a) : load_part(load + a);
+    }
+  }
+
   __device__ __forceinline__ Word key_of(Wide<Word> fine) const {
     return static_cast<Word>(coarse_key<Word>(fine & kElementMask, params) >> kSpareBits<Word>);
   }

@@ -43,10 +43,11 @@ _BLANK = 0xFF
 class Case:
     """A descriptor on a device; `path` None leaves the choice to the plan.
 
-    `content` says what an input is full of: "few" different values, so that many tie, "any" bits, or values
-    in "ascending" or "descending" order, in ascending "steps", or all "equal"; the greatest may be "in every
-    eighth load" of 16 bytes. A GRU has normal numbers instead. `length` is that of every sequence, None for
-    any. Tensors begin `skew` elements after the start of a sector.
+    `content` says what an input is full of: "few" different values, so that many tie, or "few but one",
+    "any" bits, or values in "ascending" or "descending" order, in ascending "steps", or all "equal", or
+    "close" but for one; the greatest may be "in every eighth load" of 16 bytes. A GRU has normal numbers
+    instead. `length` is that of every sequence, None for any. Tensors begin `skew` elements after the start
+    of a sector.
     """
 
     descriptor: Any
@@ -189,6 +190,10 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return rng.integers(0, 256, count * item, np.uint8)
     if case.content == "ascending":
         return np.arange(count).astype(f"u{item}")
+    if case.content == "close":
+        numbers = np.arange(count).astype(f"u{item}")
+        numbers[count // 3] = np.iinfo(numbers.dtype).max
+        return numbers
     if case.content == "steps":
         return (np.arange(count) * 21 // count).astype(f"u{item}")
     if case.content == "equal":
@@ -198,7 +203,10 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         return (np.arange(count, 0, -1) + (count << 1) * is_greater).astype(f"u{item}")
     if case.content == "descending":
         return np.arange(count, 0, -1).astype(f"u{item}")
-    return rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)
+    numbers = rng.integers(0, 40, count).astype(f"u{item}") << (8 * (item - 1) if count % 2 else 0)
+    if case.content == "few but one":
+        numbers[count // 3] = numbers.max() + 1
+    return numbers
 
 
 def _longest(descriptor: Any) -> int:

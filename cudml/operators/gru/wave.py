@@ -111,8 +111,8 @@ def wave_clocks(shape: Shape, stack: Stack) -> int:
     """Clocks that the layers are estimated to take after the first one's input is projected.
 
     A step is one of the grid kernel, and multiplies the states of the layer below while it waits for its own.
-    A fourth of that wait is left for it: on an H200, two layers of 8 sequences and 256 units took 1.48 times one
-    (bench/results/nvidia-h200.csv).
+    A fourth of that wait is left for it: on an H200, two layers of 8 sequences and 256 units took 1.48 times
+    as long as one (bench/results/nvidia-h200.csv).
     """
     layer = stack.whole
     of_layer = grid_clocks(shape, layer, CLOCKS)

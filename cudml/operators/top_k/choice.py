@@ -16,7 +16,7 @@ from cudml.operators.top_k.block_sort import (
     can_block_sort,
     chooses,
 )
-from cudml.operators.top_k.cluster import can_cluster, cluster_waves
+from cudml.operators.top_k.cluster import can_cluster, cluster_blocks, cluster_waves
 from cudml.operators.top_k.columns import COLUMNS, COLUMNS_BLOCKS, COLUMNS_MAX_KS, can_filter_columns
 from cudml.operators.top_k.filter import FILTER_BLOCKS, FILTER_MAX_K, can_filter
 from cudml.operators.top_k.groups import can_group
@@ -64,7 +64,9 @@ def choose_path(selection: Selection, limits: Limits, t: Thresholds = THRESHOLDS
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
     if _groups_pay(selection, limits, t) and can_group(selection, limits):
         return Choice(PATHS["groups"], f"{selection.num_rows} rows for {limits.resident_blocks} blocks")
-    if can_cluster(selection, limits) and _cluster_pays(selection, limits, t):
+    if can_cluster(selection, limits) and (
+        _cluster_pays(selection, limits, t) or _waves_of_clusters_pay(selection, limits, t)
+    ):
         return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
     if can_share_rows(selection, limits) and _guess_pays(selection, limits, t):
         return Choice(PATHS["grid_radix"], f"{selection.num_rows} rows of {length} elements, read once")
@@ -337,6 +339,12 @@ def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     if waves <= 1:
         return length >= t.cluster_min_length and (has_many or not _is_unbounded(selection, t))
     return has_many and not _is_unbounded(selection, t)
+
+
+def _waves_of_clusters_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether blocks that hold a row each take turns, while a filter would cut its lists often."""
+    has_many = selection.k >= t.cluster_min_k_of_waves
+    return has_many and not selection.is_ragged and cluster_blocks(selection, limits) == 1
 
 
 def _is_unbounded(selection: Selection, t: Thresholds) -> bool:

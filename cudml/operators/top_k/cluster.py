@@ -25,7 +25,7 @@ _MAX_LISTED = 8 * _THREADS
 #: Loads of a block, whose places have 16 bits.
 _MAX_LOADS = 1 << 16
 _MAX_TOPS = 4 * _THREADS // WARP_LANES
-_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 24, 16)
+_STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8 * _MAX_TOPS + 24 + 28, 16)
 
 #: `ClusterParams` of kernels/top_k/cluster.cu.
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int64 listed_bytes, largest_bytes")
@@ -102,6 +102,11 @@ def can_cluster(selection: Selection, limits: Limits) -> bool:
     is_small = lie_together(selection) and selection.k <= THRESHOLDS.max_k
     can = limits.warp_lanes == WARP_LANES and limits.max_cluster_blocks >= _BLOCKS[0] and is_small
     return can and _fits(_shape(selection, limits), limits)
+
+
+def cluster_blocks(selection: Selection, limits: Limits) -> int:
+    """The blocks that share a row."""
+    return _shape(selection, limits).blocks
 
 
 def cluster_waves(selection: Selection, limits: Limits) -> float:

@@ -152,6 +152,8 @@ class Thresholds:
     #: Longest row of bytes, and most bytes of one or two rows.
     cluster_max_row_of_bytes: int
     cluster_max_bytes_of_few: int
+    #: Least k of more rows than multiprocessors, if a block holds a row.
+    cluster_min_k_of_waves: int
     #: Least k of ragged rows if clusters do not run at once, and fewest elements for each result, if they are
     #: more than two.
     cluster_min_ragged_k: int

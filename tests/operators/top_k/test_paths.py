@@ -354,6 +354,28 @@ def test_clusters_of_each_size(device: Device, word: str, blocks: int, rng: np.r
             check_top_k(device, x, options, limits)
 
 
+@pytest.mark.cpu_only
+@pytest.mark.parametrize("blocks", CLUSTERS)
+@pytest.mark.parametrize("word", ["uint8", "float16", "float32", "int64"])
+def test_clusters_where_many_tie(device: Device, word: str, blocks: int, rng: np.random.Generator) -> None:
+    """Ties that are not listed, from the begin or from the last part of the row on; buckets of one key."""
+    limits = replace(device.limits, num_multiprocessors=CLUSTERS[blocks])
+    dtype, length = np.dtype(word), 20_011 if word == "int64" else 40_011
+    places = np.arange(length)
+    ones = np.ones(length)
+    last_part = places >= length - length // 8
+    few_values = [rng.integers(0, count, length) for count in (2, 3, 10, 100)]
+    rare = rng.random(length) < 1e-3
+    patterns = (ones, last_part, ones + last_part * rare, ones + rare, 2 * ones - rare, *few_values)
+    for number, pattern in enumerate(patterns):
+        for k in (20, 300, 2000):
+            x = pattern.astype(dtype)[None]
+            options = Options(k, path="cluster", largest=bool((number + k) % 3))
+            (launch,) = launches(plan_for(x, options, limits))
+            assert launch.cluster_blocks == blocks
+            check_top_k(device, x, options, limits)
+
+
 def _behind_most(dtype: np.dtype, largest: bool) -> list[tuple[Any, Any]]:
     """Elements that rank behind most others, each with the last one before it."""
     sign = 1 if largest else -1
@@ -406,6 +428,23 @@ def test_clusters_that_do_not_run_at_once() -> None:
     x = np.broadcast_to(np.int8(0), (1000, 16 * (1 << 16) + 1))
     (launch,) = launches(plan_for(x, Options(50, path="cluster"), HOPPER.limits))
     assert launch.cluster_blocks == 2
+
+
+@pytest.mark.parametrize(
+    ("num_rows", "length", "k", "path"),
+    [
+        (256, 65_536, 2048, "cluster"),
+        (1000, 65_536, 1000, "cluster"),
+        (256, 65_536, 999, "block_filter"),
+        (256, 30_000, 2048, "block_keep"),
+        # Two blocks hold a row.
+        (256, 131_072, 2048, "block_filter"),
+        (66, 131_072, 2048, "cluster"),
+    ],
+)
+def test_clusters_take_turns_where_a_filter_cuts_often(num_rows: int, length: int, k: int, path: str) -> None:
+    x = np.broadcast_to(np.float32(0), (num_rows, length))
+    assert choose_path(selection_for(x, Options(k)), HOPPER.limits).path.name == path
 
 
 @pytest.mark.real_gpu("as machine code, the long rows take half a minute a case")
