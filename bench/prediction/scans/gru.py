@@ -31,7 +31,10 @@ _NAMES = {"input_tensor": "x", "weight_tensor": "w", "recurrence_tensor": "r", "
 NAMES = tuple(name for name in PATHS if name not in ("serial", "panels"))
 
 #: Numbers by the times of `python -m bench shapes` on an H200.
-_MEASURED = ("exchange", "exchanged_bytes", "grid_fixed", "round", "round_pass", "reduction", "product_term")
+_MEASURED = (
+    *("block_fixed", "block_product", "exchange", "exchanged_bytes", "grid_fixed", "round", "round_pass"),
+    *("reduction", "product_term", "l2_bytes"),
+)
 
 #: Steps: enough to make the launches a small part of the time.
 NUM_STEPS = 256

@@ -25,6 +25,9 @@ _SHARED_BYTES_PER_CLOCK = 128
 # PTX: products of mma.m16n8k16.
 _MATRIX_PRODUCTS = 2048
 
+# As many times the bytes that a multiprocessor reads from the L2 cache if all do, it reads alone.
+_MOST_OF_L2 = 4
+
 # Rows, and columns, of a tile of a library's product: fewer take as long.
 _PRODUCT_ROWS = 64
 
@@ -146,7 +149,11 @@ def block_clocks(shape: Shape, layer: Layer, limits: Limits, t: Clocks) -> int:
         step += 0 if layer.linear_before_reset else t.block_half
     else:
         step = t.block_step + shape.group_batch * shape.num_passes * shape.num_chunks * t.block_chunk
-    step += overflow_clocks(shape, t) + (sharing - 1) * t.block_sharing
+    step += (sharing - 1) * t.block_sharing
+    # The fewer multiprocessors read, the faster each does, up to what one can.
+    overflow = overflow_clocks(shape, t)
+    busy = min(num_blocks, limits.num_multiprocessors)
+    step += max(overflow * busy // limits.num_multiprocessors, overflow // _MOST_OF_L2)
     return waves * (load_clocks(shape, t) + layer.num_steps * step)
 
 
