@@ -26,3 +26,17 @@ __device__ __forceinline__ UInt32 block_exclusive_sum(
   __syncthreads();  // every sum is read before the next call writes one
   return warps_before + sum - value;
 }
+
+// The sum of `value` over all threads. `warp_sums` may be reused right after the return.
+template <int kThreads>
+__device__ __forceinline__ UInt32 block_sum(UInt32 value,
+                                            SharedArray<UInt32, kThreads / kWarpSize>& warp_sums) {
+  constexpr int kWarps = kThreads / kWarpSize;
+  const int lane = threadIdx.x % kWarpSize;
+  const UInt32 of_warp = warp_sum(value);
+  if (lane == 0) warp_sums[threadIdx.x / kWarpSize] = of_warp;
+  __syncthreads();  // every warp's sum is written before any is read
+  const UInt32 of_lane = lane < kWarps ? warp_sums[lane % kWarps] : 0;
+  __syncthreads();  // every sum is read before the next call writes one
+  return warp_sum(of_lane);
+}

@@ -91,7 +91,7 @@ struct RoundGrid {
     return carried + row_of(n) * hidden() + unit;
   }
 
-  // The count of the i-th of the shards that compute the warp's columns; null if there are fewer in the chunk.
+  // The count of the i-th of the shards that compute the warp's columns; null if the chunk has fewer.
   __device__ __forceinline__ const UInt32* count_of(int round, int i) const {
     constexpr int kShardsPerChunk = kWarpColumns / Block::kPassUnits;
     const int begin = i / kShardsPerChunk * Block::Weights::kChunkColumns + warp() * kWarpColumns;
@@ -328,8 +328,9 @@ struct RoundGrid {
     layer.store_padding(part.first_sequence, part.num_sequences, part.first_unit, end_unit,
                         threadIdx.x, kGridThreads);
     static_cast<Block&>(*this).load_weights();
-    // Columns past the hidden size stay 0, so that no weight of 0 meets infinity. A warp clears just the columns
-    // that it copies; wait_for() and the barrier of a pass are between these writes, or the biases, and their use.
+    // Columns past the hidden size stay 0, so that no weight of 0 meets infinity. A warp clears just the
+    // columns that it copies; wait_for() and the barrier of a pass are between these writes, or the biases,
+    // and their use.
     static_assert(kWarpColumns == kWarpSize && Block::Weights::kChunkColumns == kGridThreads);
     for (int i = threadIdx.x; i < 2 * block().round_batch() * block().row_stride();
          i += kGridThreads) {

@@ -307,8 +307,9 @@ __device__ __forceinline__ void clear(Bins& bins) {
 }
 
 // Lists the elements of the row that can be among its first k: each block those of its share. All blocks
-// together list at most `most`; and at least k, unless the row has fewer. Or they list just the results before
-// the ties that the range has then. `places` has room for the block's loads, and the bins are clear afterwards.
+// together list at most `most`; and at least k, unless the row has fewer. Or they list just the results
+// before the ties that the range has then. `places` has room for the block's loads, and the bins are clear
+// afterwards.
 template <class Word, UInt32 kBlocks>
 __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBlocks>& share,
                                                          Range<Word>& range, UInt32 k, UInt32 most,

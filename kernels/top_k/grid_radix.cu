@@ -166,10 +166,8 @@ __device__ __forceinline__ bool search_row_digit(Threshold<Word>& threshold, Cou
   for (int bin = threadIdx.x; bin < kNumBins; bin += kThreads) {
     if (bin > digit) own_above += shared.own_bins[bin];
   }
-  UInt32 total;
   own.equal = shared.own_bins[digit];
-  block_exclusive_sum<kThreads>(own_above, shared.select.warp_sums, total);
-  own.above += total;
+  own.above += block_sum<kThreads>(own_above, shared.select.warp_sums);
   return true;
 }
 
@@ -193,12 +191,11 @@ __device__ __forceinline__ bool count_blocks(Counts& before, Counts& all, const 
     rest.above += b < block ? 0 : above;
     rest.equal += b < block ? 0 : equal;
   }
-  Counts after;
-  block_exclusive_sum<kThreads>(first.above, shared.select.warp_sums, before.above);
-  block_exclusive_sum<kThreads>(first.equal, shared.select.warp_sums, before.equal);
-  block_exclusive_sum<kThreads>(rest.above, shared.select.warp_sums, after.above);
-  block_exclusive_sum<kThreads>(rest.equal, shared.select.warp_sums, after.equal);
-  all = {before.above + after.above, before.equal + after.equal};
+  const auto sum = [&](UInt32 count) {
+    return block_sum<kThreads>(count, shared.select.warp_sums);
+  };
+  before = {sum(first.above), sum(first.equal)};
+  all = {before.above + sum(rest.above), before.equal + sum(rest.equal)};
   return true;
 }
 

@@ -48,10 +48,18 @@ _SIZES = (
     (256, 92, 32, 154),
     (16, 2, 32, 4352),
     (16, 2, 32, 4800),
+    (16, 70, 32, 136),
+    (128, 252, 32, 133),
+    (512, 16, 32, 150),
+    (16, 32, 32, 569),
+    (16, 20, 32, 2048),
     (1, 1, 32, 64),
     (1, 4, 32, 64),
     (16, 2, 40, 40),
 )
+
+#: The same of layers that run both ways.
+_BOTH_WAYS = ((33, 5, 32, 169),)
 
 #: T, N and I of the layers that are on top of each other, too.
 _STACKED = (16, 2, 40)
@@ -89,21 +97,25 @@ def _stack(layer: GruDesc) -> StackDesc:
 
 
 def _layers() -> Iterator[GruDesc]:
-    for num_steps, batch, num_inputs, hidden in _SIZES:
+    both_ways = RecurrentNetworkDirection.BIDIRECTIONAL
+    layers = [*((sizes, RecurrentNetworkDirection.FORWARD) for sizes in _SIZES)]
+    layers += ((sizes, both_ways) for sizes in _BOTH_WAYS)
+    for (num_steps, batch, num_inputs, hidden), direction in layers:
+        count = 2 if direction is both_ways else 1
         for data_type in _TYPES:
             for f in (Activation.sigmoid(), Activation.hard_sigmoid(0.2, 0.5)):
                 for linear_before_reset in (True, False):
                     yield GruDesc(
                         TensorDesc(data_type, (1, num_steps, batch, num_inputs)),
-                        TensorDesc(data_type, (1, 1, 3 * hidden, num_inputs)),
-                        TensorDesc(data_type, (1, 1, 3 * hidden, hidden)),
-                        TensorDesc(data_type, (1, 1, 1, 6 * hidden)),
-                        TensorDesc(data_type, (1, 1, batch, hidden)),
+                        TensorDesc(data_type, (1, count, 3 * hidden, num_inputs)),
+                        TensorDesc(data_type, (1, count, 3 * hidden, hidden)),
+                        TensorDesc(data_type, (1, 1, count, 6 * hidden)),
+                        TensorDesc(data_type, (1, count, batch, hidden)),
                         TensorDesc(DataType.UINT32, (1, 1, 1, batch)),
-                        TensorDesc(data_type, (num_steps, 1, batch, hidden)),
-                        TensorDesc(data_type, (1, 1, batch, hidden)),
-                        (f, Activation.tanh()),
-                        RecurrentNetworkDirection.FORWARD,
+                        TensorDesc(data_type, (num_steps, count, batch, hidden)),
+                        TensorDesc(data_type, (1, count, batch, hidden)),
+                        (f, Activation.tanh()) * count,
+                        direction,
                         linear_before_reset,
                     )
 
