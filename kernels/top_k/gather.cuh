@@ -110,7 +110,7 @@ __device__ __forceinline__ void list_in_order(const RowPart<Word>& part, const T
     const UInt32 num_here = __popcll(above) | __popcll(equal) << 16;
     UInt32 in_tile;
     const UInt32 in_tile_before =
-        block_exclusive_sum<kThreads>(num_here, shared.warp_sums, in_tile);
+        block_exclusive_sum<kThreads, true>(num_here, shared.warp_sums, in_tile);
     Counts now = {at_tile.above + (in_tile_before & 0xffff),
                   at_tile.equal + (in_tile_before >> 16)};
     // A lane takes its next element where others have theirs: seldom more than one of a tile is listed.
