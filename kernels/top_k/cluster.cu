@@ -27,6 +27,9 @@ constexpr UInt32 kManyTies = 32;
 // Ties with the last result are not listed if one of as many loads has them, and as many times those wanted.
 constexpr UInt32 kLoadsPerTie = 2;
 constexpr UInt32 kTiesPerResult = 8;
+// Bytes that eight blocks share are always listed: NVRTC 12.0 would spill registers.
+template <class Word, UInt32 kBlocks>
+constexpr bool kMayHaveTies = sizeof(Word) > 1 || kBlocks < 8;
 
 struct ClusterParams : FineParams {
   Int64 listed_bytes;   // of shared storage for the block's list
@@ -385,7 +388,8 @@ __device__ __forceinline__ Listed<kBlocks> list_elements(const Share<Word, kBloc
   const UInt32 num_equal = of_loads.threshold.num_equal;
   const bool are_dense = num_equal >= share.num_loads / kLoadsPerTie &&
                          num_equal / kTiesPerResult >= of_loads.threshold.num_wanted;
-  const bool has_ties = are_dense && (range.top == floor || !of_loads.threshold.fits(enough));
+  const bool has_ties = kMayHaveTies<Word, kBlocks> && are_dense &&
+                        (range.top == floor || !of_loads.threshold.fits(enough));
   if (has_ties) {
     // The first ties are found soon from the begin of the row on. Only the results before them are listed.
     range.tie = static_cast<Word>(of_loads.floor() + floor);
@@ -745,8 +749,10 @@ __global__ void __cluster_dims__(kBlocks, 1, 1) __launch_bounds__(kThreads, 1)
   if (num_ranked > 0) {
     rank_together(own_list, listed, range, row.length, num_ranked, rank, list, shared, write);
   }
-  if (range.num_ties > 0) {  // rare
-    write_ties(share, range, num_ranked, range.num_ties, shared, write);
+  if constexpr (kMayHaveTies<Word, kBlocks>) {
+    if (range.num_ties > 0) {  // rare
+      write_ties(share, range, num_ranked, range.num_ties, shared, write);
+    }
   }
   cluster_barrier();  // no block ends while others read its list
 }
