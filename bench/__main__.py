@@ -19,7 +19,7 @@ COMMANDS = {
     "machine-code": "bench.machine_code",
     "predict": "bench.prediction.command",
     "plan": "bench.prediction.plan",
-    "shapes": "bench.shapes",
+    "gru-shapes": "bench.gru_shapes",
     "traffic": "bench.traffic",
     "threads": "bench.threads",
     "dask": "bench.dask",

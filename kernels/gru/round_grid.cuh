@@ -261,7 +261,7 @@ struct RoundGrid {
       block().template multiply<kFirst, kLast>(pass, states, size_of(round), sums);
       if (pass + 1 == num_passes) {
         progress.is_under_way = next.exists && has_come(next.number, next.round);
-        // The warp multiplied what is in that place before it started this round.
+        // The warp multiplied that place's states before it started this round.
         if (progress.is_under_way) start_copies(next.number, next.round, progress.place ^ 1);
       }
       // All warps' sums of this pass are complete, and all warps have read the states. The next pass writes

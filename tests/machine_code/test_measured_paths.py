@@ -1,6 +1,5 @@
 """Measured scans: the tables of a GPU, and paths that have to agree; by the emulator and a false clock."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ from bench.paths import PathTimer, measured_rows, origin_of
 from bench.prediction.scan import Point, scan_of
 from bench.prediction.scans import gru, reverse_subsequences, slice, top_k
 from bench.targets import Target
-from bench.timing import Timing
 from cudml.devices import get_device
+from tests.support.counting_timer import CountingTimer
 
 GPU = Target("cuda", "NVIDIA H100 PCIe", np, 0, {"nvrtc": "13.0", "driver": "580", "commit": "abc"})
 
@@ -23,20 +22,6 @@ SMALL = {
     "reverse_subsequences": reverse_subsequences.Point(4, (30, 7), 1, 2),
     "gru": gru.Point("float32", 1, 64),
 }
-
-
-class CountingTimer:
-    """Calls once; the first call takes 10 microseconds, the next 20, and so on."""
-
-    caches = ("cold",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def measure(self, call: Callable[[], Any], cache: str, seconds: float, by_host: bool = False) -> Timing:
-        call()
-        self.count += 1
-        return Timing.of([10.0 * self.count])
 
 
 def path_timer() -> PathTimer:

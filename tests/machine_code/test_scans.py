@@ -67,17 +67,10 @@ def test_planner_takes_the_recorded_paths(operator: str) -> None:
     assert taken == {str(row.point): row.chosen for row in rows}
 
 
-#: Points for which another path is predicted to take less time, but not by measured times. On an H200, a step
-#: of 1 x 512 float32 by the grid takes 1.31 us, one of 8 x 512 float16 by matrix instructions 1.46.
-MEASURED_OTHERWISE = {"slice": set(), "reverse_subsequences": set(), "gru": {gru.Point("float16", 2, 528)}}
-
-
-@pytest.mark.parametrize("operator", MEASURED_OTHERWISE)
+@pytest.mark.parametrize("operator", ["slice", "reverse_subsequences", "gru"])
 def test_no_other_path_is_faster(operator: str) -> None:
     """Top-k has a test of its own, `test_top_k_scan.py`."""
-    others = MEASURED_OTHERWISE[operator]
-    assert [*scan.dear(row for row in RECORDED[operator][1] if row.point not in others)] == []
-    assert len([*scan.dear(row for row in RECORDED[operator][1] if row.point in others)]) == len(others)
+    assert [*scan.dear(RECORDED[operator][1])] == []
 
 
 def _rows() -> list[Any]:

@@ -30,7 +30,7 @@ _NAMES = {"input_tensor": "x", "weight_tensor": "w", "recurrence_tensor": "r", "
 #: Paths of a GPU.
 NAMES = tuple(name for name in PATHS if name not in ("serial", "panels"))
 
-#: Numbers by the times of `python -m bench shapes` on an H200.
+#: Numbers by the times of `python -m bench gru-shapes` on an H200.
 _MEASURED = (
     *("block_fixed", "block_product", "exchange", "exchanged_bytes", "grid_fixed", "round", "round_pass"),
     *("reduction", "product_term", "l2_bytes"),
@@ -38,6 +38,24 @@ _MEASURED = (
 
 #: Steps: enough to make the launches a small part of the time.
 NUM_STEPS = 256
+
+
+def desc_of(dtype: str, num_steps: int, batch: int, hidden: int) -> GruDesc:
+    """What `cudml.gru` computes, with as many inputs as hidden units and the defaults of PyTorch."""
+    kind = DataType[dtype.upper()]
+    return GruDesc(
+        TensorDesc(kind, (1, num_steps, batch, hidden)),
+        TensorDesc(kind, (1, 1, 3 * hidden, hidden)),
+        TensorDesc(kind, (1, 1, 3 * hidden, hidden)),
+        TensorDesc(kind, (1, 1, 1, 6 * hidden)),
+        None,
+        None,
+        TensorDesc(kind, (num_steps, 1, batch, hidden)),
+        TensorDesc(kind, (1, 1, batch, hidden)),
+        (Activation.sigmoid(), Activation.tanh()),
+        RecurrentNetworkDirection.FORWARD,
+        True,
+    )
 
 
 @dataclass(frozen=True)
@@ -59,20 +77,7 @@ class Point(scan.Point):
     @property
     def desc(self) -> GruDesc:
         """What `cudml.gru` computes."""
-        kind, batch, hidden = DataType[self.dtype.upper()], self.batch, self.hidden
-        return GruDesc(
-            TensorDesc(kind, (1, NUM_STEPS, batch, hidden)),
-            TensorDesc(kind, (1, 1, 3 * hidden, hidden)),
-            TensorDesc(kind, (1, 1, 3 * hidden, hidden)),
-            TensorDesc(kind, (1, 1, 1, 6 * hidden)),
-            None,
-            None,
-            TensorDesc(kind, (NUM_STEPS, 1, batch, hidden)),
-            TensorDesc(kind, (1, 1, batch, hidden)),
-            (Activation.sigmoid(), Activation.tanh()),
-            RecurrentNetworkDirection.FORWARD,
-            True,
-        )
+        return desc_of(self.dtype, NUM_STEPS, self.batch, self.hidden)
 
     def plan(self, path: str | None = None, limits: Limits = HOPPER.limits) -> Plan:
         """The plan on a GPU, an H200 unless told otherwise, by a path or by the chosen one."""

@@ -41,7 +41,7 @@ from cudml.plans import WARP_LANES, Limits, ceil_div
 # Fewest sequences of a CPU's thread: with fewer, several threads are no faster than one.
 _SERIAL_MIN_BATCH = 16
 
-# Sequences of a round of the grid kernel, of which a warp multiplies GRID_BATCH at once.
+# Sequences of a round of the grid kernel. A warp multiplies GRID_BATCH at once.
 _ROUND_BATCHES = (1, 2, 4, 8, 16)
 
 
@@ -119,15 +119,19 @@ def grid_shapes(layer: Layer, limits: Limits) -> list[Shape]:
     ]
 
 
-def _possible_groups(layer: Layer, limits: Limits) -> range:
-    """The numbers of groups that leave at least one block to each group and direction."""
-    return range(1, min(layer.batch_size, limits.resident_blocks // layer.num_directions) + 1)
+def _possible_groups(layer: Layer, limits: Limits) -> list[int]:
+    """The numbers of groups that leave at least one block to each group and direction.
+
+    Of several with the same number of sequences in a group, the least.
+    """
+    most = min(layer.batch_size, limits.resident_blocks // layer.num_directions)
+    batches = dict.fromkeys(ceil_div(layer.batch_size, number) for number in range(1, most + 1))
+    return [ceil_div(layer.batch_size, group_batch) for group_batch in batches]
 
 
 def _grid_shapes_of(layer: Layer, limits: Limits, num_groups: int) -> Iterator[Shape]:
     """Shapes with fixed items, if a thread has at most one, and with rounds of some sequences."""
     group_batch = ceil_div(layer.batch_size, num_groups)
-    num_groups = ceil_div(layer.batch_size, group_batch)
     most_shards = limits.resident_blocks // (layer.num_directions * num_groups)
     pass_units = GRID_UNITS * GROUPS_PER_WARP
     num_tiles = ceil_div(layer.hidden_size, pass_units)
@@ -179,7 +183,6 @@ def matrix_shape(layer: Layer, limits: Limits, t: Clocks = CLOCKS) -> Shape | No
 
 def _matrix_shape_of(layer: Layer, limits: Limits, num_groups: int, tiles: int) -> Shape | None:
     group_batch = ceil_div(layer.batch_size, num_groups)
-    num_groups = ceil_div(layer.batch_size, group_batch)
     num_shards = ceil_div(layer.hidden_size, tiles * MATRIX_TILE_ROWS)
     if layer.num_directions * num_groups * num_shards > limits.resident_blocks:
         return None

@@ -449,7 +449,7 @@ def test_barrier_of_a_cooperative_grid(order: str, seed: int, num_blocks: int, n
 
 @pytest.mark.parametrize("num_quads", [1, 64, 70])
 def test_copies_of_quads_come_when_they_are_waited_for(num_quads: int, rng: np.random.Generator) -> None:
-    """And no earlier, but for those that are more than 64 before the last."""
+    """And no earlier, except a copy after which 64 more have started."""
     x = rng.random((2, 2, 4 * num_quads), np.float32)
     early, late = np.zeros_like(x), np.zeros_like(x)
     params = params_of(num_floats=("Int64", 4 * num_quads))

@@ -1,5 +1,5 @@
-// Copies of four floats to shared storage, and what is there before and after the thread waits for them. A
-// thread copies kQuads of them, more than the emulator keeps back. No plan picks it: it tests the emulator.
+// Copies of four floats to shared storage: the storage's contents before and after the thread waits for them.
+// A thread starts up to kQuads, more than the emulator keeps back. No plan picks it: it tests the emulator.
 
 #include "common/intrinsics.cuh"
 

@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import shapes
+from bench import gru_shapes as shapes
 from bench.cases import WrongResultError
 from bench.prediction.draw import figures_of
+from bench.prediction.scans.gru import desc_of
 from bench.targets import Target
-from bench.timing import Timing
 from cudml.devices import emulator
 from cudml.operators.choice import path_of
 from cudml.operators.gru.clocks import CLOCKS
 from cudml.operators.gru.operator import layer_of
 from proof.sass.plan import HOPPER
+from tests.support.counting_timer import CountingTimer
 
 #: Of the choice by the least estimate, over the least time.
 MOST_REGRET = 1.05
@@ -41,20 +42,6 @@ def test_other_numbers_choose_shapes_that_take_longer() -> None:
         assert max(found.values()) > 1.2, other
 
 
-class OneCallTimer:
-    """Calls once; the first call takes 10 microseconds, the next 20, and so on."""
-
-    caches = ("warm",)
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def measure(self, call: Any, cache: str, seconds: float, by_host: bool = False) -> Timing:
-        call()
-        self.count += 1
-        return Timing.of([10.0 * self.count])
-
-
 TARGET = Target("cuda", "NVIDIA H100 PCIe", np, 0, {})
 GPU = replace(emulator.get_device().limits, warp_lanes=32, num_multiprocessors=5)
 
@@ -66,13 +53,13 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(load: Any) -> list[shapes.Row]:
     device: Any = SimpleNamespace(limits=GPU, load=load)
-    return [*shapes.measured(40, 3, TARGET, OneCallTimer(), device, 0.01)]
+    return [*shapes.measured(40, 3, TARGET, CountingTimer(), device, 0.01)]
 
 
 @pytest.mark.usefixtures("short")
 def test_every_shape_near_the_best_is_measured(tmp_path: Path) -> None:
     rows = measured(emulator.get_device().load)
-    layer = layer_of(shapes.desc_of(40, 3, 3))
+    layer = layer_of(desc_of("float32", 3, 3, 40))
     assert len(rows) == len([*shapes.candidates(layer, GPU)])
     assert {row.path for row in rows} == {"products", "block", "grid"}
     of_grid = {(row.num_groups, row.round_batch) for row in rows if row.path == "grid"}

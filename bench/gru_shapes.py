@@ -1,4 +1,4 @@
-"""`python -m bench shapes`: times of a GRU's shapes on this GPU, by which its numbers for them are chosen.
+"""`python -m bench gru-shapes`: times of a GRU's shapes on this GPU, by which its numbers are chosen.
 
 Layers of float32 are computed by every path, and by the kernel "grid" in each of its shapes that is estimated
 to take up to 2.5 times as long as the best. GPU-gru_shapes.csv gets the times; the last line says how far the
@@ -21,20 +21,18 @@ from bench.cases import WrongResultError
 from bench.checks import require_identical
 from bench.paths import origin_of
 from bench.prediction.draw import figures_of
+from bench.prediction.scans.gru import desc_of
 from bench.sources import Source
 from bench.targets import Target, get_target
 from bench.timing import Timer, timer_of
 from cudml.devices import Device, get_device
-from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru import operator as gru
-from cudml.operators.gru.activations import Activation
 from cudml.operators.gru.clocks import CLOCKS, Clocks, grid_clocks
 from cudml.operators.gru.layer import Layer, Shape
 from cudml.operators.gru.operator import GruDesc
 from cudml.operators.gru.paths import estimated_clocks, steps_of_grid
 from cudml.operators.gru.shapes import grid_shapes
 from cudml.plans import Limits, Plan
-from cudml.tensors import TensorDesc
 
 #: Steps: enough to make the launches a small part of the time.
 NUM_STEPS = 96
@@ -74,24 +72,6 @@ class Row:
         return self.hidden_size, self.batch_size
 
 
-def desc_of(hidden: int, batch: int, num_steps: int) -> GruDesc:
-    """A layer with as many inputs as hidden units, and the defaults of PyTorch."""
-    kind = DataType.FLOAT32
-    return GruDesc(
-        TensorDesc(kind, (1, num_steps, batch, hidden)),
-        TensorDesc(kind, (1, 1, 3 * hidden, hidden)),
-        TensorDesc(kind, (1, 1, 3 * hidden, hidden)),
-        TensorDesc(kind, (1, 1, 1, 6 * hidden)),
-        None,
-        None,
-        TensorDesc(kind, (num_steps, 1, batch, hidden)),
-        None,
-        (Activation.sigmoid(), Activation.tanh()),
-        RecurrentNetworkDirection.FORWARD,
-        True,
-    )
-
-
 def candidates(layer: Layer, limits: Limits) -> Iterator[tuple[str, Shape | None]]:
     """Paths, and the shapes of "grid" that are worth a measurement."""
     can_do = estimated_clocks(layer, limits)
@@ -119,7 +99,7 @@ def measured(
 
     Raises WrongResultError if two shapes have different results.
     """
-    desc = desc_of(hidden, batch, NUM_STEPS)
+    desc = desc_of("float32", NUM_STEPS, batch, hidden)
     operands = _operands(hidden, batch, target.xp)
     output = operands["output_sequence_tensor"]
     first = None
@@ -155,6 +135,7 @@ def _operands(hidden: int, batch: int, xp: Any) -> dict[str, Any]:
         "recurrence_tensor": weights(1, 1, 3 * hidden, hidden),
         "bias_tensor": weights(1, 1, 1, 6 * hidden),
         "output_sequence_tensor": xp.zeros((NUM_STEPS, 1, batch, hidden), "float32"),
+        "output_single_tensor": xp.zeros((1, 1, batch, hidden), "float32"),
     }
 
 
@@ -165,7 +146,8 @@ def regrets(rows: Iterable[Row], limits: Limits, numbers: Clocks = CLOCKS) -> di
         by_layer.setdefault(row.layer, []).append(row)
     found = {}
     for sizes, own in by_layer.items():
-        layer = gru.layer_of(desc_of(*sizes, own[0].num_steps))
+        hidden, batch = sizes
+        layer = gru.layer_of(desc_of("float32", own[0].num_steps, batch, hidden))
         of_paths = estimated_clocks(layer, limits, numbers)
         of_shapes = {
             (shape.num_groups, round_batch_of(shape)): grid_clocks(shape, layer, numbers)
@@ -210,7 +192,7 @@ def read(table: Path) -> list[Row]:
 def main(arguments: list[str]) -> int:
     """Measure the layers; returns 1 if results differ."""
     parser = argparse.ArgumentParser(
-        prog="python -m bench shapes",
+        prog="python -m bench gru-shapes",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
