@@ -5,11 +5,12 @@
 // Chosen when: rows have some thousand elements, and k is too large to merge sorted parts.
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
+#include "top_k/choose.cuh"
+#include "top_k/find_cut.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/load_rows.cuh"
 #include "top_k/network_rank.cuh"
 #include "top_k/row_parts.cuh"
-#include "top_k/row_sort.cuh"
 #include "top_k/rows.cuh"
 
 // Most elements that are ranked; list_capacity is as many or fewer.

@@ -18,6 +18,10 @@ struct Ranked32 {
   __device__ __forceinline__ UInt32 key() const { return bits >> 16; }
   __device__ __forceinline__ UInt32 index() const { return 0xffffu - (bits & 0xffffu); }
   __device__ __forceinline__ bool is_before(Ranked32 other) const { return bits > other.bits; }
+  // Becomes the first of itself and another one, or the last.
+  __device__ __forceinline__ void keep(Ranked32 other, bool is_first) {
+    bits = is_first ? max(bits, other.bits) : min(bits, other.bits);
+  }
   __device__ __forceinline__ Ranked32 moved() const { return *this; }
   __device__ __forceinline__ Ranked32 from_lane_xor(int lanes) const {
     return {__shfl_xor_sync(kFullMask, bits, lanes)};
@@ -41,8 +45,14 @@ struct Ranked64 {
     return {static_cast<UInt64>(computed_once(key())) << 32 |
             computed_once(static_cast<UInt32>(bits))};
   }
+  __device__ __forceinline__ void keep(Ranked64 other, bool is_first) {
+    if (other.is_before(*this) == is_first) *this = other;
+  }
   __device__ __forceinline__ Ranked64 from_lane_xor(int lanes) const {
     return {__shfl_xor_sync(kFullMask, bits, lanes)};
+  }
+  __device__ __forceinline__ Ranked64 from_lane(int lane) const {
+    return {__shfl_sync(kFullMask, bits, lane)};
   }
 };
 
@@ -61,9 +71,15 @@ struct Ranked96 {
            (whole_key == other.whole_key && backward_index > other.backward_index);
   }
   __device__ __forceinline__ Ranked96 moved() const { return *this; }
+  __device__ __forceinline__ void keep(Ranked96 other, bool is_first) {
+    if (other.is_before(*this) == is_first) *this = other;
+  }
   __device__ __forceinline__ Ranked96 from_lane_xor(int lanes) const {
     return {__shfl_xor_sync(kFullMask, whole_key, lanes),
             __shfl_xor_sync(kFullMask, backward_index, lanes)};
+  }
+  __device__ __forceinline__ Ranked96 from_lane(int lane) const {
+    return {__shfl_sync(kFullMask, whole_key, lane), __shfl_sync(kFullMask, backward_index, lane)};
   }
 };
 

@@ -1,9 +1,10 @@
-// Sorts the elements of a row that a warp has in shared storage, as far as the first k need it: the k-th key
-// is found bit by bit, by counting; a bitonic network sorts what reaches it.
+// Sorts the elements of a row that a warp has in shared storage, as far as the first k need it: those that
+// reach a cut, by a bitonic network.
 #pragma once
 
 #include "common/intrinsics.cuh"
 #include "common/types.cuh"
+#include "top_k/choose.cuh"
 #include "top_k/fine_key.cuh"
 #include "top_k/ranked.cuh"
 
@@ -67,17 +68,21 @@ __device__ __forceinline__ void merge_items(Pair (&items)[kItems]) {
   }
 }
 
+// Loops over lanes are unrolled for few items. For many, their code would not stay in the cache.
+template <int kItems>
+constexpr int kUnrolled = kItems <= 4 ? 8 : 1;
+
 // Sorts the warp's items; each half of `2 * distance` lanes is bitonic before; item j of a lane is at
 // position lane * kItems + j.
 template <class Pair, int kItems>
 __device__ __forceinline__ void merge_warp(Pair (&items)[kItems], int lane, int distance) {
-#pragma unroll 1
+#pragma unroll kUnrolled < kItems>
   for (; distance > 0; distance /= 2) {
     const bool is_left = (lane & distance) == 0;
 #pragma unroll
     for (int j = 0; j < kItems; ++j) {
       const Pair other = items[j].from_lane_xor(distance);
-      if (other.is_before(items[j]) == is_left) items[j] = other;
+      items[j].keep(other, is_left);
     }
   }
   merge_items<kItems / 2>(items);
@@ -88,8 +93,9 @@ __device__ __forceinline__ void merge_warp(Pair (&items)[kItems], int lane, int 
 template <class Pair, int kItems>
 __device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int num_lanes) {
   sort_items<1, 1>(items);
-#pragma unroll 1
-  for (int run = 2; run <= num_lanes; run *= 2) {
+#pragma unroll kUnrolled < kItems>
+  for (int run = 2; run <= kWarpSize; run *= 2) {
+    if (run > num_lanes) break;
     // Both halves are sorted; each is compared with the other one reversed, and keeps its own part.
     const bool is_lower = (lane & run / 2) == 0;
 #pragma unroll
@@ -97,10 +103,35 @@ __device__ __forceinline__ void sort_warp(Pair (&items)[kItems], int lane, int n
       const int mirrored = kItems - 1 - j;
       const Pair first = items[mirrored].from_lane_xor(run - 1);
       const Pair second = items[j].from_lane_xor(run - 1);
-      if (first.is_before(items[j]) == is_lower) items[j] = first;
-      if (second.is_before(items[mirrored]) == is_lower) items[mirrored] = second;
+      items[j].keep(first, is_lower);
+      items[mirrored].keep(second, is_lower);
     }
     merge_warp(items, lane, run / 4);
+  }
+}
+
+// Exchanges neighbours of the warp's items that are out of order. Returns whether all are in order after a
+// few rounds.
+template <class Pair, int kItems>
+__device__ __forceinline__ bool settle(Pair (&items)[kItems], int lane) {
+  constexpr int kRounds = 3;
+  Pair& first = items[0];
+  Pair& last = items[kItems - 1];
+#pragma unroll 1
+  for (int round = 0;; ++round) {
+    const Pair next = first.from_lane(lane + 1);
+    bool is_wrong = lane < kWarpSize - 1 && next.is_before(last);
+#pragma unroll
+    for (int j = 1; j < kItems; ++j) is_wrong = is_wrong || items[j].is_before(items[j - 1]);
+    if (!__any_sync(kFullMask, is_wrong)) return true;
+    if (round == kRounds) return false;
+    const Pair before = last.from_lane(lane - 1);
+    if (lane < kWarpSize - 1 && next.is_before(last)) last = next;
+    if (lane > 0 && first.is_before(before)) first = before;
+#pragma unroll
+    for (int j = 1; j < kItems; j += 2) put_pairs_in_order(items[j - 1], items[j]);
+#pragma unroll
+    for (int j = 2; j < kItems; j += 2) put_pairs_in_order(items[j - 1], items[j]);
   }
 }
 
@@ -113,91 +144,14 @@ __device__ __forceinline__ int highest_bit(UInt64 differing) {
   return high >= 0 ? 32 + high : highest_bit(static_cast<UInt32>(differing));
 }
 
-// 1 where key >= limit, which is not 0: the carry of a sum, which takes less than a comparison.
-__device__ __forceinline__ UInt32 reaches(UInt32 key, UInt32 limit) {
-  return static_cast<UInt32>((static_cast<UInt64>(key) + (0 - limit)) >> 32);
-}
-__device__ __forceinline__ UInt32 reaches(UInt64 key, UInt64 limit) { return key >= limit; }
-
-// Adds to a lane's chosen items, as bits, those of a warp that equal the last result, by item and
-// then by lane, until k have been chosen. Before them are `num_before`.
-template <int kItems>
-__device__ __forceinline__ void add_equals(UInt32& chosen, UInt32 equal, UInt32 num_before,
-                                           UInt32 k) {
-  const UInt32 lanes_below = (1u << threadIdx.x % kWarpSize) - 1;
-#pragma unroll 1
-  for (int j = 0; j < kItems; ++j) {
-    const bool is_equal = (equal >> j & 1) != 0;
-    const UInt32 equals = __ballot_sync(kFullMask, is_equal);
-    if (is_equal && num_before + __popc(equals & lanes_below) < k) chosen |= 1u << j;
-    num_before += __popc(equals);
-  }
-}
-
-// The lane's items that can be among the first k of the warp, as bits. The warp chooses `num_chosen` items,
-// at least k and at most kMost.
-template <class Word, UInt32 kMost, int kItems>
-__device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], UInt32 k,
-                                         const FineParams& params, UInt32& num_chosen) {
-  using Key = Wide<Word>;
-  const Key common = __shfl_sync(kFullMask, keys[0], 0);
-  Key differing = 0;
-#pragma unroll
-  for (int j = 0; j < kItems; ++j) differing |= keys[j] ^ common;
-  int bit = highest_bit(differing);
-  // Finds, bit by bit, the largest number that k keys reach, until at most kMost keys reach it.
-  Key kth = bit < 0 ? common : common >> bit >> 1 << bit << 1;
-  num_chosen = kFullMask;
-#pragma unroll 1
-  for (; bit >= kSpareBits<Word> && num_chosen > kMost; --bit) {
-    const Key tried = kth | Key{1} << bit;
-    UInt32 count = 0;
-#pragma unroll
-    for (int j = 0; j < kItems; ++j) count += reaches(keys[j], tried);
-    count = warp_sum(count);
-    if (count >= k) {
-      kth = tried;
-      num_chosen = count;
-    }
-  }
-  UInt32 chosen = 0;
-  const Key least = coarse_key<Word>(kth, params);
-  if (num_chosen <= kMost && least == kth) {
-#pragma unroll
-    for (int j = 0; j < kItems; ++j) chosen |= static_cast<UInt32>(keys[j] >= kth) << j;
-    return chosen;
-  }
-  UInt32 equal = 0;
-#pragma unroll
-  for (int j = 0; j < kItems; ++j) {
-    const Key key = coarse_key<Word>(keys[j], params);
-    chosen |= static_cast<UInt32>(key > least) << j;
-    equal |= static_cast<UInt32>(key == least) << j;
-  }
-  // Among items that tie with the last, those of lower index are chosen.
-  const UInt32 num_above = warp_sum(__popc(chosen));
-  num_chosen = max(num_above, k);
-  add_equals<kItems>(chosen, equal, num_above, k);
-  return chosen;
-}
-
-// The number of set bits in the lanes below this one.
-__device__ __forceinline__ UInt32 bits_below(UInt32 bits) {
-  const UInt32 own = __popc(bits);
-  UInt32 sum = own;
-#pragma unroll
-  for (int distance = 1; distance < kWarpSize; distance *= 2) {
-    const UInt32 other = __shfl_up_sync(kFullMask, sum, distance);
-    if (threadIdx.x % kWarpSize >= distance) sum += other;
-  }
-  return sum - own;
-}
-
 // A row in shared storage, as the warp that sorts it sees it.
 template <class Word, int kItems, int kSorted>
 struct SortedRow {
   using Key = Wide<Word>;
   using Pair = Ranked<Word>;
+  static constexpr UInt32 kIndices = kItems * kWarpSize;
+  // Keys and indices have more than 32 bits.
+  static constexpr bool kIsWide = sizeof(Word) >= 4;
 
   typename Shape<Word, kItems, kSorted>::Row& row;
   const FineParams& params;
@@ -211,6 +165,56 @@ struct SortedRow {
     return fine_key<Word>(bits, params) & kElementBits;
   }
 
+  // The coarse key below those of the warp's items. Padding has key 0, and takes no room from other keys.
+  __device__ __forceinline__ Key key_below(const Key (&keys)[kItems]) const {
+    Key least = ~Key{0};
+#pragma unroll
+    for (int j = 0; j < kItems; ++j) {
+      const Key key = coarse_key<Word>(keys[j], params);
+      if (key != 0) least = min(least, key);
+    }
+    return warp_min(least) - 1;
+  }
+
+  // Sorts elements by 32 bits: the upper ones of the distance of a key from `base` that there is room for,
+  // and the index. Returns whether the first `num_sorted` are in order then; if not, few are not.
+  __device__ __forceinline__ bool sort_by_words(Key base, UInt32 num_sorted, UInt32 num_lanes,
+                                                UInt32 (&indices)[kSorted]) const {
+    constexpr int kKeyBits = kItems == 2 ? 26 : kItems == 8 ? 24 : 22;
+    static_assert(kIndices == 1u << (32 - kKeyBits), "a word has room for every index");
+    const UInt32 place = threadIdx.x % kWarpSize * kSorted;
+    Key above[kSorted];
+    Key any = 0;
+#pragma unroll
+    for (int j = 0; j < kSorted; ++j) {
+      above[j] = 0;
+      if (place + j < num_sorted) {
+        above[j] = max(coarse_key<Word>(fine_key_at(indices[j]), params), base) - base;
+      }
+      any |= above[j];
+    }
+    const int left_out = max(highest_bit(any) + 1 - kKeyBits, 0);
+    Ranked32 words[kSorted];
+#pragma unroll
+    for (int j = 0; j < kSorted; ++j) {
+      const UInt32 upper = static_cast<UInt32>(above[j] >> left_out);
+      words[j].bits = upper * kIndices + (kIndices - 1 - indices[j]);
+    }
+    sort_warp(words, static_cast<int>(place / kSorted), static_cast<int>(num_lanes));
+#pragma unroll
+    for (int j = 0; j < kSorted; ++j) indices[j] = kIndices - 1 - words[j].bits % kIndices;
+    if (left_out == 0) return true;
+    // Neighbours whose words differ in the index alone may differ in the bits that were left out.
+    const UInt32 first = __shfl_down_sync(kFullMask, words[0].bits, 1);
+    bool is_near = false;
+#pragma unroll
+    for (int j = 0; j < kSorted; ++j) {
+      const UInt32 next = j + 1 < kSorted ? words[(j + 1) % kSorted].bits : first;
+      is_near = is_near || (place + j + 1 < num_sorted && (words[j].bits ^ next) < kIndices);
+    }
+    return !__any_sync(kFullMask, is_near);
+  }
+
   // Gives each lane its share of the first k elements, in order: item j of a lane is at position
   // lane * kSorted + j. pair_of(fine key, index) makes items. Every lane of the warp calls.
   template <class PairOf>
@@ -219,30 +223,46 @@ struct SortedRow {
     Key keys[kItems];
 #pragma unroll
     for (int j = 0; j < kItems; ++j) keys[j] = fine_key_at(j * kWarpSize + lane);
+    UInt32 num_sorted = kIndices;
     UInt32 num_lanes = kWarpSize;
+    UInt32 indices[kSorted];
+    Key base = 0;
     if constexpr (kSorted == kItems) {
 #pragma unroll
-      for (int j = 0; j < kItems; ++j) items[j] = pair_of(keys[j], j * kWarpSize + lane);
+      for (int j = 0; j < kItems; ++j) indices[j] = j * kWarpSize + lane;
+      if constexpr (kIsWide) base = key_below(keys);
     } else {
-      UInt32 num_chosen;
-      const UInt32 chosen = choose<Word, kSorted * kWarpSize>(keys, k, params, num_chosen);
+      // An element of each lane's share of the row, all in different banks.
+      const Key sample = fine_key_at(lane * kItems + lane % kItems);
+      const auto key_of_item = [&](int j) { return fine_key_at(j * kWarpSize + lane); };
+      const UInt32 chosen =
+          choose<Word, kSorted * kWarpSize>(keys, sample, key_of_item, k, params, num_sorted, base);
       UInt16* next = &row.order[0] + bits_below(chosen);
 #pragma unroll
       for (int j = 0; j < kItems; ++j) {
         if ((chosen >> j & 1) != 0) *next++ = static_cast<UInt16>(j * kWarpSize + lane);
       }
       __syncwarp();  // the chosen items are listed before other lanes read them
+      num_lanes = 1;
+      while (num_lanes * kSorted < num_sorted) num_lanes *= 2;
 #pragma unroll
       for (int j = 0; j < kSorted; ++j) {
         const UInt32 place = lane * kSorted + j;
-        items[j] = Pair::none();
-        if (place < num_chosen) {
-          const UInt32 index = row.order[place];
-          items[j] = pair_of(fine_key_at(index), index);
-        }
+        indices[j] = kIndices - 1;
+        if (place < num_sorted) indices[j] = row.order[place];
       }
-      num_lanes = 1;
-      while (num_lanes * kSorted < num_chosen) num_lanes *= 2;
+    }
+    bool is_sorted = false;
+    if constexpr (kIsWide) is_sorted = sort_by_words(base, num_sorted, num_lanes, indices);
+#pragma unroll
+    for (int j = 0; j < kSorted; ++j) {
+      items[j] = Pair::none();
+      if (lane * kSorted + j < num_sorted) {
+        items[j] = pair_of(fine_key_at(indices[j]), indices[j]);
+      }
+    }
+    if constexpr (kIsWide) {
+      if (is_sorted || settle(items, static_cast<int>(lane))) return;
     }
     sort_warp(items, static_cast<int>(lane), static_cast<int>(num_lanes));
   }

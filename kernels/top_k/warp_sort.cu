@@ -1,5 +1,5 @@
 // Computes: the top k of short rows, for any k.
-// Idea: the k-th key is found bit by bit, by counting; a bitonic network sorts what reaches it.
+// Idea: counting finds a key that k elements reach, and few more; a bitonic network sorts these.
 // Ownership: a warp owns a row at a time; its element j * 32 + lane is item j of the lane.
 // Requires: rows of at most 32 * kItems elements, and k of at most 32 * kSorted.
 // Chosen when: rows have up to 1024 elements and k is too large for warp_select.

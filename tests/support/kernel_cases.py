@@ -45,9 +45,9 @@ class Case:
 
     `content` says what an input is full of: "few" different values, so that many tie, or "few but one",
     "any" bits, or values in "ascending" or "descending" order, in ascending "steps", or all "equal", or
-    "close" but for one; the greatest may be "in every eighth load" of 16 bytes. A GRU has normal numbers
-    instead. `length` is that of every sequence, None for any. Tensors begin `skew` elements after the start
-    of a sector.
+    "close" but for one, or "in threes" that differ in the lowest bits; the greatest may be "in every eighth
+    load" of 16 bytes. A GRU has normal numbers instead. `length` is that of every sequence, None for any.
+    Tensors begin `skew` elements after the start of a sector.
     """
 
     descriptor: Any
@@ -194,6 +194,10 @@ def _content(tensor: TensorDesc, name: str, case: Case, rng: np.random.Generator
         numbers = np.arange(count).astype(f"u{item}")
         numbers[count // 3] = np.iinfo(numbers.dtype).max
         return numbers
+    if case.content == "in threes":
+        place = np.arange(count)
+        upper = rng.permutation(count // 3 + 1)[place // 3].astype(f"u{item}")
+        return (upper << (8 * item - count.bit_length())) + (place % 3).astype(f"u{item}")
     if case.content == "steps":
         return (np.arange(count) * 21 // count).astype(f"u{item}")
     if case.content == "equal":

@@ -75,7 +75,7 @@ class Thresholds:
     choose_min_word_k: int = figure(
         257,
         "machine code",
-        "predicted 34 us, 43 by sorting, for 1024 x 4096 float32 and k = 512; 31 both for 256",
+        "predicted 35 us, 41 by sorting, for 1024 x 4096 float32 and k = 512; 32 and 28 for 256",
     )
 
 
