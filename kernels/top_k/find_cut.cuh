@@ -30,28 +30,22 @@ __device__ __forceinline__ Key sorted_over_lanes(Key key) {
   return key;
 }
 
-// The place in a falling sample at which about as many elements reach the key as wanted, if the sample has
-// `per_element` keys for each element.
-__device__ __forceinline__ int place_of(UInt32 num_wanted, float per_element) {
-  return static_cast<int>(static_cast<float>(num_wanted) * per_element + 0.5f) - 1;
-}
-
 // The largest key that k of `length` elements reach, or a lesser one that at most `most` reach, as
 // `num_reached` do. Each lane gives a key of a sample of the row. count_from(key) is the number of elements
 // that reach a key, the same for all lanes. pick(low, high, key) returns whether the lane has an element of a
 // key from `low` to `high`, and its key; some lane has.
 //
-// Keys of the sample are tried, first one that about the wanted number of elements should reach, then, by
-// what was counted, one nearer to it. Between neighbours of the sample, keys are interpolated. If these
-// trials do not find the cut, a new sample is picked from between the bounds, which moves a bound past the
-// key of an element, however the keys are distributed: elements of few distinct keys take few trials.
+// Keys of the sample are tried where, between two that are known, the wanted number of elements is expected.
+// Between neighbours of the sample, keys are interpolated instead. If these trials do not find the cut, a new
+// sample is picked from between the bounds, which moves a bound past the key of an element, however the keys
+// are distributed: elements of few distinct keys take few trials.
 template <class Word, class CountFrom, class Pick>
 __device__ __forceinline__ Wide<Word> find_cut(Wide<Word> sample, UInt32 length, UInt32 k,
                                                UInt32 most, UInt32& num_reached,
                                                CountFrom count_from, Pick pick) {
   using Key = Wide<Word>;
   constexpr Key kStep = Key{1} << kSpareBits<Word>;  // between one key and the next
-  constexpr int kSampleTrials = 3;
+  constexpr int kSampleTrials = 4;
   constexpr int kTrials = kSampleTrials + 2;
   const UInt32 wanted = (k + most) / 2;
   Key low = 0;              // `num_reached` elements reach it: at least k
@@ -59,42 +53,41 @@ __device__ __forceinline__ Wide<Word> find_cut(Wide<Word> sample, UInt32 length,
   UInt32 num_above = 0;
   num_reached = length;
   sample = sorted_over_lanes(sample);
-  int last_place = kWarpSize - 1;
-  float per_element = static_cast<float>(kWarpSize) / static_cast<float>(length);
-  int place = place_of(wanted, per_element);
+  int above = -1;         // the last place in the sample with a key above `high`
+  int below = kWarpSize;  // the first one with a key that is `low` or less
 #pragma unroll 1
-  for (int trial = 0; low != high && num_reached > most; ++trial) {
-    place = min(max(place, 0), last_place);
+  for (int trial = 0; low != high && num_reached > most;) {
+    const float part = static_cast<float>(wanted - num_above) *
+                       fast_reciprocal(static_cast<float>(num_reached - num_above));
+    const bool has_between = below - above > 1 && trial < kSampleTrials;
+    int place = above + static_cast<int>(part * static_cast<float>(below - above) + 0.5f);
+    place = min(max(place, above + 1), below - 1);
     Key tried = __shfl_sync(kFullMask, sample, place);
-    if (trial >= kSampleTrials || tried < low || tried > high) {
+    if (!has_between) {
       trial = max(trial, kSampleTrials);
-      const float num_between = static_cast<float>(num_reached - num_above);
-      if (trial < kTrials) {
-        const Key above = high - low;
-        const float part = static_cast<float>(num_reached - wanted) / num_between;
-        tried = low + min(above, static_cast<Key>(static_cast<float>(above) * part) & ~(kStep - 1));
-      } else {
+      if (trial == kTrials) {
         Key picked = 0;
         const bool is_picked = pick(low, high, picked);
         sample = sorted_over_lanes(is_picked ? picked : 0);
-        last_place = __popc(__ballot_sync(kFullMask, is_picked)) - 1;
-        per_element = static_cast<float>(last_place + 1) / num_between;
-        place = min(max(place_of(wanted - num_above, per_element), 0), last_place);
-        tried = __shfl_sync(kFullMask, sample, place);
+        above = -1;
+        below = __popc(__ballot_sync(kFullMask, is_picked));
         trial = 0;
+        continue;
       }
+      tried = high - (static_cast<Key>(static_cast<float>(high - low) * part) & ~(kStep - 1));
     }
-    tried = max(tried, low + kStep);
+    tried = min(max(tried, low + kStep), high);
     const UInt32 count = count_from(tried);
+    ++trial;
     if (count >= k) {
       low = tried;
       num_reached = count;
+      if (has_between) below = place;
     } else {
       high = tried - kStep;
       num_above = count;
+      if (has_between) above = place;
     }
-    const float excess = (static_cast<float>(count) - static_cast<float>(wanted)) * per_element;
-    place -= static_cast<int>(excess) + (excess > 0 ? 1 : -1);
   }
   return low;
 }
