@@ -30,8 +30,8 @@ __device__ __forceinline__ int item_of(UInt32 items) {
 
 // The lane's items that can be among the first k of the warp, as bits. The warp chooses `num_chosen` items,
 // at least k and at most kMost; `least` is the coarse key of the last of them. `sample` is a key of the row
-// that the lane gives to a sample; key_of_item(j) reads the key of one of its items again, because an array in
-// registers has no variable index.
+// that the lane gives to a sample; key_of_item(j) reads the key of one of its items again, because arrays in
+// registers have no variable index.
 template <class Word, UInt32 kMost, int kItems, class KeyOfItem>
 __device__ __forceinline__ UInt32 choose(const Wide<Word> (&keys)[kItems], Wide<Word> sample,
                                          KeyOfItem key_of_item, UInt32 k, const FineParams& params,

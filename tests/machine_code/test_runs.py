@@ -90,7 +90,6 @@ def candidates() -> Iterator[Case]:
                     if k <= (128 if size < 8 else 32)
                 ),
                 ((37, 60), 1, 60, "warp_sort"),
-                ((9, 250), 1, 40, "warp_sort"),
                 ((9, 250), 1, 140, "warp_sort"),
                 ((3, 900), 1, 100, "warp_sort"),
                 ((3, 900), 1, 200, "warp_sort"),
@@ -123,6 +122,10 @@ def candidates() -> Iterator[Case]:
                             yield Case(rows, path, limits)
                     if path == "block_radix":  # lists in memory
                         yield Case(rows, path, replace(HOPPER.limits, shared_bytes_per_block=16384))
+            # More rows than are sorted whole.
+            for length_type in (None, DataType.INT32):
+                rows = top_k((13, 250), 40, element, length_type=length_type)
+                yield Case(rows, "warp_sort", replace(HOPPER.limits, num_multiprocessors=1))
         if size in FLOATS_BY_SIZE:
             for k, length_type in itertools.product((1, 2, 3, 4), (None, DataType.INT32)):
                 rows = top_k((300, 20), k, FLOATS_BY_SIZE[size], length_type=length_type)

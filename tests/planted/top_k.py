@@ -430,8 +430,8 @@ DEFECTS = {
     ),
     "a sort of too few elements": Defect(
         "kernels/top_k/row_sort.cuh",
-        "while (num_lanes * kSorted < num_chosen) num_lanes *= 2;",
-        "while (2 * num_lanes * kSorted < num_chosen) num_lanes *= 2;",
+        "while (num_lanes * kSorted < num_sorted) num_lanes *= 2;",
+        "while (2 * num_lanes * kSorted < num_sorted) num_lanes *= 2;",
         ("chosen elements of longer rows, sorted",),
         WRONG,
     ),

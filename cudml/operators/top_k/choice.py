@@ -261,9 +261,11 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
 
 def _sorts_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a block takes less time for a row that fits a warp."""
-    is_chosen = selection.element.size == SORT_MAX_ELEMENT_BYTES and chooses(selection)
+    is_word = selection.element.size == SORT_MAX_ELEMENT_BYTES
+    is_chosen = is_word and chooses(selection)
     if not selection.is_ragged:
-        return is_few(selection, limits) and is_chosen
+        is_long = selection.row_length >= t.sort_min_few_columns_length
+        return is_few(selection, limits) and (is_chosen or (is_word and is_long and are_columns(selection)))
     # If each length is as likely, one of them is probably less than k.
     has_shorter = selection.num_rows * selection.k >= t.sort_ragged_min_shorter * selection.row_length
     is_long = selection.row_length * selection.element.size > t.sort_ragged_min_bytes

@@ -131,6 +131,8 @@ class Thresholds:
     #: first.
     sort_ragged_max_part: float
     sort_ragged_min_k: int
+    #: Least length of few columns of words that the warps of a block sort.
+    sort_min_few_columns_length: int
 
     # groups
 
