@@ -1,5 +1,5 @@
-// Sorts the elements of a row that a warp has in shared storage, as far as the first k need it: those that
-// reach a cut, by a bitonic network.
+// The first k elements of a row that a warp has in shared storage, in order: a cut bounds them from below, and
+// a bitonic network sorts the elements that reach it.
 #pragma once
 
 #include "common/intrinsics.cuh"

@@ -20,7 +20,7 @@ _, RECORDED = SCAN.read()
 #: units of 16 elements would take 27.0 us, 1.498 times as much. The other two are from 1024 words, which a
 #: warp sorts, to 1025. 64 columns of 64 and of 256 words take less time where a warp sorts them whole, and
 #: 16384 rows of 1024, k = 17, where it sorts a part of them.
-JUMPS, DEAR = 3, 3
+JUMPS, DEAR = 3, 0
 
 
 #: Problems off the scan's lines, and the path that is predicted to take the least time.

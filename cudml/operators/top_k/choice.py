@@ -28,6 +28,7 @@ from cudml.operators.top_k.lanes import (
     can_warp_select,
     can_warp_sort,
     is_few,
+    sorts_whole,
 )
 from cudml.operators.top_k.paths import PATHS
 from cudml.operators.top_k.radix import can_share_rows
@@ -125,6 +126,9 @@ def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
     Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
     """
+    is_shortest = WARP_LANES < selection.row_length <= t.select_max_any_k
+    if is_shortest and are_columns(selection) and sorts_whole(selection, limits):
+        return False
     num_elements = selection.num_rows * selection.mean_length
     is_cached = num_elements <= t.arg_max_most_apart
     is_shared = selection.num_rows < COLUMNS and num_elements <= t.arg_max_most_shared
@@ -174,7 +178,7 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     lie_apart = are_columns(selection)
     is_alone = is_few(selection, limits) and not are_vectors(selection)
     is_quick = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection, t)
-    if is_shortest and is_alone:
+    if is_alone and (is_shortest or sorts_whole(selection, limits)):
         return False
     if (is_shortest or is_quick) and _filter_pays_for_short(selection, limits, t):
         return False
@@ -184,7 +188,9 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
         return True
     if are_many and k > t.select_max_k:
         is_longer = length >= t.select_min_narrow_length and part >= t.columns_max_part
-        return is_word or (not is_wide and (is_shortest or is_longer))
+        if is_word:
+            return lie_apart or length <= t.select_max_words_length
+        return not is_wide and (is_shortest or is_longer)
     if not is_shortest and length <= t.select_min_many_columns_length and lie_apart:
         return False
     return are_many or (k <= t.select_max_k and length >= t.select_min_few_length)

@@ -29,7 +29,7 @@ SELECT_MAX_KS = (8, 16, 32)
 # kernels/top_k/row_sort.cuh: items per lane, and how many of them an instance sorts that does not sort all.
 SORT_ITEMS = (2, 8, 32)
 SORTED_ITEMS = (4, 8, 16)
-#: Rows for each multiprocessor, of 65 to 256 narrow elements, up to which all of them are sorted: trials for
+#: Rows for each multiprocessor, of up to 256 narrow elements, up to which all of them are sorted: trials for
 #: the k-th key wait for each other. Predicted 6.3 us, 7.2 with trials, for 64 x 256 float32 and k = 100; 14.0
 #: and 11.6 for 4096 rows.
 _SORT_ALL_ROWS = 12
@@ -150,12 +150,8 @@ def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> t
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
     """One launch; a warp owns a row, and sorts what can be among the first k, or all if k is large."""
     items = next(n for n in SORT_ITEMS if selection.row_length <= n * WARP_LANES)
+    sorted_items = items if sorts_whole(selection, limits) else sorted_items_of(selection, items)
     is_wide = selection.element.size > 4
-    is_quick = items == SORT_ITEMS[1] and not is_wide
-    if is_quick and selection.num_rows <= _SORT_ALL_ROWS * limits.num_multiprocessors:
-        sorted_items = items
-    else:
-        sorted_items = sorted_items_of(selection, items)
     if sorted_items < items and not is_wide:
         num_blocks = 5 if sorted_items < SORTED_ITEMS[-1] else 4
     else:
@@ -178,6 +174,12 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
         ),
     )
     return (launch,), ()
+
+
+def sorts_whole(selection: Selection, limits: Limits) -> bool:
+    """Whether a warp sorts all elements of a row, whatever k is: rows are short, and few."""
+    is_short = selection.row_length <= SORT_ITEMS[1] * WARP_LANES and selection.element.size <= 4
+    return is_short and selection.num_rows <= _SORT_ALL_ROWS * limits.num_multiprocessors
 
 
 def sorted_items_of(selection: Selection, items: int) -> int:

@@ -57,6 +57,8 @@ class Thresholds:
     select_min_few_length: int
     #: Longest row if rows are at most as many as blocks run at once.
     select_max_few_length: int
+    #: Longest of many rows of words, not columns, whose lanes select more results than `select_max_k`.
+    select_max_words_length: int
     #: Shortest of many columns for a k above `select_max_few_k`.
     select_min_many_columns_length: int
     #: Fewest groups of ragged rows, by width.
