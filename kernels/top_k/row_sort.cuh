@@ -1,5 +1,5 @@
-// The first k elements of a row that a warp has in shared storage, in order: a cut bounds them from below, and
-// a bitonic network sorts the elements that reach it.
+// The first k elements of a row that a warp has in shared storage, in order: a cut bounds them from below,
+// and a bitonic network sorts the elements that reach it.
 #pragma once
 
 #include "common/intrinsics.cuh"
