@@ -98,7 +98,7 @@ class CudaTimer:
         for _ in range(2):  # The first call builds and allocates.
             call()
         for _ in range(WARM_UP_FLUSHES):
-            self._flush()
+            self.flush()
         synchronize()
         queued_us = _elapsed_us(call)
         total_us = queued_us + _elapsed_us(synchronize)
@@ -112,7 +112,7 @@ class CudaTimer:
             start, stop = cupy.cuda.Event(), cupy.cuda.Event()
             self._delay((1,), (1,), (cupy.uint64(1000 * delay_us),))
             if cache == "cold":
-                self._flush()
+                self.flush()
             start.record()
             host_us.append(_elapsed_us(call))
             stop.record()
@@ -123,11 +123,12 @@ class CudaTimer:
 
     def _by_host_us(self, call: Callable[[], Any], cache: str) -> float:
         if cache == "cold":
-            self._flush()
+            self.flush()
         self._cupy.cuda.get_current_stream().synchronize()
         return _elapsed_us(call)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Fill the L2 cache with lines that no call uses."""
         words = self._flush_words
         count = self._cupy.uint64(words.size // 2)
         self._read_through((self._blocks,), (256,), (words, count, self._never))

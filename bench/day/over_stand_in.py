@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
 
     for name in _SORTING:
         top_k.PEERS.pop(name)
-    with mock.patch.multiple(timing, **_ONCE), mock.patch.object(timing.CudaTimer, "_flush"):
+    with mock.patch.multiple(timing, **_ONCE), mock.patch.object(timing.CudaTimer, "flush"):
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 

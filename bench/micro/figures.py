@@ -68,6 +68,10 @@ class Gpu:
         """Zeroed words."""
         return self.xp.zeros(count, dtype=np.uint32)
 
+    def flush(self) -> None:
+        """Let the L2 hold nothing of what was used before."""
+        self.timer.flush()
+
     def cold_us(self, call: Callable[[], Any]) -> float:
         """Median time with a cold L2."""
         return self.timer.measure(call, "cold", 0.03).median_us

@@ -76,6 +76,31 @@ extern "C" __global__ void acquire_load(const UInt32* zeros, Int32 num_rounds, I
   clocks[0] = clock64() - start + offset;
 }
 
+// Each word is the place of the next one, in another line, so every load depends on the one before.
+extern "C" __global__ void chase(const UInt32* next, Int32 num_rounds, Int64* clocks) {
+  UInt32 place = 0;
+  const Int64 start = clock64();
+  for (Int32 round = 0; round < num_rounds; ++round) place = next[place];
+  clocks[0] = clock64() - start;
+  clocks[1] = place;  // The loop stays.
+}
+
+// A warp reads `kStride` words apart, from as few lines as the first-level cache holds after the first round,
+// and has kLoads loads on their way.
+template <int kStride, int kLoads>
+__global__ void strided_loads(const UInt32* zeros, Int32 num_rounds, Int64* clocks) {
+  UInt32 sum = 0;
+  Int64 start = 0;
+  for (Int32 round = 0; round <= num_rounds; ++round) {
+    UInt32 part = sum;
+#pragma unroll
+    for (int n = 0; n < kLoads; ++n) part += zeros[kStride * (32 * n + threadIdx.x) + sum];
+    sum = part;
+    if (round == 0) start = clock64() + part;
+  }
+  if (threadIdx.x == 0) clocks[0] = clock64() - start + sum;
+}
+
 // Block 0 and another pass a number back and forth through two words of different lines.
 extern "C" __global__ void ping_pong(UInt32* words, Int32 partner, Int32 num_rounds, Int64* clocks,
                                      UInt32* gave_up) {

@@ -20,6 +20,18 @@ EXCHANGES = {
 }
 
 
+#: Buffers whose lines are read in any order: one page of the GPU's tables, and many.
+CHASED_MEBIBYTES = (2, 16, 256)
+_MAX_MEBIBYTES_IN_L2 = 16
+_MAX_CHASED = 1 << 14
+_LINE_WORDS = 32
+
+#: Words from lane to lane of a strided load.
+STRIDES = (1, 8, 32)
+#: The kernel of such loads, and how many a warp has on their way.
+STRIDED, STRIDED_LOADS = "strided_loads<{}, 8>", 8
+
+
 def measure(gpu: Gpu) -> Iterator[Figure]:
     """Clocks of one multiprocessor, or microseconds by the GPU's global timer."""
     clock_hz = _clock_hz(gpu)
@@ -33,6 +45,8 @@ def measure(gpu: Gpu) -> Iterator[Figure]:
     for name, told in {"relaxed_load": "ld.relaxed.gpu", "acquire_load": "ld.acquire.gpu"}.items():
         value = _clocks(gpu.kernel("latency.cu", name), clocks, 1, 1, zeros, np.int32(1000), clocks)
         yield Figure(GROUP, f"{told} that hits L2", value, "clocks")
+    yield from _chases(gpu)
+    yield from _strided_loads(gpu)
     yield from _ping_pongs(gpu, clock_hz)
     yield from _exchanges(gpu)
 
@@ -53,6 +67,40 @@ def _clocks(
     for _ in range(2):
         call(grid, block, *arguments)
     return int(clocks[0]) / rounds
+
+
+def chain(mebibytes: int) -> np.ndarray:
+    """Words, of which one in each line is the place of the next, in any order; the first is at 0."""
+    places = _LINE_WORDS * np.random.default_rng(mebibytes).permutation((mebibytes << 20) // 4 // _LINE_WORDS)
+    words = np.zeros(_LINE_WORDS * len(places), np.uint32)
+    words[places] = np.roll(places, -1)
+    return words
+
+
+def _chases(gpu: Gpu) -> Iterator[Figure]:
+    """Loads that wait for each other, of lines that the first-level cache has not."""
+    call, clocks = gpu.kernel("latency.cu", "chase"), gpu.int64(2)
+    for mebibytes in CHASED_MEBIBYTES:
+        words = chain(mebibytes)
+        following, rounds = gpu.xp.asarray(words), min(_MAX_CHASED, len(words) // _LINE_WORDS)
+        for where in ("memory", "L2"):
+            if where == "memory":
+                gpu.flush()
+            elif mebibytes > _MAX_MEBIBYTES_IN_L2:
+                continue
+            call(1, 1, following, np.int32(rounds), clocks)
+            told = f"load from {where}, one of {mebibytes} MiB after the other"
+            yield Figure(GROUP, told, int(clocks[0]) / rounds, "clocks")
+
+
+def _strided_loads(gpu: Gpu) -> Iterator[Figure]:
+    """Loads of a warp that hit the first-level cache: of one line, and of a line for each lane."""
+    clocks, rounds = gpu.int64(), 1000
+    for stride in STRIDES:
+        call = gpu.kernel("latency.cu", STRIDED.format(stride))
+        zeros = gpu.uint32(32 * STRIDED_LOADS * stride)
+        value = _clocks(call, clocks, 1, 32, zeros, np.int32(rounds), clocks, rounds=STRIDED_LOADS * rounds)
+        yield Figure(GROUP, f"load of a warp from L1, {4 * stride} bytes a lane, 8 at once", value, "clocks")
 
 
 def _ping_pongs(gpu: Gpu, clock_hz: float, rounds: int = 1000) -> Iterator[Figure]:

@@ -15,6 +15,8 @@ _NAMES = {
     "latency.cu": (
         "block_barrier",
         "acquire_load",
+        "chase",
+        *(latency.STRIDED.format(stride) for stride in latency.STRIDES),
         "ping_pong",
         *(f"exchange<{words}, {copies}>" for words, copies in latency.EXCHANGES.values()),
     ),

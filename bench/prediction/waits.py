@@ -71,6 +71,24 @@ def acquire_load() -> float:
     return _number(clocks) / _ROUNDS
 
 
+def load_of_chain(where: str, mebibytes: int) -> float:
+    """Clocks of a load that waits for the one before, and finds its line in the L2 or in memory."""
+    following, clocks = Buffer(latency.chain(mebibytes).view(np.uint8)), output(16)
+    arguments = struct.pack("<Qi4xQ", following.address, _ROUNDS, clocks.address)
+    launch = launched("latency.cu", "chase", 1, 1, arguments, following, clocks)
+    run(replace(launch, in_l2=[following] if where == "L2" else []), num_multiprocessors=1, rates=h200(1))
+    return _number(clocks) / _ROUNDS
+
+
+def strided_load(lane_bytes: int) -> float:
+    """Clocks of one of eight loads that a warp has on their way to the first-level cache."""
+    kernel = latency.STRIDED.format(lane_bytes // 4)
+    zeros, clocks = output(32 * latency.STRIDED_LOADS * lane_bytes), output(8)
+    arguments = struct.pack("<Qi4xQ", zeros.address, _ROUNDS, clocks.address)
+    _run(launched("latency.cu", kernel, 1, 32, arguments, zeros, clocks))
+    return _number(clocks) / (latency.STRIDED_LOADS * _ROUNDS)
+
+
 def farthest_word() -> float:
     """Microseconds of a word from block 0 to the block that gets it last."""
     found = []
@@ -121,6 +139,8 @@ ROWS: tuple[tuple[str, str, Callable[..., float]], ...] = (
     (r"kernel with last-block hand-off, (\d+) blocks of 256 threads", "us", hand_off),
     (r"__syncthreads, (\d+) threads", "clocks", block_barrier),
     (r"ld\.acquire\.gpu that hits L2", "clocks", acquire_load),
+    (r"load from (memory|L2), one of (\d+) MiB after the other", "clocks", load_of_chain),
+    (r"load of a warp from L1, (\d+) bytes a lane, 8 at once", "clocks", strided_load),
     (r"word from block to block, farthest", "us", farthest_word),
     (r"exchange of (\d+) words between (\d+) blocks, (.*)", "us", exchange),
     (r"barrier, (.*), cluster of (\d+)", "clocks", cluster_barrier),

@@ -42,6 +42,7 @@ SAMPLE = [
             *("arg-max", "histogram of int8", "float16 normal", "AsPair, 32 MiB", ", 16 MiB"),
             *("exchange of 512", "exchange of 1024", "words between 8 blocks", "words between 32 blocks"),
             *("word from", "acquire", "hand-off", "two empty", "cooperative", "cluster of", "__syncthreads"),
+            *("load from", "load of a warp"),
         )
     )
 ]
@@ -164,6 +165,7 @@ class Gpu:
         self.xp = SimpleNamespace(
             zeros=lambda size, dtype: np.zeros(1, dtype),
             maximum=np.maximum,
+            asarray=np.asarray,
             cuda=SimpleNamespace(
                 get_current_stream=lambda: stream,
                 driver=SimpleNamespace(funcSetAttribute=lambda *given: None),
@@ -182,6 +184,9 @@ class Gpu:
 
     def uint32(self, count: int = 1) -> np.ndarray:
         return np.zeros(1, np.uint32)
+
+    def flush(self) -> None:
+        pass
 
     def cold_us(self, call: Any) -> float:
         return 1.0

@@ -92,7 +92,10 @@ struct Rates {
   double pipe_clocks[kNumPipes];  // for which an instruction of a warp keeps its partition's pipe
   double latency[kNumPipes];      // of instructions whose result is waited for with a scoreboard
   double sectors_per_clock;       // that the first-level cache looks up
-  double shared_queue;            // wavefronts that wait for shared storage while more are issued
+  // For each line of an access beyond those that as many bytes side by side lie in: of the first-level cache,
+  // and of a partition's pipe.
+  double clocks_per_line_more, pipe_clocks_per_line_more;
+  double shared_queue;  // wavefronts that wait for shared storage while more are issued
   double cache_latency, l2_latency, memory_latency;
   double l2_clocks_per_sector, memory_clocks_per_sector;  // of one multiprocessor's share
   double l2_far_latency;  // more of sectors in the other half of the second-level cache

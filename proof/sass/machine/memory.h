@@ -112,6 +112,8 @@ inline int most_of_one(const U64& addresses, Mask mask) {
   return most;
 }
 
+constexpr int kLineBytes = 128;
+
 // The sectors of 32 bytes that an access touches, each once. An aligned access of a lane lies in one.
 inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
   int count = 0;
@@ -122,5 +124,18 @@ inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
     while (known && sectors[known - 1] != sector) --known;
     if (!known) sectors[count++] = sector;
   });
+  return count;
+}
+
+// How many lines of 128 bytes sectors are in.
+inline int lines_of(const uint64_t* sectors, int num_sectors) {
+  uint64_t lines[kLanes];
+  int count = 0;
+  for (int n = 0; n < num_sectors; ++n) {
+    const uint64_t line = sectors[n] / 4;
+    int known = count;
+    while (known && lines[known - 1] != line) --known;
+    if (!known) lines[count++] = line;
+  }
   return count;
 }

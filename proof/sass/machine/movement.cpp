@@ -39,8 +39,11 @@ static void access(const Step& step, const U64& addresses, Mask shared, int size
   // POPC counts the lanes of an address before it adds, so they take one turn.
   const bool takes_turns = use == Use::kAtomic && !step.has(mPOPC);
   access.wavefronts += wavefronts_of(addresses, step.mask & shared, size, takes_turns);
-  access.num_sectors = sectors_of(addresses, step.mask & ~shared, access.sectors);
-  if (access.is_atomic) access.updates = most_of_one(addresses, step.mask & ~shared);
+  const Mask global = step.mask & ~shared;
+  access.num_sectors = sectors_of(addresses, global, access.sectors);
+  const int num_dense = (__builtin_popcount(global) * size + kLineBytes - 1) / kLineBytes;
+  access.num_lines_more = std::max(0, lines_of(access.sectors, access.num_sectors) - num_dense);
+  if (access.is_atomic) access.updates = most_of_one(addresses, global);
   // Most go to one block's shared storage, where nothing is looked for.
   std::vector<uint8_t>& own = step.warp.block.shared;
   const uint64_t rank = (uint64_t)step.warp.block.rank << kSharedRankShift;

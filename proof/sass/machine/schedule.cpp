@@ -25,21 +25,28 @@ struct Server {
   }
 };
 
+// A sector in a cache: its turn among the sectors that came, and when its bytes are there.
+struct Sector {
+  uint64_t number;
+  double arrives_at = 0;
+};
+
 // The last sectors that were touched, the oldest dropped first.
 class Cache {
  public:
   explicit Cache(uint64_t capacity) : capacity_(capacity) {}
-  // Whether the sector was there; it is afterwards.
-  bool touch(uint64_t sector) {
-    const auto [place, is_new] = order_.try_emplace(sector, count_);
-    if (!is_new && place->second + capacity_ > count_) return true;
-    place->second = count_++;
-    return false;
+  // The sector, and whether the cache had it; it is in the cache afterwards.
+  std::pair<Sector&, bool> touch(uint64_t sector) {
+    const auto [place, is_new] = sectors_.try_emplace(sector, Sector{count_});
+    Sector& found = place->second;
+    if (!is_new && found.number + capacity_ > count_) return {found, true};
+    found = {count_++};
+    return {found, false};
   }
 
  private:
   uint64_t capacity_, count_ = 0;
-  std::unordered_map<uint64_t, uint64_t> order_;
+  std::unordered_map<uint64_t, Sector> sectors_;
 };
 
 // A quarter of a multiprocessor. What is looked at each clock, when a warp goes on, lies together.
@@ -287,7 +294,9 @@ class Run {
     ++totals_.pipe_instructions[pipe];
     if (++totals_.instructions > request_.max_instructions) throw Failure("does not end");
 
-    partition.pipes[pipe].begin(at, rates_.pipe_clocks[pipe]);
+    partition.pipes[pipe].begin(
+        at, std::max(rates_.pipe_clocks[pipe],
+                     warp.access.num_lines_more * rates_.pipe_clocks_per_line_more));
     turn.wait_until(at + std::max<int>(instruction.stall, 1), Cause::kSchedule, pc);
     const auto count_down = [&](int scoreboard, double done) {
       if (scoreboard >= kNumScoreboards || done < warp.scoreboards[scoreboard]) return;
@@ -322,7 +331,8 @@ class Run {
     if (!access.num_sectors) return done;
     totals_.sectors += access.num_sectors;
     const double start =
-        m.lookup.begin(at, std::max(1.0, access.num_sectors / rates_.sectors_per_clock));
+        m.lookup.begin(at, std::max(1 + access.num_lines_more * rates_.clocks_per_line_more,
+                                    access.num_sectors / rates_.sectors_per_clock));
     uint64_t line = ~0ull;
     for (int n = 0; n < access.num_sectors; ++n) {
       const bool is_first = std::exchange(line, access.sectors[n] / 4) != line;
@@ -331,18 +341,32 @@ class Run {
     return done;
   }
 
-  // When a sector that was looked up at a time is there, or stored; it may be the first of its line.
+  // When a sector that was looked up at a time is there, or stored; it may be the first of its line. Who finds
+  // a sector on its way to the cache waits until it has arrived.
   double fetched(Multiprocessor& m, const Access& access, uint64_t sector, bool is_first,
                  double at) {
-    if (!access.is_store && !access.is_strong && m.cache.touch(sector))
-      return at + rates_.cache_latency;
+    if (access.is_store || access.is_strong) return from_l2(m, access, sector, is_first, at);
+    const auto [cached, is_there] = m.cache.touch(sector);
+    if (is_there) return std::max(at + rates_.cache_latency, cached.arrives_at);
+    return cached.arrives_at = from_l2(m, access, sector, is_first, at);
+  }
+
+  // The same of an access that goes to the second level.
+  double from_l2(Multiprocessor& m, const Access& access, uint64_t sector, bool is_first,
+                 double at) {
     ++totals_.l2_sectors;
     double at_l2 = m.l2.begin(at, rates_.l2_clocks_per_sector);
     if (access.is_strong || access.is_atomic)
       at_l2 = turn(m, access, sector, is_first, at_l2 + far_latency(m, sector));
-    if (l2_.touch(sector) || is_left_in_l2(32 * sector)) return at_l2 + rates_.l2_latency;
+    const auto [cached, is_there] = l2_.touch(sector);
+    if (is_there || is_left_in_l2(32 * sector))
+      return std::max(at_l2 + rates_.l2_latency, cached.arrives_at);
     ++totals_.memory_sectors;
-    return m.memory.begin(at_l2, rates_.memory_clocks_per_sector) + rates_.memory_latency;
+    const double done =
+        m.memory.begin(at_l2, rates_.memory_clocks_per_sector) + rates_.memory_latency;
+    // Bytes that are stored are there for others before they are in memory.
+    if (!access.is_store) cached.arrives_at = done;
+    return done;
   }
 
   // Whether an earlier launch left an address in the second-level cache.

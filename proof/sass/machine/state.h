@@ -15,14 +15,15 @@ constexpr uint32_t kClusterBarrier = 16;
 struct Access {
   int num_sectors = 0;  // of global memory
   uint64_t sectors[kLanes];
-  int wavefronts = 0;  // of shared storage
+  int num_lines_more = 0;  // of global memory, than there were if its lanes had neighbouring bytes
+  int wavefronts = 0;      // of shared storage
   bool is_store = false, is_strong = false, is_atomic = false;
   int updates = 0;         // of the word that most lanes update
   bool is_remote = false;  // of shared storage of another block of the cluster
   bool is_fence = false;
   bool is_copy = false, awaits_copies = false;  // to shared storage
   void reset() {
-    num_sectors = wavefronts = 0;
+    num_sectors = num_lines_more = wavefronts = 0;
     is_store = is_strong = is_atomic = is_remote = is_fence = is_copy = awaits_copies = false;
   }
 };
