@@ -169,7 +169,8 @@ def device_text(rows: list[Row]) -> str:
     if named:
         lines += [
             f"**{device}**, measured: the cases in which cudml is not ahead of a peer. Times within "
-            f"{100 * standing.NEAR:.2g} % are a tie. Below each table are the contracts of peers.",
+            f"{100 * standing.NEAR:.2g} % or {standing.NEAR_US} us are a tie. Below each table are the "
+            "contracts of peers.",
             "",
             "| | case | cudml | peer |",
             "|---|---|---:|---:|",

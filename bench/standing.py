@@ -12,9 +12,9 @@ from bench.results import Row
 #: What the benchmarks time as a limit, not as a library that does the same.
 LIMITS = ("copy",)
 
-#: Times that are nearer to each other are a tie: one copy by the driver, timed under several names in a run,
-#: differs by up to this.
-NEAR = 0.03
+#: Times that are nearer to each other are a tie, by their ratio or by microseconds: one copy by the driver,
+#: timed under several names in a run, differs by no more than one of these.
+NEAR, NEAR_US = 0.03, 0.25
 
 #: States of a recurrence lie between -1 and 1. No rounding, also not to 10 bits, is off by this.
 WRONG = 0.01
@@ -37,9 +37,15 @@ class Standing:
     @property
     def verdict(self) -> str:
         """`AHEAD`, `TIE` or `BEHIND`."""
-        if max(self.ratio, 1 / self.ratio) <= 1 + NEAR:
+        if are_near(self.own.median_us, self.other.median_us):
             return TIE
         return AHEAD if self.ratio > 1 else BEHIND
+
+
+def are_near(one_us: float, other_us: float) -> bool:
+    """Whether times differ by no more than those of the same work do."""
+    less, more = sorted((one_us, other_us))
+    return more <= less * (1 + NEAR) or more - less <= NEAR_US
 
 
 def differs(row: Row) -> bool:

@@ -7,9 +7,9 @@ whole domain instead, and ends with how far the choices are from the best. If th
 bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on this GPU, whose table is
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 
-`--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems and the scan's
-points, and writes cudml/operators/choices/OPERATOR.json, if they choose better for others of seed S + 1, an
-eighth as many and at least 60.
+`--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
+points and those measured on an H200, and writes cudml/operators/choices/OPERATOR.json, if they choose no
+worse for others of seed S + 1, an eighth as many and at least 60.
 """
 
 import argparse
@@ -71,11 +71,14 @@ def main(arguments: list[str]) -> int:
 
 
 def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
-    """Tune the numbers of a choice; returns 1, and writes nothing, if it is no better for other problems."""
+    """Tune the numbers of a choice; returns 1, and writes nothing, if it is worse for other problems."""
     other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // 8), options.seed + 1)
     rows, other_rows, choosing = rows_of(scan, points), rows_of(scan, other_points), scan.choosing
-    # The scan's points are on both sides of thresholds, where a choice must not be dear either.
-    tuned, others = Tuning(rows + rows_of(scan, scan.points()), choosing), Tuning(other_rows, choosing)
+    # The scan's points are on both sides of thresholds, where a choice must not be dear either. Measured
+    # times count beside the predicted ones, which are of more points.
+    origin, measured = scan.measured()
+    rows_of_scan = rows_of(scan, scan.points()) + measured
+    tuned, others = Tuning(rows + rows_of_scan, choosing), Tuning(other_rows, choosing)
     before = after = choosing.numbers
     for changed, change in tuned.changes(before):
         print(change, flush=True)
@@ -84,11 +87,12 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     print(f"before: {regret_line(tuned.chosen(before)[: len(rows)], options.seed)}\nafter:  {regret}")
     for when, numbers in (("before", before), ("after", after)):
         print(f"others, {when}: {regret_line(others.chosen(numbers), options.seed + 1)}")
-    if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):
+    if after == before or math.fsum(others.costs(after)) > math.fsum(others.costs(before)):
         print("nothing is written")
         return 1
     kept = f"Measured: {', '.join(choosing.measured)}. " if choosing.measured else ""
-    source = f"{kept}{predicted_by(nvrtc_version())}. {regret}"
+    beside = f"{origin}, {len(measured)} points; else: " if measured else ""
+    source = f"{kept}{beside}{predicted_by(nvrtc_version())}. {regret}"
     choice.path_of(scan.operator).write_text(choice.text_of(source, asdict(after)), encoding="utf-8")
     return 0
 

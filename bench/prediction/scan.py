@@ -14,7 +14,7 @@ import os
 import tempfile
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -36,6 +36,9 @@ from proof.sass.rates import NUM_MULTIPROCESSORS
 
 #: The most times that the chosen path may take of what the best one takes.
 MOST_OF_BEST = 1.1
+
+#: The GPU of predictions, whose measured tables are committed.
+_MEASURED_ON = "nvidia-h200"
 
 #: The operators that have a scan.
 OPERATORS = ("top_k", "slice", "reverse_subsequences", "gru")
@@ -160,6 +163,15 @@ class Scan(Generic[P]):
     def measured_table(self, slug: str, folder: Path = RESULTS) -> Path:
         """The table of times measured on a GPU."""
         return folder / f"{slug}-{self.operator}_scan.csv"
+
+    def measured(self) -> tuple[str, list[Row[P]]]:
+        """Where the times that were measured on the GPU of predictions come from, and their rows."""
+        return self.read(self.measured_table(_MEASURED_ON))
+
+    def as_measured(self, rows: Iterable[Row[P]]) -> list[Row[P]]:
+        """The rows, with measured times of the points that have them."""
+        known = {row.point: row.times for row in self.measured()[1]}
+        return [replace(row, times=known.get(row.point, row.times)) for row in rows]
 
     def chosen(self, point: P, limits: Limits = HOPPER.limits) -> str:
         """The path that the planner takes.

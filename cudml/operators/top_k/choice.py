@@ -132,11 +132,22 @@ def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     num_elements = selection.num_rows * selection.mean_length
     is_cached = num_elements <= t.arg_max_most_apart
     is_shared = selection.num_rows < COLUMNS and num_elements <= t.arg_max_most_shared
-    return lie_together(selection) or is_cached or is_shared or lanes_of_row(selection, limits) is not None
+    is_short = selection.row_length <= t.arg_max_max_apart_length
+    by_lanes = is_short and lanes_of_row(selection, limits) is not None
+    return lie_together(selection) or is_cached or is_shared or by_lanes
+
+
+def _blocks_pay_for_columns(selection: Selection, limits: Limits, t: Thresholds) -> bool:
+    """Whether columns are so few and long that a block reads one sooner than the lanes of a warp do."""
+    are_few = selection.num_rows <= t.blocks_max_columns * limits.num_multiprocessors
+    is_long = selection.row_length >= t.blocks_min_column_length
+    return are_columns(selection) and are_few and is_long and selection.k <= t.blocks_max_column_k
 
 
 def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether groups of lanes take no longer than a warp that sorts, or than columns of many rows."""
+    if _blocks_pay_for_columns(selection, limits, t):
+        return False
     if selection.row_length > SORT_MAX_ROW_LENGTH:
         return _select_pays_for_long(selection, limits, t)
     is_lost = selection.is_ragged and _select_loses_ragged(selection, limits, t)
@@ -184,6 +195,8 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
         return False
     if not are_many and lie_apart and size < _COLUMNS_WORD_BYTES:
         return False
+    if lie_apart and not selection.is_ragged and _are_long_for_lanes(selection, part, t):
+        return False
     if k <= t.select_max_few_k:
         return True
     if are_many and k > t.select_max_k:
@@ -194,6 +207,21 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     if not is_shortest and length <= t.select_min_many_columns_length and lie_apart:
         return False
     return are_many or (k <= t.select_max_k and length >= t.select_min_few_length)
+
+
+def _are_long_for_lanes(selection: Selection, part: float, t: Thresholds) -> bool:
+    """Whether columns are so long that lanes, which read a line each, take more time than other paths."""
+    length = selection.row_length
+    if part < t.columns_min_part:
+        return length > t.select_max_few_columns_length
+    above, longest = t.columns_lengths_of_few_words
+    are_quick_together = _are_few_words(selection, part, t) and above < length <= longest
+    return are_quick_together or length > t.select_max_columns_length
+
+
+def _are_few_words(selection: Selection, part: float, t: Thresholds) -> bool:
+    """Whether elements are words, of so few groups that `columns` takes little more time than to begin."""
+    return selection.element.size == _COLUMNS_WORD_BYTES and part <= t.select_max_columns_part
 
 
 def _is_slow_for_lanes(selection: Selection, t: Thresholds) -> bool:
@@ -241,6 +269,8 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
     neither `columns` nor groups of neighbours pay: a block that filters each takes longer still.
     """
     length, k, size = selection.row_length, selection.k, selection.element.size
+    if _blocks_pay_for_columns(selection, limits, t):
+        return False
     is_long = length > MAX_SORTED_LENGTH
     if selection.num_rows <= limits.resident_blocks and (is_long or not are_columns(selection)):
         if _may_tie(selection, t):
@@ -290,14 +320,17 @@ def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     """Whether rows that fit a warp take no longer together."""
     size, length, k = selection.element.size, selection.row_length, selection.k
     part = _part_of_groups(selection, limits)
-    longest, min_part = t.columns_max_short_length, t.columns_min_part
+    lie_apart = are_columns(selection)
+    longest, min_part = t.columns_max_short_length[lie_apart], t.columns_min_part
     fills = part > t.columns_min_filled * COLUMNS_BLOCKS * ceil(part / COLUMNS_BLOCKS)
-    is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= t.columns_max_k)
-    if size == 8 and k > COLUMNS_MAX_KS[0] and WARP_LANES < length < t.columns_min_wide_length:
+    most_k = t.columns_max_k[lie_apart and _are_few_words(selection, part, t)]
+    is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= most_k)
+    is_dear = length < t.columns_min_wide_length or (lie_apart and not selection.is_ragged)
+    if size == 8 and k > COLUMNS_MAX_KS[0] and length > WARP_LANES and is_dear:
         return False
     if selection.is_ragged and length > t.select_max_any_k:
         min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
-        longest = t.columns_max_ragged_length[bisect_left((COLUMNS_MAX_KS[0], t.columns_max_k), k)]
+        longest = t.columns_max_ragged_length[bisect_left((COLUMNS_MAX_KS[0], t.columns_max_k[0]), k)]
         if size == 8 and part >= COLUMNS_BLOCKS and k <= COLUMNS_MAX_KS[0]:
             longest = SORT_MAX_ROW_LENGTH
         longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
@@ -395,7 +428,7 @@ def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     if selection.row_length <= t.filter_short_max_alone:
         most_waves = 1 / FILTER_BLOCKS if selection.axis_strides[0] == 1 else 0
     is_wide = selection.element.size == 8
-    return is_wide and waves <= most_waves
+    return (is_wide and waves <= most_waves) or _blocks_pay_for_columns(selection, limits, t)
 
 
 def _filters_dearly(selection: Selection, limits: Limits, t: Thresholds) -> bool:

@@ -42,6 +42,16 @@ class Thresholds:
     arg_max_most_apart: int
     #: The same of rows that are fewer than a block of `columns` filters together.
     arg_max_most_shared: int
+    #: Longest row of any number that lanes read, if its elements do not lie side by side.
+    arg_max_max_apart_length: int
+
+    # block_filter and block_radix of columns
+
+    #: Most columns for a block each, as a part of the multiprocessors.
+    blocks_max_columns: float
+    #: The shortest of them, and the largest k.
+    blocks_min_column_length: int
+    blocks_max_column_k: int
 
     # warp_select
 
@@ -59,6 +69,13 @@ class Thresholds:
     select_max_few_length: int
     #: Longest of many rows of words, not columns, whose lanes select more results than `select_max_k`.
     select_max_words_length: int
+    #: Longest of many columns, and of fewer.
+    select_max_columns_length: int
+    select_max_few_columns_length: int
+    #: Most groups that count as few in the next line.
+    select_max_columns_part: float
+    #: Columns of words in few groups take less time together if they are longer than this, up to the second.
+    columns_lengths_of_few_words: tuple[int, int]
     #: Shortest of many columns for a k above `select_max_few_k`.
     select_min_many_columns_length: int
     #: Fewest groups of ragged rows, by width.
@@ -68,15 +85,16 @@ class Thresholds:
 
     #: Fewest groups for long rows of words.
     columns_min_part_of_words: float
-    #: Largest k for rows that fit a warp.
-    columns_max_k: int
-    #: Longest row that fits a warp.
-    columns_max_short_length: int
+    #: Largest k for rows that fit a warp, and for columns of words in few groups.
+    columns_max_k: tuple[int, int]
+    #: Longest row that fits a warp: of rows, and of columns of a matrix.
+    columns_max_short_length: tuple[int, int]
     #: Fewest groups for rows that fit a warp.
     columns_min_part: float
     #: Least part of its waves that they fill, for k > 16.
     columns_min_filled: float
-    #: Shortest row of 8-byte elements that is longer than a warp's lanes, for k > 16.
+    #: Shortest row of 8-byte elements that is longer than a warp's lanes, for k > 16, unless they are columns
+    #: of a matrix.
     columns_min_wide_length: int
     #: Fewest groups of ragged rows that fit a warp; the second for 8-byte elements.
     columns_min_ragged_part: tuple[float, float]
