@@ -71,12 +71,16 @@ def acquire_load() -> float:
     return _number(clocks) / _ROUNDS
 
 
-def load_of_chain(where: str, mebibytes: int) -> float:
-    """Clocks of a load that waits for the one before, and finds its line in the L2 or in memory."""
+def load_of_chain(where: str, mebibytes: int, num_blocks: int = 1) -> float:
+    """Clocks of a load that waits for the one before, and finds its line in the L2 or in memory.
+
+    Blocks follow the same chain, each on a multiprocessor.
+    """
     following, clocks = Buffer(latency.chain(mebibytes).view(np.uint8)), output(16)
     arguments = struct.pack("<Qi4xQ", following.address, _ROUNDS, clocks.address)
-    launch = launched("latency.cu", "chase", 1, 1, arguments, following, clocks)
-    run(replace(launch, in_l2=[following] if where == "L2" else []), num_multiprocessors=1, rates=h200(1))
+    launch = launched("latency.cu", "chase", num_blocks, 1, arguments, following, clocks)
+    known = replace(launch, in_l2=[following] if where == "L2" else [], resident_blocks=1)
+    run(known, num_multiprocessors=num_blocks, rates=h200(num_blocks))
     return _number(clocks) / _ROUNDS
 
 

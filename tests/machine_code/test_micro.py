@@ -111,8 +111,10 @@ def without(*names: str) -> Callable[..., Rates]:
         (("line_clocks_per_sector", "line_clocks_per_store", "l2_far_latency"), "exchange of 512"),
         (("remote_latency",), "load from block 1, cluster of 16"),
         (("fence_latency",), "release and acquire, cluster of 16"),
+        (("pipe_clocks_per_line_more", "clocks_per_line_more"), "32 bytes a lane"),
+        (("memory_latency",), "load from memory, one of 2 MiB"),
     ],
-    ids=["contention", "distance in a cluster", "fence"],
+    ids=["contention", "distance in a cluster", "fence", "lines apart", "memory"],
 )
 def test_a_model_that_forgets_is_caught(
     names: tuple[str, ...], part: str, monkeypatch: pytest.MonkeyPatch
@@ -122,6 +124,13 @@ def test_a_model_that_forgets_is_caught(
     failures = micro.failures(list(micro.compared(part)))
     assert failures
     assert all(part in failure and ": -" in failure for failure in failures)
+
+
+@needs_compiler
+def test_a_sector_on_its_way_is_waited_for() -> None:
+    """Two blocks that follow one chain through memory are no faster than one."""
+    alone, both = (waits.load_of_chain("memory", 2, num_blocks) for num_blocks in (1, 2))
+    assert both >= 0.99 * alone
 
 
 @needs_compiler
