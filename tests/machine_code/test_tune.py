@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bench.prediction import plan as command
-from bench.prediction.scan import Choosing, Row
+from bench.prediction.scan import Choosing, Row, scan_of
 from bench.prediction.scans import top_k
 from bench.prediction.tune import MOST_KNOWN, Tuning
 from cudml.operators import choice
@@ -130,7 +130,10 @@ def test_the_command_writes_numbers_that_choose_better(
     assert _command(operator, count) == 0
     assert name in capsys.readouterr().out
     members = json.loads(file.read_text())
-    assert members["source"].startswith("Predicted, not measured. NVRTC 13.0. ")
+    origin, measured = scan_of(operator).measured()
+    kinds = f"{origin}, {len(measured)} points; else: Predicted, not measured. NVRTC 13.0. "
+    assert origin.startswith("Measured on NVIDIA H200")
+    assert members["source"].startswith(kinds)
     assert np.sum(members[name]) < np.sum(before)
 
 
