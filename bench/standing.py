@@ -14,7 +14,7 @@ LIMITS = ("copy",)
 
 #: Times that are nearer to each other are a tie, by their ratio or by microseconds: one copy by the driver,
 #: timed under several names in a run, differs by no more than one of these.
-NEAR, NEAR_US = 0.03, 0.25
+NEAR, NEAR_US = 0.025, 0.25
 
 #: States of a recurrence lie between -1 and 1. No rounding, also not to 10 bits, is off by this.
 WRONG = 0.01

@@ -69,7 +69,7 @@ class Gpu:
         return self.xp.zeros(count, dtype=np.uint32)
 
     def flush(self) -> None:
-        """Let the L2 hold nothing of what was used before."""
+        """Fill the L2 with lines that no measurement uses."""
         self.timer.flush()
 
     def cold_us(self, call: Callable[[], Any]) -> float:

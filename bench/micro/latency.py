@@ -70,7 +70,7 @@ def _clocks(
 
 
 def chain(mebibytes: int) -> np.ndarray:
-    """Words, of which one in each line is the place of the next, in any order; the first is at 0."""
+    """A chain of lines in random order: the first word of each is the place of the next, from place 0 on."""
     places = _LINE_WORDS * np.random.default_rng(mebibytes).permutation((mebibytes << 20) // 4 // _LINE_WORDS)
     words = np.zeros(_LINE_WORDS * len(places), np.uint32)
     words[places] = np.roll(places, -1)

@@ -8,8 +8,8 @@ bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
-points and those measured on an H200, and writes cudml/operators/choices/OPERATOR.json, if they choose no
-worse for others of seed S + 1, an eighth as many and at least 60.
+points and those measured on an H200, and writes cudml/operators/choices/OPERATOR.json, if they choose better
+for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point.
 """
 
 import argparse
@@ -33,6 +33,9 @@ from proof.sass.compiler import nvrtc_version, unavailable
 
 #: The fewest problems that tell whether tuned numbers choose better.
 _LEAST_OTHERS = 60
+
+#: One in this number of points does not tune, but tells whether tuned numbers choose better.
+_HELD_OUT = 8
 
 
 def main(arguments: list[str]) -> int:
@@ -71,14 +74,16 @@ def main(arguments: list[str]) -> int:
 
 
 def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
-    """Tune the numbers of a choice; returns 1, and writes nothing, if it is worse for other problems."""
-    other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // 8), options.seed + 1)
+    """Tune the numbers of a choice; returns 1, and writes nothing, if it is no better for other problems."""
+    other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // _HELD_OUT), options.seed + 1)
     rows, other_rows, choosing = rows_of(scan, points), rows_of(scan, other_points), scan.choosing
     # The scan's points are on both sides of thresholds, where a choice must not be dear either. Measured
     # times count beside the predicted ones, which are of more points.
-    origin, measured = scan.measured()
+    origin, known = scan.measured()
+    kept_back = known[::_HELD_OUT]
+    measured = [row for row in known if row not in kept_back]
     rows_of_scan = rows_of(scan, scan.points()) + measured
-    tuned, others = Tuning(rows + rows_of_scan, choosing), Tuning(other_rows, choosing)
+    tuned, others = Tuning(rows + rows_of_scan, choosing), Tuning(other_rows + kept_back, choosing)
     before = after = choosing.numbers
     for changed, change in tuned.changes(before):
         print(change, flush=True)
@@ -86,8 +91,8 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     regret = regret_line(tuned.chosen(after)[: len(rows)], options.seed)
     print(f"before: {regret_line(tuned.chosen(before)[: len(rows)], options.seed)}\nafter:  {regret}")
     for when, numbers in (("before", before), ("after", after)):
-        print(f"others, {when}: {regret_line(others.chosen(numbers), options.seed + 1)}")
-    if after == before or math.fsum(others.costs(after)) > math.fsum(others.costs(before)):
+        print(f"others, {when}: {regret_line(others.chosen(numbers)[: len(other_rows)], options.seed + 1)}")
+    if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):
         print("nothing is written")
         return 1
     kept = f"Measured: {', '.join(choosing.measured)}. " if choosing.measured else ""

@@ -4,6 +4,7 @@ The aim is that it takes the best path, and that no size takes much longer than 
 """
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -14,12 +15,12 @@ from proof.sass.compiler import unavailable
 
 _, RECORDED = SCAN.read()
 
-#: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster, by
-#: measured times where there are any. A number that falls is lowered here. One jump is of 16384 rows of
-#: float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster. Of shapes that
-#: are not compiled, 16 lanes with 8 units of 16 elements would take 27.0 us, 1.498 times as much. The other
-#: is from 1024 words, which a warp sorts, to 1025.
-JUMPS, DEAR = 2, 7
+#: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster: by
+#: predicted times, and by measured ones where there are any. A number that falls is lowered here. One jump is
+#: of 16384 rows of float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster.
+#: Of shapes that are not compiled, 16 lanes with 8 units of 16 elements would take 27.0 us, 1.498 times as
+#: much. The other is from 1024 words, which a warp sorts, to 1025.
+JUMPS, DEAR, MEASURED_DEAR = 2, 9, 7
 
 
 #: Problems off the scan's lines, and the path that is predicted to take the least time.
@@ -43,8 +44,8 @@ OFF_THE_LINES = {
     Point("rows", "int64", 4675, 104, 25): "warp_sort",
     Point("rows", "float16", 4554, 118, 29): "warp_sort",
     Point("rows", "int8", 60_908, 32, 1): "thread_list",
-    Point("rows", "int8", 61_000, 64, 1): "thread_list",
-    Point("rows", "int8", 61_000, 90, 1): "arg_max",
+    Point("rows", "int8", 61_000, 70, 1): "thread_list",
+    Point("rows", "int8", 61_000, 71, 1): "arg_max",
     Point("rows", "float32", 120_000, 61, 1): "arg_max",
     Point("columns", "float32", 16_384, 4096, 1): "columns",
     Point("columns", "float16", 64, 1024, 32): "block_filter",
@@ -103,8 +104,9 @@ def test_choice_off_the_lines(point: Point, path: str) -> None:
 
 
 def test_exceptions_do_not_increase() -> None:
-    jumping, slower = [*jumps(RECORDED)], [*dear(SCAN.as_measured(RECORDED))]
-    assert (len(jumping), len(slower)) == (JUMPS, DEAR), "\n".join([*jumping, *slower])
+    found = [[*jumps(RECORDED)], [*dear(RECORDED)], [*dear(SCAN.as_measured(RECORDED))]]
+    expected = [JUMPS, DEAR, MEASURED_DEAR]
+    assert [*map(len, found)] == expected, "\n".join(chain(*found))
 
 
 def test_jumps_are_reported() -> None:

@@ -330,7 +330,7 @@ def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) 
         return False
     if selection.is_ragged and length > t.select_max_any_k:
         min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
-        longest = t.columns_max_ragged_length[bisect_left((COLUMNS_MAX_KS[0], t.columns_max_k[0]), k)]
+        longest = t.columns_max_ragged_length[bisect_left(COLUMNS_MAX_KS[:2], k)]
         if size == 8 and part >= COLUMNS_BLOCKS and k <= COLUMNS_MAX_KS[0]:
             longest = SORT_MAX_ROW_LENGTH
         longest //= 2 if size < _COLUMNS_WORD_BYTES else 1

@@ -114,16 +114,17 @@ inline int most_of_one(const U64& addresses, Mask mask) {
 
 constexpr int kLineBytes = 128;
 
+// Adds a number unless it is there; the one added last is the likeliest.
+inline void add_distinct(uint64_t* numbers, int& count, uint64_t number) {
+  int known = count;
+  while (known && numbers[known - 1] != number) --known;
+  if (!known) numbers[count++] = number;
+}
+
 // The sectors of 32 bytes that an access touches, each once. An aligned access of a lane lies in one.
 inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
   int count = 0;
-  each_lane(mask, [&](int lane) {
-    const uint64_t sector = addresses[lane] / 32;
-    // The sector before is the likeliest.
-    int known = count;
-    while (known && sectors[known - 1] != sector) --known;
-    if (!known) sectors[count++] = sector;
-  });
+  each_lane(mask, [&](int lane) { add_distinct(sectors, count, addresses[lane] / 32); });
   return count;
 }
 
@@ -131,11 +132,6 @@ inline int sectors_of(const U64& addresses, Mask mask, uint64_t* sectors) {
 inline int lines_of(const uint64_t* sectors, int num_sectors) {
   uint64_t lines[kLanes];
   int count = 0;
-  for (int n = 0; n < num_sectors; ++n) {
-    const uint64_t line = sectors[n] / 4;
-    int known = count;
-    while (known && lines[known - 1] != line) --known;
-    if (!known) lines[count++] = line;
-  }
+  for (int n = 0; n < num_sectors; ++n) add_distinct(lines, count, sectors[n] / 4);
   return count;
 }
