@@ -462,9 +462,14 @@ def in_panels(space: Space, axis: int, limits: Limits) -> tuple[Space, int]:
         return space, axis
     least = ceil_div(MEMORY_PIECE_BYTES, space.item_bytes)
     most = min(row.size, most, MOST_PANEL_LANES)
-    # A divisor, because a space has no partial panel; if possible, one of whole warps.
-    widths = [width for width in range(least, most + 1) if row.size % width == 0]
-    width = max(widths, key=lambda width: (width % WARP_LANES == 0, width), default=0)
+    # The largest divisor, because a space has no partial panel; if possible, one of whole warps.
+    widths = (
+        width
+        for step in (WARP_LANES, 1)
+        for width in range(most - most % step, least - 1, -step)
+        if row.size % width == 0
+    )
+    width = next(widths, 0)
     if width == row.size:
         return Space((row, along, *others), space.offsets, space.item_bytes), 1
     if not width or len(space.dimensions) == MAX_DIMENSIONS:
