@@ -3,12 +3,13 @@
 from dataclasses import dataclass
 
 from cudml.operators.path import Steps, figure
-from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, fine_params, lie_together
+from cudml.operators.top_k.rows import VECTOR_BYTES, Selection, are_vectors, fine_params, lie_together
 from cudml.plans import SECTOR_BYTES, WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, round_up
 
 # kernels/top_k/arg_max.cu
-_LANES = (4, 32)
+_FEW_LANES = 4
 _LOADS_AHEAD = 4
+_BATCH_BYTES = _LOADS_AHEAD * VECTOR_BYTES
 _THREADS = 256
 _BLOCK_THREADS = 512
 
@@ -17,13 +18,31 @@ _BLOCK_THREADS = 512
 class Thresholds:
     """How rows are divided among lanes and blocks."""
 
-    #: A group of lanes owns a row if all groups are at least this part of the threads that the device holds.
+    #: Few lanes own a row if all their groups are at least this part of the threads that the device holds,
     lanes_min_part: float = figure(
-        1 / 5, "machine code", "predicted 9.0 us by 4 lanes, 11.2 by 32, for 16384 rows of 256 elements"
+        1 / 10,
+        "machine code",
+        "predicted 12.4 us by 4 lanes, 13.6 by 32, for 8000 columns of 250 bytes; 12.4 and 9.0 for 4000",
     )
 
-    #: Longest row of a group, in bytes per lane, unless one batch of loads reads it.
-    max_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
+    #: or this part for each batch of loads; the first is free if elements lie side by side.
+    lanes_min_part_per_batch: float = figure(
+        0.03,
+        "machine code",
+        "predicted 5.5 us by 4 lanes, 6.4 by 32, for 3000 rows of 66 words, and 7.2 and 7.4 for 6000 of 256; "
+        "5.6 and 5.7 for 3000 columns of 20",
+    )
+
+    #: Longest row of few lanes whose elements lie side by side, in bytes per lane; the second of words and
+    #: wider elements in whole vectors.
+    max_lane_bytes: tuple[int, int] = figure(
+        (512, 256),
+        "machine code",
+        "predicted 12.0 us by 4 lanes, 12.2 by 32, for 13000 rows of 401 words; 11.6 and 10.6 for 400",
+    )
+
+    #: Longest row of a warp, in bytes per lane.
+    max_warp_lane_bytes: int = figure(512, "estimate", "eight batches of loads share the cost of a row's end")
 
     #: Shortest row, in bytes, that several blocks share; of a column, a sector for each element.
     shared_min_row_bytes: int = figure(
@@ -65,14 +84,29 @@ def arg_max(selection: Selection, limits: Limits) -> Steps:
 def lanes_of_row(selection: Selection, limits: Limits) -> int | None:
     """Lanes per row; None for whole blocks."""
     row_bytes = selection.row_length * selection.element.size
-    for lanes in _LANES:
-        is_one_batch = row_bytes <= lanes * _LOADS_AHEAD * VECTOR_BYTES
-        fills_device = selection.num_rows * lanes >= THRESHOLDS.lanes_min_part * limits.resident_threads
-        # More rows than blocks that run at once: warps have them all under way.
-        outnumbers = lanes == WARP_LANES and selection.num_rows > _resident_blocks(limits)
-        if is_one_batch or ((fills_device or outnumbers) and row_bytes <= lanes * THRESHOLDS.max_lane_bytes):
-            return lanes
-    return None
+    if _few_lanes_pay(selection, row_bytes, limits):
+        return _FEW_LANES
+    # More rows than blocks that run at once: warps have them all under way.
+    outnumber = selection.num_rows > _resident_blocks(limits)
+    lane_bytes = THRESHOLDS.max_warp_lane_bytes if outnumber else _BATCH_BYTES
+    return WARP_LANES if row_bytes <= WARP_LANES * lane_bytes else None
+
+
+def _few_lanes_pay(selection: Selection, row_bytes: int, limits: Limits) -> bool:
+    """Whether few lanes take less time for a row than a warp, whose lanes have fewer loads to wait for.
+
+    Lanes side by side read the same sectors of neighbouring columns, however long they are.
+    """
+    part = selection.num_rows * _FEW_LANES / limits.resident_threads
+    if lie_together(selection):
+        # One batch takes few lanes no longer than many.
+        batches = ceil_div(row_bytes, _FEW_LANES * _BATCH_BYTES) - 1
+        is_quick_for_warps = selection.element.size >= 4 and are_vectors(selection)
+        is_long = row_bytes > _FEW_LANES * THRESHOLDS.max_lane_bytes[is_quick_for_warps]
+    else:
+        batches, is_long = ceil_div(selection.row_length, _FEW_LANES * _LOADS_AHEAD), False
+    min_part = min(THRESHOLDS.lanes_min_part, batches * THRESHOLDS.lanes_min_part_per_batch)
+    return part >= min_part and not is_long
 
 
 def _resident_blocks(limits: Limits) -> int:

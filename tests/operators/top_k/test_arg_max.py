@@ -11,6 +11,7 @@ from cudml.enums import DataType
 from cudml.operators.top_k import arg_max as top_k_arg_max
 from cudml.operators.top_k.rows import MAX_ROW_LENGTH
 from cudml.plans import KernelLaunch, Params, ParamStruct, Plan
+from proof.sass.plan import HOPPER
 from tests.operators.top_k.test_results import hard_values
 from tests.support.top_k_runs import DTYPES, Options, check_top_k, launches, plan_for
 
@@ -49,6 +50,50 @@ def test_rows_of_every_length(device: Device, word: str, rng: np.random.Generato
         for largest in (True, False):
             check_top_k(device, x, replace(FIRST, largest=largest, index_type=DataType.UINT64))
     assert len(found) == 3
+
+
+@pytest.mark.parametrize("word", ["uint8", "float16", "float32", "float64"])
+def test_columns_by_lanes_of_either_number(device: Device, word: str, rng: np.random.Generator) -> None:
+    """Columns that fill a part of the device are read by four lanes each, fewer by a warp each."""
+    found = set()
+    for num_columns, length in ((150, 3), (150, 33), (150, 129), (9, 3), (9, 33), (9, 129)):
+        limits = replace(device.limits, num_multiprocessors=2)
+        x = rng.integers(0, 3, (length, num_columns)).astype(word)
+        options = replace(FIRST, axis=0)
+        (launch,) = launches(plan_for(x, options, limits))
+        found.add(launch.name_expression)
+        for largest in (True, False):
+            check_top_k(device, x, replace(options, largest=largest), limits)
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("axis", "num_rows", "length", "word", "lanes"),
+    [
+        (1, 100, 256, "uint8", 4),
+        (1, 2000, 66, "float32", 32),
+        (1, 3000, 66, "float32", 4),
+        (1, 6000, 256, "float32", 32),
+        (1, 7000, 256, "float32", 4),
+        (1, 20_000, 260, "float32", 32),
+        (1, 20_000, 257, "float32", 4),
+        (1, 20_000, 513, "float32", 32),
+        (1, 20_000, 2000, "uint8", 4),
+        (0, 100, 16, "float32", 32),
+        (0, 2000, 16, "float32", 32),
+        (0, 2100, 16, "float32", 4),
+        (0, 4000, 32, "float32", 32),
+        (0, 4100, 32, "float32", 4),
+        (0, 6700, 1000, "float32", 32),
+        (0, 6800, 1000, "float32", 4),
+    ],
+)
+def test_lanes_of_a_row(axis: int, num_rows: int, length: int, word: str, lanes: int) -> None:
+    """Few lanes need a part of the device's threads for each batch of loads, up to a tenth."""
+    sizes = (num_rows, length) if axis else (length, num_rows)
+    x = np.broadcast_to(np.zeros((), word), sizes)
+    (launch,) = launches(plan_for(x, replace(FIRST, axis=axis), HOPPER.limits))
+    assert launch.template[1] == lanes
 
 
 @pytest.mark.parametrize("word", ["uint8", "float16", "float32", "float64"])
