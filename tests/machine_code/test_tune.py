@@ -110,7 +110,7 @@ def rows_with(numbers: Any) -> Any:
 @pytest.mark.parametrize(
     ("operator", "numbers", "name", "count"),
     [
-        ("top_k", TOP_K, "select_max_any_k", 160),
+        ("top_k", TOP_K, "select_max_any_k", 320),
         ("slice", SLICE, "max_gathered_run_bytes", 320),
         ("reverse_subsequences", REVERSAL, "gather_item_clocks", 120),
     ],

@@ -18,7 +18,7 @@ from cudml.operators.top_k.block_sort import (
 )
 from cudml.operators.top_k.cluster import can_cluster, cluster_blocks, cluster_waves
 from cudml.operators.top_k.columns import COLUMNS, COLUMNS_BLOCKS, COLUMNS_MAX_KS, can_filter_columns
-from cudml.operators.top_k.filter import FILTER_BLOCKS, FILTER_MAX_K, can_filter
+from cudml.operators.top_k.filter import FILTER_MAX_K, can_filter
 from cudml.operators.top_k.groups import can_group
 from cudml.operators.top_k.keep import KEEP_BLOCKS, can_keep, keeps_one
 from cudml.operators.top_k.lanes import (
@@ -93,14 +93,8 @@ def _choose_short(selection: Selection, limits: Limits, t: Thresholds) -> Choice
     length = selection.row_length
     if _columns_pay_for_short(selection, limits, t) and can_filter_columns(selection, limits):
         return Choice(PATHS["columns"], f"{selection.num_rows} rows of {length} elements, filtered together")
-    if _filter_pays_for_short(selection, limits, t) and can_filter(selection, limits):
-        if can_cluster(selection, limits) and _cluster_pays(selection, limits, t):
-            return Choice(PATHS["cluster"], f"{selection.num_rows} rows for a cluster each")
-        # A filter cuts the lists of ragged rows often, if k is large.
-        is_cut = selection.is_ragged and selection.k >= t.radix_short_min_ragged_k
-        by_digits = is_cut or (selection.k <= t.radix_short_max_k and _is_slow_for_lanes(selection, t))
-        path = PATHS["block_radix" if by_digits else "block_filter"]
-        return Choice(path, f"rows of {length} elements, too wide for a warp")
+    if _blocks_pay_for_columns(selection, limits, t) and can_filter(selection, limits):
+        return Choice(PATHS["block_filter"], f"{selection.num_rows} columns, read by a block each")
     if can_block_sort(selection, limits) and _sorts_short(selection, limits, t):
         return Choice(PATHS["block_sort"], f"rows of {length} elements by the warps of a block")
     return Choice(PATHS["warp_sort"], f"rows of {length} elements in registers")
@@ -115,9 +109,9 @@ def _threads_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     else:
         least, more, most = t.threads_row_lengths[min(selection.k, 2) - 1][selection.width]
         is_long = selection.row_length > t.threads_short_length
-        min_part = t.threads_min_part[max(0, selection.width - 1)][is_long] if selection.k > 1 else inf
-        if selection.is_ragged:
-            min_part *= t.threads_ragged_part
+        min_part = t.threads_min_part[max(0, selection.width - 1)][is_long]
+        if selection.k == 1 or (lie_together(selection) and not selection.is_ragged):
+            min_part = inf
     return part_of_threads >= min_part or selection.row_length <= min(most, least + more * part_of_threads)
 
 
@@ -126,14 +120,11 @@ def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
     Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
     """
-    is_shortest = WARP_LANES < selection.row_length <= t.select_max_any_k
-    if is_shortest and are_columns(selection) and sorts_whole(selection, limits):
-        return False
     num_elements = selection.num_rows * selection.mean_length
     is_cached = num_elements <= t.arg_max_most_apart
     is_shared = selection.num_rows < COLUMNS and num_elements <= t.arg_max_most_shared
-    is_short = selection.row_length <= t.arg_max_max_apart_length
-    by_lanes = is_short and lanes_of_row(selection, limits) is not None
+    longest = t.arg_max_max_apart_length[selection.element.size > _COLUMNS_WORD_BYTES]
+    by_lanes = selection.row_length <= longest and lanes_of_row(selection, limits) is not None
     return lie_together(selection) or is_cached or is_shared or by_lanes
 
 
@@ -141,7 +132,8 @@ def _blocks_pay_for_columns(selection: Selection, limits: Limits, t: Thresholds)
     """Whether columns are so few and long that a block reads one sooner than the lanes of a warp do."""
     are_few = selection.num_rows <= t.blocks_max_columns * limits.num_multiprocessors
     is_long = selection.row_length >= t.blocks_min_column_length
-    return are_columns(selection) and are_few and is_long and selection.k <= t.blocks_max_column_k
+    most_k = t.blocks_max_column_k[selection.element.size > _COLUMNS_WORD_BYTES]
+    return are_columns(selection) and are_few and is_long and selection.k <= most_k
 
 
 def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
@@ -157,27 +149,26 @@ def _select_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 def _select_pays_for_long(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """The same of rows that fit no warp, beside `columns` and `block_sort`."""
     size, part = selection.element.size, _part_of_groups(selection, limits)
-    lie_apart, are_more = are_columns(selection), selection.num_rows > limits.resident_blocks
-    if lie_apart and part >= t.columns_min_part:
+    if are_columns(selection):
         return False
+    are_more = selection.num_rows > limits.resident_blocks
     if selection.row_length > t.select_max_few_length:
         fills_columns = size == _COLUMNS_WORD_BYTES and part >= t.columns_min_part_of_words
         return are_more and not fills_columns
-    # Of bytes, and of elements that lanes gather, units are wide, and their candidates many.
-    is_dear = size < _COLUMNS_WORD_BYTES if lie_apart else size == 1 and not are_more
-    is_dear |= selection.is_ragged and selection.k > t.select_max_few_k
+    # Units of bytes are wide, and their candidates many.
+    is_dear = size == 1 and not are_more
+    is_dear |= selection.is_ragged and (selection.k > t.select_max_few_k or size < _COLUMNS_WORD_BYTES)
     return not (is_dear and _block_sort_pays(selection, limits, t, part))
 
 
 def _select_loses_ragged(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether ragged rows that fit a warp take longer: lanes without elements see nothing but ties."""
-    part, is_wide = _part_of_groups(selection, limits), selection.element.size > _COLUMNS_WORD_BYTES
-    is_shortest, are_many = selection.row_length <= t.select_max_any_k, part >= t.columns_min_part
+    is_shortest = selection.row_length <= t.select_max_any_k
     if not is_shortest and selection.k > t.select_max_few_k:
         return True
-    if is_wide and not is_shortest:
-        return not are_many and _columns_pay_for_short(selection, limits, t)
-    return part < t.select_min_ragged_part[selection.width]
+    if not is_shortest and selection.element.size > _COLUMNS_WORD_BYTES:
+        return False
+    return _part_of_groups(selection, limits) < t.select_min_ragged_part[selection.width]
 
 
 def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
@@ -187,13 +178,11 @@ def _select_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) 
     is_wide, is_word = size > _COLUMNS_WORD_BYTES, size == _COLUMNS_WORD_BYTES
     is_shortest, are_many = length <= t.select_max_any_k, part >= t.columns_min_part
     lie_apart = are_columns(selection)
-    is_alone = is_few(selection, limits) and not are_vectors(selection)
-    is_quick = selection.num_rows <= limits.resident_blocks and _is_slow_for_lanes(selection, t)
-    if is_alone and (is_shortest or sorts_whole(selection, limits)):
+    is_sorted = (is_shortest or sorts_whole(selection, limits)) and not are_vectors(selection)
+    if is_few(selection, limits) and (is_wide or is_sorted):
+        # Few warps hide no latency. A warp that sorts has fewer dependent steps, unless lanes load vectors.
         return False
-    if (is_shortest or is_quick) and _filter_pays_for_short(selection, limits, t):
-        return False
-    if not are_many and lie_apart and size < _COLUMNS_WORD_BYTES:
+    if not are_many and lie_apart and (is_shortest or size < _COLUMNS_WORD_BYTES):
         return False
     if lie_apart and not selection.is_ragged and _are_long_for_lanes(selection, part, t):
         return False
@@ -224,39 +213,38 @@ def _are_few_words(selection: Selection, part: float, t: Thresholds) -> bool:
     return selection.element.size == _COLUMNS_WORD_BYTES and part <= t.select_max_columns_part
 
 
-def _is_slow_for_lanes(selection: Selection, t: Thresholds) -> bool:
-    """Whether wide rows are columns or ragged, and not of the shortest."""
-    is_wide = selection.element.size > _COLUMNS_WORD_BYTES
-    is_long = selection.row_length > t.select_max_any_k
-    return is_wide and is_long and (are_columns(selection) or selection.is_ragged)
-
-
 def _keep_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a block for each row takes less time than a warp, a filter, a search or a cluster."""
     length, k, width = selection.row_length, selection.k, selection.width
     size, rows = selection.element.size, selection.num_rows
     are_few = rows <= limits.num_multiprocessors
-    least_k = t.keep_min_few_k[width] if are_few else t.keep_min_k
-    least_length = (t.keep_min_few_length if are_few else t.keep_min_length)[width]
-    if k < least_k or length < least_length:
+    if are_few and k < t.keep_min_few_k[width]:
+        return False
+    is_small = not are_few and k < t.keep_min_k
+    if is_small and _part_of_groups(selection, limits) > t.columns_max_part:
+        return False
+    of_more = t.keep_min_length_of_small_k if is_small else t.keep_min_length
+    if length < (t.keep_min_few_length if are_few else of_more)[width]:
         return False
     if k <= t.keep_small_k and length > t.keep_max_small_length[width]:
         return False
     may_be_whole = are_few and k == length
     if selection.element.kind == "f" and size >= 4 and not may_be_whole:
-        has_others = can_block_sort(selection, limits) or (size == 8 and not are_few)
+        is_filtered = size == 8 and (not are_few or 2 * k <= FILTER_MAX_K)
+        has_others = can_block_sort(selection, limits) or is_filtered
         if k > t.keep_max_part_of_floats[has_others] * length:
             return False
-    of_bytes, of_words = t.keep_max_length_per_result
-    if size == 1 and length > of_bytes * k:
+    if size == 1 and length > t.keep_max_bytes_per_result[are_few] * k:
         return False
-    if size == 4 and not are_few and keeps_one(selection, limits) and length > of_words * k:
+    is_alone = size == 4 and not are_few and keeps_one(selection, limits)
+    if is_alone and length > t.keep_max_words_per_result * k:
         return False
     if rows > KEEP_BLOCKS * limits.num_multiprocessors:
-        fits_two_warps = size <= 4 and length <= 2 * SORT_MAX_ROW_LENGTH
-        least_of_many = t.keep_min_k_of_two_warps if fits_two_warps else t.keep_min_k_of_many[width]
+        fits_warps = length <= SORT_MAX_ROW_LENGTH * (2 if size <= _COLUMNS_WORD_BYTES else 1)
+        least_of_many = t.keep_min_k_of_warps if fits_warps else t.keep_min_k_of_many[width]
         return k >= least_of_many or length >= t.keep_min_length_of_many[width]
-    is_paired = k >= t.keep_min_k_of_pairs and rows > t.keep_min_part_of_pairs * limits.num_multiprocessors
+    are_pairs = rows > t.keep_min_part_of_pairs[width] * limits.num_multiprocessors
+    is_paired = k >= t.keep_min_k_of_pairs and are_pairs
     if length <= t.keep_max_of_clusters[width] * (2 if is_paired else 1):
         return True
     return not (can_cluster(selection, limits) and _cluster_pays(selection, limits, t))
@@ -271,7 +259,7 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
     length, k, size = selection.row_length, selection.k, selection.element.size
     if _blocks_pay_for_columns(selection, limits, t):
         return False
-    is_long = length > MAX_SORTED_LENGTH
+    is_long, takes_all = length > MAX_SORTED_LENGTH, length > 2 * SORT_MAX_ROW_LENGTH
     if selection.num_rows <= limits.resident_blocks and (is_long or not are_columns(selection)):
         if _may_tie(selection, t):
             return True
@@ -284,7 +272,6 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
         return part == 0 and sum(reasons) > 1
     if k > COLUMNS_MAX_KS[-1]:
         return True
-    takes_all = length > 2 * SORT_MAX_ROW_LENGTH
     most_part = t.sort_max_part[takes_all][bisect_left(COLUMNS_MAX_KS, k)]
     if are_columns(selection):
         most_part *= t.sort_part_of_columns[takes_all]
@@ -298,15 +285,11 @@ def _block_sort_pays(selection: Selection, limits: Limits, t: Thresholds, part: 
 def _sorts_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether a block takes less time for a row that fits a warp."""
     is_word = selection.element.size == SORT_MAX_ELEMENT_BYTES
-    is_chosen = is_word and chooses(selection)
-    if not selection.is_ragged:
-        is_long = selection.row_length >= t.sort_min_few_columns_length
-        return is_few(selection, limits) and (is_chosen or (is_word and is_long and are_columns(selection)))
-    # If each length is as likely, one of them is probably less than k.
-    has_shorter = selection.num_rows * selection.k >= t.sort_ragged_min_shorter * selection.row_length
-    is_long = selection.row_length * selection.element.size > t.sort_ragged_min_bytes
-    are_few = selection.num_rows <= t.sort_ragged_max_part * limits.resident_blocks
-    return has_shorter and is_long and (is_chosen or (are_few and selection.k >= t.sort_ragged_min_k))
+    if chooses(selection):
+        are_fewer = selection.num_rows <= limits.num_multiprocessors and not are_vectors(selection)
+        return are_fewer or (is_word and is_few(selection, limits))
+    is_long = are_columns(selection) and selection.row_length >= t.sort_min_few_columns_length
+    return is_few(selection, limits) and is_word and is_long and not selection.is_ragged
 
 
 def _may_tie(selection: Selection, t: Thresholds) -> bool:
@@ -319,21 +302,17 @@ def _may_tie(selection: Selection, t: Thresholds) -> bool:
 def _columns_pay_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether rows that fit a warp take no longer together."""
     size, length, k = selection.element.size, selection.row_length, selection.k
+    if size > _COLUMNS_WORD_BYTES or (selection.is_ragged and k > COLUMNS_MAX_KS[0]):
+        return False
     part = _part_of_groups(selection, limits)
     lie_apart = are_columns(selection)
     longest, min_part = t.columns_max_short_length[lie_apart], t.columns_min_part
     fills = part > t.columns_min_filled * COLUMNS_BLOCKS * ceil(part / COLUMNS_BLOCKS)
     most_k = t.columns_max_k[lie_apart and _are_few_words(selection, part, t)]
     is_paid = k <= COLUMNS_MAX_KS[0] or (fills and k <= most_k)
-    is_dear = length < t.columns_min_wide_length or (lie_apart and not selection.is_ragged)
-    if size == 8 and k > COLUMNS_MAX_KS[0] and length > WARP_LANES and is_dear:
-        return False
     if selection.is_ragged and length > t.select_max_any_k:
-        min_part, is_paid = t.columns_min_ragged_part[size == 8], fills or part <= t.columns_max_part
-        longest = t.columns_max_ragged_length[bisect_left(COLUMNS_MAX_KS[:2], k)]
-        if size == 8 and part >= COLUMNS_BLOCKS and k <= COLUMNS_MAX_KS[0]:
-            longest = SORT_MAX_ROW_LENGTH
-        longest //= 2 if size < _COLUMNS_WORD_BYTES else 1
+        min_part, is_paid = t.columns_min_ragged_part, fills or part <= t.columns_max_part
+        longest = t.columns_max_ragged_length // (2 if size < _COLUMNS_WORD_BYTES else 1)
     return part >= min_part and length <= longest and is_paid
 
 
@@ -342,7 +321,10 @@ def _columns_pay_for_long(selection: Selection, limits: Limits, t: Thresholds) -
     instance = bisect_left(COLUMNS_MAX_KS, selection.k)
     part, size = _part_of_groups(selection, limits), selection.element.size
     least, longest = t.columns_min_part_of_long[instance], t.columns_max_length_per_part[instance]
-    if selection.is_ragged and size < _COLUMNS_WORD_BYTES and instance == 0 and part < least:
+    if lie_together(selection):
+        if selection.row_length > t.columns_max_together_length:
+            return False
+    elif selection.is_ragged and size < _COLUMNS_WORD_BYTES and instance == 0 and part < least:
         # Narrow elements tie, and a filter has no sample of ragged rows.
         least, longest = 1 / COLUMNS, t.columns_max_ragged_narrow_length[size - 1]
     if size > _COLUMNS_WORD_BYTES:
@@ -369,7 +351,7 @@ def _part_of_groups(selection: Selection, limits: Limits) -> float:
 def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether all clusters run at once, or other paths cut the lists of ragged rows often."""
     length, k = selection.row_length, selection.k
-    if selection.element.size == 1 and length > t.cluster_max_row_of_bytes:
+    if _has_uneven_buckets(selection):
         return False
     if selection.num_rows <= 2 and length * selection.element.size > t.cluster_max_bytes_of_few:
         return False  # all multiprocessors read such a row sooner than those of a cluster
@@ -379,13 +361,22 @@ def _cluster_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     has_many = k >= t.cluster_min_ragged_k
     if waves <= 1:
         return length >= t.cluster_min_length and (has_many or not _is_unbounded(selection, t))
-    return has_many and not _is_unbounded(selection, t)
+    return has_many and length >= t.cluster_min_ragged_length_per_result * k
 
 
 def _waves_of_clusters_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     """Whether blocks that hold a row each take turns, while a filter would cut its lists often."""
-    has_many = selection.k >= t.cluster_min_k_of_waves
+    has_many = selection.k >= t.cluster_min_k_of_waves and not _has_uneven_buckets(selection)
     return has_many and not selection.is_ragged and cluster_blocks(selection, limits) == 1
+
+
+def _has_uneven_buckets(selection: Selection) -> bool:
+    """Whether most of a row of doubles is ranked: many of their keys share a bucket."""
+    return (
+        selection.element.size == 8
+        and selection.element.kind == "f"
+        and 2 * selection.k > selection.row_length
+    )
 
 
 def _is_unbounded(selection: Selection, t: Thresholds) -> bool:
@@ -419,16 +410,6 @@ def _groups_pay(selection: Selection, limits: Limits, t: Thresholds) -> bool:
     most_k = t.groups_max_k[selection.element.size == 8]
     is_small = k <= most_k or (k < t.cluster_min_ragged_k and _is_unbounded(selection, t))
     return selection.num_rows <= most_rows and is_small
-
-
-def _filter_pays_for_short(selection: Selection, limits: Limits, t: Thresholds) -> bool:
-    """Whether a block for a row takes less time than a warp that holds it in registers."""
-    waves = selection.num_rows / (limits.num_multiprocessors * FILTER_BLOCKS)
-    most_waves = t.filter_short_waves[selection.is_ragged][bisect_left(t.filter_short_min_ks, selection.k)]
-    if selection.row_length <= t.filter_short_max_alone:
-        most_waves = 1 / FILTER_BLOCKS if selection.axis_strides[0] == 1 else 0
-    is_wide = selection.element.size == 8
-    return (is_wide and waves <= most_waves) or _blocks_pay_for_columns(selection, limits, t)
 
 
 def _filters_dearly(selection: Selection, limits: Limits, t: Thresholds) -> bool:

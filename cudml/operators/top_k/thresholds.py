@@ -26,11 +26,9 @@ class Thresholds:
     threads_first_min_part: float
     #: Longest row that counts as short in the next line.
     threads_short_length: int
-    #: Least part of the threads for k > 1: of short rows and of longer ones, for elements up to 2, of 4 and
-    #: of 8 bytes.
+    #: Least part of the threads for k > 1 of rows whose elements lie apart, or that are ragged: of short rows
+    #: and of longer ones, for elements up to 2, of 4 and of 8 bytes.
     threads_min_part: tuple[tuple[float, float], ...]
-    #: Factor of these parts for ragged rows: their lanes wait for the longest.
-    threads_ragged_part: float
     #: Rows short enough wherever they lie: for k = 1 and for k > 1, by width.
     threads_row_lengths: tuple[tuple[RowLengths, ...], ...]
     #: The same for k = 1 of columns.
@@ -42,16 +40,17 @@ class Thresholds:
     arg_max_most_apart: int
     #: The same of rows that are fewer than a block of `columns` filters together.
     arg_max_most_shared: int
-    #: Longest row of any number that lanes read, if its elements do not lie side by side.
-    arg_max_max_apart_length: int
+    #: Longest row of any number that lanes read, if its elements do not lie side by side; the second for
+    #: 8-byte elements.
+    arg_max_max_apart_length: tuple[int, int]
 
     # block_filter and block_radix of columns
 
     #: Most columns for a block each, as a part of the multiprocessors.
     blocks_max_columns: float
-    #: The shortest of them, and the largest k.
+    #: The shortest of them, and the largest k; the second for 8-byte elements.
     blocks_min_column_length: int
-    blocks_max_column_k: int
+    blocks_max_column_k: tuple[int, int]
 
     # warp_select
 
@@ -93,13 +92,10 @@ class Thresholds:
     columns_min_part: float
     #: Least part of its waves that they fill, for k > 16.
     columns_min_filled: float
-    #: Shortest row of 8-byte elements that is longer than a warp's lanes, for k > 16, unless they are columns
-    #: of a matrix.
-    columns_min_wide_length: int
-    #: Fewest groups of ragged rows that fit a warp; the second for 8-byte elements.
-    columns_min_ragged_part: tuple[float, float]
-    #: Longest of these, for k up to 16, up to 32 and more; half of it for narrow elements.
-    columns_max_ragged_length: tuple[int, int, int]
+    #: Fewest groups of ragged rows that fit a warp.
+    columns_min_ragged_part: float
+    #: Longest of these; half of it for narrow elements.
+    columns_max_ragged_length: int
     #: Fewest groups of rows that fit no warp, for k up to 16, 32, 64 and 128.
     columns_min_part_of_long: tuple[float, ...]
     #: Longest of these if groups are as many as multiprocessors, for the same k.
@@ -108,7 +104,9 @@ class Thresholds:
     columns_max_part: float
     #: Longest of these of 8-byte elements.
     columns_max_wide_length: int
-    #: Longest ragged row of elements of one and two bytes, for k up to 16.
+    #: Longest of these whose elements lie side by side.
+    columns_max_together_length: int
+    #: Longest ragged row of elements of one and two bytes that lie apart, for k up to 16.
     columns_max_ragged_narrow_length: tuple[int, int]
     #: Fewest bytes of a large matrix, whose columns are filtered together.
     columns_min_bytes: int
@@ -120,9 +118,6 @@ class Thresholds:
 
     # block_radix and grid_radix, for few columns
 
-    #: Largest k of rows of 8-byte elements that fit a warp, and least k of ragged ones.
-    radix_short_max_k: int
-    radix_short_min_ragged_k: int
     #: Length that columns exceed.
     radix_columns_min_length: int
     #: Most elements of all columns together.
@@ -143,14 +138,6 @@ class Thresholds:
     sort_tie_max_bytes: int
     #: Factor of the most groups of ragged rows, in two parts and in four.
     sort_ragged_times: tuple[float, float]
-    #: Bytes that ragged rows exceed if they fit a warp, and elements of all results for each of a row: one
-    #: row probably has fewer than k.
-    sort_ragged_min_bytes: int
-    sort_ragged_min_shorter: float
-    #: Most of these for each block that runs at once, and least k, unless they are narrow and chosen from
-    #: first.
-    sort_ragged_max_part: float
-    sort_ragged_min_k: int
     #: Least length of few columns of words that the warps of a block sort.
     sort_min_few_columns_length: int
 
@@ -171,8 +158,7 @@ class Thresholds:
 
     #: Shortest row if all clusters run at once, and of groups.
     cluster_min_length: int
-    #: Longest row of bytes, and most bytes of one or two rows.
-    cluster_max_row_of_bytes: int
+    #: Most bytes of one or two rows.
     cluster_max_bytes_of_few: int
     #: Least k of more rows than multiprocessors, if a block holds a row.
     cluster_min_k_of_waves: int
@@ -183,13 +169,15 @@ class Thresholds:
 
     # block_keep
 
-    #: Least k of rows that are at most as many as multiprocessors, by width, and of others.
+    #: Least k of rows that are at most as many as multiprocessors, by width, and of others of any length.
     keep_min_few_k: IntByWidth
     keep_min_k: int
     #: Shortest row, by width: of rows that are at most as many as multiprocessors, and of rows that are
     #: more, but run at once.
     keep_min_few_length: IntByWidth
     keep_min_length: IntByWidth
+    #: The same for a smaller k than `keep_min_k`, of more rows, but no more groups than multiprocessors.
+    keep_min_length_of_small_k: FloatByWidth
     #: Longest row for a k up to the first number, by width.
     keep_small_k: int
     keep_max_small_length: IntByWidth
@@ -198,27 +186,22 @@ class Thresholds:
     #: Least k, and part of the multiprocessors that rows exceed, for rows of twice this length: a cluster has
     #: at most two blocks then.
     keep_min_k_of_pairs: int
-    keep_min_part_of_pairs: float
+    keep_min_part_of_pairs: FloatByWidth
     #: Shortest row, by width, of more rows than blocks that run at once.
     keep_min_length_of_many: IntByWidth
-    #: Least k of shorter ones, by width, and of words and narrower elements that fit two warps.
+    #: Least k of shorter ones, by width, and of rows that fit two warps, or one if elements have 8 bytes.
     keep_min_k_of_many: IntByWidth
-    keep_min_k_of_two_warps: int
-    #: Most elements for each result: of bytes, and of words in rows that are more than multiprocessors and
-    #: take more than half of the shared storage.
-    keep_max_length_per_result: tuple[int, int]
+    keep_min_k_of_warps: int
+    #: Most elements of bytes for each result; the second of rows that are at most as many as multiprocessors.
+    keep_max_bytes_per_result: tuple[int, int]
+    #: The same of words, in more rows that take more than half of the shared storage.
+    keep_max_words_per_result: int
     #: Largest k as a part of a row of floats of a word or more, except of few whole rows; the second for rows
     #: that `block_sort` can do, and for many of 8-byte elements.
     keep_max_part_of_floats: tuple[float, float]
 
     # block_filter
 
-    #: Most waves of rows of 8-byte elements that fit a warp, even and ragged, for k up to each of the next
-    #: line, and for more.
-    filter_short_waves: tuple[tuple[float, float, float], tuple[float, float, float]]
-    filter_short_min_ks: tuple[int, int]
-    #: Longest row for which only rows that are at most as many as multiprocessors are filtered.
-    filter_short_max_alone: int
     #: Least k of ragged rows of 8-byte elements whose lists are cut dearly.
     filter_dear_min_ragged_wide_k: int
     #: Most bytes for each result of ragged rows whose lists are cut dearly.

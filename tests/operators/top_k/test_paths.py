@@ -109,6 +109,11 @@ CHOICES = {
     ((1, 128256), 1, 1): "arg_max",
     ((300, 4096), 0, 1): "arg_max",
     ((16384, 4096), 0, 1): "columns",
+    # Rows of a middle length are kept, if they are no more than columns of all multiprocessors.
+    ((1000, 10_000), 1, 20): "block_keep",
+    ((4200, 10_000), 1, 20): "columns",
+    ((1000, 7000), 1, 20): "columns",
+    ((2000, 18_000), 1, 20): "block_filter",
     ((16384, 64), 1, 32): "warp_select",
     ((16384, 256), 1, 20): "warp_select",
     ((16384, 256), 1, 32): "warp_select",
@@ -127,8 +132,8 @@ CHOICES = {
     ((300, 70000), 0, 1): "thread_list",
     ((300, 60000), 0, 1): "thread_list",
     ((131072, 8), 1, 2): "thread_list",
-    ((200000, 128), 1, 3): "thread_list",
-    ((200000, 129), 1, 3): "thread_list",
+    ((200000, 29), 1, 3): "thread_list",
+    ((200000, 30), 1, 3): "warp_select",
     ((200000, 15), 1, 1): "thread_list",
     ((200000, 41), 1, 1): "arg_max",
     ((1024, 4), 0, 1): "arg_max",
@@ -147,9 +152,9 @@ CHOICES = {
     ((4096, 4097), 1, 8): "columns",
     ((2100, 4096), 1, 8): "warp_select",
     ((1024, 4097), 1, 50): "block_keep",
-    ((3000, 1024), 0, 32): "warp_select",
+    ((3000, 1024), 0, 32): "columns",
     ((2000, 1024), 0, 40): "block_sort",
-    ((2049, 512), 0, 32): "warp_select",
+    ((2049, 512), 0, 32): "columns",
     ((8192, 1100), 0, 50): "columns",
     ((30, 8192), 1, 2048): "block_keep",
     ((31, 8192), 1, 2048): "block_keep",
@@ -168,7 +173,7 @@ CHOICES = {
     ((1024, 4097), 1, 100): "block_keep",
     ((100, 8000), 1, 3600): "block_keep",
     ((100, 8000), 1, 3601): "block_keep",
-    ((2049, 512), 0, 10): "warp_select",
+    ((2049, 512), 0, 10): "columns",
     ((16384, 257), 1, 17): "warp_select",
     ((256, 131072), 1, 5000): "block_radix",
     ((256, 131072), 1, 50): "block_filter",
@@ -221,14 +226,15 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
 @pytest.mark.parametrize(
     ("num_rows", "row_length", "k", "path"),
     [
-        (529, 1024, 512, "block_keep"),
-        (7039, 618, 373, "block_keep"),
+        (250, 1024, 300, "block_keep"),
+        (529, 1024, 512, "warp_sort"),
+        (7039, 618, 373, "warp_sort"),
         (2843, 143, 115, "warp_sort"),
         (16371, 477, 28, "warp_sort"),
     ],
 )
 def test_choice_for_wide_elements(num_rows: int, row_length: int, k: int, path: str) -> None:
-    """A warp takes longer for these, unless rows are many and k is small."""
+    """A warp takes longer for these, unless rows are more than blocks at once, or k is small."""
     selection = selection_for(np.broadcast_to(np.int64(0), (num_rows, row_length)), Options(k))
     assert repr(choose_path(selection, HOPPER.limits)).startswith(f"{path}: rows of {row_length} elements")
 
