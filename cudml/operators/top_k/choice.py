@@ -120,6 +120,9 @@ def _arg_max_pays(selection: Selection, limits: Limits, t: Thresholds) -> bool:
 
     Neighbouring lanes have neighbouring rows. Blocks do not: each reads the sectors that others read.
     """
+    is_shortest = WARP_LANES < selection.row_length <= t.select_max_any_k
+    if is_shortest and are_columns(selection) and is_few(selection, limits):
+        return False  # a warp that sorts them was measured to take less time
     num_elements = selection.num_rows * selection.mean_length
     is_cached = num_elements <= t.arg_max_most_apart
     is_shared = selection.num_rows < COLUMNS and num_elements <= t.arg_max_most_shared
