@@ -27,6 +27,7 @@ OTHERS = (
     compare.MEASURED_CODE,
     "predicted-peers",
     "_scan",
+    "_drawn",
     "_shapes",
     "top_k_traffic",
 )

@@ -10,6 +10,11 @@ GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
 points and those measured on an H200, and writes cudml/operators/choices/OPERATOR.json, if they choose better
 for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point.
+
+`plan top_k --random N --seed S --grow` grows a decision tree from known times (scikit-learn, of the `bench`
+group), and says how far its choices, and the planner's, are from the best for problems of seed S + 1. Of ten
+times N drawn problems, the N whose path is the least certain are predicted, and added to the known ones in
+bench/results/top_k_drawn.csv.
 """
 
 import argparse
@@ -34,6 +39,9 @@ from proof.sass.compiler import nvrtc_version, unavailable
 #: The fewest problems that tell whether tuned numbers choose better.
 _LEAST_OTHERS = 60
 
+#: Problems that are drawn for each one whose times a tree is grown from.
+_CANDIDATES = 10
+
 #: One in this number of points does not tune, but tells whether tuned numbers choose better.
 _HELD_OUT = 8
 
@@ -54,6 +62,8 @@ def main(arguments: list[str]) -> int:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
     if options.write and not options.random:
         parser.error("--write tunes by problems of --random")
+    if getattr(options, "grow", False) and not options.random:
+        parser.error("--grow adds problems of --random")
     if options.measure:
         return _measure(scan, points, options)
     if reason := unavailable():
@@ -61,6 +71,8 @@ def main(arguments: list[str]) -> int:
         return 1
     if options.write:
         return _tune(scan, points, options)
+    if getattr(options, "grow", False):
+        return _grow(scan, options)
     rows = []
     for point in points:
         rows.append(scan.row_of(point))
@@ -99,6 +111,24 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     beside = f"{origin}, {len(measured)} points; else: " if measured else ""
     source = f"{kept}{beside}{predicted_by(nvrtc_version())}. {regret}"
     choice.path_of(scan.operator).write_text(choice.text_of(source, asdict(after)), encoding="utf-8")
+    return 0
+
+
+def _grow(scan: Scan[Any], options: argparse.Namespace) -> int:
+    """Grow a tree from known problems and more of them, and compare its choices with the planner's."""
+    by_tree, known = top_k.BY_TREE, scan.read(scan.drawn_table)[1]
+    candidates = drawn(scan, _CANDIDATES * options.random, options.seed)
+    known += rows_of(scan, by_tree.least_certain(scan.corrected(known), candidates, options.random))
+    unique = {row.point: row for row in known}
+    scan.drawn_table.write_text(scan.table_text(predicted_by(nvrtc_version()), unique.values()))
+    rows = scan.corrected([*unique.values(), *scan.read()[1]]) + scan.measured()[1]
+    tree = by_tree.grown(rows, scan.draw)
+    print(f"{tree.num_leaves} leaves, grown from {len(rows)} problems")
+    others = drawn(scan, max(_LEAST_OTHERS, options.random // _HELD_OUT), options.seed + 1)
+    predicted = rows_of(scan, others)
+    for by, other_rows in (("predicted", predicted), ("corrected", scan.corrected(predicted))):
+        print(f"planner, by {by} times, {regret_line(other_rows, options.seed + 1)}")
+        print(f"tree, by {by} times, {regret_line(by_tree.chosen(other_rows, tree), options.seed + 1)}")
     return 0
 
 
@@ -161,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
             "--resume", action="store_true", help="leave out points that the table has of the same origin"
         )
         if name == "top_k":
+            own.add_argument("--grow", action="store_true", help="grow a tree, and compare its choices")
             _add_lines(own)
     return parser
 

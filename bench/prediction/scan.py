@@ -11,6 +11,7 @@ import io
 import json
 import math
 import os
+import statistics
 import tempfile
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -78,6 +79,11 @@ class Point(abc.ABC):
         return ""
 
     @property
+    def kind(self) -> str:
+        """What, beside the path, predictions differ from measured times by."""
+        return ""
+
+    @property
     def num_steps(self) -> int:
         """The steps of a recurrence, most of them extrapolated; else 0."""
         return 0
@@ -85,6 +91,12 @@ class Point(abc.ABC):
     def cells(self) -> list[str]:
         """The fields, as the table has them."""
         return [_text_of(getattr(self, field.name)) for field in fields(self)]  # type: ignore[arg-type]
+
+    @classmethod
+    def of_cells(cls, cells: Mapping[str, str]) -> Any:
+        """The point whose fields a table has."""
+        kinds = typing.get_type_hints(cls)
+        return cls(**{name: _value_of(kind, cells[name]) for name, kind in kinds.items()})
 
 
 def _text_of(value: Any) -> str:
@@ -160,6 +172,11 @@ class Scan(Generic[P]):
         """The committed table of predicted times."""
         return RESULTS / f"{self.operator}_scan.csv"
 
+    @property
+    def drawn_table(self) -> Path:
+        """The committed table of predicted times of drawn problems."""
+        return RESULTS / f"{self.operator}_drawn.csv"
+
     def measured_table(self, slug: str, folder: Path = RESULTS) -> Path:
         """The table of times measured on a GPU."""
         return folder / f"{slug}-{self.operator}_scan.csv"
@@ -172,6 +189,25 @@ class Scan(Generic[P]):
         """The rows, with measured times of the points that have them."""
         known = {row.point: row.times for row in self.measured()[1]}
         return [replace(row, times=known.get(row.point, row.times)) for row in rows]
+
+    def corrected(self, rows: Iterable[Row[P]]) -> list[Row[P]]:
+        """The rows, with times as many times longer as those of the path were measured to be.
+
+        It is the median of the points of a kind that were measured and predicted.
+        """
+        ratios: dict[tuple[str, str], list[float]] = {}
+        predicted = {row.point: row.times for row in self.read()[1]}
+        for row in self.measured()[1]:
+            for name, time in predicted.get(row.point, {}).items():
+                if name in row.times:
+                    ratios.setdefault((row.point.kind, name), []).append(row.times[name] / time)
+        medians = {key: statistics.median(of_path) for key, of_path in ratios.items()}
+
+        def times_of(row: Row[P]) -> dict[str, float]:
+            kind = row.point.kind
+            return {name: time * medians.get((kind, name), 1) for name, time in row.times.items()}
+
+        return [replace(row, times=times_of(row)) for row in rows]
 
     def chosen(self, point: P, limits: Limits = HOPPER.limits) -> str:
         """The path that the planner takes.
@@ -224,10 +260,9 @@ class Scan(Generic[P]):
         if not path.exists():
             return "", []
         first, *lines = path.read_text().splitlines()
-        kinds = typing.get_type_hints(self.point_type)
         rows = []
         for line in csv.DictReader(lines):
-            point = self.point_type(**{name: _value_of(kind, line[name]) for name, kind in kinds.items()})
+            point = self.point_type.of_cells(line)
             times = {name: float(line[name]) for name in self.names if line.get(name)}
             rows.append(Row(point, line["chosen"], times))
         return first.removeprefix("# "), rows

@@ -12,6 +12,8 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from bench.prediction.scan import Choosing, Point, Row, Scan, scan_of
 
 P = TypeVar("P", bound=Point)
@@ -51,7 +53,7 @@ class Tuning(Generic[P, Numbers]):
         self._rows, self._choose, self._kept = rows, choosing.choose, choosing.measured
         self._problems = [choosing.problem_of(row.point) for row in rows]
         self._costs = [
-            {name: _cost(math.log(time / row.times[row.best])) for name, time in row.times.items()}
+            {name: float(costs_of(math.log(time / row.times[row.best]))) for name, time in row.times.items()}
             for row in rows
         ]
 
@@ -65,7 +67,7 @@ class Tuning(Generic[P, Numbers]):
 
     def costs(self, numbers: Numbers) -> list[float]:
         """What each problem adds to the sum that is made least: its regret's logarithm, more if large."""
-        unknown = _cost(math.log(MOST_KNOWN))
+        unknown = float(costs_of(math.log(MOST_KNOWN)))
         return [
             costs.get(self._choose(problem, numbers), unknown)
             for problem, costs in zip(self._problems, self._costs, strict=True)
@@ -112,8 +114,9 @@ class Tuning(Generic[P, Numbers]):
         return best
 
 
-def _cost(log_regret: float) -> float:
-    return log_regret + _MORE_TIMES * max(0, log_regret - _NOTABLE)
+def costs_of(log_regrets: Any) -> Any:
+    """What regrets with these logarithms add to the sum that is made least."""
+    return log_regrets + _MORE_TIMES * np.maximum(0, log_regrets - _NOTABLE)
 
 
 def _tried(value: float) -> list[float]:

@@ -9,6 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bench.prediction import plan as command
@@ -86,6 +87,22 @@ def test_measured_times_take_the_place_of_predicted_ones() -> None:
     other = replace(measured[0], times={"gather": 1.0})
     unknown = replace(other, point=replace(other.point, item_bytes=32))
     assert operator.as_measured([other, unknown]) == [replace(other, times=measured[0].times), unknown]
+
+
+def test_predictions_are_corrected_by_the_median_of_measured_ones() -> None:
+    """Of the path, for rows and columns apart; a path that was not measured keeps its time."""
+    operator = SCANS["top_k"]
+    predicted = {row.point: row.times for row in RECORDED["top_k"][1]}
+    ratios: dict[str, list[float]] = {"rows": [], "columns": []}
+    for row in operator.measured()[1]:
+        if "warp_select" in predicted.get(row.point, {}):
+            ratios[row.point.layout].append(row.times["warp_select"] / predicted[row.point]["warp_select"])
+    times = {"warp_select": 10.0, "unknown": 10.0}
+    for layout, of_layout in ratios.items():
+        row = Row(top_k.Point(layout, "int8", 5, 7, 1), "unknown", times)
+        (got,) = operator.corrected([row])
+        assert got.times == {"warp_select": pytest.approx(10 * np.median(of_layout)), "unknown": 10}
+    assert np.median(ratios["columns"]) > 1.05 * np.median(ratios["rows"])
 
 
 def _rows() -> list[Any]:

@@ -5,16 +5,17 @@ change of kernels between them, where a wrong threshold would show.
 """
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bench.prediction import scan
 from bench.prediction.cases import aligned
 from bench.prediction.draw import log_uniform, one
+from bench.prediction.grow import ByTree
 from bench.prediction.scan import Choosing, Row, Scan
 from bench.sources import Source
 from cudml.dtypes import element_type_of
@@ -22,7 +23,7 @@ from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import operator as top_k
 from cudml.operators.top_k.choice import choose_path
 from cudml.operators.top_k.paths import PATHS
-from cudml.operators.top_k.rows import Selection
+from cudml.operators.top_k.rows import Selection, lie_together
 from cudml.operators.top_k.thresholds import THRESHOLDS, Thresholds
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
@@ -93,6 +94,19 @@ class Point(scan.Point):
     def contents(self) -> str:
         """Numbers of this type."""
         return self.dtype
+
+    @property
+    def kind(self) -> str:
+        """The layout."""
+        return self.layout
+
+    @classmethod
+    def of_cells(cls, cells: Mapping[str, str]) -> "Point":
+        """The point whose fields a table has; ragged ones are marked in the first."""
+        *ragged, layout = cells["layout"].split()
+        kind = RaggedPoint if ragged else Point
+        sizes = (int(cells[name]) for name in ("num_rows", "row_length", "k"))
+        return kind(layout, cells["dtype"], *sizes)
 
 
 @dataclass(frozen=True)
@@ -209,6 +223,11 @@ class RaggedPoint(Point):
     def __str__(self) -> str:
         return f"{super().__str__()}, ragged"
 
+    def cells(self) -> list[str]:
+        """The fields, as the table has them."""
+        layout, *others = super().cells()
+        return [f"ragged {layout}", *others]
+
     @property
     def desc(self) -> top_k.TopK1Desc:
         """What `cudml.top_k` computes with `lengths`."""
@@ -252,5 +271,65 @@ def _selection_of(point: Point) -> Selection:
 def _choose(selection: Selection, numbers: Thresholds) -> str:
     return choose_path(selection, HOPPER.limits, numbers).path.name
 
+
+#: Rows and bytes of each multiprocessor that count, at most, whichever are more rows: known problems are
+#: hardly larger.
+_MOST_ROWS, _COUNTED_BYTES = 8, 1 << 19
+
+
+class Features(NamedTuple):
+    """What a tree asks of a selection; sizes are as parts of the device, so that it serves others."""
+
+    rows_per_multiprocessor: float
+    elements_per_multiprocessor: float
+    results_per_multiprocessor: float
+    part_of_l2: float
+    row_length: int
+    row_bytes: int
+    k: int
+    length_per_result: float
+    element_bytes: int
+    is_float: bool
+    lies_together: bool
+    is_ragged: bool
+    has_clusters: bool
+
+
+def features_of(selection: Selection, limits: Limits) -> Features:
+    """The features of a selection on a device."""
+    length, k, size = selection.row_length, selection.k, selection.element.size
+    row_bytes = selection.mean_length * size
+    # Of rows in many waves, fewer take as many times less time by every path.
+    most_rows = max(_MOST_ROWS, _COUNTED_BYTES // max(row_bytes, 1)) * limits.num_multiprocessors
+    num_rows = min(selection.num_rows, most_rows)
+    rows = num_rows / limits.num_multiprocessors
+    return Features(
+        rows_per_multiprocessor=rows,
+        elements_per_multiprocessor=rows * selection.mean_length,
+        results_per_multiprocessor=rows * k,
+        part_of_l2=num_rows * row_bytes / limits.l2_bytes,
+        row_length=length,
+        row_bytes=length * size,
+        k=k,
+        length_per_result=length / k,
+        element_bytes=size,
+        is_float=selection.element.kind == "f",
+        lies_together=lie_together(selection),
+        is_ragged=selection.is_ragged,
+        has_clusters=limits.max_cluster_blocks > 1,
+    )
+
+
+def _can_do(path: str, selection: Selection, limits: Limits) -> bool:
+    return PATHS[path].can_do(selection, limits)
+
+
+BY_TREE = ByTree(
+    names=tuple(name for name in NAMES if name != "serial_arg_max"),
+    problem_of=_selection_of,
+    features_of=features_of,
+    can_do=_can_do,
+    devices=(HOPPER.limits, replace(HOPPER.limits, max_cluster_blocks=1)),
+)
 
 SCAN = Scan("top_k", NAMES, Point, points, draw, Choosing(THRESHOLDS, _selection_of, _choose), jumps)

@@ -1,0 +1,168 @@
+"""A tree of a choice, grown from problems with known times: `python -m bench plan top_k --grow`.
+
+Known problems are too few for a tree, which would take chance for a rule. Boosted trees of each path
+(scikit-learn) estimate its time from them, and the tree that chooses is grown from both: the known problems,
+and imagined ones, drawn from the operator's domain, with estimated times.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from bench.prediction.scan import Point, Row
+from bench.prediction.tree import Question, Ranked, Tree
+from bench.prediction.tune import MOST_KNOWN, costs_of
+from cudml.plans import Limits
+
+P = TypeVar("P", bound=Point)
+
+#: Imagined problems for each known one, and how often a known one counts.
+_IMAGINED, _KNOWN_TIMES = 30, 30
+#: Estimates that are compared, each without one of as many parts of the known problems.
+_PARTS = 4
+#: Leaves of the tree. The regret of problems that did not grow it was 1.022 by 1500 and 1.025 by 800, in the
+#: geometric mean, and 1.020 by the estimates themselves.
+_MOST_LEAVES = 1500
+#: Paths at a leaf: where a device cannot take the first, the others are tried.
+_MOST_RANKED = 4
+#: Paths count at most this many times as slow as the best.
+_MOST_REGRET = 4.0
+#: Rounds of boosting, and what each may change.
+_BOOSTING = {"max_iter": 300, "learning_rate": 0.1, "max_leaf_nodes": 6, "min_samples_leaf": 4}
+
+
+@dataclass(frozen=True)
+class ByTree(Generic[P]):
+    """A choice by a tree.
+
+    `features_of` says what it asks of a problem on a device, `can_do` whether one of the paths `names` can
+    compute it. It chooses for all `devices`; times are those of the first, and of paths that another can do.
+    """
+
+    names: tuple[str, ...]
+    problem_of: Callable[[P], Any]
+    features_of: Callable[[Any, Limits], Sequence[float]]
+    can_do: Callable[[str, Any, Limits], bool]
+    devices: tuple[Limits, ...]
+
+    def chosen(self, rows: Sequence[Row[P]], tree: Tree) -> list[Row[P]]:
+        """The rows with the paths that a tree takes on the first device."""
+        found = []
+        for row in rows:
+            path = self.choose(row.point, tree, self.devices[0])
+            unknown = {path: MOST_KNOWN * row.times[row.best]}
+            found.append(replace(row, chosen=path, times=unknown | {**row.times}))
+        return found
+
+    def choose(self, point: P, tree: Tree, device: Limits) -> str:
+        """The first path of the tree's that can compute a problem, or else the first that can."""
+        problem = self.problem_of(point)
+        ranked = (*tree.ranked(self.features_of(problem, device)), *self.names)
+        return next(name for name in ranked if self.can_do(name, problem, device))
+
+    def grown(self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P], seed: int = 1) -> Tree:
+        """A tree that chooses well for the rows, and by estimated times for problems like them."""
+        from sklearn.tree import DecisionTreeClassifier
+
+        random = np.random.default_rng(seed)
+        imagined = [draw(random) for _ in range(_IMAGINED * len(rows))]
+        seen = self._seen([row.point for row in rows] + imagined)
+        log_times = _completed(self._log_times(rows), *seen[0])
+        features = np.concatenate([of_device for of_device, _ in seen])
+        by_device = np.concatenate([np.where(can, log_times, np.inf) for _, can in seen])
+        costs = costs_of(np.minimum(_log_regrets(by_device), math.log(_MOST_REGRET)))
+        second = np.partition(costs, 1, axis=1)[:, 1]
+        counts = np.tile(np.repeat([_KNOWN_TIMES, 1], [len(rows), len(imagined)]), len(seen))
+        # A wrong path costs nothing where the second one takes as long.
+        classifier = DecisionTreeClassifier(max_leaf_nodes=_MOST_LEAVES, random_state=seed)
+        classifier.fit(features, costs.argmin(axis=1), sample_weight=counts * (second + 1e-3))
+        leaf_costs = np.zeros((classifier.tree_.node_count, len(self.names)))
+        np.add.at(leaf_costs, classifier.apply(features), costs * counts[:, np.newaxis])
+        return Tree(tuple(_nodes(classifier.tree_, leaf_costs, self.names)))
+
+    def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:
+        """The points whose times would teach most: estimates by parts of the rows disagree about them."""
+        features, can = self._seen([*(row.point for row in rows), *points])[0]
+        log_times, estimates = self._log_times(rows), []
+        for part in range(_PARTS):
+            kept = np.arange(len(rows)) % _PARTS != part
+            of_points = np.ones(len(points), bool)
+            kept = np.concatenate([kept, of_points])
+            taught = _completed(log_times[kept[: len(rows)]], features[kept], can[kept])
+            estimates.append(taught[-len(points) :])
+        chosen = np.mean(estimates, axis=0).argmin(axis=1)
+        doubts = np.mean([_log_regrets(one)[np.arange(len(points)), chosen] for one in estimates], axis=0)
+        return [points[place] for place in np.argsort(-doubts, kind="stable")[:count]]
+
+    def _seen(self, points: Sequence[P]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each device, the features of the points, and which paths can compute them."""
+        problems = [*map(self.problem_of, points)]
+        return [
+            (
+                np.array([self.features_of(problem, device) for problem in problems], np.float64),
+                np.array([[self.can_do(name, one, device) for name in self.names] for one in problems]),
+            )
+            for device in self.devices
+        ]
+
+    def _log_times(self, rows: Sequence[Row[P]]) -> np.ndarray:
+        """Logarithms of known times, NaN for the others."""
+        return np.log([[row.times.get(name, np.nan) for name in self.names] for row in rows])
+
+
+def _log_regrets(log_times: np.ndarray) -> np.ndarray:
+    return log_times - log_times.min(axis=1, keepdims=True)
+
+
+def _completed(log_times: np.ndarray, features: np.ndarray, can: np.ndarray) -> np.ndarray:
+    """Logarithms of the times of all problems, the known ones first; infinite for paths that cannot.
+
+    A time that is not known is at least `MOST_KNOWN` times the best one's, if the path can do it.
+    """
+    from sklearn.ensemble import HistGradientBoostingRegressor
+
+    num_known = len(log_times)
+    least = np.nanmin(log_times, axis=1, keepdims=True) + math.log(MOST_KNOWN)
+    labels = np.where(np.isnan(log_times), least, log_times)
+    completed = np.full(can.shape, np.inf)
+    for path, can_take in enumerate(can.T):
+        taught = np.flatnonzero(can_take[:num_known])
+        if not taught.size:
+            continue
+        boosted = HistGradientBoostingRegressor(**_BOOSTING, random_state=0)
+        boosted.fit(features[taught], labels[taught, path])
+        completed[can_take, path] = boosted.predict(features[can_take])
+    completed[:num_known] = np.where(can[:num_known], labels, np.inf)
+    return completed
+
+
+def _nodes(grown: Any, costs: np.ndarray, names: Sequence[str]) -> list[Question | Ranked]:
+    """The nodes of scikit-learn's tree in preorder; leaves that take the same path first are one."""
+
+    def ranked(cost: np.ndarray) -> Ranked:
+        return tuple(names[path] for path in np.argsort(cost, kind="stable")[:_MOST_RANKED])
+
+    def below(node: int) -> tuple[list[Question | Ranked], np.ndarray]:
+        if grown.children_left[node] < 0:
+            return [ranked(costs[node])], costs[node]
+        (left, left_cost), (right, right_cost) = map(
+            below, (grown.children_left[node], grown.children_right[node])
+        )
+        cost = left_cost + right_cost
+        if len(left) == len(right) == 1 and left[0][0] == right[0][0]:
+            return [ranked(cost)], cost
+        bound = float(f"{grown.threshold[node]:.6g}")
+        question = Question(int(grown.feature[node]), bound, 1 + len(left))
+        return [question, *_moved(left, 1), *_moved(right, 1 + len(left))], cost
+
+    return below(0)[0]
+
+
+def _moved(nodes: list[Question | Ranked], places: int) -> list[Question | Ranked]:
+    return [
+        node._replace(otherwise=node.otherwise + places) if isinstance(node, Question) else node
+        for node in nodes
+    ]

@@ -1,0 +1,203 @@
+"""Trees of a choice, grown from problems with known times: `python -m bench plan top_k --grow`."""
+
+import argparse
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.prediction import plan as command
+from bench.prediction.draw import drawn
+from bench.prediction.grow import ByTree
+from bench.prediction.scan import Row, Scan
+from bench.prediction.scans.top_k import (
+    BY_TREE,
+    SCAN,
+    Features,
+    Point,
+    RaggedPoint,
+    _selection_of,
+    features_of,
+)
+from bench.prediction.tree import Question, Tree
+from cudml.plans import Limits
+from proof.sass.plan import HOPPER
+
+pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
+
+Times = Callable[[Point], dict[str, float]]
+
+
+def draw(random: np.random.Generator) -> Point:
+    return Point("rows", "float32", int(random.integers(1, 100)), int(random.integers(1, 1000)), 1)
+
+
+def choosing(
+    can_do: Callable[[str, Point, Limits], bool] = lambda name, point, limits: True,
+    devices: tuple[Limits, ...] = (HOPPER.limits,),
+) -> ByTree[Point]:
+    def features_of(point: Point, limits: Limits) -> tuple[float, ...]:
+        return point.row_length, point.num_rows, limits.max_cluster_blocks
+
+    return ByTree(
+        names=("never", "short", "long"),
+        problem_of=lambda point: point,
+        features_of=features_of,
+        can_do=can_do,
+        devices=devices,
+    )
+
+
+def test_a_bound_belongs_to_the_lesser_values() -> None:
+    leaves = ("first", "last"), ("second",), ("last", "first")
+    tree = Tree((Question(0, 64, 4), Question(1, 0.1, 3), *leaves))
+    assert tree.num_leaves == 3
+    assert tree.ranked((64, 0.1)) == ("first", "last")
+    assert tree.ranked((64, np.nextafter(0.1, 1))) == ("second",)
+    assert tree.ranked((65, 0)) == ("last", "first")
+
+
+def rows_of(times_of: Times, count: int = 60) -> list[Row[Point]]:
+    random = np.random.default_rng(5)
+    rows = []
+    for point in (draw(random) for _ in range(count)):
+        times = times_of(point)
+        rows.append(Row(point, next(iter(times)), times))
+    return rows
+
+
+def crossing(point: Point) -> dict[str, float]:
+    """Either path may take less time; a third never does."""
+    return {"short": point.row_length, "long": 300 + point.row_length / 10, "never": 2000}
+
+
+def test_other_problems_take_the_path_of_the_least_time() -> None:
+    by_tree = choosing()
+    tree = by_tree.grown(rows_of(crossing), draw)
+    random = np.random.default_rng(6)
+    for point in (draw(random) for _ in range(500)):
+        times = crossing(point)
+        assert times[by_tree.choose(point, tree, HOPPER.limits)] <= 1.3 * min(times.values()), point
+
+
+def test_a_path_that_cannot_is_not_the_first() -> None:
+    """Nor one that the other can take, however slow."""
+    by_tree = choosing(
+        lambda name, point, limits: name == "long" or (name == "short" and point.num_rows <= 50)
+    )
+    rows = rows_of(lambda point: {"short": 1, "long": 9} if point.num_rows <= 50 else {"long": 9})
+    tree = by_tree.grown(rows, draw)
+    assert tree.nodes[1][0] == "short"
+    assert tree.nodes[2][0] == "long"
+    assert len(tree.nodes) == 3
+    assert 50 <= tree.nodes[0].bound < 51
+
+
+def test_a_device_without_a_path_takes_another() -> None:
+    """Which of the others takes the least time is not told by the times of the first device alone."""
+    without = replace(HOPPER.limits, max_cluster_blocks=1)
+    by_tree = choosing(
+        lambda name, point, limits: name != "never" or limits.max_cluster_blocks > 1,
+        (HOPPER.limits, without),
+    )
+    tree = by_tree.grown(rows_of(lambda point: {**crossing(point), "never": 1}), draw)
+    assert tree.ranked((20, 1, 8))[0] == "never"
+    assert tree.ranked((900, 1, 8))[0] == "never"
+    assert tree.ranked((20, 1, 1))[0] == "short"
+    assert tree.ranked((900, 1, 1))[0] == "long"
+
+
+def test_a_path_without_a_time_is_slow() -> None:
+    """It was not predicted because it takes more than 2.5 times as long, where another has a time."""
+    tree = choosing().grown(rows_of(lambda point: {"long": 2 + point.num_rows}), draw)
+    assert [node[0] for node in tree.nodes] == ["long"]
+
+
+def test_the_same_rows_grow_the_same_tree() -> None:
+    first, second = (choosing().grown(rows_of(crossing), draw) for _ in range(2))
+    assert first == second
+
+
+def test_known_problems_count_more_than_imagined_ones() -> None:
+    """A few lengths at which the other path takes less time are not smoothed away."""
+
+    def with_gap(point: Point) -> dict[str, float]:
+        is_exception = 400 <= point.row_length < 420
+        return {"short": 9.0 if is_exception else 5.0, "long": 6.0 if is_exception else 9.0}
+
+    points = [Point("rows", "float32", 7, length, 1) for length in range(300, 500, 5)]
+    rows = [Row(point, "short", with_gap(point)) for point in points]
+    by_tree = choosing()
+    tree = by_tree.grown(rows, draw)
+    for row in rows:
+        assert by_tree.choose(row.point, tree, HOPPER.limits) == row.best
+
+
+def test_the_least_certain_problems_are_where_times_cross() -> None:
+    """Both paths take the same time for 333 elements."""
+    random = np.random.default_rng(7)
+    points = [draw(random) for _ in range(400)]
+    found = choosing().least_certain(rows_of(crossing), points, 8)
+    assert len(set(found)) == 8
+    assert np.mean([abs(point.row_length - 333) for point in found]) < 100
+    assert np.mean([abs(point.row_length - 333) for point in points]) > 200
+
+
+def test_known_problems_of_top_k() -> None:
+    """The table has their times; the chosen path has one, and every path of a tree is the best of some."""
+    text = SCAN.drawn_table.read_text()
+    origin, rows = SCAN.read(SCAN.drawn_table)
+    assert SCAN.table_text(origin, rows) == text
+    assert len({row.point for row in rows}) == len(rows) > 3000
+    assert {type(row.point) for row in rows} == {Point, RaggedPoint}
+    assert {row.best for row in rows} == set(BY_TREE.names)
+    assert all(row.time_us > 0 for row in rows)
+
+
+def test_rows_in_many_waves_are_like_fewer() -> None:
+    """Every path takes as many times longer. Rows that are no more than some waves are told apart."""
+
+    def seen(num_rows: int, row_length: int) -> Features:
+        return features_of(_selection_of(Point("columns", "float32", num_rows, row_length, 5)), HOPPER.limits)
+
+    assert seen(100_000, 4000) == seen(1_000_000, 4000)
+    assert seen(100_000, 4000) != seen(1_000_000, 40)
+    assert len({seen(n, 1 << 20) for n in (100, 300, 1056)}) == 3
+    assert seen(1056, 1 << 20) == seen(2000, 1 << 20)
+
+
+def test_the_command_adds_problems_and_compares(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By made times, by which a thread for each row is the fastest wherever it can be."""
+
+    def rows_of(scan: Scan[Point], points: list[Point]) -> list[Row[Point]]:
+        def times(point: Point) -> dict[str, float]:
+            can = [
+                name for name in BY_TREE.names if BY_TREE.can_do(name, _selection_of(point), HOPPER.limits)
+            ]
+            return {name: 1.0 if name == "thread_list" else 2.0 for name in can}
+
+        return [Row(point, scan.chosen(point), times(point)) for point in points]
+
+    table = tmp_path / "table"
+    known = rows_of(SCAN, drawn(SCAN, 150, 1))
+    table.write_text(SCAN.table_text("Predicted", known))
+    monkeypatch.setattr(Scan, "drawn_table", table)
+    monkeypatch.setattr(Scan, "measured", lambda self: ("", []))
+    monkeypatch.setattr(command, "rows_of", rows_of)
+    monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
+    options = argparse.Namespace(random=20, seed=3)
+    assert command._grow(SCAN, options) == 0
+    points = [row.point for row in SCAN.read(table)[1]]
+    assert points[:150] == [row.point for row in known]
+    assert set(points[150:]) <= set(drawn(SCAN, 200, 3))
+    assert len(set(points)) == len(points) == 170
+    first, *told = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"\d+ leaves, grown from \d+ problems", first)
+    planner, tree, *_ = (float(line.partition("geomean ")[2].split()[0]) for line in told)
+    assert tree < planner
+    assert told[1].endswith("(60 problems, seed 4)")
