@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
     if options.write and not options.random:
         parser.error("--write tunes by problems of --random")
-    if getattr(options, "grow", False) and not options.random:
+    if options.grow and not options.random:
         parser.error("--grow adds problems of --random")
     if options.measure:
         return _measure(scan, points, options)
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
         return 1
     if options.write:
         return _tune(scan, points, options)
-    if getattr(options, "grow", False):
+    if options.grow:
         return _grow(scan, options)
     rows = []
     for point in points:
@@ -190,6 +190,7 @@ def _parser() -> argparse.ArgumentParser:
         own.add_argument(
             "--resume", action="store_true", help="leave out points that the table has of the same origin"
         )
+        own.set_defaults(grow=False)
         if name == "top_k":
             own.add_argument("--grow", action="store_true", help="grow a tree, and compare its choices")
             _add_lines(own)

@@ -95,8 +95,13 @@ class Point(abc.ABC):
     @classmethod
     def of_cells(cls, cells: Mapping[str, str]) -> Any:
         """The point whose fields a table has."""
-        kinds = typing.get_type_hints(cls)
-        return cls(**{name: _value_of(kind, cells[name]) for name, kind in kinds.items()})
+        return cls(**{name: _value_of(kind, cells[name]) for name, kind in _kinds_of(cls).items()})
+
+
+@cache
+def _kinds_of(point_type: type[Point]) -> dict[str, Any]:
+    """The types of a point's fields by name."""
+    return typing.get_type_hints(point_type)
 
 
 def _text_of(value: Any) -> str:

@@ -8,12 +8,12 @@ from typing import NamedTuple
 class Question(NamedTuple):
     """Whether a feature, given by its place, is at most a bound.
 
-    The next node is asked if it is, the node `otherwise` if not.
+    The next node is asked if it is, the one after `num_skipped` more if not.
     """
 
     feature: int
     bound: float
-    otherwise: int
+    num_skipped: int
 
 
 #: Paths at a leaf, the one that takes the least time first.
@@ -35,5 +35,5 @@ class Tree:
         """The paths for a problem with these features."""
         place = 0
         while isinstance(node := self.nodes[place], Question):
-            place = place + 1 if values[node.feature] <= node.bound else node.otherwise
+            place += 1 if values[node.feature] <= node.bound else 1 + node.num_skipped
         return node

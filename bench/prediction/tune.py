@@ -60,10 +60,7 @@ class Tuning(Generic[P, Numbers]):
     def chosen(self, numbers: Numbers) -> list[Row[P]]:
         """The rows with the paths that a choice by these numbers takes."""
         paths = (self._choose(problem, numbers) for problem in self._problems)
-        return [
-            replace(row, chosen=path, times={path: MOST_KNOWN * row.times[row.best], **row.times})
-            for row, path in zip(self._rows, paths, strict=True)
-        ]
+        return [taking(row, path) for row, path in zip(self._rows, paths, strict=True)]
 
     def costs(self, numbers: Numbers) -> list[float]:
         """What each problem adds to the sum that is made least: its regret's logarithm, more if large."""
@@ -112,6 +109,11 @@ class Tuning(Generic[P, Numbers]):
             if gain > most:
                 best, most = (other, new_costs, gain), gain
         return best
+
+
+def taking(row: Row[P], path: str) -> Row[P]:
+    """The row with another path chosen; one that was not predicted counts as slow."""
+    return replace(row, chosen=path, times={path: MOST_KNOWN * row.times[row.best], **row.times})
 
 
 def costs_of(log_regrets: Any) -> Any:

@@ -19,7 +19,6 @@ from bench.prediction.scans.top_k import (
     Features,
     Point,
     RaggedPoint,
-    _selection_of,
     features_of,
 )
 from bench.prediction.tree import Question, Tree
@@ -53,7 +52,7 @@ def choosing(
 
 def test_a_bound_belongs_to_the_lesser_values() -> None:
     leaves = ("first", "last"), ("second",), ("last", "first")
-    tree = Tree((Question(0, 64, 4), Question(1, 0.1, 3), *leaves))
+    tree = Tree((Question(0, 64, 3), Question(1, 0.1, 1), *leaves))
     assert tree.num_leaves == 3
     assert tree.ranked((64, 0.1)) == ("first", "last")
     assert tree.ranked((64, np.nextafter(0.1, 1))) == ("second",)
@@ -161,7 +160,8 @@ def test_rows_in_many_waves_are_like_fewer() -> None:
     """Every path takes as many times longer. Rows that are no more than some waves are told apart."""
 
     def seen(num_rows: int, row_length: int) -> Features:
-        return features_of(_selection_of(Point("columns", "float32", num_rows, row_length, 5)), HOPPER.limits)
+        point = Point("columns", "float32", num_rows, row_length, 5)
+        return features_of(BY_TREE.problem_of(point), HOPPER.limits)
 
     assert seen(100_000, 4000) == seen(1_000_000, 4000)
     assert seen(100_000, 4000) != seen(1_000_000, 40)
@@ -176,9 +176,8 @@ def test_the_command_adds_problems_and_compares(
 
     def rows_of(scan: Scan[Point], points: list[Point]) -> list[Row[Point]]:
         def times(point: Point) -> dict[str, float]:
-            can = [
-                name for name in BY_TREE.names if BY_TREE.can_do(name, _selection_of(point), HOPPER.limits)
-            ]
+            problem = BY_TREE.problem_of(point)
+            can = (name for name in BY_TREE.names if BY_TREE.can_do(name, problem, HOPPER.limits))
             return {name: 1.0 if name == "thread_list" else 2.0 for name in can}
 
         return [Row(point, scan.chosen(point), times(point)) for point in points]
