@@ -3,8 +3,8 @@
 One module for each operator, named as in `cudml/operators/`. It has `descriptors()`, whose plans reach
 every instance of the operator's kernels on every architecture, and `any_descriptor(rng)`, which gives
 random ones, so that an instance missing from the former is found. It may have `PROMISES`: what the machine
-code of a kernel has wherever it is compiled, by the kernel's function name; and `has_plan(descriptor,
-limits)`, if devices of some limits have no plan for some of the descriptors.
+code of a kernel has wherever it is compiled, by the kernel's function name; and `plans(descriptor, limits)`,
+if a descriptor has not one plan, the chosen one, but those of several paths, or none on some devices.
 """
 
 import importlib
@@ -59,24 +59,23 @@ def tensors_by_member(descriptor: Any) -> Mapping[str, Any]:
 
 
 def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
-    """Every launch of every descriptor's plan on a device of these limits."""
+    """Every launch of every descriptor's plans on a device of these limits."""
     for name, module in operators().items():
-        plan = importlib.import_module(f"cudml.operators.{name}.operator").plan
-        has_plan = getattr(module, "has_plan", lambda descriptor, limits: True)
         for descriptor in module.descriptors():
-            if not has_plan(descriptor, limits):
-                continue
-            for step in plan(descriptor, limits).steps:
-                if isinstance(step, KernelLaunch):
-                    yield step
+            yield from _launches(name, descriptor, limits)
 
 
 def random_launches(operator: str, limits: Limits, rng: np.random.Generator) -> Iterator[KernelLaunch]:
     """Launches of random descriptors of an operator, without end."""
-    plan = importlib.import_module(f"cudml.operators.{operator}.operator").plan
-    module = operators()[operator]
     while True:
-        for step in plan(module.any_descriptor(rng), limits).steps:
+        yield from _launches(operator, operators()[operator].any_descriptor(rng), limits)
+
+
+def _launches(operator: str, descriptor: Any, limits: Limits) -> Iterator[KernelLaunch]:
+    plan = importlib.import_module(f"cudml.operators.{operator}.operator").plan
+    plans = getattr(operators()[operator], "plans", lambda *of: [plan(*of)])
+    for planned in plans(descriptor, limits):
+        for step in planned.steps:
             if isinstance(step, KernelLaunch):
                 yield step
 

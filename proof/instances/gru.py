@@ -8,9 +8,9 @@ import numpy as np
 from cudml.dtypes import ElementType, ExtendedType
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc
+from cudml.operators.gru.operator import LAYER_MEMBERS, GruDesc, StackDesc, plan
 from cudml.operators.gru.wave import member_of
-from cudml.plans import Limits
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 
@@ -81,9 +81,11 @@ def descriptors() -> Iterator[GruDesc | StackDesc]:
             yield _stack(descriptor)
 
 
-def has_plan(descriptor: GruDesc | StackDesc, limits: Limits) -> bool:
-    """Layers at once have none on a CPU, which runs them one after the other."""
-    return not isinstance(descriptor, StackDesc) or limits.warp_lanes > 1
+def plans(descriptor: GruDesc | StackDesc, limits: Limits) -> list[Plan]:
+    """The plan; layers at once have none on a CPU, which runs them one after the other."""
+    if isinstance(descriptor, StackDesc) and limits.warp_lanes == 1:
+        return []
+    return [plan(descriptor, limits)]
 
 
 def _stack(layer: GruDesc) -> StackDesc:

@@ -8,7 +8,9 @@ import numpy as np
 from cudml.dtypes import BITS_BY_SIZE, ElementType
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k.columns import COLUMNS
-from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc
+from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc, plan, selection_of_desc
+from cudml.operators.top_k.paths import PATHS
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.instances import Promise, random_size
 from proof.instances.slice import any_strides
@@ -129,6 +131,14 @@ def descriptors() -> Iterator[TopK1Desc]:
         for shape in _THREAD_SHAPES:
             yield TopK1Desc(*_members(*shape, value))
             yield _ragged(*shape, value)
+
+
+def plans(descriptor: TopK1Desc, limits: Limits) -> Iterator[Plan]:
+    """A plan by every path that can compute it: the choice of paths does not change the instances."""
+    selection = selection_of_desc(descriptor, nan_last=False)
+    for name, path in PATHS.items():
+        if path.can_do(selection, limits):
+            yield plan(descriptor, limits, path=name)
 
 
 def _ragged(sizes: tuple[int, ...], axis: int, k: int, value: ElementType) -> RaggedTopKDesc:
