@@ -1,4 +1,4 @@
-"""A tree of a choice, grown from problems with known times: `python -m bench plan top_k --grow`.
+"""A tree of a choice, grown from problems with known times: `python -m bench plan top_k --write`.
 
 Known problems are too few for a tree, which would take chance for a rule. Boosted trees of each path
 (scikit-learn) estimate its time from them, and the tree that chooses is grown from both: the known problems,
@@ -6,15 +6,16 @@ and imagined ones, drawn from the operator's domain, with estimated times.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from bench.prediction.scan import Point, Row
-from bench.prediction.tree import Question, Ranked, Tree
-from bench.prediction.tune import MOST_KNOWN, costs_of, taking
+from bench.prediction.scan import Choosing, Point, Row
+from bench.prediction.tune import MOST_KNOWN, costs_of
+from cudml.operators import tree
+from cudml.operators.tree import Question, Ranked, Tree
 from cudml.plans import Limits
 
 P = TypeVar("P", bound=Point)
@@ -35,28 +36,32 @@ _BOOSTING = {"max_iter": 300, "learning_rate": 0.1, "max_leaf_nodes": 6, "min_sa
 
 
 @dataclass(frozen=True)
-class ByTree(Generic[P]):
+class ByTree(Choosing[P, Tree]):
     """A choice by a tree.
 
     `features_of` says what it asks of a problem on a device, `can_do` whether one of the paths `names` can
     compute it. It chooses for all `devices`; times are those of the first, and of paths that another can do.
     """
 
+    keeps_drawn = True
     names: tuple[str, ...]
+    numbers: Tree
     problem_of: Callable[[P], Any]
+    choose: Callable[[Any, Tree], str]
     features_of: Callable[[Any, Limits], Sequence[float]]
     can_do: Callable[[str, Any, Limits], bool]
     devices: tuple[Limits, ...]
 
-    def chosen(self, rows: Sequence[Row[P]], tree: Tree) -> list[Row[P]]:
-        """The rows with the paths that a tree takes on the first device."""
-        return [taking(row, self.choose(row.point, tree, self.devices[0])) for row in rows]
+    def changes(
+        self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P]
+    ) -> Iterator[tuple[Tree, str]]:
+        """A tree that is grown from the rows."""
+        grown = self.grown(rows, draw)
+        yield grown, f"{grown.num_leaves} leaves, grown from {len(rows)} problems"
 
-    def choose(self, point: P, tree: Tree, device: Limits) -> str:
-        """The first path of the tree's that can compute a problem, or else the first that can."""
-        problem = self.problem_of(point)
-        ranked = (*tree.ranked(self.features_of(problem, device)), *self.names)
-        return next(name for name in ranked if self.can_do(name, problem, device))
+    def write(self, operator: str, source: str, numbers: Tree) -> None:
+        """Write the data file."""
+        tree.path_of(operator).write_text(numbers.text(source), encoding="utf-8")
 
     def grown(self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P], seed: int = 1) -> Tree:
         """A tree that chooses well for the rows, and by estimated times for problems like them."""
@@ -76,7 +81,7 @@ class ByTree(Generic[P]):
         classifier.fit(features, costs.argmin(axis=1), sample_weight=counts * (second + 1e-3))
         leaf_costs = np.zeros((classifier.tree_.node_count, len(self.names)))
         np.add.at(leaf_costs, classifier.apply(features), costs * counts[:, np.newaxis])
-        return Tree(tuple(_nodes(classifier.tree_, leaf_costs, self.names)))
+        return Tree(self.numbers.features, tuple(_nodes(classifier.tree_, leaf_costs, self.names)))
 
     def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:
         """The points whose times would teach most: estimates by parts of the rows disagree about them."""

@@ -3,24 +3,22 @@
 Prints the points with their times, then those for which another path takes 10 % less, and for top-k jumps of
 more than 1.5 times between neighbouring sizes. Times are predicted for an H200, which needs CuPy, NVRTC and
 nvdisasm (the `nvrtc` group) and no GPU. `--random N --seed S` draws problems from the operator's
-whole domain instead, and ends with how far the choices are from the best. If the options choose no points,
+whole domain instead, and ends with how far the choices are from the best; of top-k by corrected times, as
+many times longer as those of each path were measured to be. If the options choose no points,
 bench/results/OPERATOR_scan.csv gets them. With `--measure` they are measured on this GPU, whose table is
 GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
-points and those measured on an H200, and writes cudml/operators/choices/OPERATOR.json, if they choose better
-for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point.
-
-`plan top_k --random N --seed S --grow` grows a decision tree from known times (scikit-learn, of the `bench`
-group), and says how far its choices, and the planner's, are from the best for problems of seed S + 1. Of ten
-times N drawn problems, the N whose path is the least certain are predicted, and added to the known ones in
+points and those measured on an H200, and writes the file of cudml/operators/choices/, if they choose better
+for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For
+top-k it grows a decision tree (scikit-learn, of the `bench` group). Of ten times N drawn problems, the N
+whose path is the least certain are predicted then, and added to the known ones in
 bench/results/top_k_drawn.csv.
 """
 
 import argparse
 import math
 import sys
-from dataclasses import asdict
 from typing import Any
 
 from bench import results
@@ -33,13 +31,12 @@ from bench.prediction.tune import Tuning, rows_of
 from bench.targets import get_target
 from bench.timing import timer_of
 from cudml.devices import get_device
-from cudml.operators import choice
 from proof.sass.compiler import nvrtc_version, unavailable
 
 #: The fewest problems that tell whether tuned numbers choose better.
 _LEAST_OTHERS = 60
 
-#: Problems that are drawn for each one whose times a tree is grown from.
+#: Problems that are drawn for each one that is added to known ones.
 _CANDIDATES = 10
 
 #: One in this number of points does not tune, but tells whether tuned numbers choose better.
@@ -62,8 +59,6 @@ def main(arguments: list[str]) -> int:
         parser.error("--random draws problems for predictions, --measure takes the points of a scan")
     if options.write and not options.random:
         parser.error("--write tunes by problems of --random")
-    if options.grow and not options.random:
-        parser.error("--grow adds problems of --random")
     if options.measure:
         return _measure(scan, points, options)
     if reason := unavailable():
@@ -71,8 +66,6 @@ def main(arguments: list[str]) -> int:
         return 1
     if options.write:
         return _tune(scan, points, options)
-    if options.grow:
-        return _grow(scan, options)
     rows = []
     for point in points:
         rows.append(scan.row_of(point))
@@ -80,56 +73,54 @@ def main(arguments: list[str]) -> int:
     if points == scan.points():
         scan.table.write_text(scan.table_text(predicted_by(nvrtc_version()), rows))
     if options.random:
-        print(regret_line(rows, options.seed))
+        if scan.corrects:
+            print(f"by predicted times, {regret_line(rows, options.seed)}")
+        print(regret_line(scan.corrected(rows), options.seed))
         return 0
     return 1 if _print_findings(scan, rows) else 0
 
 
 def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
-    """Tune the numbers of a choice; returns 1, and writes nothing, if it is no better for other problems."""
+    """Make a better choice from known times; returns 1, and keeps the old one, if others gain nothing."""
+    choosing = scan.choosing
     other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // _HELD_OUT), options.seed + 1)
-    rows, other_rows, choosing = rows_of(scan, points), rows_of(scan, other_points), scan.choosing
+    rows = _known(scan, points, options.seed) if choosing.keeps_drawn else rows_of(scan, points)
+    rows, other_rows = scan.corrected(rows), scan.corrected(rows_of(scan, other_points))
     # The scan's points are on both sides of thresholds, where a choice must not be dear either. Measured
     # times count beside the predicted ones, which are of more points.
     origin, known = scan.measured()
     kept_back = known[::_HELD_OUT]
     measured = [row for row in known if row not in kept_back]
-    rows_of_scan = rows_of(scan, scan.points()) + measured
-    tuned, others = Tuning(rows + rows_of_scan, choosing), Tuning(other_rows + kept_back, choosing)
+    rows_of_scan = scan.corrected(rows_of(scan, scan.points())) + measured
+    tuned, others = Tuning(rows, choosing), Tuning(other_rows + kept_back, choosing)
     before = after = choosing.numbers
-    for changed, change in tuned.changes(before):
+    for changed, change in choosing.changes(rows + rows_of_scan, scan.draw):
         print(change, flush=True)
         after = changed
-    regret = regret_line(tuned.chosen(after)[: len(rows)], options.seed)
-    print(f"before: {regret_line(tuned.chosen(before)[: len(rows)], options.seed)}\nafter:  {regret}")
+    regret = ""
     for when, numbers in (("before", before), ("after", after)):
-        print(f"others, {when}: {regret_line(others.chosen(numbers)[: len(other_rows)], options.seed + 1)}")
+        print(f"{when}: {regret_line(tuned.chosen(numbers), options.seed)}")
+        regret = regret_line(others.chosen(numbers)[: len(other_rows)], options.seed + 1)
+        print(f"others, {when}: {regret}")
     if math.fsum(others.costs(after)) >= math.fsum(others.costs(before)):
         print("nothing is written")
         return 1
     kept = f"Measured: {', '.join(choosing.measured)}. " if choosing.measured else ""
     beside = f"{origin}, {len(measured)} points; else: " if measured else ""
     source = f"{kept}{beside}{predicted_by(nvrtc_version())}. {regret}"
-    choice.path_of(scan.operator).write_text(choice.text_of(source, asdict(after)), encoding="utf-8")
+    choosing.write(scan.operator, source, after)
     return 0
 
 
-def _grow(scan: Scan[Any], options: argparse.Namespace) -> int:
-    """Grow a tree from known problems and more of them, and compare its choices with the planner's."""
-    by_tree, known = top_k.BY_TREE, scan.read(scan.drawn_table)[1]
-    candidates = drawn(scan, _CANDIDATES * options.random, options.seed)
-    known += rows_of(scan, by_tree.least_certain(scan.corrected(known), candidates, options.random))
-    unique = {row.point: row for row in known}
+def _known(scan: Scan[Any], points: list[Any], seed: int) -> list[Any]:
+    """The rows of the table of drawn problems, with as many more as there are points."""
+    known = scan.read(scan.drawn_table)[1]
+    if known:
+        candidates = drawn(scan, _CANDIDATES * len(points), seed)
+        points = scan.choosing.least_certain(scan.corrected(known), candidates, len(points))
+    unique = {row.point: row for row in known + rows_of(scan, points)}
     scan.drawn_table.write_text(scan.table_text(predicted_by(nvrtc_version()), unique.values()))
-    rows = scan.corrected([*unique.values(), *scan.read()[1]]) + scan.measured()[1]
-    tree = by_tree.grown(rows, scan.draw)
-    print(f"{tree.num_leaves} leaves, grown from {len(rows)} problems")
-    others = drawn(scan, max(_LEAST_OTHERS, options.random // _HELD_OUT), options.seed + 1)
-    predicted = rows_of(scan, others)
-    for by, other_rows in (("predicted", predicted), ("corrected", scan.corrected(predicted))):
-        print(f"planner, by {by} times, {regret_line(other_rows, options.seed + 1)}")
-        print(f"tree, by {by} times, {regret_line(by_tree.chosen(other_rows, tree), options.seed + 1)}")
-    return 0
+    return [*unique.values()]
 
 
 def _measure(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> int:
@@ -180,7 +171,7 @@ def _parser() -> argparse.ArgumentParser:
             help="draw N problems of the whole domain instead",
         )
         own.add_argument("--seed", type=int, default=0, help="of the drawn ones (default %(default)s)")
-        own.add_argument("--write", action="store_true", help="tune the choice by the drawn problems")
+        own.add_argument("--write", action="store_true", help="make a better choice by the drawn problems")
         own.add_argument("--measure", action="store_true", help="measure on this GPU, predict nothing")
         own.add_argument(
             "--seconds", type=float, default=0.02, help="for one path of a point (default %(default)s)"
@@ -190,9 +181,7 @@ def _parser() -> argparse.ArgumentParser:
         own.add_argument(
             "--resume", action="store_true", help="leave out points that the table has of the same origin"
         )
-        own.set_defaults(grow=False)
         if name == "top_k":
-            own.add_argument("--grow", action="store_true", help="grow a tree, and compare its choices")
             _add_lines(own)
     return parser
 

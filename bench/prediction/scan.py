@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cache
 from pathlib import Path
@@ -143,17 +143,36 @@ class Row(Generic[P]):
         return f"{self.point!s:<52}{self.chosen:<13}{self.time_us:>9.4g} us   {told}"
 
 
-@dataclass(frozen=True)
-class Choosing(Generic[P, Numbers]):
-    """A choice by numbers, which `--write` tunes: what it compares with them, and the path that it takes.
+class Choosing(abc.ABC, Generic[P, Numbers]):
+    """A choice by numbers or by a tree, which `--write` makes from known times.
 
-    The numbers of the fields `measured` are of a GPU's times, and are kept.
+    `problem_of` says what of a point the choice sees, `choose` the path that it takes.
     """
 
     numbers: Numbers
     problem_of: Callable[[P], Any]
     choose: Callable[[Any, Numbers], str]
+    #: The fields of numbers that are of a GPU's times, and are kept.
     measured: tuple[str, ...] = ()
+    #: Whether problems that were drawn are kept in a table, to which others are added.
+    keeps_drawn = False
+
+    @abc.abstractmethod
+    def changes(
+        self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P]
+    ) -> Iterator[tuple[Numbers, object]]:
+        """Better numbers for rows with known times, each with what has changed.
+
+        `draw` makes other points of the domain.
+        """
+
+    def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:
+        """The points whose times would teach most beside those of the rows."""
+        return [*points[:count]]
+
+    @abc.abstractmethod
+    def write(self, operator: str, source: str, numbers: Numbers) -> None:
+        """Write the operator's data file, which says first where its times come from."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +180,8 @@ class Scan(Generic[P]):
     """An operator's points, the paths that are compared, and their table.
 
     `draw` makes a point of the operator's whole domain from random numbers. `findings` are an operator's own,
-    beside points for which another path takes less time.
+    beside points for which another path takes less time. `corrects` says whether times corrected by measured
+    points choose better for others that were measured.
     """
 
     operator: str
@@ -171,6 +191,7 @@ class Scan(Generic[P]):
     draw: Callable[[np.random.Generator], P]
     choosing: Choosing[P, Any]
     findings: Callable[[Iterable[Row[P]]], Iterable[str]] = lambda rows: ()
+    corrects: bool = False
 
     @property
     def table(self) -> Path:
@@ -195,14 +216,17 @@ class Scan(Generic[P]):
         known = {row.point: row.times for row in self.measured()[1]}
         return [replace(row, times=known.get(row.point, row.times)) for row in rows]
 
-    def corrected(self, rows: Iterable[Row[P]]) -> list[Row[P]]:
-        """The rows, with times as many times longer as those of the path were measured to be.
+    def corrected(self, rows: Iterable[Row[P]], measured: Iterable[Row[P]] | None = None) -> list[Row[P]]:
+        """The rows, with times as many times longer as those of the path were measured to be, if that pays.
 
-        It is the median of the points of a kind that were measured and predicted.
+        It is the median of the points of a kind that were measured and predicted; those of the table unless
+        `measured` is given.
         """
+        if not self.corrects:
+            return [*rows]
         ratios: dict[tuple[str, str], list[float]] = {}
         predicted = {row.point: row.times for row in self.read()[1]}
-        for row in self.measured()[1]:
+        for row in self.measured()[1] if measured is None else measured:
             for name, time in predicted.get(row.point, {}).items():
                 if name in row.times:
                     ratios.setdefault((row.point.kind, name), []).append(row.times[name] / time)

@@ -6,15 +6,16 @@ a field named `..._ks` are bounds of classes, and keep their order.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from random import Random
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from bench.prediction.scan import Choosing, Point, Row, Scan, scan_of
+from cudml.operators import choice
 
 P = TypeVar("P", bound=Point)
 Numbers = TypeVar("Numbers")
@@ -60,7 +61,10 @@ class Tuning(Generic[P, Numbers]):
     def chosen(self, numbers: Numbers) -> list[Row[P]]:
         """The rows with the paths that a choice by these numbers takes."""
         paths = (self._choose(problem, numbers) for problem in self._problems)
-        return [taking(row, path) for row, path in zip(self._rows, paths, strict=True)]
+        return [
+            replace(row, chosen=path, times={path: MOST_KNOWN * row.times[row.best], **row.times})
+            for row, path in zip(self._rows, paths, strict=True)
+        ]
 
     def costs(self, numbers: Numbers) -> list[float]:
         """What each problem adds to the sum that is made least: its regret's logarithm, more if large."""
@@ -111,9 +115,25 @@ class Tuning(Generic[P, Numbers]):
         return best
 
 
-def taking(row: Row[P], path: str) -> Row[P]:
-    """The row with another path chosen; one that was not predicted counts as slow."""
-    return replace(row, chosen=path, times={path: MOST_KNOWN * row.times[row.best], **row.times})
+@dataclass(frozen=True)
+class ByNumbers(Choosing[P, Numbers]):
+    """A choice that compares a problem with numbers, or estimates its times by them."""
+
+    numbers: Numbers
+    problem_of: Callable[[P], Any]
+    choose: Callable[[Any, Numbers], str]
+    measured: tuple[str, ...] = ()
+
+    def changes(
+        self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P]
+    ) -> Iterator[tuple[Numbers, Change]]:
+        """Numbers with one more of them changed."""
+        return Tuning(rows, self).changes(self.numbers)
+
+    def write(self, operator: str, source: str, numbers: Numbers) -> None:
+        """Write the data file."""
+        text = choice.text_of(source, asdict(numbers))  # type: ignore[call-overload]
+        choice.path_of(operator).write_text(text, encoding="utf-8")
 
 
 def costs_of(log_regrets: Any) -> Any:

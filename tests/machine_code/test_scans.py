@@ -14,6 +14,7 @@ import pytest
 
 from bench.prediction import plan as command
 from bench.prediction import scan
+from bench.prediction.draw import figures_of
 from bench.prediction.scan import OPERATORS, Row, scan_of
 from bench.prediction.scans import gru, reverse_subsequences, slice, top_k
 from bench.prediction.table import TOLERANCE
@@ -103,6 +104,28 @@ def test_predictions_are_corrected_by_the_median_of_measured_ones() -> None:
         (got,) = operator.corrected([row])
         assert got.times == {"warp_select": pytest.approx(10 * np.median(of_layout)), "unknown": 10}
     assert np.median(ratios["columns"]) > 1.05 * np.median(ratios["rows"])
+
+
+@pytest.mark.parametrize("operator", ["top_k", "slice", "reverse_subsequences"])
+def test_times_are_corrected_where_that_pays(operator: str) -> None:
+    """Of half of the measured points: paths of the least time, corrected by the other half, or predicted."""
+    always = replace(SCANS[operator], corrects=True)
+    predicted = {row.point: row for row in RECORDED[operator][1]}
+    measured = [row for row in always.measured()[1] if row.point in predicted]
+    regrets: dict[str, list[float]] = {"predicted": [], "corrected": []}
+    for half in (0, 1):
+        known = measured[half::2]
+        rows = [predicted[row.point] for row in known]
+        corrected = always.corrected(rows, measured[1 - half :: 2])
+        for by, found in (("predicted", rows), ("corrected", corrected)):
+            for row, one in zip(found, known, strict=True):
+                best = min(row.times.keys() & one.times.keys(), key=row.times.__getitem__)
+                regrets[by].append(one.times[best] / one.times[one.best])
+    print({by: figures_of(of_points) for by, of_points in regrets.items()})
+    by_corrected, by_predicted = (np.mean(np.log(regrets[by])) for by in ("corrected", "predicted"))
+    assert (by_corrected < by_predicted) == SCANS[operator].corrects
+    assert (SCANS[operator].corrected(rows) != rows) == SCANS[operator].corrects
+    assert always.corrected(rows, measured=[]) == rows
 
 
 def _rows() -> list[Any]:

@@ -6,28 +6,29 @@ The aim is that it takes the best path, and that no size takes much longer than 
 from dataclasses import replace
 from itertools import chain
 
+import numpy as np
 import pytest
 
 from bench.prediction import plan as command
 from bench.prediction.scan import dear
 from bench.prediction.scans.top_k import SCAN, Point, RaggedPoint, jumps
+from bench.prediction.tune import Tuning
 from proof.sass.compiler import unavailable
 
 _, RECORDED = SCAN.read()
 
-#: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster: by
-#: predicted times, and by measured ones where there are any. A number that falls is lowered here. One jump is
+#: Sizes that take over 1.5 times what a neighbour takes, and points for which another path is 10 % faster, by
+#: measured times, or by corrected ones where there are none. A number that falls is lowered here. One jump is
 #: of 16384 rows of float16, k = 8: 1025 elements take another shape of `warp_select`, and no path is faster.
 #: Of shapes that are not compiled, 16 lanes with 8 units of 16 elements would take 27.0 us, 1.498 times as
 #: much. The other is from 1024 words, which a warp sorts, to 1025.
-JUMPS, DEAR, MEASURED_DEAR = 2, 9, 7
+JUMPS, DEAR = 2, 5
 
 
-#: Problems off the scan's lines, and the path that is predicted to take the least time.
+#: Problems off the scan's lines, and the path whose corrected time is the least, or nearly so.
 OFF_THE_LINES = {
     Point("columns", "int8", 20, 2_461_497, 2): "block_filter",
     Point("columns", "int8", 16, 205_454, 2478): "grid_radix",
-    Point("columns", "float16", 414, 1793, 7): "block_sort",
     Point("columns", "uint16", 278, 458, 11): "warp_sort",
     Point("columns", "float32", 30, 60, 2): "warp_sort",
     Point("columns", "int64", 55, 413, 186): "block_filter",
@@ -44,7 +45,7 @@ OFF_THE_LINES = {
     Point("rows", "int64", 4675, 104, 25): "warp_sort",
     Point("rows", "float16", 4554, 118, 29): "warp_sort",
     Point("rows", "int8", 60_908, 32, 1): "thread_list",
-    Point("rows", "int8", 61_000, 70, 1): "thread_list",
+    Point("rows", "int8", 61_000, 70, 1): "arg_max",
     Point("rows", "int8", 61_000, 71, 1): "arg_max",
     Point("rows", "float32", 120_000, 61, 1): "arg_max",
     Point("columns", "float32", 16_384, 4096, 1): "columns",
@@ -52,7 +53,7 @@ OFF_THE_LINES = {
     Point("columns", "float64", 4096, 256, 32): "warp_sort",
     Point("columns", "float16", 13_332, 199, 44): "warp_sort",
     Point("rows", "int8", 4, 1200, 150): "block_keep",
-    Point("rows", "int8", 300, 5000, 20): "block_sort",
+    Point("rows", "int8", 300, 5000, 20): "block_keep",
     Point("rows", "int8", 200, 10_000, 20): "block_filter",
     Point("rows", "int8", 4, 50_000, 200): "cluster",
     Point("rows", "int8", 1, 220_239, 1054): "cluster",
@@ -66,7 +67,7 @@ OFF_THE_LINES = {
     Point("columns", "float32", 26, 407_570, 8): "columns",
     Point("columns", "int64", 56, 52_590, 7): "block_filter",
     Point("rows", "int8", 180, 7000, 2500): "block_keep",
-    Point("rows", "float16", 80, 2600, 41): "block_sort",
+    Point("rows", "float16", 80, 2600, 41): "block_keep",
     Point("rows", "float16", 4, 5000, 120): "block_keep",
     RaggedPoint("columns", "float32", 1, 985, 985): "block_sort",
     RaggedPoint("rows", "float32", 120, 300, 40): "warp_sort",
@@ -78,15 +79,11 @@ OFF_THE_LINES = {
     RaggedPoint("rows", "float32", 185, 7907, 3073): "block_radix",
     RaggedPoint("rows", "float32", 180, 7000, 1200): "block_filter",
     RaggedPoint("rows", "float16", 57, 352, 6): "warp_sort",
-    RaggedPoint("rows", "float16", 200, 9000, 100): "block_sort",
     RaggedPoint("rows", "int8", 7, 8547, 2308): "block_radix",
     RaggedPoint("rows", "float32", 1, 625, 459): "block_sort",
     RaggedPoint("rows", "int32", 577, 917, 42): "warp_sort",
-    RaggedPoint("rows", "uint16", 51, 2369, 14): "block_sort",
     RaggedPoint("rows", "int64", 76, 41_516, 35): "cluster",
-    Point("rows", "int8", 6, 360_420, 36): "groups",
     RaggedPoint("rows", "int64", 271, 469, 74): "warp_sort",
-    RaggedPoint("rows", "int64", 1728, 26, 6): "warp_select",
     RaggedPoint("columns", "float64", 73, 3201, 2221): "block_radix",
     RaggedPoint("columns", "float64", 4380, 659, 659): "warp_sort",
     Point("columns", "uint16", 3, 3_664_775, 3290): "grid_radix",
@@ -96,7 +93,7 @@ OFF_THE_LINES = {
     Point("rows", "float64", 12, 3536, 2944): "block_keep",
     Point("rows", "int32", 19, 1863, 47): "block_keep",
     Point("rows", "int64", 8000, 1024, 300): "warp_sort",
-    Point("rows", "float64", 188, 2436, 1887): "block_filter",
+    Point("rows", "float64", 188, 2436, 1887): "block_keep",
     Point("rows", "float32", 131_072, 64, 3): "warp_select",
     RaggedPoint("rows", "float32", 131_072, 50, 3): "thread_list",
     Point("rows", "int8", 700, 60_000, 3): "block_filter",
@@ -113,10 +110,21 @@ def test_choice_off_the_lines(point: Point, path: str) -> None:
     assert SCAN.chosen(point) == path
 
 
+def test_drawn_problems_take_paths_of_little_more_time() -> None:
+    """The tree was grown from them. Others are drawn by `python -m bench plan top_k --random`."""
+    _, rows = SCAN.read(SCAN.drawn_table)
+    chosen = Tuning(SCAN.corrected(rows), SCAN.choosing).chosen(SCAN.choosing.numbers)
+    regrets = sorted(row.time_us / row.times[row.best] for row in chosen)
+    assert len(regrets) > 3000
+    assert np.exp(np.mean(np.log(regrets))) < 1.01
+    assert regrets[len(regrets) * 19 // 20] < 1.05
+    assert {type(row.point) for row in rows} == {Point, RaggedPoint}
+
+
 def test_exceptions_do_not_increase() -> None:
-    found = [[*jumps(RECORDED)], [*dear(RECORDED)], [*dear(SCAN.as_measured(RECORDED))]]
-    expected = [JUMPS, DEAR, MEASURED_DEAR]
-    assert [*map(len, found)] == expected, "\n".join(chain(*found))
+    corrected = SCAN.as_measured(SCAN.corrected(RECORDED))
+    found = [[*jumps(RECORDED)], [*dear(corrected)]]
+    assert [*map(len, found)] == [JUMPS, DEAR], "\n".join(chain(*found))
 
 
 def test_jumps_are_reported() -> None:

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 from bench.prediction import plan as command
-from bench.prediction.scan import Choosing, Row, scan_of
+from bench.prediction.scan import Row, Scan, scan_of
 from bench.prediction.scans import top_k
-from bench.prediction.tune import MOST_KNOWN, Tuning
-from cudml.operators import choice
+from bench.prediction.tune import MOST_KNOWN, ByNumbers, Tuning
+from cudml.operators import choice, tree
 from cudml.operators.reverse_subsequences.thresholds import THRESHOLDS as REVERSAL
 from cudml.operators.slice.thresholds import THRESHOLDS as SLICE
-from cudml.operators.top_k.thresholds import THRESHOLDS as TOP_K
+from cudml.operators.tree import Question, Tree, tree_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def choose(row_length: int, numbers: Numbers) -> str:
     return "short" if row_length < numbers.first_length else "long"
 
 
-CHOOSING = Choosing(Numbers(), lambda point: point.row_length, choose)
+CHOOSING = ByNumbers(Numbers(), lambda point: point.row_length, choose)
 
 
 def row(length: int, **times: float) -> Row[top_k.Point]:
@@ -39,7 +39,7 @@ def row(length: int, **times: float) -> Row[top_k.Point]:
 
 
 def tuned(
-    rows: list[Row[top_k.Point]], numbers: Numbers, choosing: Choosing[top_k.Point, Numbers] = CHOOSING
+    rows: list[Row[top_k.Point]], numbers: Numbers, choosing: ByNumbers[top_k.Point, Numbers] = CHOOSING
 ) -> Numbers:
     for changed, _ in Tuning(rows, choosing).changes(numbers):
         numbers = changed
@@ -110,7 +110,6 @@ def rows_with(numbers: Any) -> Any:
 @pytest.mark.parametrize(
     ("operator", "numbers", "name", "count"),
     [
-        ("top_k", TOP_K, "select_max_any_k", 320),
         ("slice", SLICE, "max_gathered_run_bytes", 320),
         ("reverse_subsequences", REVERSAL, "gather_item_clocks", 120),
     ],
@@ -138,15 +137,47 @@ def test_the_command_writes_numbers_that_choose_better(
     assert np.sum(members[name]) < np.sum(before)
 
 
-@pytest.mark.parametrize(
-    ("operator", "numbers"), [("top_k", TOP_K), ("slice", SLICE), ("reverse_subsequences", REVERSAL)]
-)
+@pytest.mark.parametrize(("operator", "numbers"), [("slice", SLICE), ("reverse_subsequences", REVERSAL)])
 def test_the_command_writes_nothing_that_does_not(
     operator: str, numbers: Any, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "rows_of", rows_with(numbers))
     assert _command(operator, 60) == 1
     assert not file.exists()
+
+
+def test_the_command_grows_a_tree_that_chooses_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By times by which a short tree is right. Drawn problems are added to those of before."""
+    pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
+    scan = replace(scan_of("top_k"), points=lambda: [])
+    before = scan.choosing.numbers
+    is_short = Question(before.features.index("row_length"), 500, 1)
+    rows_of = rows_with(Tree(before.features, (is_short, ("warp_sort",), ("block_radix",))))
+    file, table = tmp_path / "tree", tmp_path / "table"
+    first, drawn, others = (command.drawn(scan, *of) for of in ((100, 1), (200, 3), (100, 5)))
+    table.write_text(scan.table_text("Predicted", rows_of(scan, first)))
+    monkeypatch.setattr(tree, "path_of", lambda operator: file)
+    monkeypatch.setattr(Scan, "drawn_table", table)
+    monkeypatch.setattr(Scan, "measured", lambda self: ("", []))
+    monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
+    monkeypatch.setattr(command, "rows_of", rows_of)
+    assert command._tune(scan, drawn, argparse.Namespace(seed=3)) == 0
+    points = [row.point for row in scan.read(table)[1]]
+    assert points[:100] == first
+    assert set(points[100:]) <= set(command.drawn(scan, 2000, 3))
+    assert set(points[100:]) != set(drawn)
+    assert len(set(points)) == 300
+    source, *lines = file.read_text().splitlines()
+    assert source.startswith("# Predicted, not measured. NVRTC 13.0. regret: ")
+    assert source.endswith("(60 problems, seed 4)")
+    chosen = Tuning(rows_of(scan, others), scan.choosing).chosen
+    regrets = [
+        [row.time_us / row.times[row.best] for row in chosen(one)]
+        for one in (before, tree_of(lines, before.features))
+    ]
+    assert np.mean(regrets[1]) < np.mean(regrets[0]) - 0.1
 
 
 def test_a_choice_is_tuned_by_drawn_problems(capsys: pytest.CaptureFixture[str]) -> None:

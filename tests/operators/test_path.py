@@ -31,7 +31,7 @@ TUNED: dict[str, type[Any]] = {
     "gru": Clocks,
     **{
         name: import_module(f"cudml.operators.{name}.thresholds").Thresholds
-        for name in ("top_k", "slice", "reverse_subsequences")
+        for name in ("slice", "reverse_subsequences")
     },
 }
 

@@ -10,7 +10,8 @@ from bench.checks import WrongResultError
 from bench.gru import GruCase, check, make
 from bench.prediction import scan
 from bench.prediction.draw import log_uniform, one
-from bench.prediction.scan import Choosing, Scan
+from bench.prediction.scan import Scan
+from bench.prediction.tune import ByNumbers
 from bench.sources import Source
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru import operator as gru
@@ -150,4 +151,4 @@ def _choose(layer: Layer, numbers: Clocks) -> str:
     return choose_path(layer, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("gru", NAMES, Point, points, draw, Choosing(CLOCKS, _layer_of, _choose, _MEASURED))
+SCAN = Scan("gru", NAMES, Point, points, draw, ByNumbers(CLOCKS, _layer_of, _choose, _MEASURED))

@@ -9,8 +9,9 @@ import numpy as np
 from bench.prediction import scan
 from bench.prediction.cases import aligned
 from bench.prediction.draw import box, log_uniform, one
-from bench.prediction.scan import Choosing, Scan
+from bench.prediction.scan import Scan
 from bench.prediction.scans.slice import NUM_BYTES, near
+from bench.prediction.tune import ByNumbers
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
@@ -122,4 +123,4 @@ def _choose(lanes: Lanes, numbers: Thresholds) -> str:
     return choose_path(lanes, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("reverse_subsequences", NAMES, Point, points, draw, Choosing(THRESHOLDS, _lanes_of, _choose))
+SCAN = Scan("reverse_subsequences", NAMES, Point, points, draw, ByNumbers(THRESHOLDS, _lanes_of, _choose))

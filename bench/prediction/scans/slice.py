@@ -9,7 +9,8 @@ import numpy as np
 
 from bench.prediction import scan
 from bench.prediction.draw import box, log_uniform, one
-from bench.prediction.scan import Choosing, Scan
+from bench.prediction.scan import Scan
+from bench.prediction.tune import ByNumbers
 from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators.launch_shape import BLOCK_THREADS
@@ -146,4 +147,4 @@ def _choose(copy: BoxCopy, numbers: Thresholds) -> str:
     return choose_path(copy, HOPPER.limits, numbers).path.name
 
 
-SCAN = Scan("slice", NAMES, Point, points, draw, Choosing(THRESHOLDS, _copy_of, _choose))
+SCAN = Scan("slice", NAMES, Point, points, draw, ByNumbers(THRESHOLDS, _copy_of, _choose))

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,15 +16,14 @@ from bench.prediction import scan
 from bench.prediction.cases import aligned
 from bench.prediction.draw import log_uniform, one
 from bench.prediction.grow import ByTree
-from bench.prediction.scan import Choosing, Row, Scan
+from bench.prediction.scan import Row, Scan
 from bench.sources import Source
 from cudml.dtypes import element_type_of
 from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import operator as top_k
-from cudml.operators.top_k.choice import choose_path
-from cudml.operators.top_k.paths import PATHS
-from cudml.operators.top_k.rows import Selection, lie_together
-from cudml.operators.top_k.thresholds import THRESHOLDS, Thresholds
+from cudml.operators.top_k.paths import PATHS, Features, choose_path, features_of
+from cudml.operators.top_k.rows import Selection
+from cudml.operators.tree import Tree, read_tree
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
@@ -268,68 +267,22 @@ def _selection_of(point: Point) -> Selection:
     return top_k.selection_of_desc(point.desc, nan_last=True)
 
 
-def _choose(selection: Selection, numbers: Thresholds) -> str:
-    return choose_path(selection, HOPPER.limits, numbers).path.name
-
-
-#: Rows and bytes of each multiprocessor that count, at most, whichever are more rows: known problems are
-#: hardly larger.
-_MOST_ROWS, _COUNTED_BYTES = 8, 1 << 19
-
-
-class Features(NamedTuple):
-    """What a tree asks of a selection; sizes are as parts of the device, so that it serves others."""
-
-    rows_per_multiprocessor: float
-    elements_per_multiprocessor: float
-    results_per_multiprocessor: float
-    part_of_l2: float
-    row_length: int
-    row_bytes: int
-    k: int
-    length_per_result: float
-    element_bytes: int
-    is_float: bool
-    lies_together: bool
-    is_ragged: bool
-    has_clusters: bool
-
-
-def features_of(selection: Selection, limits: Limits) -> Features:
-    """The features of a selection on a device."""
-    length, k, size = selection.row_length, selection.k, selection.element.size
-    row_bytes = selection.mean_length * size
-    # Of rows in many waves, fewer take as many times less time by every path.
-    most_rows = max(_MOST_ROWS, _COUNTED_BYTES // max(row_bytes, 1)) * limits.num_multiprocessors
-    num_rows = min(selection.num_rows, most_rows)
-    rows = num_rows / limits.num_multiprocessors
-    return Features(
-        rows_per_multiprocessor=rows,
-        elements_per_multiprocessor=rows * selection.mean_length,
-        results_per_multiprocessor=rows * k,
-        part_of_l2=num_rows * row_bytes / limits.l2_bytes,
-        row_length=length,
-        row_bytes=length * size,
-        k=k,
-        length_per_result=length / k,
-        element_bytes=size,
-        is_float=selection.element.kind == "f",
-        lies_together=lie_together(selection),
-        is_ragged=selection.is_ragged,
-        has_clusters=limits.max_cluster_blocks > 1,
-    )
+def _choose(selection: Selection, tree: Tree) -> str:
+    return choose_path(selection, HOPPER.limits, tree).path.name
 
 
 def _can_do(path: str, selection: Selection, limits: Limits) -> bool:
     return PATHS[path].can_do(selection, limits)
 
 
-BY_TREE = ByTree(
+_BY_TREE = ByTree(
     names=tuple(name for name in NAMES if name != "serial_arg_max"),
+    numbers=read_tree("top_k", Features._fields),
     problem_of=_selection_of,
+    choose=_choose,
     features_of=features_of,
     can_do=_can_do,
     devices=(HOPPER.limits, replace(HOPPER.limits, max_cluster_blocks=1)),
 )
 
-SCAN = Scan("top_k", NAMES, Point, points, draw, Choosing(THRESHOLDS, _selection_of, _choose), jumps)
+SCAN = Scan("top_k", NAMES, Point, points, draw, _BY_TREE, jumps, corrects=True)

@@ -77,11 +77,11 @@ def can_arg_max(selection: Selection, limits: Limits) -> bool:
 
 def arg_max(selection: Selection, limits: Limits) -> Steps:
     """The steps: groups of lanes own rows that are short or many; else one or several blocks own a row."""
-    lanes = lanes_of_row(selection, limits)
+    lanes = _lanes_of_row(selection, limits)
     return _by_blocks(selection, limits) if lanes is None else _by_lanes(selection, lanes, limits)
 
 
-def lanes_of_row(selection: Selection, limits: Limits) -> int | None:
+def _lanes_of_row(selection: Selection, limits: Limits) -> int | None:
     """Lanes per row; None for whole blocks."""
     row_bytes = selection.row_length * selection.element.size
     if _few_lanes_pay(selection, row_bytes, limits):

@@ -31,8 +31,8 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, round_up
 _PARAMS = ParamStruct(*FINE_MEMBERS, "Int32 num_parts, part_length")
 
 # kernels/top_k/block_sort.cu
-MAX_SORTED_LENGTH = WARPS * SORT_MAX_ROW_LENGTH
-MAX_SORTED_K = SORTED_ITEMS[-1] * WARP_LANES
+_MAX_SORTED_LENGTH = WARPS * SORT_MAX_ROW_LENGTH
+_MAX_SORTED_K = SORTED_ITEMS[-1] * WARP_LANES
 
 # kernels/top_k/block_choose.cu: how many elements are ranked, at least and at most.
 _MIN_RANKED, _MAX_RANKED = 256, 1024
@@ -63,7 +63,7 @@ _CHOOSE_SHAPES = (
 _MAX_CHOSEN_LENGTH = {size: _CHOOSE_SHAPES[-1 if size < 4 else 2].capacity for size in (1, 2, 4)}
 
 # Wider keys take twice as many registers and instructions: other paths are faster.
-SORT_MAX_ELEMENT_BYTES = 4
+_SORT_MAX_ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,17 @@ THRESHOLDS = Thresholds()
 
 def can_block_sort(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the registers of a block's warps, and what is ranked fits the numbers."""
-    is_narrow = selection.element.size <= SORT_MAX_ELEMENT_BYTES
+    is_narrow = selection.element.size <= _SORT_MAX_ELEMENT_BYTES
     if limits.warp_lanes != WARP_LANES or not is_narrow or selection.k > _MAX_RANKED:
         return False
     return selection.row_length <= _MAX_CHOSEN_LENGTH[selection.element.size]
 
 
-def chooses(selection: Selection) -> bool:
+def _chooses(selection: Selection) -> bool:
     """Whether elements are chosen before they are sorted."""
-    is_word = selection.element.size == SORT_MAX_ELEMENT_BYTES
-    least = THRESHOLDS.choose_min_word_k if is_word else MAX_SORTED_K + 1
-    return selection.k >= least or selection.row_length > MAX_SORTED_LENGTH
+    is_word = selection.element.size == _SORT_MAX_ELEMENT_BYTES
+    least = THRESHOLDS.choose_min_word_k if is_word else _MAX_SORTED_K + 1
+    return selection.k >= least or selection.row_length > _MAX_SORTED_LENGTH
 
 
 def _block_choose(selection: Selection, limits: Limits) -> Steps:
@@ -135,7 +135,7 @@ def block_sort(selection: Selection, limits: Limits) -> Steps:
 
     If k is large, or rows are long, a block owns a row.
     """
-    if chooses(selection):
+    if _chooses(selection):
         return _block_choose(selection, limits)
     size, items = selection.element.size, SORT_ITEMS[-1]
     num_parts = 2 if selection.row_length <= 2 * SORT_MAX_ROW_LENGTH else WARPS

@@ -104,16 +104,6 @@ def can_cluster(selection: Selection, limits: Limits) -> bool:
     return can and _fits(_shape(selection, limits), limits)
 
 
-def cluster_blocks(selection: Selection, limits: Limits) -> int:
-    """The blocks that share a row."""
-    return _shape(selection, limits).blocks
-
-
-def cluster_waves(selection: Selection, limits: Limits) -> float:
-    """How many times as many clusters there are as run at once; at most 1 if all do."""
-    return _waves(selection, _shape(selection, limits), limits)
-
-
 def _waves(selection: Selection, shape: _Shape, limits: Limits) -> float:
     return shape.blocks * selection.num_rows / (_ROOM[shape.blocks] * limits.num_multiprocessors)
 

@@ -11,11 +11,11 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 _THREADS = 512
 COLUMNS = 16
 # Blocks that the registers of a multiprocessor hold at once.
-COLUMNS_BLOCKS = 2
+_BLOCKS = 2
 _SAFE_LENGTH = 256
 
 #: The largest k of each of its instances.
-COLUMNS_MAX_KS = (16, 32, 64, 128)
+_MAX_KS = (16, 32, 64, 128)
 _MERGE_THREADS = 128
 
 
@@ -35,7 +35,7 @@ THRESHOLDS = Thresholds()
 def can_filter_columns(selection: Selection, limits: Limits) -> bool:
     """Whether the registers of a warp hold the results of a row, and shared storage the lists."""
     # Elements of 8 bytes leave room for a single block of longer lists.
-    most = COLUMNS_MAX_KS[-1 if selection.element.size < 8 else 1]
+    most = _MAX_KS[-1 if selection.element.size < 8 else 1]
     is_small = limits.warp_lanes == WARP_LANES and selection.k <= most
     return is_small and _storage_bytes(selection) <= limits.shared_bytes_per_block
 
@@ -47,7 +47,7 @@ def _pair_bytes(selection: Selection) -> int:
 
 def _max_k(selection: Selection) -> int:
     """`kMaxK`: the largest k of the kernel's instance."""
-    return COLUMNS_MAX_KS[bisect_left(COLUMNS_MAX_KS, selection.k)]
+    return _MAX_KS[bisect_left(_MAX_KS, selection.k)]
 
 
 def _storage_bytes(selection: Selection) -> int:
@@ -60,7 +60,7 @@ def _storage_bytes(selection: Selection) -> int:
 def filter_columns(selection: Selection, limits: Limits) -> Steps:
     """The steps: blocks filter neighbouring rows; where several share one, a kernel merges results."""
     groups = ceil_div(selection.num_rows, COLUMNS)
-    resident = limits.num_multiprocessors * COLUMNS_BLOCKS
+    resident = limits.num_multiprocessors * _BLOCKS
     parts = max(1, min(resident // groups, selection.row_length // THRESHOLDS.min_stretch))
     kept = "kept" if parts > 1 else None
     template: tuple[str | int | bool, ...] = (selection.word, _max_k(selection), *selection.raggedness)

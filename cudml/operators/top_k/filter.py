@@ -9,9 +9,9 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, Workspace, ceil_div, r
 
 # kernels/top_k/block_filter.cu and filter.cuh
 _THREADS = 256
-FILTER_MAX_K = 4096
+_MAX_K = 4096
 # Blocks that the registers of a multiprocessor hold at once; longer lists allow one.
-FILTER_BLOCKS = 2
+_BLOCKS = 2
 _MIN_ENOUGH = 128
 _MAX_MERGED = 4096
 _FIRST_OF_PART, _ACROSS_PART, _ACROSS_ROW = range(3)
@@ -81,7 +81,7 @@ def _shape(selection: Selection, tiles_per_check: int = 1) -> tuple[int, int]:
 def _blocks(shared_bytes: int, limits: Limits) -> int:
     """Blocks that a multiprocessor runs at once."""
     by_storage = limits.shared_bytes_per_multiprocessor // shared_bytes
-    return min(FILTER_BLOCKS, max(1, by_storage))
+    return min(_BLOCKS, max(1, by_storage))
 
 
 def _fastest_shape(selection: Selection, limits: Limits) -> tuple[int, int]:
@@ -99,7 +99,7 @@ def _may_skip_checks(selection: Selection) -> bool:
 
 def can_filter(selection: Selection, limits: Limits) -> bool:
     """Whether the list fits the shared storage, and k the sorting network."""
-    is_small = limits.warp_lanes == WARP_LANES and selection.k <= FILTER_MAX_K
+    is_small = limits.warp_lanes == WARP_LANES and selection.k <= _MAX_K
     return is_small and _shape(selection)[1] <= limits.shared_bytes_per_block
 
 

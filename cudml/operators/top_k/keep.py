@@ -18,8 +18,6 @@ from cudml.plans import WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div,
 # kernels/top_k/block_keep.cu
 _THREADS = 512
 _AHEAD = 8
-# Blocks that the registers of a multiprocessor hold at once.
-KEEP_BLOCKS = 2
 _MAX_K = 8 * _THREADS
 _COMPARED, _FULLEST = 4, 256
 _STORAGE_BYTES = round_up(select_storage_bytes(_THREADS) + 16 + 8, 16)
@@ -67,11 +65,6 @@ def can_keep(selection: Selection, limits: Limits) -> bool:
         return False
     can = limits.warp_lanes == WARP_LANES and is_small and selection.lengths is None
     return can and _shape(selection).shared_bytes <= limits.shared_bytes_per_block
-
-
-def keeps_one(selection: Selection, limits: Limits) -> bool:
-    """Whether a row takes more than half of the shared storage of a multiprocessor."""
-    return 2 * _shape(selection).shared_bytes > limits.shared_bytes_per_multiprocessor
 
 
 def _num_groups(num_loads: int, loads: int) -> int:

@@ -16,7 +16,7 @@ from cudml.operators.top_k.rows import (
 from cudml.plans import WARP_LANES, Constants, KernelLaunch, Limits, ceil_div, round_up
 
 # kernels/top_k/thread_list.cu
-THREAD_LIST_SIZE = 4
+_THREAD_LIST_SIZE = 4
 _THREAD_LIST_THREADS = 128
 
 # kernels/top_k/warp_select.cu and kernels/top_k/warp_sort.cu
@@ -150,7 +150,7 @@ def _select_block(shape: _Shape, word: str, element_bytes: int, first: int) -> t
 def warp_sort(selection: Selection, limits: Limits) -> Steps:
     """One launch; a warp owns a row, and sorts what can be among the first k, or all if k is large."""
     items = next(n for n in SORT_ITEMS if selection.row_length <= n * WARP_LANES)
-    sorted_items = items if sorts_whole(selection, limits) else sorted_items_of(selection, items)
+    sorted_items = items if _sorts_whole(selection, limits) else sorted_items_of(selection, items)
     is_wide = selection.element.size > 4
     if sorted_items < items and not is_wide:
         num_blocks = 5 if sorted_items < SORTED_ITEMS[-1] else 4
@@ -176,7 +176,7 @@ def warp_sort(selection: Selection, limits: Limits) -> Steps:
     return (launch,), ()
 
 
-def sorts_whole(selection: Selection, limits: Limits) -> bool:
+def _sorts_whole(selection: Selection, limits: Limits) -> bool:
     """Whether a warp sorts all elements of a row, whatever k is: rows are short, and few."""
     is_short = selection.row_length <= SORT_ITEMS[1] * WARP_LANES and selection.element.size <= 4
     return is_short and selection.num_rows <= _SORT_ALL_ROWS * limits.num_multiprocessors
@@ -206,11 +206,6 @@ def blocks_of_warps(
     return -(-wanted // rounds), 1, 1
 
 
-def is_few(selection: Selection, limits: Limits) -> bool:
-    """Whether a block for each multiprocessor has a warp for each row."""
-    return selection.num_rows <= WARPS * limits.num_multiprocessors
-
-
 def can_warp_select(selection: Selection, limits: Limits) -> bool:
     """Whether a row fits the lanes of a shape, and k their results."""
     longest = SELECT_MAX_ROW_LENGTHS[selection.element.size][bisect_left(SELECT_MAX_KS, selection.k)]
@@ -226,7 +221,7 @@ def can_warp_sort(selection: Selection, limits: Limits) -> bool:
 
 def can_thread_list(selection: Selection, limits: Limits) -> bool:
     """Whether a thread's registers hold the results of a row."""
-    return limits.warp_lanes == WARP_LANES and selection.k <= THREAD_LIST_SIZE
+    return limits.warp_lanes == WARP_LANES and selection.k <= _THREAD_LIST_SIZE
 
 
 def thread_list(selection: Selection, limits: Limits) -> Steps:

@@ -21,8 +21,7 @@ from cudml.checks import (
 from cudml.enums import AxisDirection, DataType, FeatureLevel
 from cudml.operators.index_space import dimensions_of, divisions_of, in_memory_order
 from cudml.operators.path import named_path
-from cudml.operators.top_k.choice import choose_path
-from cudml.operators.top_k.paths import PATHS
+from cudml.operators.top_k.paths import PATHS, choose_path
 from cudml.operators.top_k.rows import LENGTHS, MAX_ROW_LENGTH, OUTPUTS, Selection
 from cudml.plans import Limits, Plan
 from cudml.tensors import PlainMembers, TensorDesc, num_elements

@@ -1,9 +1,12 @@
-"""How a top-k is computed: the paths through the kernels.
+"""How a top-k is computed: the paths through the kernels, and the choice between them.
 
-Every path gives the same bits, because every kernel orders by key and then by index.
+Every path gives the same bits, because every kernel orders by key and then by index. A tree chooses by
+features of the problem; `choices/top_k.csv` has it.
 """
 
-from cudml.operators.path import Path, by_name
+from typing import NamedTuple
+
+from cudml.operators.path import Choice, Path, by_name
 from cudml.operators.top_k.arg_max import arg_max, can_arg_max
 from cudml.operators.top_k.block_sort import block_sort, can_block_sort
 from cudml.operators.top_k.cluster import can_cluster, cluster
@@ -20,7 +23,10 @@ from cudml.operators.top_k.lanes import (
     warp_sort,
 )
 from cudml.operators.top_k.radix import block_radix, can_share_rows, can_take_blocks, grid_radix
+from cudml.operators.top_k.rows import Selection, lie_together
 from cudml.operators.top_k.serial import can_serial, can_serial_arg_max, serial, serial_arg_max
+from cudml.operators.tree import Tree, read_tree
+from cudml.plans import WARP_LANES, Limits
 
 PATHS = by_name(
     Path("serial_arg_max", "a k of 1 on a CPU", can_serial_arg_max, serial_arg_max),
@@ -43,3 +49,62 @@ PATHS = by_name(
     Path("block_radix", "any rows, a block each", can_take_blocks, block_radix),
     Path("grid_radix", "fewer long rows than multiprocessors", can_share_rows, grid_radix),
 )
+
+
+#: Rows and bytes of each multiprocessor that count, at most, whichever are more rows: the tree was grown from
+#: problems that are hardly larger.
+_MOST_ROWS, _MOST_BYTES = 8, 1 << 19
+
+
+class Features(NamedTuple):
+    """What the tree asks of a selection; sizes are as parts of the device, so that it serves others."""
+
+    rows_per_multiprocessor: float
+    elements_per_multiprocessor: float
+    results_per_multiprocessor: float
+    part_of_l2: float
+    row_length: int
+    row_bytes: int
+    k: int
+    length_per_result: float
+    element_bytes: int
+    is_float: bool
+    lies_together: bool
+    is_ragged: bool
+    has_clusters: bool
+
+
+def features_of(selection: Selection, limits: Limits) -> Features:
+    """The features of a selection on a device."""
+    length, k, size = selection.row_length, selection.k, selection.element.size
+    row_bytes = selection.mean_length * size
+    # Of rows in many waves, fewer take as many times less time by every path.
+    most_rows = max(_MOST_ROWS, _MOST_BYTES // max(row_bytes, 1)) * limits.num_multiprocessors
+    num_rows = min(selection.num_rows, most_rows)
+    rows = num_rows / limits.num_multiprocessors
+    return Features(
+        rows_per_multiprocessor=rows,
+        elements_per_multiprocessor=rows * selection.mean_length,
+        results_per_multiprocessor=rows * k,
+        part_of_l2=num_rows * row_bytes / limits.l2_bytes,
+        row_length=length,
+        row_bytes=length * size,
+        k=k,
+        length_per_result=length / k,
+        element_bytes=size,
+        is_float=selection.element.kind == "f",
+        lies_together=lie_together(selection),
+        is_ragged=selection.is_ragged,
+        has_clusters=limits.max_cluster_blocks > 1,
+    )
+
+
+def choose_path(selection: Selection, limits: Limits, tree: Tree | None = None) -> Choice[Selection]:
+    """The path that is estimated to be the fastest, by a tree or by the operator's own."""
+    if limits.warp_lanes != WARP_LANES:
+        return Choice(PATHS["serial_arg_max" if selection.k == 1 else "serial"], "blocks of one thread")
+    ranked = (tree or read_tree("top_k", Features._fields)).ranked(features_of(selection, limits))
+    # Any GPU can take the last path; a leaf's others may want a cluster, or more shared storage.
+    found = next((name for name in ranked if PATHS[name].can_do(selection, limits)), "block_radix")
+    size = f"{selection.num_rows} rows of {selection.row_length} elements, k {selection.k}"
+    return Choice(PATHS[found], f"estimated to be the fastest for {size}")

@@ -133,7 +133,7 @@ def can_share_rows(selection: Selection, limits: Limits) -> bool:
     return limits.warp_lanes == WARP_LANES and selection.num_rows <= limits.resident_blocks
 
 
-def counts_pairs(selection: Selection, limits: Limits) -> bool:
+def _counts_pairs(selection: Selection, limits: Limits) -> bool:
     """Whether blocks that share a row put its results in order by counting, not by a sort."""
     return selection.k <= min(_counted_evenly(selection, limits), _counted_capacity(selection, limits) // 2)
 
@@ -162,11 +162,6 @@ class _Guess(NamedTuple):
     own_capacity: int
 
 
-def guesses(selection: Selection, limits: Limits) -> bool:
-    """Whether a row that blocks share is read once, if a guess from a sample holds."""
-    return _guess(selection, limits) is not None
-
-
 def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     """How a sample guesses a floor; None if the row is read by digits at once.
 
@@ -182,7 +177,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
     # `most_sampled` of the kernel, and four standard deviations of it, in the row.
     most = rank + rank // 32 + 4
     candidates = round_up(ceil_div((most + 4 * isqrt(most)) * selection.row_length, sampled), 8)
-    if counts_pairs(selection, limits) and candidates > _counted_capacity(selection, limits):
+    if _counts_pairs(selection, limits) and candidates > _counted_capacity(selection, limits):
         return None
     # The network that puts a block's candidates in order pads them to a power of two.
     fitting = (limits.shared_bytes_per_block - _GRID_STORAGE_BYTES) // selection.pair_bytes
@@ -194,7 +189,7 @@ def _guess(selection: Selection, limits: Limits) -> _Guess | None:
 
 def grid_radix(selection: Selection, limits: Limits) -> Steps:
     """A cooperative launch after a memset; several blocks own a row."""
-    blocks_per_row, by_counting = _blocks_per_row(selection, limits), counts_pairs(selection, limits)
+    blocks_per_row, by_counting = _blocks_per_row(selection, limits), _counts_pairs(selection, limits)
     if by_counting:
         wanted = max(2 * selection.k, 2 * _counted_evenly(selection, limits))
         capacity = min(wanted, _counted_capacity(selection, limits)) & -8

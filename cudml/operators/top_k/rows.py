@@ -9,7 +9,6 @@ from types import MappingProxyType
 from cudml.checks import MAX_DIMENSIONS
 from cudml.dtypes import ElementInfo, ElementType, ExtendedType
 from cudml.enums import DataType
-from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension
 from cudml.plans import WARP_LANES, Limits, Params, ParamStruct, round_up
 
@@ -112,11 +111,6 @@ class Selection:
     raggedness: tuple[bool, ...]
 
     @property
-    def width(self) -> int:
-        """The elements' place in numbers "by width"."""
-        return width_of(self.element.size)
-
-    @property
     def is_ragged(self) -> bool:
         """Whether rows have lengths of their own."""
         return self.lengths is not None
@@ -126,21 +120,11 @@ class Selection:
         """The elements of a row; of ragged ones, if each length is as likely."""
         return self.row_length // (2 if self.is_ragged else 1)
 
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all rows of this length."""
-        return self.num_rows * self.mean_length * self.element.size
-
     def __str__(self) -> str:
         return (
             f"a selection of {self.k} of {self.row_length} elements of {self.element.size} bytes "
             f"in {self.num_rows} rows"
         )
-
-
-def are_columns(selection: Selection) -> bool:
-    """Whether neighbouring rows are neighbours in memory, element by element."""
-    return selection.row_length > 1 and bool(selection.outer) and abs(selection.outer[0].strides[0]) == 1
 
 
 def blocks_at_once(limits: Limits, wanted: int, threads: int, most: int | None = None) -> int:

@@ -1,0 +1,64 @@
+"""Trees that choose between paths: their data files, and where they lead."""
+
+import re
+from math import inf, nextafter
+
+import pytest
+
+from cudml.operators import tree
+from cudml.operators.top_k.paths import PATHS, Features
+from cudml.operators.tree import Question, Tree, tree_of
+
+#: Operators whose choice is a tree: what it asks, and the paths of a GPU.
+TREES = {"top_k": (Features._fields, {name for name in PATHS if not name.startswith("serial")})}
+
+SMALL = Tree(
+    ("length", "part"),
+    (Question(0, 64, 3), Question(1, 0.1, 1), ("first", "last"), ("second",), ("last", "first")),
+)
+
+
+def test_a_bound_belongs_to_the_lesser_values() -> None:
+    assert SMALL.num_leaves == 3
+    assert SMALL.ranked((64, 0.1)) == ("first", "last")
+    assert SMALL.ranked((64, nextafter(0.1, 1))) == ("second",)
+    assert SMALL.ranked((65, 0)) == ("last", "first")
+    assert SMALL.ranked((-inf, inf)) == ("second",)
+
+
+def test_a_file_has_the_tree() -> None:
+    first, *lines = SMALL.text("Typed").splitlines()
+    assert first == "# Typed"
+    assert lines == ["length,64", "part,0.1", "first last", "second", "last first"]
+    assert tree_of(lines, SMALL.features) == SMALL
+
+
+def test_a_file_asks_known_features() -> None:
+    with pytest.raises(ValueError, match="not in tuple"):
+        tree_of(["part,0.1", "first", "second"], ("length", "parts"))
+
+
+@pytest.mark.parametrize("operator", TREES)
+def test_a_data_file_is_as_the_command_writes_it(operator: str) -> None:
+    features, paths = TREES[operator]
+    text = tree.path_of(operator).read_text(encoding="utf-8")
+    first, *lines = text.splitlines()
+    assert re.match(r"# (Predicted, not measured|Measured)\b.* regret: .* \(\d+ problems, seed \d+\)$", first)
+    read = tree_of(lines, features)
+    assert read.text(first.removeprefix("# ")) == text
+    leaves = [node for node in read.nodes if not isinstance(node, Question)]
+    assert set().union(*leaves) == {leaf[0] for leaf in leaves} == paths
+
+
+@pytest.mark.parametrize("operator", TREES)
+def test_a_question_leads_to_two_answers(operator: str) -> None:
+    """Every node is reached by one way, and siblings that are leaves differ in their first path."""
+    nodes = tree.read_tree(operator, TREES[operator][0]).nodes
+    reached = [0]
+    for place, node in enumerate(nodes):
+        if isinstance(node, Question):
+            sides = place + 1, place + 1 + node.num_skipped
+            reached += sides
+            leaves = [nodes[side] for side in sides if not isinstance(nodes[side], Question)]
+            assert len({leaf[0] for leaf in leaves}) == len(leaves)
+    assert sorted(reached) == [*range(len(nodes))]
