@@ -43,7 +43,6 @@ class ByTree(Choosing[P, Tree]):
     compute it. It chooses for all `devices`; times are those of the first, and of paths that another can do.
     """
 
-    keeps_drawn = True
     names: tuple[str, ...]
     numbers: Tree
     problem_of: Callable[[P], Any]

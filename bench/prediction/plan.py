@@ -25,6 +25,7 @@ from bench import results
 from bench.checks import WrongResultError
 from bench.paths import PathTimer, measured_rows, origin_of
 from bench.prediction.draw import drawn, regret_line
+from bench.prediction.grow import ByTree
 from bench.prediction.scan import OPERATORS, Point, Scan, dear, predicted_by, scan_of
 from bench.prediction.scans import top_k
 from bench.prediction.tune import Tuning, rows_of
@@ -84,7 +85,10 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     """Make a better choice from known times; returns 1, and keeps the old one, if others gain nothing."""
     choosing = scan.choosing
     other_points = drawn(scan, max(_LEAST_OTHERS, len(points) // _HELD_OUT), options.seed + 1)
-    rows = _known(scan, points, options.seed) if choosing.keeps_drawn else rows_of(scan, points)
+    if isinstance(choosing, ByTree):
+        rows = _known(scan, choosing, points, options.seed)
+    else:
+        rows = rows_of(scan, points)
     rows, other_rows = scan.corrected(rows), scan.corrected(rows_of(scan, other_points))
     # The scan's points are on both sides of thresholds, where a choice must not be dear either. Measured
     # times count beside the predicted ones, which are of more points.
@@ -112,12 +116,12 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     return 0
 
 
-def _known(scan: Scan[Any], points: list[Any], seed: int) -> list[Any]:
+def _known(scan: Scan[Any], by_tree: ByTree[Any], points: list[Any], seed: int) -> list[Any]:
     """The rows of the table of drawn problems, with as many more as there are points."""
     known = scan.read(scan.drawn_table)[1]
     if known:
         candidates = drawn(scan, _CANDIDATES * len(points), seed)
-        points = scan.choosing.least_certain(scan.corrected(known), candidates, len(points))
+        points = by_tree.least_certain(scan.corrected(known), candidates, len(points))
     unique = {row.point: row for row in known + rows_of(scan, points)}
     scan.drawn_table.write_text(scan.table_text(predicted_by(nvrtc_version()), unique.values()))
     return [*unique.values()]

@@ -154,8 +154,6 @@ class Choosing(abc.ABC, Generic[P, Numbers]):
     choose: Callable[[Any, Numbers], str]
     #: The fields of numbers that are of a GPU's times, and are kept.
     measured: tuple[str, ...] = ()
-    #: Whether problems that were drawn are kept in a table, to which others are added.
-    keeps_drawn = False
 
     @abc.abstractmethod
     def changes(
@@ -165,10 +163,6 @@ class Choosing(abc.ABC, Generic[P, Numbers]):
 
         `draw` makes other points of the domain.
         """
-
-    def least_certain(self, rows: Sequence[Row[P]], points: Sequence[P], count: int) -> list[P]:
-        """The points whose times would teach most beside those of the rows."""
-        return [*points[:count]]
 
     @abc.abstractmethod
     def write(self, operator: str, source: str, numbers: Numbers) -> None:

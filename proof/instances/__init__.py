@@ -9,14 +9,14 @@ if a descriptor has not one plan, the chosen one, but those of several paths, or
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cudml.operators.gru.operator import StackDesc
-from cudml.plans import KernelLaunch, Limits
+from cudml.plans import KernelLaunch, Limits, Plan
 
 
 @dataclass(frozen=True)
@@ -61,23 +61,26 @@ def tensors_by_member(descriptor: Any) -> Mapping[str, Any]:
 def planned_launches(limits: Limits) -> Iterator[KernelLaunch]:
     """Every launch of every descriptor's plans on a device of these limits."""
     for name, module in operators().items():
+        plans = _plans_of(name, module)
         for descriptor in module.descriptors():
-            yield from _launches(name, descriptor, limits)
+            yield from _launches(plans(descriptor, limits))
 
 
 def random_launches(operator: str, limits: Limits, rng: np.random.Generator) -> Iterator[KernelLaunch]:
     """Launches of random descriptors of an operator, without end."""
+    module = operators()[operator]
+    plans = _plans_of(operator, module)
     while True:
-        yield from _launches(operator, operators()[operator].any_descriptor(rng), limits)
+        yield from _launches(plans(module.any_descriptor(rng), limits))
 
 
-def _launches(operator: str, descriptor: Any, limits: Limits) -> Iterator[KernelLaunch]:
+def _plans_of(operator: str, module: Any) -> Callable[[Any, Limits], Iterable[Plan]]:
     plan = importlib.import_module(f"cudml.operators.{operator}.operator").plan
-    plans = getattr(operators()[operator], "plans", lambda *of: [plan(*of)])
-    for planned in plans(descriptor, limits):
-        for step in planned.steps:
-            if isinstance(step, KernelLaunch):
-                yield step
+    return getattr(module, "plans", lambda descriptor, limits: [plan(descriptor, limits)])
+
+
+def _launches(plans: Iterable[Plan]) -> Iterator[KernelLaunch]:
+    return (step for plan in plans for step in plan.steps if isinstance(step, KernelLaunch))
 
 
 def random_size(rng: np.random.Generator, largest: int) -> int:

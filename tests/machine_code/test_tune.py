@@ -146,6 +146,20 @@ def test_the_command_writes_nothing_that_does_not(
     assert not file.exists()
 
 
+def test_the_command_keeps_a_tree_that_chooses_better(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Than one that is grown from a few problems."""
+    pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
+    scan = replace(scan_of("top_k"), points=lambda: [])
+    monkeypatch.setattr(tree, "path_of", lambda operator: file)
+    monkeypatch.setattr(Scan, "drawn_table", tmp_path / "table")
+    monkeypatch.setattr(command, "rows_of", rows_with(scan.choosing.numbers))
+    assert command._tune(scan, command.drawn(scan, 60, 3), argparse.Namespace(seed=3)) == 1
+    assert not file.exists()
+    assert len(scan.read(tmp_path / "table")[1]) == 60
+
+
 def test_the_command_grows_a_tree_that_chooses_better(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

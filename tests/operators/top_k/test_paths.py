@@ -96,7 +96,8 @@ def test_rows_that_begin_anywhere(path: str, word: str, rng: np.random.Generator
 
 
 #: (sizes, axis, k) -> the path of float32 on an H200. Any other takes at least 15 % more time, measured or
-#: predicted and corrected, unless the problem has more than 64 MiB: another tree makes no other choice here.
+#: predicted and corrected, unless the problem has more than 64 MiB: another tree makes no other choice here,
+#: except of the last ones.
 CHOICES = {
     # Clusters of one block take turns where a filter cuts often.
     ((256, 65_536), 1, 2048): "cluster",
@@ -181,6 +182,12 @@ CHOICES = {
     ((1, 100000000), 1, 1000): "block_filter",
     ((8, 10000000), 1, 50): "block_filter",
     ((8, 10000000), 1, 10000): "grid_radix",
+    # Here others take less than 15 % more time, or 3 % less.
+    ((1024, 2048), 1, 32): "warp_select",
+    ((200000, 30), 1, 3): "warp_select",
+    ((4096, 2000), 1, 512): "block_sort",
+    ((4096, 2000), 1, 513): "block_sort",
+    ((2049, 512), 0, 32): "columns",
 }
 
 
