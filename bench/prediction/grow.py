@@ -1,4 +1,4 @@
-"""A tree of a choice, grown from problems with known times: `python -m bench plan top_k --write`.
+"""A tree of a choice, grown from problems with known times: `python -m bench plan OPERATOR --write`.
 
 Known problems are too few for a tree, which would take chance for a rule. Boosted trees of each path
 (scikit-learn) estimate its time from them, and the tree that chooses is grown from both: the known problems,
@@ -6,7 +6,7 @@ and imagined ones, drawn from the operator's domain, with estimated times.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -15,8 +15,10 @@ import numpy as np
 from bench.prediction.scan import Choosing, Point, Row
 from bench.prediction.tune import MOST_KNOWN, costs_of
 from cudml.operators import tree
+from cudml.operators.path import Choice, Path
 from cudml.operators.tree import Question, Ranked, Tree
 from cudml.plans import Limits
+from proof.sass.plan import HOPPER
 
 P = TypeVar("P", bound=Point)
 
@@ -24,9 +26,6 @@ P = TypeVar("P", bound=Point)
 _IMAGINED, _KNOWN_TIMES = 30, 30
 #: Estimates that are compared, each without one of as many parts of the known problems.
 _PARTS = 4
-#: Leaves of the tree, at most. The 95th percentile of the regret of 300 problems of top-k that did not grow
-#: it was 1.135 by 1500 and 1.143 by 800; by the estimates themselves, 1.094.
-_MOST_LEAVES = 1500
 #: Paths at a leaf: where a device cannot take the first, the others are tried.
 _MOST_RANKED = 4
 #: Paths count at most this many times as slow as the best.
@@ -39,17 +38,23 @@ _BOOSTING = {"max_iter": 300, "learning_rate": 0.1, "max_leaf_nodes": 6, "min_sa
 class ByTree(Choosing[P, Tree]):
     """A choice by a tree.
 
-    `features_of` says what it asks of a problem on a device, `can_do` whether one of the paths `names` can
-    compute it. It chooses for all `devices`; times are those of the first, and of paths that another can do.
+    It knows the `paths` of GPUs, asks of a problem on a device what `features_of` says, and has at most
+    `most_leaves` leaves. It chooses for all `devices`; times are those of the first, and of paths that
+    another can do.
     """
 
-    names: tuple[str, ...]
     numbers: Tree
     problem_of: Callable[[P], Any]
-    choose: Callable[[Any, Tree], str]
+    choose_path: Callable[[Any, Limits, Tree | None], Choice[Any]]
     features_of: Callable[[Any, Limits], Sequence[float]]
-    can_do: Callable[[str, Any, Limits], bool]
-    devices: tuple[Limits, ...]
+    paths: Mapping[str, Path[Any]]
+    most_leaves: int
+    devices: tuple[Limits, ...] = (HOPPER.limits,)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the paths."""
+        return tuple(self.paths)
 
     def changes(
         self, rows: Sequence[Row[P]], draw: Callable[[np.random.Generator], P]
@@ -76,7 +81,7 @@ class ByTree(Choosing[P, Tree]):
         second = np.partition(costs, 1, axis=1)[:, 1]
         counts = np.tile(np.repeat([_KNOWN_TIMES, 1], [len(rows), len(imagined)]), len(seen))
         # A wrong path costs nothing where the second one takes as long.
-        classifier = DecisionTreeClassifier(max_leaf_nodes=_MOST_LEAVES, random_state=seed)
+        classifier = DecisionTreeClassifier(max_leaf_nodes=self.most_leaves, random_state=seed)
         classifier.fit(features, costs.argmin(axis=1), sample_weight=counts * (second + 1e-3))
         leaf_costs = np.zeros((classifier.tree_.node_count, len(self.names)))
         np.add.at(leaf_costs, classifier.apply(features), costs * counts[:, np.newaxis])
@@ -101,7 +106,7 @@ class ByTree(Choosing[P, Tree]):
         return [
             (
                 np.array([self.features_of(problem, device) for problem in problems], np.float64),
-                np.array([[self.can_do(name, one, device) for name in self.names] for one in problems]),
+                np.array([[path.can_do(one, device) for path in self.paths.values()] for one in problems]),
             )
             for device in self.devices
         ]

@@ -11,9 +11,9 @@ GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
 points and those measured on an H200, and writes the file of cudml/operators/choices/, if they choose better
 for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For
-top-k it grows a decision tree (scikit-learn, of the `bench` group). Of ten times N drawn problems, the N
-whose path is the least certain are predicted then, and added to the known ones in
-bench/results/top_k_drawn.csv.
+top-k and reversals it grows a decision tree (scikit-learn, of the `bench` group). Of ten times N drawn
+problems, the N whose path is the least certain are predicted then, and added to the known ones in
+bench/results/OPERATOR_drawn.csv.
 """
 
 import argparse
@@ -90,12 +90,13 @@ def _tune(scan: Scan[Any], points: list[Any], options: argparse.Namespace) -> in
     else:
         rows = rows_of(scan, points)
     rows, other_rows = scan.corrected(rows), scan.corrected(rows_of(scan, other_points))
-    # The scan's points are on both sides of thresholds, where a choice must not be dear either. Measured
-    # times count beside the predicted ones, which are of more points.
+    # The scan's points are on both sides of sizes at which paths change, where a choice must not be dear
+    # either.
     origin, known = scan.measured()
     kept_back = known[::_HELD_OUT]
     measured = [row for row in known if row not in kept_back]
-    rows_of_scan = scan.corrected(rows_of(scan, scan.points())) + measured
+    rest = set(scan.points()) - {row.point for row in measured}
+    rows_of_scan = measured + scan.corrected(rows_of(scan, sorted(rest, key=str)))
     tuned, others = Tuning(rows, choosing), Tuning(other_rows + kept_back, choosing)
     before = after = choosing.numbers
     for changed, change in choosing.changes(rows + rows_of_scan, scan.draw):

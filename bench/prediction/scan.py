@@ -28,6 +28,7 @@ from bench.prediction.cases import STEPS, Planned, beyond, launches_of, repeats
 from bench.prediction.model import Prediction, extrapolated, in_order, library_call, predict, run_some
 from bench.results import RESULTS
 from bench.sources import Source
+from cudml.operators.path import Choice
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.settings import cache_dir
 from proof.sass import machine, rates
@@ -146,14 +147,18 @@ class Row(Generic[P]):
 class Choosing(abc.ABC, Generic[P, Numbers]):
     """A choice by numbers or by a tree, which `--write` makes from known times.
 
-    `problem_of` says what of a point the choice sees, `choose` the path that it takes.
+    `problem_of` says what of a point the choice sees, `choose_path` is the operator's.
     """
 
     numbers: Numbers
     problem_of: Callable[[P], Any]
-    choose: Callable[[Any, Numbers], str]
+    choose_path: Callable[[Any, Limits, Numbers], Choice[Any]]
     #: The fields of numbers that are of a GPU's times, and are kept.
     measured: tuple[str, ...] = ()
+
+    def choose(self, problem: Any, numbers: Numbers) -> str:
+        """The path that a problem takes on an H200."""
+        return self.choose_path(problem, HOPPER.limits, numbers).path.name
 
     @abc.abstractmethod
     def changes(

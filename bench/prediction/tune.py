@@ -1,8 +1,7 @@
 """Numbers of a choice for which problems drawn from an operator's domain take the least time.
 
 One number after the other is tried at factors of its value, and changed if that takes less time. A change has
-to pay without the problem that gains most by it, so that no number rests on a single problem. The numbers of
-a field named `..._ks` are bounds of classes, and keep their order.
+to pay without the problem that gains most by it, so that no number rests on a single problem.
 """
 
 import math
@@ -16,11 +15,13 @@ import numpy as np
 
 from bench.prediction.scan import Choosing, Point, Row, Scan, scan_of
 from cudml.operators import choice
+from cudml.operators.path import Choice
+from cudml.plans import Limits
 
 P = TypeVar("P", bound=Point)
 Numbers = TypeVar("Numbers")
 
-#: What a number is multiplied by; an integer also becomes the next one up and down.
+#: What a number is multiplied by; it also becomes the next one up and down.
 _FACTORS = (0.5, 0.6, 0.7, 0.8, 0.9, 1.11, 1.25, 1.4, 1.7, 2)
 #: Rounds over all numbers, at most.
 _MOST_ROUNDS = 5
@@ -34,17 +35,15 @@ MOST_KNOWN = 2.5
 
 @dataclass(frozen=True)
 class Change:
-    """A number of a field that was changed, where in the field's tuples it is, and the logarithms gained."""
+    """A number that was changed, and the logarithms gained."""
 
     name: str
-    place: tuple[int, ...]
-    before: float
-    after: float
+    before: int
+    after: int
     gain: float
 
     def __str__(self) -> str:
-        place = "".join(f"[{index}]" for index in self.place)
-        return f"{self.name}{place} {self.before:.6g} -> {self.after:.6g}, gains {self.gain:.3f}"
+        return f"{self.name} {self.before} -> {self.after}, gains {self.gain:.3f}"
 
 
 class Tuning(Generic[P, Numbers]):
@@ -78,35 +77,28 @@ class Tuning(Generic[P, Numbers]):
         """Better numbers, one change after the other, until none pays."""
         random, costs = Random(seed), self.costs(numbers)
         for _ in range(_MOST_ROUNDS):
-            places = [
-                (field.name, place)
-                for field in fields(numbers)  # type: ignore[arg-type]
-                if field.name not in self._kept
-                for place in _places(getattr(numbers, field.name))
-            ]
-            random.shuffle(places)
+            names = [field.name for field in fields(numbers)]  # type: ignore[arg-type]
+            names = [name for name in names if name not in self._kept]
+            random.shuffle(names)
             num_changes = 0
-            for name, place in places:
-                before = _at(getattr(numbers, name), place)
-                found = self._best(numbers, costs, name, place)
+            for name in names:
+                before = getattr(numbers, name)
+                found = self._best(numbers, costs, name)
                 if found is None:
                     continue
                 numbers, costs, gain = found
                 num_changes += 1
-                yield numbers, Change(name, place, before, _at(getattr(numbers, name), place), gain)
+                yield numbers, Change(name, before, getattr(numbers, name), gain)
             if num_changes == 0:
                 return
 
     def _best(
-        self, numbers: Numbers, costs: list[float], name: str, place: tuple[int, ...]
+        self, numbers: Numbers, costs: list[float], name: str
     ) -> tuple[Numbers, list[float], float] | None:
         """The value of a number that gains most; None if none pays."""
-        whole, best, most = getattr(numbers, name), None, _LEAST_GAIN
-        for value in _tried(_at(whole, place)):
-            changed = _with(whole, place, value)
-            if name.endswith("_ks") and list(changed) != sorted(changed):
-                continue
-            other: Numbers = replace(numbers, **{name: changed})  # type: ignore[type-var]
+        best, most = None, _LEAST_GAIN
+        for value in _tried(getattr(numbers, name)):
+            other: Numbers = replace(numbers, **{name: value})  # type: ignore[type-var]
             new_costs = self.costs(other)
             gains = [old - new for old, new in zip(costs, new_costs, strict=True)]
             gain = math.fsum(gains) - max(0, *gains)
@@ -117,11 +109,11 @@ class Tuning(Generic[P, Numbers]):
 
 @dataclass(frozen=True)
 class ByNumbers(Choosing[P, Numbers]):
-    """A choice that compares a problem with numbers, or estimates its times by them."""
+    """A choice that estimates times by numbers."""
 
     numbers: Numbers
     problem_of: Callable[[P], Any]
-    choose: Callable[[Any, Numbers], str]
+    choose_path: Callable[[Any, Limits, Numbers], Choice[Any]]
     measured: tuple[str, ...] = ()
 
     def changes(
@@ -141,36 +133,9 @@ def costs_of(log_regrets: Any) -> Any:
     return log_regrets + _MORE_TIMES * np.maximum(0, log_regrets - _NOTABLE)
 
 
-def _tried(value: float) -> list[float]:
-    if value in (0, math.inf):
-        return []  # a bound that is not to hold, or to hold always
-    if isinstance(value, int):
-        values = {round(value * factor) for factor in _FACTORS} | {value - 1, value + 1}
-        return sorted(values - {0, value})
-    return [float(f"{value * factor:.3g}") for factor in _FACTORS]
-
-
-def _places(value: Any, before: tuple[int, ...] = ()) -> Iterator[tuple[int, ...]]:
-    """Where in nested tuples a number is."""
-    if isinstance(value, tuple):
-        for index, part in enumerate(value):
-            yield from _places(part, (*before, index))
-    else:
-        yield before
-
-
-def _at(value: Any, place: tuple[int, ...]) -> float:
-    for index in place:
-        value = value[index]
-    number: float = value
-    return number
-
-
-def _with(value: Any, place: tuple[int, ...], number: float) -> Any:
-    if not place:
-        return number
-    index, *rest = place
-    return (*value[:index], _with(value[index], tuple(rest), number), *value[index + 1 :])
+def _tried(value: int) -> list[int]:
+    values = {round(value * factor) for factor in _FACTORS} | {value - 1, value + 1}
+    return sorted(values - {0, value})
 
 
 def rows_of(scan: Scan[P], points: Sequence[P]) -> list[Row[P]]:

@@ -1,7 +1,7 @@
 """Paths: the ways to compute an operator, and the choice between them.
 
-`X/paths.py` of an operator has its `PATHS` by name and `choose_path(problem, limits)`. Top-k chooses by a
-tree (`tree.py`); `thresholds.py` declares the numbers that decide elsewhere, `clocks.py` those of GRU.
+`X/paths.py` of an operator has its `PATHS` by name and `choose_path(problem, limits)`, which asks a tree
+(`tree.py`); GRU, whose paths have many shapes, compares clocks that it estimates (`gru/clocks.py`).
 Planning is pure: a path knows only the problem and the device's limits.
 """
 
@@ -13,7 +13,6 @@ from cudml.checks import one_of
 from cudml.plans import Limits, Step, Workspace
 
 Problem = TypeVar("Problem")
-Numbers = TypeVar("Numbers")
 Value = TypeVar("Value")
 
 #: The steps of a plan and the workspaces they use.
@@ -60,10 +59,6 @@ class Choice(Generic[Problem]):
         return f"{self.path.name}: {self.why}"
 
 
-#: Says why a path pays for a problem that it can compute, by the operator's numbers; None if it does not pay.
-Reason = Callable[[Problem, Limits, Numbers], str | None]
-
-
 def by_name(*paths: Path[Problem]) -> dict[str, Path[Problem]]:
     """The table of an operator's paths."""
     return {path.name: path for path in paths}
@@ -74,18 +69,15 @@ def single_step(step_of: Callable[[Problem, Limits], Step]) -> Callable[[Problem
     return lambda problem, limits: ((step_of(problem, limits),), ())
 
 
-def first_that_pays(
-    preferred: Sequence[tuple[Path[Problem], Reason[Problem, Numbers]]],
-    last: Path[Problem],
+def first_that_can(
+    paths: Mapping[str, Path[Problem]],
+    ranked: Sequence[str],
     problem: Problem,
     limits: Limits,
-    numbers: Numbers,
-) -> Choice[Problem]:
-    """The first of the preferred paths that can compute the problem and pays, else the last path."""
-    for path, reason in preferred:
-        if path.can_do(problem, limits) and (why := reason(problem, limits, numbers)) is not None:
-            return Choice(path, why)
-    return Choice(last, "nothing else pays")
+    last: Path[Problem],
+) -> Path[Problem]:
+    """The first of the ranked paths that can compute the problem, else the last path."""
+    return next((paths[name] for name in ranked if paths[name].can_do(problem, limits)), last)
 
 
 def named_path(

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from cudml.operators.gru.operator import StackDesc
-from cudml.plans import KernelLaunch, Limits, Plan
+from cudml.operators.path import Path
+from cudml.plans import WARP_LANES, KernelLaunch, Limits, Plan
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,21 @@ def random_launches(operator: str, limits: Limits, rng: np.random.Generator) -> 
 def _plans_of(operator: str, module: Any) -> Callable[[Any, Limits], Iterable[Plan]]:
     plan = importlib.import_module(f"cudml.operators.{operator}.operator").plan
     return getattr(module, "plans", lambda descriptor, limits: [plan(descriptor, limits)])
+
+
+def by_every_path(
+    planned: Callable[[str | None], Plan], paths: Mapping[str, Path[Any]], problem: Any, limits: Limits
+) -> Iterator[Plan]:
+    """The plans by every path of a GPU that can compute a problem; on a CPU, by the chosen one.
+
+    So the choice of paths does not change the instances.
+    """
+    if limits.warp_lanes != WARP_LANES:
+        yield planned(None)
+        return
+    for name, path in paths.items():
+        if not name.startswith("serial") and path.can_do(problem, limits):
+            yield planned(name)
 
 
 def _launches(plans: Iterable[Plan]) -> Iterator[KernelLaunch]:

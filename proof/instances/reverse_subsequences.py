@@ -6,9 +6,12 @@ import numpy as np
 
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
-from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
+from cudml.operators.reverse_subsequences.lanes import lanes_of
+from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, plan
+from cudml.operators.reverse_subsequences.paths import PATHS
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, packed_strides
-from proof.instances import Promise, random_size
+from proof.instances import Promise, by_every_path, random_size
 from proof.instances.slice import any_strides
 
 #: Lanes and rows move in words of 16 bytes whatever their items; boxes and columns are loaded so.
@@ -54,6 +57,17 @@ def descriptors() -> Iterator[ReverseSubsequencesDesc]:
             yield ReverseSubsequencesDesc(packed, per_sequence, packed, axis)
             padded = TensorDesc(element, sizes, packed_strides((*sizes[:-1], sizes[-1] + 3)))
             yield ReverseSubsequencesDesc(padded, lengths, padded, axis)
+
+
+def plans(descriptor: ReverseSubsequencesDesc, limits: Limits) -> Iterator[Plan]:
+    """A plan by every path that can compute it."""
+    lanes = lanes_of(
+        descriptor.input_tensor,
+        descriptor.sequence_lengths_tensor,
+        descriptor.output_tensor,
+        descriptor.axis,
+    )
+    return by_every_path(lambda path: plan(descriptor, limits, path=path), PATHS, lanes, limits)
 
 
 def any_descriptor(rng: np.random.Generator) -> ReverseSubsequencesDesc:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from cudml.dtypes import BITS_BY_SIZE
-from cudml.operators.slice.operator import Slice1Desc
+from cudml.operators.slice.operator import Slice1Desc, plan, space_of_desc
+from cudml.operators.slice.paths import PATHS, box_copy
+from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc, packed_strides
-from proof.instances import Promise, random_size
+from proof.instances import Promise, by_every_path, random_size
 
 #: Runs move in words of 16 bytes whatever their items.
 PROMISES = {
@@ -50,6 +52,12 @@ def descriptors() -> Iterator[Slice1Desc]:
                 strides = (1000 * pixel, *lines)
                 source = TensorDesc(element, sizes, strides)
                 yield Slice1Desc(source, TensorDesc(element, sizes), (0, 0, 0), sizes, (1, 1, 1))
+
+
+def plans(descriptor: Slice1Desc, limits: Limits) -> Iterator[Plan]:
+    """A plan by every path that can compute it."""
+    copy = box_copy(space_of_desc(descriptor), "input_tensor", "output_tensor")
+    return by_every_path(lambda path: plan(descriptor, limits, path=path), PATHS, copy, limits)
 
 
 def any_descriptor(rng: np.random.Generator) -> Slice1Desc:

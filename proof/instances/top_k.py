@@ -12,7 +12,7 @@ from cudml.operators.top_k.operator import RaggedTopKDesc, TopK1Desc, plan, sele
 from cudml.operators.top_k.paths import PATHS
 from cudml.plans import Limits, Plan
 from cudml.tensors import TensorDesc
-from proof.instances import Promise, random_size
+from proof.instances import Promise, by_every_path, random_size
 from proof.instances.slice import any_strides
 from proof.sass.architectures import ARCHITECTURES
 
@@ -134,11 +134,9 @@ def descriptors() -> Iterator[TopK1Desc]:
 
 
 def plans(descriptor: TopK1Desc, limits: Limits) -> Iterator[Plan]:
-    """A plan by every path that can compute it: the choice of paths does not change the instances."""
+    """A plan by every path that can compute it."""
     selection = selection_of_desc(descriptor, nan_last=False)
-    for name, path in PATHS.items():
-        if path.can_do(selection, limits):
-            yield plan(descriptor, limits, path=name)
+    return by_every_path(lambda path: plan(descriptor, limits, path=path), PATHS, selection, limits)
 
 
 def _ragged(sizes: tuple[int, ...], axis: int, k: int, value: ElementType) -> RaggedTopKDesc:

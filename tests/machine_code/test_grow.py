@@ -1,14 +1,16 @@
-"""Trees of a choice, grown from problems with known times: `python -m bench plan top_k --write`."""
+"""Trees of a choice, grown from problems with known times: `python -m bench plan OPERATOR --write`."""
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 
 from bench.prediction.grow import ByTree
-from bench.prediction.scan import Row
+from bench.prediction.scan import Row, scan_of
 from bench.prediction.scans.top_k import SCAN, Point, RaggedPoint
+from cudml.operators.path import Choice, Path
 from cudml.operators.tree import Tree
 from cudml.plans import Limits
 from proof.sass.plan import HOPPER
@@ -29,13 +31,21 @@ def choosing(
     def features_of(point: Point, limits: Limits) -> tuple[float, ...]:
         return point.row_length, point.num_rows, limits.max_cluster_blocks
 
+    def path(name: str) -> Path[Point]:
+        return Path(name, "", partial(can_do, name), lambda point, limits: ((), ()))
+
+    def choose_path(point: Point, limits: Limits, tree: Tree | None) -> Choice[Point]:
+        assert tree is not None
+        return Choice(paths[tree.ranked(features_of(point, limits))[0]], "")
+
+    paths = {name: path(name) for name in ("never", "short", "long")}
     return ByTree(
-        names=("never", "short", "long"),
         numbers=Tree(("row_length", "num_rows", "cluster_blocks"), (("never",),)),
         problem_of=lambda point: point,
-        choose=lambda point, tree: tree.ranked(features_of(point, HOPPER.limits))[0],
+        choose_path=choose_path,
         features_of=features_of,
-        can_do=can_do,
+        paths=paths,
+        most_leaves=100,
         devices=devices,
     )
 
@@ -126,12 +136,18 @@ def test_the_least_certain_problems_are_where_times_cross() -> None:
     assert np.mean([abs(point.row_length - 333) for point in points]) > 200
 
 
-def test_known_problems_of_top_k() -> None:
+@pytest.mark.parametrize("operator", ["top_k", "slice", "reverse_subsequences"])
+def test_known_problems(operator: str) -> None:
     """The table has their times; the chosen path has one, and every path of a tree is the best of some."""
-    text = SCAN.drawn_table.read_text()
-    origin, rows = SCAN.read(SCAN.drawn_table)
-    assert SCAN.table_text(origin, rows) == text
-    assert len({row.point for row in rows}) == len(rows) > 3000
-    assert {type(row.point) for row in rows} == {Point, RaggedPoint}
-    assert {row.best for row in rows} == set(SCAN.choosing.names)
+    scan = scan_of(operator)
+    text = scan.drawn_table.read_text()
+    origin, rows = scan.read(scan.drawn_table)
+    assert scan.table_text(origin, rows) == text
+    assert len({row.point for row in rows}) == len(rows) >= 3000
+    assert {row.best for row in rows} == set(scan.choosing.paths)
     assert all(row.time_us > 0 for row in rows)
+
+
+def test_known_problems_of_top_k_are_ragged_or_not() -> None:
+    _, rows = SCAN.read(SCAN.drawn_table)
+    assert {type(row.point) for row in rows} == {Point, RaggedPoint}

@@ -2,9 +2,8 @@
 
 import argparse
 import json
-import math
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path as File
 from typing import Any
 
 import numpy as np
@@ -15,20 +14,25 @@ from bench.prediction.scan import Row, Scan, scan_of
 from bench.prediction.scans import top_k
 from bench.prediction.tune import MOST_KNOWN, ByNumbers, Tuning
 from cudml.operators import choice, tree
-from cudml.operators.reverse_subsequences.thresholds import THRESHOLDS as REVERSAL
-from cudml.operators.slice.thresholds import THRESHOLDS as SLICE
+from cudml.operators.path import Choice, Path
 from cudml.operators.tree import Question, Tree, tree_of
+from cudml.plans import Limits
 
 
 @dataclass(frozen=True)
 class Numbers:
     first_length: int = 100
-    bounds_ks: tuple[int, int] = (8, 16)
-    factors: tuple[float, float] = (math.inf, 0)
+    unused: int = 7
 
 
-def choose(row_length: int, numbers: Numbers) -> str:
-    return "short" if row_length < numbers.first_length else "long"
+PATHS: dict[str, Path[int]] = {
+    name: Path(name, "", lambda row_length, limits: True, lambda row_length, limits: ((), ()))
+    for name in ("short", "long")
+}
+
+
+def choose(row_length: int, limits: Limits, numbers: Numbers) -> Choice[int]:
+    return Choice(PATHS["short" if row_length < numbers.first_length else "long"], "")
 
 
 CHOOSING = ByNumbers(Numbers(), lambda point: point.row_length, choose)
@@ -69,16 +73,6 @@ def test_losses_count_beside_gains() -> None:
     assert tuned(rows, Numbers()) == Numbers()
 
 
-def test_bounds_of_classes_keep_their_order() -> None:
-    def choose_by_second(length: int, numbers: Numbers) -> str:
-        return "short" if length < numbers.bounds_ks[1] else "long"
-
-    rows = [row(n, long=1.0, short=2.0) for n in range(1, 16)]
-    tuning = Tuning(rows, replace(CHOOSING, choose=choose_by_second))
-    least = min(numbers.bounds_ks[1] for numbers, _ in tuning.changes(Numbers()))
-    assert least >= Numbers().bounds_ks[0]
-
-
 def test_a_path_that_was_not_predicted_counts_as_slow() -> None:
     rows = Tuning([row(200, short=3.0)], CHOOSING).chosen(Numbers())
     assert rows[0].chosen == "long"
@@ -86,7 +80,7 @@ def test_a_path_that_was_not_predicted_counts_as_slow() -> None:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> File:
     """Where the command writes its numbers."""
     monkeypatch.setattr(choice, "path_of", lambda operator: tmp_path / "numbers")
     monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
@@ -107,51 +101,45 @@ def rows_with(numbers: Any) -> Any:
     return rows_of
 
 
-@pytest.mark.parametrize(
-    ("operator", "numbers", "name", "count"),
-    [
-        ("slice", SLICE, "max_gathered_run_bytes", 320),
-        ("reverse_subsequences", REVERSAL, "gather_item_clocks", 120),
-    ],
+#: A choice by numbers, one of which is by measured times.
+SCAN = Scan(
+    "none", tuple(PATHS), top_k.Point, lambda: [], top_k.draw, replace(CHOOSING, measured=("unused",))
 )
+
+
+def drawn_rows(scan: Any, count: int, seed: int) -> list[top_k.Point]:
+    lengths = np.random.default_rng(seed).integers(1, 1000, count)
+    return [top_k.Point("rows", "float32", 1, int(length), 1) for length in lengths]
+
+
 def test_the_command_writes_numbers_that_choose_better(
-    operator: str,
-    numbers: Any,
-    name: str,
-    count: int,
-    file: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    file: File, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = getattr(numbers, name)
-    eighth = tuple(number // 8 for number in before) if isinstance(before, tuple) else before // 8
-    monkeypatch.setattr(command, "rows_of", rows_with(replace(numbers, **{name: eighth})))
-    assert _command(operator, count) == 0
-    assert name in capsys.readouterr().out
+    monkeypatch.setattr(command, "drawn", drawn_rows)
+    monkeypatch.setattr(command, "rows_of", rows_with(Numbers(400)))
+    assert command._tune(SCAN, drawn_rows(SCAN, 100, 3), argparse.Namespace(seed=3)) == 0
+    assert "first_length 100 -> " in capsys.readouterr().out
     members = json.loads(file.read_text())
-    origin, measured = scan_of(operator).measured()
-    num_tuned = len(measured) - len(measured[::8])
-    kinds = f"{origin}, {num_tuned} points; else: Predicted, not measured. NVRTC 13.0. "
-    assert origin.startswith("Measured on NVIDIA H200")
-    assert members["source"].startswith(kinds)
-    assert np.sum(members[name]) < np.sum(before)
+    origin = "Measured: unused. Predicted, not measured. NVRTC 13.0. regret: "
+    assert members.pop("source").startswith(origin)
+    assert 350 < members.pop("first_length") < 450
+    assert members == {"unused": Numbers().unused}
 
 
-@pytest.mark.parametrize(("operator", "numbers"), [("slice", SLICE), ("reverse_subsequences", REVERSAL)])
-def test_the_command_writes_nothing_that_does_not(
-    operator: str, numbers: Any, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(command, "rows_of", rows_with(numbers))
-    assert _command(operator, 60) == 1
+def test_the_command_writes_nothing_that_does_not(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "drawn", drawn_rows)
+    monkeypatch.setattr(command, "rows_of", rows_with(Numbers()))
+    assert command._tune(SCAN, drawn_rows(SCAN, 60, 3), argparse.Namespace(seed=3)) == 1
     assert not file.exists()
 
 
+@pytest.mark.parametrize("operator", ["top_k", "slice", "reverse_subsequences"])
 def test_the_command_keeps_a_tree_that_chooses_better(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    operator: str, file: File, tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Than one that is grown from a few problems."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
-    scan = replace(scan_of("top_k"), points=lambda: [])
+    scan = replace(scan_of(operator), points=lambda: [])
     monkeypatch.setattr(tree, "path_of", lambda operator: file)
     monkeypatch.setattr(Scan, "drawn_table", tmp_path / "table")
     monkeypatch.setattr(command, "rows_of", rows_with(scan.choosing.numbers))
@@ -161,7 +149,7 @@ def test_the_command_keeps_a_tree_that_chooses_better(
 
 
 def test_the_command_grows_a_tree_that_chooses_better(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: File, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By times by which a short tree is right. Drawn problems are added to those of before."""
     pytest.importorskip("sklearn", reason="a tree is grown by scikit-learn")
@@ -174,7 +162,8 @@ def test_the_command_grows_a_tree_that_chooses_better(
     table.write_text(scan.table_text("Predicted", rows_of(scan, first)))
     monkeypatch.setattr(tree, "path_of", lambda operator: file)
     monkeypatch.setattr(Scan, "drawn_table", table)
-    monkeypatch.setattr(Scan, "measured", lambda self: ("", []))
+    measured = rows_of(scan, command.drawn(scan, 17, 7))
+    monkeypatch.setattr(Scan, "measured", lambda self: ("Measured on a GPU", measured))
     monkeypatch.setattr(command, "nvrtc_version", lambda: "13.0")
     monkeypatch.setattr(command, "rows_of", rows_of)
     assert command._tune(scan, drawn, argparse.Namespace(seed=3)) == 0
@@ -184,7 +173,8 @@ def test_the_command_grows_a_tree_that_chooses_better(
     assert set(points[100:]) != set(drawn)
     assert len(set(points)) == 300
     source, *lines = file.read_text().splitlines()
-    assert source.startswith("# Predicted, not measured. NVRTC 13.0. regret: ")
+    origin = "Measured on a GPU, 14 points; else: Predicted, not measured. NVRTC 13.0."
+    assert source.startswith(f"# {origin} regret: ")
     assert source.endswith("(60 problems, seed 4)")
     chosen = Tuning(rows_of(scan, others), scan.choosing).chosen
     regrets = [
@@ -198,9 +188,3 @@ def test_a_choice_is_tuned_by_drawn_problems(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         command.main(["top_k", "--write"])
     assert "--write tunes by problems of --random" in capsys.readouterr().err
-
-
-def _command(operator: str, count: int) -> int:
-    scan = command.scan_of(operator)
-    options = argparse.Namespace(random=count, seed=3)
-    return command._tune(scan, command.drawn(scan, count, 3), options)

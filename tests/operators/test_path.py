@@ -4,16 +4,14 @@ import json
 import re
 from dataclasses import asdict, dataclass, fields
 from importlib import import_module
-from math import inf
 from pathlib import Path as File
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import get_args
 
 import pytest
 
 from cudml.operators import choice
-from cudml.operators.gru.clocks import Clocks
-from cudml.operators.path import Basis, Choice, Path, first_that_pays
-from cudml.plans import Limits
+from cudml.operators.gru.clocks import CLOCKS
+from cudml.operators.path import Basis, Path, first_that_can
 from proof.sass.plan import HOPPER
 
 #: The modules with `PATHS` and `choose_path`.
@@ -25,15 +23,6 @@ THRESHOLDS = (
     *(f"top_k.{name}" for name in ("arg_max", "block_sort", "cluster", "columns", "filter", "groups")),
     *(f"top_k.{name}" for name in ("keep", "radix", "serial")),
 )
-
-#: Operators whose choice has its numbers in a data file, and their dataclass.
-TUNED: dict[str, type[Any]] = {
-    "gru": Clocks,
-    **{
-        name: import_module(f"cudml.operators.{name}.thresholds").Thresholds
-        for name in ("slice", "reverse_subsequences")
-    },
-}
 
 
 @pytest.mark.parametrize("module", PATHS)
@@ -55,64 +44,45 @@ def test_every_threshold_says_what_it_rests_on(module: str) -> None:
         assert number.metadata["why"], number.name
 
 
-@pytest.mark.parametrize("operator", TUNED)
-def test_a_data_file_is_as_the_command_writes_it(operator: str) -> None:
-    text = choice.path_of(operator).read_text(encoding="utf-8")
+def test_a_data_file_is_as_the_command_writes_it() -> None:
+    text = choice.path_of("gru").read_text(encoding="utf-8")
     source = json.loads(text)["source"]
     problems = r"\d+ problems, seed \d+|\d+ layers"
     assert re.match(rf"(Predicted, not measured|Measured)\b.* regret: .* \(({problems})\)$", source)
-    assert choice.text_of(source, asdict(choice.numbers_of(operator, TUNED[operator]))) == text
-
-
-@pytest.mark.parametrize("operator", TUNED)
-def test_a_data_file_has_the_declared_numbers(operator: str) -> None:
-    kind = TUNED[operator]
-    numbers = choice.numbers_of(operator, kind)
-    for name, declared in get_type_hints(kind).items():
-        assert _is_of(getattr(numbers, name), declared), name
-
-
-def _is_of(value: Any, declared: Any) -> bool:
-    """Whether a number, or each of the tuple's numbers, has the declared type; infinite ones have any."""
-    if get_origin(declared) is not tuple:
-        return value == inf or type(value) in (int, declared)
-    each, *rest = get_args(declared)
-    parts = [each] * len(value) if rest == [...] else [each, *rest]
-    return len(value) == len(parts) and all(map(_is_of, value, parts))
+    assert choice.text_of(source, asdict(CLOCKS)) == text
+    assert {type(number) for number in asdict(CLOCKS).values()} == {int}
 
 
 @dataclass(frozen=True)
 class Numbers:
-    parts: tuple[tuple[float, int], ...]
-    most: float
+    least: int
+    most: int
 
 
 def test_numbers_are_read_as_they_are_written(tmp_path: File, monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = Numbers(((0.5, 3), (1 / 3, 1 << 40)), inf)
+    numbers = Numbers(3, 1 << 40)
     monkeypatch.setattr(choice, "path_of", lambda operator: tmp_path / operator)
     (tmp_path / "one").write_text(choice.text_of("Typed", asdict(numbers)))
     assert choice.numbers_of("one", Numbers) == numbers
-    assert json.loads((tmp_path / "one").read_text())["most"] is None
-    (tmp_path / "more").write_text(choice.text_of("Typed", {**asdict(numbers), "least": 1}))
-    with pytest.raises(TypeError, match="least"):
+    (tmp_path / "more").write_text(choice.text_of("Typed", {**asdict(numbers), "fewest": 1}))
+    with pytest.raises(TypeError, match="fewest"):
         choice.numbers_of("more", Numbers)
     (tmp_path / "fewer").write_text(choice.text_of("Typed", {"most": 1}))
-    with pytest.raises(TypeError, match="parts"):
+    with pytest.raises(TypeError, match="least"):
         choice.numbers_of("fewer", Numbers)
 
 
-def test_the_first_path_that_pays_by_the_numbers_is_taken() -> None:
-    def path(name: str, least: int) -> Path[int]:
-        return Path(name, "", lambda problem, limits: problem >= least, lambda problem, limits: ((), ()))
+def path(name: str, least: int) -> Path[int]:
+    return Path(name, "", lambda problem, limits: problem >= least, lambda problem, limits: ((), ()))
 
-    def why(problem: int, limits: Limits, numbers: Numbers) -> str | None:
-        return f"{problem}, {numbers.most} or fewer" if problem <= numbers.most else None
 
-    def choose(problem: int, most: float) -> Choice[int]:
-        preferred = [(path("first", 10), why), (path("second", 0), why)]
-        return first_that_pays(preferred, path("last", 0), problem, HOPPER.limits, Numbers((), most))
-
-    assert repr(choose(10, 12)) == "first: 10, 12 or fewer"
-    assert repr(choose(9, 12)) == "second: 9, 12 or fewer"
-    assert repr(choose(13, 12)) == "last: nothing else pays"
-    assert repr(choose(13, inf)) == "first: 13, inf or fewer"
+def test_the_first_ranked_path_that_can_is_taken() -> None:
+    paths = {"first": path("first", 10), "second": path("second", 5), "last": path("last", 0)}
+    for problem, ranked, taken in (
+        (10, ("first", "second"), "first"),
+        (10, ("second", "first"), "second"),
+        (9, ("first", "second"), "second"),
+        (4, ("first", "second"), "last"),
+        (10, (), "last"),
+    ):
+        assert first_that_can(paths, ranked, problem, HOPPER.limits, paths["last"]).name == taken

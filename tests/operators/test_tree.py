@@ -1,16 +1,32 @@
 """Trees that choose between paths: their data files, and where they lead."""
 
 import re
+from collections.abc import Iterable
 from math import inf, nextafter
 
 import pytest
 
 from cudml.operators import tree
-from cudml.operators.top_k.paths import PATHS, Features
+from cudml.operators.reverse_subsequences import paths as reverse_subsequences
+from cudml.operators.slice import paths as slice
+from cudml.operators.top_k import paths as top_k
 from cudml.operators.tree import Question, Tree, tree_of
 
+
+def paths_of_gpus(paths: Iterable[str]) -> set[str]:
+    """Those that need not be the only one for a problem."""
+    return {name for name in paths if not name.startswith("serial")} - {"copy", "driver"}
+
+
 #: Operators whose choice is a tree: what it asks, and the paths of a GPU.
-TREES = {"top_k": (Features._fields, {name for name in PATHS if not name.startswith("serial")})}
+TREES = {
+    name: (operator.Features._fields, paths_of_gpus(operator.PATHS))
+    for name, operator in (
+        ("top_k", top_k),
+        ("slice", slice),
+        ("reverse_subsequences", reverse_subsequences),
+    )
+}
 
 SMALL = Tree(
     ("length", "part"),

@@ -16,7 +16,7 @@ from bench.sources import Source
 from cudml.enums import DataType, RecurrentNetworkDirection
 from cudml.operators.gru import operator as gru
 from cudml.operators.gru.activations import Activation
-from cudml.operators.gru.clocks import CLOCKS, Clocks
+from cudml.operators.gru.clocks import CLOCKS
 from cudml.operators.gru.layer import Layer
 from cudml.operators.gru.operator import GruDesc
 from cudml.operators.gru.paths import PATHS, choose_path
@@ -147,8 +147,4 @@ def _layer_of(point: Point) -> Layer:
     return gru.layer_of(point.desc)
 
 
-def _choose(layer: Layer, numbers: Clocks) -> str:
-    return choose_path(layer, HOPPER.limits, numbers).path.name
-
-
-SCAN = Scan("gru", NAMES, Point, points, draw, ByNumbers(CLOCKS, _layer_of, _choose, _MEASURED))
+SCAN = Scan("gru", NAMES, Point, points, draw, ByNumbers(CLOCKS, _layer_of, choose_path, _MEASURED))

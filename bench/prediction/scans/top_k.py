@@ -23,7 +23,7 @@ from cudml.enums import AxisDirection, DataType
 from cudml.operators.top_k import operator as top_k
 from cudml.operators.top_k.paths import PATHS, Features, choose_path, features_of
 from cudml.operators.top_k.rows import Selection
-from cudml.operators.tree import Tree, read_tree
+from cudml.operators.tree import read_tree
 from cudml.plans import KernelLaunch, Limits, Plan
 from cudml.tensors import TensorDesc
 from proof.sass.launch import zeros
@@ -267,21 +267,15 @@ def _selection_of(point: Point) -> Selection:
     return top_k.selection_of_desc(point.desc, nan_last=True)
 
 
-def _choose(selection: Selection, tree: Tree) -> str:
-    return choose_path(selection, HOPPER.limits, tree).path.name
-
-
-def _can_do(path: str, selection: Selection, limits: Limits) -> bool:
-    return PATHS[path].can_do(selection, limits)
-
-
 _BY_TREE = ByTree(
-    names=tuple(name for name in NAMES if name != "serial_arg_max"),
     numbers=read_tree("top_k", Features._fields),
     problem_of=_selection_of,
-    choose=_choose,
+    choose_path=choose_path,
     features_of=features_of,
-    can_do=_can_do,
+    paths={name: PATHS[name] for name in NAMES if name != "serial_arg_max"},
+    # The 95th percentile of the regret of 300 problems that did not grow it was 1.135 by 1500 leaves and
+    # 1.143 by 800; by the estimates themselves, 1.094.
+    most_leaves=1500,
     devices=(HOPPER.limits, replace(HOPPER.limits, max_cluster_blocks=1)),
 )
 

@@ -6,7 +6,6 @@ along is kept apart, because only its source coordinate depends on the data.
 
 from dataclasses import dataclass
 
-from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
 from cudml.operators.launch_shape import BLOCK_THREADS, index_members, index_values
 from cudml.plans import WARP_LANES, ParamStruct, Value, ceil_div
@@ -75,11 +74,6 @@ class Lanes:
     num_bytes: int
     #: Bytes of the axis and the dimensions inside it, if these have no gaps.
     box_bytes: int
-
-    @property
-    def width(self) -> int:
-        """The items' place in numbers "by width"."""
-        return width_of(self.item_bytes)
 
     @property
     def extent(self) -> tuple[int, int]:

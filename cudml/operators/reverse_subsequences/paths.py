@@ -1,10 +1,9 @@
 """The paths of `REVERSE_SUBSEQUENCES`: the ways to reverse lanes of a given layout."""
 
 import math
-from collections.abc import Callable
+from typing import NamedTuple
 
 from cudml.checks import MAX_DIMENSIONS
-from cudml.operators.choice import width_of
 from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import (
     BLOCK_CONSTANTS,
@@ -22,6 +21,7 @@ from cudml.operators.path import (
     Choice,
     Path,
     by_name,
+    first_that_can,
     named_path,
     single_step,
 )
@@ -34,12 +34,11 @@ from cudml.operators.reverse_subsequences.lanes import (
     box_group_shift,
     lanes_of,
 )
-from cudml.operators.reverse_subsequences.thresholds import THRESHOLDS, Thresholds
 from cudml.operators.slice.paths import copy_step
+from cudml.operators.tree import Tree, read_tree
 from cudml.plans import (
     MAX_GRID_BLOCKS,
     MEMORY_PIECE_BYTES,
-    SECTOR_BYTES,
     WARP_LANES,
     Constants,
     KernelLaunch,
@@ -65,9 +64,6 @@ LINE_BYTES = 64
 BOX_TILE_BYTES = (BOX_TILE_WORDS - 1) * WORD_BYTES
 #: As many lanes as a block loads lengths for at once.
 BOX_TILE_LANES = 1024
-
-#: Narrower items move in cells of this size where rows are aligned (kernels/reverse_subsequences/cells.cuh).
-_CELL_BYTES = 4
 
 _BOX_CONSTANTS: Constants = (
     *BLOCK_CONSTANTS,
@@ -528,95 +524,74 @@ PATHS = by_name(
 )
 
 
-def _gather_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
-    """Clocks of the gather: lanes of their own lengths scatter what neighbours read."""
-    num_items = lanes.num_bytes // lanes.item_bytes
-    innermost = min((*lanes.others.dimensions, lanes.axis), key=lambda d: abs(d.strides[TARGET]))
-    rate = t.scattered_bytes_per_clock if innermost.strides[LENGTHS] else t.bytes_per_clock
-    further_items = min(ceil_div(num_items, BLOCK_THREADS), GATHER_ITEMS_PER_THREAD) - 1
-    by_items = num_items / (t.gather_items_per_clock * limits.num_multiprocessors)
-    return t.gather_item_clocks * further_items + max(by_items, _clocks_of_all(lanes, rate, limits))
+#: Bytes of each multiprocessor that count, at most: the tree was grown from problems that are hardly larger.
+_MOST_BYTES = 1 << 19
 
 
-def _clocks_of_all(lanes: Lanes, bytes_per_clock: float, limits: Limits) -> float:
-    """Clocks in which all multiprocessors move the output, each at this rate."""
-    return lanes.num_bytes / (bytes_per_clock * limits.num_multiprocessors)
+class Features(NamedTuple):
+    """What the tree asks of a reversal; members about a path are 0 where it cannot compute it."""
+
+    bytes_per_multiprocessor: float
+    item_bytes: int
+    #: The largest power of two, a word at most, that divides the steps in bytes between rows of the source.
+    alignment: int
+    axis_size: int
+    lane_bytes: int
+    lengths_differ_in_rows: bool
+    # boxes
+    box_bytes: int
+    # lanes or rows
+    run_bytes: int
+    run_threads_per_multiprocessor: float
+    # columns
+    strip_row_bytes: int
+    strips_per_multiprocessor: float
 
 
-def _lanes_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
-    """Clocks of `lanes`: narrow items are mirrored within words, and beyond one word shifted, too."""
-    lane_bytes, thread_clocks = lanes.axis.size * lanes.item_bytes, t.thread_clocks[lanes.width]
-    start = t.word_lanes_clocks if lane_bytes <= WORD_BYTES else t.lanes_clocks[lanes.width]
-    return start + _run_clocks(lanes, lane_bytes, thread_clocks, limits, t)
+def features_of(lanes: Lanes, limits: Limits) -> Features:
+    """The features of a reversal on a device."""
+    others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
+    # Of outputs in many waves, smaller ones take as many times less time by every path.
+    share = min(1, _MOST_BYTES * limits.num_multiprocessors / lanes.num_bytes) / limits.num_multiprocessors
+    row_size = others.dimensions[0].size if others.dimensions else 1
+    innermost = min((*others.dimensions, along), key=lambda d: abs(d.strides[TARGET]))
+    run_bytes = run_threads = strip_row_bytes = num_strips = 0
+    if rows_share_lengths(lanes, limits):
+        run_bytes = row_size * item_bytes
+    elif lanes_are_runs(lanes, limits):
+        run_bytes = along.size * item_bytes
+    if run_bytes:
+        shape = run_shape(run_bytes, lanes.num_bytes, limits)
+        run_threads = lanes.num_bytes // run_bytes * shape.pieces_per_run * shape.group_lanes
+    if strips_fit(lanes, limits):
+        width = strip_width(lanes, limits) or 1
+        strip_row_bytes = min(width, row_size) * item_bytes
+        num_strips = others.num_items // row_size * ceil_div(row_size, width)
+    return Features(
+        bytes_per_multiprocessor=lanes.num_bytes * share,
+        item_bytes=item_bytes,
+        alignment=math.gcd(
+            WORD_BYTES, *(d.strides[SOURCE] * item_bytes for d in (along, *others.dimensions[1:]))
+        ),
+        axis_size=along.size,
+        lane_bytes=along.size * item_bytes,
+        lengths_differ_in_rows=innermost.strides[LENGTHS] != 0,
+        box_bytes=lanes.box_bytes if boxes_touch(lanes, limits) else 0,
+        run_bytes=run_bytes,
+        run_threads_per_multiprocessor=run_threads * share,
+        strip_row_bytes=strip_row_bytes,
+        strips_per_multiprocessor=num_strips * share,
+    )
 
 
-def _rows_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
-    """Clocks of `rows`, which nothing mirrors."""
-    row_bytes = lanes.others.dimensions[0].size * lanes.item_bytes
-    thread_clocks = t.thread_clocks[lanes.width] * t.rows_part_of_thread
-    return t.rows_clocks + _run_clocks(lanes, row_bytes, thread_clocks, limits, t)
-
-
-def _run_clocks(lanes: Lanes, run_bytes: int, thread_clocks: float, limits: Limits, t: Thresholds) -> float:
-    """Clocks of runs of this length beyond the first: of their threads, or of the memory."""
-    shape = run_shape(run_bytes, lanes.num_bytes, limits)
-    num_threads = lanes.num_bytes // run_bytes * shape.pieces_per_run * shape.group_lanes
-    words_each = ceil_div(shape.piece_bytes // WORD_BYTES, shape.group_lanes)
-    by_threads = num_threads * (thread_clocks + words_each) / limits.num_multiprocessors
-    return max(by_threads, _clocks_of_all(lanes, t.bytes_per_clock, limits))
-
-
-def _boxes_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
-    """Clocks of `boxes`: of one tile at least."""
-    num_items = lanes.num_bytes // lanes.item_bytes
-    tile_items = min(boxes_of_tile(lanes, limits) * lanes.box_bytes // lanes.item_bytes, num_items)
-    items = max(tile_items, num_items / limits.num_multiprocessors)
-    by_items = items * (t.box_item_clocks + t.box_lane_clocks / lanes.axis.size)
-    return t.boxes_clocks + max(by_items, _clocks_of_all(lanes, t.bytes_per_clock, limits))
-
-
-def _columns_clocks(lanes: Lanes, limits: Limits, t: Thresholds) -> float:
-    """Clocks of the strips of `columns`: one at a time on each multiprocessor, or those of the memory."""
-    row_size, item_bytes = lanes.others.dimensions[0].size, lanes.item_bytes
-    width = strip_width(lanes, limits) or 1
-    num_strips = lanes.others.num_items // row_size * ceil_div(row_size, width)
-    row_bytes = min(width, row_size) * item_bytes
-    strides = [d.strides[SOURCE] * item_bytes for d in (lanes.axis, *lanes.others.dimensions[1:])]
-    alignment = math.gcd(WORD_BYTES, *strides)
-    widest = WORD_BYTES if item_bytes >= _CELL_BYTES else _CELL_BYTES
-    load_bytes = widest if alignment >= widest else item_bytes
-    bytes_per_clock = t.strip_bytes_per_clock[width_of(load_bytes)]
-    clocks = t.strip_clocks[lanes.width] + row_bytes * lanes.axis.size / bytes_per_clock
-    # Bytes of the sectors that a row of a strip lies in; after a whole row, the next one begins there.
-    touched = row_bytes + SECTOR_BYTES - alignment
-    if width >= row_size:
-        touched = min(touched, max(row_bytes, abs(strides[0])))
-    of_all = _clocks_of_all(lanes, t.bytes_per_clock, limits) * touched / row_bytes
-    return max(ceil_div(num_strips, limits.num_multiprocessors) * clocks, of_all)
-
-
-#: Clocks that a path on a GPU is estimated to take, by its name.
-_CLOCKS: dict[str, Callable[[Lanes, Limits, Thresholds], float]] = {
-    "boxes": _boxes_clocks,
-    "lanes": _lanes_clocks,
-    "rows": _rows_clocks,
-    "columns": _columns_clocks,
-    "gather": _gather_clocks,
-}
-
-
-def choose_path(lanes: Lanes, limits: Limits, t: Thresholds = THRESHOLDS) -> Choice[Lanes]:
-    """The path that is estimated to be the fastest, and why."""
+def choose_path(lanes: Lanes, limits: Limits, tree: Tree | None = None) -> Choice[Lanes]:
+    """The path that is estimated to be the fastest, by a tree or by the operator's own."""
     if are_single(lanes, limits):
         return Choice(PATHS["copy"], "lanes of one element")
     if limits.warp_lanes == 1:
-        path = "serial_columns" if lengths_differ_in_rows(lanes, limits) else "serial"
-        return Choice(PATHS[path], "blocks of one thread")
-    clocks = {
-        name: estimate(lanes, limits, t)
-        for name, estimate in _CLOCKS.items()
-        if PATHS[name].can_do(lanes, limits)
-    }
-    in_order = sorted(clocks, key=clocks.__getitem__)
-    told = ", ".join(f"{name} {clocks[name]:.0f}" for name in in_order)
-    return Choice(PATHS[in_order[0]], f"estimated clocks: {told}")
+        name = "serial_columns" if lengths_differ_in_rows(lanes, limits) else "serial"
+        return Choice(PATHS[name], "blocks of one thread")
+    ranked = (tree or read_tree("reverse_subsequences", Features._fields)).ranked(features_of(lanes, limits))
+    path = first_that_can(PATHS, ranked, lanes, limits, PATHS["gather"])
+    size = f"{lanes.num_bytes} bytes in lanes of {lanes.axis.size} items"
+    return Choice(path, f"estimated to be the fastest for {size}")

@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from cudml.operators.choice import width_of
-from cudml.operators.index_space import Space
+from cudml.operators.index_space import Dimension, Space
 from cudml.operators.launch_shape import index_members
 
 #: Operands of a copy's index space.
@@ -27,14 +26,9 @@ class BoxCopy:
         return self.space.num_items * self.space.item_bytes
 
     @property
-    def width(self) -> int:
-        """The items' place in numbers "by width"."""
-        return width_of(self.space.item_bytes)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a row, the innermost dimension, which must exist."""
-        return self.space.dimensions[0].size * self.space.item_bytes
+    def row(self) -> Dimension:
+        """The innermost dimension; a single item if there is none."""
+        return self.space.dimensions[0] if self.space.dimensions else Dimension(1, (1, 1))
 
     def __str__(self) -> str:
         sizes = " x ".join(str(d.size) for d in reversed(self.space.dimensions)) or "1"

@@ -74,6 +74,13 @@ def tile_sides(line_items: int, other_items: int, item_bytes: int) -> tuple[int,
     return 1 << line_shift, 1 << (items_shift - line_shift)
 
 
+def filled_part(line_items: int, other_items: int, item_bytes: int) -> float:
+    """The part of its tiles that a matrix fills."""
+    sides = tile_sides(line_items, other_items, item_bytes)
+    num_tiles = ceil_div(line_items, sides[0]) * ceil_div(other_items, sides[1])
+    return line_items * other_items * item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
+
+
 def transpose(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Lines of the target across lines of the source: tiles through shared storage."""
     space = copy.space

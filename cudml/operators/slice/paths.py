@@ -6,6 +6,8 @@ A plan outlives the buffers it runs on, so it does not know how pointers are ali
 branch once for the whole launch.
 """
 
+from typing import NamedTuple
+
 from cudml.operators.index_space import (
     MAX_ITEM_BYTES,
     Dimension,
@@ -32,9 +34,8 @@ from cudml.operators.launch_shape import (
 from cudml.operators.path import (
     Choice,
     Path,
-    Reason,
     by_name,
-    first_that_pays,
+    first_that_can,
     named_path,
     single_step,
 )
@@ -43,17 +44,16 @@ from cudml.operators.slice.crossings import (
     TRANSPOSED_TILE_BYTES,
     alignment_of,
     crossing,
+    filled_part,
     has_crossing,
     has_pixels,
     pixels_of,
     planes,
-    tile_sides,
     transpose,
 )
-from cudml.operators.slice.thresholds import THRESHOLDS, Thresholds
+from cudml.operators.tree import Tree, read_tree
 from cudml.plans import (
     MEMORY_PIECE_BYTES,
-    SECTOR_BYTES,
     Copy,
     KernelLaunch,
     Limits,
@@ -145,16 +145,14 @@ def driver_copy(copy: BoxCopy, limits: Limits) -> Copy:
     )
 
 
-def why_driver(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
-    """Stretches of whole, aligned words.
+def is_for_the_driver(copy: BoxCopy, limits: Limits) -> bool:
+    """Whether a copy is one stretch of whole, aligned words.
 
     On an H200, the driver copies 4 KiB in 4.3 us and 16 MiB in 11.7, `runs` in 5.0 and 12.6. Of 1 GiB it
     moves 4.3 TB/s, a kernel of 16-byte copies 3.9. If the GiB is not aligned, `runs` takes 528 us, PyTorch's
     copy 795, which is the driver's (bench/results/nvidia-h200.csv and nvidia-h200-micro.csv).
     """
-    if copy.space.item_bytes != MAX_ITEM_BYTES:
-        return None
-    return f"one stretch of {copy.num_bytes} bytes in words of {MAX_ITEM_BYTES}"
+    return is_stretch(copy, limits) and copy.space.item_bytes == MAX_ITEM_BYTES
 
 
 def has_far_items(space: Space) -> bool:
@@ -234,15 +232,6 @@ def is_run(copy: BoxCopy, limits: Limits) -> bool:
     return bool(space.dimensions) and space.dimensions[0].strides in ((1, 1), (-1, 1))
 
 
-def why_runs(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
-    """Runs that are long enough to be moved in words rather than item by item."""
-    width = copy.width
-    if copy.num_bytes <= t.max_gathered_run_bytes[width]:
-        return None
-    least = t.min_run_bytes[width]
-    return f"runs of {copy.row_bytes} bytes, {least} or more" if copy.row_bytes >= least else None
-
-
 def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     """Contiguous or mirrored rows: words of 16 bytes, shifted and reversed in registers."""
     space = copy.space
@@ -276,70 +265,6 @@ def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
     )
 
 
-def gather_reads_sectors(other: Dimension, item_bytes: int) -> bool:
-    """Whether a block of the gather takes as many neighbours in the source as a sector has items.
-
-    They are neighbours along the dimension `other`.
-    """
-    tile_items = BLOCK_THREADS * GATHER_ITEMS_PER_THREAD[item_bytes]
-    return abs(other.strides[TARGET]) * SECTOR_BYTES <= tile_items * item_bytes
-
-
-def tiles_write_sectors(line: Dimension, other: Dimension, item_bytes: int) -> bool:
-    """Whether lines of the target are as long as a sector, or lie one after another."""
-    return line.size * item_bytes >= SECTOR_BYTES or abs(other.strides[TARGET]) == line.size
-
-
-def why_transpose(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
-    """Matrices that fill enough of their tiles, if a line of the target jumps in the source.
-
-    The gather moves what is small, and most of what it reads in whole sectors.
-    """
-    space = copy.space
-    item_bytes = space.item_bytes
-    line, other = space.dimensions[0], space.dimensions[crossing(space) or 0]
-    if copy.num_bytes <= t.max_gathered_matrix_bytes[copy.width] or abs(line.strides[SOURCE]) <= 1:
-        return None
-    fills = t.min_tile_fill
-    if gather_reads_sectors(other, item_bytes):
-        if not tiles_write_sectors(line, other, item_bytes):
-            return None
-        fills = t.min_tile_fill_beside_sectors
-    sides = tile_sides(line.size, other.size, item_bytes)
-    num_tiles = ceil_div(line.size, sides[0]) * ceil_div(other.size, sides[1])
-    fill = line.size * other.size * item_bytes / (num_tiles * TRANSPOSED_TILE_BYTES)
-    least = fills[copy.width]
-    if fill < least:
-        return None
-    return f"lines of {line.size} items fill {fill:.2f} of {num_tiles} tiles, {least} or more"
-
-
-def why_planes(copy: BoxCopy, limits: Limits, t: Thresholds) -> str | None:
-    """Pixels whose planes have long lines, or lines of whole words.
-
-    A single plane leaves the rest of its pixels: it pays for every other byte alone.
-    """
-    pixels = pixels_of(copy.space)
-    item_bytes, width = copy.space.item_bytes, copy.width
-    if pixels is None or copy.num_bytes <= t.max_gathered_matrix_bytes[width]:
-        return None
-    line_bytes = pixels.line.size * item_bytes
-    if pixels.num_planes == 1:
-        if item_bytes > 1 or pixels.pixel_items > 2:
-            return None
-        least = t.min_single_plane_bytes
-    else:
-        leasts = t.min_split_plane_bytes if pixels.splits else t.min_joined_plane_bytes
-        least = leasts[width][pixels.pixel_items - 2]
-    if line_bytes % WORD_BYTES == alignment_of(pixels, TARGET, item_bytes) % WORD_BYTES == 0:
-        least = t.min_whole_plane_bytes[width]
-    if line_bytes < least:
-        return None
-    return (
-        f"{pixels.num_planes} of {pixels.pixel_items} planes in lines of {line_bytes} bytes, {least} or more"
-    )
-
-
 def any_copy(copy: BoxCopy, limits: Limits) -> bool:
     """Every copy."""
     return True
@@ -354,18 +279,78 @@ PATHS = by_name(
     Path("gather", "any copy", any_copy, single_step(gather)),
 )
 
-#: The paths on a GPU in order of preference, and why each pays. The gather is the last.
-_PREFERRED: tuple[tuple[Path[BoxCopy], Reason[BoxCopy, Thresholds]], ...] = (
-    (PATHS["driver"], why_driver),
-    (PATHS["runs"], why_runs),
-    (PATHS["planes"], why_planes),
-    (PATHS["transpose"], why_transpose),
-)
+#: Bytes of each multiprocessor that count, at most: the tree was grown from problems that are hardly larger.
+_MOST_BYTES = 1 << 19
 
 
-def choose_path(copy: BoxCopy, limits: Limits, t: Thresholds = THRESHOLDS) -> Choice[BoxCopy]:
-    """The path that is estimated to be the fastest, and why."""
+class Features(NamedTuple):
+    """What the tree asks of a copy; members about a path are 0 where it cannot compute it."""
+
+    bytes_per_multiprocessor: float
+    item_bytes: int
+    #: A row is what is contiguous in the target.
+    row_bytes: int
+    #: Items between neighbours of a row, in either tensor.
+    source_step: int
+    target_step: int
+    #: Bytes between the nearest neighbours in the source.
+    least_step_bytes: int
+    # transpose: what is contiguous in the source, and the bytes between its items in the target
+    line_bytes: int
+    line_step_bytes: int
+    tile_fill: float
+    tiles_per_multiprocessor: float
+    # planes
+    pixel_items: int
+    splits_pixels: bool
+    num_planes: int
+    plane_bytes: int
+    has_whole_words: bool
+
+
+def features_of(copy: BoxCopy, limits: Limits) -> Features:
+    """The features of a copy on a device."""
+    space, row, item_bytes = copy.space, copy.row, copy.space.item_bytes
+    line_bytes = line_step_bytes = 0
+    tile_fill = num_tiles = 0.0
+    share = min(copy.num_bytes / limits.num_multiprocessors, _MOST_BYTES)
+    if position := crossing(space):
+        line = space.dimensions[position]
+        line_bytes, line_step_bytes = line.size * item_bytes, abs(line.strides[TARGET]) * item_bytes
+        tile_fill = filled_part(row.size, line.size, item_bytes)
+        num_tiles = share / (tile_fill * TRANSPOSED_TILE_BYTES)
+    pixels, plane_bytes, has_whole_words = pixels_of(space), 0, False
+    if pixels is not None:
+        plane_bytes = pixels.line.size * item_bytes
+        alignment = alignment_of(pixels, TARGET, item_bytes)
+        has_whole_words = plane_bytes % WORD_BYTES == alignment % WORD_BYTES == 0
+    return Features(
+        bytes_per_multiprocessor=share,
+        item_bytes=item_bytes,
+        row_bytes=row.size * item_bytes,
+        source_step=abs(row.strides[SOURCE]),
+        target_step=abs(row.strides[TARGET]),
+        least_step_bytes=min((abs(d.strides[SOURCE]) for d in space.dimensions), default=1) * item_bytes,
+        line_bytes=line_bytes,
+        line_step_bytes=line_step_bytes,
+        tile_fill=tile_fill,
+        tiles_per_multiprocessor=num_tiles,
+        pixel_items=pixels.pixel_items if pixels else 0,
+        splits_pixels=pixels is not None and pixels.splits,
+        num_planes=pixels.num_planes if pixels else 0,
+        plane_bytes=plane_bytes,
+        has_whole_words=has_whole_words,
+    )
+
+
+def choose_path(copy: BoxCopy, limits: Limits, tree: Tree | None = None) -> Choice[BoxCopy]:
+    """The path that is estimated to be the fastest, by a tree or by the operator's own."""
     # On a CPU, this copies with all cores and the C library with one.
     if limits.warp_lanes == 1:
         return Choice(PATHS["serial"], "blocks of one thread")
-    return first_that_pays(_PREFERRED, PATHS["gather"], copy, limits, t)
+    if is_for_the_driver(copy, limits):
+        return Choice(PATHS["driver"], f"one stretch of {copy.num_bytes} bytes in words of {MAX_ITEM_BYTES}")
+    ranked = (tree or read_tree("slice", Features._fields)).ranked(features_of(copy, limits))
+    path = first_that_can(PATHS, ranked, copy, limits, PATHS["gather"])
+    size = f"{copy.num_bytes} bytes in rows of {copy.row.size} items"
+    return Choice(path, f"estimated to be the fastest for {size}")

@@ -18,9 +18,10 @@ from cudml.operators.launch_shape import run_shape
 from cudml.operators.slice import paths as slice_paths
 from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice.operator import Slice1Desc, plan
-from cudml.operators.slice.paths import PATHS, choose_path, copy_step
+from cudml.operators.slice.paths import PATHS, Features, box_copy, choose_path, copy_step, features_of
 from cudml.plans import Copy, Limits, Plan, Step
 from cudml.tensors import TensorDesc
+from proof.sass.plan import HOPPER
 from tests.support import assert_identical, is_for_a_cpu, schedules, set_thresholds
 from tests.support.layouts import Layout, lay_out, run_on_bytes
 
@@ -309,10 +310,10 @@ def test_indices_of_64_bits(device: Device, name: str, monkeypatch: pytest.Monke
 
 #: Copies that the plan is expected to give to each kernel: item bytes, sizes, source strides.
 CHOSEN = {
-    "contiguous rows": ("runs", 4, (10_000, 1000), (2000, 1)),
+    "contiguous rows": ("gather", 4, (10_000, 1000), (2000, 1)),
     "contiguous rows of 16 MiB": ("gather", 4, (4096, 1024), (2048, 1)),
     "mirrored rows": ("runs", 2, (40_000, 1000), (2000, -1)),
-    "odd rows of bytes": ("runs", 1, (20_000, 99), (150, 1)),
+    "odd rows of bytes": ("runs", 1, (100_000, 99), (150, 1)),
     "few odd rows of bytes": ("gather", 1, (1000, 99), (150, 1)),
     "short rows of bytes": ("gather", 1, (100_000, 33), (50, 1)),
     "every third item": ("gather", 4, (10, 16384), (50_000, 3)),
@@ -325,34 +326,38 @@ CHOSEN = {
     "short lines of bytes between others": ("gather", 1, (400_000, 24, 2), (1, 400_009, 9_600_216)),
     "short lines of bytes that touch": ("transpose", 1, (1000, 3001, 8), (24_008, 1, 3001)),
     "columns of bytes as short rows": ("transpose", 1, (50_000, 60), (1, 50_000)),
-    "few columns as rows": ("gather", 4, (250, 400), (1, 250)),
+    "few columns as rows": ("transpose", 4, (250, 400), (1, 250)),
     "short rows": ("gather", 4, (500, 3), (5, 1)),
     "wide stride": ("gather", 4, (50, 300), (9000, 17)),
     "wide items with a stride": ("gather", 8, (50, 300), (9000, 2)),
-    "a few columns": ("transpose", 4, (500_000, 4), (1, 500_000)),
+    "a few columns": ("gather", 4, (500_000, 4), (1, 500_000)),
     "pixels as planes": ("planes", 1, (3, 1_000_000), (1, 3)),
     "few pixels as planes": ("gather", 1, (3, 10_000), (1, 3)),
     "three bytes of four as planes": ("planes", 1, (9000, 3, 81), (400, -1, 4)),
-    "planes as pixels": ("planes", 2, (500, 501, 3), (1503, 1, 501)),
+    "planes as pixels": ("planes", 2, (5000, 501, 3), (1503, 1, 501)),
     "short lines of halves as pixels": ("gather", 2, (50_000, 17, 3), (51, 1, 17)),
-    "short lines of whole words as pixels": ("planes", 2, (10_000, 24, 3), (72, 1, 24)),
-    "pixels of five items": ("transpose", 1, (5, 500_000), (1, 5)),
+    "short lines of whole words as pixels": ("gather", 2, (10_000, 24, 3), (72, 1, 24)),
+    "pixels of five items": ("gather", 1, (5, 500_000), (1, 5)),
     "wide pixels": ("transpose", 4, (3, 100_000), (1, 3)),
     "every third byte": ("gather", 1, (20_000, 96), (300, 3)),
     "every other byte": ("planes", 1, (2000, 1025), (2060, 2)),
     "every other byte of whole words": ("planes", 1, (20_000, 96), (200, 2)),
     "matrices that fill a third of their tiles": ("gather", 4, (1000, 9, 300), (2700, 1, 9)),
     "one column many times": ("gather", 4, (500, 400), (1, 0)),
+    "many tiny matrices": ("gather", 4, (491_693, 2, 2), (14, 1, 2)),
+    "images": ("planes", 1, (64, 3, 1024, 1024), (3 << 20, 1, 3072, 3)),
 }
 
 
-#: The reason that a choice gives.
-WHY = {
-    "runs": r"runs of \d+ bytes, \d+ or more",
-    "planes": r"\d of \d planes in lines of \d+ bytes, \d+ or more",
-    "transpose": r"lines of \d+ items fill [\d.]+ of \d+ tiles, [\d.]+ or more",
-    "gather": "nothing else pays",
-}
+def test_outputs_in_many_waves_are_like_smaller_ones() -> None:
+    """Every path takes as many times longer."""
+
+    def seen(num_rows: int) -> Features:
+        matrices = Space(dimensions_of((num_rows, 30, 50), (1500, 1, 30), (1500, 50, 1)), (0, 0), 4)
+        return features_of(box_copy(matrices, "source", "target"), HOPPER.limits)
+
+    assert seen(100_000) == seen(1_000_000)
+    assert seen(100_000) != seen(10_000)
 
 
 @pytest.mark.parametrize("case", CHOSEN.values(), ids=CHOSEN.keys())
@@ -361,11 +366,11 @@ def test_choice_of_the_plan(case: tuple) -> None:
     source = strided_layout(sizes, BITS_BY_SIZE[item_bytes], strides, 0)
     target = lay_out(sizes, BITS_BY_SIZE[item_bytes])
     space = space_of(source, target)
-    limits = emulator.get_device().limits
+    limits = HOPPER.limits
     expected = copy_step(space, "source", "target", limits, path=name)
     assert copy_step(space, "source", "target", limits) == expected
-    choice = choose_path(BoxCopy(space, "source", "target"), limits)
-    assert re.fullmatch(f"{name}: .*({WHY[name]}).*", repr(choice))
+    told = repr(choose_path(box_copy(space, "source", "target"), limits))
+    assert re.fullmatch(rf"{name}: estimated to be the fastest for \d+ bytes in rows of \d+ items", told)
     assert expected.source == f"slice/{name}.cu"
     single = copy_step(space, "source", "target", replace(limits, warp_lanes=1))
     assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))
@@ -400,7 +405,8 @@ def test_runs_are_shaped_by_all_the_bytes_that_are_moved(item_bytes: int) -> Non
     sizes, kind = (64, (1 << 20) // item_bytes), BITS_BY_SIZE[item_bytes]
     space = space_of(strided_layout(sizes, kind, (sizes[1] + 1, 1), 0), lay_out(sizes, kind))
     limits = replace(emulator.get_device().limits, num_multiprocessors=132)
-    step, shape = copy_step(space, "a", "b", limits), run_shape(1 << 20, 64 << 20, limits)
+    step = copy_step(space, "a", "b", limits, path="runs")
+    shape = run_shape(1 << 20, 64 << 20, limits)
     members = {field.name: field.values[0] for field in step.params.fields}
     assert (members["run_bytes"], members["piece_bytes"]) == (1 << 20, shape.piece_bytes)
     assert members["num_pieces"] == 64 * shape.pieces_per_run
