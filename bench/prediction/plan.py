@@ -11,8 +11,8 @@ GPU-OPERATOR_scan.csv, and all paths have to give the same result.
 `--random N --seed S --write` tunes the numbers of the operator's choice by the drawn problems, the scan's
 points and those measured on an H200, and writes the file of cudml/operators/choices/, if they choose better
 for others: problems of seed S + 1, an eighth as many and at least 60, and every eighth measured point. For
-top-k and reversals it grows a decision tree (scikit-learn, of the `bench` group). Of ten times N drawn
-problems, the N whose path is the least certain are predicted then, and added to the known ones in
+top-k, slices and reversals it grows a decision tree (scikit-learn, of the `bench` group). Of ten times N
+drawn problems, the N whose path is the least certain are predicted then, and added to the known ones in
 bench/results/OPERATOR_drawn.csv.
 """
 

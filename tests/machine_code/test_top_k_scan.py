@@ -6,13 +6,11 @@ The aim is that it takes the best path, and that no size takes much longer than 
 from dataclasses import replace
 from itertools import chain
 
-import numpy as np
 import pytest
 
 from bench.prediction import plan as command
 from bench.prediction.scan import dear
 from bench.prediction.scans.top_k import SCAN, Point, RaggedPoint, jumps
-from bench.prediction.tune import Tuning
 from proof.sass.compiler import unavailable
 
 _, RECORDED = SCAN.read()
@@ -111,17 +109,6 @@ OFF_THE_LINES = {
 @pytest.mark.parametrize(("point", "path"), OFF_THE_LINES.items(), ids=str)
 def test_choice_off_the_lines(point: Point, path: str) -> None:
     assert SCAN.chosen(point) == path
-
-
-def test_drawn_problems_take_paths_of_little_more_time() -> None:
-    """The tree was grown from them. Others are drawn by `python -m bench plan top_k --random`."""
-    _, rows = SCAN.read(SCAN.drawn_table)
-    chosen = Tuning(SCAN.corrected(rows), SCAN.choosing).chosen(SCAN.choosing.numbers)
-    regrets = sorted(row.time_us / row.times[row.best] for row in chosen)
-    assert len(regrets) > 3000
-    assert np.exp(np.mean(np.log(regrets))) < 1.01
-    assert regrets[len(regrets) * 19 // 20] < 1.05
-    assert {type(row.point) for row in rows} == {Point, RaggedPoint}
 
 
 def test_exceptions_do_not_increase() -> None:
