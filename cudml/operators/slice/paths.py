@@ -312,20 +312,20 @@ def features_of(copy: BoxCopy, limits: Limits) -> Features:
     """The features of a copy on a device."""
     space, row, item_bytes = copy.space, copy.row, copy.space.item_bytes
     line_bytes = line_step_bytes = 0
-    tile_fill = num_tiles = 0.0
-    share = min(copy.num_bytes / limits.num_multiprocessors, _MOST_BYTES)
+    tile_fill = tiles_each = 0.0
+    bytes_each = min(copy.num_bytes / limits.num_multiprocessors, _MOST_BYTES)
     if position := crossing(space):
         line = space.dimensions[position]
         line_bytes, line_step_bytes = line.size * item_bytes, abs(line.strides[TARGET]) * item_bytes
         tile_fill = filled_part(row.size, line.size, item_bytes)
-        num_tiles = share / (tile_fill * TRANSPOSED_TILE_BYTES)
+        tiles_each = bytes_each / (tile_fill * TRANSPOSED_TILE_BYTES)
     pixels, plane_bytes, has_whole_words = pixels_of(space), 0, False
     if pixels is not None:
         plane_bytes = pixels.line.size * item_bytes
         alignment = alignment_of(pixels, TARGET, item_bytes)
         has_whole_words = plane_bytes % WORD_BYTES == alignment % WORD_BYTES == 0
     return Features(
-        bytes_per_multiprocessor=share,
+        bytes_per_multiprocessor=bytes_each,
         item_bytes=item_bytes,
         row_bytes=row.size * item_bytes,
         source_step=abs(row.strides[SOURCE]),
@@ -334,7 +334,7 @@ def features_of(copy: BoxCopy, limits: Limits) -> Features:
         line_bytes=line_bytes,
         line_step_bytes=line_step_bytes,
         tile_fill=tile_fill,
-        tiles_per_multiprocessor=num_tiles,
+        tiles_per_multiprocessor=tiles_each,
         pixel_items=pixels.pixel_items if pixels else 0,
         splits_pixels=pixels is not None and pixels.splits,
         num_planes=pixels.num_planes if pixels else 0,
