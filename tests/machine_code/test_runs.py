@@ -135,19 +135,19 @@ def candidates() -> Iterator[Case]:
             for length_type in (None, DataType.INT32):
                 rows = top_k((40, 509), 32, element, length_type=length_type)
                 yield Case(rows, "warp_select", replace(HOPPER.limits, num_multiprocessors=1))
-        for desc in (
-            copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1),
-            copy((40, 40, 20), element, (2, -3, 9)),
-            copy((2, 66_000), element, (1, -2)),
-            reversal((9, 301), element, 1, pad=1),
-            reversal((3, 20, 150), element, 1, one_length_a_row=True),
-            reversal((30, 70), element, 0, pad=3),
-            reversal((300, 7), element, 1),
-            reversal((300, 7), element, 1, pad=1),
-            reversal((1900, 5, 7), element, 1),
-            reversal((3000, 3), element, 0),
+        for desc, path in (
+            (copy((3, 6000), element, (1, 3), offsets=(0, 1), out_pad=1), "gather"),
+            (copy((40, 40, 20), element, (2, -3, 9)), "gather"),
+            (copy((2, 66_000), element, (1, -2)), "gather"),
+            (reversal((9, 301), element, 1, pad=1), "lanes"),
+            (reversal((3, 20, 150), element, 1, one_length_a_row=True), "rows"),
+            (reversal((30, 70), element, 0, pad=3), "columns"),
+            (reversal((300, 7), element, 1), "boxes"),
+            (reversal((300, 7), element, 1, pad=1), "gather"),
+            (reversal((1900, 5, 7), element, 1), "boxes"),
+            (reversal((3000, 3), element, 0), "columns"),
         ):
-            yield Case(desc, limits=HOPPER.limits)
+            yield Case(desc, path, HOPPER.limits)
         yield Case(copy((5000,), element, (1,), offsets=(3,)), "runs", HOPPER.limits)
         yield Case(copy((260, 70), element, (1, -1), strides=(1, 263)), "transpose", HOPPER.limits)
         for pixel in (2, 3, 4) if size <= PLANES_MAX_ITEM_BYTES else ():
