@@ -93,22 +93,22 @@ TABLE = {
     ),
     # Every row of a sequence has 16 threads, and each reads the length.
     "rows of one length": moving(
-        Case(reversal((4, 16, 256), WORD, 1, one_length_a_row=True)),
+        Case(reversal((4, 16, 256), WORD, 1, one_length_a_row=True), "rows"),
         65536, 65536, 1.031, sequence_lengths_tensor=64 * 4 * 16,
     ),
     # Every thread reads the length of its column, eight threads a column.
     "columns": moving(
-        Case(reversal((64, 256), WORD, 0)), 65536, 65536, 1.054, sequence_lengths_tensor=8 * 1024
+        Case(reversal((64, 256), WORD, 0), "columns"), 65536, 65536, 1.054, sequence_lengths_tensor=8 * 1024
     ),
     # A block of 256 threads has 64 or 63 columns, so that four read the length of each.
     "columns of halves at odd places": moving(
-        Case(reversal((64, 255), HALF, 0)), 32640, 32640, 1.046, sequence_lengths_tensor=4 * 1020
+        Case(reversal((64, 255), HALF, 0), "columns"), 32640, 32640, 1.046, sequence_lengths_tensor=4 * 1020
     ),
     "short lanes": moving(
-        Case(reversal((500, 8), WORD, 1)), 16000, 16000, 1.0, sequence_lengths_tensor=2000
+        Case(reversal((500, 8), WORD, 1), "boxes"), 16000, 16000, 1.0, sequence_lengths_tensor=2000
     ),
     "short lanes of bytes": moving(
-        Case(reversal((800, 7), BYTE, 1)), 5600, 5600, 1.0, sequence_lengths_tensor=3200
+        Case(reversal((800, 7), BYTE, 1), "boxes"), 5600, 5600, 1.0, sequence_lengths_tensor=3200
     ),
     "small boxes": moving(
         Case(reversal((100, 5, 7), BYTE, 1), "boxes"), 3500, 3500, 1.0, sequence_lengths_tensor=2800

@@ -426,7 +426,7 @@ CASES = {
     "short lanes between gaps": Case(reversal((300, 7), HALF, 1, pad=1), limits=ONE),
     "lanes between different gaps": Case(reversal((20, 300), HALF, 1, pad=1, out_pad=5), "lanes"),
     "columns between different gaps": Case(reversal((30, 70), HALF, 0, pad=2, out_pad=7)),
-    "short lanes between different gaps": Case(reversal((300, 7), HALF, 1, pad=1, out_pad=2)),
+    "short lanes between different gaps": Case(reversal((300, 7), HALF, 1, pad=1, out_pad=2), "gather"),
     "more short lanes than blocks have": Case(reversal((40_000, 7), HALF, 1), limits=ONE),
     "short lanes of bytes at odd places": Case(reversal((2001, 7), BYTE, 1), skew=3),
     "short lanes by several blocks": Case(reversal((3001, 7), BYTE, 1)),
