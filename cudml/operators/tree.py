@@ -22,6 +22,10 @@ class Question(NamedTuple):
     num_skipped: int
 
 
+#: Bytes of each multiprocessor that count as a feature, at most: known problems are hardly larger. Of those
+#: in many waves, smaller ones take as many times less time by every path.
+MOST_BYTES = 1 << 19
+
 #: Paths at a leaf, the one that takes the least time first.
 Ranked = tuple[str, ...]
 

@@ -101,7 +101,7 @@ def rows_with(numbers: Any) -> Any:
     return rows_of
 
 
-#: A choice by numbers, one of which is by measured times.
+#: A choice by two numbers; the unused one is kept, as by measured times.
 SCAN = Scan(
     "none", tuple(PATHS), top_k.Point, lambda: [], top_k.draw, replace(CHOOSING, measured=("unused",))
 )

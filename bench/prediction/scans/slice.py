@@ -40,12 +40,12 @@ NUM_BYTES = 128 << 20
 #: Bytes of a drawn output, at most; with steps between its items, the source has up to eight times as many.
 _MAX_DRAWN_BYTES = 64 << 20
 
-#: Shortest runs that words move, by item, and largest outputs that are gathered, runs and matrices.
+#: Sizes around which points lie, by item: runs, and outputs that are so small that they are gathered.
 _RUN_BYTES = {1: 96, 2: 192, 4: 512, 8: 1024, 16: 870}
 _GATHERED_RUN_BYTES = {1: 1 << 20, 2: 32 << 20, 4: 40 << 20, 8: 32 << 20, 16: 32 << 20}
 _GATHERED_MATRIX_BYTES = {1: 1 << 20, 2: 1 << 19, 4: 1 << 19, 8: 1 << 19, 16: 1 << 19}
 
-#: Shortest lines of planes, by item, into which pixels of 2, 3 and 4 items are split, or that are joined.
+#: The same of lines of planes, for pixels of 2, 3 and 4 items that are split, or joined.
 _SPLIT_PLANE_BYTES = {1: (64, 64, 64), 2: (400, 400, 340)}
 _JOINED_PLANE_BYTES = {1: (24, 24, 24), 2: (180, 82, 120)}
 
@@ -165,6 +165,7 @@ _BY_TREE = ByTree(
     choose_path=choose_path,
     features_of=features_of,
     paths={name: PATHS[name] for name in NAMES},
+    # As many as of reversals; other numbers were not tried.
     most_leaves=600,
 )
 

@@ -35,7 +35,7 @@ from cudml.operators.reverse_subsequences.lanes import (
     lanes_of,
 )
 from cudml.operators.slice.paths import copy_step
-from cudml.operators.tree import Tree, read_tree
+from cudml.operators.tree import MOST_BYTES, Tree, read_tree
 from cudml.plans import (
     MAX_GRID_BLOCKS,
     MEMORY_PIECE_BYTES,
@@ -524,10 +524,6 @@ PATHS = by_name(
 )
 
 
-#: Bytes of each multiprocessor that count, at most: the tree was grown from problems that are hardly larger.
-_MOST_BYTES = 1 << 19
-
-
 class Features(NamedTuple):
     """What the tree asks of a reversal; members about a path are 0 where it cannot compute it."""
 
@@ -551,8 +547,7 @@ class Features(NamedTuple):
 def features_of(lanes: Lanes, limits: Limits) -> Features:
     """The features of a reversal on a device."""
     others, along, item_bytes = lanes.others, lanes.axis, lanes.item_bytes
-    # Of outputs in many waves, smaller ones take as many times less time by every path.
-    share = min(1, _MOST_BYTES * limits.num_multiprocessors / lanes.num_bytes) / limits.num_multiprocessors
+    share = min(1, MOST_BYTES * limits.num_multiprocessors / lanes.num_bytes) / limits.num_multiprocessors
     row_size = others.dimensions[0].size if others.dimensions else 1
     innermost = min((*others.dimensions, along), key=lambda d: abs(d.strides[TARGET]))
     run_bytes = run_threads = strip_row_bytes = num_strips = 0

@@ -51,7 +51,7 @@ from cudml.operators.slice.crossings import (
     planes,
     transpose,
 )
-from cudml.operators.tree import Tree, read_tree
+from cudml.operators.tree import MOST_BYTES, Tree, read_tree
 from cudml.plans import (
     MEMORY_PIECE_BYTES,
     Copy,
@@ -279,23 +279,20 @@ PATHS = by_name(
     Path("gather", "any copy", any_copy, single_step(gather)),
 )
 
-#: Bytes of each multiprocessor that count, at most: the tree was grown from problems that are hardly larger.
-_MOST_BYTES = 1 << 19
-
 
 class Features(NamedTuple):
     """What the tree asks of a copy; members about a path are 0 where it cannot compute it."""
 
     bytes_per_multiprocessor: float
     item_bytes: int
-    #: A row is what is contiguous in the target.
+    #: Of the innermost dimension.
     row_bytes: int
     #: Items between neighbours of a row, in either tensor.
     source_step: int
     target_step: int
     #: Bytes between the nearest neighbours in the source.
     least_step_bytes: int
-    # transpose: what is contiguous in the source, and the bytes between its items in the target
+    # transpose: the dimension that is contiguous in the source, and the bytes between its items in the target
     line_bytes: int
     line_step_bytes: int
     tile_fill: float
@@ -313,7 +310,7 @@ def features_of(copy: BoxCopy, limits: Limits) -> Features:
     space, row, item_bytes = copy.space, copy.row, copy.space.item_bytes
     line_bytes = line_step_bytes = 0
     tile_fill = tiles_each = 0.0
-    bytes_each = min(copy.num_bytes / limits.num_multiprocessors, _MOST_BYTES)
+    bytes_each = min(copy.num_bytes / limits.num_multiprocessors, MOST_BYTES)
     if position := crossing(space):
         line = space.dimensions[position]
         line_bytes, line_step_bytes = line.size * item_bytes, abs(line.strides[TARGET]) * item_bytes

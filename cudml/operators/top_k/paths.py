@@ -25,7 +25,7 @@ from cudml.operators.top_k.lanes import (
 from cudml.operators.top_k.radix import block_radix, can_share_rows, can_take_blocks, grid_radix
 from cudml.operators.top_k.rows import Selection, lie_together
 from cudml.operators.top_k.serial import can_serial, can_serial_arg_max, serial, serial_arg_max
-from cudml.operators.tree import Tree, read_tree
+from cudml.operators.tree import MOST_BYTES, Tree, read_tree
 from cudml.plans import WARP_LANES, Limits
 
 PATHS = by_name(
@@ -51,9 +51,8 @@ PATHS = by_name(
 )
 
 
-#: Rows and bytes of each multiprocessor that count, at most, whichever are more rows: the tree was grown from
-#: problems that are hardly larger.
-_MOST_ROWS, _MOST_BYTES = 8, 1 << 19
+#: Rows of each multiprocessor that count, at most, unless `MOST_BYTES` are more.
+_MOST_ROWS = 8
 
 
 class Features(NamedTuple):
@@ -78,8 +77,7 @@ def features_of(selection: Selection, limits: Limits) -> Features:
     """The features of a selection on a device."""
     length, k, size = selection.row_length, selection.k, selection.element.size
     row_bytes = selection.mean_length * size
-    # Of rows in many waves, fewer take as many times less time by every path.
-    most_rows = max(_MOST_ROWS, _MOST_BYTES // max(row_bytes, 1)) * limits.num_multiprocessors
+    most_rows = max(_MOST_ROWS, MOST_BYTES // max(row_bytes, 1)) * limits.num_multiprocessors
     num_rows = min(selection.num_rows, most_rows)
     rows = num_rows / limits.num_multiprocessors
     return Features(
