@@ -1,6 +1,7 @@
 """`python -m bench machine-code`: facts about the machine code of every kernel, as a table.
 
-Needs CuPy, NVRTC and nvdisasm (the `nvrtc` group), and no GPU. `--check` writes nothing and prints what
+Needs CuPy, NVRTC and nvdisasm (the `nvrtc` group), and no GPU. Code with a problem, such as spilled
+registers, is an error. `--check` writes nothing and prints what
 differs from the committed table. `--architecture` makes the rows of one, by this machine's NVRTC, and
 compares them with those of the committed table.
 """
@@ -17,10 +18,12 @@ from pathlib import Path
 
 from cudml.devices import get_device
 from cudml.plans import WARP_LANES, KernelLaunch
-from proof.instances import batches
+from proof.instances import batches, instances
 from proof.sass.architectures import ARCHITECTURES, Architecture
 from proof.sass.compiler import nvrtc_version, unavailable
 from proof.sass.facts import Facts, facts_of
+from proof.sass.problems import problems_of
+from proof.sass.text_hash import BITS, text_hash
 
 TABLE = Path(__file__).parent / "results" / "machine_code.csv"
 
@@ -29,6 +32,7 @@ TABLE = Path(__file__).parent / "results" / "machine_code.csv"
 class Row:
     """The instances of one kernel on one architecture: their number, and the least or the most of each fact.
 
+    `text` is the sum of the hashes of all instances (`proof.sass.text_hash`), in hexadecimal.
     Registers are those of a thread, `warps` those that a multiprocessor holds at once, and `flight_bytes`
     those that the loads of all these bring at once.
     """
@@ -37,6 +41,7 @@ class Row:
     kernel: str
     architecture: str
     instances: int
+    text: str
     min_registers: int
     max_registers: int
     max_stack_bytes: int
@@ -52,7 +57,8 @@ class Row:
     def beside(self, other: "Row") -> "Row":
         """The row of the instances of both."""
         values = {name: choose(getattr(self, name), getattr(other, name)) for name, choose in _EXTREMES}
-        return replace(self, instances=self.instances + other.instances, **values)
+        text = _hexadecimal(int(self.text, 16) + int(other.text, 16))
+        return replace(self, instances=self.instances + other.instances, text=text, **values)
 
 
 #: The columns of an extreme, and the function that chooses it.
@@ -61,6 +67,11 @@ _EXTREMES = [
     for field in fields(Row)
     if field.name.startswith(("min_", "max_"))
 ]
+
+
+def _hexadecimal(value: int) -> str:
+    """A hash, or the sum of some, as the table writes it."""
+    return f"{value % (1 << BITS):0{BITS // 4}x}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,7 @@ def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Ro
         kernel=launch.function,
         architecture=architecture.name,
         instances=1,
+        text=_hexadecimal(text_hash(launch)),
         min_registers=facts.kernel.registers,
         max_registers=facts.kernel.registers,
         max_stack_bytes=facts.kernel.stack_bytes,
@@ -89,9 +101,22 @@ def row_of(launch: KernelLaunch, facts: Facts, architecture: Architecture) -> Ro
 
 
 def rows_of(launches: Iterable[KernelLaunch], architecture: Architecture) -> list[Row]:
-    """The rows of instances of one source, compiled together."""
+    """The rows of instances of one source, compiled together.
+
+    Raises
+    ------
+    ValueError
+        The code of an instance has a problem, such as spilled registers; names all of them.
+    """
     batch = list(launches)
     facts = facts_of(batch, architecture)
+    problems = [
+        f"{launch.name_expression} on {architecture.name}: {problem}"
+        for launch in batch
+        for problem in problems_of(launch, facts[launch.name_expression], architecture)
+    ]
+    if problems:
+        raise ValueError("\n".join(problems))
     return joined(row_of(launch, facts[launch.name_expression], architecture) for launch in batch)
 
 
@@ -102,6 +127,16 @@ def joined(rows: Iterable[Row]) -> list[Row]:
         found[row.key] = found[row.key].beside(row) if row.key in found else row
     order = {architecture.name: number for number, architecture in enumerate(ARCHITECTURES)}
     return sorted(found.values(), key=lambda row: (row.source, row.kernel, order[row.architecture]))
+
+
+def present(architecture: Architecture) -> dict[tuple[str, str, str], tuple[int, str]]:
+    """The instances and the `text` that the rows of the present kernels have, by key, without compiling."""
+    found: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for launch in instances(architecture.limits):
+        key = (launch.source, launch.function, architecture.name)
+        count, text = found.get(key, (0, 0))
+        found[key] = count + 1, text + text_hash(launch)
+    return {key: (count, _hexadecimal(text)) for key, (count, text) in found.items()}
 
 
 def measured(architectures: Sequence[Architecture] = ARCHITECTURES, only: str = "") -> list[Row]:
@@ -166,7 +201,8 @@ def beyond(recorded: Iterable[Row], rows: Iterable[Row]) -> list[str]:
     for row in rows:
         if row.key in known:
             whole = known[row.key]
-            found += differences([whole], [replace(whole.beside(row), instances=whole.instances)])
+            both = replace(whole.beside(row), instances=whole.instances, text=whole.text)
+            found += differences([whole], [both])
         else:
             found.append(f"{' '.join(row.key)}: is new")
     return found
@@ -202,7 +238,11 @@ def main(arguments: Sequence[str]) -> int:
     if not architectures:
         print(f"{name} is none of {', '.join(one.name for one in ARCHITECTURES)}", file=sys.stderr)
         return 2
-    table = Table(nvrtc_version(), tuple(measured(architectures, options.only)))
+    try:
+        table = Table(nvrtc_version(), tuple(measured(architectures, options.only)))
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 1
     before = recorded(TABLE if name or options.only else options.output)
     same = [row for row in before.rows if name in (None, row.architecture) and options.only in row.source]
     changed = differences(same, table.rows)

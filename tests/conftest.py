@@ -29,6 +29,10 @@ hypothesis.settings.register_profile("cudml", deadline=None)
 hypothesis.settings.load_profile("cudml")
 
 
+#: Values of `--architectures`; each compiles what those before it do.
+ARCHITECTURES = ("one", "some", "all")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Options that choose the tests, and how kernels run on the CPU."""
     parser.addoption("--sanitize", action="store_true", help="run kernels in the CPU emulator's check mode")
@@ -39,7 +43,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--predictions", action="store_true", help="predict every case of bench/, not one of each kernel"
     )
     parser.addoption(
-        "--every-architecture", action="store_true", help="compile for seven architectures, not one"
+        "--architectures",
+        choices=ARCHITECTURES,
+        default="one",
+        help="compile for sm_90 (default), some kernels for six more, or all kernels for all seven",
     )
     parser.addoption(
         "--all-cases",
@@ -72,9 +79,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out = {i for i in items if i.get_closest_marker("gpu") and i.get_closest_marker("cpu_only")}
     if config.getoption("--sanitize"):
         left_out |= {item for item in items if "emulator" in item.path.parts}
-    for marker in ("planted", "predictions", "every_architecture"):
-        if not config.getoption(f"--{marker.replace('_', '-')}"):
+    for marker in ("planted", "predictions"):
+        if not config.getoption(f"--{marker}"):
             left_out |= {item for item in items if item.get_closest_marker(marker)}
+    chosen = ARCHITECTURES.index(config.getoption("--architectures"))
+    for item in items:
+        mark = item.get_closest_marker("architectures")
+        if mark is not None and ARCHITECTURES.index(mark.args[0]) > chosen:
+            left_out.add(item)
     if loaded_stand_in() is not None:
         over_stand_in.skip_those_that_need_a_gpu(items)
         if not config.getoption("--all-cases"):

@@ -78,6 +78,6 @@ ARCHITECTURES = (
     Architecture(120, 48, 24, 102400, 101376, 1024, 170, 96 * _MIB),
 )
 
-#: The one whose machine code also runs. For others, kernels are compiled with `--every-architecture` alone,
-#: because each takes three minutes of CPU time.
+#: The one whose machine code also runs. For the others, all kernels are compiled with `--architectures all`
+#: alone, because each takes ten minutes of CPU time.
 COMPILED_BY_DEFAULT = (90,)

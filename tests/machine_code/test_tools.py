@@ -13,8 +13,8 @@ from proof.sass import cubin, disassembly
 from proof.sass.architectures import ARCHITECTURES, Architecture
 from proof.sass.compiler import Compiled, compile_cubin, unavailable
 from proof.sass.facts import Facts, facts_of
+from proof.sass.problems import problems_of
 from tests.devices.cuda.stand_in.cases import KERNELS
-from tests.machine_code.test_instances import problems_of
 from tests.support.params import params_of
 
 pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailable()))
@@ -87,6 +87,16 @@ def test_launch_that_does_not_fit_the_code_is_found() -> None:
     ):
         launch = planted("wide", changes.pop("threads", 64), **changes)
         assert problem in problems_of(launch, facts, architecture)
+
+
+def test_code_with_a_problem_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine_code, "batches", lambda limits: [list(PLANTED)])
+    path = tmp_path / "table.csv"
+    assert machine_code.main(["--architecture", "sm_90", "--output", str(path)]) == 1
+    assert "spilling on sm_90: " in capsys.readouterr().err
+    assert not path.exists()
 
 
 def test_instance_is_the_same_alone_and_among_others() -> None:
@@ -202,7 +212,7 @@ def row(**changes: object) -> machine_code.Row:
     launch = planted("wide", 64)
     facts = Facts(cubin.Kernel(32, 0, 0, 1024, 64, ()), 0, disassembly.Counter(), 20, frozenset())
     made = machine_code.row_of(launch, facts, OF_NUMBER[90])
-    return machine_code.Row(**{**vars(made), **changes})
+    return machine_code.Row(**{**vars(made), "text": "800000000001", **changes})
 
 
 def test_table_is_written_read_and_compared(tmp_path: Path) -> None:
@@ -224,7 +234,7 @@ def test_table_is_written_read_and_compared(tmp_path: Path) -> None:
     assert machine_code.beyond((first,), [other]) == [f"{where}: is new"]
     assert machine_code.joined([second, first, other]) == [
         first,
-        row(kernel="b", instances=2, max_registers=48, min_warps=60),
+        row(kernel="b", instances=2, text="000000000002", max_registers=48, min_warps=60),
     ]
     assert machine_code.differences(table.rows, (first,)) == [f"{where}: is no longer there"]
     assert machine_code.differences((first,), table.rows) == [f"{where}: is new"]
