@@ -18,6 +18,7 @@ from cudml.operators.launch_shape import (
     serial_blocks,
 )
 from cudml.operators.path import (
+    BY_TREE,
     Choice,
     Path,
     by_name,
@@ -588,5 +589,4 @@ def choose_path(lanes: Lanes, limits: Limits, tree: Tree | None = None) -> Choic
         return Choice(PATHS[name], "blocks of one thread")
     ranked = (tree or read_tree("reverse_subsequences", Features._fields)).ranked(features_of(lanes, limits))
     path = first_that_can(PATHS, ranked, lanes, limits, PATHS["gather"])
-    size = f"{lanes.num_bytes} bytes in lanes of {lanes.axis.size} items"
-    return Choice(path, f"estimated to be the fastest for {size}")
+    return Choice(path, BY_TREE)

@@ -32,6 +32,7 @@ from cudml.operators.launch_shape import (
     serial_blocks,
 )
 from cudml.operators.path import (
+    BY_TREE,
     Choice,
     Path,
     by_name,
@@ -327,7 +328,7 @@ def features_of(copy: BoxCopy, limits: Limits) -> Features:
         row_bytes=row.size * item_bytes,
         source_step=abs(row.strides[SOURCE]),
         target_step=abs(row.strides[TARGET]),
-        least_step_bytes=min((abs(d.strides[SOURCE]) for d in space.dimensions), default=1) * item_bytes,
+        least_step_bytes=min([abs(d.strides[SOURCE]) for d in space.dimensions], default=1) * item_bytes,
         line_bytes=line_bytes,
         line_step_bytes=line_step_bytes,
         tile_fill=tile_fill,
@@ -349,5 +350,4 @@ def choose_path(copy: BoxCopy, limits: Limits, tree: Tree | None = None) -> Choi
         return Choice(PATHS["driver"], f"one stretch of {copy.num_bytes} bytes in words of {MAX_ITEM_BYTES}")
     ranked = (tree or read_tree("slice", Features._fields)).ranked(features_of(copy, limits))
     path = first_that_can(PATHS, ranked, copy, limits, PATHS["gather"])
-    size = f"{copy.num_bytes} bytes in rows of {copy.row.size} items"
-    return Choice(path, f"estimated to be the fastest for {size}")
+    return Choice(path, BY_TREE)

@@ -6,7 +6,7 @@ features of the problem; `choices/top_k.csv` has it.
 
 from typing import NamedTuple
 
-from cudml.operators.path import Choice, Path, by_name, first_that_can
+from cudml.operators.path import BY_TREE, Choice, Path, by_name, first_that_can
 from cudml.operators.top_k.arg_max import arg_max, can_arg_max
 from cudml.operators.top_k.block_sort import block_sort, can_block_sort
 from cudml.operators.top_k.cluster import can_cluster, cluster
@@ -104,5 +104,4 @@ def choose_path(selection: Selection, limits: Limits, tree: Tree | None = None) 
     ranked = (tree or read_tree("top_k", Features._fields)).ranked(features_of(selection, limits))
     # Any GPU can take the last path; a leaf's others may want a cluster, or more shared storage.
     found = first_that_can(PATHS, ranked, selection, limits, PATHS["block_radix"])
-    size = f"{selection.num_rows} rows of {selection.row_length} elements, k {selection.k}"
-    return Choice(found, f"estimated to be the fastest for {size}")
+    return Choice(found, BY_TREE)

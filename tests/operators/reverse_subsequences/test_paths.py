@@ -1,7 +1,6 @@
 """Every kernel that can reverse some lanes gives the same bytes, whichever the plan would choose."""
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -429,7 +428,7 @@ def test_choice_of_the_plan(case: tuple) -> None:
     expected = reversal_step(*descs, axis, HOPPER.limits, path=name)
     assert reversal_step(*descs, axis, HOPPER.limits) == expected
     told = repr(choose_path(lanes_of(*descs, axis), HOPPER.limits))
-    assert re.fullmatch(rf"{name}: estimated to be the fastest for \d+ bytes in lanes of \d+ items", told)
+    assert told == f"{name}: estimated to be the fastest"
     assert expected.source == f"reverse_subsequences/{name}.cu"
     single = reversal_step(*descs, axis, replace(emulator.get_device().limits, warp_lanes=1))
     assert (single.source, single.block) == (f"reverse_subsequences/{cpu_name}.cu", (1, 1, 1))

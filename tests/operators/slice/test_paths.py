@@ -1,7 +1,6 @@
 """Every kernel that can do a copy gives the same bytes, whichever the plan would choose."""
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -370,7 +369,7 @@ def test_choice_of_the_plan(case: tuple) -> None:
     expected = copy_step(space, "source", "target", limits, path=name)
     assert copy_step(space, "source", "target", limits) == expected
     told = repr(choose_path(box_copy(space, "source", "target"), limits))
-    assert re.fullmatch(rf"{name}: estimated to be the fastest for \d+ bytes in rows of \d+ items", told)
+    assert told == f"{name}: estimated to be the fastest"
     assert expected.source == f"slice/{name}.cu"
     single = copy_step(space, "source", "target", replace(limits, warp_lanes=1))
     assert (single.source, single.block) == ("slice/serial.cu", (1, 1, 1))

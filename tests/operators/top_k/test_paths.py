@@ -1,6 +1,5 @@
 """The paths of top-k: thread orders, sizes around their borders, planning, and refusals."""
 
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -198,8 +197,8 @@ def test_choice_of_a_path(case: tuple, path: str) -> None:
     limits = HOPPER.limits
     x, options = np.broadcast_to(np.float32(0), sizes), Options(k, axis)
     assert plan_for(x, options, limits) == plan_for(x, replace(options, path=path), limits)
-    why = r"estimated to be the fastest for \d+ rows of \d+ elements, k \d+"
-    assert re.fullmatch(f"{path}: {why}", repr(choose_path(selection_for(x, options), limits)))
+    told = repr(choose_path(selection_for(x, options), limits))
+    assert told == f"{path}: estimated to be the fastest"
 
 
 def test_rows_in_many_waves_are_like_fewer() -> None:
