@@ -17,9 +17,10 @@ from cudml.operators.gru.operator import GruDesc
 from cudml.operators.gru.operator import plan as plan_gru
 from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
 from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
+from cudml.operators.reverse_subsequences import serial as reverse_subsequences_serial
+from cudml.operators.reverse_subsequences.lanes import lanes_of
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
 from cudml.operators.reverse_subsequences.operator import plan as plan_reversal
-from cudml.operators.reverse_subsequences.paths import lanes_of
 from cudml.operators.slice import paths as slice_paths
 from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice.paths import copy_step
@@ -182,7 +183,7 @@ def test_reversals(
     skew: int, case: tuple, name: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of items that are aligned to their size in the source or not; strips are streamed if they are large."""
-    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_STREAMED_BYTES", 1 << 13)
+    monkeypatch.setattr(reverse_subsequences_serial, "SERIAL_STREAMED_BYTES", 1 << 13)
     sizes, axis, *strides, can = case
     one = tuple(1 if d == axis else n for d, n in enumerate(sizes))
     source = sparse_tensor(sizes, np.uint16, strides[0], skew)

@@ -16,10 +16,10 @@ from bench.sources import Source
 from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators.reverse_subsequences import operator as reverse_subsequences
+from cudml.operators.reverse_subsequences.boxes import BOX_TILE_BYTES
 from cudml.operators.reverse_subsequences.lanes import Lanes, lanes_of
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
 from cudml.operators.reverse_subsequences.paths import (
-    BOX_TILE_BYTES,
     PATHS,
     Features,
     choose_path,

@@ -7,59 +7,27 @@ along is kept apart, because only its source coordinate depends on the data.
 from dataclasses import dataclass
 
 from cudml.operators.index_space import Dimension, Space, coalesced, dimensions_of, span_bytes, widened
-from cudml.operators.launch_shape import BLOCK_THREADS, index_members, index_values
-from cudml.plans import WARP_LANES, ParamStruct, Value, ceil_div
+from cudml.operators.launch_shape import (
+    BLOCK_CONSTANTS,
+    BLOCK_THREADS,
+    index_members,
+    index_values,
+    launch_of,
+)
+from cudml.plans import Constants, KernelLaunch, Limits, Params, ParamStruct, Value
 from cudml.tensors import TensorDesc
 
 SOURCE, TARGET, LENGTHS = 0, 1, 2
 
-#: The banks of shared storage, and one of them.
-BANKS_BYTES, BANK_BYTES = 128, 4
-
 #: `LaneSpace` of kernels/reverse_subsequences/lane_space.cuh.
-_LANE_SPACE = (
+LANE_SPACE = (
     "Int64 axis_size, source_offset, target_offset, length_offset",
     *index_members("source_strides", "target_strides", "length_strides"),
     "Int32 length_bytes, length_is_signed",
 )
 
-#: The structs of the kernels, by name.
-PARAMS = {
-    "gather": ParamStruct(*_LANE_SPACE, "Int64 num_items, num_tiles, axis_stride", "Int32 axis"),
-    "serial": ParamStruct(
-        *_LANE_SPACE,
-        "Int64 num_rows, rows_per_block, row_items, row_source_stride, row_target_stride, axis_stride",
-        "Int32 axis",
-    ),
-    "serial_columns": ParamStruct(
-        *_LANE_SPACE,
-        "Int64 num_strips, strips_per_block, row_items, strip_items, lane_items",
-        "Int64 row_source_stride, row_target_stride, row_length_stride",
-        "Int64 axis_source_stride, axis_target_stride",
-        "Int32 is_large",
-    ),
-    "boxes": ParamStruct(
-        *_LANE_SPACE,
-        "Int64 num_lanes",
-        "UInt32 row_multiplier",
-        "Int32 row_shift, box_items, row_lanes, tile_lanes, group_shift",
-    ),
-    "lanes": ParamStruct(
-        *_LANE_SPACE,
-        "Int64 num_pieces, piece_bytes, source_begin, source_end",
-        "Int32 item_bytes, is_backwards, group_shift",
-    ),
-    "rows": ParamStruct(
-        *_LANE_SPACE,
-        "Int64 num_pieces, run_bytes, piece_bytes, source_begin, source_end, axis_stride",
-        "Int32 axis, item_bytes, group_shift",
-    ),
-    "columns": ParamStruct(
-        *_LANE_SPACE,
-        "Int64 num_columns, axis_source_stride, axis_target_stride, column_length_stride",
-        "Int32 column_shift",
-    ),
-}
+#: The operands of a reversal, in the order of the kernels' pointers.
+BUFFERS = ("input_tensor", "sequence_lengths_tensor", "output_tensor")
 
 
 @dataclass(slots=True)
@@ -89,7 +57,7 @@ class Lanes:
         return f"a reversal of {sizes} lanes of {of_what}"
 
     def values(self, space: Space, unit: int = 1) -> dict[str, Value]:
-        """The values of `_LANE_SPACE`, for the kernel's own index space.
+        """The values of `LANE_SPACE`, for the kernel's own index space.
 
         `unit` is what source and target count: 1 for items, the item's size for bytes. The members of the
         lengths count lengths.
@@ -131,24 +99,40 @@ def lanes_of(source: TensorDesc, lengths: TensorDesc, target: TensorDesc, axis: 
     )
 
 
-def box_group_shift(lanes: Lanes, tile_lanes: int) -> int:
-    """The binary logarithm of the threads that reverse a lane of a box together: the cheapest.
+def with_axis(lanes: Lanes) -> tuple[Space, int]:
+    """All dimensions in the target's order, the axis without a source stride, and the axis's position."""
+    others, along = lanes.others, lanes.axis
+    placed = Dimension(along.size, (0, *along.strides[TARGET:]))
+    ordered = sorted((*others.dimensions, placed), key=lambda dimension: abs(dimension.strides[TARGET]))
+    axis = next(i for i, dimension in enumerate(ordered) if dimension is placed)
+    return Space(tuple(ordered), others.offsets, others.item_bytes), axis
 
-    Beginning a lane costs about as much as two pairs. The lanes of a warp wait for the longest of them,
-    and for each other where they lie in the same banks of shared storage; neighbours across rows do not.
-    """
-    pairs, lane_bytes = lanes.axis.size / 2, lanes.axis.size * lanes.item_bytes
-    has_rows = lanes.axis.strides[TARGET] > 1
 
-    def cost(shift: int) -> float:
-        together = WARP_LANES >> shift or 1
-        longest = pairs * together / (together + 1) / (1 << shift)
-        if together > 1 and not has_rows:
-            span = max(BANK_BYTES, min(lanes.item_bytes << shift, BANKS_BYTES))
-            banks = [lane * lane_bytes % BANKS_BYTES // span for lane in range(together)]
-            longest *= max(1, max(map(banks.count, set(banks))) / 2)
-        return ceil_div(tile_lanes << shift, BLOCK_THREADS) * (2 + longest)
+def any_lanes(lanes: Lanes, limits: Limits) -> bool:
+    """Every layout."""
+    return True
 
-    # As long as the block has threads left, more for each lane cost less.
-    least, most = (BLOCK_THREADS // tile_lanes).bit_length() - 1, BLOCK_THREADS.bit_length() - 1
-    return most if least == most else min(range(max(0, least), most + 1), key=cost)
+
+def launch_on(
+    name: str,
+    struct: ParamStruct,
+    template: tuple[str | int | bool, ...],
+    num_blocks: int,
+    values: dict[str, Value],
+    *,
+    shared_bytes: int = 0,
+    block_threads: int = BLOCK_THREADS,
+    constants: Constants = BLOCK_CONSTANTS,
+) -> KernelLaunch:
+    """A launch of `reverse_subsequences/<name>.cu`."""
+    return launch_of(
+        f"reverse_subsequences/{name}.cu",
+        f"reverse_{name}",
+        template,
+        num_blocks,
+        BUFFERS,
+        Params(struct, values),
+        shared_bytes=shared_bytes,
+        block_threads=block_threads,
+        constants=constants,
+    )

@@ -16,16 +16,15 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.enums import DataType
 from cudml.operators import index_space, launch_shape
 from cudml.operators.index_space import Space
-from cudml.operators.reverse_subsequences import paths as reverse_subsequences_paths
-from cudml.operators.reverse_subsequences.lanes import SOURCE, TARGET, lanes_of
+from cudml.operators.reverse_subsequences import boxes, columns, serial
+from cudml.operators.reverse_subsequences.gather import in_panels
+from cudml.operators.reverse_subsequences.lanes import SOURCE, TARGET, lanes_of, with_axis
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc, plan
 from cudml.operators.reverse_subsequences.paths import (
     PATHS,
     Features,
-    _with_axis,
     choose_path,
     features_of,
-    in_panels,
     reversal_step,
 )
 from cudml.plans import MEMORY_PIECE_BYTES, Copy, KernelLaunch, Limits, Plan, Step
@@ -202,11 +201,11 @@ def test_strips_of_any_width_and_alignment(
     item_bytes: int, width: int, strip_bytes: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Words and cells of every width, aligned with any gaps, and lengths of every type."""
-    monkeypatch.setattr(reverse_subsequences_paths, "STRIP_BYTES", (strip_bytes,))
-    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_ROW_BYTES", (strip_bytes,))
-    monkeypatch.setattr(reverse_subsequences_paths, "LONG_SERIAL_ROW_BYTES", strip_bytes)
-    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_STREAMED_BYTES", 37 * width * item_bytes)
-    monkeypatch.setattr(reverse_subsequences_paths, "WIDE_STRIP_BYTES", strip_bytes)
+    monkeypatch.setattr(columns, "STRIP_BYTES", (strip_bytes,))
+    monkeypatch.setattr(serial, "SERIAL_ROW_BYTES", (strip_bytes,))
+    monkeypatch.setattr(serial, "LONG_SERIAL_ROW_BYTES", strip_bytes)
+    monkeypatch.setattr(serial, "SERIAL_STREAMED_BYTES", 37 * width * item_bytes)
+    monkeypatch.setattr(columns, "WIDE_STRIP_BYTES", strip_bytes)
     for number, (kind, bits) in enumerate(LENGTHS_OF.items()):
         where = (number % 4 * 4, number // 4 * 2)
         places = layouts_of((37, width), item_bytes, 0, where, gap=number % 2)
@@ -264,7 +263,7 @@ def test_panels_fit_the_cache(
     """A fourth of a cache of 2 MiB. There is a gap after each row."""
     places = layouts_of(sizes, item_bytes, axis, (0, 0))
     lanes = lanes_of(*(places[operand].desc for operand in OPERANDS), axis)
-    space, position = in_panels(*_with_axis(lanes), limits_with_cache(2 << 20))
+    space, position = in_panels(*with_axis(lanes), limits_with_cache(2 << 20))
     assert ([d.size for d in space.dimensions], position) == expected
 
 
@@ -274,7 +273,7 @@ def test_no_panels_of_rows_of_one_length_or_of_eight_dimensions() -> None:
         tensor = lay_out(sizes, DataType.UINT32, pads=(1,) * len(sizes)).desc
         of_rows = (False,) * (len(sizes) - 1)
         lengths = lay_out((1, *sizes[1:]), DataType.UINT32, broadcast=(*of_rows, is_shared)).desc
-        space, axis = _with_axis(lanes_of(tensor, lengths, tensor, 0))
+        space, axis = with_axis(lanes_of(tensor, lengths, tensor, 0))
         assert in_panels(space, axis, limits) == (space, axis)
         assert len(space.dimensions) == len(sizes)
 
@@ -302,7 +301,7 @@ def test_panels_read_each_piece_of_the_memory_once() -> None:
     """Lanes of their own lengths, eight times as large as the cache."""
     sizes, l2_bytes = (256, 512), 1 << 16
     places = layouts_of(sizes, 4, 0, (0, 0), gap=0)
-    ordered = _with_axis(lanes_of(*(places[operand].desc for operand in OPERANDS), 0))
+    ordered = with_axis(lanes_of(*(places[operand].desc for operand in OPERANDS), 0))
     lengths = np.random.default_rng(4).integers(0, sizes[0] + 1, sizes[1])
     num_pieces = 4 * math.prod(sizes) // MEMORY_PIECE_BYTES
     assert memory_reads(*ordered, lengths, l2_bytes) > 5 * num_pieces
@@ -316,8 +315,8 @@ def test_full_tiles_of_boxes(
     box: tuple[int, int], item_bytes: int, where: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tiles as large as shared storage takes, which begin and end anywhere in a word."""
-    largest = reverse_subsequences_paths.BOX_TILE_BYTES
-    monkeypatch.setattr(reverse_subsequences_paths, "MIN_BOX_TILE_BYTES", largest)
+    largest = boxes.BOX_TILE_BYTES
+    monkeypatch.setattr(boxes, "MIN_BOX_TILE_BYTES", largest)
     count = 2 * largest // (box[0] * box[1] * item_bytes) + 3
     places = layouts_of((count, *box), item_bytes, 1, where, gap=0)
     values = np.random.default_rng(1).integers(0, box[0] + 2, (count, 1, box[1]))
@@ -590,11 +589,11 @@ def test_streamed_strips_at_any_place_in_a_line(
     dtype: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Strips that begin where lines do. Their width divides the row, so there is one more than that takes."""
-    monkeypatch.setattr(reverse_subsequences_paths, "SERIAL_STREAMED_BYTES", 1)
+    monkeypatch.setattr(serial, "SERIAL_STREAMED_BYTES", 1)
     a = rng.integers(0, 256, (83, 256)).astype(dtype)
     lengths = rng.integers(0, 84, (1, 256))
     expected = reverse_lanes(a, lengths, 0)
-    line_items = reverse_subsequences_paths.LINE_BYTES // a.itemsize
+    line_items = serial.LINE_BYTES // a.itemsize
     with emulator.schedule(warp_lanes=1):
         for first in range(line_items):
             out = np.zeros(a.size + 2 * line_items, dtype)

@@ -1,0 +1,80 @@
+"""Reversals of lanes that cross rows, each of its own length: strips of them through shared storage."""
+
+import math
+
+from cudml.operators.index_space import Dimension, Space
+from cudml.operators.launch_shape import BLOCK_THREADS, ITEM_TYPES, WORD_BYTES
+from cudml.operators.reverse_subsequences.lanes import LANE_SPACE, LENGTHS, SOURCE, TARGET, Lanes, launch_on
+from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
+
+#: Strips of lanes are as wide as fits, because rows are then longer to load, down to half a sector: a
+#: neighbour uses the other half.
+STRIP_BYTES = (1024, 512, 256, 128, 64, 32, 16)
+#: Strips wider than a line of the cache are for short lanes, and only if there are enough of them.
+WIDE_STRIP_BYTES = 128
+#: Blocks that share a multiprocessor's shared storage if their strips fit, as many as its registers hold;
+#: otherwise one has it all.
+STRIPS_PER_MULTIPROCESSOR = (3, 1)
+
+#: The struct of the kernel.
+_PARAMS = ParamStruct(
+    *LANE_SPACE,
+    "Int64 num_columns, axis_source_stride, axis_target_stride, column_length_stride",
+    "Int32 column_shift",
+)
+
+
+def strip_width(lanes: Lanes, limits: Limits) -> int | None:
+    """The maximum number of lanes, a power of two, whose strip fits the shared storage; None if none does.
+
+    Strips wider than a cache line are for short lanes, and only if there are enough of them.
+    """
+    row_size, item_bytes = lanes.others.dimensions[0].size, lanes.item_bytes
+    num_rows = lanes.others.num_items // row_size
+    most = min(BLOCK_THREADS, 1 << (row_size - 1).bit_length())
+    # The part of each block's share that the system reserves.
+    reserved = limits.shared_bytes_per_multiprocessor - limits.shared_bytes_per_block
+    for num_blocks in STRIPS_PER_MULTIPROCESSOR:
+        room = limits.shared_bytes_per_multiprocessor // num_blocks - reserved
+        for width in (min(strip_bytes // item_bytes, most) for strip_bytes in STRIP_BYTES):
+            num_strips = num_rows * ceil_div(row_size, width)
+            is_spread = num_strips >= num_blocks * limits.num_multiprocessors
+            fits = width * item_bytes * lanes.axis.size <= room
+            if fits and (is_spread or width * item_bytes <= WIDE_STRIP_BYTES):
+                return width
+    return None
+
+
+def strips_fit(lanes: Lanes, limits: Limits) -> bool:
+    """Whether lanes cross rows that are contiguous on both sides, and their strips fit a block each."""
+    if not lanes.others.dimensions or lanes.others.dimensions[0].strides[:LENGTHS] != (1, 1):
+        return False
+    width = strip_width(lanes, limits)
+    row, *outer = lanes.others.dimensions
+    num_rows = math.prod(d.size for d in outer)
+    return width is not None and num_rows * ceil_div(row.size, width) <= MAX_GRID_BLOCKS
+
+
+def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
+    """Lanes of their own lengths that cross rows: strips of them through shared storage."""
+    others, along = lanes.others, lanes.axis
+    row, *outer = others.dimensions
+    width = strip_width(lanes, limits) or 1
+    strips = Space(
+        (Dimension(ceil_div(row.size, width), (0, 0, 0)), *outer), others.offsets, lanes.item_bytes
+    )
+    return launch_on(
+        "columns",
+        _PARAMS,
+        (ITEM_TYPES[lanes.item_bytes],),
+        strips.num_items,
+        {
+            **lanes.values(strips),
+            "num_columns": row.size,
+            "axis_source_stride": along.strides[SOURCE],
+            "axis_target_stride": along.strides[TARGET],
+            "column_length_stride": row.strides[LENGTHS],
+            "column_shift": width.bit_length() - 1,
+        },
+        shared_bytes=round_up(width * lanes.item_bytes * along.size, WORD_BYTES),
+    )
