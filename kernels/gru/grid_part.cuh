@@ -8,7 +8,7 @@
 constexpr int kGridThreads = 256;
 constexpr int kGridWarps = kGridThreads / kWarpSize;
 
-// Numbers of the waits; `cudml/operators/gru/paths.py` has their names.
+// Numbers of the waits; `cudml/operators/gru/grids.py` has their names.
 constexpr UInt32 kWaitForStates = 1;
 constexpr UInt32 kWaitForLayers = 2;
 

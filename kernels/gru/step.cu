@@ -12,7 +12,7 @@ constexpr int kStepUnits = 4;
 constexpr int kStepThreads = (2 * kStepUnits + 1) * kWarpSize;
 constexpr int kQuadColumns = kWarpSize * kQuad;
 
-// Number of the wait; `cudml/operators/gru/paths.py` has its name.
+// Number of the wait; `cudml/operators/gru/steps.py` has its name.
 constexpr UInt32 kWaitForResets = 1;
 
 // Vectors of several sequences, whose elements are `stride` apart; null is zeros.

@@ -7,7 +7,7 @@ import pytest
 
 from cudml.devices import emulator
 from cudml.errors import KernelError
-from cudml.operators.gru import paths as gru_paths
+from cudml.operators.gru import serial as gru_serial
 from cudml.plans import KernelLaunch, Plan, Workspace
 from tests.support.kernel_cases import Case, operands_of
 from tests.support.observed_cases import CASES
@@ -58,7 +58,7 @@ CHECKED_TILE_UNITS = 8
 @pytest.mark.parametrize("workspace", WORKSPACES)
 def test_every_byte_is_used(workspace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By one case at least, to which it is enough: one byte less is out of bounds there."""
-    monkeypatch.setattr(gru_paths, "TILE_MAX_UNITS", CHECKED_TILE_UNITS)
+    monkeypatch.setattr(gru_serial, "TILE_MAX_UNITS", CHECKED_TILE_UNITS)
     name = workspace.partition(" of ")[0]
 
     def ends_there(case: Case) -> bool:

@@ -2,13 +2,17 @@
 
 from tests.planted.defect import BOUNDS, HANGS, NOT_ZERO, RACE, UNWRITTEN, WRONG, Defect
 
-_PATHS = "cudml/operators/gru/paths.py"
+_GRIDS = "cudml/operators/gru/grids.py"
+_INPUTS = "cudml/operators/gru/inputs.py"
+_RECURRENCE = "cudml/operators/gru/recurrence.py"
+_SERIAL = "cudml/operators/gru/serial.py"
+_STEPS = "cudml/operators/gru/steps.py"
 _LAYER = "cudml/operators/gru/layer.py"
 _WAVE = "cudml/operators/gru/wave.py"
 
 DEFECTS = {
     "a block is compiled for a chunk too few": Defect(
-        _PATHS,
+        _GRIDS,
         "fixed_chunks = shape.num_chunks if shape.is_fixed else 0",
         "fixed_chunks = max(2, shape.num_chunks - 1) if shape.is_fixed else 0",
         ("gru in a block, four chunks",),
@@ -78,14 +82,14 @@ DEFECTS = {
         HANGS,
     ),
     "carried state one item short": Defect(
-        _PATHS,
+        _GRIDS,
         'Workspace("carried", CARRIED_BYTES * items)',
         'Workspace("carried", CARRIED_BYTES * (items - 1))',
         ("gru on a grid, full sequences",),
         BOUNDS,
     ),
     "a count short of the blocks after products": Defect(
-        _PATHS,
+        _STEPS,
         'Workspace("counts", 4 * rows * shape.num_shards)',
         'Workspace("counts", 4 * rows * shape.num_shards - 4)',
         ("gru by products",),
@@ -106,21 +110,21 @@ DEFECTS = {
         WRONG,
     ),
     "exchanged states four bytes short": Defect(
-        _PATHS,
+        _GRIDS,
         "2 * rows * state_bytes * round_up(layer.hidden_size, load_states)",
         "2 * rows * state_bytes * round_up(layer.hidden_size, load_states) - 4",
         ("gru by matrix instructions, full sequences",),
         BOUNDS,
     ),
     "states four bytes short": Defect(
-        _PATHS,
+        _SERIAL,
         'Workspace("states", 4 * d * shape.num_groups * state_rows * padded)',
         'Workspace("states", 4 * d * shape.num_groups * state_rows * padded - 4)',
         ("gru on a CPU, whole tiles",),
         BOUNDS,
     ),
     "weights in memory four bytes short": Defect(
-        _PATHS,
+        _RECURRENCE,
         'Workspace("overflow", num_bytes)',
         'Workspace("overflow", num_bytes - 4)',
         ("gru on a grid, weights in memory",),
@@ -134,14 +138,14 @@ DEFECTS = {
         BOUNDS,
     ),
     "exchanged words are not cleared": Defect(
-        _PATHS,
+        _GRIDS,
         "fills = tuple(Fill(space.name, space.num_bytes) for space in exchange)",
         "fills = ()",
         ("gru on a grid, several blocks a sequence",),
         UNWRITTEN,
     ),
     "the output's strides for those of the last states": Defect(
-        _PATHS,
+        _RECURRENCE,
         '"single_strides": strides("output_single_tensor", 1)',
         '"single_strides": strides("hidden_init_tensor", 1)',
         ("gru on a grid, full sequences",),
@@ -302,7 +306,7 @@ DEFECTS = {
         f"{HANGS}|{WRONG}|{RACE}",
     ),
     "counts of rounds are shared by two rounds": Defect(
-        _PATHS,
+        _GRIDS,
         "num_counts = round_up(shape.num_blocks(layer) * num_rounds, QUAD)",
         "num_counts = round_up(shape.num_blocks(layer), QUAD)",
         ("gru on a grid, several rounds",),
@@ -411,7 +415,7 @@ DEFECTS = {
         ("tests/operators/gru/test_activations.py::test_special_numbers",),
     ),
     "copied weights a column short": Defect(
-        _PATHS,
+        _SERIAL,
         'Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden)',
         'Workspace("recurrence_panels", 4 * d * NUM_GATES * padded * hidden - 4 * hidden)',
         (),
@@ -419,7 +423,7 @@ DEFECTS = {
         ("tests/operators/test_workspaces.py::test_every_byte_is_used[recurrence_panels of gru_serial]",),
     ),
     "a packed tensor an element short": Defect(
-        _PATHS,
+        _INPUTS,
         "num_bytes = num_elements(tensor.sizes) * tensor.element.size",
         "num_bytes = (num_elements(tensor.sizes) - 1) * tensor.element.size",
         ("gru in a block, strided tensors", "gru on a CPU, strided tensors"),
@@ -468,7 +472,7 @@ DEFECTS = {
         NOT_ZERO,
     ),
     "a step's carried rows four bytes short": Defect(
-        _PATHS,
+        _STEPS,
         'Workspace("carried", 4 * STEP_CARRIED_ROWS * items)',
         'Workspace("carried", 4 * STEP_CARRIED_ROWS * items - 4)',
         ("gru, a single step, reset first",),

@@ -18,7 +18,8 @@ from cudml.checks import (
 from cudml.enums import DataType, FeatureLevel, RecurrentNetworkDirection
 from cudml.operators.gru.activations import Activation, check_activation
 from cudml.operators.gru.layer import NUM_GATES, Layer
-from cudml.operators.gru.paths import PATHS, choose_path, padded_units, panels_step
+from cudml.operators.gru.paths import PATHS, choose_path
+from cudml.operators.gru.serial import padded_units, panels_step
 from cudml.operators.gru.wave import PATHS as STACK_PATHS
 from cudml.operators.gru.wave import Stack, member_of
 from cudml.operators.path import named_path

@@ -7,6 +7,8 @@ from block to block. So a stack takes little longer than one layer, if all of th
 from dataclasses import dataclass, replace
 
 from cudml.operators.gru.clocks import CLOCKS, gather_clocks, grid_clocks, load_clocks, product_clocks
+from cudml.operators.gru.grids import WAITS
+from cudml.operators.gru.inputs import packed, project, snapshot_of_lengths
 from cudml.operators.gru.layer import (
     COLUMNS_PER_WARP,
     EXCHANGED_BYTES,
@@ -24,14 +26,8 @@ from cudml.operators.gru.layer import (
     Layer,
     Shape,
 )
-from cudml.operators.gru.paths import (
-    WAITS,
-    estimated_clocks,
-    packed,
-    project,
-    recurrence_launch,
-    snapshot_of_lengths,
-)
+from cudml.operators.gru.paths import estimated_clocks
+from cudml.operators.gru.recurrence import recurrence_launch
 from cudml.operators.path import Path, Steps, by_name
 from cudml.plans import WAIT_REPORT, WARP_LANES, Fill, Limits, Workspace, ceil_div, round_up
 from cudml.tensors import TensorDesc

@@ -1,0 +1,93 @@
+"""Recurrences of a GRU by steps: a launch for the only one, or products of the library for each."""
+
+from cudml.operators.gru.inputs import product_workspace
+from cudml.operators.gru.layer import (
+    NUM_GATES,
+    PRODUCTS_FINISH,
+    PRODUCTS_HALF,
+    PRODUCTS_START,
+    STEP_CARRIED_ROWS,
+    STEP_COUNTS_BYTES,
+    Layer,
+)
+from cudml.operators.gru.recurrence import Places, recurrence_launch, tensors_of
+from cudml.operators.gru.shapes import products_shape, step_shape
+from cudml.operators.path import Steps
+from cudml.plans import WAIT_REPORT, KernelLaunch, Limits, MatMul, Step, Workspace, product_workspace_size
+
+#: What the blocks of kernels/gru/step.cu wait for, by number.
+_STEP_WAITS = ("the reset states of other blocks",)
+
+
+def step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """A single launch; unless linear before reset, its blocks wait for those that run."""
+    shape = step_shape(layer)
+    items = layer.num_directions * layer.batch_size * layer.hidden_size
+    spaces: tuple[Workspace, ...] = ()
+    if not layer.linear_before_reset:
+        carried = Workspace("carried", 4 * STEP_CARRIED_ROWS * items)
+        spaces = carried, Workspace("counts", STEP_COUNTS_BYTES, is_left_zero=True)
+    names = tuple(space.name for space in spaces) or (None, None)
+    read = (places.get(name, name) for name in ("input_tensor", "weight_tensor"))
+    waits = bool(spaces)
+    buffers = (*read, *tensors_of(layer, places)[1:], *names, WAIT_REPORT if waits else None)
+    launch = recurrence_launch(layer, shape, "step", buffers, shape.group_batch)
+    if waits:
+        return (launch._replace(waits=_STEP_WAITS),), spaces
+    return (launch._replace(grid=(shape.num_shards, shape.num_groups, layer.num_directions)),), spaces
+
+
+def products_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
+    """For each step the products with the states, and a launch for the gates after each.
+
+    The steps of the plan are the same objects for every step of the sequence: blocks count in memory.
+    """
+    hidden, batch, directions = layer.hidden_size, layer.batch_size, layer.num_directions
+    shape = products_shape(layer)
+    rows = directions * batch
+    items = rows * hidden
+    # Products without the candidate, whose product follows the reset gate, and the candidate's.
+    firsts = ((0, NUM_GATES),) if layer.linear_before_reset else ((0, 2), (2, 1))
+    room = product_workspace(batch, NUM_GATES * hidden, hidden, limits)
+    spaces = [
+        Workspace("states", 4 * items),
+        Workspace("operands", layer.element_bytes * items),
+        Workspace("sums", 4 * max(count for _, count in firsts) * items),
+        Workspace("counts", 4 * rows * shape.num_shards),
+    ]
+    if not layer.linear_before_reset:
+        spaces.append(Workspace("updates", 4 * items))
+    if room:
+        spaces.append(Workspace("step_product_workspace", product_workspace_size(room)))
+    projection, _, *others = tensors_of(layer, places)
+    updates = None if layer.linear_before_reset else "updates"
+    buffers = (projection, "sums", *others, "states", "operands", updates, "counts")
+
+    def launch(phase: int) -> KernelLaunch:
+        return recurrence_launch(layer, shape, "products", buffers, phase)
+
+    def products(first: int, count: int) -> list[Step]:
+        """Of some gates' rows of the weights, in each direction."""
+        return [
+            MatMul(
+                a="operands",
+                b=places["recurrence_tensor"],
+                out="sums",
+                m=batch,
+                n=count * hidden,
+                k=hidden,
+                element=layer.element.numpy_name,
+                a_offset=direction * batch * hidden,
+                b_offset=(direction * NUM_GATES + first) * hidden * hidden,
+                out_offset=direction * batch * count * hidden,
+                workspace="step_product_workspace" if room else None,
+                workspace_bytes=room,
+            )
+            for direction in range(directions)
+        ]
+
+    step: list[Step] = []
+    for number, (first, count) in enumerate(firsts, 1):
+        is_last = number == len(firsts)
+        step += [*products(first, count), launch(PRODUCTS_FINISH if is_last else PRODUCTS_HALF)]
+    return (launch(PRODUCTS_START), *step * layer.num_steps), tuple(spaces)
