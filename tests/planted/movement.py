@@ -2,7 +2,7 @@
 
 from tests.planted.defect import BOUNDS, MISALIGNED, RACE, UNWRITTEN, WRONG, Defect
 
-_COPY = "cudml/operators/slice/paths.py"
+_RUNS = "cudml/operators/slice/runs.py"
 _CROSSING = "cudml/operators/slice/crossings.py"
 _REVERSAL = "cudml/operators/reverse_subsequences/lanes.py"
 
@@ -69,7 +69,7 @@ DEFECTS = {
         WRONG,
     ),
     "the target's offset for the source's": Defect(
-        _COPY,
+        _RUNS,
         '"source_offset": lowest * space.item_bytes',
         '"source_offset": space.offsets[TARGET] * space.item_bytes',
         ("rows of bytes", "adjacent bytes"),

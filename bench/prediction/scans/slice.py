@@ -16,9 +16,9 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators.launch_shape import BLOCK_THREADS
 from cudml.operators.slice import operator as slice
 from cudml.operators.slice.box import BoxCopy
+from cudml.operators.slice.gather import GATHER_ITEMS_PER_THREAD
 from cudml.operators.slice.operator import SliceDesc
 from cudml.operators.slice.paths import (
-    GATHER_ITEMS_PER_THREAD,
     PATHS,
     Features,
     box_copy,

@@ -1,4 +1,4 @@
-"""The paths of strided copies, which move a box of items from one place to another.
+"""The paths of copies, which move a box of items from one place to another, and the choice between them.
 
 `SLICE` and `SLICE1` are such copies, and so is packing an operand for a matrix product.
 
@@ -8,39 +8,10 @@ branch once for the whole launch.
 
 from typing import NamedTuple
 
-from cudml.operators.index_space import (
-    MAX_ITEM_BYTES,
-    Dimension,
-    Space,
-    coalesced,
-    dimensions_of,
-    is_packed,
-    span_bytes,
-    span_items,
-    widened,
-)
-from cudml.operators.launch_shape import (
-    BLOCK_CONSTANTS,
-    BLOCK_THREADS,
-    ITEM_TYPES,
-    RUN_CONSTANTS,
-    WORD_BYTES,
-    grid_blocks,
-    index_values,
-    launch_of,
-    run_shape,
-    serial_blocks,
-)
-from cudml.operators.path import (
-    BY_TREE,
-    Choice,
-    Path,
-    by_name,
-    first_that_can,
-    named_path,
-    single_step,
-)
-from cudml.operators.slice.box import BOX_MEMBERS, SOURCE, TARGET, BoxCopy
+from cudml.operators.index_space import MAX_ITEM_BYTES, Space, coalesced, dimensions_of, widened
+from cudml.operators.launch_shape import WORD_BYTES
+from cudml.operators.path import BY_TREE, Choice, Path, by_name, first_that_can, named_path, single_step
+from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice.crossings import (
     TRANSPOSED_TILE_BYTES,
     alignment_of,
@@ -52,50 +23,12 @@ from cudml.operators.slice.crossings import (
     planes,
     transpose,
 )
+from cudml.operators.slice.gather import any_copy, gather
+from cudml.operators.slice.runs import is_run, runs
+from cudml.operators.slice.serial import serial
 from cudml.operators.tree import MOST_BYTES, Tree, read_tree
-from cudml.plans import (
-    MEMORY_PIECE_BYTES,
-    Copy,
-    KernelLaunch,
-    Limits,
-    Params,
-    ParamStruct,
-    Step,
-    ceil_div,
-)
+from cudml.plans import Copy, Limits, Step
 from cudml.tensors import TensorDesc
-
-#: What the kernels are compiled with.
-GATHER_ITEMS_PER_THREAD = {1: 8, 2: 8, 4: 8, 8: 4, 16: 4}
-GATHER_FEW_ITEMS_PER_THREAD = 2
-
-#: Longest pieces of rows for blocks of one thread: the cores of a CPU share a row.
-MAX_SERIAL_PIECE_BYTES = 1 << 16
-
-#: What `slice/gather.cu` is compiled with, by the size of its items.
-_GATHER_CONSTANTS = {
-    item_bytes: (
-        *BLOCK_CONSTANTS,
-        (f"kItemsPerThread<{ITEM_TYPES[item_bytes]}>", count),
-        ("kFewItemsPerThread", GATHER_FEW_ITEMS_PER_THREAD),
-    )
-    for item_bytes, count in GATHER_ITEMS_PER_THREAD.items()
-}
-
-#: The structs of the kernels.
-_GATHER_PARAMS = ParamStruct(
-    "Int64 num_items, source_offset, target_offset", *BOX_MEMBERS, "Int32 target_is_packed, source_is_far"
-)
-_SERIAL_PARAMS = ParamStruct(
-    "Int64 num_pieces, pieces_per_block, row_items, piece_items, piece_step, source_offset, target_offset",
-    "Int64 row_source_stride, row_target_stride",
-    *BOX_MEMBERS,
-)
-_RUNS_PARAMS = ParamStruct(
-    "Int64 num_pieces, run_bytes, piece_bytes, source_offset, target_offset, source_begin, source_end",
-    *BOX_MEMBERS,
-    "Int32 item_bytes, is_reversed, group_shift",
-)
 
 
 def tensor_copy_step(
@@ -154,121 +87,6 @@ def is_for_the_driver(copy: BoxCopy, limits: Limits) -> bool:
     copy 795, which is the driver's (bench/results/nvidia-h200.csv and nvidia-h200-micro.csv).
     """
     return is_stretch(copy, limits) and copy.space.item_bytes == MAX_ITEM_BYTES
-
-
-def has_far_items(space: Space) -> bool:
-    """Whether no two neighbours share what the memory reads at once."""
-    least = ceil_div(MEMORY_PIECE_BYTES, space.item_bytes)
-    return all(abs(d.strides[SOURCE]) >= least for d in space.dimensions)
-
-
-def gather(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Any copy: a thread computes where each of its items lies."""
-    space = copy.space
-    num_items, item_bytes = space.num_items, space.item_bytes
-    is_far = has_far_items(space)
-    items_each = GATHER_FEW_ITEMS_PER_THREAD if is_far else GATHER_ITEMS_PER_THREAD[item_bytes]
-    num_tiles = ceil_div(num_items, BLOCK_THREADS * items_each)
-    # Items from a pointer to the farthest item, before or behind it.
-    source_low, source_end = span_items(space, SOURCE)
-    target_low, target_end = span_items(space, TARGET)
-    reach = max(source_end, target_end, -source_low, -target_low)
-    values = {
-        "num_items": num_items,
-        "source_offset": space.offsets[SOURCE],
-        "target_offset": space.offsets[TARGET],
-        **index_values(space, reach=reach, source_strides=1, target_strides=1),
-        "target_is_packed": int(is_packed(space, TARGET)),
-        "source_is_far": int(is_far),
-    }
-    return launch_of(
-        "slice/gather.cu",
-        "slice_gather",
-        (ITEM_TYPES[item_bytes],),
-        grid_blocks(num_tiles, limits),
-        (copy.source, copy.target),
-        Params(_GATHER_PARAMS, values),
-        constants=_GATHER_CONSTANTS[item_bytes],
-    )
-
-
-def serial(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Any copy, by blocks of one thread: whole rows, in plain loops."""
-    space = copy.space
-    row, *outer = space.dimensions or (Dimension(1, (1, 1)),)
-    piece_items = min(row.size, MAX_SERIAL_PIECE_BYTES // space.item_bytes)
-    is_cut = piece_items < row.size
-    if is_cut:
-        steps = tuple(piece_items * stride for stride in row.strides)
-        outer = [Dimension(ceil_div(row.size, piece_items), steps), *outer]
-    pieces = Space(tuple(outer), space.offsets, space.item_bytes)
-    num_blocks, pieces_per_block = serial_blocks(pieces.num_items, piece_items * space.item_bytes, limits)
-    values = {
-        "num_pieces": pieces.num_items,
-        "pieces_per_block": pieces_per_block,
-        "row_items": row.size,
-        "piece_items": piece_items,
-        "piece_step": piece_items if is_cut else 0,
-        "source_offset": space.offsets[SOURCE],
-        "target_offset": space.offsets[TARGET],
-        "row_source_stride": row.strides[SOURCE],
-        "row_target_stride": row.strides[TARGET],
-        **index_values(pieces, source_strides=1, target_strides=1),
-    }
-    return launch_of(
-        "slice/serial.cu",
-        "slice_serial",
-        (ITEM_TYPES[space.item_bytes],),
-        num_blocks,
-        (copy.source, copy.target),
-        Params(_SERIAL_PARAMS, values),
-        block_threads=1,
-        constants=(),
-    )
-
-
-def is_run(copy: BoxCopy, limits: Limits) -> bool:
-    """Whether rows are contiguous in the target and contiguous or mirrored in the source."""
-    space = copy.space
-    return bool(space.dimensions) and space.dimensions[0].strides in ((1, 1), (-1, 1))
-
-
-def runs(copy: BoxCopy, limits: Limits) -> KernelLaunch:
-    """Contiguous or mirrored rows: words of 16 bytes, shifted and reversed in registers."""
-    space = copy.space
-    run, *outer = space.dimensions
-    is_reversed = run.strides[SOURCE] < 0
-    lowest = space.offsets[SOURCE] - (run.size - 1 if is_reversed else 0)
-    shape = run_shape(run.size * space.item_bytes, space.num_items * space.item_bytes, limits)
-    pieces = Space((Dimension(shape.pieces_per_run, (0, 0)), *outer), space.offsets, space.item_bytes)
-    begin, end = span_bytes(space, SOURCE)
-    values = {
-        "num_pieces": pieces.num_items,
-        "run_bytes": run.size * space.item_bytes,
-        "piece_bytes": shape.piece_bytes,
-        "source_offset": lowest * space.item_bytes,
-        "target_offset": space.offsets[TARGET] * space.item_bytes,
-        "source_begin": begin,
-        "source_end": end,
-        **index_values(pieces, source_strides=space.item_bytes, target_strides=space.item_bytes),
-        "item_bytes": space.item_bytes,
-        "is_reversed": int(is_reversed),
-        "group_shift": shape.group_shift,
-    }
-    return launch_of(
-        "slice/runs.cu",
-        "slice_runs",
-        (),
-        grid_blocks(ceil_div(pieces.num_items, shape.pieces_per_block), limits),
-        (copy.source, copy.target),
-        Params(_RUNS_PARAMS, values),
-        constants=RUN_CONSTANTS,
-    )
-
-
-def any_copy(copy: BoxCopy, limits: Limits) -> bool:
-    """Every copy."""
-    return True
 
 
 PATHS = by_name(

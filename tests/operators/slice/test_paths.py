@@ -14,8 +14,9 @@ from cudml.dtypes import BITS_BY_SIZE
 from cudml.operators import index_space, launch_shape
 from cudml.operators.index_space import Space, coalesced, dimensions_of, widened
 from cudml.operators.launch_shape import run_shape
-from cudml.operators.slice import paths as slice_paths
+from cudml.operators.slice import serial
 from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
+from cudml.operators.slice.gather import GATHER_ITEMS_PER_THREAD
 from cudml.operators.slice.operator import Slice1Desc, plan
 from cudml.operators.slice.paths import PATHS, Features, box_copy, choose_path, copy_step, features_of
 from cudml.plans import Copy, Limits, Plan, Step
@@ -240,7 +241,7 @@ def test_rows_of_one_thread_of_every_length(item_bytes: int, inner: int) -> None
 @pytest.mark.parametrize("inner", [1, -1, 2])
 def test_pieces_of_rows_of_one_thread(inner: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several pieces a row, the last one shorter, in blocks that end inside a row."""
-    monkeypatch.setattr(slice_paths, "MAX_SERIAL_PIECE_BYTES", 64)
+    monkeypatch.setattr(serial, "MAX_SERIAL_PIECE_BYTES", 64)
     device = emulator.get_device()
     source = strided_layout((3, 50, 333), BITS_BY_SIZE[2], (34_000, 680, inner), 0)
     target = lay_out((3, 50, 333), BITS_BY_SIZE[2], pads=(0, 1, 2))
@@ -287,7 +288,7 @@ def test_items_each_of_which_is_a_read_of_its_own(item_bytes: int, is_packed: bo
         )
         is_far = next(field for field in launch.params.fields if field.name == "source_is_far")
         assert is_far.values == (1 - near,)
-        items_each = slice_paths.GATHER_ITEMS_PER_THREAD[item_bytes] if near else 2
+        items_each = GATHER_ITEMS_PER_THREAD[item_bytes] if near else 2
         assert launch.grid[0] == math.ceil(2 * num_rows / (256 * items_each))
         with emulator.schedule("forward", check=True):
             run_step(emulator.get_device(), launch, source, target, 7)
