@@ -72,8 +72,8 @@ class Limits:
     `shared_bytes_per_block` is the opt-in maximum of dynamic shared storage. `max_cluster_blocks` is 1 if the
     device has no clusters. `compute_capability` is 0 on the emulator. `warp_lanes` is 1 if blocks of one
     thread are the fastest (a CPU), else 32. `most_resident_blocks` is the number of blocks of a cooperative
-    grid that run at once, if known to be fewer than one per multiprocessor. `product_workspace_bytes` is what
-    the device's library wants for a matrix product, 0 if it wants nothing.
+    grid that run at once, if known to be fewer than one per multiprocessor. `product_workspace_bytes` is the
+    workspace that the device's library recommends for a matrix product, 0 for none.
     """
 
     num_multiprocessors: int

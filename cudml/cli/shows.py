@@ -19,7 +19,8 @@ RATE, WINDOW, HOP = 16_000, 320, 160
 #: Frequencies of a frame, one hidden unit each.
 _BANDS = WINDOW // 2 + 1
 
-#: The noise floor of `floor_tracker`: how fast it falls, how slowly it rises; what is so far above it stays.
+#: The noise floor of `floor_tracker`: how fast it falls, how slowly it rises, and how far above it sound is
+#: kept.
 _FOLLOW, _SLOWNESS, _MARGIN, _STEEPNESS = 20.0, 3.0, 0.2, 80.0
 
 

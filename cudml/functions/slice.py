@@ -201,7 +201,7 @@ class _Copies:
     """The program that copies a box at any shift of the pointer.
 
     The fastest kernel depends on the alignment of the shift, so there is a program for each alignment that
-    has occurred. Dimensions beyond those that a kernel takes are left to a loop over `loop_axes`.
+    has occurred. A loop over `loop_axes` takes the dimensions beyond a kernel's.
     """
 
     def __init__(self, desc: _operator.SliceDesc, device: Device, limits: Limits) -> None:

@@ -785,12 +785,12 @@ class Session:
         return value
 
     def _result(self, values: dict[str, Any], name: str) -> Any:
-        """A value as what a call returns: an array where it is, or Python's own for what is no tensor."""
+        """A value as a call returns it: an array where it is, or Python's own type for no tensor."""
         value = values.get(name)
         return value if isinstance(value, (list, dict)) else self._array(values, name)
 
     def _on_host(self, value: Any) -> Any:
-        """A value as NumPy's array, or Python's own for what is no tensor."""
+        """A value as NumPy's array, or Python's own type for no tensor."""
         if type(value) is np.ndarray:
             return value
         value = array_of(value) if isinstance(value, onnxruntime.OrtValue) else value

@@ -85,7 +85,7 @@ def layers_in_turn(
     lengths: torch.Tensor | None,
     between: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The results by a call for each layer, which takes x, what is here of the layer, and the lengths.
+    """The results by a call for each layer, which takes x, the layer's tensors, and the lengths.
 
     `between` changes what one gives to the next.
     """

@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(unavailable() is not None, reason=str(unavailabl
 #: Random descriptors that each architecture plans in the search for instances that are not listed.
 RANDOM_LAUNCHES = 300
 
-#: With `--architectures some`, one batch in so many is compiled for an architecture, and for the next one
-#: the batches after those.
+#: `--architectures some` compiles one batch in this number for an architecture, and for the next architecture
+#: the batches after these.
 ONE_IN = 12
 
 

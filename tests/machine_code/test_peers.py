@@ -20,7 +20,7 @@ from proof.sass.launch import Launch
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the stand-in needs Linux")
 
-#: Four blocks of 128 threads, of which none is left out.
+#: Four blocks of 128 threads, none left out.
 CASE = replace(reverse_subsequences.CASES[0], shape=(3, 20, 8), axis=1)
 SEED = 5
 

@@ -35,7 +35,7 @@ LIMITS = Limits(
     compute_capability=0,
 )
 
-#: Where blocks have one thread, their shared storage is what a near cache of most CPUs holds.
+#: The shared storage of blocks of one thread fits a near cache of most CPUs.
 _LIMITS_BY_LANES = {32: LIMITS, 1: replace(LIMITS, warp_lanes=1, shared_bytes_per_block=1 << 20)}
 
 

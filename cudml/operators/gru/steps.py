@@ -20,7 +20,7 @@ _STEP_WAITS = ("the reset states of other blocks",)
 
 
 def step_steps(layer: Layer, places: Places, limits: Limits) -> Steps:
-    """A single launch; unless linear before reset, its blocks wait for those that run."""
+    """A single launch; unless linear before reset, its blocks wait for blocks that run."""
     shape = step_shape(layer)
     items = layer.num_directions * layer.batch_size * layer.hidden_size
     spaces: tuple[Workspace, ...] = ()

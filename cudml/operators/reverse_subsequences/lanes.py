@@ -59,7 +59,7 @@ class Lanes:
     def values(self, space: Space, unit: int = 1) -> dict[str, Value]:
         """The values of `LANE_SPACE`, for the kernel's own index space.
 
-        `unit` is what source and target count: 1 for items, the item's size for bytes. The members of the
+        `unit` is that of source and target: 1 for items, the item's size for bytes. The members of the
         lengths count lengths.
         """
         element, offsets = self.lengths.element, self.others.offsets

@@ -129,7 +129,7 @@ def rank_in_sample(k: int, per_load: int, sampled: int, num_loads: int) -> int:
 
     In random order, the number of the first k elements in a sample follows a Poisson distribution. If
     neighbours are much alike, the number of loads that consist of first elements does. If all of these are
-    neighbours, as in a sorted row, it is what evenly spaced loads meet of them.
+    neighbours, as in a sorted row, it is the number of evenly spaced loads among them.
     """
     expected = k * num_loads * per_load / sampled
     distance = max(1, sampled // per_load // num_loads)

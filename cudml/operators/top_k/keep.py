@@ -68,7 +68,7 @@ def can_keep(selection: Selection, limits: Limits) -> bool:
 
 
 def _num_groups(num_loads: int, loads: int) -> int:
-    """Groups of `loads` loads of a thread, of which the kernel reads kAhead at once."""
+    """Groups of `loads` loads of a thread; the kernel reads kAhead loads at once."""
     per_batch = _AHEAD * _THREADS
     batches, rest = divmod(num_loads, per_batch)
     last = sum(min(_THREADS, max(0, rest - (end - 1) * _THREADS)) for end in range(loads, _AHEAD + 1, loads))
@@ -80,7 +80,7 @@ def _loads_of_group(selection: Selection) -> int:
     per_load = VECTOR_BYTES // selection.element.size
     for loads in (8, 4, 2, 1):
         groups = _num_groups(selection.row_length // per_load, loads)
-        # The part of a row in whose lower rest so many groups are expected to lie, if it is in random order.
+        # The lower part of a row in random order in which `groups_below` groups are expected to lie.
         rest = (THRESHOLDS.groups_below / max(groups, 1)) ** (1 / (loads * per_load))
         if selection.k <= (1 - rest) * selection.row_length:
             return loads
