@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import COMMANDS
+from tests.conftest import ARCHITECTURES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / ".github/workflows/ci.yml").read_text()
@@ -21,8 +22,9 @@ def test_every_command_and_option_exists(pytestconfig: pytest.Config) -> None:
     commands = re.findall(r"python -m bench ([\w-]+)", TEXT)
     assert {"build-peers", "predict"} <= set(commands) <= set(COMMANDS)
     for options in re.findall(r"pytest(.*)", TEXT):
-        for option in re.findall(r"--([\w-]+)", options):
-            assert isinstance(pytestconfig.getoption(option), bool)
+        for option, value in re.findall(r"--([\w-]+)(?: (\w+))?", options):
+            default = pytestconfig.getoption(option)  # ValueError if there is none
+            assert isinstance(default, bool) or value in ARCHITECTURES
         for folder in re.findall(r"tests/\w+", options):
             assert (ROOT / folder).is_dir()
 
