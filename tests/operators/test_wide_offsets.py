@@ -22,6 +22,7 @@ from cudml.operators.reverse_subsequences.lanes import lanes_of
 from cudml.operators.reverse_subsequences.operator import ReverseSubsequencesDesc
 from cudml.operators.reverse_subsequences.operator import plan as plan_reversal
 from cudml.operators.slice import paths as slice_paths
+from cudml.operators.slice import serial as slice_serial
 from cudml.operators.slice.box import SOURCE, TARGET, BoxCopy
 from cudml.operators.slice.paths import copy_step
 from cudml.operators.top_k import arg_max as top_k_arg_max
@@ -119,7 +120,7 @@ def test_copies(skew: int, case: tuple, name: str, rng: np.random.Generator) -> 
 
 def test_pieces_of_a_row(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces of one thread; the second one begins past 2**32."""
-    monkeypatch.setattr(slice_paths, "MAX_SERIAL_PIECE_BYTES", 8)
+    monkeypatch.setattr(slice_serial, "MAX_SERIAL_PIECE_BYTES", 8)
     source, target = (sparse_tensor((9,), np.uint16, (stride,)) for stride in (WIDE, 2 * WIDE))
     expected = fill(source, rng)
     space = Space(dimensions_of((9,), (WIDE,), (2 * WIDE,)), (0, 0), 2)
