@@ -30,7 +30,7 @@ hypothesis.settings.load_profile("cudml")
 
 
 #: Values of `--architectures`; each compiles what those before it do.
-ARCHITECTURES = ("one", "some", "all")
+ARCHITECTURE_CHOICES = ("one", "some", "all")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--architectures",
-        choices=ARCHITECTURES,
+        choices=ARCHITECTURE_CHOICES,
         default="one",
         help="compile for sm_90 (default), some kernels for six more, or all kernels for all seven",
     )
@@ -82,10 +82,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for marker in ("planted", "predictions"):
         if not config.getoption(f"--{marker}"):
             left_out |= {item for item in items if item.get_closest_marker(marker)}
-    chosen = ARCHITECTURES.index(config.getoption("--architectures"))
+    chosen = ARCHITECTURE_CHOICES.index(config.getoption("--architectures"))
     for item in items:
         mark = item.get_closest_marker("architectures")
-        if mark is not None and ARCHITECTURES.index(mark.args[0]) > chosen:
+        if mark is not None and ARCHITECTURE_CHOICES.index(mark.args[0]) > chosen:
             left_out.add(item)
     if loaded_stand_in() is not None:
         over_stand_in.skip_those_that_need_a_gpu(items)

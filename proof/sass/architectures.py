@@ -79,5 +79,5 @@ ARCHITECTURES = (
 )
 
 #: The one whose machine code also runs. For the others, all kernels are compiled with `--architectures all`
-#: alone, because each takes ten minutes of CPU time.
+#: alone, because each takes twelve minutes of CPU time.
 COMPILED_BY_DEFAULT = (90,)

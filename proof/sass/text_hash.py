@@ -22,7 +22,7 @@ def text_hash(launch: KernelLaunch) -> int:
     The compiler and its options are not part of it, nor is the architecture.
     """
     parts = (
-        _source_text(launch.source),
+        _source_hash(launch.source),
         launch.name_expression,
         assertions(launch),
         *map(str, (*launch.block, launch.shared_bytes)),
@@ -31,7 +31,7 @@ def text_hash(launch: KernelLaunch) -> int:
 
 
 @functools.cache
-def _source_text(source: str) -> str:
+def _source_hash(source: str) -> str:
     """The hash of a source and what it includes, in which comments and the width of spaces do not count."""
     texts = (path.name + "\n" + without_comments(path) for path in reached_files(source))
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()

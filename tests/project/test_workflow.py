@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import COMMANDS
-from tests.conftest import ARCHITECTURES
+from tests.conftest import ARCHITECTURE_CHOICES
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / ".github/workflows/ci.yml").read_text()
@@ -24,7 +24,7 @@ def test_every_command_and_option_exists(pytestconfig: pytest.Config) -> None:
     for options in re.findall(r"pytest(.*)", TEXT):
         for option, value in re.findall(r"--([\w-]+)(?: (\w+))?", options):
             default = pytestconfig.getoption(option)  # ValueError if there is none
-            assert isinstance(default, bool) or value in ARCHITECTURES
+            assert isinstance(default, bool) or value in ARCHITECTURE_CHOICES
         for folder in re.findall(r"tests/\w+", options):
             assert (ROOT / folder).is_dir()
 

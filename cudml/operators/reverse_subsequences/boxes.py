@@ -7,7 +7,7 @@ import math
 
 from cudml.operators.index_space import Dimension, Space, magic_division, merged
 from cudml.operators.launch_shape import BLOCK_CONSTANTS, BLOCK_THREADS, ITEM_TYPES, WORD_BYTES
-from cudml.operators.reverse_subsequences.lanes import LANE_SPACE, LENGTHS, TARGET, Lanes, launch_on
+from cudml.operators.reverse_subsequences.lanes import LANE_SPACE, LENGTHS, TARGET, Lanes, reversal_launch
 from cudml.plans import (
     MAX_GRID_BLOCKS,
     WARP_LANES,
@@ -110,7 +110,7 @@ def boxes(lanes: Lanes, limits: Limits) -> KernelLaunch:
     each = Space(in_lengths, lanes.others.offsets, lanes.item_bytes)
     tile_lanes = boxes_of_tile(lanes, limits) * row_lanes
     row_multiplier, row_shift = magic_division(row_lanes, 32)
-    return launch_on(
+    return reversal_launch(
         "boxes",
         _PARAMS,
         (ITEM_TYPES[lanes.item_bytes], row_lanes > 1),

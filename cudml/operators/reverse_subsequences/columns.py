@@ -4,7 +4,14 @@ import math
 
 from cudml.operators.index_space import Dimension, Space
 from cudml.operators.launch_shape import BLOCK_THREADS, ITEM_TYPES, WORD_BYTES
-from cudml.operators.reverse_subsequences.lanes import LANE_SPACE, LENGTHS, SOURCE, TARGET, Lanes, launch_on
+from cudml.operators.reverse_subsequences.lanes import (
+    LANE_SPACE,
+    LENGTHS,
+    SOURCE,
+    TARGET,
+    Lanes,
+    reversal_launch,
+)
 from cudml.plans import MAX_GRID_BLOCKS, KernelLaunch, Limits, ParamStruct, ceil_div, round_up
 
 #: Strips of lanes are as wide as fits, because rows are then longer to load, down to half a sector: a
@@ -63,7 +70,7 @@ def columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     strips = Space(
         (Dimension(ceil_div(row.size, width), (0, 0, 0)), *outer), others.offsets, lanes.item_bytes
     )
-    return launch_on(
+    return reversal_launch(
         "columns",
         _PARAMS,
         (ITEM_TYPES[lanes.item_bytes],),

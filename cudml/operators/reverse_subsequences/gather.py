@@ -10,7 +10,7 @@ from cudml.operators.reverse_subsequences.lanes import (
     LENGTHS,
     SOURCE,
     Lanes,
-    launch_on,
+    reversal_launch,
     with_axis,
 )
 from cudml.plans import MEMORY_PIECE_BYTES, WARP_LANES, KernelLaunch, Limits, ParamStruct, ceil_div
@@ -32,7 +32,7 @@ def gather(lanes: Lanes, limits: Limits) -> KernelLaunch:
     """Any layout: a thread computes where each of its items lies and reads the lane's length."""
     space, axis = in_panels(*with_axis(lanes), limits)
     num_tiles = ceil_div(space.num_items, BLOCK_THREADS * GATHER_ITEMS_PER_THREAD)
-    return launch_on(
+    return reversal_launch(
         "gather",
         _PARAMS,
         (ITEM_TYPES[space.item_bytes],),

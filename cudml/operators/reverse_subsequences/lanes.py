@@ -113,7 +113,7 @@ def any_lanes(lanes: Lanes, limits: Limits) -> bool:
     return True
 
 
-def launch_on(
+def reversal_launch(
     name: str,
     struct: ParamStruct,
     template: tuple[str | int | bool, ...],

@@ -2,7 +2,7 @@
 
 from cudml.operators.index_space import Dimension, Space
 from cudml.operators.launch_shape import RUN_CONSTANTS, grid_blocks, run_shape
-from cudml.operators.reverse_subsequences.lanes import LANE_SPACE, SOURCE, Lanes, launch_on, with_axis
+from cudml.operators.reverse_subsequences.lanes import LANE_SPACE, SOURCE, Lanes, reversal_launch, with_axis
 from cudml.plans import KernelLaunch, Limits, ParamStruct, ceil_div
 
 #: The structs of the kernels.
@@ -31,7 +31,7 @@ def whole_lanes(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *others.dimensions), others.offsets, item_bytes
     )
     begin, end = lanes.extent
-    return launch_on(
+    return reversal_launch(
         "lanes",
         _LANES_PARAMS,
         (),
@@ -65,7 +65,7 @@ def whole_rows(lanes: Lanes, limits: Limits) -> KernelLaunch:
         (Dimension(shape.pieces_per_run, (0, 0, 0)), *space.dimensions[1:]), space.offsets, item_bytes
     )
     begin, end = lanes.extent
-    return launch_on(
+    return reversal_launch(
         "rows",
         _ROWS_PARAMS,
         (),

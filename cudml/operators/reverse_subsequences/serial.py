@@ -10,7 +10,7 @@ from cudml.operators.reverse_subsequences.lanes import (
     SOURCE,
     TARGET,
     Lanes,
-    launch_on,
+    reversal_launch,
     with_axis,
 )
 from cudml.plans import KernelLaunch, Limits, ParamStruct, ceil_div, round_up
@@ -55,7 +55,7 @@ def serial(lanes: Lanes, limits: Limits) -> KernelLaunch:
     row, *rest = space.dimensions
     rows = Space(tuple(rest), space.offsets, space.item_bytes)
     num_blocks, rows_per_block = serial_blocks(rows.num_items, row.size * lanes.item_bytes, limits)
-    return launch_on(
+    return reversal_launch(
         "serial",
         _PARAMS,
         (ITEM_TYPES[lanes.item_bytes],),
@@ -121,7 +121,7 @@ def serial_columns(lanes: Lanes, limits: Limits) -> KernelLaunch:
     across = Dimension(ceil_div(reach, width), tuple(width * stride for stride in row.strides))
     strips = Space((across, *outer), lanes.others.offsets, lanes.item_bytes)
     num_blocks, strips_per_block = serial_blocks(strips.num_items, width * lane_bytes, limits)
-    return launch_on(
+    return reversal_launch(
         "serial_columns",
         _COLUMNS_PARAMS,
         (ITEM_TYPES[lanes.item_bytes],),
