@@ -16,6 +16,10 @@ from pathlib import Path
 #: Where built libraries lie, with those that they need: the folder can be taken to another machine.
 BUILD = Path(__file__).parent / "build"
 
+#: Each library has its own statics of inline functions: CUB keeps answers of the runtime in them, which are
+#: wrong for a library over another runtime in the same process.
+OPTIONS = ("-O3", "-shared", "-Xcompiler", "-fPIC", "-Xcompiler", "-fno-gnu-unique")
+
 _INSTALL = "pip install --group peers (pip 25.1 or later)"
 
 
@@ -97,8 +101,8 @@ def build(library: Library, architecture: str, folder: Path = BUILD, runtime: Pa
     replaced = dict(library.sources) if runtime else {}
     links = [(package, path) for package, path in library.links if path not in replaced]
     needed = [shutil.copy(_installed(package, path) or path, folder) for package, path in links]
-    command = [nvcc() or "", "-O3", f"-arch={architecture}", f"-std={library.standard}", *library.options]
-    command += ["-shared", "-Xcompiler", "-fPIC", "-Xlinker", "-rpath=$ORIGIN"]
+    command = [nvcc() or "", *OPTIONS, f"-arch={architecture}", f"-std={library.standard}", *library.options]
+    command += ["-Xlinker", "-rpath=$ORIGIN"]
     command += [f"-I{_installed(package, path)}" for package, path in library.includes]
     if runtime:
         command += ["-cudart", "none", "--compress-mode=none", "-Xlinker", str(runtime)]

@@ -102,7 +102,7 @@ def loaded(name: str) -> ctypes.CDLL:
     library, runtime = native.LIBRARIES[name], stand_in.build()
     sources = [path.read_bytes() for path in library.files(is_over_runtime=True)]
     versions = [version_of(package) for _, package in PEERS.values()]
-    key = hashlib.sha256(repr((library, sources, versions, _compiler_version())).encode())
+    key = hashlib.sha256(repr((library, native.OPTIONS, sources, versions, _compiler_version())).encode())
     folder = cache_dir() / "machine-code" / f"peer-{key.hexdigest()[:32]}"
     path = folder / f"{library.name}.so"
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -111,6 +111,15 @@ def test_an_error_that_the_program_ignores_is_told(monkeypatch: pytest.MonkeyPat
     assert (row.time_us, row.note) == (0, "not executed: late")
 
 
+@pytest.mark.skipif(stand_in.unavailable() is not None, reason=str(stand_in.unavailable()))
+def test_an_error_of_one_device_is_not_the_next_ones() -> None:
+    first, library = stand_in.Runtime(lambda name, launch: None), ctypes.CDLL(str(stand_in.build()))
+    assert library.cudaFree(0x10) == library.cudaPeekAtLastError() != 0
+    assert isinstance(first.error(), KeyError)
+    second = stand_in.Runtime(lambda name, launch: None)
+    assert (library.cudaPeekAtLastError(), second.error()) == (0, None)
+
+
 def test_a_peer_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "nvcc", lambda: None)
     row = native_peers.predicted(SMALL, CUB)

@@ -2,6 +2,7 @@
 
 import ctypes
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,27 @@ import pytest
 from bench import native
 from bench import top_k as bench_top_k
 from bench.native import top_k
+from proof.runtime import library as stand_in
+from tests.support.new_process import run_limited
 
 CUB = native.LIBRARIES["cub"]
+#: Loads CUB over the CUDA runtime and asks it for a size, then CUB over the stand-in.
+BOTH_RUNTIMES = """
+import ctypes, pathlib, sys
+from bench import native
+from bench.prediction import native_peers
+from proof.runtime import library as stand_in
+
+def size_by(library):
+    num_bytes = ctypes.c_size_t(0)
+    error = library.cub_top_k_float32(None, ctypes.byref(num_bytes), *[None] * 3, 1000, 10, 1, None)
+    return error, num_bytes.value
+
+size_by(native.load("cub", pathlib.Path(sys.argv[1])))
+library, runtime = native_peers.loaded("cub"), stand_in.Runtime(lambda name, launch: None)
+error, num_bytes = size_by(library)
+print(error, num_bytes > 0)
+"""
 
 
 @pytest.fixture
@@ -30,6 +50,9 @@ def test_cub_is_built_and_called(tmp_path: Path) -> None:
         num_bytes = ctypes.c_size_t(0)
         error = library[f"cub_top_k_{dtype}"](None, ctypes.byref(num_bytes), *[None] * 3, 1000, 10, 1, None)
         assert (error == 0) == (num_bytes.value > 0), error
+    if stand_in.unavailable() is None:  # what CUB keeps of one runtime's answers is not given to the other
+        done = run_limited([sys.executable, "-c", BOTH_RUNTIMES, str(tmp_path)], 300)
+        assert (done.stdout, done.stderr) == ("0 True\n", "")
 
 
 @pytest.mark.skipif(native.unavailable(CUB) is not None, reason=str(native.unavailable(CUB)))
